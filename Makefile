@@ -13,15 +13,23 @@ KERNEL_FLAGS ?=
 MINUTES   ?= 10
 SEED      ?= 0
 SAMPLES   ?= 50
+NODES     ?= 1000
+DEVICES   ?= 64
+SHAPE     ?= functions
+LEAST     ?= 0
 SRIOV_FLAGS ?=
 RDMA_FLAGS ?=
+OVS_FLAGS ?=
+# Modules of programs of others, beside those whose go.sum names the cache of the local Kubernetes.
+MODULES   := e2e/kwok e2e/karpenter e2e/kubevirt e2e/multus e2e/ovscni
 # Tests of e2e/suite that take the cluster apart or take long: "make test-all" runs them, on a cluster of their own.
 LONG      := ^(TestAPIServerDown|TestLifecycle|TestSoak|TestFullNode|TestTightLoop|TestTimes.*|TestSharedClaimWhoseUserIsLost\
 	|TestStaticPodWhileTheAPIServerIsDown|TestDriverThatHangs|TestDeviceThatCannotBeCleaned|TestChainOfSixSeconds\
-	|TestSchedulerBypassed|TestRollingUpdate|TestUpgrade|TestGang)$$
+	|TestSchedulerBypassed|TestRollingUpdate|TestUpgrade|TestGang|TestMultus.*|TestMigrationFromMultus|TestNetworkStatusBesideMultus\
+	|TestOVNKubernetes(Layer2|Refusals|WithoutAMapping|LocalnetWithADevice)|TestAddressRange)$$
 # Lanes of tests in virtual machines that "test-all" has, those that take longest first. Each machine takes a processor, and with three
 # nodes of Kubernetes at a time all are too slow, so rdma-pods is part of "rdma-test" only.
-MACHINES  := sriov-pods sriov-crashes sriov-chains rdma-exclusive rdma-shared
+MACHINES  := sriov-pods sriov-crashes sriov-chains rdma-exclusive rdma-shared ovs-vm
 empty     :=
 LONG      := $(subst $(empty) ,,$(LONG))
 # gRPC's pages of traces are templates, which call methods by their names: with them the linker keeps every method of every type,
@@ -32,10 +40,13 @@ export GOFLAGS := $(strip $(filter-out -trimpath -tags=%,$(shell $(GO) env GOFLA
 export CGO_ENABLED := 0
 RACE      := CGO_ENABLED=1 $(GO) test -race
 
-.PHONY: help build image demo test test-all test-unit test-race test-kernel test-allocator e2e e2e-lab e2e-node e2e-planes e2e-long e2e-older e2e-schedulers soak model bench-e2e vm-doubles sriov-test sriov-chains sriov-pods kubevirt-reader sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean
+.PHONY: help build image demo test test-all test-unit test-race test-kernel test-allocator karpenter-check kwok scale e2e e2e-lab e2e-node e2e-planes e2e-long e2e-fleet fleet-long e2e-older e2e-schedulers soak model browser-test pictures diagrams docs-site docs-site-test bench-e2e duel vm-doubles sriov-test sriov-chains sriov-pods kubevirt-reader sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean release release-verify release-again release-try privileges ovs-test ovs-vm ovs-lab
 
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@bold=; plain=; \
+	if [ -t 1 ] && [ -z "$$NO_COLOR" ] && [ "$$TERM" != dumb ]; then bold="$$(printf '\033[1m')"; plain="$$(printf '\033[0m')"; fi; \
+	awk -F ':.*## ' -v bold="$$bold" -v plain="$$plain" \
+		'/^[a-z0-9-]+:.*## / {printf "  %s%-14s%s %s\n", bold, $$1, plain, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build the driver, the controller and the CNI plugins (static) and the lab command into bin/
 	@mkdir -p $(BIN)
@@ -54,11 +65,11 @@ test: build ## Run what a change has to pass: unit tests, real plugins, a real l
 	$(MAKE) -j 2 --output-sync=target e2e-node e2e-planes test-kernel test-allocator
 
 # The older Kubernetes is compiled in what the tests of "test", which wait most of the time, leave of the processors.
-test-all: build ## Run every test: "test", then an older Kubernetes, long ones, and virtual machines (root; 45 minutes)
+test-all: build ## Run every test: "test", then an older Kubernetes, long ones, and virtual machines (root; 50 minutes)
 	$(MAKE) -j 2 test e2e-older
-	$(MAKE) -j 2 --output-sync=target e2e-schedulers e2e-long test-race
+	$(MAKE) -j 2 --output-sync=target e2e-schedulers e2e-long e2e-fleet test-race browser-test
 	@if [ "$$(id -u)" = 0 ]; then \
-		$(MAKE) vm-doubles && $(MAKE) -j 3 --output-sync=target SRIOV_FLAGS=--optional RDMA_FLAGS=--optional $(MACHINES); \
+		$(MAKE) vm-doubles && $(MAKE) -j 3 --output-sync=target SRIOV_FLAGS=--optional RDMA_FLAGS=--optional OVS_FLAGS=--optional $(MACHINES); \
 	else echo "not root: tests in virtual machines are skipped"; fi
 
 test-unit: $(TOOLS)/helm ## Run the tests that need no cluster and no real plugins, with the race detector where there are goroutines
@@ -71,17 +82,23 @@ test-race: $(TOOLS)/helm ## Run with the race detector the tests that test-unit 
 test-allocator: ## Hold what is published against the real allocator, with thousands of random sequences of claims
 	$(GO) test -count=1 -v ./slices
 
+# Karpenter's own code, of the version in e2e/karpenter/go.mod. It takes a minute to compile, so it is no part of "test-all".
+karpenter-check: ## Hold Karpenter's allocator against kube-scheduler's, on random claims for what is published
+	@mkdir -p $(BIN)
+	cd e2e/karpenter && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$(BIN)/karpenter-allocator .
+	$(GO) test -count=1 -v -run '^TestKarpenterAgrees$$' ./slices -karpenter=$(CURDIR)/$(BIN)/karpenter-allocator
+
 test-kernel: build ## Run chains of real CNI plugins on machines of their own: failures, kills (root)
 	@if [ "$$(id -u)" = 0 ]; then export CNI_PLUGIN_DIR="$$($(LAB) build --dir)/cni"; fi; \
-	$(RACE) -count=1 -timeout 10m -parallel 4 -v $(KERNEL_FLAGS) ./cnichain/kerneltest ./cmd/netdra ./cmd/dra-network-cni/...
+	$(RACE) -count=1 -timeout 10m -parallel 4 -v $(KERNEL_FLAGS) ./cnichain/kerneltest ./cmd/netdra ./cmd/internal/netdev ./cmd/dra-network-cni/...
 
 e2e: e2e-lab ## Run the tests on a real local Kubernetes (root)
 	$(MAKE) -j 2 --output-sync=target e2e-node e2e-planes
 
 e2e-lab: build $(TOOLS)/helm
 	@if [ "$$(id -u)" = 0 ]; then $(LAB) build; fi
-	$(RACE) -count=1 -timeout 10m ./e2e/lab/... ./e2e/internal/... ./e2e/image/... ./e2e/cmd/ovn-k8s-cni-overlay
-	$(GO) test -count=1 ./e2e/monitoring
+	$(RACE) -count=1 -timeout 10m ./e2e/lab/... ./e2e/internal/... ./e2e/image/... ./e2e/cmd/lab ./e2e/cmd/ovn-k8s-cni-overlay
+	$(GO) test -count=1 ./e2e/monitoring ./e2e/release ./e2e/cmd/release ./e2e/cmd/docsite ./e2e/cmd/demo ./e2e/duel
 
 # A node's tests wait most of the time, so those that need a control plane only, or another cluster, run beside them, and in "test" those
 # that need no cluster.
@@ -95,11 +112,38 @@ e2e-planes:
 e2e-long: build $(TOOLS)/helm ## Run the tests that take a cluster apart or take long (root)
 	$(GO) test -count=1 -timeout 40m -v -run '$(LONG)' $(E2E_FLAGS) ./e2e/suite -cluster=suite-alone -soak=3m -samples=2
 
+e2e-fleet: build ## Run the tests on three nodes: reboots, lost nodes, partitions, two versions, gangs (root)
+	$(GO) test -count=1 -timeout 30m -v $(E2E_FLAGS) ./e2e/fleet
+
+fleet-long: build ## Leave a node without the API server for MINUTES (10) while pods come and go (root)
+	$(GO) test -count=1 -timeout $$(($(MINUTES) + 20))m -v -run '^TestPartition$$' ./e2e/fleet -partition=$(MINUTES)m
+
 e2e-older: build
 	@if [ "$$(id -u)" = 0 ]; then nice -n 19 $(LAB) build --kubernetes 1.36; fi
 
 e2e-schedulers: e2e-older ## Hold the schedulers of two versions of Kubernetes against what is published (root)
 	$(GO) test -count=1 -timeout 20m -v -parallel 16 $(E2E_FLAGS) ./e2e/scheduler/...
+
+browser-test: ## Look at the pages of "netdra report" with Chromium, where there is one; pictures go to bin/pictures
+	@mkdir -p $(BIN)/pictures
+	$(GO) test -count=1 -v ./e2e/browser -pictures=$(CURDIR)/$(BIN)/pictures
+
+pictures: ## Draw the pictures of the documentation anew, with Chromium
+	$(GO) test -count=1 -v -run '^TestPictures$$' ./e2e/browser -documentation=$(CURDIR)/docs
+
+diagrams: ## Draw the diagrams of the documentation of their texts in docs/diagrams
+	$(GO) run ./e2e/cmd/docsite diagrams docs/diagrams
+
+# A version is a folder of its own in $(BIN)/site; the list of versions is of those that are there.
+docs-site: $(TOOLS)/hugo ## Build the site of the documentation in bin/site, as VERSION (main), and check its links; needs no network
+	HUGO_PARAMS_VERSION=$(or $(VERSION),main) $(TOOLS)/hugo build --quiet --panicOnWarning --noBuildLock --cleanDestinationDir \
+		--source . --config docs/site/hugo.toml --destination $(BIN)/site/$(or $(VERSION),main)
+	$(GO) run ./e2e/cmd/docsite versions $(BIN)/site
+	$(GO) run ./e2e/cmd/docsite check $(BIN)/site
+
+docs-site-test: docs-site ## Build the site, and look at it with Chromium; pictures go to bin/pictures
+	@mkdir -p $(BIN)/pictures
+	$(GO) test -count=1 -v -run '^TestSite$$' ./e2e/browser -site=$(CURDIR)/$(BIN)/site -pictures=$(CURDIR)/$(BIN)/pictures
 
 # The doubles of CNI plugins that the machines run, and what boots them.
 vm-doubles:
@@ -144,10 +188,31 @@ rdma-shared:
 	$(LAB) vm test --rdma=shared $(RDMA_FLAGS) --run '^TestKernelSoftRoCE$$' ./discovery
 
 rdma-pods:
-	$(LAB) --name rdma-pods vm test --cluster --rdma=exclusive --timeout 30m $(RDMA_FLAGS) --run '^TestCluster' ./e2e/rdma
+	$(LAB) --name rdma-pods vm test --cluster --rdma=exclusive --timeout 45m $(RDMA_FLAGS) --run '^TestCluster' ./e2e/rdma
+	$(LAB) --name rdma-pods vm test --cluster --rdma=shared --timeout 20m $(RDMA_FLAGS) --run '^TestCluster(PodsExchangeData|LinksExchangeData|SharedPort)$$' ./e2e/rdma
 
 rdma-lab: build ## Open a shell in a virtual machine with RDMA (MODE=exclusive or shared; CMD and CLUSTER as for sriov-lab)
 	@$(LAB) vm $(if $(CMD),run,shell) --rdma=$(or $(MODE),exclusive) --vfs 4 $(if $(CLUSTER),--cluster=$(CLUSTER)) $(if $(CMD),-- bash -c "$$CMD")
+
+ovs-test: build ## Run the tests on Open vSwitch, with the real ovs-cni, in a virtual machine (root)
+	$(LAB) build
+	$(MAKE) ovs-vm
+
+ovs-vm:
+	$(LAB) vm test --ovs $(OVS_FLAGS) ./e2e/ovs
+
+ovs-lab: build ## Open a shell in a virtual machine with Open vSwitch and OVN (CMD and CLUSTER as for sriov-lab)
+	@$(LAB) vm $(if $(CMD),run,shell) --ovs --vfs 4 $(if $(CLUSTER),--cluster=$(CLUSTER)) $(if $(CMD),-- bash -c "$$CMD")
+
+# What keeps nodes and pods without kubelets, of the version in e2e/kwok/go.mod.
+kwok:
+	@mkdir -p $(BIN)
+	cd e2e/kwok && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$(BIN)/kwok sigs.k8s.io/kwok/cmd/kwok
+
+scale: build kwok ## Measure what NODES (1000) with DEVICES (64) of a SHAPE (functions, links, mixed-links) cost the control plane, and 500 topologies the controller (root)
+	$(GO) test -count=1 -timeout 60m -v -run '^TestScale$$' ./e2e/scale -nodes=$(NODES) -devices=$(DEVICES) -shape=$(SHAPE) \
+		-pods=1000 -least=$(LEAST) -output=$(CURDIR)/$(BIN)/scale.jsonl
+	$(GO) test -count=1 -timeout 15m -v -run '^TestAtScale$$' ./e2e/controller
 
 soak: build ## Let pods come and go while components are killed, for MINUTES (10); SEED repeats its decisions (root)
 	$(GO) test -count=1 -timeout $$(($(MINUTES) + 20))m -v -run '^TestSoak$$' ./e2e/suite -soak=$(MINUTES)m -seed=$(SEED)
@@ -158,13 +223,25 @@ model: build ## Hold the promise of the gate against random faults for MINUTES (
 bench-e2e: build $(TOOLS)/helm ## Measure how long pods take until they are Ready, with 0 to 8 interfaces and with late ones, SAMPLES (50) of each (root)
 	$(GO) test -count=1 -timeout 60m -v -run '^TestTimes' ./e2e/suite -samples=$(SAMPLES)
 
+privileges: build ## Take CAPABILITIES (all documented) from the driver, one at a time, and compare what breaks with docs/security.md (root)
+	$(GO) test -count=1 -timeout 30m -v -run '^TestPrivileges$$' ./e2e/suite -cluster=suite-privileges -privileges=$(or $(CAPABILITIES),documented)
+
+duel: build ## Measure pods of this driver beside others whose binaries are in PEERS (dranet, multus), SAMPLES (50) of each (root)
+	$(GO) build -ldflags "-s -w" -o bin/ ./e2e/cmd/duel
+	bin/duel run --samples $(SAMPLES) --rounds $(or $(ROUNDS),1) $(if $(PEERS),--peers "$(PEERS)")
+
 verify: generate ## Generate, tidy, vet, lint, and check subjects of commits; fails when that changes anything
 	$(GO) mod tidy
 	cd e2e && $(GO) mod tidy
+	@for module in $(MODULES); do (cd "$$module" && GOFLAGS= GOWORK=off $(GO) mod tidy) || exit 1; done
 	$(GO) vet ./... ./e2e/...
 	$(MAKE) lint
 	.ci/check-commits
 	@git diff --exit-code || { echo "verify: the files above were out of date: commit them"; exit 1; }
+
+$(TOOLS)/hugo: .ci/site/go.mod .ci/site/go.sum
+	@mkdir -p $(TOOLS)
+	cd .ci/site && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$@ github.com/gohugoio/hugo
 
 # One tool, of those that .ci/tools/go.mod lists: all of them take many minutes.
 $(TOOLS)/%: .ci/tools/go.mod .ci/tools/go.sum
@@ -188,6 +265,29 @@ lint: $(TOOLS)/golangci-lint ## Run golangci-lint
 
 chart: $(TOOLS)/helm build ## Pack the Helm chart into bin/
 	$(TOOLS)/helm package deploy/chart --destination $(BIN)
+
+# What a release is made of and by follows from the commit: docs/release.md. The program is built with the flags of everything else.
+RELEASE   := $(BIN)/release-$(VERSION)
+release: ## Make release VERSION (v0.1.0) of this commit in bin/release-VERSION; REGISTRY its images go to, KEY signs it
+	@mkdir -p $(BIN)/release
+	$(GO) build -o $(BIN)/release/ ./e2e/cmd/release
+	$(BIN)/release/release make $(VERSION) --out $(RELEASE) $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(KEY),--key $(KEY)) \
+		$(if $(BUILDER),--builder $(BUILDER))
+
+release-verify: ## Verify release VERSION with the public key PUBLIC, or UNSIGNED=1, without a network, and run its programs
+	@mkdir -p $(BIN)/release
+	$(GO) build -o $(BIN)/release/ ./e2e/cmd/release
+	$(BIN)/release/release verify $(RELEASE) $(if $(UNSIGNED),--unsigned,--key $(PUBLIC)) --version $(VERSION) \
+		--run --topology deploy/samples/topologies.yaml
+
+release-again: ## Make release VERSION a second time, elsewhere, and compare
+	rm -rf $(BIN)/again && git clone --quiet . $(BIN)/again/clone
+	$(MAKE) -C $(BIN)/again/clone release VERSION=$(VERSION) REGISTRY=$(REGISTRY) KEY=$(abspath $(KEY)) BUILDER=$(BUILDER)
+	diff --recursive --brief $(RELEASE) $(BIN)/again/clone/$(RELEASE)
+	rm -rf $(BIN)/again
+
+release-try: $(TOOLS)/helm ## Install release VERSION, made without REGISTRY, on a local Kubernetes (root)
+	$(GO) test -count=1 -timeout 15m -v -run '^TestReleased$$' ./e2e/suite -release=$(CURDIR)/$(RELEASE)
 
 bench: ## Measure speed and memory
 	$(GO) test -run '^$$' -bench . -benchmem $(PACKAGES)

@@ -27,9 +27,12 @@ func Compile(topology *v1alpha1.NetworkTopology, binding Binding) (*Plan, field.
 		return nil, problems
 	}
 	c := &compiler{topology: topology, binding: binding, spec: binding.spec(topology),
-		path: field.NewPath("spec", "steps")}
+		path: field.NewPath("spec", "steps"), taken: map[string]int{}}
 	c.problems = append(c.problems, c.spec.CheckDevices()...)
 	devices := c.distribute()
+	if topology.Spec.Attachment == v1alpha1.AttachmentExternal {
+		return c.external(devices)
+	}
 	c.checkPlugins()
 	c.problems = append(c.problems, c.spec.CheckNames()...)
 	if len(c.problems) > 0 {
@@ -46,11 +49,33 @@ func Compile(topology *v1alpha1.NetworkTopology, binding Binding) (*Plan, field.
 	return plan, nil
 }
 
+// external is the plan of devices that others attach. Claims cannot say anything of their interfaces.
+func (c *compiler) external(devices map[string][]RootDevice) (*Plan, field.ErrorList) {
+	for instance := range c.spec.Instances() {
+		_, refused := c.spec.Parameters(instance)
+		c.problems = append(c.problems, refused...)
+	}
+	if len(c.problems) > 0 {
+		return nil, c.problems
+	}
+	plan := &Plan{Topology: c.topology.Name, Claim: c.binding.Claim, Steps: []PlanStep{}}
+	for instance := range c.spec.Instances() {
+		for i := range c.topology.Spec.Steps {
+			step := &c.topology.Spec.Steps[i]
+			schema, _ := c.binding.Schemas.Lookup(step.Type)
+			plan.External = append(plan.External, PlanStep{Name: step.Name, Instance: instance, Type: step.Type,
+				Device: &devices[step.Name][instance].Device, ConflictsWith: schema.ConflictsWith})
+		}
+	}
+	return plan, nil
+}
+
 type compiler struct {
 	topology *v1alpha1.NetworkTopology
 	binding  Binding
 	spec     claimspec.Spec
 	path     *field.Path
+	taken    map[string]int // addresses by block
 	problems field.ErrorList
 }
 
@@ -100,6 +125,7 @@ func (c *compiler) checkAllowed(path *field.Path, step *v1alpha1.Step, devices [
 		case step.Driver != "" && (device.PCIAddress == "" || !device.Exclusive):
 			c.add(field.Invalid(path.Child("driver"), step.Driver, fmt.Sprintf(
 				"device %s cannot be bound to a driver: it is not an exclusively allocated PCI function", device.Name)))
+		case c.topology.Spec.Attachment == v1alpha1.AttachmentExternal:
 		case step.Driver == "" && device.PCIAddress != "" && device.IfName == "":
 			c.add(field.Required(path.Child("driver"), fmt.Sprintf(
 				"device %s (PCI %s) has no interface, since a driver for applications has it: set driver: vfio-pci, "+
@@ -188,6 +214,8 @@ func (c *compiler) instance(instance, base int, devices map[string][]RootDevice)
 		step := &c.topology.Spec.Steps[i]
 		index[step.Name] = base + i
 		steps[i] = c.step(step, instance)
+		c.giveAddresses(step, &steps[i])
+		steps[i].PodNetwork = c.podNetwork(i)
 		for _, parent := range step.DependOn {
 			steps[i].DependsOn = append(steps[i].DependsOn, index[parent])
 		}
@@ -205,6 +233,9 @@ func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 	plugin := c.binding.Plugins[step.Type]
 	schema, known := c.binding.Schemas.Lookup(step.Type)
 	network := step.Network
+	if step.AddressRange != "" {
+		network = rangeNetwork(step.AddressRange)
+	}
 	if network == "" {
 		network = defaultNetwork(c.topology.Name, step.Name, instance, c.binding.Schemas.makesInterface(step.Type),
 			c.binding.Claim)
@@ -219,6 +250,18 @@ func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 		Config:     compactConfig(rawConfig(step)), Quirks: schema.Quirks, ConflictsWith: schema.ConflictsWith,
 		RDMA: step.RDMA, Limits: step.Limits,
 	}
+}
+
+// podNetwork is the network of a step that pods must select, nil if there is none.
+func (c *compiler) podNetwork(i int) *PodNetwork {
+	step := &c.topology.Spec.Steps[i]
+	schema, _ := c.binding.Schemas.Lookup(step.Type)
+	network, problem := podNetwork(step, &schema, c.binding.Claim.Namespace)
+	if problem != nil {
+		problem.Field = c.path.Index(i).Child(problem.Field).String()
+		c.add(problem)
+	}
+	return network
 }
 
 // giveDevice sets the parameter that names the device: as the plugin's schema says; without a schema as the deviceID of

@@ -355,3 +355,35 @@ func TestCompileDrivers(t *testing.T) {
 		})
 	}
 }
+
+// Devices that others attach are in the plan, and nothing of it is run: no plugin has to be there, a function may have
+// a driver for applications, and claims cannot say what nobody would hear.
+func TestCompileForOthers(t *testing.T) {
+	external := topology(t, `[{name: a, type: host-device, selector: {cel: "true"}}, {name: b, type: macvlan, `+
+		`selector: {cel: "true"}}]`)
+	external.Spec.Attachment = v1alpha1.AttachmentExternal
+	function, link := deviceNamed("up0"), deviceNamed("up1")
+	function.PCIAddress, function.IfName = "0000:03:00.1", ""
+	devices := []RootDevice{{Step: "a", Device: function}, {Step: "b", Device: link}}
+	plan, problems := Compile(external, Binding{Schemas: DefaultSchemas(), Devices: devices})
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	if len(plan.Steps) > 0 || len(plan.External) != 2 || plan.External[0].Device.PCIAddress != "0000:03:00.1" ||
+		plan.External[1].Type != "macvlan" || len(plan.DeviceSteps()) != 2 {
+		t.Errorf("the plan is %+v", plan)
+	}
+	if types := Types(external); len(types) > 0 {
+		t.Errorf("plugins that are run: %v", types)
+	}
+	devices[1].Parameters = []v1alpha1.ClaimParameters{{MAC: "02:00:00:00:00:01"}}
+	if _, problems := Compile(external, Binding{Schemas: DefaultSchemas(), Devices: devices}); len(problems) != 1 ||
+		!contains(problems[0].Error(), "which the topology does not allow") {
+		t.Errorf("problems are %v", problems)
+	}
+	devices[1].Parameters, devices[1].Device.CNIs = nil, []string{"ipvlan"}
+	if _, problems := Compile(external, Binding{Schemas: DefaultSchemas(), Devices: devices}); len(problems) != 1 ||
+		!contains(problems[0].Error(), "spec.steps[1].type", "ipvlan") {
+		t.Errorf("problems are %v", problems)
+	}
+}

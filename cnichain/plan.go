@@ -41,6 +41,11 @@ type Device struct {
 	PCIAddress string `json:"pciAddress,omitempty"`
 	// PF is the PCI address of a virtual function's physical function: chains on functions of one PF take turns.
 	PF string `json:"pf,omitempty"`
+	// NetworkResource is the resource name under which NetworkAttachmentDefinitions know the device, and NetworkID what
+	// they call it: its PCI address, or the host's name of a link that has none, unless the policy says otherwise.
+	// NetworkResource is empty where the policy names none.
+	NetworkResource string `json:"networkResource,omitempty"`
+	NetworkID       string `json:"networkID,omitempty"`
 	// AllowInUse says that the node may have addresses and routes on the device: the baseline has them.
 	AllowInUse bool `json:"allowInUse,omitempty"`
 	// Moved are the RDMA devices that move into the pod with the device, or may have moved already: those that it had
@@ -162,11 +167,17 @@ type Binding struct {
 	Plugins map[string]Plugin
 	// Dirs are where plugins were looked for, for messages.
 	Dirs []string
+	// Blocks are the node's blocks of AddressRanges, by range, those to be used first before others.
+	Blocks map[string][]BlockRoom
+	// Pods is how many pods of the node use the claim as far as is known; 0 stands for 1.
+	Pods int
 	// DirsHelp tells in messages how to have plugins looked for elsewhere, such as "set --cni-path"; it may be empty.
 	DirsHelp string
 	// Devices are in the order of the claim's requests and results.
 	Devices []RootDevice
 }
+
+func (b *Binding) pods() int { return max(b.Pods, 1) }
 
 // Plan is a topology compiled for one claim: everything that ADD and DEL need, so that nothing is looked up again when
 // the topology, the claim or the device may have changed or gone.
@@ -175,7 +186,13 @@ type Plan struct {
 	Claim    Claim  `json:"claim"`
 	// Steps are in the order in which they are run; DEL runs them backwards.
 	Steps []PlanStep `json:"steps"`
+	// External are the steps of a topology whose devices others attach. They are never run: they have a name, a type
+	// and a device. A plan with them has no Steps.
+	External []PlanStep `json:"external,omitempty"`
 }
+
+// DeviceSteps are the steps that can have a device, whoever attaches it.
+func (p *Plan) DeviceSteps() []PlanStep { return slices.Concat(p.Steps, p.External) }
 
 // PlanStep is one CNI call to be made for each pod of the claim.
 type PlanStep struct {
@@ -192,6 +209,8 @@ type PlanStep struct {
 	Network string `json:"network"`
 	// IfName is the wanted name of the interface; may hold templates; empty for the driver's choice.
 	IfName string `json:"ifName,omitempty"`
+	// PodNetwork is what the pod must select by annotation; nil for plugins that attach every pod.
+	PodNetwork *PodNetwork `json:"podNetwork,omitempty"`
 	// Makes is true when the plugin makes the interface CNI_IFNAME, false when it works on its parent's.
 	Makes bool `json:"makes,omitempty"`
 	// Moves is true when the plugin moves its device into the pod; a record of an earlier driver does not say.
@@ -213,6 +232,8 @@ type PlanStep struct {
 	// MAC and IPs are what the claim wants of the interface, passed as CNI runtime configuration; empty for nothing.
 	MAC string   `json:"mac,omitempty"`
 	IPs []string `json:"ips,omitempty"`
+	// Range is where the addresses come from that the configuration has; nil if it is as the topology says.
+	Range *StepRange `json:"addressRange,omitempty"`
 	// RDMA says which files of the device's RDMA devices containers get; nil for none.
 	RDMA *v1alpha1.StepRDMA `json:"rdma,omitempty"`
 	// Limits are resource limits of the containers that name the claim; nil for none.
@@ -239,9 +260,12 @@ func (s *PlanStep) HasDefaultNetwork(topology string, claim Claim) bool {
 // BindsDriver says whether the step gives the pod device nodes of its device in place of an interface.
 func (s *PlanStep) BindsDriver() bool { return s.Device != nil && s.Device.BindTo != "" }
 
-// Types returns the CNI types that a topology runs, IPAM plugins included, sorted.
+// Types returns the CNI types that the driver runs for a topology, IPAM plugins included, sorted.
 func Types(topology *v1alpha1.NetworkTopology) []string {
 	types := map[string]bool{}
+	if topology.Spec.Attachment == v1alpha1.AttachmentExternal {
+		return nil
+	}
 	for i := range topology.Spec.Steps {
 		step := &topology.Spec.Steps[i]
 		types[step.Type] = true

@@ -35,6 +35,8 @@ const (
 	DelNetnsEmpty         = "empty"
 	DelNetnsStalePath     = "stalePath"
 	DelNetnsSkip          = "skip"
+	namesAny              = "any"
+	namesSelected         = "selected"
 	attributeIfName       = "ifName"
 	attributePCIAddress   = "pciAddress"
 )

@@ -31,7 +31,7 @@ func TestSchemasKnowThePluginsParameters(t *testing.T) {
 		"macvlan":     {folder: "main/macvlan", config: "NetConf"},
 		"ipvlan":      {folder: "main/ipvlan", config: "NetConf"},
 		"host-device": {folder: "main/host-device", config: "NetConf", leftOut: []string{"hwaddr", "kernelpath"}},
-		"netdev":      {ours: "../cmd/dra-network-cni/internal/netdev", config: "config"},
+		"netdev":      {ours: "../cmd/internal/netdev", config: "config"},
 		"vlan":        {folder: "main/vlan", config: "NetConf"},
 		"ptp":         {folder: "main/ptp", config: "NetConf"},
 		"tap":         {folder: "main/tap", config: "NetConf"},

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -55,7 +56,33 @@ func ValidateStored(topology *v1alpha1.NetworkTopology, schemas Schemas) field.E
 	for i := range v.steps {
 		v.step(path.Index(i), i)
 	}
+	v.attachment(field.NewPath("spec"), topology.Spec.Attachment)
 	return v.problems
+}
+
+// attachment is what the definition's rules say of it.
+func (v *validator) attachment(path *field.Path, attachment v1alpha1.Attachment) {
+	switch attachment {
+	case "":
+		return
+	case v1alpha1.AttachmentExternal:
+	default:
+		v.add(field.NotSupported(path.Child("attachment"), attachment,
+			[]v1alpha1.Attachment{v1alpha1.AttachmentExternal}))
+		return
+	}
+	for i := range v.steps {
+		step := v.steps[i]
+		rest := v1alpha1.Step{Name: step.Name, Type: step.Type, Selector: step.Selector,
+			ExtendedResourceName: step.ExtendedResourceName}
+		if len(step.DependOn) == 0 {
+			rest.DependOn = step.DependOn // an empty list is none
+		}
+		if !reflect.DeepEqual(step, rest) {
+			v.add(field.Forbidden(path.Child("steps").Index(i), "with attachment External a step has only name, type, "+
+				"selector and extendedResourceName: whoever attaches its device configures the rest"))
+		}
+	}
 }
 
 type validator struct {
@@ -88,6 +115,7 @@ func (v *validator) step(path *field.Path, i int) {
 		v.add(field.NotSupported(path.Child("prevResult"), step.PrevResult, allowed))
 	}
 	v.claimParameters(path.Child("claimParameters"), step)
+	v.addressRange(path, step)
 	v.seen[step.Name] = i
 }
 

@@ -22,10 +22,14 @@ func CheckContracts(topology *v1alpha1.NetworkTopology, schemas Schemas) field.E
 	for i := range topology.Spec.Steps {
 		step := &topology.Spec.Steps[i]
 		path := field.NewPath("spec", "steps").Index(i)
-		interfaces := c.input(step)
 		c.place(path, step)
+		if topology.Spec.Attachment == v1alpha1.AttachmentExternal {
+			continue // whoever attaches the device configures the rest
+		}
+		interfaces := c.input(step)
 		c.count(path, step, interfaces)
 		c.config(path.Child("config"), step)
+		c.podNetwork(path, step)
 		here := work{step: step, interfaces: interfaces}
 		c.conflicts(path, here, worked)
 		worked = append(worked, here)
@@ -155,15 +159,32 @@ func (c *contracts) config(path *field.Path, step *v1alpha1.Step) {
 	c.templateRoots(path, config)
 	checker := &parameters{templates: c.templates, add: c.add}
 	if schema, known := c.schemas.Lookup(step.Type); known && schema.Config != nil {
-		checker.given = driversParameters(step, &schema)
+		checker.given = append(driversParameters(step, &schema), definedParameters(&schema)...)
 		checker.object(path, config, withCommon(schema.Config, commonParameters()), step.Type)
 	}
 	if ipam, isObject := config["ipam"].(map[string]any); isObject {
-		c.ipam(path.Child("ipam"), ipam, checker)
+		c.ipam(path.Child("ipam"), step, ipam, checker)
 	}
 }
 
-func (c *contracts) ipam(path *field.Path, ipam map[string]any, checker *parameters) {
+// podNetwork checks how a step names its network and its interface, where pods select networks by annotation.
+func (c *contracts) podNetwork(path *field.Path, step *v1alpha1.Step) {
+	schema, _ := c.schemas.Lookup(step.Type)
+	if schema.PodNetworks == nil {
+		return
+	}
+	if _, problem := podNetwork(step, &schema, "namespace"); problem != nil {
+		problem.Field = path.Child(problem.Field).String()
+		c.add(problem)
+	}
+	if name := step.WantedInterfaceName(); schema.PodNetworks.InterfaceNames == namesSelected &&
+		template.Contains(name) {
+		c.add(field.Invalid(path.Child("ifName"), name, fmt.Sprintf("%s takes only the name that the pod's annotation "+
+			"%s says: remove ifName", step.Type, schema.PodNetworks.Annotation)))
+	}
+}
+
+func (c *contracts) ipam(path *field.Path, step *v1alpha1.Step, ipam map[string]any, checker *parameters) {
 	cniType, _ := ipam["type"].(string)
 	schema, known := c.schemas.Lookup(cniType)
 	switch {
@@ -174,6 +195,9 @@ func (c *contracts) ipam(path *field.Path, ipam map[string]any, checker *paramet
 		c.add(field.NotSupported(path.Child("type"), cniType, c.schemas.ipams()))
 	case schema.Config != nil:
 		checker.given = nil
+		if blocks := schema.AddressBlocks; blocks != nil && step.AddressRange != "" {
+			checker.given = []string{blocks.Parameter}
+		}
 		checker.object(path, ipam, withCommon(schema.Config,
 			map[string]v1alpha1.Parameter{"type": {Type: v1alpha1.TypeString}}), cniType)
 	}
@@ -206,6 +230,14 @@ func driversParameters(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec
 		}
 	}
 	return names
+}
+
+// definedParameters are those that a definition of the network may set.
+func definedParameters(schema *v1alpha1.CNIPluginSchemaSpec) []string {
+	if schema.PodNetworks == nil {
+		return nil
+	}
+	return schema.PodNetworks.Defined
 }
 
 // commonParameters are those that every plugin may be given: by the CNI specification and conventions, and the

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -57,12 +58,14 @@ func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 		s.oneOf(path.Child("capabilities").Index(i), string(capability), string(v1alpha1.CapabilityMAC),
 			string(v1alpha1.CapabilityIPs))
 	}
+	s.addressBlocks(path.Child("addressBlocks"), spec.AddressBlocks)
 	for i, hostPath := range spec.HostPaths {
 		if !hostPathForm.MatchString(hostPath) {
 			s.add(field.Invalid(path.Child("hostPaths").Index(i), hostPath, "must be an absolute path without an "+
 				"empty part, such as /etc/cni/net.d"))
 		}
 	}
+	s.podNetworks(path.Child("podNetworks"), spec)
 	s.remark(path.Child("remark"), spec.Remark)
 	if spec.Config != nil {
 		s.properties(path.Child("config"), spec.Config.Properties, spec.Config.Required, 0)
@@ -93,10 +96,77 @@ func (s *schemaProblems) oneOf(path *field.Path, value string, allowed ...string
 	}
 }
 
+// addressBlocks wants the keys to differ: of two values of one key a plugin would get one.
+func (s *schemaProblems) addressBlocks(path *field.Path, blocks *v1alpha1.AddressBlocks) {
+	if blocks == nil {
+		return
+	}
+	if blocks.Parameter == "" {
+		s.add(field.Required(path.Child("parameter"), "say the key in the plugin's configuration"))
+	}
+	seen := map[string]bool{}
+	for _, key := range []struct{ field, value string }{
+		{"network", blocks.Network}, {"first", blocks.First}, {"last", blocks.Last},
+	} {
+		switch {
+		case key.value == "":
+			s.add(field.Required(path.Child(key.field), "say the key in a run of addresses"))
+		case seen[key.value]:
+			s.add(field.Duplicate(path.Child(key.field), key.value))
+		}
+		seen[key.value] = true
+	}
+}
+
 func (s *schemaProblems) count(path *field.Path, count v1alpha1.InterfaceCount) {
 	if count.Min != nil && count.Max != nil && *count.Min > *count.Max {
 		s.add(field.Invalid(path, *count.Min, "min is greater than max: no number of interfaces would be allowed"))
 	}
+}
+
+// podNetworks wants an annotation that pods can have, and parameters that the driver itself does not set.
+func (s *schemaProblems) podNetworks(path *field.Path, spec *v1alpha1.CNIPluginSchemaSpec) {
+	networks := spec.PodNetworks
+	if networks == nil {
+		return
+	}
+	for _, problem := range validation.IsQualifiedName(networks.Annotation) {
+		s.add(field.Invalid(path.Child("annotation"), networks.Annotation, problem))
+	}
+	if networks.Parameter == "" {
+		s.add(field.Required(path.Child("parameter"), "say which parameter names the network"))
+	}
+	s.oneOf(path.Child("interfaceNames"), cmp.Or(networks.InterfaceNames, namesAny), namesAny, namesSelected)
+	for i, name := range networks.Defined {
+		if problem := undefinable(name, spec); problem != "" {
+			s.add(field.Invalid(path.Child("defined").Index(i), name, problem))
+		}
+	}
+}
+
+// undefinable returns why the value of a parameter may not come from a NetworkAttachmentDefinition, which the users of
+// a namespace may write: the driver sets it, or it makes other plugins run.
+func undefinable(name string, spec *v1alpha1.CNIPluginSchemaSpec) string {
+	_, reserved := reservedKeys()[name]
+	_, common := commonParameters()[name]
+	isDevice := slices.ContainsFunc(spec.DeviceParameters,
+		func(parameter v1alpha1.DeviceParameter) bool { return parameter.Parameter == name })
+	switch {
+	case name == spec.PodNetworks.Parameter:
+		return "is the parameter that names the network"
+	case isDevice:
+		return "names the device, which the driver sets"
+	case reserved || common || name == "ipam":
+		return "is not for networks to say: it is the driver's, or that of other plugins"
+	case spec.Config != nil && !hasProperty(spec.Config, name):
+		return "is not a parameter of the plugin: add it to config.properties"
+	}
+	return ""
+}
+
+func hasProperty(config *v1alpha1.PluginConfig, name string) bool {
+	_, found := config.Properties[name]
+	return found
 }
 
 func (s *schemaProblems) remark(path *field.Path, remark string) {

@@ -1,10 +1,12 @@
 package deploy_test
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -36,7 +38,7 @@ func helm(t *testing.T, args ...string) (stdout, stderr string, err error) {
 // template renders the chart with settings as for --set.
 func template(t *testing.T, settings ...string) (string, string, error) {
 	t.Helper()
-	args := []string{"template", "dra-network", "chart", "--namespace", "dra-network"}
+	args := []string{"template", "dra-network", "chart", "--namespace", "dra-network", "--skip-tests"}
 	for _, setting := range settings {
 		args = append(args, "--set", setting)
 	}
@@ -133,11 +135,16 @@ func TestSettingsOfTheChart(t *testing.T) {
 			want: []string{"- --list-attributes\n        - --compatibility-groups",
 				"- --list-attributes\n        - --v=2"},
 		},
+		"endpoints of services": {set: []string{"features.serviceEndpoints=true"},
+			want: []string{"- --service-endpoints", "resources: [services, pods]", "resources: [endpointslices]"}},
+		"no endpoints of services": {not: []string{"--service-endpoints", "endpointslices"}},
 		"flags": {set: []string{"node.extraArgs={--kubeconfig=/etc/k}", "node.logLevel=4", "node.cniLogRetention=2h"},
 			want: []string{`- "--kubeconfig=/etc/k"`, "--v=4", "--cni-log-retention=2h"}},
 		"plugins": {set: []string{"cniPlugins.image=registry.example/cni:1"},
 			want: []string{"image: registry.example/cni:1", "--cni-bin-dir=/opt/cni/bin,/opt/cni/dra-network",
 				"{name: cni-own, emptyDir: {}}"}},
+		"plugins of the image": {set: []string{"cniPlugins.included=true"},
+			want: []string{"--cni-bin-dir=/opt/cni/bin,/opt/cni/included"}, not: []string{"initContainers"}},
 		"placing": {set: []string{"node.nodeSelector.zone=a", "node.maxUnavailable=10%", "controller.replicas=2",
 			"node.podLabels.team=net", "controller.podAnnotations.a=b"},
 			want: []string{"zone: a", "maxUnavailable: 10%", "replicas: 2", "team: net", "a: b"}},
@@ -165,14 +172,41 @@ func TestSettingsOfTheChart(t *testing.T) {
 	}
 }
 
+// The folder of OVN-Kubernetes is mounted once, also where extraMounts have it from before the chart mounted it.
+func TestFolderOfOVNKubernetesIsMountedOnce(t *testing.T) {
+	const folder = "/var/run/ovn-kubernetes"
+	for set, want := range map[string]int{
+		"node.extraMounts[0].hostPath=" + folder: 1, "paths.ovnKubernetes=": 0, "namespace.create=true": 1,
+	} {
+		_, objects := rendered(t, set)
+		pod := all[*appsv1.DaemonSet](objects)[0].Spec.Template.Spec
+		mounts, volumes := 0, 0
+		for _, mount := range pod.Containers[0].VolumeMounts {
+			if mount.MountPath == folder {
+				mounts++
+			}
+		}
+		for _, volume := range pod.Volumes {
+			if volume.HostPath != nil && volume.HostPath.Path == folder {
+				volumes++
+			}
+		}
+		if mounts != want || volumes != want {
+			t.Errorf("with %s there are %d mounts and %d volumes, want %d", set, mounts, volumes, want)
+		}
+	}
+}
+
 // TestPathsOfDistributions: flags, mounts and volumes change together.
 func TestPathsOfDistributions(t *testing.T) {
 	_, objects := rendered(t, "paths.kubelet=/var/lib/k0s/kubelet", "paths.nri=/run/nri", "paths.cdi=/etc/cdi",
 		"paths.cniBin={/usr/libexec/cni,/opt/cni/bin}",
-		"paths.netns=/run/netns", "paths.log=/data/log", "paths.cniState=/data/cni", "paths.cniRun=/data/run")
+		"paths.netns=/run/netns", "paths.log=/data/log", "paths.cniState=/data/cni", "paths.cniRun=/data/run",
+		"paths.deviceInfo=/data/devinfo")
 	pod := all[*appsv1.DaemonSet](objects)[0].Spec.Template.Spec
 	want := []string{
 		"/data/cni DirectoryOrCreate",
+		"/data/devinfo DirectoryOrCreate",
 		"/data/log DirectoryOrCreate",
 		"/data/run DirectoryOrCreate",
 		"/etc/cdi DirectoryOrCreate",
@@ -183,6 +217,7 @@ func TestPathsOfDistributions(t *testing.T) {
 		"/usr/libexec/cni Directory read-only",
 		"/var/lib/k0s/kubelet/plugins/dra.networking DirectoryOrCreate",
 		"/var/lib/k0s/kubelet/plugins_registry Directory",
+		"/var/run/ovn-kubernetes DirectoryOrCreate",
 	}
 	if diff := cmp.Diff(want, hostPaths(t, pod)); diff != "" {
 		t.Errorf("wrong host paths (-want +got):\n%s", diff)
@@ -190,7 +225,7 @@ func TestPathsOfDistributions(t *testing.T) {
 	for _, want := range []string{
 		"--cni-bin-dir=/usr/libexec/cni,/opt/cni/bin", "--plugin-dir=/var/lib/k0s/kubelet/plugins/dra.networking",
 		"--registrar-dir=/var/lib/k0s/kubelet/plugins_registry", "--nri-socket=/run/nri/nri.sock", "--cdi-dir=/etc/cdi",
-		"--netns-dir=/run/netns", "--cni-log-dir=/data/log",
+		"--netns-dir=/run/netns", "--cni-log-dir=/data/log", "--device-info-dir=/data/devinfo",
 	} {
 		if !slices.Contains(pod.Containers[0].Args, want) {
 			t.Errorf("the driver is not told %s: %v", want, pod.Containers[0].Args)
@@ -279,10 +314,63 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 	}
 }
 
+// TestOwnNamesAreReserved: a second volume of a name is refused by the API server in the middle of an upgrade, and a
+// flag that a value sets lacks the rights and the mounts that the value brings.
+func TestOwnNamesAreReserved(t *testing.T) {
+	_, objects := rendered(t, "features.listAttributes=true", "features.compatibilityGroups=true",
+		"features.networkStatus=true", "features.serviceEndpoints=true", "paths.deviceInfo=/data/devinfo",
+		"paths.netns=/run/netns", "paths.log=/data/log", "webhook.enabled=true")
+	node := all[*appsv1.DaemonSet](objects)[0].Spec.Template.Spec
+	controller := all[*appsv1.Deployment](objects)[0].Spec.Template.Spec
+	names := reserved(t, "node", "extraMounts", "items", "properties", "name")
+	for _, volume := range node.Volumes {
+		if !names.MatchString(volume.Name) {
+			t.Errorf("node.extraMounts may be called %s, as a volume of the driver's own", volume.Name)
+		}
+	}
+	for part, pod := range map[string]corev1.PodSpec{"node": node, "controller": controller} {
+		flags := reserved(t, part, "extraArgs", "items")
+		for _, flag := range pod.Containers[0].Args {
+			if !flags.MatchString(flag) {
+				t.Errorf("%s.extraArgs may have %s, which the chart sets", part, flag)
+			}
+		}
+	}
+}
+
+// reserved returns what the schema of the chart's values forbids at a place.
+func reserved(t *testing.T, path ...string) *regexp.Regexp {
+	t.Helper()
+	text, err := os.ReadFile("chart/values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema map[string]any
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	enter := func(key string) {
+		inner, found := schema[key].(map[string]any)
+		if !found {
+			t.Fatalf("the schema of values has no %s in %v", key, path)
+		}
+		schema = inner
+	}
+	for i, key := range path {
+		if i < 2 {
+			enter("properties")
+		}
+		enter(key)
+	}
+	enter("not")
+	pattern, _ := schema["pattern"].(string)
+	return regexp.MustCompile(pattern)
+}
+
 // TestNamesThatLookLikeSomethingElse: a namespace may be called 123, and a class true.
 func TestNamesThatLookLikeSomethingElse(t *testing.T) {
 	for _, name := range []string{"123", "null", "true", "1e3"} {
-		text, problems, err := helm(t, "template", "dra-network", "chart", "--namespace", name, "--set",
+		text, problems, err := helm(t, "template", "dra-network", "chart", "--namespace", name, "--skip-tests", "--set",
 			"namespace.create=true", "--set-string", "node.priorityClassName="+name)
 		if err != nil {
 			t.Fatal(problems)

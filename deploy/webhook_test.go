@@ -26,9 +26,14 @@ func TestWebhookHoldsNothingUp(t *testing.T) {
 	if len(configuration.Webhooks) != 1 {
 		t.Fatalf("there are %d webhooks", len(configuration.Webhooks))
 	}
+	// What is wrong with these the rules of their definitions say; nobody writes blocks but the controller.
+	elsewhere := []string{"addressblocks", "addressranges"}
 	var resources []string
 	for _, file := range files(t, "crds/*.yaml") {
-		resources = append(resources, find[*apiextensions.CustomResourceDefinition](t, file).Spec.Names.Plural)
+		plural := find[*apiextensions.CustomResourceDefinition](t, file).Spec.Names.Plural
+		if !slices.Contains(elsewhere, plural) {
+			resources = append(resources, plural)
+		}
 	}
 	got := configuration.Webhooks[0]
 	slices.Sort(got.Rules[0].Resources)
@@ -40,7 +45,7 @@ func TestWebhookHoldsNothingUp(t *testing.T) {
 		AdmissionReviewVersions: []string{"v1"},
 		Rules: []admissionregistration.RuleWithOperations{{
 			Operations: []admissionregistration.OperationType{admissionregistration.Create,
-				admissionregistration.Update},
+				admissionregistration.Update, admissionregistration.Delete},
 			Rule: admissionregistration.Rule{
 				APIGroups:   []string{topologyapi.GroupVersion().Group},
 				APIVersions: []string{topologyapi.GroupVersion().Version},

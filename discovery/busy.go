@@ -28,23 +28,36 @@ type routing interface {
 	RuleList(family int) ([]netlink.Rule, error)
 }
 
-// Busy says what the node itself does with a link at this moment. A link that is busy must not be taken away. A link
-// that is not there is not busy. A physical function is busy with all that its virtual functions are, if these are on
-// the host.
-func Busy(ctx context.Context, source Sources, name IfName) (Use, error) {
-	return attempt(ctx, func() (Use, error) { return readUse(source, name) })
+// Busy says what the node itself does with links at this moment, in one reading. A link that is busy must not be taken
+// away. A link that is not there is not busy. A physical function is busy with all that its virtual functions are, if
+// these are on the host.
+func Busy(ctx context.Context, source Sources, names ...IfName) (map[IfName]Use, error) {
+	return attempt(ctx, func() (map[IfName]Use, error) { return readUses(source, names) })
 }
 
-func readUse(source Sources, name IfName) (Use, error) {
+func readUses(source Sources, names []IfName) (map[IfName]Use, error) {
 	lister := &dumps{LinkLister: source.Links}
 	links, _, err := readLinks(lister, source.NodeAddresses)
-	if err != nil || !slices.ContainsFunc(links, func(l link) bool { return l.Interface == name }) {
-		return Use{}, err
+	if err != nil {
+		return nil, err
 	}
 	uses, err := configured(source.Links, lister, lister.links)
 	if err != nil {
-		return Use{}, err
+		return nil, err
 	}
+	found := make(map[IfName]Use, len(names))
+	for _, name := range names {
+		if !slices.ContainsFunc(links, func(l link) bool { return l.Interface == name }) {
+			continue
+		}
+		if found[name], err = useWithVFs(source, name, links, uses); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+func useWithVFs(source Sources, name IfName, links []link, uses map[int]Use) (Use, error) {
 	if use := useOf(name, links, uses); use.Reason != "" && !use.Restorable {
 		return use, nil
 	}

@@ -28,7 +28,8 @@ func TestBusy(t *testing.T) {
 		"free": "", "absent": "", "port": "a port of the bridge br0", "below": "the vlan below.7 stands on it",
 		"route": "default route",
 	} {
-		got, err := discovery.Busy(context.Background(), host.Sources(), name)
+		uses, err := discovery.Busy(context.Background(), host.Sources(), "free", name)
+		got := uses[name]
 		if err != nil || got.Restorable || (want == "") != (got.Reason == "") || !strings.Contains(got.Reason, want) {
 			t.Errorf("%s: %+v, %v; want %q", name, got, err, want)
 		}
@@ -112,7 +113,8 @@ func TestBusyWithAddressesAndRoutes(t *testing.T) {
 		sources := host.Sources()
 		test.kernel.LinkLister = sources.Links
 		sources.Links = test.kernel
-		got, err := discovery.Busy(t.Context(), sources, test.link)
+		uses, err := discovery.Busy(t.Context(), sources, test.link)
+		got := uses[test.link]
 		if err != nil || (test.want == "") != (got.Reason == "") || !strings.Contains(got.Reason, test.want) ||
 			got.Restorable != (test.want != "" && !test.lost) {
 			t.Errorf("%s: %+v, %v; want %q", name, got, err, test.want)
@@ -134,7 +136,8 @@ func TestPhysicalFunctionOfVFsInUse(t *testing.T) {
 	} {
 		host := discoverytest.Machine(1, 2)
 		use(host)
-		got, err := discovery.Busy(t.Context(), host.Sources(), "ens0")
+		uses, err := discovery.Busy(t.Context(), host.Sources(), "ens0")
+		got := uses["ens0"]
 		if err != nil || !strings.Contains(got.Reason, "virtual function ens0v") ||
 			!strings.Contains(got.Reason, name) || got.Restorable {
 			t.Errorf("%s: %+v, %v", name, got, err)

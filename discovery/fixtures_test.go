@@ -23,7 +23,9 @@ var update = flag.Bool("update", false, "write the golden facts of the recording
 // function, with no virtual functions; with four each; and with one of those in another network namespace and one with
 // a userspace driver. Only sysfs was kept of that machine: netlink.json was made from the files of class/net, without
 // default routes. rxe-exclusive was recorded on Linux 7.3.4 with Soft RoCE on a veth, a macvlan and two virtual
-// functions, one of which is a member of a bond. h100 and mi300x are composed: see discoverytest.GPUMachines.
+// functions, one of which is a member of a bond. ovs was recorded on Linux 6.12 with Open vSwitch 3.5: two bridges with
+// a physical function, a bond of the kernel and one of Open vSwitch, an internal port and a tunnel. h100 and mi300x are
+// composed: see discoverytest.GPUMachines.
 func TestRecordings(t *testing.T) {
 	dirs, err := filepath.Glob("testdata/*/netlink.json")
 	if err != nil || len(dirs) == 0 {
@@ -70,7 +72,8 @@ func TestComposedRecordings(t *testing.T) {
 		for file, got := range files {
 			path := filepath.Join("testdata", name, file)
 			if *update {
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, got, 0o644)); err != nil {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+					os.WriteFile(path, got, 0o644)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -296,7 +296,8 @@ func TestKernelBusy(t *testing.T) {
 	must(t, netlink.AddrAdd(link, &netlink.Addr{IPNet: network("fe80::7/64"), Flags: unix.IFA_F_NODAD}))
 	busy := func(want string) {
 		t.Helper()
-		use, err := discovery.Busy(t.Context(), sources, "up0")
+		uses, err := discovery.Busy(t.Context(), sources, "up0")
+		use := uses["up0"]
 		if err != nil || use.Restorable != (want != "") || (use.Reason == "") != (want == "") ||
 			!strings.Contains(use.Reason, want) {
 			t.Errorf("busy with %+v, %v; want %q", use, err, want)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/docs/reference"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
@@ -44,8 +45,11 @@ func TestDocumentsOfTheHowTo(t *testing.T) {
 			checkOverlay(t, block[1])
 			continue
 		}
+		if strings.Contains(block[1], "kueue.x-k8s.io/") {
+			continue // TestQuotaOfTheHowTo
+		}
 		if !strings.Contains(block[1], "apiVersion: networking.dra.io/v1alpha1\nkind") &&
-			!strings.Contains(block[1], "kind: Pod") {
+			!strings.Contains(block[1], "kind: Pod") && !strings.Contains(block[1], "kind: Service\n") {
 			var claim resourceapi.DeviceClaim
 			if err := yaml.UnmarshalStrict([]byte(block[1]), &claim); err != nil {
 				t.Errorf("%v:\n%s", err, block[1])
@@ -127,8 +131,7 @@ func TestReasonsAreDescribed(t *testing.T) {
 	for file, pattern := range map[string]string{
 		"cmd/dra-network-controller/internal/conditions/conditions.go": `Reason\w+ = "(\w+)"`,
 		"cmd/dra-network-controller/internal/topology/status.go":       `Reason\w+ = "(\w+)"`,
-		"plugin/prepare.go":                `statuses\.Failed\(.*"(\w+)"`,
-		"plugin/internal/status/writer.go": `(?:reason :?=|\.reason, .* = true,) "(\w+)"`,
+		"plugin/internal/status/writer.go":                             `(?:reason :?=|\.reason, .* = true,|ReasonPrepare =) "(\w+)"`,
 	} {
 		source, err := os.ReadFile("../" + file)
 		if err != nil {
@@ -194,8 +197,12 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	top, err := filepath.Glob("../*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	checked := 0
-	for _, file := range append(append(files, more...), "../README.md", "../CONTRIBUTING.md") {
+	for _, file := range slices.Concat(files, more, top) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -228,8 +235,37 @@ func TestLinksLeadSomewhere(t *testing.T) {
 func anchors(text string) []string {
 	var names []string
 	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
-		name := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(heading[1]), "")
-		names = append(names, strings.ReplaceAll(name, " ", "-"))
+		names = append(names, reference.Anchor(heading[1]))
 	}
 	return names
+}
+
+// TestLongDocumentsHaveContents: a document of many parts begins with a list of all of them, in their order.
+func TestLongDocumentsHaveContents(t *testing.T) {
+	files, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := filepath.Glob("reference/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := 0
+	for _, file := range append(files, more...) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		contents := reference.Contents(string(text))
+		if strings.Count(contents, "\n") <= 10 {
+			continue
+		}
+		long++
+		if first, _, _ := strings.Cut(string(text), "\n## "); !strings.Contains(first, contents) {
+			t.Errorf("%s has many parts and does not begin with a list of them:\n%s", file, contents)
+		}
+	}
+	if long < 2 {
+		t.Errorf("only %d documents are long: the headings are not found", long)
+	}
 }

@@ -20,11 +20,11 @@ func TestPrepareRefusesBadClaims(t *testing.T) {
 			f.must(os.WriteFile(filepath.Join(f.pluginDir(), "macvlan"), nil, 0o755))
 			f.offer("macvlan")
 			for _, topology := range claimspectest.TopologiesByName(t) {
-				f.must(f.dra.cluster.topologies.GetStore().Add(topology))
+				f.must(f.dra.Cluster.topologies.GetStore().Add(topology))
 			}
 			claims, pod := bad.Allocated(t)
 			pod.UID = types.UID(bad.Name)
-			f.must(f.dra.cluster.pods.GetStore().Add(pod))
+			f.must(f.dra.Cluster.pods.GetStore().Add(pod))
 			var refused []string
 			for _, claim := range claims {
 				claim.UID = types.UID(claim.Name)

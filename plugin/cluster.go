@@ -49,7 +49,12 @@ type cluster struct {
 	node       cache.SharedIndexInformer
 	namespaces cache.SharedIndexInformer
 	pods       cache.SharedIndexInformer
-	// informers are those that run.
+	// blocks are the AddressBlocks of the node. A cluster whose definitions are older than the driver has none, so
+	// nothing else waits for them.
+	blocks cache.SharedIndexInformer
+	// readDefinition returns a NetworkAttachmentDefinition, namespace/name, as the API server has it.
+	readDefinition func(ctx context.Context, name string) ([]byte, error)
+	// informers are those that run and that the driver needs, which are all but blocks.
 	informers []cache.SharedIndexInformer
 }
 
@@ -78,6 +83,8 @@ func newCluster(config *rest.Config, client kubernetes.Interface, nodeName strin
 		namespaces: informers.NewSharedInformerFactory(client, resync).Core().V1().Namespaces().Informer(),
 		pods:       informers.NewSharedInformerFactoryWithOptions(client, resync, onNode).Core().V1().Pods().Informer(),
 	}
+	c.blocks = blockInformer(custom, codec, nodeName)
+	c.readDefinition = c.getDefinition
 	c.informers = []cache.SharedIndexInformer{c.policies, c.topologies, c.schemas, c.node, c.namespaces, c.pods}
 	return c, nil
 }
@@ -136,7 +143,7 @@ func informer(resource resourceOf) cache.SharedIndexInformer {
 
 // run runs the informers until ctx ends.
 func (c *cluster) run(ctx context.Context) error {
-	for _, informer := range c.informers {
+	for _, informer := range append(slices.Clone(c.informers), c.blocks) {
 		go informer.RunWithContext(ctx)
 	}
 	<-ctx.Done()

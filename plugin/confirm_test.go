@@ -143,7 +143,7 @@ func TestAttachedPodIsNotTriedAgain(t *testing.T) {
 	other.Shareable = true
 	f.must(f.claims.Hold(other, asItIs)) // somebody's claim in the namespace, which pod a may share
 	pod := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"}
-	if _, err := f.nri.claimsOf(pod); err == nil {
+	if _, err := f.nri.claims.find(pod); err == nil {
 		t.Fatal("the claims of the pod are known")
 	}
 	f.boxes.ExpectAlso("a-0")
@@ -227,12 +227,12 @@ func TestPodWithExtendedResources(t *testing.T) {
 	f.must(f.claims.Hold(other, asItIs)) // somebody's claim in the namespace
 	pod := podObject("a")
 	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "claim-a"}
-	f.must(f.nri.cluster.pods.GetIndexer().Add(pod))
+	f.must(f.nri.Cluster.pods.GetIndexer().Add(pod))
 	for _, known := range []bool{true, false} { // the cache may be older than the scheduler's write
 		if !known {
 			pod.Status.ExtendedResourceClaimStatus = nil
 		}
-		records, err := f.nri.claimsOf(&api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"})
+		records, err := f.nri.claims.find(&api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"})
 		if err != nil || len(records) != 1 || records[0].Claim != record.Claim {
 			t.Errorf("status known %t: claims are %v, %v", known, records, err)
 		}
@@ -290,7 +290,7 @@ func TestAdministrativeAccessOnTheHostNetwork(t *testing.T) {
 	f := newFixture(t)
 	pod := podObject("a", "c")
 	pod.Spec.HostNetwork = true
-	f.must(f.nri.cluster.pods.GetIndexer().Add(pod))
+	f.must(f.nri.Cluster.pods.GetIndexer().Add(pod))
 	for _, admin := range []bool{true, false} {
 		claim := allocatedClaim("c", "up0", "a")
 		claim.Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(admin)
@@ -302,7 +302,7 @@ func TestAdministrativeAccessOnTheHostNetwork(t *testing.T) {
 		if admin {
 			f.must(f.nri.RunPodSandbox(context.Background(),
 				&api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"}))
-			f.must(f.dra.unprepare(context.Background(), "c"))
+			f.must(f.dra.releaser.unprepare(context.Background(), "c"))
 		}
 	}
 }
@@ -312,6 +312,20 @@ func TestAdministrativeAccessOnTheHostNetwork(t *testing.T) {
 func TestLostJournalKeepsGatesOfRunningPods(t *testing.T) {
 	for _, stopped := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stopped %t", stopped), func(t *testing.T) { lostJournal(t, stopped) })
+	}
+}
+
+// Both gates of a pod with two claims name the one pin of its sandbox, and both stay.
+func TestLostJournalKeepsAllGatesOfAPod(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0"), f.prepared("claim-b", "a", "up1")))
+	f.crash()
+	f.must(os.Remove(filepath.Join(f.dir, "journal.db")))
+	f.start("boot-1")
+	for _, claim := range []string{"claim-a", "claim-b"} {
+		if got := f.admits(claim); got != "dra-a-0" {
+			t.Errorf("the gate of %s admits %q", claim, got)
+		}
 	}
 }
 
@@ -343,7 +357,7 @@ func lostJournal(t *testing.T, stopped bool) {
 		sweeper.Sweep(context.Background())
 	}
 	f.expect(attachedA, "claim-a")
-	f.must(f.dra.unprepare(context.Background(), "claim-a"))
+	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
 	// the fake kernel does not send links back; leases are the plugin's
 	f.expect("host [up1] pods [] leases [a-0/net1]")
 }
@@ -380,7 +394,7 @@ func TestVanishedInterfaceIsTold(t *testing.T) {
 		t.Errorf("gone are %v", gone)
 	}
 	f.node.RenamePodLink(pin, "eth0", "mgmt") // what an application renames is there
-	f.must(f.dra.unprepare(context.Background(), "claim-a"))
+	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
 }
 
 // Prepare waits for a release that is in progress, in the order of arrival, and for nothing else.
@@ -390,7 +404,7 @@ func TestPrepareWaitsForARelease(t *testing.T) {
 	release := f.node.Hold("host-device DEL")
 	defer release()
 	released := make(chan error, 1)
-	go func() { released <- f.dra.unprepare(context.Background(), "claim-a") }()
+	go func() { released <- f.dra.releaser.unprepare(context.Background(), "claim-a") }()
 	f.eventually("DEL runs",
 		func() bool { return strings.Contains(strings.Join(f.node.Calls(), ","), "host-device DEL") })
 	order := make(chan string, 2)
@@ -427,7 +441,7 @@ func TestClaimsOfPodsThatAreGoneAreEvicted(t *testing.T) {
 		0).Core().V1().Pods().Informer()
 	go pods.RunWithContext(t.Context())
 	f.eventually("the cache is filled", pods.HasSynced)
-	f.dra.cluster.pods = pods
+	f.dra.Cluster.pods = pods
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	ended := make(chan error, 1)
 	go func() {
@@ -447,17 +461,48 @@ func TestClaimsOfPodsThatAreGoneAreEvicted(t *testing.T) {
 	}
 }
 
-// A pod that waits for a claim names an earlier claim of the same name, too, and does not keep that from being released:
-// nobody else asks for it where kubelet has forgotten it. A pod that names another claim does.
+// An eviction that fails is tried again while somebody waits for the devices.
+func TestEvictionIsTriedAgain(t *testing.T) {
+	f := newFixture(t)
+	pods := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Core().V1().Pods().Informer()
+	go pods.RunWithContext(t.Context())
+	f.eventually("the cache is filled", pods.HasSynced)
+	f.dra.Cluster.pods = pods
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0"))) // of a pod that is gone
+	f.node.Fail("host-device DEL", errors.New("busy"))
+	ended := make(chan error, 1)
+	go func() {
+		results, err := f.dra.PrepareResourceClaims(context.Background(),
+			[]*resourceapi.ResourceClaim{allocatedClaim("b", "up0", "b")})
+		ended <- errors.Join(err, results["b"].Err)
+	}()
+	for attempts := range 2 {
+		f.eventually("an eviction has failed", func() bool {
+			_, evicting := f.dra.releaser.evicting.Load("claim-a")
+			return strings.Count(strings.Join(f.node.Calls(), ","), "host-device DEL") == attempts+1 && !evicting
+		})
+		if attempts == 1 {
+			f.node.Fail("host-device DEL", nil)
+		}
+		f.clock.Step(claims.NoticeWait + time.Millisecond)
+	}
+	f.eventually("the device is given", func() bool { return len(ended) == 1 })
+	f.must(<-ended)
+	f.expect(clean)
+}
+
+// A pod that waits for a claim names an earlier claim of the same name, too, and does not keep that from being
+// released: nobody else asks for it where kubelet has forgotten it. A pod that names another claim does.
 func TestEarlierClaimOfTheSameNameIsEvicted(t *testing.T) {
 	f := newFixture(t)
 	pods := informers.NewSharedInformerFactory(fake.NewClientset(podObject("b", "c")), 0).Core().V1().Pods().Informer()
 	go pods.RunWithContext(t.Context())
 	f.eventually("the cache is filled", pods.HasSynced)
-	f.dra.cluster.pods = pods
+	f.dra.Cluster.pods = pods
 	record := f.prepared("c", "a", "up0") // for pod a, which is gone
 	f.must(f.attach("a-0", record))
-	if rivals := f.dra.rivalsOf(cnichain.Claim{Namespace: "ns", Name: "d", UID: "d"}); rivals.IsLeaving(&record) {
+	if rivals := f.dra.releaser.rivalsOf(cnichain.Claim{Namespace: "ns", Name: "d",
+		UID: "d"}); rivals.IsLeaving(&record) {
 		t.Error("a claim that a pod names is taken for one that is leaving")
 	} else if rivals.Evict(&record); f.boxes.IsReleasing("c") {
 		t.Error("a claim that a pod names is evicted")
@@ -515,7 +560,7 @@ func TestReleaseWhileNotConnectedLeavesNoGate(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.nri.setConnected(false)
-	f.must(f.dra.unprepare(context.Background(), "claim-a"))
+	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
 	if entries, err := os.ReadDir(f.cdiDir()); err != nil || len(entries) > 0 {
 		t.Errorf("files are left: %v, %v", entries, err)
 	}

@@ -41,40 +41,46 @@ func shareable(claim *resourceapi.ResourceClaim) bool {
 
 // addConsumers resolves the pods that the claim is reserved for, by name or as members of a PodGroup (KEP-5729); of a
 // group those that are on this node by now. attaches reports whether they are given interfaces. A claim that nobody is
-// said to use is refused: kubelet asks for none, and what another caller has prepared nobody would release.
-func (d *draPlugin) addConsumers(
+// said to use is refused: kubelet asks for none, and what another caller has prepared nobody would release. It returns
+// the pods that the API server has.
+func (p *planner) addConsumers(
 	ctx context.Context, claim *resourceapi.ResourceClaim, record *claims.Record, attaches bool,
-) error {
+) ([]*corev1.Pod, error) {
 	usable := false
+	var pods []*corev1.Pod
 	for _, reference := range claim.Status.ReservedFor {
 		switch {
 		case isPod(reference):
 			usable = true
-			pod, err := d.cluster.pod(ctx, claim.Namespace, reference.Name, string(reference.UID))
+			pod, err := p.cluster.pod(ctx, claim.Namespace, reference.Name, string(reference.UID))
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if err := addConsumer(record, reference.UID, pod, claim, attaches); err != nil {
-				return err
+				return nil, err
+			}
+			if pod != nil {
+				pods = append(pods, pod)
 			}
 		case reference.APIGroup == schedulingapi.GroupName && reference.Resource == "podgroups":
 			usable = true
-			for _, pod := range d.cluster.podsWithClaim(claim.Namespace, claim.Name) {
+			for _, pod := range p.cluster.podsWithClaim(claim.Namespace, claim.Name) {
 				if pod.Spec.SchedulingGroup == nil ||
 					ptr.Deref(pod.Spec.SchedulingGroup.PodGroupName, "") != reference.Name {
 					continue
 				}
 				if err := addConsumer(record, pod.UID, pod, claim, attaches); err != nil {
-					return err
+					return nil, err
 				}
+				pods = append(pods, pod)
 			}
 		}
 	}
 	if attaches && !usable {
-		return errors.New("it is reserved for no pod and no PodGroup, and only pods are given interfaces; " +
+		return nil, errors.New("it is reserved for no pod and no PodGroup, and only pods are given interfaces; " +
 			"reserve it in status.reservedFor for the pod that is to have its devices")
 	}
-	return nil
+	return pods, nil
 }
 
 func isPod(reference resourceapi.ResourceClaimConsumerReference) bool {
@@ -101,9 +107,9 @@ func addConsumer(
 // warnOfContainers tells pods of containers that don't name the claim: only those that do are held back when the driver
 // is away.
 func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
-	for _, pod := range d.cluster.podsWithClaim(claim.Namespace, claim.Name) {
+	for _, pod := range d.Cluster.podsWithClaim(claim.Namespace, claim.Name) {
 		if names := without(pod, claim); len(names) > 0 {
-			d.statuses.WarnPod(executor.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
+			d.Statuses.WarnPod(executor.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
 				"ContainerWithoutClaim", fmt.Sprintf(
 					"containers %s don't name claim %s: while the network driver is being updated they could start "+
 						"without the pod's interfaces; name it in resources.claims of each",

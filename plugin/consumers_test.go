@@ -34,7 +34,7 @@ func TestClaimOfAPodGroup(t *testing.T) {
 	member := func(name, group string, claims ...string) *corev1.Pod {
 		pod := podObject(name, claims...)
 		pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: ptr.To(group)}
-		f.must(f.dra.cluster.pods.GetStore().Add(pod))
+		f.must(f.dra.Cluster.pods.GetStore().Add(pod))
 		return pod
 	}
 	first := member("a", "gang", "other", "c")
@@ -50,14 +50,16 @@ func TestClaimOfAPodGroup(t *testing.T) {
 		!record.Shareable {
 		t.Errorf("shareable %v, consumers (-want +got):\n%s", record.Shareable, diff)
 	}
-	f.must(f.dra.cluster.pods.GetStore().Delete(podObject("z")))
+	f.must(f.dra.Cluster.pods.GetStore().Delete(podObject("z")))
 	later := member("later", "gang", "c")
-	found, err := f.nri.claimsOf(&api.PodSandbox{Id: "later-0", Uid: "later", Name: "later", Namespace: "ns"})
+	found, err := f.nri.claims.find(&api.PodSandbox{Id: "later-0", Uid: "later", Name: "later", Namespace: "ns"})
 	if err != nil || len(found) != 1 || found[0].Claim.UID != "c" {
 		t.Errorf("the claims of a pod that came later are %v, %v", found, err)
 	}
 	first.DeletionTimestamp = &metav1.Time{}
-	isLeaving := func() bool { return f.dra.rivalsOf(cnichain.Claim{Namespace: "ns", Name: "d"}).IsLeaving(&record) }
+	isLeaving := func() bool {
+		return f.dra.releaser.rivalsOf(cnichain.Claim{Namespace: "ns", Name: "d"}).IsLeaving(&record)
+	}
 	if isLeaving() {
 		t.Error("the claim of a group with another pod is taken for one that nobody uses")
 	}
@@ -70,7 +72,7 @@ func TestClaimOfAPodGroup(t *testing.T) {
 // A driver that composes devices has our claim prepared for a pod that does not list it: the pod is in reservedFor.
 func TestClaimThatThePodDoesNotList(t *testing.T) {
 	f := newFixture(t)
-	f.must(f.dra.cluster.pods.GetStore().Add(podObject("a", "composed")))
+	f.must(f.dra.Cluster.pods.GetStore().Add(podObject("a", "composed")))
 	claim := allocatedClaim("c", "up0", "a")
 	reserve(claim, claim.Status.ReservedFor...)
 	results, err := f.dra.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claim})

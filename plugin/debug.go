@@ -58,7 +58,7 @@ func (d *Driver) debugHandler() http.Handler {
 		"GET " + nodeapi.PathClaims:    func() any { return d.claimStates() },
 		"GET " + nodeapi.PathSandboxes: func() any { return d.sandboxes.States() },
 		"GET " + nodeapi.PathState:     func() any { return d.state() },
-		"GET " + nodeapi.PathLeftovers: func() any { return d.dra.executor.Leftovers() },
+		"GET " + nodeapi.PathLeftovers: func() any { return d.dra.Executor.Leftovers() },
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
@@ -93,7 +93,7 @@ func (d *Driver) retryToTheEnd(ctx context.Context, key string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attach.DetachTimeout)
 	defer cancel()
 	result := make(chan error, 1)
-	if !d.sandboxes.GoTracked(func() { result <- d.dra.executor.Retry(ctx, key) }) {
+	if !d.sandboxes.GoTracked(func() { result <- d.dra.Executor.Retry(ctx, key) }) {
 		return attach.ShutdownError("retry leftover " + strconv.Quote(key))
 	}
 	return <-result
@@ -101,7 +101,7 @@ func (d *Driver) retryToTheEnd(ctx context.Context, key string) error {
 
 // retryLeftover tries once more to undo what could not be undone.
 func (d *Driver) retryLeftover(ctx context.Context, key string) error {
-	for _, leftover := range d.dra.executor.Leftovers() {
+	for _, leftover := range d.dra.Executor.Leftovers() {
 		if leftover.Key != key {
 			continue
 		}

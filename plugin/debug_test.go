@@ -29,10 +29,17 @@ func (f *fixture) driver() *Driver {
 	return &Driver{
 		config: Config{NodeName: "n", PluginDir: f.dir, CNIDirs: []string{f.pluginDir()}, CDIDir: f.cdiDir(),
 			NetNSDir: f.pinDir},
-		publisher: f.dra.publisher, claims: f.claims, sandboxes: f.boxes, dra: f.dra,
-		cluster: f.dra.cluster, nri: f.nri,
-		registered: func() bool { return false },
+		publisher: f.dra.Publisher, claims: f.claims, sandboxes: f.boxes, dra: f.dra,
+		cluster: f.dra.Cluster, nri: f.nri,
+		registered: func() bool { return false }, startup: readyStartup(),
 	}
+}
+
+// readyStartup is that of a driver that waits for nothing.
+func readyStartup() *startup {
+	s := newStartup()
+	s.complete()
+	return s
 }
 
 // debug asks the driver as netdra does.
@@ -126,8 +133,8 @@ func TestDebugSocket(t *testing.T) {
 func TestStateOfTheNode(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
-	f.nri.setTimeout(3 * time.Second)
-	f.must(f.dra.cluster.node.GetStore().Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"},
+	f.nri.runtime.setTimeout(3 * time.Second)
+	f.must(f.dra.Cluster.node.GetStore().Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"},
 		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{
 			KubeletVersion: "v1.37.1", ContainerRuntimeVersion: "containerd://2.4.2", KernelVersion: "6.1",
 		}}}))
@@ -135,9 +142,9 @@ func TestStateOfTheNode(t *testing.T) {
 	topology := testTopology()
 	topology.Name, topology.Status.Conditions = "t2", []metav1.Condition{accepted}
 	topology.Spec.Steps[0].Driver = "vfio-pci"
-	f.must(f.dra.cluster.topologies.GetStore().Add(topology))
+	f.must(f.dra.Cluster.topologies.GetStore().Add(topology))
 	f.offer("missing")
-	f.must(f.dra.cluster.schemas.GetStore().Add(&chainapi.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "vendor"},
+	f.must(f.dra.Cluster.schemas.GetStore().Add(&chainapi.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "vendor"},
 		Spec: chainapi.CNIPluginSchemaSpec{CNIType: "vendor", HostPaths: []string{"/etc/vendor"}}}))
 
 	got := d.state()
@@ -152,7 +159,7 @@ func TestStateOfTheNode(t *testing.T) {
 	if !got.Synced {
 		t.Error("nothing is left to be read")
 	}
-	if f.dra.cluster.informers = append(f.dra.cluster.informers, f.dra.cluster.topologies); d.state().Synced {
+	if f.dra.Cluster.informers = append(f.dra.Cluster.informers, f.dra.Cluster.topologies); d.state().Synced {
 		t.Error("topologies were not read yet")
 	}
 	if paths := got.HostPaths; !slices.Equal(paths["vendor"], []string{"/etc/vendor"}) ||

@@ -6,15 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
 	nrilog "github.com/containerd/nri/pkg/log"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
@@ -25,15 +22,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
-	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
-	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/external"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
@@ -60,6 +55,8 @@ type Config struct {
 	HostProcDir string
 	// CDIDir is where CDI specs are written.
 	CDIDir string
+	// DeviceInfoDir is where those who attach devices in place of the driver read what was allocated.
+	DeviceInfoDir string
 	// LogDir is where CNI calls are logged, one folder for each claim.
 	LogDir string
 	// LogRetention is how long the log of a claim stays after its last line, once the claim is released.
@@ -72,6 +69,10 @@ type Config struct {
 	ListAttributes bool
 	// CompatibilityGroups keeps devices apart by groups (feature DRADeviceCompatibilityGroups) where that can say it.
 	CompatibilityGroups bool
+	// Plugins are those CNI plugins of the helper binary, by name, that the driver can run without a process.
+	Plugins map[string]executor.InProcess
+	// NetworkStatus writes the interfaces of pods into their annotation k8s.v1.cni.cncf.io/network-status.
+	NetworkStatus bool
 }
 
 // Driver is the node driver. New builds it, Run runs it once.
@@ -83,11 +84,14 @@ type Driver struct {
 	sandboxes *attach.Sandboxes
 	publisher *publish.Publisher
 	statuses  *status.Writer
+	external  *external.Files
+	networks  *status.Networks // nil if it is not asked for
 	nri       *nriPlugin
 	dra       *draPlugin
 	callLog   *executor.CallLog
 	events    record.EventBroadcaster
-	sources   discovery.Sources
+	sources   discovery.Sources // of the publisher
+	linkUse   *linkUse
 	journal   journal.Opened
 	metrics   *metrics
 	health    *status.Health
@@ -98,11 +102,9 @@ type Driver struct {
 	heartbeats *telemetry.Heartbeats
 	locks      *lockProbe
 
-	guarding sync.Mutex
-	guard    discovery.Sources // for busy: sources are not for two at once
+	startup *startup
 
 	mu         sync.Mutex
-	waiting    error // why nothing works yet
 	registered func() bool
 	helper     *kubeletplugin.Helper // nil until DRA is served
 	fatal      chan error
@@ -116,12 +118,12 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 	}
 	config.CNIDirs = append(slices.Clone(config.CNIDirs), nodeapi.HelperDir(config.PluginDir))
 	d := &Driver{
-		config: config, client: client, fatal: make(chan error, 1), metrics: newMetrics(),
-		registered: func() bool { return false }, waiting: errors.New("starting"),
+		config: config, client: client, fatal: make(chan error, 1), metrics: newMetrics(config.Version),
+		registered: func() bool { return false }, startup: newStartup(),
 		heartbeats: telemetry.NewHeartbeats(clock.RealClock{}),
 	}
 	d.again = d.prepareAgain
-	d.locks = &lockProbe{try: func() { _, _, _ = d.sandboxes.Count(), d.claims.All(), d.nri.connected() }}
+	d.locks = &lockProbe{try: func() { _, _, _ = d.sandboxes.Count(), d.claims.All(), d.nri.runtime.isConnected() }}
 	defer func() {
 		if err != nil {
 			d.Close()
@@ -133,7 +135,7 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 	if d.sources, err = discovery.Host(); err != nil {
 		return nil, err
 	}
-	d.guard, err = discovery.Host()
+	d.linkUse, err = newLinkUse(d.cluster)
 	return d, err
 }
 
@@ -144,7 +146,8 @@ const journalRetry = 5 * time.Second
 // again and help nobody: pods that run are not touched, pods without claims start, and those with claims wait, because
 // nothing is registered with kubelet or the runtime. The probe says why.
 func (d *Driver) awaitJournal(ctx context.Context, again <-chan time.Time) error {
-	return d.await(ctx, again, "Waiting for the journal: no pod with claims starts on this node until it can be opened",
+	return d.startup.await(ctx, again, "Waiting for the journal: no pod with claims starts on this node until it can "+
+		"be opened",
 		func() error {
 			opened, err := journal.Open(filepath.Join(d.config.PluginDir, "journal.db"), time.Now())
 			if err == nil {
@@ -156,195 +159,11 @@ func (d *Driver) awaitJournal(ctx context.Context, again <-chan time.Time) error
 
 // awaitHelper installs the programs that run on the host: without the hook no container that names a claim could start.
 func (d *Driver) awaitHelper(ctx context.Context, again <-chan time.Time) error {
-	return d.await(ctx, again, "Waiting for the helper programs: no pod with claims starts on this node until they "+
+	return d.startup.await(ctx, again, "Waiting for the helper programs: no pod with claims starts on this node "+
+		"until they "+
 		"can be installed", func() error {
 		return installHelper(ctx, nodeapi.HelperDir(d.config.PluginDir))
 	})
-}
-
-// await tries something until it succeeds, and has the probe say why it does not.
-func (d *Driver) await(ctx context.Context, again <-chan time.Time, message string, try func() error) error {
-	for {
-		err := try()
-		if err == nil {
-			return nil
-		}
-		d.mu.Lock()
-		isNews := d.waiting.Error() != err.Error()
-		d.waiting = err
-		d.mu.Unlock()
-		if isNews {
-			klog.FromContext(ctx).Error(err, message, "again", journalRetry)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-again:
-		}
-	}
-}
-
-// readJournal builds the driver on what an earlier one has left.
-func (d *Driver) readJournal(ctx context.Context) error {
-	logger := klog.FromContext(ctx)
-	if d.journal.SetAside != "" {
-		logger.Error(d.journal.Reason, "Cannot read the journal; it is set aside, and claims are prepared again",
-			"path", d.journal.SetAside)
-	}
-	claims, damaged, err := claims.Load(d.journal.DB)
-	if err != nil {
-		return err
-	}
-	chains, err := journal.NewChains(d.journal.DB)
-	if err != nil {
-		return err
-	}
-	d.claims = claims
-	if err := d.build(ctx, chains); err != nil {
-		return err
-	}
-	attachments, damagedChains, err := chains.Load(d.dra.executor)
-	if err != nil {
-		return err
-	}
-	for _, record := range append(damaged, damagedChains...) {
-		logger.Error(record.Err, "Cannot read a journal record; it is ignored", "bucket", record.Bucket,
-			"key", record.Key)
-	}
-	if err := d.exec().AwaitEarlier(ctx, earlierLimit); err != nil {
-		logger.Error(err, "Continuing although CNI plugins of an earlier driver process may still run")
-	}
-	return d.sandboxes.Recover(attachments)
-}
-
-// earlierLimit is how long CNI plugins that an earlier process started may still run. That process would
-// have ended them after 30 s; ten more are for their end.
-const earlierLimit = 40 * time.Second
-
-// exec runs CNI plugins.
-func (d *Driver) exec() executor.PluginExec {
-	return executor.PluginExec{Lock: filepath.Join(d.config.PluginDir, "cni.lock")}
-}
-
-// build wires the pieces.
-func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
-	var host host.Linux
-	bootID, err := host.Boot()
-	if err != nil {
-		return err
-	}
-	host.BootID = bootID // one answer for all that the process does
-	work, stop := context.WithCancel(context.WithoutCancel(ctx))
-	d.stopWork = stop
-	d.callLog = executor.NewCallLog(d.config.LogDir,
-		func(err error) { klog.FromContext(ctx).Error(err, "Cannot write the CNI call log") })
-	runner := executor.New(executor.Options{
-		Exec: d.exec(), Host: host, Journal: chains, Log: measuredCalls{d.callLog, d.metrics, klog.FromContext(ctx)},
-		Dirs:      d.config.CNIDirs,
-		CheckFree: func(ctx context.Context, device *cnichain.Device) error { return d.dra.notBusy(ctx, device) },
-		OnLeftover: func(leftover executor.Leftover) {
-			klog.FromContext(ctx).Error(errors.New(leftover.Reason),
-				"Cannot roll back a step; it is kept as a leftover and tried again later", "leftover", leftover.Key,
-				"pod", leftover.Attachment.Pod.String(), "quarantined", leftover.Quarantines() != nil)
-		},
-	})
-	d.events = record.NewBroadcaster(record.WithContext(ctx))
-	recorder := d.events.NewRecorder(scheme.Scheme,
-		corev1.EventSource{Component: v1alpha1.DriverName, Host: d.config.NodeName})
-	realClock := clock.RealClock{}
-	claimGate := attach.NewGate(d.config.CDIDir, d.helperPath())
-	d.sandboxes = attach.New(attach.Config{
-		Work: work, Executor: runner, Claims: d.claims, Gate: claimGate, Clock: realClock, Observer: reporter{d},
-		Metrics: d.metrics.attach, Node: d.config.NodeName, BootID: bootID, PinDir: d.config.NetNSDir,
-	})
-	d.statuses = status.New(status.Config{Client: d.client, Events: recorder, Claims: d.claims,
-		Attachments: d.sandboxes, Clock: realClock, Node: d.config.NodeName})
-	d.metrics.watch(d.claims, d.sandboxes, runner)
-	d.health = status.NewHealth(d.claims, d.unhealthy(runner), realClock)
-	if err := d.buildPublisher(ctx, recorder, runner, bootID); err != nil {
-		return err
-	}
-	d.nri = &nriPlugin{
-		socket: d.config.NRISocket, cluster: d.cluster, claims: d.claims, sandboxes: d.sandboxes, clock: realClock,
-		work: work, observer: reporter{d},
-		namespaces: namespaces{procDir: d.config.HostProcDir, dir: d.config.NetNSDir},
-		metrics:    d.metrics, unclaimed: newUnclaimedSandboxes(),
-	}
-	d.dra = &draPlugin{
-		cluster: d.cluster, publisher: d.publisher, claims: d.claims, sandboxes: d.sandboxes, executor: runner,
-		gate:     claimGate,
-		statuses: d.statuses, health: d.health, metrics: d.metrics, locks: keylock.New(1), connected: d.nri.connected,
-		busy: d.busy, fatal: d.fail, clock: realClock, work: work,
-	}
-	return errors.Join(d.cluster.onChange(d.publisher.Trigger), d.cluster.onReplaced(d.fail),
-		d.cluster.onPodGone(d.claims.Wake))
-}
-
-// buildPublisher wires what publishes devices.
-func (d *Driver) buildPublisher(
-	ctx context.Context, recorder record.EventRecorder, executor *executor.Executor, bootID string,
-) error {
-	publisher, damaged, err := publish.New(publish.Config{
-		NodeName: d.config.NodeName, BootID: bootID, Cluster: d.cluster, Claims: d.claims, Client: d.client,
-		ListAttributes: d.config.ListAttributes, CompatibilityGroups: d.config.CompatibilityGroups,
-		DB: d.journal.DB, Read: publish.ReadHost(d.sources), Events: discovery.KernelEvents(),
-		CNIDirs:     d.config.CNIDirs,
-		Quarantined: quarantined(executor), MayBeInPod: d.sandboxes.MayBeInPod, HealthChanged: d.health.Changed,
-		Recorder: recorder, Metrics: d.metrics.publish, Heartbeats: d.heartbeats, FreeMemory: debug.FreeOSMemory,
-		Clock: clock.RealClock{},
-	})
-	if err != nil {
-		return err
-	}
-	for _, record := range damaged {
-		klog.FromContext(ctx).Error(record.Err, "Cannot read a journal record; it is ignored", "bucket", record.Bucket,
-			"key", record.Key)
-	}
-	d.publisher = publisher
-	return nil
-}
-
-// unhealthy says what is wrong with a device that a claim holds; empty if nothing.
-func (d *Driver) unhealthy(executor *executor.Executor) func(string, *claims.HeldDevice) string {
-	isQuarantined := quarantined(executor)
-	return func(claimUID string, held *claims.HeldDevice) string {
-		switch {
-		case d.publisher.IsGone(held.Facts):
-			return "the device does not exist on the node any more"
-		case isQuarantined(held.Facts):
-			return "in quarantine: what an earlier pod left on it could not be removed"
-		case d.publisher.LostCarrier(held.Facts):
-			return "the link has lost its carrier"
-		}
-		// Health is of a device, and kubelet gives it to all pods that share it: only one of them misses the interface.
-		if name := d.sandboxes.MissingInterface(claimUID, held); name != "" && held.Exclusive {
-			return attach.MissingText(name)
-		}
-		return ""
-	}
-}
-
-// quarantined reports whether a device is held back.
-func quarantined(executor *executor.Executor) func(discovery.Device) bool {
-	return func(device discovery.Device) bool {
-		return executor.Quarantined(&cnichain.Device{PCIAddress: string(device.PCIAddress),
-			IfName: string(device.Interface)}) != nil
-	}
-}
-
-// busy says what the node itself does with a link. While the addresses of the Node object are not known, any address
-// may be one of them, and nothing is given away for that.
-func (d *Driver) busy(ctx context.Context, name discovery.IfName) (discovery.Use, error) {
-	d.guarding.Lock()
-	defer d.guarding.Unlock()
-	sources := d.guard
-	node, unknown := d.cluster.ThisNode()
-	if unknown == nil {
-		sources.NodeAddresses = publish.NodeAddresses(node)
-	}
-	use, err := discovery.Busy(ctx, sources, name)
-	use.Restorable = use.Restorable && unknown == nil
-	return use, err
 }
 
 // fail ends Run.
@@ -361,7 +180,7 @@ func (d *Driver) Close() {
 		d.stopWork()
 	}
 	d.sources.Close()
-	d.guard.Close()
+	d.linkUse.close()
 	if d.journal.DB != nil {
 		_ = d.journal.Close()
 	}
@@ -403,9 +222,7 @@ func (d *Driver) serve(ctx context.Context) error {
 	if err := d.readJournal(ctx); err != nil {
 		return err
 	}
-	d.mu.Lock()
-	d.waiting = nil
-	d.mu.Unlock()
+	d.startup.complete()
 	// NRI outlives DRA: a pod that was prepared must still be attached while the driver stops.
 	nriCtx, stopNRI := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopNRI()
@@ -414,6 +231,7 @@ func (d *Driver) serve(ctx context.Context) error {
 	group.Go(func() error { return d.nri.run(nriCtx) })
 	group.Go(func() error { return d.cluster.run(ctx) })
 	group.Go(func() error { return d.statuses.Run(ctx) })
+	group.Go(func() error { return d.networks.Run(ctx) })
 	group.Go(func() error { return d.sweepLogs(ctx) })
 	group.Go(func() error { return d.retryLeftovers(ctx) })
 	group.Go(func() error { return d.sweeper().Run(ctx) })
@@ -432,10 +250,11 @@ func (d *Driver) serve(ctx context.Context) error {
 // sweeper checks what no event reports to the driver.
 func (d *Driver) sweeper() *attach.Sweeper {
 	return &attach.Sweeper{
-		Sandboxes: d.sandboxes, PodIsGone: d.cluster.podIsGone, IsNamed: d.nri.namespaces.isNamed,
+		Sandboxes: d.sandboxes, PodIsGone: d.cluster.podIsGone, IsNamed: d.nri.Namespaces.isNamed,
 		Heartbeats: d.heartbeats,
 		Swept: func(ctx context.Context) {
 			d.repairMetadata(ctx)
+			d.repairExternal(ctx)
 			d.recoverLost(ctx)
 			d.statuses.ForgetOld()
 		},
@@ -455,7 +274,7 @@ func (d *Driver) retryLeftovers(ctx context.Context) error {
 	ticker := time.NewTicker(leftoverRetry)
 	defer ticker.Stop()
 	for {
-		for _, leftover := range d.dra.executor.Leftovers() {
+		for _, leftover := range d.dra.Executor.Leftovers() {
 			if err := d.retryLeftover(ctx, leftover.Key); err != nil {
 				klog.FromContext(ctx).Error(err, "Cannot clean up a leftover; it is tried again later", "leftover",
 					leftover.Key)

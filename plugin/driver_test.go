@@ -27,7 +27,7 @@ func TestJournalIsAwaited(t *testing.T) {
 	if err = errors.Join(err, newer.Close()); err != nil {
 		t.Fatal(err)
 	}
-	d := &Driver{config: Config{PluginDir: dir}, waiting: errors.New("starting")}
+	d := &Driver{config: Config{PluginDir: dir}, startup: newStartup()}
 	again, opened := make(chan time.Time), make(chan error)
 	go func() { opened <- d.awaitJournal(context.Background(), again) }()
 	again <- time.Time{} // the first attempt has failed
@@ -56,7 +56,7 @@ func TestWaitingForTheJournalEnds(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	d := &Driver{config: Config{PluginDir: dir}, waiting: errors.New("starting")}
+	d := &Driver{config: Config{PluginDir: dir}, startup: newStartup()}
 	if err := d.awaitJournal(ctx, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("error is %v", err)
 	}

@@ -37,7 +37,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
-	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/external"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
@@ -67,6 +67,8 @@ type fixture struct {
 	unhealthy map[discovery.IfName]string
 	// busyLinks says what the node does with links.
 	busyLinks map[discovery.IfName]discovery.Use
+	// journalLost says that one was set aside.
+	journalLost bool
 
 	// runtime has the network namespaces of the sandboxes that the runtime has, by ID.
 	runtime map[string]string
@@ -166,7 +168,7 @@ func (f *fixture) startAlone(bootID string) {
 	f.must(err)
 	f.gate = attach.NewGate(f.cdiDir(), "/plugins/bin/dra-network-cni")
 	f.must(os.MkdirAll(f.cdiDir(), 0o755))
-	f.metrics = newMetrics()
+	f.metrics = newMetrics("v1")
 	f.boxes = attach.New(attach.Config{Work: work, Executor: runner, Claims: f.claims, Gate: f.gate, Clock: f.clock,
 		Observer: f, Metrics: f.metrics.attach, Node: "n", BootID: bootID, PinDir: f.pinDir})
 	statuses := status.New(status.Config{Client: fake.NewClientset(), Events: record.NewFakeRecorder(100),
@@ -175,21 +177,30 @@ func (f *fixture) startAlone(bootID string) {
 	health := status.NewHealth(f.claims,
 		func(_ string, held *claims.HeldDevice) string { return f.unhealthy[held.Facts.Name] }, f.clock)
 	f.cluster = testCluster()
-	f.nri = &nriPlugin{cluster: f.cluster, claims: f.claims, sandboxes: f.boxes, clock: f.clock, work: work,
-		unclaimed: newUnclaimedSandboxes(), observer: f, metrics: f.metrics}
-	f.dra = &draPlugin{
-		cluster: f.cluster, publisher: f.newPublisher(nil), claims: f.claims, sandboxes: f.boxes, executor: runner,
-		gate:     f.gate,
-		statuses: statuses, health: health, metrics: f.metrics, locks: keylock.New(1),
-		connected: f.nri.connected, busy: f.busy, fatal: func(err error) { f.Error(err) },
-		clock: f.clock, work: work,
-	}
+	f.nri = newNRIPlugin(nriConfig{Cluster: f.cluster, Claims: f.claims, Sandboxes: f.boxes, Clock: f.clock, Work: work,
+		Observer: f, Metrics: f.metrics})
+	f.dra = newDRAPlugin(draConfig{
+		Cluster: f.cluster, Publisher: f.newPublisher(nil), Claims: f.claims, Sandboxes: f.boxes, Executor: runner,
+		Gate: f.gate, External: external.New(f.cdiDir(), f.infoDir(), f.claims, func() bool { return f.journalLost }),
+		Statuses: statuses, Health: health, Metrics: f.metrics, Connected: f.nri.runtime.isConnected, Busy: f.busy,
+		Fatal: func(err error) { f.Error(err) }, Clock: f.clock, Work: work,
+	})
 	f.offer("host-device")
 	f.must(f.boxes.Recover(left))
 }
 
+// setPublisher gives Prepare another publisher.
+func (f *fixture) setPublisher(publisher *publish.Publisher) {
+	config := f.dra.draConfig
+	config.Publisher = publisher
+	f.dra = newDRAPlugin(config)
+}
+
 // cdiDir is where gates are.
 func (f *fixture) cdiDir() string { return filepath.Join(f.dir, "cdi") }
+
+// infoDir is where device information is.
+func (f *fixture) infoDir() string { return filepath.Join(f.dir, "devinfo", "dp") }
 
 // pluginDir holds files by the names of the plugins that the test node runs: the executor asks the file system which
 // binary it has probed.
@@ -204,12 +215,12 @@ func (f *fixture) crash() {
 
 // baselines completes a record as Prepare does.
 func (f *fixture) baselines(record *claims.Record) error {
-	return f.dra.takeBaselines(context.Background(), record)
+	return f.dra.baselines.take(context.Background(), record)
 }
 
 // busy says what the test says.
-func (f *fixture) busy(_ context.Context, name discovery.IfName) (discovery.Use, error) {
-	return f.busyLinks[name], nil
+func (f *fixture) busy(context.Context, ...discovery.IfName) (map[discovery.IfName]discovery.Use, error) {
+	return f.busyLinks, nil
 }
 
 func (f *fixture) must(err error) {
@@ -248,7 +259,7 @@ func (f *fixture) Attached([]claims.Record) {}
 
 // AttachedLate implements Observer.
 func (f *fixture) AttachedLate(_ executor.Pod, records []claims.Record) {
-	f.dra.health.Attached(records)
+	f.dra.Health.Attached(records)
 }
 
 // sweep is what the driver does from time to time.
@@ -259,7 +270,7 @@ func (f *fixture) sweeper() *attach.Sweeper {
 // prepared records a claim of up0 or up1 for a pod, as Prepare does.
 func (f *fixture) prepared(claim, podUID, link string) claims.Record {
 	f.Helper()
-	_, device, err := f.dra.publisher.Resolve(&resourceapi.DeviceRequestAllocationResult{Request: "r", Pool: "n/" +
+	_, device, err := f.dra.Publisher.Resolve(&resourceapi.DeviceRequestAllocationResult{Request: "r", Pool: "n/" +
 		link, Device: link})
 	f.must(err)
 	topology := testTopology()
@@ -350,8 +361,8 @@ func testCluster(objects ...runtime.Object) *cluster {
 	factory := informers.NewSharedInformerFactory(client, 0)
 	c := &cluster{
 		client: client, nodeName: "n", policies: still(&policyapi.DeviceExposurePolicy{}),
-		topologies: still(&chainapi.NetworkTopology{}),
-		schemas:    still(&chainapi.CNIPluginSchema{}), node: factory.Core().V1().Nodes().Informer(),
+		topologies: still(&chainapi.NetworkTopology{}), blocks: still(&chainapi.AddressBlock{}),
+		schemas: still(&chainapi.CNIPluginSchema{}), node: factory.Core().V1().Nodes().Informer(),
 		namespaces: factory.Core().V1().Namespaces().Informer(), pods: factory.Core().V1().Pods().Informer(),
 	}
 	_ = c.topologies.GetStore().Add(testTopology())
@@ -378,7 +389,8 @@ func (f *fixture) newPublisher(read func(context.Context, []netip.Addr) (discove
 	p, _, err := publish.New(publish.Config{
 		NodeName: "n", BootID: f.bootID, Cluster: f.cluster, Claims: f.claims, Client: client, Read: read,
 		CNIDirs: []string{f.pluginDir()}, Quarantined: func(discovery.Device) bool { return false },
-		MayBeInPod: f.boxes.MayBeInPod, HealthChanged: func() {}, Recorder: record.NewFakeRecorder(100),
+		MayBeInPod:    mayBeInPod(f.claims, f.boxes, f.node),
+		HealthChanged: func() {}, Recorder: record.NewFakeRecorder(100),
 		Metrics: f.metrics.publish, FreeMemory: func() {}, Clock: f.clock,
 	})
 	f.must(err)
@@ -396,7 +408,7 @@ func (f *fixture) offer(plugin string) {
 		},
 	}}, ""))
 	if f.dra != nil {
-		f.must(f.dra.publisher.Refresh(context.Background()))
+		f.must(f.dra.Publisher.Refresh(context.Background()))
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -56,10 +58,7 @@ const lockLimit = 2 * time.Second
 // hanging says what of the driver does not go on; kubelet starts it anew then.
 func (d *Driver) hanging(ctx context.Context) []string {
 	hanging := d.heartbeats.Overdue()
-	d.mu.Lock()
-	serving := d.waiting == nil
-	d.mu.Unlock()
-	if serving && !d.locks.ok(ctx, lockLimit) {
+	if d.startup.reason() == nil && !d.locks.ok(ctx, lockLimit) {
 		hanging = append(hanging, "locks are not given back")
 	}
 	return hanging
@@ -102,14 +101,14 @@ func (d *Driver) serveHTTP(ctx context.Context) error {
 
 // missing says what keeps pods with claims from starting.
 func (d *Driver) missing() []string {
-	d.mu.Lock()
-	registered, waiting := d.registered, d.waiting
-	d.mu.Unlock()
-	if waiting != nil {
-		return []string{waiting.Error()}
+	if reason := d.startup.reason(); reason != nil {
+		return []string{reason.Error()}
 	}
+	d.mu.Lock()
+	registered := d.registered
+	d.mu.Unlock()
 	var missing []string
-	if !d.nri.connected() {
+	if !d.nri.runtime.isConnected() {
 		missing = append(missing, "not connected to the container runtime (NRI)")
 	}
 	if !registered() {
@@ -162,6 +161,51 @@ func watchSockets(ctx context.Context, again <-chan time.Time, check func() erro
 		if failures++; failures > 1 {
 			return fmt.Errorf("cannot keep the registration with kubelet: %w; the driver restarts to recreate its "+
 				"sockets; if this recurs, find what deletes them", err)
+		}
+	}
+}
+
+// startup tells what the driver waits for before anything works. It is safe for concurrent use.
+type startup struct {
+	mu      sync.Mutex
+	waiting error // nil if everything is there
+}
+
+func newStartup() *startup { return &startup{waiting: errors.New("starting")} }
+
+// reason says why nothing works yet; nil if everything is there.
+func (s *startup) reason() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiting
+}
+
+// complete ends the waiting.
+func (s *startup) complete() { s.note(nil) }
+
+// note sets the reason, and reports whether it reads another way than before.
+func (s *startup) note(reason error) (isNews bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	isNews = fmt.Sprint(s.waiting) != fmt.Sprint(reason)
+	s.waiting = reason
+	return isNews
+}
+
+// await tries something until it succeeds, and tells meanwhile why it does not. The same failure is logged once.
+func (s *startup) await(ctx context.Context, again <-chan time.Time, message string, try func() error) error {
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		if s.note(err) {
+			klog.FromContext(ctx).Error(err, message, "again", journalRetry)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-again:
 		}
 	}
 }

@@ -2,6 +2,8 @@ package plugin
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -27,7 +29,7 @@ func TestHealthOnAPortThatIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = taken.Close() }()
-	d := &Driver{config: Config{HTTPAddress: taken.Addr().String()}, metrics: newMetrics()}
+	d := &Driver{config: Config{HTTPAddress: taken.Addr().String()}, metrics: newMetrics("v1")}
 	if err := d.serveHTTP(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "set --http-address (node.httpAddress of the chart) to a free port") {
 		t.Errorf("error is %v", err)
@@ -126,5 +128,21 @@ func TestReplacedNodeObject(t *testing.T) {
 	}
 	if err := <-failures; !strings.Contains(err.Error(), "was deleted and made again") {
 		t.Errorf("error is %v", err)
+	}
+}
+
+// TestStartup holds that a probe reads the newest reason, and that the log has each reason once in a row.
+func TestStartup(t *testing.T) {
+	t.Parallel()
+	s := newStartup()
+	for _, c := range []struct {
+		reason error
+		isNews bool
+	}{
+		{errors.New("starting"), false}, {errors.New("locked"), true}, {errors.New("locked"), false}, {nil, true},
+	} {
+		if isNews := s.note(c.reason); isNews != c.isNews || fmt.Sprint(s.reason()) != fmt.Sprint(c.reason) {
+			t.Errorf("%v: news is %v, want %v; the probe reads %v", c.reason, isNews, c.isNews, s.reason())
+		}
 	}
 }

@@ -62,11 +62,11 @@ func TestLateAttachWakesKubelet(t *testing.T) {
 func TestNewsOfReleasedDevicesAreForgotten(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
-	f.dra.health.Attached([]claims.Record{record})
+	f.dra.Health.Attached([]claims.Record{record})
 	if report := f.report(); len(report.Devices) != 1 || report.Devices[0].Message == "" {
 		t.Errorf("report is %+v", report)
 	}
-	f.must(f.dra.unprepare(context.Background(), "claim-a"))
+	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
 	if report := f.report(); len(report.Devices) != 0 {
 		t.Errorf("report is %+v", report)
 	}
@@ -80,11 +80,11 @@ func TestNewsOfReleasedDevicesAreForgotten(t *testing.T) {
 func TestUnhealthyDevices(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
-	f.dra.health.Attached([]claims.Record{record})
+	f.dra.Health.Attached([]claims.Record{record})
 	reports := f.watchHealth()
 	<-reports
 	f.unhealthy["up0"] = "the link has lost its carrier"
-	f.dra.health.Changed()
+	f.dra.Health.Changed()
 	report := <-reports
 	if device := report.Devices[0]; device.Health != kubeletplugin.HealthStatusUnhealthy ||
 		device.Message != "the link has lost its carrier" {

@@ -77,7 +77,7 @@ const lostLimit = 20 * time.Second
 // recoverLost prepares and attaches, after a journal was lost, the claims of running pods that have no record any more.
 // Claims whose gate says that they are attached still are left alone.
 func (d *Driver) recoverLost(ctx context.Context) {
-	if !d.journalLost() || !d.nri.connected() || !d.cluster.hasSynced() {
+	if !d.journalLost() || !d.nri.runtime.isConnected() || !d.cluster.hasSynced() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, lostLimit)
@@ -97,22 +97,24 @@ func (d *Driver) recoverLost(ctx context.Context) {
 		// Also a pod whose claims another one, or an attempt that failed later, has had prepared.
 		if d.nri.unclaimed.remove(pod.GetId()) && !d.nri.isAttachedUnrecorded(pod) {
 			d.sandboxes.ExpectAlso(pod.GetId())
-			d.sandboxes.GoTracked(func() { d.nri.attachLate(pod, d.nri.isBusy(pod.GetId())) })
+			d.sandboxes.GoTracked(func() { d.nri.attachLate(pod, d.nri.runtime.isBusy(pod.GetId())) })
 		}
 	}
 }
 
 // isAttachedUnrecorded reports whether a pod has a prepared claim still from before the journal was lost.
 func (n *nriPlugin) isAttachedUnrecorded(pod *api.PodSandbox) bool {
-	records, err := n.claimsOf(pod)
+	records, err := n.claims.find(pod)
 	return err == nil && slices.ContainsFunc(records, func(record claims.Record) bool {
 		return n.isUnrecorded(pod, []attach.Part{{ClaimUID: record.Claim.UID}})
 	})
 }
 
-// lostClaims are the claims of a pod that are allocated on this driver's devices and not known to it.
+// lostClaims are the claims of a pod that are allocated on this driver's devices and not known to it. Those whose
+// devices others attach are left out: the pod has them, or gets them from whoever attaches them, and while it does no
+// baseline of theirs can be taken.
 func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.Claim, error) {
-	netns, err := d.nri.namespaces.pathOf(pod)
+	netns, err := d.nri.Namespaces.pathOf(pod)
 	known := d.cluster.cachedPod(pod.GetNamespace(), pod.GetName(), pod.GetUid())
 	if err != nil || netns == "" || known == nil || known.DeletionTimestamp != nil {
 		return nil, nil //nolint:nilerr // the sandbox has ended, or is about to
@@ -130,7 +132,7 @@ func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.
 			return nil, fmt.Errorf("cannot read claim %s/%s: %w", pod.GetNamespace(), name, err)
 		}
 		uid := string(claim.UID)
-		if isForPod(claim, known) && !d.sandboxes.AdmitsUnrecorded(uid, netns) {
+		if isForPod(claim, known) && !d.isExternal(claim) && !d.sandboxes.AdmitsUnrecorded(uid, netns) {
 			lost = append(lost, &drapb.Claim{Namespace: claim.Namespace, Name: claim.Name, Uid: uid})
 		}
 	}

@@ -43,7 +43,7 @@ func (f *fixture) recover(count *int) {
 	f.Helper()
 	d := f.driver()
 	d.client = f.client
-	f.must(f.nri.cluster.pods.GetIndexer().Add(podObject("a", "claim-a")))
+	f.must(f.nri.Cluster.pods.GetIndexer().Add(podObject("a", "claim-a")))
 	d.again = func(ctx context.Context, wanted []*drapb.Claim) error {
 		*count += len(wanted)
 		results, err := f.dra.PrepareResourceClaims(ctx,
@@ -112,6 +112,27 @@ func TestLostClaimsThatWerePreparedByAnother(t *testing.T) {
 	f.recover(count)
 	f.eventually("the new sandbox is attached", func() bool { f.clock.Step(attach.Retry); return f.ready("a-1") })
 	if *count != 1 {
+		t.Errorf("%d claims were prepared again", *count)
+	}
+}
+
+// A claim whose devices others attach is not prepared again and again while they are in the pod.
+func TestLostClaimsThatOthersAttach(t *testing.T) {
+	f := newFixture(t)
+	f.external()
+	f.node.AddHostLink("up0")
+	_, err := f.prepareNow(allocatedClaim("claim-a", "up0", "a"))
+	f.must(err)
+	f.runs("a-0")
+	f.node.RemoveHostLink("up0")
+	f.crash()
+	f.must(os.Remove(filepath.Join(f.dir, "journal.db")))
+	f.must(os.WriteFile(filepath.Join(f.dir, "journal.db.unreadable-1"), nil, 0o600))
+	count := f.recovering(allocatedClaim("claim-a", "up0", "a"))
+	f.start("boot-1")
+	f.external()
+	f.recover(count)
+	if *count != 0 {
 		t.Errorf("%d claims were prepared again", *count)
 	}
 }

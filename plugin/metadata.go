@@ -178,7 +178,7 @@ func (d *Driver) lacksMetadata(record *claims.Record) bool {
 // prepareAgain asks this driver, as kubelet would, to prepare claims: that is idempotent, and the library writes its
 // files.
 func (d *Driver) prepareAgain(ctx context.Context, claims []*drapb.Claim) error {
-	if len(claims) == 0 || !d.nri.connected() {
+	if len(claims) == 0 || !d.nri.runtime.isConnected() {
 		return nil
 	}
 	connection, err := grpc.NewClient("unix://"+filepath.Join(d.config.PluginDir, draSocket),

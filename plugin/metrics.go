@@ -28,8 +28,12 @@ type metrics struct {
 	connections prometheus.Counter
 }
 
-func newMetrics() *metrics {
+// newMetrics registers what the driver measures. version is that of the build.
+func newMetrics(version string) *metrics {
 	registry := prometheus.NewRegistry()
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "dra_network_build_info",
+		Help: "1; the label has the build of the driver, as --version says it."}, []string{"version"})
+	build.WithLabelValues(version).Set(1)
 	m := &metrics{
 		registry: registry, publish: publish.NewMetrics(registry), attach: attach.NewMetrics(registry),
 		steps: telemetry.NewHistogram("step_seconds", "How long calls of CNI plugins took, by plugin and command.",
@@ -43,7 +47,7 @@ func newMetrics() *metrics {
 		connections: telemetry.NewCounter("nri_connections_total",
 			"How often the driver has connected to the container runtime."),
 	}
-	registry.MustRegister(m.steps, m.prepared, m.hooks, m.connections,
+	registry.MustRegister(build, m.steps, m.prepared, m.hooks, m.connections,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector())
 	return m

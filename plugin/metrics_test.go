@@ -45,11 +45,14 @@ func TestMetrics(t *testing.T) {
 	measured := measuredCalls{Recorder: discardCalls{}, metrics: f.metrics}
 	measured.Record(executor.Call{Plugin: "/opt/cni/bin/macvlan", Command: "ADD"})
 	measured.Record(executor.Call{Plugin: "/opt/cni/bin/macvlan", Command: "ADD", Err: errors.New("no")})
-	f.metrics.watch(f.claims, f.boxes, f.dra.executor)
+	f.metrics.watch(f.claims, f.boxes, f.dra.Executor)
 	if problems, err := testutil.GatherAndLint(f.metrics.registry); err != nil || len(problems) > 0 {
 		t.Errorf("lint says %v, %v", problems, err)
 	}
 	if err := testutil.GatherAndCompare(f.metrics.registry, strings.NewReader(`
+# HELP dra_network_build_info 1; the label has the build of the driver, as --version says it.
+# TYPE dra_network_build_info gauge
+dra_network_build_info{version="v1"} 1
 # HELP dra_network_claims Claims that are prepared on the node.
 # TYPE dra_network_claims gauge
 dra_network_claims 1
@@ -75,7 +78,8 @@ dra_network_quarantined 0
 # HELP dra_network_slice_changes_total How often the node's ResourceSlices were changed.
 # TYPE dra_network_slice_changes_total counter
 dra_network_slice_changes_total 1
-`), "dra_network_claims", "dra_network_discovered_devices", "dra_network_policy_devices", "dra_network_problems",
+`), "dra_network_build_info", "dra_network_claims", "dra_network_discovered_devices", "dra_network_policy_devices",
+		"dra_network_problems",
 		"dra_network_published_devices",
 		"dra_network_quarantined", "dra_network_slice_changes_total"); err != nil {
 		t.Error(err)
@@ -116,8 +120,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 		}
 	}
 	f := newFixture(t)
-	m := newMetrics()
-	m.watch(f.claims, f.boxes, f.dra.executor)
+	m := newMetrics("v1")
+	m.watch(f.claims, f.boxes, f.dra.Executor)
 	described := make(chan *prometheus.Desc, 1000)
 	m.registry.Describe(described)
 	close(described)

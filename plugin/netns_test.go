@@ -103,11 +103,11 @@ func (o failures) AttachFailed(pod executor.Pod, records []claims.Record, err er
 // and who can't be is told.
 func TestPodsWhoseSandboxTheRuntimeHasLost(t *testing.T) {
 	f := newFixture(t)
-	f.nri.namespaces = lostSandboxes(t)
+	f.nri.Namespaces = lostSandboxes(t)
 	f.prepared("claim-a", "a", "up0")
 	f.prepared("claim-b", "b", "up1")
 	told := ""
-	f.nri.observer = failures{f, func(pod executor.Pod, records []claims.Record, err error) {
+	f.nri.Observer = failures{f, func(pod executor.Pod, records []claims.Record, err error) {
 		told += pod.String() + " " + records[0].Claim.Name + ": " + err.Error()
 	}}
 	connection := &nriConnection{nriPlugin: f.nri, configured: func() {}}
@@ -116,7 +116,7 @@ func TestPodsWhoseSandboxTheRuntimeHasLost(t *testing.T) {
 		{Id: "b-0", Uid: "b", Name: "b", Namespace: "ns", Pid: 8},
 		{Id: "c-0", Uid: "c", Name: "c", Namespace: "ns", Pid: 8}, // has no claims, so nobody needs to know
 	}
-	netns, err := f.nri.namespaces.pathOf(pods[0])
+	netns, err := f.nri.Namespaces.pathOf(pods[0])
 	f.must(err)
 	f.node.AddNamespace(netns)
 	if _, err := connection.Synchronize(context.Background(), pods, nil); err != nil {

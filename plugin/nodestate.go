@@ -10,6 +10,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
@@ -20,11 +21,12 @@ func (d *Driver) state() nodestate.State {
 	state := nodestate.State{
 		Node: c.NodeName, Version: c.Version, Synced: d.cluster.hasSynced(), NotReady: append([]string{},
 			d.missing()...), Problems: d.publisher.Problems(),
-		SetAside: d.journal.SetAside, NRITimeout: d.nri.requestTimeout(), Topologies: d.cluster.topologyStates(),
-		HostPaths: d.cluster.pluginHostPaths(),
+		SetAside: d.journal.SetAside, NRITimeout: d.nri.runtime.requestTimeout(), Topologies: d.cluster.topologyStates(),
+		HostPaths: d.cluster.pluginHostPaths(), PodAnnotations: d.cluster.podAnnotations(),
 		Settings: nodestate.Settings{
 			PluginDir: c.PluginDir, RegistrarDir: c.RegistrarDir, CNIDirs: c.CNIDirs, NetNSDir: c.NetNSDir,
 			CDIDir: c.CDIDir, LogDir: c.LogDir, NRISocket: c.NRISocket,
+			DeviceInfoDir: c.DeviceInfoDir,
 		},
 	}
 	if plugins, err := publish.Binaries(c.CNIDirs); err == nil { // else the publisher says why not
@@ -49,6 +51,17 @@ func (c *cluster) pluginHostPaths() map[string][]string {
 		}
 	}
 	return paths
+}
+
+// podAnnotations are the annotations by which pods select what plugins attach, by CNI type.
+func (c *cluster) podAnnotations() map[string]string {
+	annotations := map[string]string{}
+	for cniType, schema := range c.PluginSchemas().All() {
+		if schema.PodNetworks != nil {
+			annotations[cniType] = schema.PodNetworks.Annotation
+		}
+	}
+	return annotations
 }
 
 // topologyStates are sorted by name.
@@ -76,4 +89,26 @@ func (c *cluster) topologyStates() []nodestate.Topology {
 		states = append(states, state)
 	}
 	return states
+}
+
+// claimStates are sorted by UID.
+func (d *Driver) claimStates() []nodestate.Claim {
+	records := d.claims.All()
+	states := make([]nodestate.Claim, 0, len(records))
+	pods, known := d.cluster.podUIDs()
+	for i := range records {
+		states = append(states, nodestate.Claim{ClaimRecord: records[i], Unused: known &&
+			d.isOrphaned(&records[i], pods)})
+	}
+	return states
+}
+
+func (d *Driver) isOrphaned(record *claims.Record, pods sets.Set[string]) bool {
+	for _, consumer := range record.Consumers {
+		if pods.Has(consumer.PodUID) {
+			return false
+		}
+	}
+	return len(d.sandboxes.Users(record.Claim.UID)) == 0 &&
+		len(d.cluster.podsWithClaim(record.Claim.Namespace, record.Claim.Name)) == 0
 }

@@ -23,6 +23,7 @@ func (r reporter) DescribeClaims(ctx context.Context, records []claims.Record) (
 func (r reporter) Attached(records []claims.Record) {
 	for i := range records {
 		r.driver.statuses.Changed(records[i].Claim.UID)
+		r.driver.networks.Changed(records[i].Claim.UID)
 	}
 }
 

@@ -49,7 +49,7 @@ func (d *Driver) orphanSpecs() ([]nodestate.Orphan, error) {
 	found := []nodestate.Orphan{}
 	for _, entry := range entries {
 		kind, uid := nodeapi.ParseSpecName(entry.Name())
-		needed := d.isPrepared(uid) || d.sandboxes.IsUnrecorded(uid) || kind == nodeapi.MetadataSpec && d.journalLost()
+		needed := d.isPrepared(uid) || d.sandboxes.IsUnrecorded(uid) || kind != nodeapi.GateSpec && d.journalLost()
 		if kind != nodeapi.NoSpec && !needed {
 			found = append(found, nodestate.Orphan{Kind: kind, Path: filepath.Join(d.config.CDIDir, entry.Name()),
 				Claim: uid})
@@ -86,7 +86,7 @@ func (d *Driver) journalLost() bool {
 
 // keepsPin reports whether a pin is of something that could not be undone: it is needed to try again.
 func (d *Driver) keepsPin(name string) bool {
-	for _, leftover := range d.dra.executor.Leftovers() {
+	for _, leftover := range d.dra.Executor.Leftovers() {
 		if host.IsPinOf(name, leftover.Attachment.Pin) {
 			return true
 		}
@@ -115,6 +115,8 @@ func (d *Driver) removeOrphan(ctx context.Context, file *nodestate.Orphan) error
 		return d.sandboxes.SyncGate(file.Claim)
 	case nodeapi.MetadataSpec:
 		return d.removeMetadata(ctx, file)
+	case nodeapi.ExternalSpec:
+		return d.external.Sync(file.Claim)
 	case nodestate.OrphanNamespace:
 		return d.sandboxes.UnpinUnknown(file.Path)
 	case nodestate.OrphanLog:

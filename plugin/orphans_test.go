@@ -159,7 +159,7 @@ func TestOrphansAfterALostJournal(t *testing.T) {
 // Pins of what could not be undone are needed for the next attempt.
 func TestOrphansKeepsPinsOfLeftovers(t *testing.T) {
 	f, d := littered(t)
-	f.dra.executor.Load(nil,
+	f.dra.Executor.Load(nil,
 		map[string]executor.Leftover{"k": {Key: "k",
 			Attachment: executor.Attachment{Pin: filepath.Join(f.dir, "netns/dra-gone.cre66i9s"),
 				Steps: []executor.StepRecord{{}}}}})

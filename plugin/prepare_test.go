@@ -52,7 +52,7 @@ func TestOneDeviceIsHeldOnce(t *testing.T) {
 
 func TestPrepareRefusesWhileTheRuntimeIsNotConnected(t *testing.T) {
 	f := newFixture(t)
-	f.nri.isConnected = false
+	f.nri.runtime.setConnected(false)
 	claim := allocatedClaim("c", "up0", "a")
 	results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{claim})
 	if err != nil || results[claim.UID].Err == nil ||
@@ -127,7 +127,7 @@ func TestQuarantine(t *testing.T) {
 	f.must(f.attach("a-0", record))
 	f.node.Lose()
 	attempts := 0
-	for f.dra.unprepare(context.Background(), "claim-a") != nil {
+	for f.dra.releaser.unprepare(context.Background(), "claim-a") != nil {
 		if attempts++; attempts > 20 {
 			t.Fatal("the claim is never released")
 		}
@@ -138,7 +138,7 @@ func TestQuarantine(t *testing.T) {
 	next := f.prepared("claim-b", "b", "up1") // another device is not concerned
 	next.Plans[0].Steps[0].Device = record.Plans[0].Steps[0].Device
 	refused := func() error {
-		_, err := f.dra.takeBaseline(context.Background(), *record.Plans[0].Steps[0].Device)
+		_, err := f.dra.baselines.ofDevice(*record.Plans[0].Steps[0].Device)
 		return err
 	}
 	if err := refused(); err == nil || !strings.Contains(err.Error(), "quarantine") {
@@ -149,7 +149,7 @@ func TestQuarantine(t *testing.T) {
 	if err := refused(); err == nil || !strings.Contains(err.Error(), "quarantine") {
 		t.Errorf("error after a restart is %v", err)
 	}
-	left := f.dra.executor.Leftovers()
+	left := f.dra.Executor.Leftovers()
 	if code, body := f.debug(http.MethodPost, "/leftovers?key="+left[0].Key); code != http.StatusConflict ||
 		!strings.Contains(body, "up0") {
 		t.Errorf("status %d: %s", code, body)
@@ -176,13 +176,13 @@ func TestReleaseProvesTheDeviceHome(t *testing.T) {
 	f.must(f.claims.Release("claim-a"))
 	f.must(f.claims.Hold(record, asItIs))
 	f.node.RemoveHostLink("up0") // attached, but the record of that is damaged
-	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil ||
+	if err := f.dra.releaser.unprepare(context.Background(), "claim-a"); err == nil ||
 		!strings.Contains(err.Error(), "no link up0") {
 		t.Fatalf("error is %v", err)
 	}
 	f.node.AddHostLink("up0")
-	f.must(f.dra.unprepare(context.Background(), "claim-a"))
-	if len(f.dra.executor.Leftovers()) > 0 {
+	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
+	if len(f.dra.Executor.Leftovers()) > 0 {
 		t.Error("something is left over")
 	}
 }
@@ -245,8 +245,8 @@ func TestLinksInUseAreTakenIfThePolicySaysSo(t *testing.T) {
 	} {
 		f := newFixture(t)
 		f.busyLinks = map[discovery.IfName]discovery.Use{"up0": test.use}
-		err := f.dra.notBusy(t.Context(),
-			&cnichain.Device{Name: "up0", IfName: "up0", Exclusive: true, AllowInUse: test.allow})
+		err := f.dra.baselines.notBusy(t.Context(), []cnichain.PlanStep{{Device: &cnichain.Device{Name: "up0",
+			IfName: "up0", Exclusive: true, AllowInUse: test.allow}}})
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%+v, allowed %v: %v", test.use, test.allow, err)
 		}
@@ -283,12 +283,12 @@ func TestRecordedPlanOfARenamedCard(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
 	record.Plans[0].Steps[0].Device.PCIAddress = "0000:01:00.0"
-	f.dra.executor.Host = renamedHost{f.dra.executor.Host}
+	f.dra.Executor.Host = renamedHost{f.dra.Executor.Host}
 	if err := f.attach("a-0", record); err == nil || !strings.Contains(err.Error(), "is called up1 now") {
 		t.Errorf("error is %v", err)
 	}
 	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
-	f.dra.executor.Host = f.node
+	f.dra.Executor.Host = f.node
 	f.expect(clean)
 }
 
@@ -296,12 +296,12 @@ func TestRecordedPlanOfARenamedCard(t *testing.T) {
 func TestPrepareBeforeTheDevicesAreKnown(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("claim-a", "a", "up0")
-	f.dra.publisher = f.newPublisher(nil) // has read nothing
+	f.setPublisher(f.newPublisher(nil)) // has read nothing
 	results, err := f.dra.PrepareResourceClaims(context.Background(),
 		[]*resourceapi.ResourceClaim{allocatedClaim("claim-b", "up1", "b")})
 	f.must(err)
 	if err := results["claim-b"].Err; err == nil || !strings.Contains(err.Error(), "are not known yet") {
 		t.Errorf("error is %v", err)
 	}
-	f.must(f.dra.unprepare(context.Background(), "claim-a"))
+	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
 }

@@ -62,7 +62,7 @@ func (a attribute) forAPI() resourceapi.DeviceAttribute {
 	panic(fmt.Sprintf("attribute %s is a %T", a.name, a.any))
 }
 
-// publication says whether an attribute is published.
+// publication reports whether an attribute is published.
 type publication int
 
 const (
@@ -284,8 +284,15 @@ func PublishedWhereFact() []resourceapi.QualifiedName { return named(whereFact) 
 // exposes them asks for it.
 func PublishedOnRequest() []resourceapi.QualifiedName { return named(onRequest) }
 
-// text returns a string, which is a fact unless it is empty, or none that an attribute can hold. Policies don't read what
-// is too long.
+// Identifying returns the names of the attributes by which two machines of one kind differ: addresses, and numbers of
+// one card. Everything else that is published is the same for the same hardware with the same configuration.
+func Identifying() []resourceapi.QualifiedName {
+	return []resourceapi.QualifiedName{ownDomain + "altNames", ownDomain + "mac", ownDomain + "switchID",
+		ownDomain + "vfMAC"}
+}
+
+// text returns a string, which is a fact unless it is empty, or none that an attribute can hold. Policies don't read
+// what is too long.
 func text[S ~string](s S) value {
 	if len(s) > MaxString {
 		return value{"", false}

@@ -19,6 +19,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
+// resourceNameField is the field of an exposure that sets the attributes that Multus reads.
+const resourceNameField = "resourceName"
+
 // policyAttributes are the attributes that a policy gives one device.
 type policyAttributes struct {
 	values map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
@@ -106,6 +109,15 @@ func (r *rule) attributesOf(d *discovery.Device) policyAttributes {
 	e := r.policy.Spec.Exposure
 	r.attributes.prepare(e)
 	result := policyAttributes{values: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}}
+	if e.ResourceName != "" {
+		result.set(v1alpha1.AttributeResourceName, resourceNameField,
+			resourceapi.DeviceAttribute{StringValue: &e.ResourceName})
+		if id := cmp.Or(string(d.PCIAddress), string(d.Interface)); id != "" {
+			result.set(v1alpha1.AttributeDeviceID, resourceNameField, resourceapi.DeviceAttribute{StringValue: &id})
+		} else {
+			result.miss(v1alpha1.AttributeDeviceID, resourceNameField, "the device has no PCI address and no interface")
+		}
+	}
 	for name, value := range e.AdditionalAttributes {
 		result.set(name, "additionalAttributes", fixedAttribute(value))
 	}
@@ -294,9 +306,9 @@ func compileAttribute(expression string, env environment.Type) (selector, error)
 		result = compileAs("dyn("+expression+"\n)", options)
 	}
 	if result.Error != nil {
-		return selector{}, fmt.Errorf("cannot compile the expression: %s; it must be a CEL expression over one device "+
-			"that yields a string, an integer, a boolean, a version, or an optional one of these, for example "+
-			`device.attributes["dra.networking"].ifName`, result.Error.Detail)
+		return selector{}, compileError(expression, result, options,
+			"a string, an integer, a boolean, a version, or an "+
+				`optional one of these, for example device.attributes["dra.networking"].ifName`)
 	}
 	return selector{result}, nil
 }

@@ -324,3 +324,28 @@ func TestTableIsBounded(t *testing.T) {
 		t.Errorf("problems with %v", got)
 	}
 }
+
+// Devices have the attributes by which Multus finds them: those that are on no bus by the names of their links.
+func TestResourceName(t *testing.T) {
+	got := attributesOf(t, rails(), "  resourceName: example.com/nic\n")
+	for _, want := range []string{
+		`dummy0 k8s.cni.cncf.io/deviceID="dummy0" k8s.cni.cncf.io/resourceName="example.com/nic"` + "\n",
+		`rail7v0 k8s.cni.cncf.io/deviceID="0000:18:00.1" k8s.cni.cncf.io/resourceName="example.com/nic"` + "\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got\n%s\nwithout\n%s", got, want)
+		}
+	}
+	bound := rails()
+	bound.Devices[2].Interface = "" // a driver for applications has it
+	unknown := rails()
+	unknown.Devices[0].Interface = ""
+	if got := attributesOf(t, bound, "  resourceName: example.com/nic\n"); !strings.Contains(got,
+		`rail7v0 k8s.cni.cncf.io/deviceID="0000:18:00.1" `) {
+		t.Errorf("got\n%s", got)
+	}
+	if got := attributesOf(t, unknown, "  resourceName: example.com/nic\n"); !strings.Contains(got,
+		`dummy0 k8s.cni.cncf.io/resourceName="example.com/nic"`+"\n") {
+		t.Errorf("got\n%s", got)
+	}
+}

@@ -32,11 +32,11 @@ type compiler func(expression string, env environment.Type) (selector, error)
 // compile compiles an expression that selects. New expressions may use what the oldest supported API server knows;
 // stored ones also what newer ones do.
 func compile(expression string, env environment.Type) (selector, error) {
-	result := compileAs(expression, dracel.Options{EnvType: &env})
+	options := dracel.Options{EnvType: &env}
+	result := compileAs(expression, options)
 	if result.Error != nil {
-		return selector{}, fmt.Errorf("cannot compile the expression: %s; it must be a CEL expression over one "+
-			"device that yields "+
-			`true or false, for example device.attributes["dra.networking"].type == "bridge"`, result.Error.Detail)
+		return selector{}, compileError(expression, result, options,
+			`true or false, for example device.attributes["dra.networking"].type == "bridge"`)
 	}
 	return selector{result}, nil
 }

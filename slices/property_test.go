@@ -91,6 +91,8 @@ type run struct {
 	steps    []step
 	// spoil changes what is published; nil to leave it as it is.
 	spoil func(draslices.Result, machine)
+	// ask is called before the scheduler decides, and what it returns with the decision; nil for nobody.
+	ask func(*scheduler, []*resourceapi.ResourceClaim) func([]resourceapi.AllocationResult) error
 
 	decisions, refused int
 }
@@ -144,9 +146,16 @@ func (r *run) decide(s *scheduler, step step, things map[string]thing, all []had
 		claims = append(claims, s.wishing(c))
 		wishes = append(wishes, c.wishes...)
 	}
+	compare := func([]resourceapi.AllocationResult) error { return nil }
+	if r.ask != nil {
+		compare = r.ask(s, claims)
+	}
 	results, err := s.allocate(claims...)
 	if err != nil {
 		return nil, err
+	}
+	if err := compare(results); err != nil {
+		return nil, fmt.Errorf("%s: %w", step, err)
 	}
 	r.decisions++
 	if len(results) == 0 {

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-cni/internal/gatehook"
-	"github.com/dra-networking/dra-network-driver/cmd/dra-network-cni/internal/netdev"
+	"github.com/dra-networking/dra-network-driver/cmd/internal/netdev"
 	"github.com/dra-networking/dra-network-driver/cmd/internal/version"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )

@@ -7,16 +7,25 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	discoveryapi "k8s.io/api/discovery/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/blocks"
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/contract"
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/endpoints"
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/exposure"
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/topology"
 	"github.com/dra-networking/dra-network-driver/cmd/internal/version"
@@ -32,6 +41,7 @@ type options struct {
 	healthAddress        string
 	metricsAddress       string
 	listAttributes       bool
+	serviceEndpoints     bool
 	webhook              webhookOptions
 }
 
@@ -46,10 +56,11 @@ func command() *cobra.Command {
 	o := &options{}
 	c := &cobra.Command{
 		Use:   "dra-network-controller",
-		Short: "Make DeviceClasses of NetworkTopologies and judge topologies and policies",
+		Short: "Make DeviceClasses, give nodes address blocks, judge topologies and policies",
 		Long: `Make one DeviceClass for each root step of every NetworkTopology, keep it as it should be, and say in the status of
-NetworkTopologies and DeviceExposurePolicies, and through a webhook if asked to, what is wrong with them. One instance works
-for the whole cluster; all of them serve the webhook.`,
+NetworkTopologies and DeviceExposurePolicies, and through a webhook if asked to, what is wrong with them. Give nodes blocks of
+AddressRanges, and return those of nodes that are gone. Write EndpointSlices of annotated Services, if asked to. One instance
+works for the whole cluster; all of them serve the webhook.`,
 		Example: `  # In the cluster, one of several replicas at work:
   dra-network-controller --leader-elect --health-probe-bind-address=:9682
 
@@ -83,6 +94,9 @@ for the whole cluster; all of them serve the webhook.`,
 	flags.BoolVar(&o.listAttributes, "list-attributes", false,
 		"make classes that read the list of CNI plugins; needs the feature DRAListTypeAttributes on all components "+
 			"and the same option on all nodes")
+	flags.BoolVar(&o.serviceEndpoints, "service-endpoints", false,
+		"write EndpointSlices of Services with the annotation "+endpoints.AnnotationTopology+
+			"; keeps a part of every pod in memory")
 	logging := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(logging)
 	flags.AddGoFlag(logging.Lookup("v"))
@@ -110,8 +124,16 @@ func run(c *cobra.Command, o *options) error {
 			Client: manager.GetClient(), Live: manager.GetAPIReader(), CheckSelector: policy.CheckClassSelector,
 			Events: manager.GetEventRecorder("dra-network-controller"), ListAttributes: o.listAttributes,
 		},
+		&blocks.Reconciler{
+			Client: manager.GetClient(), Live: manager.GetAPIReader(), Clock: clock.RealClock{},
+			Events: manager.GetEventRecorder("dra-network-controller"),
+		},
 		exposure.Reconciler(manager.GetClient()),
 		contract.Reconciler(manager.GetClient()),
+	}
+	if o.serviceEndpoints {
+		reconcilers = append(reconcilers, &endpoints.Reconciler{Client: manager.GetClient(),
+			Events: manager.GetEventRecorder("dra-network-controller")})
 	}
 	for _, reconciler := range reconcilers {
 		if err := reconciler.SetupWithManager(manager); err != nil {
@@ -148,6 +170,13 @@ func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 		LeaderElectionReleaseOnCancel: true, // the process ends when Start returns
 		HealthProbeBindAddress:        o.healthAddress,
 		Metrics:                       server.Options{BindAddress: o.metricsAddress},
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+			&resourceapi.ResourceClaim{}: {Transform: blocks.Transform},
+			&corev1.Pod{}:                {Transform: endpoints.TransformPod},
+			&discoveryapi.EndpointSlice{}: {
+				Label: labels.SelectorFromSet(labels.Set{discoveryapi.LabelManagedBy: endpoints.ManagedBy}),
+			},
+		}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot set up the controller manager: %w", err)

@@ -19,6 +19,7 @@ func TestFlags(t *testing.T) {
 		"health-probe-bind-address": "127.0.0.1:9682", // never on all addresses unless asked
 		"metrics-bind-address":      "0",
 		"list-attributes":           "false",
+		"service-endpoints":         "false",
 		"webhook-bind-address":      "127.0.0.1:9684",
 		"webhook-cert-dir":          "",
 		// Off unless asked for: the objects that it needs come with deploy/.

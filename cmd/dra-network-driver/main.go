@@ -17,8 +17,11 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
+	"github.com/dra-networking/dra-network-driver/cmd/internal/netdev"
 	"github.com/dra-networking/dra-network-driver/cmd/internal/version"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/plugin"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
 func main() {
@@ -31,7 +34,7 @@ func main() {
 }
 
 func command() *cobra.Command {
-	config := plugin.Config{Version: version.Get().String()}
+	config := plugin.Config{Version: version.Get().String(), Plugins: inProcess()}
 	var kubeconfig, file string
 	var verbosity int
 	cmd := &cobra.Command{
@@ -76,6 +79,11 @@ at the same paths as on the host.`,
 	return cmd
 }
 
+// inProcess are the CNI plugins of dra-network-cni that need no process of their own.
+func inProcess() map[string]executor.InProcess {
+	return map[string]executor.InProcess{netdev.Name: netdev.NewInProcess()}
+}
+
 // addFlags adds those that are fields of the driver's configuration.
 func addFlags(flags *pflag.FlagSet, config *plugin.Config) {
 	flags.StringVar(&config.NodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node in Kubernetes")
@@ -89,6 +97,8 @@ func addFlags(flags *pflag.FlagSet, config *plugin.Config) {
 		"host /proc, used to find a sandbox's network namespace when the runtime no longer reports it")
 	flags.StringVar(&config.NetNSDir, "netns-dir", "/var/run/netns", "directory in which network namespaces are pinned")
 	flags.StringVar(&config.CDIDir, "cdi-dir", "/var/run/cdi", "directory of CDI specs")
+	flags.StringVar(&config.DeviceInfoDir, "device-info-dir", nodeapi.DefaultDeviceInfoDir,
+		"directory in which Multus reads about allocated devices")
 	flags.StringVar(&config.LogDir, "cni-log-dir", "/var/log/dra-network",
 		"directory of the CNI logs, one folder for each claim")
 	flags.DurationVar(&config.LogRetention, "cni-log-retention", time.Hour,
@@ -98,6 +108,8 @@ func addFlags(flags *pflag.FlagSet, config *plugin.Config) {
 		"address of /healthz, /readyz and /metrics; empty: none")
 	flags.BoolVar(&config.ListAttributes, "list-attributes", false, listsHelp)
 	flags.BoolVar(&config.CompatibilityGroups, "compatibility-groups", false, groupsHelp)
+	flags.BoolVar(&config.NetworkStatus, "network-status", false,
+		"write the interfaces of pods into their annotation k8s.v1.cni.cncf.io/network-status")
 }
 
 // configFlag names a file with settings.

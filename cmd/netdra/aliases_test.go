@@ -37,8 +37,8 @@ func TestFormerNamesOfCommands(t *testing.T) {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
 	_, help, _ := runNetdra(t, "", "--help")
-	for _, text := range []string{"Devices and policies:\n  explain", "Topologies:\n  chain",
-		"This node and its driver:\n  claims"} {
+	for _, text := range []string{"Devices and policies:\n  classes", "Topologies:\n  chain",
+		"This node and its driver:\n  bundle"} {
 		if !strings.Contains(help, text) {
 			t.Errorf("%q is not in\n%s", text, help)
 		}

@@ -47,6 +47,9 @@ func addChainFlags(cmd *cobra.Command, f *chainrun.Options) {
 	flags.StringVar(&f.Netns, "netns", "",
 		"network namespace of the pod: a path, or a name below /var/run/netns (default: created for the run)")
 	flags.StringVar(&f.Pod, "pod", "default/netdra", "NAMESPACE/NAME of the pod, as plugins see it")
+	flags.StringArrayVar(&f.Annotations, "annotation", nil,
+		"KEY=VALUE, an annotation of the pod, for plugins that attach only networks that pods select; repeat it "+
+			"for more")
 	cniPathFlag(cmd, &f.CNIPath)
 	schemasFlag(cmd, &f.Schemas)
 	formFlag(cmd, &f.Form)

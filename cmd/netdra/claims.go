@@ -4,10 +4,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-func claimsCommand(streams printer.Streams) *cobra.Command {
+func claimsCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	var socket, form string
 	cmd := &cobra.Command{
 		Use:   "claims [[NAMESPACE/]CLAIM]...",
@@ -24,6 +26,7 @@ STATE is one of
   lost       it was attached, and an interface has left the pod
   failed     attaching failed, and is tried again
   detaching  plugins are running
+  reserved   its devices are its own, and the network of the pod attaches them (attachment: External)
   unused     no pod of this node uses it, and kubelet has not released it yet
 Reasons of lost and failed claims are below the table. Times are in UTC.
 
@@ -38,5 +41,7 @@ Exit status: 0 the claims are listed, 1 one has failed or is lost, 2 the driver 
 	}
 	socketFlag(cmd, &socket)
 	listFlag(cmd, &form)
+	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"output"}, claims: true,
+		object: func(place *remote.Place) [][]string { return [][]string{place.Claims} }})
 	return cmd
 }

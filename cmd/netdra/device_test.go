@@ -28,6 +28,7 @@ func TestRefusals(t *testing.T) {
 		"namespace": {arguments: []string{"-d", "up0", "--netns", "blue"},
 			want: "there is no network namespace at /run/netns/blue"},
 		"pod":           {arguments: []string{"-d", "up0", "--pod", "p"}, want: "say NAMESPACE/NAME"},
+		"annotation":    {arguments: []string{"-d", "up0", "--annotation", "k"}, want: "say KEY=VALUE"},
 		"form":          {arguments: []string{"-d", "up0", "-o", "xml"}, want: "use text, json or yaml"},
 		"timeout":       {arguments: []string{"-d", "up0", "--timeout", "0s"}, want: "say how long"},
 		"keep and hold": {arguments: []string{"-d", "up0", "--keep", "--hold"}, want: "none of the others can be"},

@@ -1,13 +1,18 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/clusterwide"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-func devicesCommand(streams printer.Streams) *cobra.Command {
+func devicesCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	var socket, form string
 	cmd := &cobra.Command{
 		Use:   "devices [DEVICE]...",
@@ -23,7 +28,8 @@ STATE is one of
   blocked      free, but a device that excludes it is in use
   quarantined, gone, withdrawn, no-carrier
                the value of the device's taint: no claim should get it
-Times are in UTC.
+USED is how much of each counter of a shared device claims have, of how much there is. -o wide names all claims of a
+device that has several. Times are in UTC.
 
 Exit status: 0 the devices are listed, 2 the driver does not answer, or there is no such device.`,
 		Example: `  sudo netdra devices
@@ -36,5 +42,10 @@ Exit status: 0 the devices are listed, 2 the driver does not answer, or there is
 	}
 	socketFlag(cmd, &socket)
 	listFlag(cmd, &form)
+	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"output"},
+		object: func(place *remote.Place) [][]string { return [][]string{place.Devices} },
+		all: func(ctx context.Context, cluster *remote.Cluster, _ []string) error {
+			return clusterwide.ListDevices(ctx, cluster, streams, form)
+		}})
 	return cmd
 }

@@ -1,17 +1,22 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"os"
 
 	"github.com/spf13/cobra"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/clusterwide"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/doctor"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-func doctorCommand(streams printer.Streams) *cobra.Command {
+func doctorCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	flags := &doctor.Options{}
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -54,7 +59,8 @@ Exit status: 0 nothing is wrong, 1 something is wrong (✗; a risk, !, does not 
 		},
 	}
 	set := cmd.Flags()
-	set.StringVar(&flags.Root, "root", "/", "directory with the node's file system")
+	set.StringVar(&flags.Root, "root", cmp.Or(os.Getenv(rootVariable), "/"),
+		"directory with the node's file system; $NETDRA_ROOT sets the default")
 	set.StringVar(&flags.Socket, "socket", os.Getenv(nodeclient.SocketVariable),
 		"socket of the driver (default: "+nodeclient.ShippedSocket()+" below --root)")
 	set.StringVar(&flags.Readyz, "readyz", "http://127.0.0.1:9680/readyz",
@@ -63,6 +69,13 @@ Exit status: 0 nothing is wrong, 1 something is wrong (✗; a risk, !, does not 
 		"kubeconfig file of the API server; empty: it is not asked")
 	set.BoolVar(&flags.All, "all", false, "also print what is fine")
 	formFlag(cmd, &flags.Form)
+	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"output", "all"},
+		single: func(ctx context.Context, cluster *remote.Cluster, node string) error {
+			return clusterwide.Doctor(ctx, cluster, streams, node, flags)
+		},
+		all: func(ctx context.Context, cluster *remote.Cluster, _ []string) error {
+			return clusterwide.DoctorAll(ctx, cluster, streams, flags)
+		}})
 	_ = cmd.MarkFlagDirname("root") // the flag exists
 	return cmd
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
 func explainCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
@@ -41,5 +42,13 @@ or the policies cannot be read.`,
 	addInputFlags(cmd, &flags.Inputs)
 	cmd.ValidArgsFunction = completeFrom(&flags.Socket, nodeclient.DeviceNames)
 	formFlag(cmd, &flags.Form)
+	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"output"}, local: []string{"filename", "from"},
+		object: func(place *remote.Place) [][]string {
+			var lines [][]string
+			for _, device := range place.Devices {
+				lines = append(lines, []string{device})
+			}
+			return lines
+		}})
 	return cmd
 }

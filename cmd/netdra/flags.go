@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,23 +18,36 @@ import (
 // formFlag adds --output.
 func formFlag(cmd *cobra.Command, form *string) {
 	*form = printer.FormText
-	cmd.Flags().VarP(formValue{form, printer.FormTable, printer.FormText}, "output", "o",
-		"form of the result: text, json or yaml; with json and yaml progress goes to stderr")
+	textFormFlag(cmd, form, "form of the result: text, json or yaml; with json and yaml progress goes to stderr")
+}
+
+// manifestFlag adds --output to a command that prints objects.
+func manifestFlag(cmd *cobra.Command, form *string) {
+	*form = printer.FormYAML
+	textFormFlag(cmd, form, "form of the result: yaml, json or text")
+}
+
+// textFormFlag adds --output to a command whose text is no table, and takes the words of tables for it.
+func textFormFlag(cmd *cobra.Command, form *string, usage string) {
+	synonyms := []string{printer.FormTable, printer.FormWide}
+	cmd.Flags().VarP(formValue{form, synonyms, printer.FormText}, "output", "o", usage)
 	// The error would be that the flag does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{printer.FormText, printer.FormJSON,
 		printer.FormYAML}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// formValue is a flag's value that takes a synonym: some commands say text, others table.
+// formValue is a flag's value that takes synonyms: every command knows the words of all, text, table, wide, json and
+// yaml.
 type formValue struct {
-	form              *string
-	synonym, standard string
+	form     *string
+	synonyms []string
+	standard string
 }
 
 // Set implements pflag.Value.
 func (v formValue) Set(form string) error {
 	*v.form = form
-	if form == v.synonym {
+	if slices.Contains(v.synonyms, form) {
 		*v.form = v.standard
 	}
 	return nil
@@ -53,16 +67,11 @@ func (formValue) Type() string { return "string" }
 // listUsage is the usage of --output of commands that print tables.
 const listUsage = "form of the result: table, wide, json or yaml"
 
-// listFlag adds --output to a command that prints a table.
+// listFlag adds --output to a command that prints a table. It takes "text" for "table", as formFlag takes "table" for
+// "text": nobody should have to know which command prints what.
 func listFlag(cmd *cobra.Command, form *string) {
-	cmd.Flags().StringVarP(form, "output", "o", printer.FormTable, listUsage)
-	completeListForms(cmd)
-}
-
-// tableFlag is a listFlag that takes "text" for "table", as release did before it printed a list.
-func tableFlag(cmd *cobra.Command, form *string) {
 	*form = printer.FormTable
-	cmd.Flags().VarP(formValue{form, printer.FormText, printer.FormTable}, "output", "o", listUsage)
+	cmd.Flags().VarP(formValue{form, []string{printer.FormText}, printer.FormTable}, "output", "o", listUsage)
 	completeListForms(cmd)
 }
 
@@ -131,7 +140,8 @@ func addInputFlags(cmd *cobra.Command, f *offers.Inputs) {
 }
 
 func logDirFlag(cmd *cobra.Command, dir *string) {
-	cmd.Flags().StringVar(dir, "log-dir", nodeclient.DefaultLogDir, "directory of the driver's log of CNI calls")
+	cmd.Flags().StringVar(dir, "log-dir", cmp.Or(os.Getenv("NETDRA_LOG_DIR"), nodeclient.DefaultLogDir),
+		"directory of the driver's log of CNI calls; $NETDRA_LOG_DIR sets the default")
 	_ = cmd.MarkFlagDirname("log-dir") // the flag exists
 }
 

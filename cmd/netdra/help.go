@@ -20,15 +20,18 @@ func exitCodesHelp() *cobra.Command {
   3  something could not be undone, or is not as it was before
 
   command           1                                        2
+  bundle                                                     nothing could be collected
   chain validate                                             a topology is not valid
   chain plan                                                 the topology cannot run with these devices
   chain run, undo   a step failed; everything is undone      nothing was run (3: something is left)
   claims            a claim could not be attached            the driver does not answer, or has no such claim
+  classes                                                    the cluster cannot be read
   devices                                                    the driver does not answer, or offers no such device
   doctor            something is wrong with the node         the node cannot be read
   explain           the device is not offered                there is no such device
   facts, slices                                              the machine, or a file, cannot be read
   import            something has to be done by hand         the input cannot be read
+  policies list                                              the driver does not answer, or knows no such policy
   policies test     a policy is not valid                    a file, the machine or the driver cannot be read
   release, gc       something could not be undone or removed the driver does not answer
   report                                                     the driver does not answer, or a file cannot be read

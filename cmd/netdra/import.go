@@ -44,11 +44,19 @@ Exit status: 0 nothing has to be done, 1 something has to be done by hand or doe
   # pods that nobody may change: they go on asking for intel.com/sriov in their limits
   netdra import -f old.yaml -f pods.yaml --keep-resource-names > new.yaml
 
+  # Multus stays, and devices are allocated by claims in place of the device plugin
+  netdra import -f old.yaml -f pods.yaml --keep-multus > new.yaml
+
   # would the pods get their devices on these machines?
   netdra import -f old.yaml -f pods.yaml --machines worker-1,worker-2`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.Run(cmd.Context(), deps, streams) },
 	}
+	addImportFlags(cmd, flags)
+	return cmd
+}
+
+func addImportFlags(cmd *cobra.Command, flags *importer.Command) {
 	set := cmd.Flags()
 	set.StringArrayVarP(&flags.Files, "filename", "f", nil, `YAML or JSON file of what is translated, or "-" for stdin`)
 	set.StringVarP(&flags.Namespace, "namespace", "n", "default", "namespace of objects that name none")
@@ -58,15 +66,13 @@ Exit status: 0 nothing has to be done, 1 something has to be done by hand or doe
 		"what the names of the operator's resources begin with (RESOURCE_PREFIX of the operator)")
 	set.BoolVar(&flags.KeepResourceNames, "keep-resource-names", false,
 		"give topologies the names of the resources, and leave pods as they are that need no more than these")
+	set.BoolVar(&flags.KeepMultus, "keep-multus", false,
+		"only reserve the devices of networks with a resource, for Multus to attach as before")
 	set.BoolVar(&flags.DryRun, "dry-run", false, "print the report, and what this machine would offer and give the "+
 		"claims")
 	set.StringSliceVar(&flags.Machines, "machines", nil,
 		`a dry run on recordings of "netdra facts", whose directories are separated by commas`)
 	schemasFlag(cmd, &flags.SchemaFile)
-	set.StringVarP(&flags.Output, "output", "o", printer.FormYAML, "form of the result: yaml, json or text")
+	manifestFlag(cmd, &flags.Output)
 	_ = cmd.MarkFlagRequired("filename") // the flag exists
-	// The error would be that the flag does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{printer.FormYAML, printer.FormJSON,
-		printer.FormText}, cobra.ShellCompDirectiveNoFileComp))
-	return cmd
 }

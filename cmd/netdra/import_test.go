@@ -36,7 +36,7 @@ func TestImport(t *testing.T) {
 			"kind: NetworkTopology", `modus = "x": macvlan has no such parameter`},
 		"nothing to import": {"", nil, exit.Refused, "", "there is nothing to import"},
 		"no YAML":           {"a: [", nil, exit.Refused, "", "not a Kubernetes object"},
-		"form":              {network("eth1"), []string{"-o", "table"}, exit.Refused, "", "cannot use --output"},
+		"form":              {network("eth1"), []string{"-o", "csv"}, exit.Refused, "", "cannot use --output"},
 		"json with a dry run": {network("eth1"), []string{"-o", "json", "--machines", "x"}, exit.Refused, "",
 			"cannot use --output json"},
 		"namespace": {strings.Replace(network("eth1"), ", namespace: apps", "", 1), []string{"-n", "mine"}, exit.OK,

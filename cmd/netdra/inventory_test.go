@@ -27,7 +27,8 @@ func busyDriver(t *testing.T) (socket string) {
 			{"id": "6a6a6a6a6a6a6a6a", "pod": {"namespace": "default", "name": "job"}, "claims": ["u2"], "state": "attaching", "since": "2026-01-02T03:05:00Z", "failure": "step \"link\" failed at ADD: no address is free"}]`),
 		"/leftovers": raw(
 			`[{"key": "k", "reason": "device or resource busy", "attachment": {"steps": [{"step": {"device": ` +
-				`{"name": "eth2", "pool": "n/eth2", "pciAddress": "0000:02:00.0", "exclusive": true}}}]}}]`,
+				`{"name": "eth2", "pool": "n/eth2", "pciAddress": "0000:02:00.0", "exclusive": true}, ` +
+				`"config": {"type": "macvlan", "psk": "hunter2"}}}]}}]`,
 		),
 	})
 }
@@ -44,13 +45,14 @@ func TestInventoryGolden(t *testing.T) {
 		{"devices eth1 0000:02:00.0", exit.OK},
 		{"devices up0 -o yaml", exit.OK},
 		{"devices nothing", exit.Refused},
-		{"devices -o text", exit.Refused},
+		{"devices -o text", exit.OK},
+		{"devices -o xml", exit.Refused},
 		{"claims", exit.Failed},
 		{"claims -o wide", exit.Failed},
 		{"claims ns/whole later", exit.OK},
 		{"claims later -o yaml", exit.OK},
 		{"claims nothing", exit.Refused},
-		{"claims -o text", exit.Refused},
+		{"claims -o text", exit.Failed},
 	} {
 		code, stdout, stderr := runNetdra(t, "", append(strings.Fields(test.line), "--socket", socket)...)
 		if code != test.code {

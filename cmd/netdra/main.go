@@ -68,8 +68,8 @@ func rootCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 does for pods, on any Linux machine and without Kubernetes. Discovery, engine, CNI plugins and checks are the driver's
 own. On a node, as root, it asks the driver for devices, claims and problems.
 
-Install it as kubectl-netdra in your PATH to call it "kubectl netdra". "netdra help exit-codes" explains the exit
-status. If kubelet's directory is not /var/lib/kubelet, set NETDRA_SOCKET to the path of the driver's netdra.sock.`,
+Install it as kubectl-netdra in your PATH to call it "kubectl netdra". From a workstation, name the node with --node,
+or a pod or claim on it ("netdra help remote"). "netdra help exit-codes" explains the exit status. If kubelet's directory is not /var/lib/kubelet, set NETDRA_SOCKET to the path of the driver's netdra.sock.`,
 		Example: `  netdra facts
   netdra slices -f policies.yaml -o text
   netdra explain eth0
@@ -80,6 +80,8 @@ status. If kubelet's directory is not /var/lib/kubelet, set NETDRA_SOCKET to the
   sudo netdra claims
   sudo netdra release
   sudo netdra report -o report.html
+  netdra doctor --all-nodes
+  netdra trace pod/web -n apps
   netdra chain validate topology.yaml
   netdra chain plan topology.yaml --device uplink=eth1
   sudo netdra chain run topology.yaml --device uplink=eth1`,
@@ -92,12 +94,15 @@ status. If kubelet's directory is not /var/lib/kubelet, set NETDRA_SOCKET to the
 	root.SetErr(streams.Err)
 	addGroup(root, "Devices and policies:", factsCommand(streams), slicesCommand(deps, streams),
 		explainCommand(deps, streams),
-		policiesCommand(deps, streams), simulateCommand(deps, streams), importCommand(deps, streams))
+		policiesCommand(deps, streams), simulateCommand(deps, streams),
+		classesCommand(deps, streams), importCommand(deps, streams))
 	addGroup(root, "Topologies:", chainCommand(deps, streams))
-	addGroup(root, "This node and its driver:", doctorCommand(streams), devicesCommand(streams), claimsCommand(streams),
-		traceCommand(streams),
-		releaseCommand(streams), reportCommand(deps, streams))
-	root.AddCommand(versionCommand(streams), exitCodesHelp(), logsCommand(streams), gcCommand(streams))
+	addGroup(root, "This node and its driver:", doctorCommand(deps, streams), devicesCommand(deps, streams),
+		claimsCommand(deps, streams),
+		traceCommand(deps, streams),
+		releaseCommand(streams), reportCommand(deps, streams), bundleCommand(deps, streams))
+	root.AddCommand(versionCommand(streams), exitCodesHelp(), remoteTopic(), logsCommand(deps, streams),
+		gcCommand(streams))
 	callAs(root, streams.CalledAs())
 	return root
 }

@@ -27,6 +27,34 @@ spec:
   - {name: tagged, type: vlan, dependOn: [both], ifName: "{{ both.interfaceName }}.5", config: {vlanId: 5, master: "{{ both.interfaceName }}"}}
 `
 
+// A plugin that attaches only networks that pods select is told the name that the annotation says.
+func TestPlanOfASelectedNetwork(t *testing.T) {
+	f := newFake(t)
+	schema := f.write("s.yaml", `apiVersion: networking.dra.io/v1alpha1
+kind: CNIPluginSchema
+metadata: {name: mine}
+spec:
+  cniType: macvlan
+  deviceParameters: [{parameter: master, attribute: ifName}]
+  podNetworks: {annotation: example.org/networks, parameter: net, interfaceNames: selected}
+`)
+	topology := f.write("t.yaml", `apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: t}
+spec: {steps: [{name: a, type: macvlan, selector: {cel: "true"}, config: {net: "{{ pod.namespace }}/blue"}}]}
+`)
+	arguments := []string{"plan", topology, "--schemas", schema, "-d", "up0"}
+	code, out, errs := f.run(t.Context(), append(arguments, "--annotation", "example.org/networks=red,blue")...)
+	if code != exit.OK || !strings.Contains(out, "makes net2 (the pod's annotation)") {
+		t.Errorf("exit status %d\n%s%s", code, out, errs)
+	}
+	code, out, errs = f.run(t.Context(), arguments...)
+	if code == exit.OK || !strings.Contains(errs, "the pod's annotation example.org/networks must select network "+
+		"default/blue for it") {
+		t.Errorf("without the annotation: exit status %d\n%s%s", code, out, errs)
+	}
+}
+
 func TestPlan(t *testing.T) {
 	f := newFake(t)
 	code, out, errs := f.run(t.Context(), "plan", f.write("t.yaml", linkThenTune), "-d", "up1")
@@ -117,6 +145,14 @@ func TestPlanRefuses(t *testing.T) {
 		"a root less": {arguments: []string{pair, "-d", "b=up0"}, want: "in place of a claim, give --device a=LINK"},
 		"no plugin": {arguments: []string{f.write("n.yaml", strings.ReplaceAll(linkThenTune, "tuning", "nowhere")),
 			"-d", "up0"}, want: "or name its directory with --cni-path)"},
+		"nothing to run": {arguments: []string{f.write("e.yaml", `
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: theirs}
+spec:
+  attachment: External
+  steps: [{name: a, type: macvlan, selector: {cel: "true"}}]
+`), "-d", "up0"}, want: "topology theirs runs no plugins (attachment: External)"},
 		"no attribute": {arguments: []string{f.write("a.yaml",
 			strings.ReplaceAll(linkThenTune, "device.mtu", "device.colour")), "-d", "up0"},
 			want: `device up0 has no attribute "colour"`},

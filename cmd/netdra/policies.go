@@ -1,24 +1,68 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/clusterwide"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
 func policiesCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policies",
-		Short: "Test policies before they are applied",
-		Long: `Use policies test before kubectl apply. It reads DeviceExposurePolicies from YAML files and changes
-nothing.`,
-		Example: `  sudo netdra policies test policies.yaml`,
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Short: "List effects of policies, test new ones",
+		Long: `Use policies list to see what the DeviceExposurePolicies of the cluster do, and policies test before you
+apply others.`,
+		Example: `  sudo netdra policies list
+  sudo netdra policies test policies.yaml`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(policiesTestCommand(deps, streams))
+	cmd.AddCommand(policiesListCommand(deps, streams), policiesTestCommand(deps, streams))
+	return cmd
+}
+
+func policiesListCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
+	flags, form := &offers.Inputs{}, ""
+	cmd := &cobra.Command{
+		Use:   "list [POLICY]...",
+		Short: "List what policies do on nodes",
+		Long: `Use list to find policies that select nothing, and to see how many devices each policy exposes.
+
+For every DeviceExposurePolicy that the driver knows it counts the devices that the policy exposes, hides, loses to
+another policy, or cannot be evaluated for; -o json has their names. STATE is one of
+  active       it selects devices of the node
+  no match     it selects none
+  other nodes  its nodeSelector leaves out the node
+  invalid      it exposes nothing until it is corrected
+
+Exit status: 0 the policies are listed, 2 the driver does not answer, or there is no such policy.`,
+		Example: `  sudo netdra policies list
+  netdra policies list --all-nodes
+  netdra policies list shared --node worker-1 -o json`,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			if err := printer.CheckListForm(form); err != nil {
+				return err
+			}
+			effects, err := flags.PolicyEffects(cmd.Context(), deps, names)
+			if err != nil {
+				return err
+			}
+			return printer.List(streams.Out, form, effects, offers.EffectColumns(),
+				"the cluster has no DeviceExposurePolicy")
+		},
+	}
+	socketFlag(cmd, &flags.Socket)
+	listFlag(cmd, &form)
+	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"output"}, allArguments: true,
+		all: func(ctx context.Context, cluster *remote.Cluster, names []string) error {
+			return clusterwide.ListPolicies(ctx, cluster, streams, form, names)
+		}})
 	return cmd
 }
 

@@ -172,3 +172,53 @@ spec:
 		t.Errorf("the holder of %s (-want +got):\n%s", got.Changes[0].Name, diff)
 	}
 }
+
+// What policies do on nodes is listed, and which of them select nothing anywhere.
+func TestPoliciesList(t *testing.T) {
+	w := newWorkstation(t)
+	w.socket = answering(t, map[string]any{
+		"/state": map[string]any{"cniPlugins": []string{"macvlan"}},
+		"/policies": json.RawMessage(`{"node": "n", "policies": [
+			{"metadata": {"name": "all"}, "spec": {"selector": {"cel": "device.attributes[\"dra.networking\"].ifName == \"eth0\""},
+				"exposure": {"supportedCNIPlugins": [{"name": "macvlan", "exclusive": true}]}}},
+			{"metadata": {"name": "nobody"}, "spec": {"action": "exclude", "selector": {"cel": "false"}}},
+			{"metadata": {"name": "nothing"}, "spec": {"selector": {"cel": "false"},
+				"exposure": {"supportedCNIPlugins": [{"name": "macvlan", "exclusive": true}]}}}]}`),
+		"/published": []any{}, "/claims": []any{}, "/sandboxes": []any{},
+	})
+	w.facts = osdeps.Deps{Facts: func(context.Context, []netip.Addr) (discovery.Facts, error) {
+		return discovery.Facts{Devices: []discovery.Device{{Name: "eth0", Interface: "eth0", Type: "nic"}}}, nil
+	}}
+	for line, want := range map[string]struct {
+		code int
+		text string
+	}{
+		"policies list --node n2": {exit.OK, "POLICY   ACTION   STATE     EXPOSES  HIDES  LOSES  FAILS\n" +
+			"all      expose   active    1        0      0      0\n" +
+			"nobody   exclude  no match  0        0      0      0\n" +
+			"nothing  expose   no match  0        0      0      0\n"},
+		"policies list --all-nodes nothing": {exit.OK, "NODE  POLICY   ACTION  STATE     EXPOSES  HIDES  LOSES  FAILS\n" +
+			"n1    nothing  expose  no match  0        0      0      0\n" +
+			"n2    nothing  expose  no match  0        0      0      0\n" +
+			"! policy nothing selects no device of the nodes that answered; compare its selector with the attributes of \"netdra facts\"\n"},
+		"policies list all --all-nodes -o json": {exit.OK, `[
+  {
+    "node": "n1",
+    "policy": "all",
+    "action": "expose",
+    "state": "active",
+    "exposes": [
+      "eth0"
+    ],`},
+		"policies list nobody --all-nodes": {exit.OK, "NODE  POLICY  ACTION   STATE     EXPOSES  HIDES  LOSES  FAILS\n" +
+			"n1    nobody  exclude  no match  0        0      0      0\n" +
+			"n2    nobody  exclude  no match  0        0      0      0\n"},
+		"policies list al --node n1": {exit.Refused, "there is no DeviceExposurePolicy al"},
+	} {
+		code, stdout, stderr := w.run(line)
+		if code != want.code || !strings.HasPrefix(stdout+stderr, want.text) && want.code == exit.OK ||
+			!strings.Contains(stdout+stderr, want.text) || strings.Contains(stdout, "policy nobody selects") {
+			t.Errorf("netdra %s: exit status %d:\n%s%s", line, code, stdout, stderr)
+		}
+	}
+}

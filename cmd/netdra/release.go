@@ -42,7 +42,7 @@ answer.`,
 	cmd.ValidArgsFunction = completeFrom(&flags.Socket, nodeclient.LeftoverKeys)
 	cmd.Flags().BoolVar(&flags.All, "all", false, "retry every cleanup; with --orphans, remove every file")
 	cmd.Flags().BoolVar(&flags.Orphans, "orphans", false, "orphaned files, in place of cleanups that failed")
-	tableFlag(cmd, &flags.Form)
+	listFlag(cmd, &flags.Form)
 	return cmd
 }
 

@@ -1,10 +1,16 @@
 package main
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/spf13/cobra"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/clusterwide"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/report"
 )
 
@@ -43,5 +49,23 @@ ssh -L 9681:127.0.0.1:9681 worker-1`,
 	cmd.MarkFlagsMutuallyExclusive("output", "serve")
 	// The errors would be that flags do not exist.
 	_ = cmd.MarkFlagFilename("output", "html")
+	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"output"}, local: []string{"filename", "from"},
+		single: func(ctx context.Context, cluster *remote.Cluster, node string) error {
+			answer, err := cluster.Run(ctx, node, "report")
+			if err != nil {
+				return err
+			}
+			if answer.Code != exit.OK {
+				return fmt.Errorf("cannot make the page of node %s: %s", node, printer.Sanitize(answer.Stderr, false))
+			}
+			return printer.Save(streams, flags.Output, answer.Stdout)
+		},
+		all: func(ctx context.Context, cluster *remote.Cluster, _ []string) error {
+			page, err := clusterwide.Report(ctx, cluster, deps.Clock.Now())
+			if err != nil {
+				return err
+			}
+			return printer.Save(streams, flags.Output, page)
+		}})
 	return cmd
 }

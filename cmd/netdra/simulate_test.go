@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,6 +64,43 @@ func TestSimulateRootsGolden(t *testing.T) {
 		t.Errorf("exit status %d:\n%s", code, stderr)
 	}
 	golden(t, filepath.Join("testdata", "simulate", "roots.txt"), stdout+stderr)
+}
+
+// Networks that pods must select: simulate says what the driver would, with the definitions of the files.
+func TestSimulateSelectedNetworks(t *testing.T) {
+	const sample = "../../deploy/samples/examples/9-ovn-kubernetes.yaml"
+	dir, _ := recordedExample(t, "example9")
+	data, err := os.ReadFile(sample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	definition := func(name, more string) string {
+		return fmt.Sprintf("\n---\napiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\n"+
+			"metadata: {name: %[1]s, namespace: default}\nspec: {config: '{\"type\": \"ovn-k8s-cni-overlay\", "+
+			"\"name\": %[1]q, \"netAttachDefName\": \"default/%[1]s\"%[2]s}'}\n", name, more)
+	}
+	both := definition("tenant-localnet", `, "topology": "localnet"`) + definition("tenant-fast",
+		`, "topology": "layer2"`)
+	for name, test := range map[string]struct {
+		text string
+		fits bool
+		said string
+	}{
+		"as in the sample": {text: string(data) + both, fits: true},
+		"without definitions": {text: string(data), fits: true, said: "cannot check network default/tenant-fast of " +
+			"NetworkTopology ovnk-accelerated: its NetworkAttachmentDefinition is in none of the files"},
+		"a definition that is wrong": {text: string(data) + definition("tenant-localnet", `, "topology": "localnet"`) +
+			definition("tenant-fast", ""), said: "spec.steps[0].config.topology: Required value"},
+		"an annotation that lacks one": {text: strings.ReplaceAll(string(data), ",default/tenant-fast", "") + both,
+			said: "it selects default/tenant-localnet@net1; add default/tenant-fast to the annotation"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := runNetdra(t, test.text, "simulate", "-f", "-", "--machines", dir)
+			if (code == exit.OK) != test.fits || !strings.Contains(stdout+stderr, test.said) {
+				t.Errorf("exit status %d:\n%s%s\nwant %q", code, stdout, stderr, test.said)
+			}
+		})
+	}
 }
 
 // Cards are put next to GPUs of another driver: on h100 by what both drivers discover, on mi300x by what the policy and

@@ -24,6 +24,10 @@ Columns of the text form: POOL is the pool of the device; USE is shared or exclu
 with the default of a claim after a slash; CONSUMES is what the device takes of the shared counters of its pool while
 it is in use, with its compatibility groups in brackets.
 
+With --template they are those of any node like this one, for autoscalers and for whoever plans a fleet: NODE stands for
+the name of the node, and attributes that are of one machine only, such as the MAC address, are left out. Nodes with the
+same hardware, configuration and labels have the same template.
+
 Forms of the slices:
   counters  as the driver publishes them
   kep5941   a claim says how much bandwidth a virtual function takes (DRA Shared Consumable Capacity)
@@ -34,18 +38,18 @@ No API server has kep5941 or mixins yet.`,
   netdra slices -f policies.yaml | kubectl create --dry-run=server -f -
   netdra slices -f policies.yaml --from worker-1 --cni-plugin sriov --cni-plugin macvlan
   netdra slices -f policies.yaml -o json | jq '.items[].spec | select(.pool.name == "worker-1/eth0")'
-  netdra slices -f policies.yaml --form mixins`,
+  netdra slices -f policies.yaml --form mixins
+  netdra slices -f policies.yaml --from worker-1 --template`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.Run(cmd.Context(), deps, streams) },
 	}
 	set := cmd.Flags()
 	addInputFlags(cmd, &flags.Inputs)
 	set.StringVar(&flags.Form, "form", offers.SlicesCounters, "form of the slices: counters, kep5941, mixins or flat")
-	set.StringVarP(&flags.Output, "output", "o", printer.FormYAML, "form of the result: yaml, json or text")
-	// The errors would be that flags do not exist.
+	set.BoolVar(&flags.Template, "template", false, "print what any node of this kind publishes")
+	manifestFlag(cmd, &flags.Output)
+	// The error would be that the flag does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("form", cobra.FixedCompletions(offers.SliceForms(),
 		cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{printer.FormYAML, printer.FormJSON,
-		printer.FormText}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

@@ -4,10 +4,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-func traceCommand(streams printer.Streams) *cobra.Command {
+func traceCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	flags := &nodeclient.TraceOptions{}
 	var socket string
 	cmd := &cobra.Command{
@@ -45,13 +47,21 @@ Exit status: 0 every call succeeded, 1 a call failed, 2 the log has nothing of t
 	set.BoolVar(&flags.Failed, "failed", false, "leave out calls that succeeded")
 	cmd.MarkFlagsMutuallyExclusive("calls", "full")
 	formFlag(cmd, &flags.Form)
+	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"output", "calls", "full", "failed"}, claims: true,
+		object: func(place *remote.Place) [][]string {
+			var lines [][]string
+			for _, claim := range place.Claims {
+				lines = append(lines, []string{claim})
+			}
+			return lines
+		}})
 	return cmd
 }
 
 // logsCommand is the former name of "trace --full".
-func logsCommand(streams printer.Streams) *cobra.Command {
-	cmd := traceCommand(streams)
-	cmd.Use, cmd.Hidden, cmd.Args = "logs [NAMESPACE/]CLAIM", true, cobra.ExactArgs(1)
+func logsCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
+	cmd := traceCommand(deps, streams)
+	cmd.Use, cmd.Hidden = "logs [[NAMESPACE/]CLAIM]", true
 	cmd.Short = `Former name of "trace --full"`
 	mustSet(cmd, "full")
 	return cmd

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,72 +13,116 @@ import (
 )
 
 func validateCommand(streams printer.Streams) *cobra.Command {
-	var schemas, name string
+	var schemas, name, form string
 	cmd := &cobra.Command{
 		Use: "validate TOPOLOGY...", Aliases: []string{"lint"},
 		Short: "Validate topologies",
 		Long: `Use validate while you write a topology, or in CI. It needs no plugins, no devices and no root. "-" is
 stdin.
 
-It prints every problem of the NetworkTopologies in the files as FILE:LINE: PATH: REASON. It finds what the controller
+It prints every problem of the NetworkTopologies and AddressRanges in the files as FILE:LINE: PATH: REASON. It finds what the controller
 would find: unknown fields, names, order and references of steps, configuration, templates, and the CEL expressions of
-root steps. For a valid topology it prints the DeviceClasses that a claim must ask for.
+root steps. For a valid topology it prints the DeviceClasses that a claim must ask for. -o json has the same for CI, one
+entry for each object.
 
 Exit status: 0 the topologies are valid, 2 there is a problem.`,
 		Example: `  netdra chain validate deploy/samples/topologies.yaml
   netdra chain validate --schemas my-plugins.yaml topologies/*.yaml
+  netdra chain validate topologies/*.yaml -o json | jq '.[] | select(.valid | not)'
   kubectl get ntopo mine -o yaml | netdra chain validate -`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, files []string) error {
+			if err := printer.CheckForm(form); err != nil {
+				return err
+			}
 			known, err := manifest.LoadSchemas(schemas, streams.In)
 			if err != nil {
 				return err
 			}
-			bad := 0
+			results := []validation{}
 			for _, file := range files {
-				bad += validateFile(streams, printer.New(streams.Out), file, name, known)
+				results = append(results, validateFile(streams, file, name, known)...)
 			}
-			if bad > 0 {
-				return &exit.Error{Code: exit.Refused, Err: exit.ErrPrinted}
+			err = printer.Show(streams.Out, form, results, func(out *printer.Printer) {
+				for i := range results {
+					results[i].print(out)
+				}
+			})
+			if err == nil && slices.ContainsFunc(results, func(v validation) bool { return !v.Valid }) {
+				err = &exit.Error{Code: exit.Refused, Err: exit.ErrPrinted}
 			}
-			return nil
+			return err
 		},
 	}
 	nameFlag(cmd, &name)
 	schemasFlag(cmd, &schemas)
+	formFlag(cmd, &form)
 	return cmd
 }
 
-// validateFile returns how many problems there are.
-func validateFile(streams printer.Streams, out *printer.Printer, file, name string, schemas cnichain.Schemas) int {
+// validation is the result for one object, or for a file that has none that can be read.
+type validation struct {
+	// Location is FILE:LINE of the object, or the file.
+	Location string `json:"location"`
+	Kind     string `json:"kind,omitempty"`
+	Name     string `json:"name,omitempty"`
+	Valid    bool   `json:"valid"`
+	// DeviceClasses are those that a claim must ask for.
+	DeviceClasses []string `json:"deviceClasses,omitempty"`
+	// Problems have their own locations, FILE:LINE: PATH: REASON.
+	Problems []string `json:"problems,omitempty"`
+	Remarks  []string `json:"remarks,omitempty"`
+}
+
+func (v *validation) print(out *printer.Printer) {
+	for _, problem := range v.Problems {
+		out.Bad("%s", problem)
+	}
+	switch {
+	case !v.Valid:
+	case v.Kind == manifest.KindRange:
+		out.Good("%s: range %s is fine; a step uses it by addressRange", v.Location, v.Name)
+	default:
+		out.Good("%s: topology %s is fine; a claim asks for deviceClassName %s", v.Location, v.Name,
+			strings.Join(v.DeviceClasses, " and "))
+	}
+	for _, remark := range v.Remarks {
+		out.Warn("%s: %s", v.Location, remark)
+	}
+}
+
+// validateFile returns a result for each topology and range of a file.
+func validateFile(streams printer.Streams, file, name string, schemas cnichain.Schemas) []validation {
 	documents, err := manifest.Read(file, streams.In)
 	if err == nil && (name != "" || countTopologies(documents) == 0) {
 		_, err = manifest.ChooseTopology(file, documents, name)
 	}
 	if err != nil {
-		out.Bad("%v", err)
-		return 1
+		return []validation{{Location: file, Problems: []string{err.Error()}}}
 	}
-	bad := 0
+	var results []validation
 	for i := range documents {
 		found := &documents[i]
-		if found.Kind != manifest.KindTopology || name != "" && found.Name != name {
-			continue
-		}
-		topology, problems := manifest.ReadTopology(found, schemas)
-		for _, problem := range problems {
-			out.Bad("%s", problem)
-		}
-		bad += len(problems)
-		if len(problems) == 0 {
-			out.Good("%s: topology %s is fine; a claim asks for deviceClassName %s", found.Location(), topology.Name,
-				strings.Join(manifest.ClassNames(topology), " and "))
-			for _, remark := range cnichain.Remarks(topology, schemas) {
-				out.Warn("%s: %s", found.Location(), remark)
-			}
+		switch {
+		case found.Kind == manifest.KindRange && name == "":
+			_, problems := manifest.ReadRange(found)
+			results = append(results, validation{Location: found.Location(), Kind: found.Kind, Name: found.Name,
+				Valid: len(problems) == 0, Problems: problems})
+		case found.Kind == manifest.KindTopology && (name == "" || found.Name == name):
+			results = append(results, validateDocument(found, schemas))
 		}
 	}
-	return bad
+	return results
+}
+
+func validateDocument(found *manifest.Document, schemas cnichain.Schemas) validation {
+	topology, problems := manifest.ReadTopology(found, schemas)
+	result := validation{Location: found.Location(), Kind: found.Kind, Name: found.Name, Valid: len(problems) == 0,
+		Problems: problems}
+	if result.Valid {
+		result.DeviceClasses, result.Remarks = manifest.ClassNames(topology), cnichain.Remarks(topology, schemas)
+	}
+	return result
 }
 
 func countTopologies(documents []manifest.Document) int {

@@ -92,9 +92,49 @@ func TestValidate(t *testing.T) {
 			"there is no kind DeviceExposurePolcy in networking.dra.io; did you mean DeviceExposurePolicy?\n"},
 		"no such kind": {code: exit.Refused, content: "apiVersion: networking.dra.io/v1alpha1\nkind: Plan\n",
 			want: "✗ DIR/t.yaml:1: there is no kind Plan in networking.dra.io; it has NetworkTopology, " +
-				"CNIPluginSchema, DeviceExposurePolicy\n"},
+				"CNIPluginSchema, DeviceExposurePolicy, AddressRange, AddressBlock\n"},
+		"a range": {content: linkThenTune + "---\napiVersion: networking.dra.io/v1alpha1\nkind: AddressRange\n" +
+			"metadata: {name: r}\nspec: {cidrs: [10.0.0.0/24]}\n",
+			want: "✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link\n" +
+				"✓ DIR/t.yaml:16: range r is fine; a step uses it by addressRange\n"},
+		"a range without room": {code: exit.Refused, content: linkThenTune +
+			"---\napiVersion: networking.dra.io/v1alpha1\nkind: AddressRange\nmetadata: {name: r}\n" +
+			"spec: {cidrs: [10.0.0.0/28]}\n",
+			want: "✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link\n" +
+				"✗ DIR/t.yaml:19: spec.cidrs[0]: Invalid value: \"10.0.0.0/28\": has not as many addresses as a " +
+				"block, 64: make it larger, or blockSize smaller\n"},
 		"another name": {code: exit.Refused, content: linkThenTune, arguments: []string{"--name", "x"},
 			want: "✗ DIR/t.yaml has no topology \"x\": it has moved\n"},
+		"as JSON": {code: exit.Refused, arguments: []string{"-o", "json"}, content: linkThenTune + "---" +
+			strings.Replace(twoRoots, "name: pair", "name: Pair", 1) + "---\napiVersion: networking.dra.io/v1alpha1\n" +
+			"kind: AddressRange\nmetadata: {name: r}\nspec: {cidrs: [10.0.0.0/24]}\n",
+			want: `[
+  {
+    "location": "DIR/t.yaml:2",
+    "kind": "NetworkTopology",
+    "name": "moved",
+    "valid": true,
+    "deviceClasses": [
+      "moved-link"
+    ]
+  },
+  {
+    "location": "DIR/t.yaml:16",
+    "kind": "NetworkTopology",
+    "name": "Pair",
+    "valid": false,
+    "problems": [
+      "DIR/t.yaml:18: metadata.name: Invalid value: \"Pair\": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+    ]
+  },
+  {
+    "location": "DIR/t.yaml:29",
+    "kind": "AddressRange",
+    "name": "r",
+    "valid": true
+  }
+]
+`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)

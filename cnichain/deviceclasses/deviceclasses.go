@@ -44,10 +44,15 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, listAttribut
 	if step.ExtendedResourceName != "" {
 		extendedResource = ptr.To(step.ExtendedResourceName)
 	}
+	var annotations map[string]string
+	if topology.Spec.Description != "" {
+		annotations = map[string]string{v1alpha1.AnnotationDescription: topology.Spec.Description}
+	}
 	return resourceapi.DeviceClass{
 		TypeMeta: metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "DeviceClass"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: v1alpha1.ClassName(topology.Name, step.Name),
+			Name:        v1alpha1.ClassName(topology.Name, step.Name),
+			Annotations: annotations,
 			Labels: map[string]string{
 				v1alpha1.LabelTopology:    topology.Name,
 				v1alpha1.LabelStep:        step.Name,

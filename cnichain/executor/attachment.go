@@ -14,6 +14,9 @@ type Pod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid"`
+	// Annotations are the pod's as the runtime has them: they say which networks it selects. They are not kept, since
+	// nothing looks at them once interfaces have their names.
+	Annotations map[string]string `json:"-"`
 }
 
 // String is namespace/name.
@@ -131,8 +134,8 @@ func NewAttachment(sandboxID string, pod Pod, plans []cnichain.Plan) *Attachment
 }
 
 // Journal keeps attachments durably. Save is synchronous: when it returns nil the record survives a crash. The executor
-// calls it before and after every side effect and begins nothing while it fails. Deleting what is not there is no
-// error. Implementations are safe for concurrent use.
+// calls it before every side effect, with what the one before has done, and attaches nothing while it fails. Deleting
+// what is not there is no error. Implementations are safe for concurrent use.
 type Journal interface {
 	Save(*Attachment) error
 	Delete(sandboxID string) error

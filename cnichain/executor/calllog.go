@@ -148,29 +148,38 @@ func (l *CallLog) stream(data []byte) any {
 	if err != nil {
 		return shorten(string(data), maxLoggedStream)
 	}
-	redacted := l.redact(value)
+	redacted := redact(value, l.secret)
 	if encoded, err := json.Marshal(redacted); err != nil || len(encoded) > maxLoggedStream {
 		return shorten(string(encoded), maxLoggedStream)
 	}
 	return redacted
 }
 
-func (l *CallLog) redact(value any) any {
+func redact(value any, secret *regexp.Regexp) any {
 	switch value := value.(type) {
 	case map[string]any:
 		for key := range value {
-			if l.secret.MatchString(key) {
+			if secret.MatchString(key) {
 				value[key] = redacted
 				continue
 			}
-			value[key] = l.redact(value[key])
+			value[key] = redact(value[key], secret)
 		}
 	case []any:
 		for i := range value {
-			value[i] = l.redact(value[i])
+			value[i] = redact(value[i], secret)
 		}
 	}
 	return value
+}
+
+// Redact returns a JSON document without the values of keys that look as if they were secret, as the call log has it.
+func Redact(document []byte) ([]byte, error) {
+	value, err := template.DecodeJSON(document)
+	if err != nil {
+		return nil, fmt.Errorf("cannot remove secrets: %w", err)
+	}
+	return json.MarshalIndent(redact(value, secretKeys()), "", "  ")
 }
 
 // Sweep removes the folders of claims for which keep is false and that were not written to since before. Of the others

@@ -52,6 +52,9 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 			problems = append(problems, err)
 		}
 	}
+	if isDeleted(attachment) { // also if the journal can't be told: another process will see the newer epoch
+		defer e.releaseOwners(attachment)
+	}
 	if len(problems) > 0 {
 		return errors.Join(problems...)
 	}
@@ -113,6 +116,10 @@ func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *
 		}
 	}
 	record.Phase = StepDeleted
+	if isDeleted(attachment) { // finish makes one commit of it
+		attachment.unsaved = true
+		return nil
+	}
 	err := e.save(attachment)
 	e.owners.release(record) // also when that failed: this process knows, and another will see the newer epoch
 	return err
@@ -125,15 +132,27 @@ func (e *Executor) save(attachment *Attachment) error {
 	return err
 }
 
+func (e *Executor) releaseOwners(attachment *Attachment) {
+	for i := range attachment.Steps {
+		e.owners.release(&attachment.Steps[i])
+	}
+}
+
+// isDeleted says that nothing is left of an attachment's steps.
+func isDeleted(attachment *Attachment) bool {
+	return !slices.ContainsFunc(attachment.Steps, func(record StepRecord) bool { return record.Phase != StepDeleted })
+}
+
 // finish forgets an attachment of which nothing is left.
 func (e *Executor) finish(attachment *Attachment) error {
-	for i := range attachment.Steps {
-		if attachment.Steps[i].Phase != StepDeleted {
-			return nil
-		}
+	if !isDeleted(attachment) {
+		return nil
 	}
 	for _, path := range []string{host.PlaceholderPath(attachment.Pin), attachment.Pin} {
 		if err := e.Host.Unpin(path); err != nil {
+			if attachment.unsaved {
+				err = errors.Join(err, e.save(attachment))
+			}
 			return err
 		}
 	}

@@ -1,9 +1,9 @@
 // Package executor runs plans against a pod's network namespace as a transaction: a chain is either fully attached and
 // verified, or fully rolled back.
 //
-// The rule of this package: it is the only code that runs CNI plugins, and it writes to the journal before and after
-// every side effect, so that a crash at any instruction can be undone from what the journal says. It knows no plugin: a
-// plan has what a plugin's schema says.
+// The rule of this package: it is the only code that runs CNI plugins, and it writes to the journal before
+// every side effect what it is about to do and what it has done, so that a crash at any instruction can be undone from
+// what the journal says. It knows no plugin: a plan has what a plugin's schema says.
 //
 // # What the executor promises
 //

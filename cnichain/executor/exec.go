@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -186,26 +185,38 @@ func (e PluginExec) onlyHelpersLeft() bool {
 	}
 	seen := false
 	for _, process := range processes {
-		if filepath.Base(process) == strconv.Itoa(os.Getpid()) || !hasOpen(process, lock) {
+		if filepath.Base(process) == strconv.Itoa(os.Getpid()) {
 			continue
 		}
-		if isPlugin(process) {
+		open, isDriver := hasOpen(process, lock)
+		if open && (isDriver || isPlugin(process)) {
 			return false
 		}
-		seen = true
+		seen = seen || open
 	}
 	return seen
 }
 
-func hasOpen(process string, file os.FileInfo) bool {
+// hasOpen reports whether a process has a file open, and whether it opened it itself, as a driver does whose own plugin
+// is in the middle of a call (see [InProcessExec]): such a descriptor is closed on exec, and an inherited one is not.
+func hasOpen(process string, file os.FileInfo) (open, itself bool) {
 	descriptors, err := filepath.Glob(filepath.Join(process, "fd", "*"))
 	if err != nil {
-		return false
+		return false, false
 	}
-	return slices.ContainsFunc(descriptors, func(path string) bool {
-		open, err := os.Stat(path)
-		return err == nil && os.SameFile(open, file)
-	})
+	for _, path := range descriptors {
+		if found, err := os.Stat(path); err != nil || !os.SameFile(found, file) {
+			continue
+		}
+		open = true
+		// The flags are octal, see proc_pid_fdinfo(5). Who ends meanwhile is seen at the next look.
+		info, err := os.ReadFile(filepath.Join(process, "fdinfo", filepath.Base(path)))
+		_, after, _ := strings.Cut(string(info), "flags:")
+		line, _, _ := strings.Cut(after, "\n")
+		flags, unknown := strconv.ParseInt(strings.TrimSpace(line), 8, 64)
+		itself = itself || err != nil || unknown != nil || flags&syscall.O_CLOEXEC != 0
+	}
+	return open, itself
 }
 
 // isPlugin reports whether a process is one that the driver has started: it leads a process group and no session. Its

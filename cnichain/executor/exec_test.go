@@ -1,9 +1,12 @@
 package executor
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -203,5 +206,51 @@ func TestAwaitEarlierWaitsForPluginsOnly(t *testing.T) {
 				t.Errorf("error is %v, want one: %v", err, test.waits)
 			}
 		})
+	}
+}
+
+// holdVariable has the path of a lock that this test's program takes and keeps until its input ends.
+const holdVariable = "EXECUTOR_TEST_HOLD"
+
+// A driver that was killed in the middle of a call of its own plugin keeps the lock until the kernel has carried out
+// what it asked for, and it may lead a session, as daemons of plugins do.
+func TestAwaitEarlierWaitsForDrivers(t *testing.T) {
+	if path := os.Getenv(holdVariable); path != "" {
+		lock, err := PluginExec{Lock: path}.lock(syscall.LOCK_SH)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = lock.Close() }()
+		_, _ = os.Stdout.WriteString("held\n")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return
+	}
+	e := PluginExec{Lock: filepath.Join(t.TempDir(), "cni.lock")}
+	driver := exec.CommandContext(t.Context(), os.Args[0], //nolint:gosec // this test
+		"-test.run=^TestAwaitEarlierWaitsForDrivers$")
+	driver.Env = append(os.Environ(), holdVariable+"="+e.Lock)
+	driver.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	input, err := driver.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := driver.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := driver.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(output).ReadString('\n'); line != "held\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	if err := e.AwaitEarlier(t.Context(), 100*time.Millisecond); err == nil {
+		t.Error("nobody waits for a driver that holds the lock")
+	}
+	if err := errors.Join(input.Close(), driver.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.AwaitEarlier(t.Context(), time.Minute); err != nil {
+		t.Errorf("the lock is not free although the driver has ended: %v", err)
 	}
 }

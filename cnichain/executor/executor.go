@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -162,26 +163,64 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 	if attachment.NetNSID, err = e.Host.NamespaceID(attachment.Pin); err != nil {
 		return err
 	}
-	taken, err := e.Host.Links(attachment.Pin)
+	seen, err := e.Host.Links(attachment.Pin)
 	if err != nil {
 		return err
 	}
-	if err := AssignNames(attachment, taken); err != nil {
+	if err := AssignNames(attachment, seen); err != nil {
 		return err
 	}
 	for i := range attachment.Steps {
-		if err := e.addStep(ctx, attachment, i, node); err != nil {
+		if seen, err = e.addStep(ctx, attachment, i, node, seen); err != nil {
 			return err
 		}
 	}
-	e.readVerbs(ctx, attachment)
+	if slices.ContainsFunc(attachment.Steps, func(record StepRecord) bool { return len(record.RDMA) > 0 }) {
+		if err := e.save(attachment); err != nil { // what comes may take a while
+			return err
+		}
+		e.readVerbs(ctx, attachment)
+	}
 	attachment.Phase = PhaseReady
 	return e.save(attachment)
 }
 
-func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, node string) error {
+// addStep runs a step. What it did stands in the journal with what comes next: the intention of the next step, that the
+// attachment is ready, or that it is undone. Nothing is done in between, so a crash before that finds what a crash at
+// the end of ADD finds. seen are the pod's links, before and after.
+func (e *Executor) addStep(
+	ctx context.Context, attachment *Attachment, i int, node string, seen []cnichain.Link,
+) ([]cnichain.Link, error) {
 	record := &attachment.Steps[i]
-	if err := e.prepareStep(attachment, record, node); err != nil {
+	if err := e.beginStep(ctx, attachment, record, node, seen); err != nil {
+		return nil, err
+	}
+	if err := e.bindDriver(record); err != nil {
+		return nil, stepError(record, commandAdd, err)
+	}
+	result, err := e.callAdd(ctx, attachment, record)
+	if err != nil {
+		if e.nameTaken(attachment, record, err) {
+			record.Foreign = true
+			_ = e.save(attachment) // else Del does
+		}
+		return nil, stepError(record, commandAdd, err)
+	}
+	if seen, err = e.verify(attachment, record, result); err != nil {
+		return nil, stepError(record, commandAdd, err)
+	}
+	if err := e.attachRDMA(attachment, record); err != nil {
+		return nil, stepError(record, commandAdd, err)
+	}
+	record.Phase = StepAdded
+	return seen, nil
+}
+
+// beginStep prepares a step, and writes down that it may be done from now on.
+func (e *Executor) beginStep(
+	ctx context.Context, attachment *Attachment, record *StepRecord, node string, seen []cnichain.Link,
+) error {
+	if err := e.prepareStep(attachment, record, node, seen); err != nil {
 		return stepError(record, commandAdd, err)
 	}
 	if err := e.acquireDevice(ctx, attachment, record); err != nil {
@@ -197,25 +236,7 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 		e.owners.release(record)
 		return err
 	}
-	if err := e.bindDriver(record); err != nil {
-		return stepError(record, commandAdd, err)
-	}
-	result, err := e.callAdd(ctx, attachment, record)
-	if err != nil {
-		if e.nameTaken(attachment, record, err) {
-			record.Foreign = true
-			_ = e.save(attachment) // else Del does
-		}
-		return stepError(record, commandAdd, err)
-	}
-	if err := e.verify(attachment, record, result); err != nil {
-		return stepError(record, commandAdd, err)
-	}
-	if err := e.attachRDMA(attachment, record); err != nil {
-		return stepError(record, commandAdd, err)
-	}
-	record.Phase = StepAdded
-	return e.save(attachment)
+	return nil
 }
 
 // bindDriver gives the step's device to the driver that the step wants, and makes a function that stays with its own as
@@ -256,19 +277,28 @@ func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, re
 // the device was then must not come back. The plan keeps its own; the attachment, which undoing works with, has the
 // new one.
 func (e *Executor) renewBaseline(ctx context.Context, record *StepRecord) error {
-	planned := record.Step.Device
+	now, err := e.RenewedBaseline(ctx, record.Step.Device)
+	if err == nil {
+		record.Step.Device = now
+	}
+	return err
+}
+
+// RenewedBaseline returns a device that no pod has with its baseline of this boot, which is a new one if it is of an
+// earlier one. An exclusive device that is not on the host is an error that is os.ErrNotExist.
+func (e *Executor) RenewedBaseline(ctx context.Context, planned *cnichain.Device) (*cnichain.Device, error) {
 	boot, err := e.Host.Boot()
 	if err != nil || planned.BootID == boot {
-		return err
+		return planned, err
 	}
 	if planned.Exclusive && e.CheckFree != nil {
 		if err := e.CheckFree(ctx, planned); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	now, err := e.Host.Snapshot(*planned)
 	if err != nil && planned.Exclusive {
-		return err
+		return nil, err
 	}
 	if err != nil { // of one that stays on the host nothing is restored, and its plugin says what is wrong with it
 		now = *planned
@@ -276,12 +306,11 @@ func (e *Executor) renewBaseline(ctx context.Context, record *StepRecord) error 
 	}
 	isOther := now.Kind != planned.Kind || now.VLANID != planned.VLANID
 	if planned.Exclusive && planned.Kind != "" && planned.PCIAddress == "" && isOther {
-		return fmt.Errorf("cannot use device %s: since the reboot its interface %s is another link (%s%s, was %s%s); "+
-			"delete the pod and its claim", planned.Name, planned.IfName, now.Kind, vlanSuffix(&now), planned.Kind,
-			vlanSuffix(planned))
+		return nil, fmt.Errorf("cannot use device %s: since the reboot its interface %s is another link (%s%s, was "+
+			"%s%s); delete the pod and its claim", planned.Name, planned.IfName, now.Kind, vlanSuffix(&now),
+			planned.Kind, vlanSuffix(planned))
 	}
-	record.Step.Device = &now
-	return nil
+	return &now, nil
 }
 
 func vlanSuffix(device *cnichain.Device) string {
@@ -345,10 +374,12 @@ func standsOn(link *cnichain.Link, index int, elsewhere bool) bool {
 
 // prepareStep gives the step its interface name and its stdin, and checks that an interface of that name may be made: a
 // failed ADD is followed by DEL, which would delete another's interface of the same name.
-func (e *Executor) prepareStep(attachment *Attachment, record *StepRecord, node string) error {
+func (e *Executor) prepareStep(
+	attachment *Attachment, record *StepRecord, node string, seen []cnichain.Link,
+) error {
 	resolve := templateValues(attachment, record, node)
 	switch {
-	case template.Contains(record.Step.IfName):
+	case template.Contains(record.Step.IfName) && !isNamedByPod(record):
 		name, err := e.templates.RenderString(record.Step.IfName, "ifName", resolve)
 		if err != nil {
 			return err
@@ -361,8 +392,9 @@ func (e *Executor) prepareStep(attachment *Attachment, record *StepRecord, node 
 		return err
 	}
 	if record.Step.Makes {
-		if err := e.checkFree(attachment, record.IfName); err != nil {
-			return err
+		if link := findLink(seen, record.IfName); link != nil {
+			return fmt.Errorf("pod %s has an interface %q already (index %d): change ifName of the step",
+				attachment.Pod, record.IfName, link.Index)
 		}
 	}
 	config, err := e.templates.RenderJSON(record.Step.Config, resolve)
@@ -371,18 +403,6 @@ func (e *Executor) prepareStep(attachment *Attachment, record *StepRecord, node 
 	}
 	record.Stdin, err = stdin(attachment, record, config)
 	return err
-}
-
-func (e *Executor) checkFree(attachment *Attachment, name string) error {
-	links, err := e.Host.Links(attachment.Pin)
-	if err != nil {
-		return err
-	}
-	if link := findLink(links, name); link != nil {
-		return fmt.Errorf("pod %s has an interface %q already (index %d): change ifName of the step", attachment.Pod,
-			name, link.Index)
-	}
-	return nil
 }
 
 func findLink(links []cnichain.Link, name string) *cnichain.Link {

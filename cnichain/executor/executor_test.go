@@ -138,8 +138,10 @@ func TestAddAndDel(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.expect("host [up1] pods [dra-1[net1]] leases [sandbox-1/net1]", "sandbox-1")
-	if want := 2*len(made.Steps) + 2; w.journal.Commits() != want {
-		t.Errorf("%d journal commits, want %d: one before and one after each step, and two for the attachment",
+	if want := len(made.Steps) + 2; w.journal.Commits() != want {
+		t.Errorf("%d journal commits, want %d: one before each step, which has what the one before did, "+
+			"and two for the "+
+			"attachment",
 			w.journal.Commits(), want)
 	}
 	var stdin struct{ Name, Type, Note string }
@@ -157,8 +159,8 @@ func TestAddAndDel(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.expect(cleanNode)
-		if want := commits + len(made.Steps) + 2; i == 0 && w.journal.Commits() != want {
-			t.Errorf("%d journal commits, want %d: one before, one after each step, and the end",
+		if want := commits + len(made.Steps) + 1; i == 0 && w.journal.Commits() != want {
+			t.Errorf("%d journal commits, want %d: one before, one after each step but the last, and the end",
 				w.journal.Commits(), want)
 		}
 	}
@@ -380,6 +382,37 @@ func TestNamesAreGivenOnce(t *testing.T) {
 	}
 	wantError(t, executor.AssignNames(attachment(plan), []cnichain.Link{{Name: "net1"}}), `step "b" (macvlan)`,
 		"the pod's own network")
+}
+
+// A network that the pod selects by annotation gives its interface the name that the annotation says, and others don't
+// take that. A pod that does not select it is refused.
+func TestNamesAreThoseOfThePodsAnnotation(t *testing.T) {
+	w := newWorkbench(t)
+	plan := w.plan("c", `
+- {name: a, type: macvlan, selector: {cel: "true"}}
+- {name: b, type: macvlan, selector: {cel: "true"}}
+- {name: c, type: tuning, dependOn: [b]}
+`, device("a", "up0"), device("b", "up1"))
+	plan.Steps[1].PodNetwork = &cnichain.PodNetwork{Annotation: "example.org/networks", Name: "ns/n",
+		NamesInterface: true}
+	name := func(annotation string, taken ...cnichain.Link) ([]string, error) {
+		made := attachment(plan)
+		made.Pod = executor.Pod{Namespace: "ns", Name: "p",
+			Annotations: map[string]string{"example.org/networks": annotation}}
+		err := executor.AssignNames(made, taken)
+		return []string{made.Steps[0].IfName, made.Steps[1].IfName, made.Steps[2].IfName}, err
+	}
+	for annotation, want := range map[string][]string{
+		"n": {"net2", "net1", "net1"}, "other,ns/n": {"net1", "net2", "net2"}, "n@fast0": {"net1", "fast0", "fast0"},
+	} {
+		if names, err := name(annotation); err != nil || !slices.Equal(names, want) {
+			t.Errorf("%s: names are %v, want %v (%v)", annotation, names, want, err)
+		}
+	}
+	_, err := name("other")
+	wantError(t, err, `cannot attach step "b" (macvlan) of topology t`, "it selects ns/other@net1", "add ns/n")
+	_, err = name("n", cnichain.Link{Name: "net1"})
+	wantError(t, err, "the pod's own network already has that name", "change the pod's annotation example.org/networks")
 }
 
 // A topology is compiled for a claim, attached to a pod and detached.

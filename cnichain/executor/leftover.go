@@ -176,8 +176,9 @@ func (e *Executor) recordLeftover(attachment *Attachment, record *StepRecord, re
 func (e *Executor) VerifyReturned(plans []cnichain.Plan) error {
 	var problems []error
 	for _, plan := range plans {
-		for i := range plan.Steps {
-			step := &plan.Steps[i]
+		steps := plan.DeviceSteps()
+		for i := range steps {
+			step := &steps[i]
 			record := StepRecord{Claim: plan.Claim, Topology: plan.Topology, Step: *step, Phase: StepDeleting}
 			if _, exclusive := ownedDevice(&record); !exclusive || e.Quarantined(step.Device) != nil {
 				continue

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -18,6 +19,9 @@ func AssignNames(attachment *Attachment, taken []cnichain.Link) error {
 		for _, name := range link.AltNames {
 			owner[name] = "the pod's own network"
 		}
+	}
+	if err := assignSelected(attachment); err != nil {
+		return err
 	}
 	if err := assignFixed(attachment, owner); err != nil {
 		return err
@@ -40,19 +44,57 @@ func AssignNames(attachment *Attachment, taken []cnichain.Link) error {
 	return nil
 }
 
-// assignFixed gives out the names that topologies ask for, so that net1, net2 don't take them.
+// assignSelected gives the names that the pod's annotations say to the interfaces of networks that pods select. A pod
+// that lacks one is refused before anything of it is attached.
+func assignSelected(attachment *Attachment) error {
+	var wanted []cnichain.WantedNetwork
+	var records []*StepRecord
+	for i := range attachment.Steps {
+		record := &attachment.Steps[i]
+		if record.Step.PodNetwork == nil {
+			continue
+		}
+		want := cnichain.WantedNetwork{PodNetwork: *record.Step.PodNetwork, Step: record.Title()}
+		if !template.Contains(record.Step.IfName) {
+			want.IfName = record.Step.IfName
+		}
+		wanted, records = append(wanted, want), append(records, record)
+	}
+	names, err := cnichain.SelectNetworks(wanted, attachment.Pod.Annotations, attachment.Pod.Namespace)
+	if err != nil {
+		return err
+	}
+	for i, record := range records {
+		record.IfName = names[i]
+	}
+	return nil
+}
+
+// isNamedByPod reports whether an annotation of the pod has said what the interface is called.
+func isNamedByPod(record *StepRecord) bool {
+	return record.Step.PodNetwork != nil && record.Step.PodNetwork.NamesInterface
+}
+
+// nameSource is where the name of an interface is written.
+func nameSource(record *StepRecord) string {
+	if isNamedByPod(record) {
+		return "the pod's annotation " + record.Step.PodNetwork.Annotation
+	}
+	return "ifName in the topology or interfaceName in the claim"
+}
+
+// assignFixed gives out the names that topologies and annotations ask for, so that net1, net2 don't take them.
 func assignFixed(attachment *Attachment, owner map[string]string) error {
 	for i := range attachment.Steps {
 		record := &attachment.Steps[i]
-		name := record.Step.IfName
+		name := cmp.Or(record.IfName, record.Step.IfName)
 		if name == "" || template.Contains(name) {
 			continue
 		}
 		if record.Step.Makes {
 			if holder := owner[name]; holder != "" {
-				return fmt.Errorf("cannot name the interface of %s in claim %s %q: %s already has that name; change "+
-					"ifName in the topology or interfaceName in the claim",
-					record.Title(), record.Claim, name, holder)
+				return fmt.Errorf("cannot name the interface of %s in claim %s %q: %s already has that name; change %s",
+					record.Title(), record.Claim, name, holder, nameSource(record))
 			}
 			owner[name] = record.Title()
 		}

@@ -14,104 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysPCI is where the kernel shows PCI functions.
-const sysPCI = "/sys/bus/pci/devices"
-
-// Snapshot reads the baseline of a device that is on the host. A baseline of another boot says nothing about links of
-// this one: then a virtual device is the link of its name.
-func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
-	boot, err := h.Boot()
-	if err != nil {
-		return device, err
-	}
-	if device.BootID != boot {
-		device.Baseline = cnichain.Baseline{Kind: device.Kind, Port: device.Port}
-	}
-	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	if err != nil {
-		return device, fmt.Errorf("cannot look at device %s: %w", device.Name, err)
-	}
-	defer handle.Close()
-	if device.IfName != "" {
-		link, err := findDevice(handle, &device)
-		if err != nil {
-			return device, err
-		}
-		readBaseline(&device, link)
-		if device.AllowInUse && device.Exclusive {
-			if device.Network, err = readNetwork(handle, link); err != nil {
-				return device, err
-			}
-		}
-	}
-	device.BootID = boot
-	device.Driver = driverOf(&device)
-	if device.PCIAddress != "" {
-		device.DriverOverride = overrideOf(device.PCIAddress)
-	}
-	if device.PF != "" {
-		config, err := readVF(handle, &device)
-		if err != nil {
-			return device, err
-		}
-		device.VF = config
-	}
-	return device, nil
-}
-
-// ownFlags are those that an application can set and that stay when a link moves. Promiscuous and all-multicast are
-// here only if somebody asked for them: the kernel does not show those that a master or a socket needs.
-const ownFlags = unix.IFF_PROMISC | unix.IFF_ALLMULTI | unix.IFF_NOARP | unix.IFF_MULTICAST
-
-func readBaseline(device *cnichain.Device, link netlink.Link) {
-	attrs := link.Attrs()
-	device.IfName = attrs.Name
-	device.Baseline = cnichain.Baseline{
-		Kind: link.Type(), Index: attrs.Index, Parent: attrs.ParentIndex, Port: portOf(attrs.Name),
-		AltNames: slices.Sorted(slices.Values(attrs.AltNames)), Alias: attrs.Alias,
-		MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU, Up: attrs.Flags&net.FlagUp != 0,
-		Flags: attrs.RawFlags & ownFlags, Group: attrs.Group, TxQLen: attrs.TxQLen, XDP: hasXDP(attrs),
-	}
-	if link.Type() == "bridge" && readSys(attrs.Name, "addr_assign_type") != addressSet {
-		device.MAC = "" // that of one of its ports, and another one when ports come and go
-	}
-	if vlan, ok := link.(*netlink.Vlan); ok {
-		device.VLANID, device.VLANProtocol = vlan.VlanId, vlan.VlanProtocol.String()
-	}
-}
-
-func hasXDP(attrs *netlink.LinkAttrs) bool { return attrs.Xdp != nil && attrs.Xdp.Attached }
-
-// addressSet is NET_ADDR_SET of net/core: an address that somebody has given.
-const addressSet = "3"
-
-// portOf tells the links of one PCI function apart.
-func portOf(link string) string {
-	return strings.TrimSpace(readSys(link, "dev_port") + " " + readSys(link, "phys_port_name"))
-}
-
-// readSys reads a file of a link in sysfs; "" where there is none, or the driver has no answer.
-func readSys(link, file string) string {
-	data, err := os.ReadFile(filepath.Join("/sys/class/net", link, file))
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(data))
-}
-
-// driverOf is the kernel driver of the hardware, "" for virtual links.
-func driverOf(device *cnichain.Device) string {
-	path := filepath.Join(sysPCI, device.PCIAddress, "driver")
-	if device.PCIAddress == "" {
-		path = filepath.Join("/sys/class/net", device.IfName, "device", "driver")
-	}
-	target, err := os.Readlink(path)
-	if err != nil {
-		return ""
-	}
-	return filepath.Base(target)
-}
-
 // Restore finds the device wherever it is called on the host, changes what is not as its baseline says, and looks
 // again.
 func (h Linux) Restore(device cnichain.Device) error {
@@ -167,6 +69,9 @@ func restoreConfigured(handle *netlink.Handle, device *cnichain.Device) error {
 	if err := freeAddress(handle, device); err != nil {
 		return err
 	}
+	if device.Network == nil {
+		return nil
+	}
 	link, err := findDevice(handle, device)
 	if err != nil {
 		return err
@@ -206,6 +111,9 @@ func restoreLink(handle *netlink.Handle, device *cnichain.Device) error {
 	link, err := findDevice(handle, device)
 	if err != nil {
 		return err
+	}
+	if len(differences(link.Attrs(), device)) == 0 {
+		return nil // as it was: this has just been read, and nothing is to be changed
 	}
 	if err := applyBaseline(handle, link, device); err != nil {
 		return fmt.Errorf("cannot give device %s its settings back: %w", device.Name, err)
@@ -262,116 +170,6 @@ func (Linux) Gone(device cnichain.Device) bool {
 	}
 	_, err := os.Stat(filepath.Join(sysPCI, device.PCIAddress))
 	return errors.Is(err, os.ErrNotExist)
-}
-
-// findDevice finds hardware by its PCI address, and a virtual device by what no other link can have. What is found
-// may be renamed, set down and moved, so a link that is not proven to be the device is never returned.
-func findDevice(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, error) {
-	links, err := listLinks(handle)
-	if err != nil {
-		return nil, fmt.Errorf("cannot look for device %s: %w", device.Name, err)
-	}
-	if device.PCIAddress != "" {
-		return findByPCI(links, device)
-	}
-	if link := findVirtual(links, device); link != nil {
-		return link, nil
-	}
-	return nil, fmt.Errorf("device %s: the host has no link %s (index %d, address %s): %w", device.Name, device.IfName,
-		device.Index, device.MAC, os.ErrNotExist)
-}
-
-// findVirtual prefers the link with the name that devices have on their way to the host, which only the driver gives:
-// while the device was away, somebody may have made a link like it. Nil if there is none.
-func findVirtual(links []netlink.Link, device *cnichain.Device) netlink.Link {
-	var found netlink.Link
-	for _, link := range links {
-		switch {
-		case device.BootID == "": // the baseline is still to be read
-			if link.Attrs().Name == device.IfName {
-				return link
-			}
-		case device.Kind != "" && link.Type() != device.Kind:
-		case link.Attrs().Name == transitName(device):
-			return link
-		case found == nil && isDeviceOnHost(link, device):
-			found = link
-		}
-	}
-	return found
-}
-
-// isDeviceOnHost says whether a link of the device's kind is proven to be the virtual device, with a baseline of this
-// boot. Of one parent the kernel makes only one VLAN with an ID and a protocol. Other links are the device if two of
-// name, index and address are its own: any one of them may have changed, or belong to another by now.
-func isDeviceOnHost(link netlink.Link, device *cnichain.Device) bool {
-	attrs := link.Attrs()
-	if device.Index == 0 { // of a driver that noted no boot: indexes may be those of an earlier one
-		return attrs.Name == device.IfName && sameAddress(attrs, device)
-	}
-	if device.Kind != cnichain.KindVeth && attrs.ParentIndex != device.Parent {
-		return false
-	}
-	if vlan, ok := link.(*netlink.Vlan); ok {
-		return vlan.VlanId == device.VLANID && vlan.VlanProtocol.String() == device.VLANProtocol
-	}
-	return matches(attrs, device) >= 2
-}
-
-// matches counts what of name, index and address is the device's.
-func matches(attrs *netlink.LinkAttrs, device *cnichain.Device) int {
-	count := 0
-	for _, equal := range []bool{attrs.Name == device.IfName, attrs.Index == device.Index, sameAddress(attrs, device)} {
-		if equal {
-			count++
-		}
-	}
-	return count
-}
-
-func sameAddress(attrs *netlink.LinkAttrs, device *cnichain.Device) bool {
-	return device.HasUniqueMAC() && attrs.HardwareAddr.String() == device.MAC
-}
-
-// findByPCI takes the link of the function that is on the same port: some functions have several, and representors.
-func findByPCI(links []netlink.Link, device *cnichain.Device) (netlink.Link, error) {
-	names, err := linksOfFunction(device.PCIAddress)
-	if err != nil {
-		return nil, fmt.Errorf("cannot look for device %s: %w", device.Name, err)
-	}
-	var best netlink.Link
-	for _, link := range links {
-		attrs := link.Attrs()
-		if !slices.Contains(names, attrs.Name) {
-			continue
-		}
-		if device.Kind != "" && portOf(attrs.Name) != device.Port { // without a kind the baseline is still to be read
-			continue
-		}
-		if best == nil || matches(attrs, device) > matches(best.Attrs(), device) {
-			best = link
-		}
-	}
-	if best == nil {
-		return nil, fmt.Errorf("device %s (PCI %s) has no link on the host: %w", device.Name, device.PCIAddress,
-			os.ErrNotExist)
-	}
-	return best, nil
-}
-
-// linksOfFunction are the names of a PCI function's links that are on the host. Those of virtio stand on a device
-// between.
-func linksOfFunction(address string) (names []string, err error) {
-	for _, between := range []string{"", "virtio*"} {
-		paths, err := filepath.Glob(filepath.Join(sysPCI, address, between, "net", "*"))
-		if err != nil {
-			return nil, err
-		}
-		for _, path := range paths {
-			names = append(names, filepath.Base(path))
-		}
-	}
-	return names, nil
 }
 
 // applyBaseline changes only what is not as it was.

@@ -84,7 +84,7 @@ const grandchildVariable = "KERNELTEST_GRANDCHILD"
 func double() int {
 	if os.Getenv(grandchildVariable) != "" {
 		signal.Ignore(syscall.SIGTERM)
-		select {}
+		pause()
 	}
 	p := &plugin{path: os.Args[0]}
 	command := os.Getenv("CNI_COMMAND")
@@ -170,7 +170,15 @@ func hang() int {
 	if err := grandchild.Start(); err != nil {
 		return refuse(err)
 	}
-	select {}
+	pause()
+	return 0
+}
+
+// pause waits in the kernel for ever: a process whose goroutines all wait for each other is ended by Go.
+func pause() {
+	for {
+		_ = unix.Pause()
+	}
 }
 
 // note keeps what the plugin was called with.

@@ -45,6 +45,8 @@ type realLab struct {
 	// index is the last that a link of the host was given. These are far from those that links get by themselves:
 	// indexes are of a namespace, and tests that want one of the host to be one of a pod's too say so.
 	index int
+	// blocks are the node's blocks of AddressRanges.
+	blocks map[string][]cnichain.BlockRoom
 	// bootID is the boot that new executors take this one for; empty: the kernel's.
 	bootID string
 }
@@ -169,6 +171,7 @@ func (l *realLab) planOf(claim cnichain.Claim, name, steps string, devices ...cn
 	l.must(err)
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
 		Claim: claim, Node: "node", Schemas: cnichain.DefaultSchemas(), Plugins: plugins, Devices: devices,
+		Blocks: l.blocks,
 	})
 	if len(problems) > 0 {
 		l.Fatal(problems.ToAggregate())

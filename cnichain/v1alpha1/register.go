@@ -17,7 +17,8 @@ func GroupVersion() schema.GroupVersion {
 // AddToScheme registers the types of this package.
 func AddToScheme(scheme *runtime.Scheme) error {
 	gv := GroupVersion()
-	scheme.AddKnownTypes(gv, &NetworkTopology{}, &NetworkTopologyList{}, &CNIPluginSchema{}, &CNIPluginSchemaList{})
+	scheme.AddKnownTypes(gv, &NetworkTopology{}, &NetworkTopologyList{}, &CNIPluginSchema{}, &CNIPluginSchemaList{},
+		&AddressRange{}, &AddressRangeList{}, &AddressBlock{}, &AddressBlockList{})
 	metav1.AddToGroupVersion(scheme, gv)
 	return nil
 }

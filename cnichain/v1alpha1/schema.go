@@ -62,6 +62,10 @@ type CNIPluginSchemaSpec struct {
 	// output is what the plugin makes.
 	// +optional
 	Output PluginOutput `json:"output,omitempty"`
+	// addressBlocks says how an IPAM plugin is given the addresses of a node. Without it no step can use the plugin
+	// with an addressRange.
+	// +optional
+	AddressBlocks *AddressBlocks `json:"addressBlocks,omitempty"`
 	// capabilities are the keys of the CNI runtime configuration that the plugin obeys and claims may set where a
 	// topology allows it: mac; ips of an IPAM plugin (CNI conventions, "Dynamic Plugin specific fields").
 	// +kubebuilder:validation:MaxItems=2
@@ -82,6 +86,9 @@ type CNIPluginSchemaSpec struct {
 	// +listType=set
 	// +optional
 	HostPaths []string `json:"hostPaths,omitempty"`
+	// podNetworks is set for a plugin that attaches a pod only to networks that an annotation of the pod selects.
+	// +optional
+	PodNetworks *PodNetworks `json:"podNetworks,omitempty"`
 	// remark warns the author of every topology that uses the plugin of a danger that nothing else shows. It is one
 	// line, and shown in the condition Accepted of those topologies, in a warning of the webhook, and by netdra.
 	// +kubebuilder:validation:MaxLength=180
@@ -116,6 +123,35 @@ type DeviceParameter struct {
 	// onlyExclusive sets the parameter only when the device was allocated exclusively.
 	// +optional
 	OnlyExclusive bool `json:"onlyExclusive,omitempty"`
+}
+
+// AddressBlocks says how an IPAM plugin is given addresses: in a parameter that is a list of lists, one for each IP
+// family, of each of which it gives a pod one address. The elements of the inner lists are objects, each of which is a
+// run of addresses.
+type AddressBlocks struct {
+	// parameter is the key in the plugin's configuration (config.ipam of a step).
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Parameter string `json:"parameter"`
+	// network is the key of a run for the network with its prefix length, such as 10.20.0.0/16.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Network string `json:"network"`
+	// first is the key of a run for its first address.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	First string `json:"first"`
+	// last is the key of a run for its last address.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Last string `json:"last"`
+	// excludes are further parameters of the plugin that a step with an addressRange may not have: those that would add
+	// addresses, and that would have the plugin look elsewhere for what it has given.
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=63
+	// +listType=set
+	// +optional
+	Excludes []string `json:"excludes,omitempty"`
 }
 
 // PluginConfig are the parameters of a plugin. What is not among them is refused, but for what every plugin may be
@@ -198,6 +234,34 @@ type Parameter struct {
 	// +listType=set
 	// +optional
 	Required []string `json:"required,omitempty"`
+}
+
+// PodNetworks says how a plugin finds out from its pod what to attach. The annotation is a list of networks as in the
+// Network Custom Resource Definition De-facto Standard of the Network Plumbing Working Group, section 4.1.
+type PodNetworks struct {
+	// annotation is the pod's annotation that selects networks, such as k8s.v1.cni.cncf.io/networks. A pod that does not
+	// select the network of a step is refused.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=316
+	Annotation string `json:"annotation"`
+	// parameter is the parameter of the plugin that names the network, as namespace/name. Topologies must give it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Parameter string `json:"parameter"`
+	// interfaceNames is any (the plugin takes every name) or selected (only that which the annotation gives the
+	// network's interface, or else net<n> for the n-th network of the annotation).
+	// +kubebuilder:validation:Enum=any;selected
+	// +kubebuilder:default=any
+	// +optional
+	InterfaceNames string `json:"interfaceNames,omitempty"`
+	// defined are the parameters that are written in the NetworkAttachmentDefinition of the network and need not be
+	// repeated in topologies, and with them the CNI network name. The driver reads it when a claim is prepared. Empty:
+	// the network need not have one.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	// +listType=set
+	// +optional
+	Defined []string `json:"defined,omitempty"`
 }
 
 // PluginInput is what a plugin wants.

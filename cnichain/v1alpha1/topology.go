@@ -20,6 +20,9 @@ const (
 	LabelTopologyUID = "networking.dra.io/topology-uid"
 )
 
+// AnnotationDescription is the description of the topology in its DeviceClasses.
+const AnnotationDescription = "networking.dra.io/description"
+
 // NetworkTopology is a DAG of CNI plugins. Steps without dependOn are root steps: each attaches a device that was
 // allocated through the DeviceClass <topology>-<step>. The others only run CNI plugins.
 // +kubebuilder:object:root=true
@@ -27,6 +30,8 @@ const (
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
 // +kubebuilder:printcolumn:name="Classes",type=string,JSONPath=`.status.conditions[?(@.type=="ClassesReady")].status`
+// +kubebuilder:printcolumn:name="Device classes",type=string,JSONPath=`.status.deviceClasses`
+// +kubebuilder:printcolumn:name="Description",type=string,JSONPath=`.spec.description`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Accepted")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="the name of a topology has at most 63 characters"
@@ -50,7 +55,19 @@ type NetworkTopologyList struct {
 }
 
 // NetworkTopologySpec is a DAG of CNI plugins.
+// +kubebuilder:validation:XValidation:rule="!has(self.attachment) || self.steps.all(s, !(has(s.dependOn) && size(s.dependOn) > 0) && !has(s.driver) && !has(s.rdma) && !has(s.limits) && !has(s.ifName) && !has(s.network) && !has(s.prevResult) && !has(s.claimParameters) && !has(s.config))",message="with attachment External a step has only name, type, selector and extendedResourceName: whoever attaches its device configures the rest"
 type NetworkTopologySpec struct {
+	// attachment is External where the pod's network, such as Multus with a NetworkAttachmentDefinition, attaches the
+	// devices. The driver then runs no plugin: it reserves the devices for the claim, tells which they are, and looks
+	// that they return to the host as they were. Each step takes a device, and type is the plugin that will work on it.
+	// Default: the driver runs the steps.
+	// +optional
+	Attachment Attachment `json:"attachment,omitempty"`
+	// description is for those who write claims: what a pod gets, and what for. The DeviceClasses have it as the annotation
+	// networking.dra.io/description.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Description string `json:"description,omitempty"`
 	// allowedNamespaces selects, by labels, the namespaces whose claims may use the topology. Default: all.
 	// +optional
 	AllowedNamespaces *metav1.LabelSelector `json:"allowedNamespaces,omitempty"`
@@ -66,6 +83,13 @@ type NetworkTopologySpec struct {
 	Steps []Step `json:"steps"`
 }
 
+// Attachment says who attaches devices to pods.
+// +kubebuilder:validation:Enum=External
+type Attachment string
+
+// AttachmentExternal is the pod's network, which the container runtime configures.
+const AttachmentExternal Attachment = "External"
+
 // Step runs one CNI plugin.
 // +kubebuilder:validation:XValidation:rule="!has(self.dependOn) || !(self.name in self.dependOn)",message="a step depends on itself: remove its name from its dependOn",messageExpression="'step ' + self.name + ' depends on itself: remove its name from its dependOn'"
 // +kubebuilder:validation:XValidation:rule="(has(self.dependOn) && size(self.dependOn) > 0) || has(self.selector)",message="a step without dependOn is a root step and needs selector.cel, which says what devices it takes"
@@ -75,6 +99,8 @@ type NetworkTopologySpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.extendedResourceName) || !(has(self.dependOn) && size(self.dependOn) > 0)",message="extendedResourceName is for root steps, which have a DeviceClass: move it to the step that this one depends on"
 // +kubebuilder:validation:XValidation:rule="!(has(self.rdma) && has(self.driver))",message="a device that is bound to another driver has no RDMA devices: remove rdma or driver"
 // +kubebuilder:validation:XValidation:rule="!has(self.limits) || has(self.rdma) || !(has(self.limits.rdmaHandles) || has(self.limits.rdmaObjects))",message="rdmaHandles and rdmaObjects limit the use of RDMA devices, which the step does not give: set rdma, or remove them"
+// +kubebuilder:validation:XValidation:rule="!has(self.addressRange) || !has(self.network)",message="the steps of an addressRange have one CNI network, so that none gives an address twice: remove network"
+// +kubebuilder:validation:XValidation:rule="!has(self.addressRange) || !has(self.claimParameters) || !('ips' in self.claimParameters)",message="addresses of an addressRange are those of the pod's node, which a claim cannot know: remove ips from claimParameters"
 type Step struct {
 	// name is unique in the topology.
 	// +kubebuilder:validation:MaxLength=40
@@ -129,6 +155,13 @@ type Step struct {
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9_.-]*$`
 	// +optional
 	Network string `json:"network,omitempty"`
+	// addressRange names an AddressRange. The IPAM plugin of the step gives pods addresses of the range's blocks that
+	// belong to the node, which the driver writes into its configuration as the plugin's schema says. The CNI network
+	// is then that of the range. Default: the addresses that config.ipam says.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	// +optional
+	AddressRange string `json:"addressRange,omitempty"`
 	// prevResult says whether the plugin is given the results of the steps in dependOn. Default: as the plugin's
 	// schema says; parents when it has none.
 	// +optional

@@ -49,7 +49,8 @@ that ends the scheduling of the pod. Only devices of the claim's class count, so
 
 Published entries have more, which needs a guard everywhere: ~PLUGIN~ is true where the policy supports ~host-device~,
 and so on (the DeviceClass of a step asks for its plugin by itself), and there are the attributes of the policy:
-~additionalAttributes~, ~computedAttributes~ and ~attributesByPCIAddress~.
+~additionalAttributes~, ~computedAttributes~ and ~attributesByPCIAddress~; ~resourceName~ adds ~k8s.cni.cncf.io/resourceName~ and
+~k8s.cni.cncf.io/deviceID~, which Multus reads ([migrate.md](../migrate.md#allocated-here-attached-by-multus)).
 ~SUPPORTED~ is for people. With ~--list-attributes~ it is a list, for classes, and so is ~resource.kubernetes.io/numaNode~: the device's own node
 first, then the others of its socket, and ~matchAttribute~ is satisfied by one that they share.
 `
@@ -88,7 +89,7 @@ func TestAttributes(t *testing.T) {
 					t.Errorf("%s describes %s, which is no attribute", source, name)
 				}
 				fmt.Fprintf(&text, "| `%s` | %s | %s | %s |\n", name, kindOf(all[full]),
-					strings.ReplaceAll(oneLine(meaning), "<", `\<`), publication(full))
+					oneLine(meaning), publication(full))
 			}
 		}
 	}

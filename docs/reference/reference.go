@@ -6,6 +6,7 @@ package reference
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -26,13 +27,34 @@ func Command(t *testing.T, root *cobra.Command) {
 	root.DisableAutoGenTag = true
 	var text bytes.Buffer
 	text.WriteString("# " + root.Name() + "\n\nWhat `--help` says. Made by `make generate`.\n\n")
-	describe(t, &text, root)
+	var commands bytes.Buffer
+	describe(t, &commands, root)
+	if contents := Contents(commands.String()); strings.Count(contents, "\n") > 10 {
+		text.WriteString(contents + "\n")
+	}
+	text.Write(commands.Bytes())
 	Page(t, root.Name()+".md", text.Bytes())
+}
+
+// Contents is the table of contents of a document: its headings of the second level, as links.
+func Contents(document string) string {
+	var list strings.Builder
+	for _, heading := range regexp.MustCompile(`(?m)^## (.+)$`).FindAllStringSubmatch(document, -1) {
+		fmt.Fprintf(&list, "- [%s](#%s)\n", heading[1], Anchor(heading[1]))
+	}
+	return list.String()
+}
+
+// Anchor is the name by which links know a heading, as GitHub makes it.
+func Anchor(heading string) string {
+	name := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(heading), "")
+	return strings.ReplaceAll(name, " ", "-")
 }
 
 // Page holds a page against the text that it should have.
 func Page(t *testing.T, name string, text []byte) {
 	t.Helper()
+	text = literal(text)
 	path := filepath.Join(module(t), "docs", "reference", name)
 	if os.Getenv(updating) != "" {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
@@ -46,6 +68,25 @@ func Page(t *testing.T, name string, text []byte) {
 	if diff := cmp.Diff(string(written), string(text)); diff != "" {
 		t.Errorf("docs/reference/%s is out of date, run `make generate` (-is +should be):\n%s", name, diff)
 	}
+}
+
+// literal keeps "<name>" in prose from being taken for HTML, of which Markdown shows nothing. Code stays as it is.
+func literal(text []byte) []byte {
+	element := regexp.MustCompile(`<[a-zA-Z/]`)
+	var out bytes.Buffer
+	fenced := false
+	for line := range bytes.Lines(text) {
+		fenced = fenced != bytes.HasPrefix(line, []byte("```"))
+		if !fenced && !bytes.HasPrefix(line, []byte("    ")) {
+			parts := bytes.Split(line, []byte("`")) // the second and each second one after it are code
+			for i := 0; i < len(parts); i += 2 {
+				parts[i] = element.ReplaceAll(parts[i], []byte(`\$0`))
+			}
+			line = bytes.Join(parts, []byte("`"))
+		}
+		out.Write(line)
+	}
+	return out.Bytes()
 }
 
 // module is the folder of the module, in which every test runs somewhere.

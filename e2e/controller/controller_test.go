@@ -49,9 +49,9 @@ func TestAtScale(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%d topologies were created in %s, and had their %d classes %s after the first of them; the controller "+
-		"looked %d times and wrote %v",
+		"looked %d times, wrote %v, used %s of a processor and has %d MiB of memory",
 		topologies, created.Round(time.Millisecond), topologies*roots, time.Since(begin).Round(time.Millisecond),
-		first.reconciled, first.writes)
+		first.reconciled, first.writes, first.cpu.Round(10*time.Millisecond), first.resident>>20)
 	if least := topologies * (roots + 1); first.all() > least+least/10 { // now and then the cache is behind
 		t.Errorf("wrote %d times, where %d would do", first.all(), least)
 	}

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/e2e/internal/testcluster"
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
@@ -40,32 +41,12 @@ type plane struct {
 
 func newPlane(t *testing.T) *plane {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root: starts a control plane of Kubernetes in private namespaces")
-	}
-	clone, err := filepath.Abs("../..")
+	clone, err := testcluster.Clone()
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute) // includes a build from nothing
-	defer cancel()
-	cluster, err := lab.Up(ctx, lab.Options{Name: "controller", Clone: clone, ControlPlaneOnly: true,
-		Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := cluster.Down(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	p := &plane{Cluster: cluster, t: t, clone: clone}
-	deploy := filepath.Join(clone, "deploy")
-	p.kubectl("", "apply", "-f", filepath.Join(deploy, "crds"))
-	p.kubectl("", "wait", "--for=condition=Established", "--timeout=30s", "-f", filepath.Join(deploy, "crds"))
-	p.kubectl("", "apply", "-f", filepath.Join(deploy, "claims.yaml"))
+	p := &plane{Cluster: testcluster.ControlPlane(t, "controller"), t: t, clone: clone}
+	p.kubectl("", "apply", "-f", filepath.Join(clone, "deploy", "claims.yaml"))
 	p.api = p.newClient()
 	return p
 }
@@ -170,6 +151,8 @@ func (p *plane) startController(args ...string) (stop func()) {
 type counts struct {
 	reconciled int            // topologies
 	writes     map[string]int // requests by method
+	resident   int            // bytes of memory
+	cpu        time.Duration
 }
 
 // all is the number of writes.
@@ -201,6 +184,18 @@ func (p *plane) counts() (counts, error) {
 		return counts{}, fmt.Errorf("metrics: %s", response.Status)
 	}
 	found := counts{writes: map[string]int{}}
+	for _, match := range regexp.MustCompile(`(?m)^process_(resident_memory_bytes|cpu_seconds_total) (\S+)$`).
+		FindAllStringSubmatch(string(text), -1) {
+		value, err := strconv.ParseFloat(match[2], 64)
+		if err != nil {
+			return counts{}, err
+		}
+		if match[1] == "cpu_seconds_total" {
+			found.cpu = time.Duration(value * float64(time.Second))
+			continue
+		}
+		found.resident = int(value)
+	}
 	for _, match := range regexp.MustCompile(
 		`(?m)^(rest_client_requests_total|controller_runtime_reconcile_total)\{(.*)\} (\S+)$`,
 	).FindAllStringSubmatch(string(text), -1) {

@@ -2,15 +2,16 @@ package image
 
 import (
 	"archive/tar"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"time"
 )
 
@@ -20,6 +21,7 @@ const (
 	typeManifest = "application/vnd.oci.image.manifest.v1+json"
 	typeConfig   = "application/vnd.oci.image.config.v1+json"
 	typeLayer    = "application/vnd.oci.image.layer.v1.tar"
+	typeGzip     = typeLayer + "+gzip"
 )
 
 // descriptor points at a blob of the image.
@@ -69,106 +71,188 @@ type rootFS struct {
 	DiffIDs []string `json:"diff_ids"`
 }
 
-// Write packs the image that s describes into the tar file at path, in the OCI image layout with one uncompressed
-// layer. The file appears complete or not at all.
-func Write(path string, s Spec) error {
-	entries, err := s.entries()
+// Write packs an image into the tar file at path, in the OCI image layout with one layer: the image that the only spec
+// describes, or one for several architectures, of which each spec describes one. The file appears complete or not at
+// all.
+func Write(path string, specs ...Spec) error {
+	if err := checkSpecs(specs); err != nil {
+		return fmt.Errorf("cannot write image %q: %w", path, err)
+	}
+	err := writeFile(path, func(w io.Writer) error { return writeLayout(w, specs) })
 	if err != nil {
-		return fmt.Errorf("cannot write image %q: %w", s.Ref, err)
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("cannot write image %q: %w", s.Ref, err)
-	}
-	defer func() { _ = os.Remove(tmp.Name()) }() // gone already after the rename
-	err = writeLayout(tmp, s, entries)
-	if cerr := tmp.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("cannot write image %q: %w", s.Ref, err)
+		return fmt.Errorf("cannot write image %q: %w", specs[0].Ref, err)
 	}
 	return nil
 }
 
-// writeLayout writes the image layout. The layer is generated twice, first to learn its digest and size and then to
-// write it, so that large binaries need neither memory nor a temporary file.
-func writeLayout(w io.Writer, s Spec, entries []entry) error {
-	layer, err := measure(entries)
+// checkSpecs refuses specs that are not one image.
+func checkSpecs(specs []Spec) error {
+	if len(specs) == 0 {
+		return errors.New("it has no spec")
+	}
+	known := map[string]bool{}
+	for _, s := range specs {
+		if s.Ref != specs[0].Ref {
+			return fmt.Errorf("one image has the names %q and %q: use one", specs[0].Ref, s.Ref)
+		}
+		if known[s.architecture()] {
+			return fmt.Errorf("the image is for %s twice: remove one of the two", s.architecture())
+		}
+		known[s.architecture()] = true
+	}
+	return nil
+}
+
+func writeFile(path string, write func(io.Writer) error) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
-	plat := platform{Architecture: runtime.GOARCH, OS: "linux"}
-	config, configDesc, err := blob(typeConfig, configFile{
+	defer func() { _ = os.Remove(tmp.Name()) }() // gone already after the rename
+	err = write(tmp)
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}
+
+// variant is the image of one architecture.
+type variant struct {
+	spec             Spec
+	entries          []entry
+	layer            descriptor
+	config, manifest named
+}
+
+// named is an encoded blob with what points at it.
+type named struct {
+	data []byte
+	desc descriptor
+}
+
+// newVariant generates the layer, only to learn its digest and size.
+func newVariant(s Spec) (variant, error) {
+	entries, err := s.entries()
+	if err != nil {
+		return variant{}, err
+	}
+	v := variant{spec: s, entries: entries}
+	m := newMeter(io.Discard)
+	diffID, err := encodeLayer(m, entries, s.Compressed)
+	if err != nil {
+		return v, err
+	}
+	v.layer = descriptor{MediaType: s.layerType(), Digest: m.digest(), Size: m.size}
+	plat := platform{Architecture: s.architecture(), OS: "linux"}
+	v.config, err = blob(typeConfig, configFile{
 		platform: plat,
 		Config: runConfig{
 			User: s.User, Env: s.env(), Entrypoint: s.Entrypoint, Cmd: s.Cmd, WorkingDir: "/", Labels: s.Labels,
 		},
-		RootFS: rootFS{Type: "layers", DiffIDs: []string{layer.Digest}},
+		RootFS: rootFS{Type: "layers", DiffIDs: []string{diffID}},
 	})
 	if err != nil {
-		return err
+		return v, err
 	}
-	man, manDesc, err := blob(typeManifest, manifest{
-		SchemaVersion: 2, MediaType: typeManifest, Config: configDesc, Layers: []descriptor{layer},
+	v.manifest, err = blob(typeManifest, manifest{
+		SchemaVersion: 2, MediaType: typeManifest, Config: v.config.desc, Layers: []descriptor{v.layer},
 	})
-	if err != nil {
-		return err
+	v.manifest.desc.Platform = &plat
+	return v, err
+}
+
+// writeLayout writes the image layout. Each layer is generated twice, first to learn its digest and size and then to
+// write it, so that large binaries need neither memory nor a temporary file.
+func writeLayout(w io.Writer, specs []Spec) error {
+	variants := make([]variant, 0, len(specs))
+	var blobs []named
+	var manifests []descriptor
+	for _, s := range specs {
+		v, err := newVariant(s)
+		if err != nil {
+			return err
+		}
+		variants, manifests = append(variants, v), append(manifests, v.manifest.desc)
+		blobs = append(blobs, v.config, v.manifest)
 	}
-	manDesc.Platform = &plat
+	top := manifests[0]
+	if len(manifests) > 1 {
+		all, err := blob(typeIndex, index{SchemaVersion: 2, MediaType: typeIndex, Manifests: manifests})
+		if err != nil {
+			return err
+		}
+		blobs, top = append(blobs, all), all.desc
+	}
 	// containerd reads the first name, other tools the second.
-	manDesc.Annotations = map[string]string{
-		"io.containerd.image.name":          s.Ref,
-		"org.opencontainers.image.ref.name": s.Ref,
+	top.Annotations = map[string]string{
+		"io.containerd.image.name":          specs[0].Ref,
+		"org.opencontainers.image.ref.name": specs[0].Ref,
 	}
-	idx, _, err := blob(typeIndex, index{SchemaVersion: 2, MediaType: typeIndex, Manifests: []descriptor{manDesc}})
+	idx, err := blob(typeIndex, index{SchemaVersion: 2, MediaType: typeIndex, Manifests: []descriptor{top}})
 	if err != nil {
 		return err
 	}
-	out := tar.NewWriter(w)
-	for _, f := range []struct {
-		name string
-		data []byte
-	}{
-		{"oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`)},
-		{"index.json", idx},
-		{blobName(configDesc), config},
-		{blobName(manDesc), man},
-	} {
-		if err := addBlob(out, f.name, f.data); err != nil {
+	return writeBlobs(tar.NewWriter(w), idx.data, blobs, variants)
+}
+
+func writeBlobs(out *tar.Writer, idx []byte, blobs []named, variants []variant) error {
+	err := errors.Join(addBlob(out, "oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`)),
+		addBlob(out, "index.json", idx))
+	if err != nil {
+		return err
+	}
+	written := map[string]bool{} // architectures may share a blob
+	for _, b := range blobs {
+		if written[b.desc.Digest] {
+			continue
+		}
+		written[b.desc.Digest] = true
+		if err := addBlob(out, blobName(b.desc), b.data); err != nil {
 			return err
 		}
 	}
-	if err := addLayer(out, layer, entries); err != nil {
-		return err
+	for _, v := range variants {
+		if written[v.layer.Digest] {
+			continue
+		}
+		written[v.layer.Digest] = true
+		if err := addLayer(out, v); err != nil {
+			return err
+		}
 	}
 	return out.Close()
 }
 
-// measure generates the layer once, only to learn its digest and size.
-func measure(entries []entry) (descriptor, error) {
-	m := newMeter(io.Discard)
-	if err := writeLayer(m, entries); err != nil {
-		return descriptor{}, err
+// encodeLayer writes the layer as it is stored, and returns the digest of what it unpacks to.
+func encodeLayer(w io.Writer, entries []entry, compressed bool) (string, error) {
+	if !compressed {
+		m := newMeter(w)
+		return m.digestAfter(writeLayer(m, entries))
 	}
-	return descriptor{MediaType: typeLayer, Digest: m.digest(), Size: m.size}, nil
+	packed := gzip.NewWriter(w)
+	m := newMeter(packed)
+	err := writeLayer(m, entries)
+	if cerr := packed.Close(); err == nil {
+		err = cerr
+	}
+	return m.digestAfter(err)
 }
 
 // addLayer writes the layer into out and makes sure that it is the one that was measured.
-func addLayer(out *tar.Writer, want descriptor, entries []entry) error {
-	if err := out.WriteHeader(header(blobName(want), want.Size)); err != nil {
+func addLayer(out *tar.Writer, v variant) error {
+	if err := out.WriteHeader(header(blobName(v.layer), v.layer.Size)); err != nil {
 		return err
 	}
 	m := newMeter(out)
-	if err := writeLayer(m, entries); err != nil {
+	if _, err := encodeLayer(m, v.entries, v.spec.Compressed); err != nil {
 		return err
 	}
-	if got := m.digest(); got != want.Digest {
+	if got := m.digest(); got != v.layer.Digest {
 		return fmt.Errorf("a source file changed while the image was being packed (layer %s became %s): pack it again",
-			want.Digest, got)
+			v.layer.Digest, got)
 	}
 	return nil
 }
@@ -190,14 +274,14 @@ func blobName(d descriptor) string {
 }
 
 // blob encodes v and describes the result.
-func blob(mediaType string, v any) ([]byte, descriptor, error) {
+func blob(mediaType string, v any) (named, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
-		return nil, descriptor{}, fmt.Errorf("cannot encode %s: %w", mediaType, err)
+		return named{}, fmt.Errorf("cannot encode %s: %w", mediaType, err)
 	}
 	sum := sha256.Sum256(data)
-	d := descriptor{MediaType: mediaType, Digest: "sha256:" + hex.EncodeToString(sum[:]), Size: int64(len(data))}
-	return data, d, nil
+	return named{data: data, desc: descriptor{MediaType: mediaType, Digest: "sha256:" + hex.EncodeToString(sum[:]),
+		Size: int64(len(data))}}, nil
 }
 
 // meter counts and digests what passes through it.
@@ -221,4 +305,11 @@ func (m *meter) Write(p []byte) (int, error) {
 
 func (m *meter) digest() string {
 	return "sha256:" + hex.EncodeToString(m.hash.Sum(nil))
+}
+
+func (m *meter) digestAfter(err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	return m.digest(), nil
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -34,6 +35,11 @@ type Spec struct {
 	Labels map[string]string
 	// User is the numeric user, and group if wanted, for example "65532:65532"; empty is root.
 	User string
+	// Architecture is as in GOARCH; empty is this machine's.
+	Architecture string
+	// Compressed makes the layer smaller and the packing slower. Registries keep such a layer, and with it the image's
+	// digest, as it is.
+	Compressed bool
 }
 
 // File is one regular file of an image.
@@ -55,6 +61,20 @@ type entry struct {
 	mode   int64
 	target string
 	file   File
+}
+
+func (s Spec) architecture() string {
+	if s.Architecture == "" {
+		return runtime.GOARCH
+	}
+	return s.Architecture
+}
+
+func (s Spec) layerType() string {
+	if s.Compressed {
+		return typeGzip
+	}
+	return typeLayer
 }
 
 func (s Spec) env() []string {

@@ -25,10 +25,10 @@ const (
 	manifestDir    = "manifests"
 )
 
-// Cluster is a running cluster. Its methods may be used by several goroutines at once, except Down.
+// Cluster is a running cluster. Its methods may be used by several goroutines at once, except Down. The methods of its
+// Machine are about the node, or, where there are several, about the machine of the control plane.
 type Cluster struct {
-	opts  Options
-	state state
+	Machine
 	// lifetime is the end of the pipe that keeps an attached cluster alive.
 	lifetime io.Closer
 	// exited is closed when process 1, if it is our child, has ended.
@@ -44,10 +44,22 @@ type state struct {
 	Cgroup   string    `json:"cgroup"`
 	Detached bool      `json:"detached"`
 	Started  time.Time `json:"started"`
-	// Ready says that the start is complete.
+	// Ready says that the start is complete; of one node of several, its last boot.
 	Ready bool `json:"ready"`
 	// Init is process 1 as the host sees it.
 	Init processID `json:"init"`
+	// Nodes are the names of the nodes where there are several, and Links how many of each one's lead to the wire.
+	Nodes []string `json:"nodes,omitempty"`
+	Links int      `json:"links,omitempty"`
+	// Number, Boots and Commands are those of one node of several: which it is, from 1, how often it was switched on,
+	// and the command lines of its components.
+	Number   int                    `json:"number,omitempty"`
+	Boots    int                    `json:"boots,omitempty"`
+	Commands map[Component][]string `json:"commands,omitempty"`
+}
+
+func newCluster(o Options, s state) *Cluster {
+	return &Cluster{Machine: Machine{opts: o, state: s}}
 }
 
 func (s state) save() error {
@@ -87,7 +99,7 @@ func Open(o Options) (*Cluster, error) {
 		return nil, fmt.Errorf("cannot read the state of cluster %q: %w", o.Name, err)
 	}
 	o.NodeName = s.NodeName
-	return &Cluster{opts: o, state: s}, nil
+	return newCluster(o, s), nil
 }
 
 // ErrNotRunning tells that there is no such cluster.
@@ -111,28 +123,28 @@ func (o Options) forOpen() (Options, error) {
 func (c *Cluster) Name() string { return c.state.Name }
 
 // NodeName is the name of the cluster's node.
-func (c *Cluster) NodeName() string { return c.state.NodeName }
+func (m *Machine) NodeName() string { return m.state.NodeName }
 
 // RunDir is where the cluster's state is.
-func (c *Cluster) RunDir() string { return c.state.RunDir }
+func (m *Machine) RunDir() string { return m.state.RunDir }
 
 // ManifestDir is where kubelet looks for static pods.
-func (c *Cluster) ManifestDir() string { return filepath.Join(c.state.RunDir, manifestDir) }
+func (m *Machine) ManifestDir() string { return filepath.Join(m.state.RunDir, manifestDir) }
 
 // Logs is the file with what the component printed.
-func (c *Cluster) Logs(component Component) string {
-	return filepath.Join(c.state.RunDir, node.LogDir, string(component)+".log")
+func (m *Machine) Logs(component Component) string {
+	return filepath.Join(m.state.RunDir, node.LogDir, string(component)+".log")
 }
 
 // Kubeconfig is the administrator's kubeconfig. Its server address is reachable only from inside: see Exec and
 // RESTConfig.
-func (c *Cluster) Kubeconfig() string { return c.opts.pki("admin.kubeconfig") }
+func (m *Machine) Kubeconfig() string { return m.opts.pki("admin.kubeconfig") }
 
 // Status tells how the components are.
-func (c *Cluster) Status(ctx context.Context) (map[Component]ComponentStatus, error) {
-	resp, err := node.Call(ctx, c.state.RunDir, node.Request{Op: node.OpStatus})
+func (m *Machine) Status(ctx context.Context) (map[Component]ComponentStatus, error) {
+	resp, err := node.Call(ctx, m.state.RunDir, node.Request{Op: node.OpStatus})
 	if err != nil {
-		return nil, fmt.Errorf("cannot ask cluster %q for its state: %w", c.state.Name, err)
+		return nil, fmt.Errorf("cannot ask %s for its state: %w", m, err)
 	}
 	out := map[Component]ComponentStatus{}
 	for name, p := range resp.Processes {

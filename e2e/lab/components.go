@@ -140,7 +140,7 @@ func controllerManagerArgs(o Options) []string {
 func kubeletArgs(o Options) []string {
 	args := []string{
 		"--config=" + filepath.Join(o.RunDir, kubeletFile), "--kubeconfig=" + o.pki("kubelet.kubeconfig"),
-		"--hostname-override=" + o.NodeName, "--node-ip=" + nodeAddress, "--v=2",
+		"--hostname-override=" + o.NodeName, "--node-ip=" + o.address(), "--v=2",
 	}
 	if len(o.NodeLabels) > 0 {
 		args = append(args, "--node-labels="+settings(o.NodeLabels, func(v string) string { return v }))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/yaml"
@@ -17,9 +18,9 @@ const (
 	apiURL         = "https://" + apiAddress + ":443"
 	serviceRange   = "10.96.0.0/24"
 	nodeAddress    = "10.88.0.1"
-	nodeCIDR       = nodeAddress + "/16"
 	podSubnet      = "10.88.0.0/16"
 	podRangeStart  = "10.88.1.10"
+	subnetBits     = "/16" // of all nodes and pods
 	bridgeName     = "node0"
 	gatewayAddress = "10.88.0.2" // of a node elsewhere, to the API server
 	etcdURL        = "http://127.0.0.1:2379"
@@ -36,7 +37,7 @@ const volumePluginDir = "/var/lib/kubelet/volume-plugins"
 
 // containerdConfig renders containerd's configuration. The OOM score cannot be lowered without CAP_SYS_RESOURCE, which
 // CI machines lack, and AppArmor profiles cannot be loaded from inside the namespaces.
-func containerdConfig(runc string, nriTimeout time.Duration) string {
+func containerdConfig(runc, baseSpec string, nriTimeout time.Duration) string {
 	return fmt.Sprintf(`version = 4
 root = "/var/lib/containerd"
 state = "/run/containerd"
@@ -55,6 +56,7 @@ imports = []
 
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
+  base_runtime_spec = %q
 
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
   BinaryName = %s
@@ -64,15 +66,15 @@ imports = []
   disable = false
   socket_path = "/var/run/nri/nri.sock"
   plugin_request_timeout = %q
-`, PauseImage, strconv.Quote(runc), cmp.Or(nriTimeout, defaultNRITimeout))
+`, PauseImage, baseSpec, strconv.Quote(runc), cmp.Or(nriTimeout, defaultNRITimeout))
 }
 
 // kubeletConfig renders kubelet's configuration.
 func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 	pki := func(name string) string { return filepath.Join(o.RunDir, pkiDir, name) }
 	address := "127.0.0.1"
-	if o.NodeElsewhere {
-		address = nodeAddress // what Network forwards to
+	if o.NodeElsewhere || o.number > 0 {
+		address = o.address() // what Network forwards to, or what the other machines reach
 	}
 	config := map[string]any{
 		"apiVersion":               "kubelet.config.k8s.io/v1beta1",
@@ -118,8 +120,13 @@ func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 	return yaml.Marshal(config)
 }
 
-// clusterNetwork renders the CNI configuration of the pods' first interface.
-func clusterNetwork() (string, error) {
+// clusterNetwork renders the CNI configuration of the pods' first interface. Several nodes have one network, and each a
+// part of its addresses.
+func (o Options) clusterNetwork() (string, error) {
+	pods := map[string]any{"subnet": podSubnet, "rangeStart": podRangeStart, "gateway": o.address()}
+	if o.number > 0 {
+		pods["rangeStart"], pods["rangeEnd"] = podAddress(o.number, 10), podAddress(o.number, 250)
+	}
 	data, err := json.MarshalIndent(map[string]any{
 		"cniVersion": "1.0.0",
 		"name":       "lab",
@@ -127,8 +134,7 @@ func clusterNetwork() (string, error) {
 			"type": "bridge", "bridge": bridgeName, "isGateway": false, "ipMasq": false, "hairpinMode": true,
 			"ipam": map[string]any{
 				"type": "host-local", "dataDir": "/run/cni-ipam",
-				"ranges": []any{[]any{map[string]any{"subnet": podSubnet, "rangeStart": podRangeStart,
-					"gateway": nodeAddress}}},
+				"ranges": []any{[]any{pods}},
 				"routes": []any{map[string]any{"dst": "0.0.0.0/0"}},
 			},
 		}},
@@ -136,7 +142,22 @@ func clusterNetwork() (string, error) {
 	return string(data), err
 }
 
-// hostsFile makes the node's name lead to kubelet, which listens on the loopback interface.
-func hostsFile(node string) string {
-	return "127.0.0.1 localhost " + node + "\n::1 localhost\n"
+// memberAddress is that of one node of several, by its number.
+func memberAddress(number int) string { return podAddress(0, 10+number) }
+
+// podAddress is in the network of all nodes and pods.
+func podAddress(third, last int) string { return fmt.Sprintf("10.88.%d.%d", third, last) }
+
+// hostsFile makes the node's name lead to kubelet, which listens on the loopback interface. Of several nodes, all know
+// all.
+func (o Options) hostsFile(nodes []string) string {
+	if len(nodes) == 0 {
+		return "127.0.0.1 localhost " + o.NodeName + "\n::1 localhost\n"
+	}
+	var out strings.Builder
+	out.WriteString("127.0.0.1 localhost\n::1 localhost\n")
+	for i, name := range nodes {
+		fmt.Fprintf(&out, "%s %s\n", memberAddress(i+1), name)
+	}
+	return out.String()
 }

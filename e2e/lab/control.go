@@ -19,56 +19,56 @@ import (
 const pollInterval = 20 * time.Millisecond
 
 // Stop sends sig to a component, for example SIGKILL, and waits until it has ended. Nothing starts it again.
-func (c *Cluster) Stop(ctx context.Context, component Component, sig syscall.Signal) error {
-	_, err := node.Call(ctx, c.state.RunDir, node.Request{Op: node.OpStop, Name: string(component), Signal: sig})
-	return c.explain("stop", component, err)
+func (m *Machine) Stop(ctx context.Context, component Component, sig syscall.Signal) error {
+	_, err := node.Call(ctx, m.state.RunDir, node.Request{Op: node.OpStop, Name: string(component), Signal: sig})
+	return m.explain("stop", component, err)
 }
 
 // Start starts a stopped component with the command line it had and waits until it is healthy.
-func (c *Cluster) Start(ctx context.Context, component Component) error {
-	_, err := node.Call(ctx, c.state.RunDir, node.Request{Op: node.OpStart, Name: string(component)})
+func (m *Machine) Start(ctx context.Context, component Component) error {
+	_, err := node.Call(ctx, m.state.RunDir, node.Request{Op: node.OpStart, Name: string(component)})
 	if err != nil {
-		return c.explain("start", component, err)
+		return m.explain("start", component, err)
 	}
-	return c.WaitHealthy(ctx, component)
+	return m.WaitHealthy(ctx, component)
 }
 
 // Restart stops a component with sig, starts it again and waits until it is healthy. Pods stay.
-func (c *Cluster) Restart(ctx context.Context, component Component, sig syscall.Signal) error {
-	if err := c.Stop(ctx, component, sig); err != nil {
+func (m *Machine) Restart(ctx context.Context, component Component, sig syscall.Signal) error {
+	if err := m.Stop(ctx, component, sig); err != nil {
 		return err
 	}
-	return c.Start(ctx, component)
+	return m.Start(ctx, component)
 }
 
-func (c *Cluster) explain(verb string, component Component, err error) error {
+func (m *Machine) explain(verb string, component Component, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("cannot %s %s in cluster %q: %w", verb, component, c.state.Name, err)
+	return fmt.Errorf("cannot %s %s in %s: %w", verb, component, m, err)
 }
 
 // launch starts a component for the first time.
-func (c *Cluster) launch(ctx context.Context, component Component) error {
-	argv, err := commandLine(component, c.opts, c.state.Binaries)
+func (m *Machine) launch(ctx context.Context, component Component) error {
+	argv, err := commandLine(component, m.opts, m.state.Binaries)
 	if err != nil {
 		return err
 	}
-	_, err = node.Call(ctx, c.state.RunDir, node.Request{Op: node.OpStart, Name: string(component), Argv: argv})
-	return c.explain("start", component, err)
+	_, err = node.Call(ctx, m.state.RunDir, node.Request{Op: node.OpStart, Name: string(component), Argv: argv})
+	return m.explain("start", component, err)
 }
 
 // WaitHealthy waits until a component says that it works, or has ended.
-func (c *Cluster) WaitHealthy(ctx context.Context, component Component) error {
-	return c.waitFor(ctx, string(component), component, func(ctx context.Context) error {
+func (m *Machine) WaitHealthy(ctx context.Context, component Component) error {
+	return m.waitFor(ctx, string(component), component, func(ctx context.Context) error {
 		if component == Containerd {
-			socket, err := c.NodePath(containerdSocket)
+			socket, err := m.NodePath(containerdSocket)
 			if err != nil {
 				return err
 			}
 			return node.AskRuntime(ctx, socket)
 		}
-		_, err := c.get(ctx, component.health())
+		_, err := m.get(ctx, component.health())
 		return err
 	})
 }
@@ -77,7 +77,7 @@ func (c *Cluster) WaitHealthy(ctx context.Context, component Component) error {
 var errEnded = errors.New("has ended")
 
 // waitFor polls try until it succeeds; it gives up when the component has ended.
-func (c *Cluster) waitFor(
+func (m *Machine) waitFor(
 	ctx context.Context, what string, component Component, try func(context.Context) error,
 ) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -87,21 +87,21 @@ func (c *Cluster) waitFor(
 		if err == nil {
 			return nil
 		}
-		if all, serr := c.Status(ctx); serr == nil && !all[component].Running {
+		if all, serr := m.Status(ctx); serr == nil && !all[component].Running {
 			cancel(errEnded)
 			return fmt.Errorf("%s %w (%s)", component, errEnded, all[component].Result)
 		}
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("%s is not ready: %w (%w)\n%s", what, err, context.Cause(ctx), tail(c.Logs(component), 15))
+		return fmt.Errorf("%s is not ready: %w (%w)\n%s", what, err, context.Cause(ctx), tail(m.Logs(component), 15))
 	}
 	return nil
 }
 
 // get asks one of the cluster's HTTP servers as the administrator.
-func (c *Cluster) get(ctx context.Context, address string) ([]byte, error) {
-	client, err := c.httpClient()
+func (m *Machine) get(ctx context.Context, address string) ([]byte, error) {
+	client, err := m.httpClient()
 	if err != nil {
 		return nil, err
 	}
@@ -120,15 +120,15 @@ func (c *Cluster) get(ctx context.Context, address string) ([]byte, error) {
 
 // httpClient trusts everybody: the scheduler and the controller manager make up their own certificates, and nobody else
 // is in the network namespace.
-func (c *Cluster) httpClient() (*http.Client, error) {
-	cert, err := tls.LoadX509KeyPair(c.opts.pki("admin.crt"), c.opts.pki("admin.key"))
+func (m *Machine) httpClient() (*http.Client, error) {
+	cert, err := tls.LoadX509KeyPair(m.opts.pki("admin.crt"), m.opts.pki("admin.key"))
 	if err != nil {
 		return nil, err
 	}
 	return &http.Client{
 		Timeout: 5 * time.Second,
 		Transport: &http.Transport{
-			DialContext:     c.DialContext,
+			DialContext:     m.DialContext,
 			TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true}, //nolint:gosec // see above
 		},
 	}, nil

@@ -72,7 +72,7 @@ func Remove(ctx context.Context, o Options) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("cannot read the state of cluster %q: %w; remove %s", o.Name, err, o.RunDir)
 	}
-	if err := (&Cluster{opts: o, state: s}).remove(ctx); err != nil {
+	if err := newCluster(o, s).remove(ctx); err != nil {
 		return true, fmt.Errorf("cannot remove cluster %q: %w", o.Name, err)
 	}
 	return true, nil

@@ -70,8 +70,8 @@ func Pack(ctx context.Context, o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{opts: o, state: state{Name: o.Name, NodeName: o.NodeName, RunDir: o.RunDir, Binaries: binaries,
-		Cgroup: cgroupName(o.Name, o.RunDir)}}
+	c := newCluster(o, state{Name: o.Name, NodeName: o.NodeName, RunDir: o.RunDir, Binaries: binaries,
+		Cgroup: cgroupName(o.Name, o.RunDir)})
 	if err := c.write(ctx); err != nil {
 		return nil, fmt.Errorf("cannot prepare a cluster: %w", err)
 	}

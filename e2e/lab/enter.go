@@ -29,65 +29,65 @@ type namespace struct {
 	flag int
 }
 
-// Exec runs a command inside the cluster's namespaces and returns what it printed to its standard output.
-func (c *Cluster) Exec(ctx context.Context, args ...string) ([]byte, error) {
-	cmd := c.Command(ctx, args...)
+// Exec runs a command inside the machine's namespaces and returns what it printed to its standard output.
+func (m *Machine) Exec(ctx context.Context, args ...string) ([]byte, error) {
+	cmd := m.Command(ctx, args...)
 	var out, errOut strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errOut
-	err := c.Run(cmd)
+	err := m.Run(cmd)
 	if err != nil {
-		err = fmt.Errorf("cannot run %s in cluster %q: %w: %s", strings.Join(args, " "), c.state.Name, err,
+		err = fmt.Errorf("cannot run %s in %s: %w: %s", strings.Join(args, " "), m, err,
 			strings.TrimSpace(errOut.String()))
 	}
 	return []byte(out.String()), err
 }
 
 // Command prepares a command for Start or Run: the cluster's programs are in its PATH and KUBECONFIG is set.
-func (c *Cluster) Command(ctx context.Context, args ...string) *exec.Cmd {
+func (m *Machine) Command(ctx context.Context, args ...string) *exec.Cmd {
 	name := args[0]
-	for _, dir := range []string{c.state.Binaries.Dir, c.state.Binaries.CNIDir} {
+	for _, dir := range []string{m.state.Binaries.Dir, m.state.Binaries.CNIDir} {
 		if program := filepath.Join(dir, name); !strings.Contains(name, "/") && exists(program) {
 			name = program
 		}
 	}
 	cmd := exec.CommandContext(ctx, name, args[1:]...)
 	cmd.Args[0] = args[0]
-	cmd.Env = c.environment()
+	cmd.Env = m.environment()
 	return cmd
 }
 
 // environment is the caller's without proxies: they do not reach the cluster's addresses.
-func (c *Cluster) environment() []string {
+func (m *Machine) environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")
 		return strings.HasSuffix(strings.ToLower(name), "_proxy")
 	})
-	b := c.state.Binaries
+	b := m.state.Binaries
 	return append(env,
 		"PATH="+strings.Join([]string{b.Dir, b.CNIDir, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 			":"),
-		"KUBECONFIG="+c.Kubeconfig(),
-		"KUBECACHEDIR="+filepath.Join(c.state.RunDir, "kubecache"),
+		"KUBECONFIG="+m.Kubeconfig(),
+		"KUBECACHEDIR="+filepath.Join(m.state.RunDir, "kubecache"),
 	)
 }
 
-// Run starts cmd inside the cluster's namespaces and waits for it.
-func (c *Cluster) Run(cmd *exec.Cmd) error {
-	if err := c.StartCommand(cmd); err != nil {
+// Run starts cmd inside the machine's namespaces and waits for it.
+func (m *Machine) Run(cmd *exec.Cmd) error {
+	if err := m.StartCommand(cmd); err != nil {
 		return err
 	}
 	return cmd.Wait()
 }
 
-// StartCommand starts cmd inside the cluster's namespaces. The caller waits for it.
-func (c *Cluster) StartCommand(cmd *exec.Cmd) error {
-	return c.onThread(cmd.Start, "pid", "net", "ipc", "uts", "mnt")
+// StartCommand starts cmd inside the machine's namespaces. The caller waits for it.
+func (m *Machine) StartCommand(cmd *exec.Cmd) error {
+	return m.onThread(cmd.Start, "pid", "net", "ipc", "uts", "mnt")
 }
 
 // DialContext opens a connection from inside the node's network namespace. The address must not need a name server.
-func (c *Cluster) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+func (m *Machine) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	var conn net.Conn
-	err := c.onThread(func() error {
+	err := m.onThread(func() error {
 		d := net.Dialer{FallbackDelay: -1} // a second attempt would be made on another thread
 		var err error
 		conn, err = d.DialContext(ctx, network, address)
@@ -96,35 +96,35 @@ func (c *Cluster) DialContext(ctx context.Context, network, address string) (net
 	return conn, err
 }
 
-// OnNetwork runs do on a thread that is in the cluster's network namespace: processes that it starts are there, too.
-func (c *Cluster) OnNetwork(do func() error) error { return c.onThread(do, "net") }
+// OnNetwork runs do on a thread that is in the machine's network namespace: processes that it starts are there, too.
+func (m *Machine) OnNetwork(do func() error) error { return m.onThread(do, "net") }
 
-// RESTConfig is the administrator's access to the API server. It works outside of the cluster's namespaces, since it
+// RESTConfig is the administrator's access to the API server. It works outside of the machine's namespaces, since it
 // dials from inside.
-func (c *Cluster) RESTConfig() (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+func (m *Machine) RESTConfig() (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", m.Kubeconfig())
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the kubeconfig of cluster %q: %w", c.state.Name, err)
+		return nil, fmt.Errorf("cannot read the kubeconfig of %s: %w", m, err)
 	}
-	config.Dial = c.DialContext
+	config.Dial = m.DialContext
 	config.Proxy = noProxy
 	config.QPS, config.Burst = 200, 400
 	return config, nil
 }
 
-// onThread runs do on a thread of its own that has entered some of the cluster's namespaces. The thread is never used
+// onThread runs do on a thread of its own that has entered some of the machine's namespaces. The thread is never used
 // for anything else: it ends with the goroutine, because that is still locked to it.
-func (c *Cluster) onThread(do func() error, names ...string) error {
+func (m *Machine) onThread(do func() error, names ...string) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
 			// The main thread can't end, and /proc/self shows its namespaces. It is held until another one has done it.
 			defer runtime.UnlockOSThread()
-			result <- c.onThread(do, names...)
+			result <- m.onThread(do, names...)
 			return
 		}
-		if err := c.enter(names); err != nil {
+		if err := m.enter(names); err != nil {
 			result <- err
 			return
 		}
@@ -134,9 +134,10 @@ func (c *Cluster) onThread(do func() error, names ...string) error {
 }
 
 // enter moves the calling thread. All namespaces are opened before any is entered.
-func (c *Cluster) enter(names []string) error {
-	if !c.state.Init.alive() {
-		return fmt.Errorf("cluster %q is %w", c.state.Name, ErrNotRunning)
+func (m *Machine) enter(names []string) error {
+	init := m.process()
+	if !init.alive() {
+		return fmt.Errorf("%s is %w", m, ErrNotRunning)
 	}
 	type opened struct{ fd, flag int }
 	var open []opened
@@ -149,9 +150,9 @@ func (c *Cluster) enter(names []string) error {
 		if !slices.Contains(names, ns.name) {
 			continue
 		}
-		fd, err := unix.Open(c.namespacePath(ns.name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open(init.namespace(ns.name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return fmt.Errorf("cannot open the %s namespace of cluster %q: %w", ns.name, c.state.Name, err)
+			return fmt.Errorf("cannot open the %s namespace of %s: %w", ns.name, m, err)
 		}
 		open = append(open, opened{fd, ns.flag})
 	}
@@ -161,12 +162,11 @@ func (c *Cluster) enter(names []string) error {
 	}
 	for _, o := range open {
 		if err := unix.Setns(o.fd, o.flag); err != nil {
-			return fmt.Errorf("cannot enter cluster %q, which needs root: %w", c.state.Name, err)
+			return fmt.Errorf("cannot enter %s, which needs root: %w", m, err)
 		}
 	}
 	return nil
 }
 
-func (c *Cluster) namespacePath(name string) string {
-	return fmt.Sprintf("/proc/%d/ns/%s", c.state.Init.PID, name)
-}
+// namespace is the path of a namespace of the process.
+func (p processID) namespace(name string) string { return fmt.Sprintf("/proc/%d/ns/%s", p.PID, name) }

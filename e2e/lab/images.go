@@ -64,7 +64,7 @@ func (c *Cluster) writeImages() ([]string, error) {
 }
 
 // ImportImages makes image archives, such as image.Write writes, known to the node.
-func (c *Cluster) ImportImages(ctx context.Context, tars ...string) error {
+func (m *Machine) ImportImages(ctx context.Context, tars ...string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, t := range tars {
 		group.Go(func() error {
@@ -77,11 +77,11 @@ func (c *Cluster) ImportImages(ctx context.Context, tars ...string) error {
 				return fmt.Errorf("cannot import an image: %w", err)
 			}
 			defer func() { _ = f.Close() }() // only read
-			cmd := c.Command(ctx, "ctr", "--namespace=k8s.io", "images", "import", "--local", "-")
+			cmd := m.Command(ctx, "ctr", "--namespace=k8s.io", "images", "import", "--local", "-")
 			cmd.Stdin = f
 			var out strings.Builder
 			cmd.Stdout, cmd.Stderr = &out, &out
-			if err := c.Run(cmd); err != nil {
+			if err := m.Run(cmd); err != nil {
 				return fmt.Errorf("cannot import the image %s: %w: %s", path, err, out.String())
 			}
 			return nil

@@ -279,6 +279,20 @@ func waitCondition(
 	ctx context.Context, t *testing.T, client kubernetes.Interface, name string, condition corev1.PodConditionType,
 ) {
 	t.Helper()
+	waitPod(ctx, t, client, name, string(condition), func(p *corev1.Pod) bool {
+		for _, cond := range p.Status.Conditions {
+			if cond.Type == condition && cond.Status == corev1.ConditionTrue {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func waitPod(
+	ctx context.Context, t *testing.T, client kubernetes.Interface, name, what string, reached func(*corev1.Pod) bool,
+) {
+	t.Helper()
 	var last corev1.PodStatus
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
@@ -287,15 +301,10 @@ func waitCondition(
 				return false, nil //nolint:nilerr // it may not be there yet, or the API server is just restarting
 			}
 			last = p.Status
-			for _, cond := range p.Status.Conditions {
-				if cond.Type == condition && cond.Status == corev1.ConditionTrue {
-					return true, nil
-				}
-			}
-			return false, nil
+			return reached(p), nil
 		})
 	if err != nil {
-		t.Fatalf("pod %s is not %s: %v: %+v", name, condition, err, last)
+		t.Fatalf("pod %s is not %s: %v: %+v", name, what, err, last)
 	}
 }
 

@@ -10,10 +10,10 @@ import (
 
 // Netlink opens a handle on the node's network namespace, with which tests make the hardware they need. The caller
 // closes it.
-func (c *Cluster) Netlink() (*netlink.Handle, error) {
-	ns, err := netns.GetFromPath(c.namespacePath("net"))
+func (m *Machine) Netlink() (*netlink.Handle, error) {
+	ns, err := netns.GetFromPath(m.process().namespace("net"))
 	if err != nil {
-		return nil, fmt.Errorf("cannot open the network namespace of cluster %q: %w", c.state.Name, err)
+		return nil, fmt.Errorf("cannot open the network namespace of %s: %w", m, err)
 	}
 	defer func() { _ = ns.Close() }() // the handle's socket stays inside
 	// Only the routing family: others fail on kernels that lack their modules.
@@ -21,16 +21,16 @@ func (c *Cluster) Netlink() (*netlink.Handle, error) {
 }
 
 // AddVeth makes a pair of connected interfaces in the node and sets both up. A macvlan can have either as its parent.
-func (c *Cluster) AddVeth(name, peer string) error {
-	return c.addLink(&netlink.Veth{LinkAttrs: named(name), PeerName: peer}, peer)
+func (m *Machine) AddVeth(name, peer string) error {
+	return m.addLink(&netlink.Veth{LinkAttrs: named(name), PeerName: peer}, peer)
 }
 
 // AddBridge makes a bridge in the node with the given interfaces as its ports, and sets it up.
-func (c *Cluster) AddBridge(name string, ports ...string) error {
-	if err := c.addLink(&netlink.Bridge{LinkAttrs: named(name)}); err != nil {
+func (m *Machine) AddBridge(name string, ports ...string) error {
+	if err := m.addLink(&netlink.Bridge{LinkAttrs: named(name)}); err != nil {
 		return err
 	}
-	return c.withHandle(func(h *netlink.Handle) error {
+	return m.withHandle(func(h *netlink.Handle) error {
 		bridge, err := h.LinkByName(name)
 		if err != nil {
 			return err
@@ -49,8 +49,8 @@ func (c *Cluster) AddBridge(name string, ports ...string) error {
 }
 
 // DeleteLink removes an interface of the node, and with a veth its peer.
-func (c *Cluster) DeleteLink(name string) error {
-	return c.withHandle(func(h *netlink.Handle) error {
+func (m *Machine) DeleteLink(name string) error {
+	return m.withHandle(func(h *netlink.Handle) error {
 		link, err := h.LinkByName(name)
 		if err != nil {
 			return fmt.Errorf("cannot find interface %s: %w", name, err)
@@ -60,8 +60,8 @@ func (c *Cluster) DeleteLink(name string) error {
 }
 
 // addLink makes link and sets it, and others by name, up.
-func (c *Cluster) addLink(link netlink.Link, options ...string) error {
-	return c.withHandle(func(h *netlink.Handle) error {
+func (m *Machine) addLink(link netlink.Link, options ...string) error {
+	return m.withHandle(func(h *netlink.Handle) error {
 		name := link.Attrs().Name
 		if err := h.LinkAdd(link); err != nil {
 			return fmt.Errorf("cannot make interface %s: %w", name, err)
@@ -79,8 +79,8 @@ func (c *Cluster) addLink(link netlink.Link, options ...string) error {
 	})
 }
 
-func (c *Cluster) withHandle(do func(*netlink.Handle) error) error {
-	h, err := c.Netlink()
+func (m *Machine) withHandle(do func(*netlink.Handle) error) error {
+	h, err := m.Netlink()
 	if err != nil {
 		return err
 	}

@@ -16,26 +16,26 @@ const maxLinks = 40
 // NodePath turns a path in the node's file system into one that can be used from outside. Symbolic links, such as
 // /var/run, are resolved in the node's root: the kernel would resolve absolute ones in the root of the caller, which is
 // the host's.
-func (c *Cluster) NodePath(path string) (string, error) {
-	resolved, err := resolveIn(c.root(), path)
+func (m *Machine) NodePath(path string) (string, error) {
+	resolved, err := resolveIn(m.root(), path)
 	if err != nil {
-		err = fmt.Errorf("cannot find %s on the node of cluster %q: %w", path, c.state.Name, err)
+		err = fmt.Errorf("cannot find %s in %s: %w", path, m, err)
 	}
 	return resolved, err
 }
 
 // NodeGlob returns the paths in the node's file system that match a pattern, sorted, as paths that can be used from
 // outside.
-func (c *Cluster) NodeGlob(pattern string) ([]string, error) {
-	found, err := globIn(c.root(), pattern)
+func (m *Machine) NodeGlob(pattern string) ([]string, error) {
+	found, err := globIn(m.root(), pattern)
 	if err != nil {
-		err = fmt.Errorf("cannot look for %s on the node of cluster %q: %w", pattern, c.state.Name, err)
+		err = fmt.Errorf("cannot look for %s in %s: %w", pattern, m, err)
 	}
 	return found, err
 }
 
 // root shows the node's file system as its processes see it.
-func (c *Cluster) root() string { return fmt.Sprintf("/proc/%d/root", c.state.Init.PID) }
+func (m *Machine) root() string { return fmt.Sprintf("/proc/%d/root", m.process().PID) }
 
 // resolveIn finds a path below root without following a link out of it. What does not exist is taken as it is written,
 // but root must: a node that has ended has no files, which is no answer. Links of /proc/PID stay, since they name no

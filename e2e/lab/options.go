@@ -49,8 +49,15 @@ type Options struct {
 	NodeElsewhere bool
 	// RunDir holds the cluster's state and is removed with it; empty means run/NAME in the cache.
 	RunDir string
-	// NodeName is the name of the node; empty means "e2e-node".
+	// NodeName is the name of the node; empty means "e2e-node". With several nodes it is the first part of their names:
+	// the others are called "e2e-node-1" and so on.
 	NodeName string
+	// Nodes is how many nodes there are; zero means one, which is also the machine of the control plane. With more, the
+	// control plane has a machine of its own, and nodes can be switched off one by one: see Cluster.Nodes.
+	Nodes int
+	// Links is how many links each of several nodes has to the wire that they share, called eth1, eth2 and so on; zero
+	// means four.
+	Links int
 	// NodeLabels are further labels of the node.
 	NodeLabels map[string]string
 	// FeatureGates differ from the defaults of the Kubernetes version, for all components.
@@ -76,6 +83,8 @@ type Options struct {
 
 	// allElsewhere says that nothing of the cluster runs here: see Pack.
 	allElsewhere bool
+	// number is that of one node of several, from 1, whose options these are.
+	number int
 }
 
 // nameForm is what both a folder and a cgroup can be called.
@@ -91,6 +100,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.SyncFrequency == 0 {
 		o.SyncFrequency = 5 * time.Second
 	}
+	if o.Links == 0 {
+		o.Links = 4
+	}
 	if o.StartTimeout == 0 {
 		o.StartTimeout = 2 * time.Minute
 	}
@@ -102,6 +114,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Kubernetes != "" && !o.ControlPlaneOnly {
 		return o, fmt.Errorf("of Kubernetes %s there is only a control plane: set ControlPlaneOnly, which is "+
 			"--control-plane of lab up", o.Kubernetes)
+	}
+	if err := o.checkNodes(); err != nil {
+		return o, err
 	}
 	if err := o.checkFiles(); err != nil {
 		return o, err
@@ -116,7 +131,48 @@ func (o Options) withDefaults() (Options, error) {
 func (o Options) elsewhere() bool { return o.NodeElsewhere || o.allElsewhere }
 
 // nodeHere says whether containerd and kubelet are the cluster's own processes.
-func (o Options) nodeHere() bool { return !o.ControlPlaneOnly && !o.elsewhere() }
+func (o Options) nodeHere() bool { return !o.ControlPlaneOnly && !o.elsewhere() && !o.several() }
+
+// several says whether nodes have machines of their own.
+func (o Options) several() bool { return o.Nodes > 1 }
+
+// maxNodes and maxNodeLinks bound what addresses and hardware addresses leave room for.
+const (
+	maxNodes     = 50
+	maxNodeLinks = 100
+)
+
+func (o Options) checkNodes() error {
+	switch {
+	case o.Nodes < 0 || o.Nodes > maxNodes:
+		return fmt.Errorf("a cluster cannot have %d nodes: use 1 to %d", o.Nodes, maxNodes)
+	case o.Links < 1 || o.Links > maxNodeLinks:
+		return fmt.Errorf("a node cannot have %d links to the wire: use 1 to %d", o.Links, maxNodeLinks)
+	case o.several() && (o.ControlPlaneOnly || o.elsewhere()):
+		return errors.New("several nodes are on this machine: ControlPlaneOnly and NodeElsewhere say otherwise")
+	}
+	return nil
+}
+
+// nodeNames are those of several nodes.
+func (o Options) nodeNames() []string {
+	if !o.several() {
+		return nil
+	}
+	names := make([]string, o.Nodes)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s-%d", o.NodeName, i+1)
+	}
+	return names
+}
+
+// address is the node's.
+func (o Options) address() string {
+	if o.number == 0 {
+		return nodeAddress
+	}
+	return memberAddress(o.number)
+}
 
 func (o *Options) checkFiles() error {
 	for _, path := range slices.Concat(o.Images, o.ExtraCNIDirs) {

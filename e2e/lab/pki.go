@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -58,17 +59,52 @@ func identities(node string) []identity {
 	}
 }
 
+// memberIdentities lists the certificates that one node of several needs.
+func memberIdentities(node string) []identity {
+	var mine []identity
+	for _, id := range identities(node) {
+		if slices.Contains([]string{"kubelet-server", "admin", "kubelet"}, id.file) {
+			mine = append(mine, id)
+		}
+	}
+	return mine
+}
+
 // writePKI writes all keys, certificates and kubeconfigs of a cluster into dir.
-func writePKI(dir, node, server string, ips []net.IP) error {
+func writePKI(dir, node, server string, ips []net.IP) (*authority, error) {
 	a, err := newAuthority(dir)
 	if err != nil {
-		return fmt.Errorf("cannot make the cluster's certificate authority: %w", err)
+		return nil, fmt.Errorf("cannot make the cluster's certificate authority: %w", err)
 	}
-	for _, id := range identities(node) {
+	if err := a.issueAll(identities(node), server, ips); err != nil {
+		return nil, err
+	}
+	return a, a.writeServiceAccounts()
+}
+
+// writeMember writes into dir what one node of several has of the cluster's keys.
+func (a *authority) writeMember(dir, node, server string, ips []net.IP) error {
+	member := *a
+	member.dir = dir
+	if err := os.WriteFile(filepath.Join(dir, "ca.crt"), a.pem, 0o600); err != nil {
+		return err
+	}
+	err := member.issueAll(memberIdentities(node), server, ips)
+	a.serial = member.serial
+	return err
+}
+
+func (a *authority) issueAll(all []identity, server string, ips []net.IP) error {
+	for _, id := range all {
 		if err := a.issue(id, server, ips); err != nil {
 			return fmt.Errorf("cannot make the certificate %s: %w", id.file, err)
 		}
 	}
+	return nil
+}
+
+// writeServiceAccounts writes the keys that tokens of service accounts are signed with.
+func (a *authority) writeServiceAccounts() error {
 	sa, _, err := a.newKey("sa")
 	if err != nil {
 		return fmt.Errorf("cannot make the service account key: %w", err)

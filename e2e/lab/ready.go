@@ -11,34 +11,39 @@ import (
 )
 
 // waitNode waits until the node says that it is ready.
-func (c *Cluster) waitNode(ctx context.Context) error {
-	return c.waitFor(ctx, "node "+c.state.NodeName, Kubelet, func(ctx context.Context) error {
+func (m *Machine) waitNode(ctx context.Context) error {
+	return m.waitFor(ctx, "node "+m.state.NodeName, Kubelet, func(ctx context.Context) error {
 		var n corev1.Node
-		if err := c.getObject(ctx, "/api/v1/nodes/"+c.state.NodeName, &n); err != nil {
+		if err := m.getObject(ctx, "/api/v1/nodes/"+m.state.NodeName, &n); err != nil {
 			return err
 		}
-		for _, cond := range n.Status.Conditions {
-			if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue {
-				return nil
-			}
-			if cond.Type == corev1.NodeReady {
-				return fmt.Errorf("%s: %s", cond.Reason, cond.Message)
-			}
-		}
-		return fmt.Errorf("it has not reported yet")
+		return isReady(n)
 	})
+}
+
+// isReady says what keeps a node from being ready.
+func isReady(n corev1.Node) error {
+	for _, cond := range n.Status.Conditions {
+		if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue {
+			return nil
+		}
+		if cond.Type == corev1.NodeReady {
+			return fmt.Errorf("%s: %s", cond.Reason, cond.Message)
+		}
+	}
+	return fmt.Errorf("it has not reported yet")
 }
 
 // waitServiceAccount waits for the account without which no pod can be made. It comes later than the node is ready.
-func (c *Cluster) waitServiceAccount(ctx context.Context) error {
-	return c.waitFor(ctx, "the default service account", ControllerManager, func(ctx context.Context) error {
+func (m *Machine) waitServiceAccount(ctx context.Context) error {
+	return m.waitFor(ctx, "the default service account", ControllerManager, func(ctx context.Context) error {
 		var sa corev1.ServiceAccount
-		return c.getObject(ctx, "/api/v1/namespaces/default/serviceaccounts/default", &sa)
+		return m.getObject(ctx, "/api/v1/namespaces/default/serviceaccounts/default", &sa)
 	})
 }
 
-func (c *Cluster) getObject(ctx context.Context, path string, object any) error {
-	data, err := c.get(ctx, apiURL+path)
+func (m *Machine) getObject(ctx context.Context, path string, object any) error {
+	data, err := m.get(ctx, apiURL+path)
 	if err != nil {
 		return err
 	}

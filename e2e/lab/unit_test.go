@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
@@ -132,7 +133,7 @@ func TestCommandLines(t *testing.T) {
 
 func TestPKI(t *testing.T) {
 	dir := t.TempDir()
-	if err := writePKI(dir, "worker", apiURL, []net.IP{net.ParseIP(apiAddress)}); err != nil {
+	if _, err := writePKI(dir, "worker", apiURL, []net.IP{net.ParseIP(apiAddress)}); err != nil {
 		t.Fatal(err)
 	}
 	ca := x509.NewCertPool()
@@ -158,6 +159,71 @@ func TestPKI(t *testing.T) {
 	}
 	if info, err := os.Stat(filepath.Join(dir, "ca.key")); must(t, info, err).Mode().Perm() != 0o600 {
 		t.Error("the key can be read by others")
+	}
+}
+
+func TestPKIOfANode(t *testing.T) {
+	plane, dir := t.TempDir(), t.TempDir()
+	keys, err := writePKI(plane, "worker", apiURL, nil)
+	must(t, keys, err)
+	address := net.ParseIP(memberAddress(3))
+	if err := keys.writeMember(dir, "worker-3", apiURL, []net.IP{address}); err != nil {
+		t.Fatal(err)
+	}
+	ca := x509.NewCertPool()
+	ca.AppendCertsFromPEM(read(t, plane, "ca.crt"))
+	block, _ := pem.Decode(read(t, dir, "kubelet-server.crt"))
+	cert, err := x509.ParseCertificate(block.Bytes)
+	for _, name := range []string{"worker-3", address.String()} {
+		if _, err := must(t, cert, err).Verify(x509.VerifyOptions{Roots: ca, DNSName: name}); err != nil {
+			t.Error(err)
+		}
+	}
+	if !bytes.Equal(read(t, dir, "ca.crt"), read(t, plane, "ca.crt")) || exists(filepath.Join(dir, "ca.key")) {
+		t.Error("the node has another certificate authority, or its key")
+	}
+}
+
+// TestNodesOfACluster holds that nodes have nothing in common that must differ.
+func TestNodesOfACluster(t *testing.T) {
+	for _, o := range []Options{
+		{Nodes: -1}, {Nodes: maxNodes + 1}, {Links: maxNodeLinks + 1}, {Nodes: 2, ControlPlaneOnly: true},
+		{Nodes: 2, NodeElsewhere: true},
+	} {
+		if _, err := o.withDefaults(); err == nil {
+			t.Errorf("%+v was accepted", o)
+		}
+	}
+	o := testOptions(t, Options{Nodes: maxNodes, NodeName: "worker", Links: 3})
+	c := newCluster(o, state{RunDir: o.RunDir, Cgroup: "group", Nodes: o.nodeNames(), Links: o.Links})
+	seen := map[string]bool{}
+	unique := func(what string) {
+		t.Helper()
+		if seen[what] {
+			t.Errorf("two nodes have %s", what)
+		}
+		seen[what] = true
+	}
+	for _, n := range c.Nodes() {
+		network, err := n.opts.clusterNetwork()
+		unique(must(t, network, err))
+		unique(n.Address())
+		unique(n.RunDir())
+		unique(n.state.Cgroup)
+		before := map[string]cable{}
+		for boot := range 12 {
+			for i, cable := range n.cables(boot) {
+				if boot == 0 {
+					unique(cable.port)
+					unique(cable.address.String())
+				}
+				if old := before[cable.link]; old.port != "" && (old.index == cable.index || i > 0 &&
+					old.index%10 == cable.index%10 || !bytes.Equal(old.address, cable.address)) {
+					t.Errorf("boot %d changes %+v to %+v", boot, old, cable)
+				}
+				before[cable.link] = cable
+			}
+		}
 	}
 }
 
@@ -332,7 +398,7 @@ func TestJoining(t *testing.T) {
 			if err != nil || !strings.Contains(string(config), "address: "+test.address) {
 				t.Errorf("kubelet can't be reached at %s: %v\n%s", test.address, err, config)
 			}
-			if !strings.Contains(containerdConfig("runc", o.NRITimeout), `plugin_request_timeout = "1m0s"`) {
+			if !strings.Contains(containerdConfig("runc", "", o.NRITimeout), `plugin_request_timeout = "1m0s"`) {
 				t.Error("the NRI timeout is not in containerd's configuration")
 			}
 			if data := o.etcdData(); strings.HasPrefix(data, o.RunDir) == o.allElsewhere {
@@ -354,7 +420,7 @@ func joiningOf(t *testing.T, o Options) (Options, *node.Joining) {
 		t.Fatal(err)
 	}
 	o = testOptions(t, o)
-	c := &Cluster{opts: o, state: state{RunDir: o.RunDir, Binaries: Binaries{Dir: "/programs"}, Cgroup: "group"}}
+	c := newCluster(o, state{RunDir: o.RunDir, Binaries: Binaries{Dir: "/programs"}, Cgroup: "group"})
 	for _, dir := range []string{imageDir, helperDir} {
 		if err := os.MkdirAll(filepath.Join(o.RunDir, dir), 0o700); err != nil {
 			t.Fatal(err)

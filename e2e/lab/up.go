@@ -38,10 +38,11 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 		return nil, err
 	}
 	defer unlock()
-	c := &Cluster{opts: o, state: state{
+	c := newCluster(o, state{
 		Name: o.Name, NodeName: o.NodeName, RunDir: o.RunDir, Binaries: bins,
 		Cgroup: cgroupName(o.Name, o.RunDir), Detached: o.Detached, Started: time.Now(),
-	}}
+		Nodes: o.nodeNames(), Links: o.Links,
+	})
 	if err := sweep(ctx, o); err != nil {
 		return nil, fmt.Errorf("cannot start cluster %q: %w", o.Name, err)
 	}
@@ -79,7 +80,7 @@ func sweep(ctx context.Context, o Options) error {
 	case err != nil:
 		return fmt.Errorf("cannot read what an earlier run left: %w; remove %s", err, o.RunDir)
 	}
-	return (&Cluster{opts: o, state: s}).remove(ctx)
+	return newCluster(o, s).remove(ctx)
 }
 
 // running tells whether a cluster is in use. A detached one that never became ready is not: its start was broken off,
@@ -88,7 +89,7 @@ func running(ctx context.Context, s state) bool {
 	if s.Detached && !s.Ready {
 		return false
 	}
-	if _, err := (&Cluster{state: s}).Status(ctx); err == nil && s.Detached {
+	if _, err := newCluster(Options{}, s).Status(ctx); err == nil && s.Detached {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -135,6 +136,9 @@ func (c *Cluster) bringUp(ctx context.Context, p *progress) error {
 			return err
 		}
 	}
+	if err := c.bootAll(ctx, p); err != nil {
+		return err
+	}
 	c.state.Ready = true
 	return c.state.save()
 }
@@ -161,19 +165,35 @@ func (c *Cluster) prepare() error {
 	if err := c.state.save(); err != nil { // before anything outside of the run directory is made
 		return err
 	}
-	ips := []net.IP{net.ParseIP("127.0.0.1"), net.ParseIP(nodeAddress), net.ParseIP(apiAddress)}
-	if err := writePKI(filepath.Join(c.state.RunDir, pkiDir), c.state.NodeName, apiURL, ips); err != nil {
+	keys, err := writePKI(filepath.Join(c.state.RunDir, pkiDir), c.state.NodeName, apiURL, c.opts.addresses())
+	if err != nil {
 		return err
 	}
-	kubelet, err := kubeletConfig(c.opts, c.state.Cgroup)
+	for _, n := range c.Nodes() {
+		if err := n.prepare(keys); err != nil {
+			return fmt.Errorf("cannot prepare %s: %w", n, err)
+		}
+	}
+	return c.configure("")
+}
+
+// addresses are those that certificates are for.
+func (o Options) addresses() []net.IP {
+	return []net.IP{net.ParseIP("127.0.0.1"), net.ParseIP(o.address()), net.ParseIP(apiAddress)}
+}
+
+// configure writes the configuration of kubelet and containerd. The file baseSpec, if not empty, is what containerd
+// makes the specification of containers of.
+func (m *Machine) configure(baseSpec string) error {
+	kubelet, err := kubeletConfig(m.opts, m.state.Cgroup)
 	if err != nil {
 		return err
 	}
 	for name, data := range map[string][]byte{
 		kubeletFile:    kubelet,
-		containerdFile: []byte(containerdConfig(c.state.Binaries.Path("runc"), c.opts.NRITimeout)),
+		containerdFile: []byte(containerdConfig(m.state.Binaries.Path("runc"), baseSpec, m.opts.NRITimeout)),
 	} {
-		if err := os.WriteFile(filepath.Join(c.state.RunDir, name), data, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(m.state.RunDir, name), data, 0o600); err != nil {
 			return err
 		}
 	}
@@ -181,7 +201,7 @@ func (c *Cluster) prepare() error {
 }
 
 func (c *Cluster) saveSpec() error {
-	network, err := clusterNetwork()
+	network, err := c.opts.clusterNetwork()
 	if err != nil {
 		return err
 	}
@@ -190,16 +210,20 @@ func (c *Cluster) saveSpec() error {
 	if err != nil {
 		return err
 	}
-	return node.Spec{
+	spec := node.Spec{
 		RunDir: c.state.RunDir, Keep: append([]string{c.state.RunDir, c.state.Binaries.Dir}, cni...), CNIDirs: cni,
-		Hostname: c.state.NodeName, APIAddress: apiAddress, Bridge: bridgeName, NodeAddress: nodeCIDR,
+		Hostname: c.state.NodeName, APIAddress: apiAddress, Bridge: bridgeName, NodeAddress: nodeAddress + subnetBits,
 		Files: map[string]string{
-			"/etc/hosts":                     hostsFile(c.state.NodeName),
+			"/etc/hosts":                     c.opts.hostsFile(c.state.Nodes),
 			"/etc/resolv.conf":               "",
 			"/etc/cni/net.d/10-lab.conflist": network,
 		},
 		Lifetime: !c.state.Detached, Joining: join,
-	}.Save()
+	}
+	if c.opts.several() {
+		spec.Wire = wireName
+	}
+	return spec.Save()
 }
 
 // helpers builds the two small programs of our own.
@@ -227,7 +251,7 @@ func (c *Cluster) startInit(ctx context.Context) error {
 	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.Env = out, out, "/", c.environment()
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Setsid:     true, // an interrupt typed at the terminal is for the caller alone
-		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS,
+		Cloneflags: node.Namespaces,
 	}
 	if err := c.startTied(cmd); err != nil {
 		return fmt.Errorf("cannot make the namespaces: %w", err)

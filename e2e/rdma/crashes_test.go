@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -190,7 +191,8 @@ func (k *killing) killAt(stop moment) {
 	}
 }
 
-// Pods that start at once exchange the numbers of their devices now and then. Each opens its own and no other.
+// Pods that start at once exchange the numbers of their devices now and then. Each opens its own and no other. That is
+// seen four times, or as often as RDMA_ROUNDS says ("lab vm test --env RDMA_ROUNDS=50 …").
 func TestClusterPodsAtOnce(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
@@ -198,7 +200,13 @@ func TestClusterPodsAtOnce(t *testing.T) {
 	c.expose()
 	c.topology("once", "netdev", ofFunctions, "")
 	names := []string{"a", "b"}
-	for round := range 4 {
+	rounds := 4
+	if asked := os.Getenv("RDMA_ROUNDS"); asked != "" {
+		var err error
+		rounds, err = strconv.Atoi(asked)
+		c.must(err)
+	}
+	for round := range rounds {
 		for _, name := range names {
 			c.podObject(name, "once", checked)
 		}

@@ -33,7 +33,7 @@ spec:
 `)
 }
 
-// Links that are no hardware go to pods with RDMA devices of their own: both ends of a veth, and two
+// Links that are no hardware go to pods with RDMA devices of their own, in both modes: both ends of a veth, and two
 // macvlans on one port. The pods exchange data.
 func TestClusterLinksExchangeData(t *testing.T) {
 	for name, add := range map[string]func(*bench){

@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -87,7 +88,8 @@ func TestClusterModuleUnloaded(t *testing.T) {
 	c.goes("user")
 	c.quarantined(1)
 	leftovers, err := kubenode.Ask(context.Background(), "leftovers")
-	if reason := "its RDMA device " + theirs[0] + " is not on the host"; err != nil || !strings.Contains(leftovers, reason) {
+	if reason := "its RDMA device " + theirs[0] + " is not on the host"; err != nil ||
+		!strings.Contains(leftovers, reason) {
 		t.Errorf("what is held back is %s (%v), want the reason %q", leftovers, err, reason)
 	}
 	if _, err := c.Process("late"); err == nil {
@@ -98,9 +100,7 @@ func TestClusterModuleUnloaded(t *testing.T) {
 	for i, link := range links {
 		c.machine().addDevice(fmt.Sprintf("rxe%d", i), link)
 	}
-	if output, err := exec.Command("netdra", "release", "--all").CombinedOutput(); err != nil {
-		t.Errorf("netdra release: %v: %s", err, output)
-	}
+	c.release()
 	c.Ready("late")
 	if devices := c.inside("late").devices(); len(devices) != 1 {
 		t.Errorf("the pod has the RDMA devices %q", devices)
@@ -159,13 +159,16 @@ func (c *cluster) limits(pod string) (values, names []string) {
 	return values, names
 }
 
-// Every RDMA device of a claim has its own limit.
+// Every RDMA device of a claim has its own limit, also when another one of the node has its name in another network
+// namespace: the kernel's file goes by name, and by index where names are not unique.
 func TestClusterRDMALimitsOfSeveral(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
-	c.rdmaFunctions(2)
+	c.rdmaFunctions(3)
 	c.expose()
 	c.apply(twoFunctions)
+	c.topology("single", "netdev", ofFunctions, "\n    limits: {rdmaHandles: 1, rdmaObjects: 2}")
+	c.offers(3)
 	two := c.pod("two", "two")
 	values, names := c.limits("two")
 	if devices := two.devices(); !slices.Equal(values, []string{"hca_handle=2", "hca_handle=3"}) ||
@@ -175,8 +178,51 @@ func TestClusterRDMALimitsOfSeveral(t *testing.T) {
 	for _, name := range names {
 		c.limited("two", name)
 	}
+	third := c.machine().devices()[0]
+	c.machine().rename(third, names[0])
+	single := c.pod("single", "single")
+	if devices := single.devices(); !slices.Equal(devices, names[:1]) {
+		t.Fatalf("the pod has the devices %q, want %q", devices, names[:1])
+	}
+	if values, have := c.limits("single"); !slices.Equal(values, []string{"hca_handle=1"}) ||
+		!slices.Equal(have, names[:1]) {
+		t.Errorf("%q have the limits %q", have, values)
+	}
+	c.limited("single", names[0])
+	if values, _ := c.limits("two"); !slices.Equal(values, []string{"hca_handle=2", "hca_handle=3"}) {
+		t.Errorf("the other pod has the limits %q now", values)
+	}
+	c.goes("single")
+	c.released("single")
+	c.onMachine(names[0])
+	c.machine().rename(names[0], third)
 	c.goes("two")
-	c.onMachine("rxe0", "rxe1")
+	c.onMachine("rxe0", "rxe1", "rxe2")
+}
+
+// offers waits until a number of devices is published. Two functions that are allocated as they were published before,
+// when there were no more, keep half of the port's bandwidth each, and leave nothing for a third.
+func (c *cluster) offers(count int) {
+	c.Helper()
+	c.until(fmt.Sprintf("%d devices that are offered", count), func(ctx context.Context) error {
+		devices, err := c.Offered(ctx)
+		if err == nil && len(devices) != count {
+			err = fmt.Errorf("offered are %v", devices)
+		}
+		return err
+	})
+}
+
+// released waits until the driver holds no claim of a pod. Before, it gives the pod's RDMA device the name that it had.
+func (c *cluster) released(pod string) {
+	c.Helper()
+	c.until("released claim of pod "+pod, func(ctx context.Context) error {
+		claims, err := kubenode.Ask(ctx, "claims")
+		if err == nil && strings.Contains(claims, pod+"-net-") {
+			err = errors.New(claims)
+		}
+		return err
+	})
 }
 
 // limited expects that a program that needs more objects than two is refused.

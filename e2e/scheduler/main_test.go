@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/dra-networking/dra-network-driver/e2e/internal/testcluster"
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
@@ -134,14 +135,8 @@ func startPlane(v version) (*plane, error) {
 		derivedAttributes: v.gates["DRADerivedAttributes"],
 		driver:            filepath.Join(clone, "bin", "dra-network-driver"), changed: make(chan struct{}),
 	}
-	definitions := filepath.Join(clone, "deploy", "crds")
-	for _, args := range [][]string{
-		{"apply", "-f", definitions},
-		{"wait", "--for=condition=Established", "--timeout=30s", "-f", definitions},
-	} {
-		if _, err := cluster.Exec(ctx, append([]string{"kubectl"}, args...)...); err != nil {
-			return nil, err
-		}
+	if err := testcluster.Define(ctx, cluster); err != nil {
+		return nil, err
 	}
 	if err := p.apply(ctx, classes(slices.Contains(v.encodings, listAttributes))); err != nil {
 		return nil, err

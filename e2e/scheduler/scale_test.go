@@ -3,7 +3,6 @@ package scheduler
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
@@ -84,26 +84,16 @@ func (n node) versions(t *testing.T) map[string]string {
 // resident is the memory of the driver of the node, in KiB, from /proc of the host: its own, and pages of the binary.
 func (n node) resident(t *testing.T) (anonymous, file int) {
 	t.Helper()
-	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	found, err := process.One(process.Runs("dra-network-driver"), process.HasArgument(func(argument string) bool {
+		return argument == "--node-name="+n.name
+	}))
+	if err != nil {
+		t.Fatalf("the driver of node %s: %v", n.name, err)
+	}
+	status, err := process.Status(found)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range paths {
-		arguments, err := os.ReadFile(path)
-		if err != nil || !strings.Contains(string(arguments), "--node-name="+n.name+"\x00") {
-			continue // it has ended, or is another
-		}
-		status, err := os.ReadFile(filepath.Join(filepath.Dir(path), "status"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(status)) {
-			_, _ = fmt.Sscanf(line, "RssAnon: %d kB", &anonymous) // other lines don't match
-			_, _ = fmt.Sscanf(line, "RssFile: %d kB", &file)
-		}
-	}
-	if anonymous == 0 {
-		t.Fatalf("the driver of node %s is not found", n.name)
-	}
+	anonymous, file = int(status.RssAnon>>10), int(status.RssFile>>10)
 	return anonymous, file
 }

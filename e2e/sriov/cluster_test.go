@@ -27,6 +27,8 @@ type cluster struct {
 	*kubenode.Node
 	// before is how the virtual functions must be at the end of a part.
 	before []string
+	// annotations are those of the pods that are made, in YAML.
+	annotations string
 }
 
 // newCluster gives the physical functions pf0 and pf1 virtual ones, and waits for the driver.

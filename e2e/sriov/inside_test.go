@@ -3,9 +3,8 @@ package sriov
 import (
 	"context"
 	"fmt"
-	"os"
+	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
+	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 )
 
 // TestClusterInside uses the driver on a machine that is all of a cluster, as where there is only one: what is shipped
@@ -54,10 +54,11 @@ func (c *cluster) isWhole() {
 func (c *cluster) programs() []string {
 	c.Helper()
 	var names []string
-	for _, path := range c.glob("/proc/[0-9]*/cmdline") {
-		if line, err := os.ReadFile(path); err == nil { // or it has ended
-			program, _, _ := strings.Cut(string(line), "\x00")
-			names = append(names, program[strings.LastIndexByte(program, '/')+1:])
+	all, err := process.Find()
+	c.must(err)
+	for _, found := range all {
+		if arguments, err := found.CmdLine(); err == nil && len(arguments) > 0 { // or it has ended, or is the kernel's
+			names = append(names, filepath.Base(arguments[0]))
 		}
 	}
 	slices.Sort(names)

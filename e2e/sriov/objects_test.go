@@ -1,6 +1,7 @@
 package sriov
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -53,7 +54,7 @@ func (c *cluster) createWith(script, template string, names ...string) {
 		c.Apply(fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
-metadata: {name: %[1]s}
+metadata: {name: %[1]s, annotations: %[6]s}
 spec:
   terminationGracePeriodSeconds: 0
   automountServiceAccountToken: false
@@ -65,6 +66,6 @@ spec:
     command: [sh, -c, %[5]q]
     env: [{name: %[3]s, value: %[4]s}]
     resources: {claims: [{name: net}]}
-`, name, template, kubenode.Observed, c.Mark(name), script))
+`, name, template, kubenode.Observed, c.Mark(name), script, cmp.Or(c.annotations, "{}")))
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,39 +12,70 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/nad"
+	"github.com/dra-networking/dra-network-driver/e2e/internal/ovnkube"
 )
 
-// ovnState is where the test plugin for OVN-Kubernetes keeps its records and addresses.
-const ovnState = "/var/lib/cni/networks/ovn-k8s-cni-overlay"
+// ovnKubernetes starts the double of OVN-Kubernetes on this machine, which ends with the test.
+func (c *cluster) ovnKubernetes() {
+	c.Helper()
+	c.Apply(nad.Definition)
+	nodes, err := c.Client.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{})
+	c.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- ovnkube.Run(ctx, os.Getenv("KUBECONFIG"), nodes.Items[0].Name, 0) }()
+	c.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			c.Error(err)
+		}
+	})
+}
 
-// ovnRecord is what that plugin must know to bring a function home.
-type ovnRecord struct{ Network, Link, MAC, DeviceID string }
+// ovnPort is what the double knows of the port of a function.
+type ovnPort struct {
+	Network string `json:"k8s.ovn.org/network"`
+	NADKey  string `json:"k8s.ovn.org/nad"`
+	Netdev  string `json:"vf-netdev-name"`
+}
 
 // Functions on a network of OVN-Kubernetes' own, as in deploy/samples: the driver tells the plugin which by its PCI
-// address. The plugin gives it another MAC address and MTU, and knows what it was on the host; the driver sees to the
+// address. The plugin gives it another MAC address and MTU, and knows its name on the host; the driver sees to the
 // rest.
 func (c *cluster) acceleratesNetworks() {
+	c.ovnKubernetes()
+	c.Apply(fmt.Sprintf(`
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: tenant, namespace: %[1]s}
+spec:
+  config: '{"type": "ovn-k8s-cni-overlay", "name": "tenant-fast", "netAttachDefName": "%[1]s/tenant",
+    "topology": "layer2", "role": "secondary", "subnets": "10.82.0.0/24"}'
+`, c.Namespace))
 	c.topology("fast", c.named(`
 - name: net
   type: ovn-k8s-cni-overlay
-  network: tenant-fast
   selector: {cel: 'device.attributes["dra.networking"].type == "vf" && device.attributes["dra.networking"].pfName == "PF1"'}
-  config: {topology: layer2, role: secondary, netAttachDefName: default/tenant-fast, subnets: 10.82.0.0/24}`), "net")
-	var want []ovnRecord
+  config: {netAttachDefName: "{{ pod.namespace }}/tenant"}`), "net")
+	var want []ovnPort
 	for i := range 4 {
-		attrs := c.link(c.vf(pf1, i)).Attrs()
-		want = append(want, ovnRecord{Network: "tenant-fast", Link: attrs.Name, MAC: attrs.HardwareAddr.String(),
-			DeviceID: c.vf(pf1, i)})
+		want = append(want, ovnPort{Network: "tenant-fast", NADKey: c.Namespace + "/tenant",
+			Netdev: c.link(c.vf(pf1, i)).Attrs().Name})
 	}
+	c.annotations = "{k8s.v1.cni.cncf.io/networks: tenant}"
 	c.create("fast", "a", "b")
 	c.Ready("a", "b")
 	for _, name := range []string{"a", "b"} {
 		c.attached(name)
 		index := c.index(name, 0)
-		if _, err := linkOf(want[index].DeviceID); err == nil {
+		address := c.vf(pf1, index)
+		if _, err := linkOf(address); err == nil {
 			c.Errorf("the function of pod %s is on the host", name)
 		}
-		if diff := cmp.Diff(want[index], c.ovnRecordOf(want[index].DeviceID)); diff != "" {
+		if diff := cmp.Diff(want[index], c.ovnPortOf(address)); diff != "" {
 			c.Errorf("what the plugin knows of the function of pod %s (-want +have):\n%s", name, diff)
 		}
 		if diff := cmp.Diff([]string{"net1 device mtu 1400 up true"}, c.inside(name).links()); diff != "" {
@@ -56,8 +86,8 @@ func (c *cluster) acceleratesNetworks() {
 	a, b := c.inside("a"), c.inside("b")
 	c.Logf("first message after %s", a.reaches(b, b.address("net1")))
 	c.RemoveAll()
-	c.Until("plugin that knows nothing of the functions any more", func(context.Context) error {
-		if left := c.filesBelow(ovnState); len(left) > 0 {
+	c.Until("switch without ports", func(context.Context) error {
+		if left := c.glob(filepath.Join(ovnkube.State, "ports", "*")); len(left) > 0 {
 			return fmt.Errorf("it still has %q", left)
 		}
 		return nil
@@ -65,18 +95,12 @@ func (c *cluster) acceleratesNetworks() {
 	c.published(publishedOfAll(4, 200))
 }
 
-// ovnRecordOf is what the plugin knows of the attachment of a function.
-func (c *cluster) ovnRecordOf(address string) (found ovnRecord) {
+// ovnPortOf is what the double knows of the port of a function.
+func (c *cluster) ovnPortOf(address string) (port ovnPort) {
 	c.Helper()
-	for _, path := range c.glob(filepath.Join(ovnState, "attachments", "*")) {
-		var record ovnRecord
-		data, err := os.ReadFile(path)
-		c.must(errors.Join(err, json.Unmarshal(data, &record)))
-		if record.DeviceID == address {
-			found = record
-		}
-	}
-	return found
+	data, err := os.ReadFile(filepath.Join(ovnkube.State, "ports", ovnkube.Representor(address)))
+	c.must(errors.Join(err, json.Unmarshal(data, &port)))
+	return port
 }
 
 // ovnAddress expects that a pod's function has a MAC address that is made of its IP address, and that the card knows
@@ -98,19 +122,4 @@ func (c *cluster) ovnAddress(p *pod, index int) {
 		c.Errorf("%s has %s and %s, of which the card says %s; want an address of 10.82.0.0/24, and %s", p.path,
 			address, have, card, want)
 	}
-}
-
-// filesBelow are the files in a folder, which need not be there.
-func (c *cluster) filesBelow(dir string) (files []string) {
-	c.Helper()
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() {
-			files = append(files, path)
-		}
-		return err
-	})
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.Fatal(fmt.Errorf("cannot look for what is left: %w", err))
-	}
-	return files
 }

@@ -28,6 +28,9 @@ const (
 // Plugins is the binary that is all of the project's CNI plugins, and is in the driver's image, too.
 const Plugins = "dra-network-cni"
 
+// CommandLine is the binary that administrators run in the driver's pods.
+const CommandLine = "netdra"
+
 // DefaultTag is that of the images that the manifests name.
 const DefaultTag = "dev"
 
@@ -44,6 +47,23 @@ type Options struct {
 	Progress io.Writer
 }
 
+// Contents are the binaries in the image of the driver or of the controller; the first is what it runs.
+func Contents(name string) []string {
+	if name == Driver {
+		return []string{Driver, Plugins, CommandLine}
+	}
+	return []string{name}
+}
+
+// Image describes the image of the driver or of the controller, of binaries in bin. ref is its name.
+func Image(name, bin, ref string) image.Spec {
+	spec := image.Spec{Ref: ref, Entrypoint: []string{"/" + name}}
+	for _, binary := range Contents(name) {
+		spec.Files = append(spec.Files, image.File{Path: "/" + binary, Source: filepath.Join(bin, binary)})
+	}
+	return spec
+}
+
 // Pack writes an image archive of each binary into dir and returns their paths. The tag is that of the images.
 func Pack(bin, dir, tag string) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -52,16 +72,7 @@ func Pack(bin, dir, tag string) ([]string, error) {
 	var tars []string
 	for _, name := range []string{Driver, Controller} {
 		path := filepath.Join(dir, name+".tar")
-		spec := image.Spec{
-			Ref:        "localhost/" + name + ":" + tag,
-			Files:      []image.File{{Path: "/" + name, Source: filepath.Join(bin, name)}},
-			Entrypoint: []string{"/" + name},
-		}
-		if name == Driver {
-			spec.Files = append(spec.Files, image.File{Path: "/" + Plugins, Source: filepath.Join(bin, Plugins)})
-		}
-		err := image.Write(path, spec)
-		if err != nil {
+		if err := image.Write(path, Image(name, bin, "localhost/"+name+":"+tag)); err != nil {
 			return nil, fmt.Errorf("cannot pack %s (build it first): %w", name, err)
 		}
 		tars = append(tars, path)

@@ -3,7 +3,6 @@ package suite
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
@@ -97,24 +97,15 @@ func (u use) String() string {
 
 func (e *env) use() use {
 	e.Helper()
-	pids := e.processes(stack.Driver)
-	if len(pids) != 1 {
-		e.Fatalf("processes of the driver are %v", pids)
+	driver, err := process.One(e.processesOf(stack.Driver)...)
+	if err != nil {
+		e.Fatalf("the driver: %v", err)
 	}
-	var now use
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pids[0]))
+	status, err := process.Status(driver)
 	if err != nil {
 		e.Fatal(err)
 	}
-	for line := range strings.Lines(string(status)) {
-		var kilobytes int
-		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kilobytes); err == nil {
-			now.memory = kilobytes >> 10
-		}
-		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kilobytes); err == nil {
-			now.peak = kilobytes >> 10
-		}
-	}
+	now := use{memory: int(status.VmRSS >> 20), peak: int(status.VmHWM >> 20)}
 	e.eventually("the driver has metrics", func(ctx context.Context) (bool, error) {
 		metrics, err := e.metrics(ctx)
 		now.goroutines, now.files = int(metrics["go_goroutines"]), int(metrics["process_open_fds"])

@@ -36,14 +36,8 @@ type env struct {
 // newEnv gives a test a namespace of its own, and checks at its end that nothing is left on the node.
 func newEnv(t *testing.T, namespace string) *env {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root: starts a local Kubernetes in private namespaces")
-	}
-	theCluster.once.Do(func() { theCluster.cluster, theCluster.client, theCluster.err = start() })
-	if theCluster.err != nil {
-		t.Fatalf("no cluster: %v", theCluster.err)
-	}
-	return newEnvOn(t, theCluster.cluster, theCluster.client, namespace)
+	cluster, client := theCluster.Get(t)
+	return newEnvOn(t, cluster, client, namespace)
 }
 
 // newEnvOn is newEnv on a cluster of the test's own.

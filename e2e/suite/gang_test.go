@@ -3,22 +3,21 @@ package suite
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
+	"github.com/dra-networking/dra-network-driver/e2e/internal/testcluster"
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
 // A gang of four pods: one claim is the PodGroup's, and each pod has an interface of it (KEP-5729); another claim each
-// pod has of its own, which it lists first (docs/limits.md). A container that ends after the driver was killed has its interfaces again, and when the last pod
-// has ended nothing is left.
+// pod has of its own, which it lists first (docs/limits.md). A container that ends after the driver was killed has its
+// interfaces again, and when the last pod has ended nothing is left.
 func TestGang(t *testing.T) {
 	e := newGangEnv(t)
 	e.offerMacvlan("ga0", "10.183.0.0/24")
@@ -81,31 +80,13 @@ spec:
 // newGangEnv starts a cluster with what schedules groups of pods, and their claims: beta in Kubernetes 1.37, and off.
 func newGangEnv(t *testing.T) *env {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root: starts a local Kubernetes in private namespaces")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
-	defer cancel()
-	cluster, client, err := upWith(ctx, *clusterName+"-gang", lab.Options{
-		FeatureGates:  map[string]bool{"GenericWorkload": true, "DRAWorkloadResourceClaims": true},
-		RuntimeConfig: map[string]string{"scheduling.k8s.io/v1beta1": "true"},
+	cluster, client := testcluster.ForTest(t, func(ctx context.Context) (*lab.Cluster, kubernetes.Interface, error) {
+		return upWith(ctx, *clusterName+"-gang", lab.Options{
+			FeatureGates:  map[string]bool{"GenericWorkload": true, "DRAWorkloadResourceClaims": true},
+			RuntimeConfig: map[string]string{"scheduling.k8s.io/v1beta1": "true"},
+		})
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := cluster.Down(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	clone, err := filepath.Abs("../..")
-	if err == nil {
-		err = stack.Install(ctx, cluster,
-			stack.Options{Clone: clone, Bin: filepath.Join(clone, "bin"), Progress: os.Stderr})
-	}
-	if err != nil {
+	if err := testcluster.Install(t.Context(), cluster); err != nil {
 		t.Fatal(err)
 	}
 	return newEnvOn(t, cluster, client, "gang")

@@ -48,7 +48,18 @@ func TestLifecycle(t *testing.T) {
 	}, func() {
 		e.must(helm, "upgrade", "dra-network", deploy+"/chart", "--namespace", stack.Namespace,
 			"--reset-then-reuse-values", "--set", "node.logLevel=4", "--wait", "--timeout=60s")
+		e.must(helm, "test", "dra-network", "--namespace", stack.Namespace, "--logs", "--timeout=60s")
+		e.noRightsLeft()
 	})
+}
+
+// noRightsLeft checks that the test of the chart has left nobody the right to run commands in the driver's pods.
+func (e *env) noRightsLeft() {
+	e.Helper()
+	if output, err := e.kubectl("", "-n", stack.Namespace, "get", "pods,serviceaccounts,rolebindings", "-o",
+		"name"); err != nil || strings.Contains(output, "dra-network-test") {
+		e.Errorf("left of helm test: %v\n%s", err, output)
+	}
 }
 
 // usedAndRemoved has the driver give a pod an interface of a plugin, does something meanwhile, and removes the driver

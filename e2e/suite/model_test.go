@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
@@ -307,20 +308,9 @@ func (m *model) containerProcesses() []int {
 // allProcesses are those of a program in whatever network namespace of the node's: they share its mounts of /run.
 func (m *model) allProcesses(program string) []int {
 	m.Helper()
-	links, err := filepath.Glob("/proc/[0-9]*/exe")
+	pids, err := process.PIDs(process.Runs(program))
 	if err != nil {
 		m.Fatal(err)
-	}
-	var pids []int
-	for _, link := range links {
-		path, err := os.Readlink(link)
-		if err != nil || filepath.Base(path) != program {
-			continue
-		}
-		var pid int
-		if _, err := fmt.Sscan(filepath.Base(filepath.Dir(link)), &pid); err == nil {
-			pids = append(pids, pid)
-		}
 	}
 	return pids
 }

@@ -19,7 +19,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/procfs"
 	"github.com/vishvananda/netlink"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 )
 
 // nodeState is everything that attachments leave on a node, sorted. Two that are equal mean that nothing leaked.
@@ -226,30 +229,21 @@ func (e *env) driverReady() {
 // processes returns the processes on the node that run a program, as the host numbers them.
 func (e *env) processes(program string) []int {
 	e.Helper()
-	links, err := filepath.Glob("/proc/[0-9]*/exe")
+	pids, err := process.PIDs(e.processesOf(program)...)
 	if err != nil {
 		e.Fatal(err)
-	}
-	hostSpace, err := os.Readlink(e.fileOnNode("/proc/1/ns/net"))
-	if err != nil {
-		e.Fatal(err)
-	}
-	var pids []int
-	for _, link := range links {
-		path, err := os.Readlink(link)
-		if err != nil || filepath.Base(path) != program {
-			continue
-		}
-		dir := filepath.Dir(link)
-		if namespace, err := os.Readlink(dir + "/ns/net"); err != nil || namespace != hostSpace {
-			continue // another cluster's
-		}
-		var pid int
-		if _, err := fmt.Sscan(filepath.Base(dir), &pid); err == nil {
-			pids = append(pids, pid)
-		}
 	}
 	return pids
+}
+
+// processesOf matches the processes of a program on the node's network, in contrast to another cluster's.
+func (e *env) processesOf(program string) []process.Match {
+	e.Helper()
+	namespace, err := os.Readlink(e.fileOnNode("/proc/1/ns/net"))
+	if err != nil {
+		e.Fatal(err)
+	}
+	return []process.Match{process.Runs(program), process.InNamespace("net", namespace)}
 }
 
 // signal sends a signal to the processes of a program on the node, of which there must be one.
@@ -291,11 +285,15 @@ func (c controlled) set(what string) (unset func()) {
 // started is when a process was started.
 func (e *env) started(pid int) time.Time {
 	e.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	found, err := procfs.NewProc(pid)
 	if err != nil {
 		e.Fatal(err)
 	}
-	uptime, err := os.ReadFile("/proc/uptime")
+	stat, err := found.Stat()
+	if err != nil {
+		e.Fatal(err)
+	}
+	uptime, err := os.ReadFile("/proc/uptime") // has hundredths of a second; the time of boot, in /proc/stat, has none
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -303,9 +301,6 @@ func (e *env) started(pid int) time.Time {
 	if _, err := fmt.Sscan(string(uptime), &up); err != nil {
 		e.Fatal(err)
 	}
-	ticks, err := strconv.ParseFloat(strings.Fields(string(stat)[strings.LastIndexByte(string(stat), ')')+1:])[19], 64)
-	if err != nil {
-		e.Fatal(err)
-	}
+	ticks := float64(stat.Starttime)
 	return time.Now().Add(-time.Duration((up - ticks/100) * float64(time.Second))) // user space sees 100 ticks a second
 }

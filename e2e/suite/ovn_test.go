@@ -1,13 +1,64 @@
 package suite
 
 import (
+	"context"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/nad"
+	"github.com/dra-networking/dra-network-driver/e2e/internal/ovnkube"
 )
 
-// localnet makes what OVN-Kubernetes and its administrator would have made: the bridge br-int, with a link as the
-// uplink of the physical network.
+// ovnKubernetes starts the double of OVN-Kubernetes on the node, and expects at the end of the test that its switch has
+// no ports any more. It returns what the double has said.
+func (e *env) ovnKubernetes() (log func() string) {
+	e.Helper()
+	e.apply(nad.Definition)
+	if output, err := e.kubectl("", "wait", "--for=condition=Established", "--timeout=30s",
+		"crd/network-attachment-definitions.k8s.cni.cncf.io"); err != nil {
+		e.Fatal(err, output)
+	}
+	program := filepath.Join(e.TempDir(), "ovnkube")
+	build := exec.Command("go", "build", "-o", program, "../cmd/ovnkube")
+	build.Env = append(build.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		e.Fatalf("cannot build the double of OVN-Kubernetes: %v\n%s", err, output)
+	}
+	file, err := os.Create(filepath.Join(e.TempDir(), "log"))
+	if err != nil {
+		e.Fatal(err)
+	}
+	log = func() string { return strings.Join(e.lines(file.Name()), "\n") }
+	cmd := e.cluster.Command(context.Background(), program, "--node="+e.cluster.NodeName())
+	cmd.Stdout, cmd.Stderr = file, file
+	if err := e.cluster.StartCommand(cmd); err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(func() {
+		e.eventually("a switch without ports", func(context.Context) (bool, error) {
+			ports := e.filesOnNode(ovnkube.State, "ports", "*")
+			return len(ports) == 0, fmt.Errorf("ports are %q", ports)
+		})
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended, which Wait says
+		if err := cmd.Wait(); err != nil || e.Failed() {
+			e.Logf("the double of OVN-Kubernetes: %v\n%s", err, log())
+		}
+		_ = file.Close() // was read by name
+	})
+	e.eventually("socket of OVN-Kubernetes", func(context.Context) (bool, error) {
+		return len(e.filesOnNode(ovnkube.Socket)) == 1, nil
+	})
+	return log
+}
+
+// localnet makes what the administrator of OVN-Kubernetes would have made: the bridge br-int, with a link as the uplink
+// of the physical network.
 func (e *env) localnet(uplink, physicalNetwork string) {
 	e.Helper()
 	e.veth(uplink)
@@ -33,8 +84,26 @@ func (e *env) localnet(uplink, physicalNetwork string) {
 	}
 }
 
-// localnetPolicy offers an uplink to those who name the physical network, as in example 9 of the published design.
-func localnetPolicy(name, uplink string) string {
+// attachment is a NetworkAttachmentDefinition of OVN-Kubernetes in the test's namespace.
+func (e *env) attachment(name, network, more string) string {
+	return fmt.Sprintf(`
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: %[2]s, namespace: %[1]s}
+spec:
+  config: '{"cniVersion": "0.4.0", "type": "ovn-k8s-cni-overlay", "name": %[3]q, %[4]s,
+    "netAttachDefName": "%[1]s/%[2]s"}'
+`, e.namespace, name, network, more)
+}
+
+// selecting is a pod that selects networks by annotation.
+func selecting(pod, networks string) string {
+	return strings.Replace(pod, "metadata: {",
+		fmt.Sprintf("metadata: {annotations: {k8s.v1.cni.cncf.io/networks: %q}, ", networks), 1)
+}
+
+// ovnPolicy offers an uplink to those who name the physical network, as in example 9 of the published design.
+func ovnPolicy(name, uplink string) string {
 	return fmt.Sprintf(`
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -53,22 +122,36 @@ spec:
 
 const localnetSelector = `selector: {cel: 'device.attributes["dra.networking"].?physicalNetworkName.orValue("") == "localnet1"'}`
 
-// Two pods on a localnet reach each other, each with a veth of its own; the uplink stays on the node.
+// ping sends from a pod to the address of another pod's interface.
+func (e *env) ping(sender, receiver, ifName, receiverIfName string) {
+	e.Helper()
+	peer := strings.Split(strings.Fields(e.inPod(receiver, "ip", "-4", "-o", "addr", "show", "dev",
+		receiverIfName))[3], "/")[0]
+	if shown := e.inPod(sender, "ping", "-c", "1", "-w", "5", "-I", ifName, peer); !strings.Contains(shown,
+		"1 packets received") {
+		e.Errorf("ping says\n%s", shown)
+	}
+}
+
+// Two pods on a localnet reach each other, each with a veth of its own; the uplink stays on the node. What the network
+// is stands in its NetworkAttachmentDefinition, and nowhere else.
 func TestOVNKubernetesLocalnet(t *testing.T) {
 	e := newEnv(t, "localnet")
 	e.localnet("ov0", "localnet1")
-	e.apply(documents(localnetPolicy("ovn", "ov0"), topology("ovn", `
+	e.ovnKubernetes()
+	e.apply(e.attachment("tenant", "localnet-tenant", `"topology": "localnet", "physicalNetworkName": "localnet1",
+    "mtu": 1390, "subnets": "10.108.0.0/24", "excludeSubnets": "10.108.0.0/30"`))
+	e.apply(documents(ovnPolicy("ovn", "ov0"), topology("ovn", `
 - name: net
   type: ovn-k8s-cni-overlay
-  network: tenant
   `+localnetSelector+`
-  config: {topology: localnet, role: secondary, netAttachDefName: localnet/tenant, physicalNetworkName: localnet1, subnets: 10.108.0.0/24, excludeSubnets: 10.108.0.0/30}
+  config: {netAttachDefName: "{{ pod.namespace }}/tenant"}
 - name: tune
   type: tuning
   dependOn: [net]
   config: {mtu: 1380}`), claimTemplate("ovn", "ovn-net")))
 	e.offer("ov0-localnet")
-	pods := documents(pod("a", "ovn"), pod("b", "ovn"))
+	pods := documents(selecting(pod("a", "ovn"), "tenant"), selecting(pod("b", "ovn"), "localnet/tenant"))
 	e.apply(pods)
 	e.ready("a", "b")
 	for _, name := range []string{"a", "b"} {
@@ -78,13 +161,114 @@ func TestOVNKubernetesLocalnet(t *testing.T) {
 		}
 		e.deviceStatus(name, `"interfaceName":"net1"`, `"10.108.0.`, `"type":"Ready"`, `"status":"True"`)
 	}
-	peer := strings.Split(strings.Fields(e.inPod("b", "sh", "-c", "ip -4 -o addr show dev net1"))[3], "/")[0]
-	if shown := e.inPod("a", "ping", "-c", "1", "-w", "5", "-I", "net1", peer); !strings.Contains(shown,
-		"1 packets received") {
-		t.Errorf("ping says\n%s", shown)
+	for _, path := range e.filesOnNode(ovnkube.State, "ports", "*") {
+		if port := strings.Join(e.lines(path), ""); !containsAll(port,
+			[]string{`"k8s.ovn.org/network":"localnet-tenant"`, `"k8s.ovn.org/nad":"localnet/tenant"`}) {
+			t.Errorf("a port is %s", port)
+		}
 	}
+	e.ping("a", "b", "net1", "net1")
 	e.link("ov0")
 	e.remove(pods)
+}
+
+// Interfaces of a layer2 network have the names that the pods' annotations say, by position or by name, and other
+// interfaces of the pod don't take them.
+func TestOVNKubernetesLayer2(t *testing.T) {
+	e := newEnv(t, "layertwo")
+	e.localnet("ol0", "localnet1")
+	e.ovnKubernetes()
+	e.offerMacvlan("om0", "10.111.0.0/24")
+	e.apply(e.attachment("tenant", "layertwo-tenant", `"topology": "layer2", "subnets": "10.110.0.0/24"`))
+	e.apply(documents(ovnPolicy("ol", "ol0"), topology("ol", `
+- name: net
+  type: ovn-k8s-cni-overlay
+  `+localnetSelector+`
+  config: {netAttachDefName: layertwo/tenant}`), claimTemplate("ol", "om0-uplink", "ol-net"),
+		claimTemplate("ol2", "ol-net", "ol-net")))
+	e.offer("ol0-localnet")
+	pods := documents(selecting(pod("first", "ol"), "tenant"), selecting(pod("second", "ol"), "another/network,tenant"),
+		selecting(pod("named", "ol"), `[{"name": "tenant", "interface": "fast0"}]`),
+		selecting(pod("twice", "ol2"), "tenant,tenant@fast0"))
+	e.apply(pods)
+	e.ready("first", "second", "named", "twice")
+	for name, want := range map[string]map[string]string{
+		"first": {"net1": "10.110.0.", "net2": "10.111.0."}, "second": {"net2": "10.110.0.", "net1": "10.111.0."},
+		"named": {"fast0": "10.110.0.", "net1": "10.111.0."}, "twice": {"net1": "10.110.0.", "fast0": "10.110.0."},
+	} {
+		for ifName, subnet := range want {
+			if shown := e.inPod(name, "ip", "addr", "show", "dev", ifName); !strings.Contains(shown, "inet "+subnet) {
+				t.Errorf("%s of %s is\n%s", ifName, name, shown)
+			}
+		}
+	}
+	e.ping("first", "second", "net1", "net2")
+	e.ping("second", "named", "net2", "fast0")
+	e.ping("named", "twice", "fast0", "fast0")
+	e.remove(pods)
+}
+
+// A pod that can't be attached is told why when its claim is prepared: the plugin is not called, which would wait for
+// two minutes, and whose DEL fails like its ADD. When what is missing is there, the pod starts.
+func TestOVNKubernetesRefusals(t *testing.T) {
+	e := newEnv(t, "refusals")
+	e.localnet("or0", "localnet1")
+	log := e.ovnKubernetes()
+	e.apply(e.attachment("tenant", "refusals-tenant", `"topology": "layer2", "subnets": "10.112.0.0/24"`))
+	step := func(name, config string) string {
+		return documents(topology(name, `
+- name: net
+  type: ovn-k8s-cni-overlay
+  `+localnetSelector+`
+  config: {`+config+`}`), claimTemplate(name, name+"-net"))
+	}
+	e.apply(documents(ovnPolicy("or", "or0"), step("or", "netAttachDefName: refusals/tenant"),
+		step("ormissing", "netAttachDefName: refusals/missing"),
+		step("ortwice", `netAttachDefName: refusals/tenant, subnets: 10.0.0.0/8`),
+		strings.Replace(step("ornamed", "netAttachDefName: refusals/tenant"), "- name: net\n",
+			"- name: net\n    ifName: fast0\n", 1)))
+	e.offer("or0-localnet")
+	pods := documents(pod("unselected", "or"), selecting(pod("elsewhere", "or"), "other/tenant"),
+		selecting(pod("undefined", "ormissing"), "missing"), selecting(pod("contradiction", "ortwice"), "tenant"),
+		selecting(pod("misnamed", "ornamed"), "tenant"))
+	e.apply(pods)
+	for name, texts := range map[string][]string{
+		"unselected": {"PrepareFailed", "must select network refusals/tenant", "no such annotation"},
+		"elsewhere":  {"PrepareFailed", "it selects other/tenant@net1; add refusals/tenant to the annotation"},
+		"undefined":  {"PrepareFailed", "no such NetworkAttachmentDefinition"},
+		"contradiction": {"PrepareFailed", "the step has subnets 10.0.0.0/8, and its NetworkAttachmentDefinition " +
+			"10.112.0.0/24; remove it from the step"},
+		"misnamed": {"PrepareFailed", "add refusals/tenant@fast0 to the annotation"},
+	} {
+		e.anyEvent(name, texts, slices.Concat([]string{"FailedPrepareDynamicResources"}, texts[1:]))
+	}
+	if said := log(); strings.Contains(said, "CNI request") {
+		t.Errorf("the plugin was called:\n%s", said)
+	}
+	if output, err := e.kubectl("", "annotate", "pod", "unselected", "k8s.v1.cni.cncf.io/networks=tenant"); err != nil {
+		t.Fatal(err, output)
+	}
+	e.ready("unselected")
+	e.remove(pods)
+}
+
+// What only the server can know is an event of the pod, and nothing is left of it.
+func TestOVNKubernetesWithoutAMapping(t *testing.T) {
+	e := newEnv(t, "unmapped")
+	e.localnet("ou0", "localnet1")
+	e.ovnKubernetes()
+	e.apply(e.attachment("tenant", "unmapped-tenant", `"topology": "localnet", "physicalNetworkName": "elsewhere"`))
+	e.apply(documents(ovnPolicy("ou", "ou0"), topology("ou", `
+- name: net
+  type: ovn-k8s-cni-overlay
+  `+localnetSelector+`
+  config: {netAttachDefName: unmapped/tenant}`), claimTemplate("ou", "ou-net")))
+	e.offer("ou0-localnet")
+	failing := selecting(pod("p", "ou"), "tenant")
+	e.apply(failing)
+	e.event("p", "NetworkAttachFailed", `step "net" (ovn-k8s-cni-overlay) of topology ou`,
+		`failed to find OVN bridge-mapping for network: "elsewhere"`)
+	e.remove(failing)
 }
 
 // A localnet that is given a device says so on the pod. The built-in schema doesn't let it come to that: here somebody
@@ -92,6 +276,8 @@ func TestOVNKubernetesLocalnet(t *testing.T) {
 func TestOVNKubernetesLocalnetWithADevice(t *testing.T) {
 	e := newEnv(t, "localdevice")
 	e.localnet("od0", "localnet1")
+	e.ovnKubernetes()
+	e.apply(e.attachment("net", "odl.net", `"topology": "localnet", "physicalNetworkName": "localnet1"`))
 	e.refused(topology("odl", localnetStep(`, deviceID: "0000:41:10.0"`)), "spec.steps[0].config.deviceID")
 	e.apply(`
 apiVersion: networking.dra.io/v1alpha1
@@ -99,13 +285,13 @@ kind: CNIPluginSchema
 metadata: {name: od}
 spec: {cniType: ovn-k8s-cni-overlay}
 `)
-	e.apply(documents(localnetPolicy("od", "od0"), claimTemplate("od", "odl-net")))
+	e.apply(documents(ovnPolicy("od", "od0"), claimTemplate("od", "odl-net")))
 	e.apply(topology("odl", localnetStep(`, deviceID: "0000:41:10.0"`)))
 	e.offer("od0-localnet")
-	failing := pod("p", "od")
+	failing := selecting(pod("p", "od"), "net")
 	e.apply(failing)
 	e.event("p", "NetworkAttachFailed", `step "net" (ovn-k8s-cni-overlay) of topology odl`,
-		"deviceID 0000:41:10.0 is given for the localnet odl.net: its uplink stays on the host")
+		"failed in cmdAdd while getting Netdevice name: 0000:41:10.0 is no virtual function")
 	e.remove(failing)
 }
 

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/dra-networking/dra-network-driver/e2e/internal/oldest"
+	"github.com/dra-networking/dra-network-driver/e2e/internal/testcluster"
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
@@ -102,14 +103,8 @@ func newUpgrade(t *testing.T) *upgrade {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster, client, err := up(ctx, *clusterName+"-upgrade")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Down(context.Background()); err != nil {
-			t.Error(err)
-		}
+	cluster, client := testcluster.ForTest(t, func(ctx context.Context) (*lab.Cluster, kubernetes.Interface, error) {
+		return up(ctx, *clusterName+"-upgrade")
 	})
 	u.install(t, cluster, client)
 	return u
@@ -205,7 +200,8 @@ func (u *upgrade) socketIsRead(pods []string) {
 	}
 }
 
-// replace upgrades as docs/howto.md says. The new driver is killed as soon as it runs, and when it has read the journal.
+// replace upgrades as docs/howto.md says. The new driver is killed as soon as it runs, and when it has read the
+// journal.
 func (u *upgrade) replace() {
 	u.Helper()
 	clone, err := filepath.Abs("../..")

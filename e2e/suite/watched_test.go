@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/dra-networking/dra-network-driver/e2e/internal/observer"
+	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 )
 
 // watchedPod is a pod whose container ends at once if it has not its interfaces when it starts, and is watched by the
@@ -100,27 +100,14 @@ func (e *env) linkIndex(name string) int {
 // containersOf are the processes, as the host numbers them, of a watched pod's containers.
 func (e *env) containersOf(pod string) []int {
 	e.Helper()
-	paths, err := filepath.Glob("/proc/[0-9]*/environ")
-	if err != nil {
-		e.Fatal(err)
-	}
 	node, err := os.Readlink(e.fileOnNode("/proc/1/ns/mnt"))
 	if err != nil {
 		e.Fatal(err)
 	}
-	var pids []int
-	for _, path := range paths {
-		environment, err := os.ReadFile(path)
-		if err != nil || !strings.Contains("\x00"+string(environment), "\x00"+observer.Pod+"="+pod+"\x00") {
-			continue
-		}
-		if namespace, err := os.Readlink(filepath.Join(filepath.Dir(path), "ns/mnt")); err != nil || namespace == node {
-			continue // the runtime, which has not begun with it yet
-		}
-		var pid int
-		if _, err := fmt.Sscan(filepath.Base(filepath.Dir(path)), &pid); err == nil {
-			pids = append(pids, pid)
-		}
+	pids, err := process.PIDs(process.HasVariable(observer.Pod, pod),
+		process.OutsideNamespace("mnt", node)) // in it is the runtime, which has not begun with the container yet
+	if err != nil {
+		e.Fatal(err)
 	}
 	return pids
 }

@@ -48,6 +48,27 @@ func pattern(line string) *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^\s*` + strings.ReplaceAll(strings.Join(words, `\s+`), `.*\s+`, `.*\s*`) + `\s*$`)
 }
 
+// varying is what the demo prints otherwise each time: names of claims, MACs, addresses, times.
+var varying = regexp.MustCompile(`(net-)[a-z0-9]{5}\b|([0-9a-f]{2}:){5}[0-9a-f]{2}|\d+(\.\d+)+`)
+
+// checkExcerpt holds what README.md shows of the demo against what the demo prints: the lines are there, in that
+// order.
+func checkExcerpt(t *testing.T, shown, printed string) {
+	t.Helper()
+	if strings.Count(shown, "\n") < 10 {
+		t.Errorf("README.md shows too little of the demo:\n%s", shown)
+	}
+	rest := printed
+	for line := range strings.Lines(shown) {
+		found := pattern(varying.ReplaceAllString(line, "$1…")).FindStringIndex(rest)
+		if found == nil {
+			t.Errorf("README.md says that the demo prints\n%s\nbut it prints\n%s", line, printed)
+			return
+		}
+		rest = rest[found[1]:]
+	}
+}
+
 // The commands run in one shell, as in a terminal. The shell ends at the first that fails.
 func TestTutorial(t *testing.T) {
 	if os.Getuid() != 0 {
@@ -98,6 +119,7 @@ func TestTutorial(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v:\n%s", err, printed[len(printed)-1])
 	}
+	checkExcerpt(t, read(t, filepath.Join(clone, "README.md"))[0].output, printed[1])
 	t.Logf("%d blocks of commands in %.0f s", len(parts), time.Since(start).Seconds())
 }
 
@@ -146,6 +168,15 @@ ip link add uplink0 type veth peer name uplink0-far
 // lab runs a command of the lab for the demo's cluster.
 func lab(clone string, command ...string) error {
 	return exec.Command(filepath.Join(clone, "bin", "lab"), append([]string{"--name", "demo"}, command...)...).Run()
+}
+
+func TestVarying(t *testing.T) {
+	shown := "a-net-rfks4  eth0  10.78.0.2/24  86:ba:76:14:51:e8"
+	p := pattern(varying.ReplaceAllString(shown, "$1…"))
+	if !p.MatchString("a-net-x7k2p eth0 10.78.0.13/24   00:ba:76:14:51:e9") ||
+		p.MatchString("a-net-x7k2p eth1 10.78.0.2/24 86:ba:76:14:51:e8") {
+		t.Errorf("the line is %s", p)
+	}
 }
 
 func TestPattern(t *testing.T) {

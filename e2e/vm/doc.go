@@ -3,7 +3,8 @@
 // own; kernel, modules and tools are those of Debian, as packages that are unpacked into a cache: nothing is installed.
 //
 // Images of kind [RDMA] have a newer kernel and RDMA's tools; with the module of [Image.RXE] the RDMA devices of their
-// machines follow their links into network namespaces, as those of network cards do.
+// machines follow their links into network namespaces, as those of network cards do. Images of kind [OVS] have Open
+// vSwitch and OVN.
 //
 // [Prepare] makes an [Image], from which [Image.Run] boots a machine for one command and ends it. The root file system
 // is the unpacked packages, read-only below a memory file system: whatever a command does there is gone with its

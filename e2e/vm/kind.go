@@ -14,6 +14,8 @@ const (
 	SRIOV Kind = iota
 	// RDMA machines have the kernel of its backports, whose rxe can be used in network namespaces, and RDMA's tools.
 	RDMA
+	// OVS machines have the kernel of the stable suite, and Open vSwitch and OVN, which nothing starts.
+	OVS
 )
 
 // recipe is the version of how images are made: whoever changes that increases it.
@@ -53,11 +55,17 @@ func (k Kind) parts() *parts {
 			xt_nat xt_tcpudp sch_ingress sch_tbf sch_htb sch_fq_codel cls_u32 cls_matchall act_mirred act_police
 			act_vlan xfrm_user inet_diag af_packet_diag`),
 	}
-	if k == RDMA {
+	switch k {
+	case RDMA:
 		p.prefix, p.kernelSuite, p.suites = "vm-rdma-", backports, append(p.suites, backports)
 		p.packages = append(p.packages, strings.Fields("ibverbs-providers ibverbs-utils perftest rdmacm-utils")...)
 		p.kernelPackages = []string{"linux-binary-", "linux-modules-", "linux-base-"}
 		p.modules = append(p.modules, rdmaModules()...)
+	case OVS:
+		p.prefix = "vm-ovs-"
+		p.packages = append(p.packages, strings.Fields("openvswitch-switch ovn-central ovn-host")...)
+		// Of the modules that Open vSwitch stands on, libcrc32c asks for an algorithm by its name when it is loaded.
+		p.modules = append(p.modules, strings.Fields("crc32c_generic vport_geneve")...)
 	}
 	return p
 }

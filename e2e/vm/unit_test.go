@@ -195,9 +195,12 @@ func TestPlannedKernel(t *testing.T) {
 
 // An image is named by what it is made of, so that no kind is taken for another.
 func TestImagesOfKinds(t *testing.T) {
-	sriov, rdma := SRIOV.parts(), RDMA.parts()
-	if sriov.folder() == rdma.folder() || sriov.folder() != SRIOV.parts().folder() {
-		t.Errorf("folders are %s and %s", sriov.folder(), rdma.folder())
+	sriov, rdma, ovs := SRIOV.parts(), RDMA.parts(), OVS.parts()
+	if sriov.folder() == rdma.folder() || sriov.folder() == ovs.folder() || sriov.folder() != SRIOV.parts().folder() {
+		t.Errorf("folders are %s, %s and %s", sriov.folder(), rdma.folder(), ovs.folder())
+	}
+	if slices.Contains(sriov.packages, "openvswitch-switch") || !slices.Contains(ovs.packages, "openvswitch-switch") {
+		t.Error("Open vSwitch is in machines of another kind, or not in its own")
 	}
 	rdma.modules = append(rdma.modules, "other")
 	if rdma.folder() == RDMA.parts().folder() {

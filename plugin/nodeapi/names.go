@@ -14,6 +14,8 @@ const (
 	DefaultPluginDir = "/var/lib/kubelet/plugins/" + driverName
 	// DefaultLogDir is the default directory of the logs of CNI calls.
 	DefaultLogDir = "/var/log/dra-network"
+	// DefaultDeviceInfoDir is where Multus reads what device plugins say of devices.
+	DefaultDeviceInfoDir = "/var/run/k8s.cni.cncf.io/devinfo/dp"
 )
 
 // Paths of the node socket. GET reads; POST to PathLeftovers and PathOrphans changes something.
@@ -40,6 +42,8 @@ const (
 	GateSpec = "CDI spec"
 	// MetadataSpec describes devices to containers (k8s.io/dynamic-resource-allocation/kubeletplugin writes it).
 	MetadataSpec = "CDI spec of metadata"
+	// ExternalSpec names the devices of a claim that others attach.
+	ExternalSpec = "CDI spec of devices that others attach"
 )
 
 // Suspended is the suffix of a gate that is moved aside for a while: neither CDI nor the hook sees it.
@@ -48,6 +52,9 @@ const Suspended = ".closed"
 // metadataInfix stands between the driver's name and the UID in the name of a metadata spec.
 const metadataInfix = "_metadata_"
 
+// externalInfix stands between the driver's name and the UID in the name of a spec of devices that others attach.
+const externalInfix = "_external_"
+
 // GateName returns the file name of a claim's gate.
 func GateName(claimUID string) string { return driverName + "-" + claimUID + ".json" }
 
@@ -55,6 +62,9 @@ func GateName(claimUID string) string { return driverName + "-" + claimUID + ".j
 func MetadataName(claimUID, request string) string {
 	return driverName + metadataInfix + claimUID + "_" + request + ".json"
 }
+
+// ExternalName returns the file name of the CDI spec of a claim whose devices others attach.
+func ExternalName(claimUID string) string { return driverName + externalInfix + claimUID + ".json" }
 
 // ParseSpecName returns the kind of a CDI spec by its file name, and the UID of the claim that it belongs to.
 func ParseSpecName(name string) (kind, claimUID string) {
@@ -68,6 +78,9 @@ func ParseSpecName(name string) (kind, claimUID string) {
 	if rest, found := strings.CutPrefix(name, driverName+metadataInfix); found {
 		uid, _, _ := strings.Cut(rest, "_")
 		return MetadataSpec, uid
+	}
+	if uid, found := strings.CutPrefix(name, driverName+externalInfix); found {
+		return ExternalSpec, uid
 	}
 	return NoSpec, ""
 }

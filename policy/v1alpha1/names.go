@@ -9,6 +9,10 @@ const (
 	AttributeDomain = "dra.networking"
 	// CNIDomain is the domain of the boolean attributes that say which CNI plugins may attach a device.
 	CNIDomain = "cni." + AttributeDomain
+	// AttributeResourceName is what Multus reads of a device: under which name NetworkAttachmentDefinitions know it.
+	AttributeResourceName = "k8s.cni.cncf.io/resourceName"
+	// AttributeDeviceID is what Multus passes to their plugins as deviceID.
+	AttributeDeviceID = "k8s.cni.cncf.io/deviceID"
 	// ExclusiveSuffix is appended to the device name of a policy with exclusive and shared plugins, to name the entry
 	// of the exclusive ones.
 	ExclusiveSuffix = "-exclusive"

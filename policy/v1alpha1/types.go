@@ -128,6 +128,14 @@ type Exposure struct {
 	// +listType=set
 	// +optional
 	Publish []string `json:"publish,omitempty"`
+	// resourceName is the name by which NetworkAttachmentDefinitions know the devices, in their annotation
+	// k8s.v1.cni.cncf.io/resourceName, such as example.com/sriov_vf. Devices are published with the attributes that
+	// Multus reads: k8s.cni.cncf.io/resourceName, which is that name, and k8s.cni.cncf.io/deviceID, which is the PCI
+	// address, or the interface name where there is none. Default: devices have neither.
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$')",message="a resource name has a domain and a name, such as example.com/sriov_vf"
+	// +optional
+	ResourceName string `json:"resourceName,omitempty"`
 	// additionalAttributes are published on the device beside the discovered ones. Bare names are in dra.networking.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional

@@ -19,6 +19,7 @@ const (
 	additionalAttributes   = "additionalAttributes"
 	computedAttributes     = "computedAttributes"
 	attributesByPCIAddress = "attributesByPCIAddress"
+	resourceName           = "resourceName"
 )
 
 // validateAttributes checks the attributes that the policy adds, in whatever way.
@@ -26,6 +27,7 @@ func validateAttributes(e *Exposure, path *field.Path) field.ErrorList {
 	errs := validateFixed(e.AdditionalAttributes, path.Child(additionalAttributes))
 	errs = append(errs, validateComputed(e.ComputedAttributes, path.Child(computedAttributes))...)
 	errs = append(errs, validateTable(e.AttributesByPCIAddress, path.Child(attributesByPCIAddress))...)
+	errs = append(errs, validateResourceName(e.ResourceName, path.Child(resourceName))...)
 	if len(errs) > 0 {
 		return errs
 	}
@@ -37,7 +39,14 @@ func validateAttributes(e *Exposure, path *field.Path) field.ErrorList {
 func validateSources(e *Exposure, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	sources := map[string]string{}
-	for name := range e.AdditionalAttributes {
+	if e.ResourceName != "" {
+		sources[AttributeResourceName], sources[AttributeDeviceID] = resourceName, resourceName
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.AdditionalAttributes)) {
+		if other, taken := sources[QualifiedName(name)]; taken {
+			errs = append(errs, field.Invalid(path.Child(additionalAttributes).Key(name), name,
+				"is set by "+other+", too: keep one of the two"))
+		}
 		sources[QualifiedName(name)] = additionalAttributes
 	}
 	for i, computed := range e.ComputedAttributes {
@@ -59,8 +68,27 @@ func validateSources(e *Exposure, path *field.Path) field.ErrorList {
 	}
 	if len(sources) > maxEntries {
 		errs = append(errs, field.Invalid(path, len(sources), fmt.Sprintf(
-			"%s, %s and %s have %d names together, the limit is %d: remove some", additionalAttributes,
-			computedAttributes, attributesByPCIAddress, len(sources), maxEntries)))
+			"%s, %s, %s and %s have %d names together, the limit is %d: remove some", resourceName,
+			additionalAttributes, computedAttributes, attributesByPCIAddress, len(sources), maxEntries)))
+	}
+	return errs
+}
+
+// validateResourceName checks that the name can be that of an extended resource, and an attribute.
+func validateResourceName(name string, path *field.Path) field.ErrorList {
+	if name == "" {
+		return nil
+	}
+	var errs field.ErrorList
+	domain, rest, _ := strings.Cut(name, "/")
+	if len(validation.IsDNS1123Subdomain(domain)) > 0 || len(validation.IsQualifiedName(rest)) > 0 ||
+		strings.Contains(rest, "/") {
+		errs = append(errs, field.Invalid(path, name, "a resource name has a domain and a name, such as "+
+			"example.com/sriov_vf"))
+	}
+	if len(name) > maxStringLength {
+		errs = append(errs, explained(field.TooLong(path, "", maxStringLength), fmt.Sprintf(
+			"has %d bytes, the limit is %d: shorten it", len(name), maxStringLength)))
 	}
 	return errs
 }

@@ -20,3 +20,12 @@
 {{- define "port" -}}
 {{ regexSplit ":" . -1 | last }}
 {{- end -}}
+
+{{- /* Whether the folder of OVN-Kubernetes is to be mounted: not if it is one of extraMounts, as it was before the chart did so. */}}
+{{- define "mountsOVN" -}}
+{{- $paths := list "" }}
+{{- range .Values.node.extraMounts }}
+{{- $paths = append $paths (.mountPath | default .hostPath) }}
+{{- end }}
+{{- not (has .Values.paths.ovnKubernetes $paths) }}
+{{- end }}

@@ -33,7 +33,7 @@ func main() {
 }
 
 func command() *cobra.Command {
-	d := &demo{out: os.Stdout, colours: isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == ""}
+	d := &demo{out: os.Stdout, colours: wantsColours(os.Stdout, os.Getenv)}
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show the whole way on a real local Kubernetes",
@@ -57,6 +57,7 @@ type demo struct {
 	colours bool
 	start   time.Time
 	cluster *lab.Cluster
+	clone   string // its top folder
 	samples string
 }
 
@@ -64,11 +65,11 @@ type demo struct {
 const name = "demo"
 
 func (d *demo) run(ctx context.Context) (err error) {
-	clone, err := os.Getwd()
+	d.clone, err = os.Getwd()
 	if err != nil {
 		return err
 	}
-	d.start, d.samples = time.Now(), filepath.Join(clone, "deploy", "samples")
+	d.start, d.samples = time.Now(), filepath.Join(d.clone, "deploy", "samples")
 	d.title("A local Kubernetes")
 	d.cluster, err = lab.Up(ctx, lab.Options{Name: name, Progress: d.out, Detached: d.keep})
 	if err != nil {
@@ -80,7 +81,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 		}
 	}()
 	d.title("The driver and the controller, as they are shipped")
-	if err := stack.Install(ctx, d.cluster, stack.Options{Clone: clone, Bin: d.bin, Progress: d.out}); err != nil {
+	if err := stack.Install(ctx, d.cluster, stack.Options{Clone: d.clone, Bin: d.bin, Progress: d.out}); err != nil {
 		return err
 	}
 	for _, chapter := range []func(context.Context) error{d.hardware, d.policies, d.pods, d.ping, d.wholeLink,
@@ -264,10 +265,11 @@ const (
 	plain = "\033[0m"
 )
 
-// isTerminal says whether a file is one that understands colours.
-func isTerminal(file *os.File) bool {
+// wantsColours says whether a file is a terminal that understands colours, of a user who has not refused them
+// (https://no-color.org: by NO_COLOR with any text but none).
+func wantsColours(file *os.File, getenv func(string) string) bool {
 	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS) //nolint:gosec // a descriptor
-	return err == nil && os.Getenv("TERM") != "dumb"
+	return err == nil && getenv("TERM") != "dumb" && getenv("NO_COLOR") == ""
 }
 
 func (d *demo) colour(colour, text string) string {
@@ -291,7 +293,9 @@ func (d *demo) show(args ...string) error {
 	if args[0] == "sh" {
 		shown = args[2:]
 	}
-	_, _ = fmt.Fprintln(d.out, d.colour(dim, "$ "+strings.Join(shown, " ")))
+	// As somebody would type it, who is in the clone.
+	line := strings.ReplaceAll(strings.Join(shown, " "), d.clone+string(filepath.Separator), "")
+	_, _ = fmt.Fprintln(d.out, d.colour(dim, "$ "+line))
 	cmd := d.cluster.Command(context.Background(), args...)
 	cmd.Stdout, cmd.Stderr = d.out, d.out
 	if err := d.cluster.Run(cmd); err != nil {

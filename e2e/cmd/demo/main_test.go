@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A file, and whoever asks for none by NO_COLOR, gets no colours.
+// What is written without colours has no escape sequence in it.
 func TestColours(t *testing.T) {
 	for _, colours := range []bool{false, true} {
 		var out strings.Builder
@@ -18,12 +18,34 @@ func TestColours(t *testing.T) {
 			t.Errorf("with colours %v: %q", colours, out.String())
 		}
 	}
+}
+
+// Colours are for terminals that understand them, of users who have not refused them.
+func TestWhoGetsColours(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = file.Close() }() // nothing is written
-	if isTerminal(file) {
-		t.Error("a file is taken for a terminal")
+	defer func() { _ = file.Close() }()                     // nothing is written
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0) // the master of a new pseudo-terminal is one, too
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = terminal.Close() }() // nothing is written
+	for _, c := range []struct {
+		name        string
+		file        *os.File
+		environment map[string]string
+		want        bool
+	}{
+		{"terminal", terminal, map[string]string{"TERM": "xterm"}, true},
+		{"NO_COLOR empty", terminal, map[string]string{"TERM": "xterm", "NO_COLOR": ""}, true},
+		{"NO_COLOR", terminal, map[string]string{"TERM": "xterm", "NO_COLOR": "0"}, false},
+		{"dumb terminal", terminal, map[string]string{"TERM": "dumb"}, false},
+		{"file", file, map[string]string{"TERM": "xterm"}, false},
+	} {
+		if have := wantsColours(c.file, func(name string) string { return c.environment[name] }); have != c.want {
+			t.Errorf("%s: colours are %v, want %v", c.name, have, c.want)
+		}
 	}
 }

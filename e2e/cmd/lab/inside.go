@@ -14,17 +14,21 @@ import (
 )
 
 func execCommand(w *where) *cobra.Command {
-	return &cobra.Command{
+	var node string
+	cmd := &cobra.Command{
 		Use:   "exec -- COMMAND [ARGUMENT...]",
 		Short: "Run a command on the node, inside the cluster's namespaces",
 		Long: `exec runs a command with the node's mounts, processes, network and host name. Terminal and standard streams
-are passed through, KUBECONFIG is set and the cluster's own programs come first in PATH.`,
+are passed through, KUBECONFIG is set and the cluster's own programs come first in PATH. Of several nodes --node chooses
+one; without it the command runs on the machine of the control plane.`,
 		Example: `  lab exec -- ip -br address
   lab exec -- ctr -n k8s.io containers ls
-  lab exec -- bash`,
+  lab exec --node 2 -- bash`,
 		Args: cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return inside(w, args) },
+		RunE: func(_ *cobra.Command, args []string) error { return inside(w, node, args) },
 	}
+	nodeFlag(cmd, &node)
+	return cmd
 }
 
 func kubectlCommand(w *where) *cobra.Command {
@@ -37,26 +41,26 @@ the cluster.`,
   lab --name other kubectl apply -f pod.yaml`,
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
-			return inside(w, append([]string{"kubectl"}, args...))
+			return inside(w, "", append([]string{"kubectl"}, args...))
 		},
 	}
 }
 
 // inside runs a command with our standard streams. An interrupt typed at the terminal reaches the command directly, so
 // it is only kept from ending us first; a request to terminate is passed on.
-func inside(w *where, args []string) error {
-	c, err := w.open()
+func inside(w *where, node string, args []string) error {
+	m, err := w.machine(node)
 	if err != nil {
 		return err
 	}
-	cmd := c.Command(context.Background(), args...)
+	cmd := m.Command(context.Background(), args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if cmd.Dir, err = os.Getwd(); err != nil {
 		return err
 	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	if err := c.StartCommand(cmd); err != nil {
+	if err := m.StartCommand(cmd); err != nil {
 		return err
 	}
 	go func() {
@@ -72,12 +76,12 @@ func inside(w *where, args []string) error {
 func restartCommand(w *where) *cobra.Command {
 	var name string
 	cmd := componentCommand(w, "restart", "Stop a component and start it again; pods stay", "restarted",
-		func(ctx context.Context, c *lab.Cluster, comp lab.Component) error {
+		func(ctx context.Context, m *lab.Machine, comp lab.Component) error {
 			sig, err := parseSignal(name)
 			if err != nil {
 				return err
 			}
-			return c.Restart(ctx, comp, sig)
+			return m.Restart(ctx, comp, sig)
 		})
 	cmd.Example = "  lab restart kubelet\n  lab restart containerd --signal TERM"
 	addSignal(cmd, &name)
@@ -87,12 +91,12 @@ func restartCommand(w *where) *cobra.Command {
 func stopCommand(w *where) *cobra.Command {
 	var name string
 	cmd := componentCommand(w, "stop", "Stop a component", "stopped",
-		func(ctx context.Context, c *lab.Cluster, comp lab.Component) error {
+		func(ctx context.Context, m *lab.Machine, comp lab.Component) error {
 			sig, err := parseSignal(name)
 			if err != nil {
 				return err
 			}
-			return c.Stop(ctx, comp, sig)
+			return m.Stop(ctx, comp, sig)
 		})
 	addSignal(cmd, &name)
 	return cmd
@@ -105,46 +109,50 @@ func addSignal(cmd *cobra.Command, name *string) {
 
 func startCommand(w *where) *cobra.Command {
 	return componentCommand(w, "start", "Start a stopped component again", "started",
-		func(ctx context.Context, c *lab.Cluster, comp lab.Component) error { return c.Start(ctx, comp) })
+		func(ctx context.Context, m *lab.Machine, comp lab.Component) error { return m.Start(ctx, comp) })
 }
 
 // componentCommand is a command that does something to one component and tells how long that took.
 func componentCommand(
-	w *where, verb, short, done string, do func(context.Context, *lab.Cluster, lab.Component) error,
+	w *where, verb, short, done string, do func(context.Context, *lab.Machine, lab.Component) error,
 ) *cobra.Command {
-	return &cobra.Command{
+	var node string
+	cmd := &cobra.Command{
 		Use:       verb + " COMPONENT",
 		Short:     short,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: componentNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := w.open()
+			m, err := w.machine(node)
 			if err != nil {
 				return err
 			}
 			start := time.Now()
 			ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Minute)
 			defer cancel()
-			if err := do(ctx, c, lab.Component(args[0])); err != nil {
+			if err := do(ctx, m, lab.Component(args[0])); err != nil {
 				return err
 			}
 			return printf(cmd, "%s %s in %s.", args[0], done, since(start))
 		},
 	}
+	nodeFlag(cmd, &node)
+	return cmd
 }
 
 func logsCommand(w *where) *cobra.Command {
-	return &cobra.Command{
+	var node string
+	cmd := &cobra.Command{
 		Use:       "logs COMPONENT",
 		Short:     "Print what a component has logged",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: append(componentNames(), "node"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := w.open()
+			m, err := w.machine(node)
 			if err != nil {
 				return err
 			}
-			f, err := os.Open(c.Logs(lab.Component(args[0])))
+			f, err := os.Open(m.Logs(lab.Component(args[0])))
 			if err != nil {
 				return err
 			}
@@ -153,6 +161,8 @@ func logsCommand(w *where) *cobra.Command {
 			return err
 		},
 	}
+	nodeFlag(cmd, &node)
+	return cmd
 }
 
 func imageCommand(w *where) *cobra.Command {

@@ -56,10 +56,14 @@ func upCommand(w *where) *cobra.Command {
 "lab down". What a crashed cluster of the same name left is removed first.
 
 With --control-plane there is no kubelet and no containerd: pods are scheduled to the Node objects that you make, and never
-run. That is enough to see what the scheduler does with the devices of many nodes.`,
+run. That is enough to see what the scheduler does with the devices of many nodes.
+
+With --nodes 3 the control plane has a machine of its own, and each node its own network, mounts, processes, kubelet and
+containerd, and links to a wire that all share: see "lab node".`,
 		Example: `  lab up
   lab up --name gates --feature-gate DRAListTypeAttributes=true
   lab up --name older --control-plane --kubernetes 1.36
+  lab up --nodes 3
   lab up --image driver.tar --label example.com/rack=7`,
 		Args: cobra.NoArgs,
 	}
@@ -67,8 +71,10 @@ run. That is enough to see what the scheduler does with the devices of many node
 	f := cmd.Flags()
 	f.BoolVar(&o.ControlPlaneOnly, "control-plane", false,
 		"start only etcd, API server, controller manager and scheduler")
-	f.StringVar(&o.NodeName, "node-name", "e2e-node", "name of the node")
-	f.StringToStringVar(&o.NodeLabels, "label", nil, "labels of the node")
+	f.StringVar(&o.NodeName, "node-name", "e2e-node", "name of the node, or of several without their numbers")
+	f.IntVar(&o.Nodes, "nodes", 1, "how many nodes")
+	f.IntVar(&o.Links, "links", 4, "with several nodes: how many links each has to the wire")
+	f.StringToStringVar(&o.NodeLabels, "label", nil, "labels of each node")
 	gates := f.StringToString("feature-gate", nil, "feature gates of all components, for example Name=true (default: "+
 		"those of the version)")
 	f.StringToStringVar(&o.RuntimeConfig, "runtime-config", nil,
@@ -142,8 +148,25 @@ func printStatus(cmd *cobra.Command, c *lab.Cluster) error {
 		"only)\n", c.Name(), c.NodeName(), c.RunDir(), c.Kubeconfig()); err != nil {
 		return err
 	}
+	several := len(c.Nodes()) > 0
+	return errors.Join(printComponents(cmd, all, several), printNodesOf(cmd, c))
+}
+
+// printNodesOf tells how nodes are where there are several.
+func printNodesOf(cmd *cobra.Command, c *lab.Cluster) error {
+	if len(c.Nodes()) == 0 {
+		return nil
+	}
+	return printNodes(cmd, c)
+}
+
+// printComponents leaves out what only nodes run, where they have machines of their own.
+func printComponents(cmd *cobra.Command, all map[lab.Component]lab.ComponentStatus, several bool) error {
 	for _, comp := range lab.Components() {
 		s, ok := all[comp]
+		if !ok && several {
+			continue
+		}
 		text := "never started"
 		if s.Running {
 			text = fmt.Sprintf("running, pid %d inside", s.PID)

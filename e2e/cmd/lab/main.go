@@ -1,4 +1,5 @@
-// Command lab runs a real one-node Kubernetes cluster on this machine, for trying the driver out and for its tests.
+// Command lab runs a real Kubernetes cluster, of one node or several, on this machine, for trying the driver out and
+// for its tests.
 package main
 
 import (
@@ -59,7 +60,7 @@ func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lab",
 		Short: "A real Kubernetes cluster on this machine, in seconds",
-		Long: `lab runs one node of real Kubernetes (API server, etcd, containerd, kubelet and the rest) without Docker
+		Long: `lab runs a node of real Kubernetes (API server, etcd, containerd, kubelet and the rest), or several, without Docker
 and without a registry. Everything is inside private namespaces: the host sees no mount, no interface and
 no file of it, and "lab down" ends all of it at once. It needs root.
 
@@ -69,6 +70,7 @@ The programs are built from source on first use, which takes 5 to 15 minutes, an
   lab deploy                  put the driver into it
   lab kubectl get pods -A     look at it
   lab exec -- ip link         run any command on the node
+  lab up --nodes 3            have nodes that can be switched off one by one: see "lab node"
   lab down                    remove it without a trace`,
 		SilenceErrors: true,
 		// Reads --name in front of "kubectl", which leaves all that follows to kubectl.
@@ -82,6 +84,6 @@ The programs are built from source on first use, which takes 5 to 15 minutes, an
 	root.AddCommand(buildCommand(w), upCommand(w), downCommand(w), statusCommand(w),
 		execCommand(w), kubectlCommand(w), restartCommand(w), stopCommand(w), startCommand(w), logsCommand(w),
 		imageCommand(w),
-		deployCommand(w), packCommand(), vmCommand(w))
+		nodeCommand(w), deployCommand(w), packCommand(), vmCommand(w))
 	return root
 }

@@ -29,8 +29,11 @@ const (
 	testsDir      = "/opt/project/tests"
 	manifestsDir  = "/opt/project/deploy"
 	doublesFolder = "doubles" // among temporary files
-	machinePath   = commandsDir + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	cniPath       = extraDir + ":" + doublesDir + ":" + pluginsDir
+	// What Debian's packages of Open vSwitch and OVN have outside of the PATH: ovs-vswitchd, which only the
+	// installation of its package links to, and the scripts that start the daemons.
+	ovsPath     = "/usr/lib/openvswitch-switch:/usr/share/openvswitch/scripts:/usr/share/ovn/scripts"
+	machinePath = commandsDir + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:" + ovsPath
+	cniPath     = extraDir + ":" + doublesDir + ":" + pluginsDir
 )
 
 // vmFlags describe a machine.
@@ -45,6 +48,8 @@ type vmFlags struct {
 	// rdma makes it a machine with RDMA, and stockRXE one with the distribution's module.
 	rdma     rdmaMode
 	stockRXE bool
+	// ovs makes it a machine with Open vSwitch.
+	ovs bool
 }
 
 func vmCommand(w *where) *cobra.Command {
@@ -71,6 +76,8 @@ With --rdma the machine has the kernel of Debian's backports, RDMA's tools, and 
 netdev LINK"), whose devices follow their links into network namespaces as those of network cards do: the module is built of the
 kernel's source with a patch, which is fetched and kept, too. With --rdma=exclusive an RDMA device is in one namespace only.
 
+With --ovs the machine has Open vSwitch, OVN and the real ovs-cni. Nothing of them is started: "ovs-ctl start" does that in a shell.
+
 With --cluster=inside the control plane is in the machine, too, and nothing of it outside. The command begins when driver and controller
 work: after three minutes or more where all code is emulated.`,
 		Args: cobra.NoArgs,
@@ -95,6 +102,7 @@ work: after three minutes or more where all code is emulated.`,
 		"--rdma=exclusive in one each")
 	set.Lookup("rdma").NoOptDefVal = string(rdmaShared)
 	set.BoolVar(&f.stockRXE, "stock-rxe", false, "with --rdma: take Soft RoCE as Debian has it")
+	set.BoolVar(&f.ovs, "ovs", false, "make it a machine with Open vSwitch and OVN")
 	cmd.AddCommand(vmShellCommand(f), vmRunCommand(f), vmTestCommand(f))
 	return cmd
 }
@@ -163,7 +171,11 @@ were skipped.`,
 // run prepares, boots, and returns an exitError if the command failed.
 func (f *vmFlags) run(cmd *cobra.Command, c vm.Command) error {
 	ctx := cmd.Context()
-	image, err := vm.Prepare(ctx, vm.Options{Kind: f.rdma.kind(), CacheDir: f.where.cache, Mirror: f.mirror,
+	kind, err := f.kind()
+	if err != nil {
+		return err
+	}
+	image, err := vm.Prepare(ctx, vm.Options{Kind: kind, CacheDir: f.where.cache, Mirror: f.mirror,
 		Progress: cmd.ErrOrStderr()})
 	if err != nil {
 		return err
@@ -256,6 +268,11 @@ func (f *vmFlags) equip(ctx context.Context, c *vm.Command, tmp string, progress
 		}
 	}
 	folders := map[string]string{commands: commandsDir, doubles: doublesDir, binaries.CNIDir: pluginsDir}
+	if f.ovs {
+		if err := addOVS(ctx, c, doubles); err != nil {
+			return err
+		}
+	}
 	for _, extra := range lab.ExtraCNIDirs() {
 		folders[extra] = extraDir
 	}

@@ -68,7 +68,7 @@ func TestRealPluginsReplaceDoubles(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin := t.TempDir()
-	for _, name := range []string{stack.Driver, stack.Controller, stack.Plugins} {
+	for _, name := range []string{stack.Driver, stack.Controller, stack.Plugins, stack.CommandLine} {
 		if err := os.WriteFile(filepath.Join(bin, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -34,13 +34,6 @@ func (m *rdmaMode) Set(text string) error {
 	}
 }
 
-func (m *rdmaMode) kind() vm.Kind {
-	if *m == "" {
-		return vm.SRIOV
-	}
-	return vm.RDMA
-}
-
 // addRDMA adds to a command what makes its machine one with RDMA. Where the lab's variant of rxe cannot be had, the
 // machine has the distribution's, and tests that need the lab's skip.
 func (f *vmFlags) addRDMA(ctx context.Context, image *vm.Image, c *vm.Command, progress io.Writer) error {

@@ -1,5 +1,5 @@
-// Command labnode is process 1 inside the namespaces of a lab cluster, or makes a machine of its own the node of one.
-// The lab package builds and starts it; it is of no use on its own.
+// Command labnode is process 1 inside the namespaces of a lab cluster, or makes a machine of its own the node of one,
+// or shows a container the boot ID of its node. The lab package builds and starts it; it is of no use on its own.
 package main
 
 import (
@@ -11,6 +11,12 @@ import (
 
 func main() {
 	switch {
+	case len(os.Args) == 2 && os.Args[1] == "boot-id":
+		if err := node.ShowBoot(os.Stdin); err != nil {
+			fmt.Fprintln(os.Stderr, "labnode:", err)
+			os.Exit(1)
+		}
+		return
 	case len(os.Args) == 2:
 		fmt.Fprintln(os.Stderr, "labnode:", node.Run(os.Args[1])) // it returns only when the node cannot go on
 		os.Exit(1)

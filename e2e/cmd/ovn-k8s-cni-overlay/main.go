@@ -1,30 +1,107 @@
-// Command ovn-k8s-cni-overlay is a test plugin that keeps the contract of OVN-Kubernetes' CNI plugin of that name
-// towards who calls it, without OVN: a Linux bridge with the name br-int stands for that of Open vSwitch. What it takes
-// from the real one:
-//
-//   - CNI_ARGS is a list of KEY=VALUE, and names the pod. Here all four of the keys that runtimes give are wanted.
-//   - The configuration must be that of a network attachment: netAttachDefName is namespace/name; roles are for layer2 and layer3;
-//     addresses come from "subnets" and never from an IPAM plugin; and so on.
-//   - A localnet needs a bridge mapping of its physicalNetworkName, or else of its name. Here the alias of br-int has them, as
-//     Open vSwitch does: ovn-bridge-mappings=NETWORK:BRIDGE,...
-//   - The pod's interface is one end of a veth whose other end is a port of br-int, or the virtual function of deviceID. A localnet
-//     has no deviceID: its uplink belongs to the bridge.
-//   - The result names the host's interface first and then the pod's, with an address that its MAC is made of (0a:58 and the IPv4).
-//   - DEL of what is gone says yes, CHECK looks at nothing.
-//
-// It knows no VLANs, no representors, and no networks of several nodes. The real one waits for annotations of the pod
-// that OVN-Kubernetes' own controllers write; this one gives out addresses itself.
+// Command ovn-k8s-cni-overlay is a test plugin that speaks the protocol of OVN-Kubernetes' CNI plugin of that name: it
+// hands its environment and its input to the server on the node, and prints what that answers. The server of tests is
+// e2e/cmd/ovnkube.
 package main
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
 	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/ovnkube"
 )
 
 func main() {
-	p := plugin{state: "/var/lib/cni/networks/ovn-k8s-cni-overlay", pci: "/sys/bus/pci/devices"}
+	p := plugin{socket: ovnkube.Socket}
 	skel.PluginMainFuncs(skel.CNIFuncs{
-		Add: p.add, Del: p.del,
-		Check: func(*skel.CmdArgs) error { return nil },
-	}, version.PluginSupports("0.3.1", "0.4.0", "1.0.0"), "ovn-k8s-cni-overlay (test plugin)")
+		Add:    p.add,
+		Del:    p.del,
+		Status: p.status,
+		Check:  func(*skel.CmdArgs) error { return nil },
+		GC:     func(*skel.CmdArgs) error { return nil },
+	}, version.PluginSupports("0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"), "ovn-k8s-cni-overlay (test plugin)")
+}
+
+// plugin knows where the server is.
+type plugin struct{ socket string }
+
+func (p plugin) add(args *skel.CmdArgs) (err error) {
+	defer p.report("ADD", time.Now(), &err)
+	var conf types.NetConf
+	if err := json.Unmarshal(args.StdinData, &conf); err != nil {
+		return fmt.Errorf("invalid stdin args %w", err)
+	}
+	body, err := p.post("http://dummy/", request(args))
+	if err != nil {
+		return err
+	}
+	var response ovnkube.Response
+	if err := json.Unmarshal(body, &response); err != nil {
+		return fmt.Errorf("failed to unmarshal response '%s': %w", body, err)
+	}
+	return types.PrintResult(response.Result, conf.CNIVersion)
+}
+
+func (p plugin) del(args *skel.CmdArgs) (err error) {
+	defer p.report("DEL", time.Now(), &err)
+	_, err = p.post("http://dummy/", request(args))
+	return err
+}
+
+func (p plugin) status(args *skel.CmdArgs) (err error) {
+	defer p.report("STATUS", time.Now(), &err)
+	_, err = p.post("http://dummy/", request(args))
+	return err
+}
+
+func request(args *skel.CmdArgs) ovnkube.Request {
+	env := map[string]string{}
+	for _, item := range os.Environ() {
+		if key, value, found := strings.Cut(item, "="); found && key != "" {
+			env[key] = value
+		}
+	}
+	return ovnkube.Request{Env: env, Config: args.StdinData}
+}
+
+// report tells the server how long a call took, as the real plugin does; nothing depends on it.
+func (p plugin) report(command string, start time.Time, err *error) {
+	_, _ = p.post("http://dummy/metrics", ovnkube.Metrics{Command: command,
+		ElapsedTime: time.Since(start).Seconds(), HasErr: *err != nil})
+}
+
+func (p plugin) post(url string, message any) ([]byte, error) {
+	data, err := json.Marshal(message)
+	if err != nil {
+		return nil, fmt.Errorf("failed to marshal CNI request: %w", err)
+	}
+	client := &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", p.socket)
+		},
+	}}
+	response, err := client.Post(url, "application/json", bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("failed to send CNI request: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }() // was read
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, fmt.Errorf("failed to read CNI result: %w", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("CNI request failed with status %d: '%s'", response.StatusCode, body)
+	}
+	return body, nil
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/movelink"
 )
 
 // add is ADD. A setting that is refused leaves the earlier ones as they are; later failures undo the move.
@@ -75,7 +77,7 @@ func enter(r *record, address string, pod ns.NetNS, made *types100.Interface) er
 	if err := netlink.LinkSetDown(link); err != nil {
 		return err
 	}
-	if err := pass(link, made.Name, pod, nil); err != nil {
+	if err := movelink.Move(link, made.Name, pod, nil); err != nil {
 		return fmt.Errorf("cannot move %s into the pod: %w", r.Link, err)
 	}
 	return pod.Do(func(ns.NetNS) error {
@@ -96,34 +98,6 @@ func enter(r *record, address string, pod ns.NetNS, made *types100.Interface) er
 		}
 		made.Mac = link.Attrs().HardwareAddr.String()
 		return nil
-	})
-}
-
-// pass moves a link of this thread's namespace to another under a new name. Change, which may be nil, is done on the
-// way.
-func pass(link netlink.Link, name string, target ns.NetNS, change func(netlink.Link) error) error {
-	between, err := ns.TempNetNS()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = between.Close() }() // goes then
-	if err := netlink.LinkSetNsFd(link, int(between.Fd())); err != nil {
-		return err
-	}
-	return between.Do(func(ns.NetNS) error {
-		moved, err := netlinksafe.LinkByName(link.Attrs().Name)
-		if err != nil {
-			return err
-		}
-		if err := netlink.LinkSetName(moved, name); err != nil {
-			return err
-		}
-		if change != nil {
-			if err := change(moved); err != nil {
-				return err
-			}
-		}
-		return netlink.LinkSetNsFd(moved, int(target.Fd()))
 	})
 }
 

@@ -10,6 +10,8 @@ import (
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/movelink"
 )
 
 // del is DEL. It goes by the record of ADD, not by its configuration, and forgets it also when it fails: then the
@@ -80,7 +82,7 @@ func leave(r *record, name string, pod ns.NetNS) error {
 		if err := netlink.LinkSetDown(link); err != nil {
 			return err
 		}
-		return pass(link, r.Link, host, func(moved netlink.Link) error { return setAddress(moved, r.MAC) })
+		return movelink.Move(link, r.Link, host, func(moved netlink.Link) error { return setAddress(moved, r.MAC) })
 	})
 	if err != nil {
 		return fmt.Errorf("cannot take %s out of the pod: %w", name, err)

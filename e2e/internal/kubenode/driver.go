@@ -7,8 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -16,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 )
 
 // The driver's pod, and the program in it.
@@ -38,16 +38,10 @@ func (n *Node) DriverReady() {
 // KillDriver kills the driver. Kubelet starts another.
 func (n *Node) KillDriver() {
 	n.t.Helper()
-	links, err := filepath.Glob("/proc/[0-9]*/exe")
+	pids, err := process.PIDs(process.Runs(DriverName))
 	n.must(err)
 	killed := false
-	for _, link := range links {
-		if path, err := os.Readlink(link); err != nil || filepath.Base(path) != DriverName {
-			continue
-		}
-		var pid int
-		_, err := fmt.Sscan(filepath.Base(filepath.Dir(link)), &pid)
-		n.must(err)
+	for _, pid := range pids {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err == nil {
 			killed = true
 		}

@@ -8,15 +8,17 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 )
 
 // DestroyNamespace takes away everything that holds the network namespace of a pod, processes and pins, so that the
 // kernel destroys it.
 func (n *Node) DestroyNamespace(pod string) {
 	n.t.Helper()
-	process, err := n.Process(pod)
+	dir, err := n.Process(pod)
 	n.must(err)
-	namespace, err := os.Readlink(filepath.Join(process, "ns/net"))
+	namespace, err := os.Readlink(filepath.Join(dir, "ns/net"))
 	n.must(err)
 	pins, err := filepath.Glob("/run/netns/*")
 	n.must(err)
@@ -26,15 +28,9 @@ func (n *Node) DestroyNamespace(pod string) {
 			n.must(unix.Unmount(path, unix.MNT_DETACH))
 		}
 	}
-	processes, err := filepath.Glob("/proc/[0-9]*")
+	pids, err := process.PIDs(process.InNamespace("net", namespace))
 	n.must(err)
-	for _, dir := range processes {
-		if current, err := os.Readlink(filepath.Join(dir, "ns/net")); err != nil || current != namespace {
-			continue
-		}
-		var pid int
-		_, err := fmt.Sscan(filepath.Base(dir), &pid)
-		n.must(err)
+	for _, pid := range pids {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			n.t.Fatal(err)
 		}

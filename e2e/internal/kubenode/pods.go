@@ -5,14 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 )
 
 // Observed is the environment variable by which the processes of pods are found. Its value is that of Mark.
@@ -23,17 +23,14 @@ func (n *Node) Mark(pod string) string { return n.Namespace + "/" + pod }
 
 // Process is the folder in /proc of a process of a pod's container. The error is fs.ErrNotExist if there is none.
 func (n *Node) Process(pod string) (string, error) {
-	processes, err := filepath.Glob("/proc/[0-9]*")
+	found, err := process.Find(process.HasVariable(Observed, n.Mark(pod)))
 	if err != nil {
 		return "", err
 	}
-	for _, dir := range processes {
-		environment, err := os.ReadFile(filepath.Join(dir, "environ"))
-		if err == nil && strings.Contains("\x00"+string(environment), "\x00"+Observed+"="+n.Mark(pod)+"\x00") {
-			return dir, nil
-		}
+	if len(found) == 0 {
+		return "", fmt.Errorf("pod %s has no process: %w", pod, fs.ErrNotExist)
 	}
-	return "", fmt.Errorf("pod %s has no process: %w", pod, fs.ErrNotExist)
+	return fmt.Sprintf("/proc/%d", found[0].PID), nil
 }
 
 // Ready waits until pods are Ready.

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Operations of the control socket.
@@ -25,16 +27,20 @@ const requestTimeout = 2 * time.Minute
 
 // Request is what one connection to the control socket asks for.
 type Request struct {
-	Op     string         `json:"op"`
-	Name   string         `json:"name,omitempty"`
-	Argv   []string       `json:"argv,omitempty"`
-	Signal syscall.Signal `json:"signal,omitempty"`
+	Op   string   `json:"op"`
+	Name string   `json:"name,omitempty"`
+	Argv []string `json:"argv,omitempty"`
+	// Machine starts the program as process 1 of namespaces of its own, with which all ends that it starts.
+	Machine bool           `json:"machine,omitempty"`
+	Signal  syscall.Signal `json:"signal,omitempty"`
 }
 
 // Response is the answer.
 type Response struct {
 	Error     string             `json:"error,omitempty"`
 	Processes map[string]Process `json:"processes,omitempty"`
+	// Init is the process that listens, as the caller sees it: the kernel says so.
+	Init int `json:"-"`
 }
 
 // Process tells how one component is.
@@ -89,7 +95,7 @@ func (s *supervisor) answer(conn net.Conn) error {
 func (s *supervisor) handle(ctx context.Context, req Request) error {
 	switch req.Op {
 	case OpStart:
-		return s.start(req.Name, req.Argv)
+		return s.start(req)
 	case OpStop:
 		return s.stop(ctx, req.Name, req.Signal)
 	case OpStatus:
@@ -97,6 +103,28 @@ func (s *supervisor) handle(ctx context.Context, req Request) error {
 	default:
 		return fmt.Errorf("unknown operation %q", req.Op)
 	}
+}
+
+// listener is the process that listens at the other end.
+func listener(conn net.Conn) (int, error) {
+	socket, ok := conn.(*net.UnixConn)
+	if !ok {
+		return 0, fmt.Errorf("%T is no Unix socket", conn)
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var peer *unix.Ucred
+	var perr error
+	err = raw.Control(func(fd uintptr) {
+		peer,
+			perr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err := errors.Join(err, perr); err != nil {
+		return 0, fmt.Errorf("cannot ask who listens: %w", err)
+	}
+	return int(peer.Pid), nil
 }
 
 // Call sends one request to the process 1 of the cluster in runDir.
@@ -117,6 +145,9 @@ func Call(ctx context.Context, runDir string, req Request) (Response, error) {
 	defer func() { _ = conn.Close() }() // the answer has been read
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
+	if resp.Init, err = listener(conn); err != nil {
+		return resp, err
+	}
 	if err := json.NewEncoder(conn).Encode(req); err != nil {
 		return resp, err
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -107,15 +106,7 @@ func (s Spec) connectUplink(bridge netlink.Link) error {
 	if err != nil {
 		return fmt.Errorf("cannot connect %s to the cluster: %w", s.Joining.Uplink, err)
 	}
-	_, api, err := net.ParseCIDR(s.APIAddress + "/32")
-	if err == nil {
-		err = netlink.RouteAdd(&netlink.Route{LinkIndex: bridge.Attrs().Index, Dst: api,
-			Gw: net.ParseIP(s.Joining.Gateway)})
-	}
-	if err != nil {
-		return fmt.Errorf("cannot add a route to the API server: %w", err)
-	}
-	return nil
+	return routeAPI(s, bridge, s.Joining.Gateway)
 }
 
 func (s Spec) importImage(ctx context.Context, path string) error {

@@ -41,10 +41,10 @@ func mountAll(s Spec) error {
 	}
 	for _, step := range []func() error{
 		mountSys,
-		func() error { return keeping(s.Keep, func() error { return coverHost(private) }) },
+		func() error { return keeping(s.Keep, func() error { return s.coverHost(private) }) },
 		func() error { return mountState(s) },
-		func() error { return mountCNI(s.CNIDirs, private) },
-		func() error { return mountSysctls(private) },
+		func() error { return mountCNI(s.CNIDirs, s.disk(private)) },
+		func() error { return mountSysctls(private, s.settings()) },
 		func() error { return writeFiles(s.Files) },
 	} {
 		if err := step(); err != nil {
@@ -99,10 +99,27 @@ func bindTree(fd int, target string) error {
 	return mount(fmt.Sprintf("/proc/self/fd/%d", fd), target, "", unix.MS_BIND|unix.MS_REC, "")
 }
 
+// disk is where overlays keep what is written: with one node in memory, with several where it outlives a reboot.
+func (s Spec) disk(private string) string {
+	if s.Member == nil {
+		return private
+	}
+	return filepath.Join(s.RunDir, DiskDir)
+}
+
 // coverHost hides the host's run-time state and makes the host's configuration writable without writing to it.
-func coverHost(private string) error {
+func (s Spec) coverHost(private string) error {
+	host := "/"
+	if s.Member != nil {
+		host = s.Member.Host
+	}
 	for _, d := range overlays() {
-		if err := overlay(private, d, d); err != nil {
+		if s.Wire != "" { // an overlay of an overlay is as much as the kernel can do, and containers need one more
+			if err := bindTo(d, filepath.Join(private, HostDir, d)); err != nil {
+				return err
+			}
+		}
+		if err := overlay(s.disk(private), d, filepath.Join(host, d)); err != nil {
 			return err
 		}
 	}
@@ -112,6 +129,13 @@ func coverHost(private string) error {
 		}
 	}
 	return makeFolders()
+}
+
+func bindTo(source, target string) error {
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return err
+	}
+	return mount(source, target, "", unix.MS_BIND, "")
 }
 
 // makeFolders makes those that kubelet, containerd and what is deployed expect.
@@ -146,14 +170,14 @@ func mountState(s Spec) error {
 }
 
 // mountCNI shows dirs as one, writable, since network add-ons install their plugins there.
-func mountCNI(dirs []string, private string) error {
-	return overlay(private, "/opt/cni/bin", dirs...)
+func mountCNI(dirs []string, disk string) error {
+	return overlay(disk, "/opt/cni/bin", dirs...)
 }
 
-// overlay mounts a writable view of the lower directories at target. What is written goes to the private tmpfs.
-func overlay(private, target string, lower ...string) error {
+// overlay mounts a writable view of the lower directories at target. What is written goes to the folder disk.
+func overlay(disk, target string, lower ...string) error {
 	name := strings.ReplaceAll(strings.Trim(target, "/"), "/", "-")
-	upper, work := filepath.Join(private, name, "upper"), filepath.Join(private, name, "work")
+	upper, work := filepath.Join(disk, name, "upper"), filepath.Join(disk, name, "work")
 	for _, d := range []string{upper, work} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return err
@@ -173,8 +197,17 @@ func overlayOptions(lower []string, upper, work string) string {
 		escape.Replace(work)
 }
 
-func mountSysctls(private string) error {
-	for name, value := range sysctls() {
+// settings are those below /proc/sys that are files of the node's own.
+func (s Spec) settings() map[string]string {
+	all := sysctls()
+	if s.Member != nil {
+		all[bootSetting] = s.Member.BootID
+	}
+	return all
+}
+
+func mountSysctls(private string, settings map[string]string) error {
+	for name, value := range settings {
 		target := filepath.Join("/proc/sys", name)
 		if _, err := os.Stat(target); errors.Is(err, os.ErrNotExist) {
 			continue // this kernel has no such setting

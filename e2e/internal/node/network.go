@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -8,16 +9,73 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// setupNetwork gives the new network namespace the API's address on the loopback interface, and a bridge that carries
-// the node's address and the pods.
+// setupNetwork gives the new network namespace the API's address on the loopback interface, or the way to it, and a
+// bridge that carries the node's address and the pods.
 func setupNetwork(s Spec) error {
+	if s.Member != nil {
+		return setupMember(s)
+	}
 	if err := serveHere(s); err != nil {
 		return err
 	}
 	if _, err := makeBridge(s); err != nil {
 		return err
 	}
+	if s.Wire != "" {
+		if err := makeWire(s.Wire); err != nil {
+			return err
+		}
+	}
 	return forward()
+}
+
+// setupMember does the same for one node of several. The cables are plugged in from outside.
+func setupMember(s Spec) error {
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.LinkSetUp(lo)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot set the loopback interface up: %w", err)
+	}
+	bridge, err := makeBridge(s)
+	if err != nil {
+		return err
+	}
+	if err := routeAPI(s, bridge, s.Member.Gateway); err != nil {
+		return err
+	}
+	return forward()
+}
+
+// makeWire makes the bridge on which nodes meet. It only passes on: no address of its own answers there.
+func makeWire(name string) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	wire := &netlink.Bridge{LinkAttrs: attrs}
+	if err := netlink.LinkAdd(wire); err != nil {
+		return fmt.Errorf("cannot make the wire %s: %w", name, err)
+	}
+	err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1\n"), 0o644)
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
+		return fmt.Errorf("cannot switch IPv6 off on the wire %s: %w", name, err)
+	}
+	if err := netlink.LinkSetUp(wire); err != nil {
+		return fmt.Errorf("cannot set the wire %s up: %w", name, err)
+	}
+	return nil
+}
+
+// routeAPI leads to the API server by way of a gateway on the bridge.
+func routeAPI(s Spec, bridge netlink.Link, gateway string) error {
+	_, api, err := net.ParseCIDR(s.APIAddress + "/32")
+	if err == nil {
+		err = netlink.RouteAdd(&netlink.Route{LinkIndex: bridge.Attrs().Index, Dst: api, Gw: net.ParseIP(gateway)})
+	}
+	if err != nil {
+		return fmt.Errorf("cannot add a route to the API server: %w", err)
+	}
+	return nil
 }
 
 // serveHere gives the API's address to the loopback interface.
@@ -36,6 +94,9 @@ func makeBridge(s Spec) (netlink.Link, error) {
 	// Without an address of its own a bridge takes the lowest of its ports', which changes as pods come and go: those
 	// that stay then talk to an address that is gone, until they ask again.
 	attrs.HardwareAddr = net.HardwareAddr{0x02, 0x4c, 0x41, 0x42, 0x00, 0x01}
+	if s.Member != nil {
+		attrs.HardwareAddr[4] = s.Member.Number
+	}
 	bridge := &netlink.Bridge{LinkAttrs: attrs}
 	if err := netlink.LinkAdd(bridge); err != nil {
 		return nil, fmt.Errorf("cannot make the bridge %s: %w", s.Bridge, err)

@@ -15,7 +15,11 @@ const (
 	PrivateDir    = "private" // mount point of the node's own tmpfs
 	KubeletDir    = "kubelet"
 	ContainerdDir = "containerd"
+	DiskDir       = "disk" // what one node of several writes to folders of the host
 )
+
+// HostDir is below PrivateDir, and shows members what of the host process 1 covers.
+const HostDir = "host"
 
 // LifetimeFD is the file descriptor of the pipe whose end means that the owner of the cluster is gone.
 const LifetimeFD = 3
@@ -42,6 +46,24 @@ type Spec struct {
 	Lifetime bool `json:"lifetime,omitempty"`
 	// Joining is what Join does on another machine; nil where this one is the node.
 	Joining *Joining `json:"joining,omitempty"`
+	// Wire is the bridge on which the links of several nodes meet, each of which is a member of this machine; empty
+	// where there are none.
+	Wire string `json:"wire,omitempty"`
+	// Member is how one node of several differs from one that is all of a cluster; nil for all else.
+	Member *Member `json:"member,omitempty"`
+}
+
+// Member says what only one node of several has. It is started by the process 1 that has the Wire, ends with it, and
+// keeps what it writes to its folders when it is switched off, except for what is in memory on any machine.
+type Member struct {
+	// Number tells nodes apart, from 1.
+	Number byte `json:"number"`
+	// Gateway is the address by which APIAddress is reached.
+	Gateway string `json:"gateway"`
+	// Host is where the host's folders are seen, which the machine around covers.
+	Host string `json:"host"`
+	// BootID is what the node has for the kernel's boot ID.
+	BootID string `json:"bootID"`
 }
 
 // Joining says how a machine of its own becomes the node.

@@ -13,9 +13,14 @@ import (
 	"syscall"
 )
 
+// Namespaces are those that every machine has of its own.
+const Namespaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC |
+	syscall.CLONE_NEWUTS
+
 // process is one component: what it is started with, and how it is.
 type process struct {
 	argv    []string
+	machine bool // process 1 of namespaces of its own
 	pid     int
 	running bool
 	result  string        // how it ended last
@@ -35,7 +40,8 @@ func newSupervisor(logDir string) *supervisor {
 }
 
 // start runs a component; without argv it runs as it did the last time.
-func (s *supervisor) start(name string, argv []string) error {
+func (s *supervisor) start(req Request) error {
+	name, argv, machine := req.Name, req.Argv, req.Machine
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.procs[name]
@@ -45,19 +51,19 @@ func (s *supervisor) start(name string, argv []string) error {
 	case len(argv) == 0 && p == nil:
 		return fmt.Errorf("%s was never started", name)
 	case len(argv) == 0:
-		argv = p.argv
+		argv, machine = p.argv, p.machine
 	}
 	// The lock is held until the process is recorded, so the reaper cannot meet a pid it does not know.
-	pid, err := s.fork(name, argv)
+	pid, err := s.fork(name, argv, machine)
 	if err != nil {
 		return fmt.Errorf("cannot start %s: %w", name, err)
 	}
-	s.procs[name] = &process{argv: argv, pid: pid, running: true, done: make(chan struct{})}
+	s.procs[name] = &process{argv: argv, machine: machine, pid: pid, running: true, done: make(chan struct{})}
 	slog.Info("started", "component", name, "pid", pid)
 	return nil
 }
 
-func (s *supervisor) fork(name string, argv []string) (int, error) {
+func (s *supervisor) fork(name string, argv []string, machine bool) (int, error) {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
 		return 0, err
@@ -71,12 +77,16 @@ func (s *supervisor) fork(name string, argv []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = null.Close() }() // as above
+	defer func() { _ = null.Close() }()              // as above
+	attributes := &syscall.SysProcAttr{Setsid: true} // a signal to one component reaches no other
+	if machine {
+		attributes.Cloneflags = Namespaces
+	}
 	return syscall.ForkExec(path, argv, &syscall.ProcAttr{
 		Dir:   "/",
 		Env:   os.Environ(),
 		Files: []uintptr{null.Fd(), out.Fd(), out.Fd()},
-		Sys:   &syscall.SysProcAttr{Setsid: true}, // a signal to one component reaches no other
+		Sys:   attributes,
 	})
 }
 

@@ -124,6 +124,7 @@ func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 		if ctx.Err() != nil || errors.Is(err, errStopped) {
 			return // whoever stops it undoes it
 		}
+		err = s.withAddressHolders(err, records)
 		logger.Error(err, "Cannot attach the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
 		if box.reportFailure(err) {
 			s.observer.AttachFailed(box.pod, records, err, 0)

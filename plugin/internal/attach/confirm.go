@@ -2,15 +2,10 @@ package attach
 
 import (
 	"errors"
-	"maps"
-	"path/filepath"
 	"slices"
-
-	"k8s.io/klog/v2"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
-	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
@@ -214,91 +209,4 @@ func (s *Sandboxes) MayBeInPod(claimUID string, held *claims.HeldDevice) bool {
 		}
 	}
 	return s.IsUnrecorded(claimUID)
-}
-
-// IsUnrecorded reports whether a claim has attachments of which the journal has lost the record.
-func (s *Sandboxes) IsUnrecorded(claimUID string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.unrecorded[claimUID] != nil
-}
-
-// unrecordedPinsOf are the pins of a claim's lost attachments that are there still: a claim that several pods use may
-// have been prepared again for one of them.
-func (s *Sandboxes) unrecordedPinsOf(claimUID string) []string {
-	s.mu.Lock()
-	pins := slices.Clone(s.unrecorded[claimUID])
-	s.mu.Unlock()
-	return slices.DeleteFunc(pins, func(pin string) bool { return !s.executor.Host.Exists(pin) })
-}
-
-// IsUnrecordedPin reports whether a file is the pin of an orphan.
-func (s *Sandboxes) IsUnrecordedPin(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.isUnrecordedPinLocked(name)
-}
-
-func (s *Sandboxes) isUnrecordedPinLocked(name string) bool {
-	for _, pins := range s.unrecorded {
-		if slices.ContainsFunc(pins, func(pin string) bool { return host.IsPinOf(name, pin) }) {
-			return true
-		}
-	}
-	return false
-}
-
-// AdmitsUnrecorded reports whether a namespace is one of those that a claim was attached to according to its gate.
-func (s *Sandboxes) AdmitsUnrecorded(claimUID, netns string) bool {
-	s.mu.Lock()
-	pins := s.unrecorded[claimUID]
-	s.mu.Unlock()
-	return slices.ContainsFunc(pins, func(pin string) bool {
-		same, _ := s.compareNamespaces(netns, pin)
-		return same
-	})
-}
-
-// releaseUnrecorded forgets what is known of a claim by its gate only. The kernel sends its devices back when the
-// namespace ends.
-func (s *Sandboxes) releaseUnrecorded(claimUID string) error {
-	s.mu.Lock()
-	pins := s.unrecorded[claimUID]
-	delete(s.unrecorded, claimUID)
-	shared := func(pin string) bool { return s.isUnrecordedPinLocked(filepath.Base(pin)) }
-	pins = slices.DeleteFunc(slices.Clone(pins), shared)
-	s.mu.Unlock()
-	var problems []error
-	for _, pin := range pins {
-		problems = append(problems, s.executor.Host.Unpin(pin))
-	}
-	return errors.Join(problems...)
-}
-
-// collectUnrecorded releases the orphans whose namespaces are pinned by nobody but us, twice in a row. isNamed says
-// whether the runtime has a path for the namespace at a pin.
-func (s *Sandboxes) collectUnrecorded(suspects map[string]bool, isNamed func(pin string) bool) map[string]bool {
-	s.mu.Lock()
-	uids := slices.Sorted(maps.Keys(s.unrecorded))
-	s.mu.Unlock()
-	ended := map[string]bool{}
-	for _, uid := range uids {
-		s.mu.Lock()
-		pins := slices.Clone(s.unrecorded[uid])
-		s.mu.Unlock()
-		switch {
-		case slices.ContainsFunc(pins, isNamed):
-		case suspects[uid]:
-			logger := klog.FromContext(s.work).WithValues("claimUID", uid)
-			if err := errors.Join(s.releaseUnrecorded(uid), s.SyncGate(uid)); err != nil {
-				logger.Error(err, "Cannot close the gate of a claim without a journal record; the next sweep "+
-					"tries again")
-				continue
-			}
-			logger.Info("Closed the gate of a claim without a journal record: its pods have ended")
-		default:
-			ended[uid] = true
-		}
-	}
-	return ended
 }

@@ -37,9 +37,6 @@ func NewGate(dir, helper string) Gate { return Gate{dir: dir, helper: helper} }
 // gateKind is vendor and class of the CDI devices.
 const gateKind = v1alpha1.DriverName + "/interfaces"
 
-// gateTemp is what the names of files begin with that are not complete yet. CDI reads .json and .yaml only.
-const gateTemp = "." + v1alpha1.DriverName + "-"
-
 // Part is what a container has of a claim: everything, or what was allocated for one of its requests.
 type Part struct {
 	ClaimUID string
@@ -98,7 +95,7 @@ func parts(record *claims.Record, steps [][]executor.StepRecord) []nodeapi.GateD
 
 func gateDevice(record *claims.Record, steps [][]executor.StepRecord, part Part) nodeapi.GateDevice {
 	return nodeapi.GateDevice{Name: deviceName(part), DeviceNodes: deviceNodes(record, steps, part),
-		Env: verbsEnv(record, steps, part)}
+		Env: append(interfaceEnv(record, steps, part), verbsEnv(record, steps, part)...)}
 }
 
 func (g Gate) path(claimUID string) string {
@@ -121,7 +118,7 @@ func (g Gate) open(record *claims.Record, steps [][]executor.StepRecord, pins []
 		return fmt.Errorf("cannot open the gate of claim %s: %w", claim, err)
 	}
 	if old, err := os.ReadFile(path); err != nil || !bytes.Equal(old, data) {
-		err = writeFile(path, data)
+		err = nodeapi.WriteFile(path, data)
 		if err != nil {
 			return fmt.Errorf("cannot open the gate of claim %s: %w", claim, err)
 		}
@@ -142,25 +139,6 @@ func (g Gate) suspend(claimUID string) error {
 func (g Gate) resume(claimUID string) error {
 	path := g.path(claimUID)
 	return ignoreMissing(os.Rename(path+nodeapi.Suspended, path))
-}
-
-// writeFile replaces a file at once and leaves nothing beside it when it fails. The directory is not synced: it is lost
-// with the boot, as is what the file says.
-func writeFile(path string, data []byte) (err error) {
-	file, err := os.CreateTemp(filepath.Dir(path), gateTemp+"*.tmp")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(file.Name()))
-		}
-	}()
-	_, err = file.Write(data)
-	if err = errors.Join(err, file.Chmod(0o644), file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), path)
 }
 
 func envName(claimUID string) string {
@@ -208,12 +186,12 @@ func (g Gate) claims() ([]string, error) {
 // only old ones go.
 func (g Gate) sweep(isOld func(fs.FileInfo) bool) error {
 	var problems []error
-	for _, pattern := range []string{gateTemp + "*.tmp", "spec.*.tmp"} {
+	for _, pattern := range []string{nodeapi.TempPrefix + "*.tmp", "spec.*.tmp"} {
 		paths, err := filepath.Glob(filepath.Join(g.dir, pattern))
 		problems = append(problems, err)
 		for _, path := range paths {
 			info, err := os.Lstat(path)
-			if err != nil || !info.Mode().IsRegular() || !strings.HasPrefix(filepath.Base(path), gateTemp) &&
+			if err != nil || !info.Mode().IsRegular() || !strings.HasPrefix(filepath.Base(path), nodeapi.TempPrefix) &&
 				!isOld(info) {
 				continue
 			}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -77,7 +75,8 @@ type Sandboxes struct {
 	chains     chan struct{}
 	byTopology *keylock.Locks
 	// work ends when the driver stops: then nothing is tried again. What runs is finished.
-	work context.Context
+	work       context.Context
+	unrecorded *unrecorded
 
 	mu        sync.Mutex
 	connected bool // to the runtime, which reports every new sandbox
@@ -87,10 +86,6 @@ type Sandboxes struct {
 	closing   bool
 	seq       uint64 // of the last sandbox
 	wait      sync.WaitGroup
-	// unrecorded are the pins of gates that an earlier driver has opened, by the UID of a claim of which the journal
-	// has no record: it was lost. Containers that end are started again by what the file says; nothing else is done for
-	// them.
-	unrecorded map[string][]string
 }
 
 // New makes the component. Nothing runs, and the observer is not called, before [Sandboxes.Recover].
@@ -100,102 +95,8 @@ func New(config Config) *Sandboxes {
 		observer: config.Observer, metrics: config.Metrics, node: config.Node, bootID: config.BootID,
 		pinDir: config.PinDir, clock: config.Clock, work: config.Work,
 		chains: make(chan struct{}, maxChains), byTopology: keylock.New(maxTopology), byID: map[string]*sandbox{},
-		releasing: map[string]int{}, unsynced: map[string]bool{}, unrecorded: map[string][]string{},
+		releasing: map[string]int{}, unsynced: map[string]bool{}, unrecorded: newUnrecorded(),
 	}
-}
-
-// Recover takes over what an earlier driver left: what was ready at this boot, and still has its namespace, stays;
-// everything else is undone in the background. Gates are closed before it returns, until the runtime has said which
-// sandboxes it has: see [Sandboxes.Confirm].
-func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
-	pins := map[string]bool{}
-	for _, id := range slices.Sorted(maps.Keys(attachments)) {
-		box := recovered(attachments[id], s.bootID)
-		pins[filepath.Base(attachments[id].Pin)] = true
-		s.mu.Lock()
-		s.byID[id] = box
-		s.mu.Unlock()
-	}
-	problems := []error{s.adoptGates(pins)}
-	if err := s.removeUnknownPins(pins); err != nil { // a leak, and no reason not to serve
-		klog.FromContext(s.work).Error(err, "Cannot remove old pins of network namespaces", "dir", s.pinDir)
-	}
-	reader := s.executor.VerbsReader()
-	for _, box := range s.list() {
-		switch pin, ready := box.pinned(); {
-		case ready && !s.repin(box, pin):
-			box.markReleasing(nil)
-		case ready: // gates open before the first sweep, and the journal has what was so when the pod was attached
-			s.refreshVerbs(box, pin, reader)
-		}
-		if box.isEnding() {
-			s.detachUntilDone(box)
-		}
-	}
-	return errors.Join(problems...)
-}
-
-// adoptGates closes the gates that an earlier driver left open. Those of claims that the journal does not know, whose
-// namespaces are pinned still, stay: their pods run, and kubelet does not have their claims prepared again when a
-// container ends. known are the names of pins that are in use; those of such gates are added.
-func (s *Sandboxes) adoptGates(known map[string]bool) error {
-	uids, err := s.gate.claims()
-	problems := []error{err,
-		s.gate.sweep(func(info fs.FileInfo) bool { return s.clock.Since(info.ModTime()) > time.Hour })}
-	for _, uid := range uids {
-		if pins := s.orphanPins(uid, known); len(pins) > 0 {
-			s.unrecorded[uid] = pins
-			problems = append(problems, s.gate.resume(uid))
-			klog.FromContext(s.work).Info("Found a claim of running pods without a record in the journal; their "+
-				"containers may start again",
-				"claimUID", uid, "pins", pins)
-			continue
-		}
-		if _, held := s.claims.Get(uid); held {
-			problems = append(problems, s.gate.suspend(uid))
-			continue
-		}
-		problems = append(problems, s.gate.close(uid))
-	}
-	for _, pins := range s.unrecorded {
-		for _, pin := range pins {
-			known[filepath.Base(pin)] = true
-		}
-	}
-	return errors.Join(problems...)
-}
-
-// orphanPins are the pins that an open gate names and that no record has.
-func (s *Sandboxes) orphanPins(uid string, known map[string]bool) []string {
-	if _, held := s.claims.Get(uid); held {
-		return nil
-	}
-	pins, err := s.gate.Namespaces(uid)
-	if err != nil {
-		return nil // the gate is closed: what it says can't be read
-	}
-	return slices.DeleteFunc(pins, func(pin string) bool {
-		name := filepath.Base(pin)
-		return filepath.Dir(pin) != filepath.Clean(s.pinDir) || !host.IsPinName(name) || known[name] ||
-			!s.executor.Host.Exists(pin)
-	})
-}
-
-// removeUnknownPins removes the pins that neither the journal nor an open gate names. Their pods run on, in namespaces
-// that the runtime keeps; but once a pod has ended, the kernel returns its devices to the host only if nothing else
-// keeps its namespace.
-func (s *Sandboxes) removeUnknownPins(known map[string]bool) error {
-	entries, err := os.ReadDir(s.pinDir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	problems := []error{err}
-	for _, entry := range entries {
-		if host.IsPinName(entry.Name()) && !known[entry.Name()] {
-			problems = append(problems, s.executor.Host.Unpin(filepath.Join(s.pinDir, entry.Name())))
-		}
-	}
-	return errors.Join(problems...)
 }
 
 // SyncGate opens the gate of a claim for the sandboxes that it is attached to. It closes the gate of a claim that is
@@ -375,6 +276,7 @@ func (s *Sandboxes) register(id string, pod executor.Pod, netns string, records 
 			other.supersede()
 		}
 	}
+	pod.Annotations = usedAnnotations(pod.Annotations, records)
 	box := newSandbox(id, pod, s.newAttachment(id, pod, records))
 	s.seq++
 	box.seq, box.netns, box.confirmed = s.seq, netns, s.connected
@@ -391,6 +293,22 @@ func (s *Sandboxes) newAttachment(id string, pod executor.Pod, records []claims.
 	attachment.BootID, attachment.CreatedAt = s.bootID, s.clock.Now()
 	attachment.Pin = filepath.Join(s.pinDir, host.PinName(id, attachment.CreatedAt))
 	return attachment
+}
+
+// usedAnnotations are those of a pod's annotations that plans look at.
+func usedAnnotations(annotations map[string]string, records []claims.Record) map[string]string {
+	var used map[string]string
+	for i := range records {
+		for j := range records[i].Plans {
+			for _, wanted := range records[i].Plans[j].WantedNetworks() {
+				if used == nil {
+					used = map[string]string{}
+				}
+				used[wanted.Annotation] = annotations[wanted.Annotation]
+			}
+		}
+	}
+	return used
 }
 
 func exclusive(record *claims.Record) bool {
@@ -508,7 +426,7 @@ func (s *Sandboxes) UnpinUnknown(path string) error {
 			return nil
 		}
 	}
-	if s.isUnrecordedPinLocked(filepath.Base(path)) {
+	if s.unrecorded.hasPin(filepath.Base(path)) {
 		return nil
 	}
 	return s.executor.Host.Unpin(path)

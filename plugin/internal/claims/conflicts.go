@@ -49,19 +49,29 @@ func findConflict(record *Record, records map[string]Record) (holder Record, rea
 // findClash finds steps of two claims whose plugins cannot work on the device that both are given; nil if there are
 // none. Plans may be compared with themselves: a step does not clash with itself.
 func findClash(wanted, held []cnichain.Plan) (wantedStep, heldStep *cnichain.PlanStep) {
-	for i := range wanted {
-		for j := range wanted[i].Steps {
-			for k := range held {
-				for l := range held[k].Steps {
-					first, second := &wanted[i].Steps[j], &held[k].Steps[l]
-					if first != second && first.Clashes(second) {
-						return first, second
-					}
-				}
+	heldSteps := stepsOf(held)
+	for _, first := range stepsOf(wanted) {
+		for _, second := range heldSteps {
+			if first != second && first.Clashes(second) {
+				return first, second
 			}
 		}
 	}
 	return nil, nil
+}
+
+// stepsOf are the steps of plans that can have a device, whoever attaches it.
+func stepsOf(plans []cnichain.Plan) []*cnichain.PlanStep {
+	var steps []*cnichain.PlanStep
+	for i := range plans {
+		for j := range plans[i].Steps {
+			steps = append(steps, &plans[i].Steps[j])
+		}
+		for j := range plans[i].External {
+			steps = append(steps, &plans[i].External[j])
+		}
+	}
+	return steps
 }
 
 // selfConflict returns an error if a claim was given devices that exclude each other.

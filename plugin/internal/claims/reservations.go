@@ -18,7 +18,8 @@ const (
 	// only after six seconds when it is refused, and gives up on the call after 45 s.
 	ReleaseWait = 12 * time.Second
 	// NoticeWait is how long it waits although the holder's pod seems to be there: kubelet may know of a deletion
-	// before the driver's cache does.
+	// before the driver's cache does. As often it looks again, and tries again to evict: nobody else does where that
+	// failed, until kubelet has ended the holder's containers.
 	NoticeWait = time.Second
 )
 
@@ -83,6 +84,7 @@ func (c *Store) HoldWhenFree(
 			if !slices.ContainsFunc(conflict.holders, leaving) && !isClosed(freed) {
 				return err
 			}
+			notice.Reset(NoticeWait)
 		case <-limit.C():
 			return err
 		case <-ctx.Done():

@@ -95,13 +95,36 @@ func (c *Store) reserve(record Record) error {
 	if err := capacityExceeded(&record, c.byUID, c.reserved, ahead); err != nil {
 		return &conflictError{holders: sharing(&record, c.byUID, ahead), reason: err}
 	}
+	if err := addressesExceeded(&record, c.byUID, c.reserved); err != nil {
+		return err
+	}
 	c.reserved[record.Claim.UID] = record
 	return nil
+}
+
+// TakenAddresses is how many addresses claims take, by the name of the AddressBlock: one for each known pod of a claim,
+// attached or not.
+func (c *Store) TakenAddresses() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return takenAddresses("", c.byUID, c.reserved)
 }
 
 // Identity tells physical devices apart.
 func Identity(device discovery.Device) string {
 	return cmp.Or(string(device.PCIAddress), string(device.Name))
+}
+
+// Renew replaces a record by one that says the same of its devices but for their baselines, durably first. The caller
+// has the claim's lock.
+func (c *Store) Renew(record Record) error {
+	if err := c.bucket.Put(record.Claim.UID, record); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.byUID[record.Claim.UID] = record
+	return nil
 }
 
 // Release removes a record, durably first.
@@ -138,12 +161,13 @@ func (c *Store) OfPod(podUID string) []Record {
 	return found
 }
 
-// HasShareable reports whether a namespace has prepared claims that pods may use which are not in any record.
+// HasShareable reports whether a namespace has prepared claims that pods may use which are not in any record, and to
+// which the driver would attach something.
 func (c *Store) HasShareable(namespace string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, record := range c.byUID {
-		if record.Shareable && record.Claim.Namespace == namespace {
+		if record.Shareable && record.Claim.Namespace == namespace && record.Attaches() {
 			return true
 		}
 	}

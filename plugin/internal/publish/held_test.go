@@ -217,12 +217,12 @@ func TestDevicesThatAreNotKnown(t *testing.T) {
 	for failure, want := range map[string]string{"": "not known yet: the driver has just started",
 		"the API server refuses list attributes": "not known yet: the API server refuses list attributes"} {
 		if failure != "" {
-			m.failure = errors.New(failure)
+			m.offers.fail(errors.New(failure))
 		}
 		_, _, err := m.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/up1", Device: "up1"})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v", err)
 		}
-		m.failure = nil
+		m.offers.fail(nil)
 	}
 }

@@ -3,6 +3,7 @@ package publish
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,9 +22,9 @@ import (
 // finding is a problem, and what it is about.
 type finding struct {
 	source string
-	// policy is empty if it is about the node.
-	policy string
-	text   string
+	// policy is empty if it is about the node, and device if it is about none.
+	policy, device string
+	text           string
 	// general says that it is the policy's fault on every node: then the controller says so, and not every node.
 	general bool
 }
@@ -38,11 +39,12 @@ func findings(facts *discovery.Facts, decision *policy.Decision, result *draslic
 		found = append(found, finding{source: fromDiscovery, text: problem.String()})
 	}
 	for _, problem := range decision.Problems {
-		found = append(found, finding{source: fromPolicies, policy: problem.Policy, text: problem.String(),
-			general: problem.Device == ""})
+		found = append(found, finding{source: fromPolicies, policy: problem.Policy, device: problem.Device,
+			text: problem.String(), general: problem.Device == ""})
 	}
 	for _, problem := range result.Problems {
-		found = append(found, finding{source: fromSlices, policy: problem.Policy, text: problem.String()})
+		found = append(found, finding{source: fromSlices, policy: problem.Policy, device: problem.Device,
+			text: problem.String()})
 	}
 	return found
 }
@@ -75,7 +77,7 @@ func (p *Publisher) reportProblems(
 			continue
 		}
 		p.recorder.Event(p.subject(problem), corev1.EventTypeWarning, "DevicesNotOffered",
-			telemetry.Shorten("node "+p.nodeName+": "+problem.text))
+			telemetry.WithHint("node "+p.nodeName+": "+problem.text, p.hint(problem)))
 	}
 	if len(found) == 0 && len(p.problems) > 0 {
 		klog.FromContext(ctx).Info("Problems with the devices of the node are over")
@@ -84,6 +86,16 @@ func (p *Publisher) reportProblems(
 	p.problems = found
 	p.mu.Unlock()
 	p.metrics.computed(decision, result, bySource)
+}
+
+// hint names the command that tells more of a problem. A link may be called anything, also what a shell would run: who
+// copies a command must not run that.
+func (p *Publisher) hint(problem finding) string {
+	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:@-]*$`).MatchString(problem.device) {
+		return fmt.Sprintf(`"kubectl netdra doctor --node %s" checks the node`, p.nodeName)
+	}
+	return fmt.Sprintf(`"kubectl netdra explain %s --node %s" shows what policies make of the device`, problem.device,
+		p.nodeName)
 }
 
 // subject is what an event is about.

@@ -1,17 +1,12 @@
 package publish
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
-	"os"
-	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -26,7 +21,6 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
-	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
@@ -133,16 +127,13 @@ type Publisher struct {
 	// publish hands the complete resources to the controller that writes slices.
 	publish func(context.Context, resourceslice.DriverResources) error
 
+	offers   offers
 	triggers chan struct{}
 	clock    clock.Clock // of the pause between readings
 
 	mu       sync.Mutex
-	problems []finding // of the last computation; only refresh sets them
-	// of Spec with the taints only: the rest would be half of the driver's memory; nil until the devices are known
-	entries   map[draslices.EntryID]draslices.Entry
-	failure   error             // why they are not
-	published [sha256.Size]byte // of the resources that were published last
-	gone      map[string]bool   // identities of held devices that do not exist any more
+	problems []finding       // of the last computation; only refresh sets them
+	gone     map[string]bool // identities of held devices that do not exist any more
 }
 
 // New makes a publisher; run starts it. What the journal has that can't be read is forgotten and returned.
@@ -162,15 +153,6 @@ func New(config Config) (*Publisher, []journal.Damaged, error) {
 		heartbeats: config.Heartbeats, freeMemory: config.FreeMemory, triggers: make(chan struct{}, 1),
 		clock: config.Clock,
 	}, damaged, nil
-}
-
-// ReadHost reads the devices of this machine.
-func ReadHost(sources discovery.Sources) func(context.Context, []netip.Addr) (discovery.Facts, error) {
-	return func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {
-		withNode := sources
-		withNode.NodeAddresses = addresses
-		return discovery.Read(ctx, withNode)
-	}
 }
 
 // Trigger asks for a fresh computation.
@@ -219,9 +201,7 @@ func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 		if err := p.Refresh(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err,
 				"Cannot compute the devices of the node; the published ResourceSlices stay", "again", refreshRetry)
-			p.mu.Lock()
-			p.failure = err
-			p.mu.Unlock()
+			p.offers.fail(err)
 			again = time.After(refreshRetry)
 		} else if wait := soonest(p.carriers.retryAfter(), p.memory.retryAfter()); wait > 0 {
 			again = time.After(wait)
@@ -353,67 +333,13 @@ func (p *Publisher) IsGone(device discovery.Device) bool {
 	return p.gone[claims.Identity(device)]
 }
 
-// handOn makes the entries known to Prepare and publishes what has changed.
-func (p *Publisher) handOn(ctx context.Context, result *draslices.Result) error {
-	entries := make(map[draslices.EntryID]draslices.Entry, len(result.Entries))
-	for _, entry := range result.Entries {
-		entry.Spec = resourceapi.Device{Taints: entry.Spec.Taints}
-		entries[draslices.EntryID{Pool: entry.Pool, Name: entry.Name}] = entry
-	}
-	digest, err := digestOf(result.Resources)
-	if err != nil {
-		return err
-	}
-	p.mu.Lock()
-	p.entries = entries
-	same := p.published == digest
-	publish := p.publish
-	p.mu.Unlock()
-	if same || publish == nil {
-		return nil
-	}
-	klog.FromContext(ctx).V(2).Info("Publishing ResourceSlices", "pools", len(result.Resources.Pools), "devices",
-		len(result.Entries))
-	if err := publish(ctx, result.Resources); err != nil {
-		return err
-	}
-	p.metrics.changes.Inc()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.published = digest
-	return nil
-}
-
-// digestOf tells resources apart. It encodes them slice by slice: the encoder keeps a buffer of the size of the largest
-// value.
-func digestOf(resources resourceslice.DriverResources) (digest [sha256.Size]byte, err error) {
-	hash := sha256.New()
-	encoder := json.NewEncoder(hash)
-	for _, name := range slices.Sorted(maps.Keys(resources.Pools)) {
-		pool := resources.Pools[name]
-		parts := pool.Slices
-		pool.Slices = nil
-		if err := errors.Join(encoder.Encode(name), encoder.Encode(pool)); err != nil {
-			return digest, err
-		}
-		for i := range parts {
-			if err := encoder.Encode(parts[i]); err != nil {
-				return digest, err
-			}
-		}
-	}
-	return [sha256.Size]byte(hash.Sum(nil)), nil
-}
-
 // HandleError is told about slices that can't be written as they should be.
 func (p *Publisher) HandleError(ctx context.Context, err error, msg string) {
 	klog.FromContext(ctx).Error(err, msg)
 	if dropped := (*resourceslice.DroppedFieldsError)(nil); errors.As(err, &dropped) {
 		// Devices are published without what keeps them apart.
 		p.server.dropped(dropped.DisabledFeatures())
-		p.mu.Lock()
-		p.published = [sha256.Size]byte{}
-		p.mu.Unlock()
+		p.offers.setPublished([sha256.Size]byte{})
 		p.Trigger()
 	}
 }
@@ -425,127 +351,43 @@ func (p *Publisher) StartPublishing(publish func(context.Context, resourceslice.
 	p.publish = publish
 }
 
-// Offered returns what is published, sorted by pool and name.
-func (p *Publisher) Offered() []draslices.Entry {
+// handOn makes the entries known to Prepare and publishes what has changed.
+func (p *Publisher) handOn(ctx context.Context, result *draslices.Result) error {
+	p.offers.set(result.Entries)
+	digest, err := digestOf(result.Resources)
+	if err != nil {
+		return err
+	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.SortedFunc(maps.Values(p.entries), func(a, b draslices.Entry) int {
-		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Name, b.Name))
-	})
+	publish := p.publish
+	p.mu.Unlock()
+	if publish == nil || p.offers.isPublished(digest) {
+		return nil
+	}
+	klog.FromContext(ctx).V(2).Info("Publishing ResourceSlices", "pools", len(result.Resources.Pools), "devices",
+		len(result.Entries))
+	if err := publish(ctx, result.Resources); err != nil {
+		return err
+	}
+	p.metrics.changes.Inc()
+	p.offers.setPublished(digest)
+	return nil
 }
+
+// Offered returns what is published, sorted by pool and name.
+func (p *Publisher) Offered() []draslices.Entry { return p.offers.list() }
+
+// Readiness says why the devices are not known yet; nil if they are.
+func (p *Publisher) Readiness() error { return p.offers.readiness() }
 
 // Resolve finds what an allocated device is.
 func (p *Publisher) Resolve(
 	result *resourceapi.DeviceRequestAllocationResult,
 ) (claims.HeldDevice, cnichain.Device, error) {
-	p.mu.Lock()
-	entry, known := p.entries[draslices.EntryID{Pool: result.Pool, Name: result.Device}]
-	p.mu.Unlock()
-	if err := p.Readiness(); err != nil {
+	entry, err := p.offers.find(result)
+	if err != nil {
 		return claims.HeldDevice{}, cnichain.Device{}, err
 	}
-	if !known {
-		return claims.HeldDevice{}, cnichain.Device{}, fmt.Errorf(
-			"device %s of pool %s is not offered any more: its policy or the device itself is gone; delete the claim "+
-				"to have another one allocated", result.Device, result.Pool)
-	}
-	shareID := ""
-	if result.ShareID != nil {
-		shareID = string(*result.ShareID)
-	}
-	held := claims.HeldDevice{
-		Request: result.Request, Pool: result.Pool, Name: result.Device, ShareID: shareID,
-		Exclusive: entry.Persona.Exclusive, Bandwidth: entry.Bandwidth, Facts: entry.Device, Persona: &entry.Persona,
-		Consumed: result.ConsumedCapacity,
-	}
-	facts := &entry.Device
-	attributes := plainAttributes(policy.PublishedWithAbsent(entry.Device, entry.Persona.Publish...))
-	maps.Copy(attributes, plainAttributes(entry.Persona.AdditionalAttributes))
-	if entry.Bandwidth > 0 {
-		attributes["bandwidth"] = entry.Bandwidth // for a step that limits the traffic to it
-	}
-	return held, cnichain.Device{
-		Pool: held.Pool, Name: held.Name, ShareID: shareID, Request: held.Request, Exclusive: held.Exclusive,
-		CNIs:   entry.Persona.Plugins,
-		IfName: string(facts.Interface), PCIAddress: string(facts.PCIAddress), PF: string(facts.PFAddress),
-		Attributes: attributes, AllowInUse: entry.Persona.AllowInUse,
-	}, nil
-}
-
-// Readiness says why the devices are not known yet; nil if they are.
-func (p *Publisher) Readiness() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.entries != nil:
-		return nil
-	case p.failure == nil:
-		return errors.New("the node's devices are not known yet: the driver has just started")
-	}
-	return fmt.Errorf("the node's devices are not known yet: %w", p.failure)
-}
-
-// Attributes are the attributes of a published device, without those by which classes know its CNI plugins.
-func Attributes(
-	device *discovery.Device, persona *policy.Persona,
-) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
-	attributes := policy.Published(*device, persona.Publish...)
-	maps.Copy(attributes, persona.AdditionalAttributes)
-	return attributes
-}
-
-// plainAttributes are attributes for templates: those of our domain by their bare names.
-func plainAttributes(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) map[string]any {
-	plain := make(map[string]any, len(attributes))
-	for name, attribute := range attributes {
-		key := bareName(string(name))
-		switch {
-		case attribute.StringValue != nil:
-			plain[key] = *attribute.StringValue
-		case attribute.IntValue != nil:
-			plain[key] = *attribute.IntValue
-		case attribute.BoolValue != nil:
-			plain[key] = *attribute.BoolValue
-		case attribute.VersionValue != nil:
-			plain[key] = *attribute.VersionValue
-		}
-	}
-	return plain
-}
-
-func bareName(name string) string {
-	const domain = v1alpha1.DriverName + "/"
-	if len(name) > len(domain) && name[:len(domain)] == domain {
-		return name[len(domain):]
-	}
-	return name
-}
-
-// Binaries are the executable files in the CNI directories. A directory that is not there has none.
-func Binaries(dirs []string) (sets.Set[string], error) {
-	found := sets.New[string]()
-	for _, dir := range dirs {
-		entries, err := os.ReadDir(dir)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("cannot list the CNI plugins of the node: %w", err)
-		}
-		for _, entry := range entries {
-			if info, err := os.Stat(filepath.Join(dir, entry.Name())); err == nil && info.Mode().IsRegular() &&
-				info.Mode().Perm()&0o111 != 0 {
-				found.Insert(entry.Name())
-			}
-		}
-	}
-	return found, nil
-}
-
-// NodeAddresses are those by which the cluster knows the node.
-func NodeAddresses(node *corev1.Node) []netip.Addr {
-	var found []netip.Addr
-	for _, address := range node.Status.Addresses {
-		if parsed, err := netip.ParseAddr(address.Address); err == nil { // others are names
-			found = append(found, parsed.Unmap())
-		}
-	}
-	return found
+	held, device := claimedDevice(&entry, result)
+	return held, device, nil
 }

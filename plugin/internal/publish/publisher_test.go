@@ -284,6 +284,21 @@ func TestMissingFeatures(t *testing.T) {
 	}
 }
 
+// Events end with the command that tells more. A link may have a name that a shell would run.
+func TestEventsNameACommand(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 2))
+	for device, want := range map[string]string{
+		"":         `"kubectl netdra doctor --node n" checks the node`,
+		"a;reboot": `"kubectl netdra doctor --node n" checks the node`,
+		"eth1":     `"kubectl netdra explain eth1 --node n" shows what policies make of the device`,
+	} {
+		if got := m.hint(finding{device: device}); got != want {
+			t.Errorf("device %q: %s", device, got)
+		}
+	}
+}
+
 // storm is a source of notifications that a test sends.
 type storm struct{ changed func() }
 

@@ -132,13 +132,19 @@ func (s *Writer) Changed(claimUID string) {
 	s.queue.Add(claimUID)
 }
 
+// ReasonPrepare is the reason of a claim that kubelet could not have prepared.
+const ReasonPrepare = "PrepareFailed"
+
 // Failed records why a claim is not ready.
 func (s *Writer) Failed(claim cnichain.Claim, devices []claims.HeldDevice, reason string, err error) {
 	now := s.clock.Now()
+	hint := claimHint(claim)
+	if reason == ReasonPrepare { // no plugin was called
+		hint = PrepareHint(claim)
+	}
+	message := telemetry.WithHint(err.Error(), hint)
 	s.mu.Lock()
-	s.failures[claim.UID] = failure{claim: claim, devices: devices, reason: reason,
-		message:  telemetry.Shorten(err.Error()),
-		failedAt: now}
+	s.failures[claim.UID] = failure{claim: claim, devices: devices, reason: reason, message: message, failedAt: now}
 	s.mu.Unlock()
 	s.ForgetOld()
 	s.queue.Add(claim.UID)
@@ -173,7 +179,7 @@ func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err err
 	if again > 0 {
 		message += fmt.Sprintf("; next try in %s", again)
 	}
-	s.WarnPod(pod, "NetworkAttachFailed", telemetry.Shorten(message))
+	s.WarnPod(pod, "NetworkAttachFailed", telemetry.WithHint(message, podHint(pod)))
 	for i := range records {
 		if step == nil || step.Claim.UID == records[i].Claim.UID {
 			s.Failed(records[i].Claim, records[i].Devices, reason, err)
@@ -184,7 +190,22 @@ func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err err
 // InterfacesLost tells a pod that interfaces of its claims are missing. The event and the condition are called
 // InterfaceLost, as users know them; in code such an interface is missing.
 func (s *Writer) InterfacesLost(pod executor.Pod, err error) {
-	s.WarnPod(pod, "NetworkInterfaceLost", telemetry.Shorten(err.Error()))
+	s.WarnPod(pod, "NetworkInterfaceLost", telemetry.WithHint(err.Error(), podHint(pod)))
+}
+
+// PrepareHint names the command that tells more of a claim that is not prepared.
+func PrepareHint(claim cnichain.Claim) string {
+	return fmt.Sprintf(`"kubectl netdra explain claim/%s -n %s" shows its devices and who holds them`, claim.Name,
+		claim.Namespace)
+}
+
+// podHint names the command that tells more of a pod, and claimHint that of a claim.
+func podHint(pod executor.Pod) string {
+	return fmt.Sprintf(`"kubectl netdra trace pod/%s -n %s" shows all calls`, pod.Name, pod.Namespace)
+}
+
+func claimHint(claim cnichain.Claim) string {
+	return fmt.Sprintf(`"kubectl netdra trace claim/%s -n %s" shows all calls`, claim.Name, claim.Namespace)
 }
 
 // WarnPod writes an event of a pod.
@@ -295,10 +316,15 @@ func (s *Writer) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 	var entries []deviceStatus
 	for i := range devices {
 		entry := deviceStatus{pool: devices[i].Pool, device: devices[i].Name, shareID: devices[i].ShareID}
+		step := claimRecord.ExternalStep(&devices[i])
 		switch {
+		case step != nil:
+			entry.ready, entry.reason = true, "Reserved"
+			entry.message = "device " + step.Device.NetworkID + " is the claim's; the network of the pod attaches it"
 		case steps != nil && attach.MissingOf(steps, missing, uid, &devices[i]) != "":
 			entry.reason = "InterfaceLost"
-			entry.message = attach.MissingText(attach.MissingOf(steps, missing, uid, &devices[i]))
+			entry.message = telemetry.WithHint(attach.MissingText(attach.MissingOf(steps, missing, uid, &devices[i])),
+				claimHint(claim))
 		case steps != nil:
 			entry.ready, entry.reason, entry.message = true, "Attached", "every step of the topology is done and was "+
 				"seen in the pod"

@@ -49,7 +49,8 @@ func TestStatusIsWritten(t *testing.T) {
 	s.Failed(cnichain.Claim{Namespace: "ns", Name: "claim-a", UID: "claim-a"},
 		[]claims.HeldDevice{{Pool: "n/up0", Name: "up0"}}, "PrepareFailed", errors.New("no such topology"))
 	f.must(s.write(context.Background(), "claim-a"))
-	if got := status(); got != "False PrepareFailed no such topology" {
+	if got := status(); got != "False PrepareFailed no such topology; "+
+		`"kubectl netdra explain claim/claim-a -n ns" shows its devices and who holds them` {
 		t.Errorf("status is %q", got)
 	}
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))

@@ -32,5 +32,10 @@ func bounded(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
+// WithHint is Shorten of a text with a hint behind it that is never cut.
+func WithHint(text, hint string) string {
+	return bounded(text, maxMessage-len("; ")-len(hint)) + "; " + hint
+}
+
 // Shorten returns a text as conditions and events can have it.
 func Shorten(text string) string { return bounded(text, maxMessage) }

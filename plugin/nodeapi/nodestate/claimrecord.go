@@ -1,6 +1,7 @@
 package nodestate
 
 import (
+	"slices"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -47,6 +48,25 @@ type HeldDevice struct {
 	Persona *policy.Persona `json:"persona,omitempty"`
 	// Consumed is what the claim was given of the device's counters.
 	Consumed map[resourceapi.QualifiedName]resource.Quantity `json:"consumed,omitempty"`
+}
+
+// Attaches reports whether the driver attaches devices of the claim: others may attach them, or nobody.
+func (r *ClaimRecord) Attaches() bool {
+	return slices.ContainsFunc(r.Plans, func(plan cnichain.Plan) bool { return len(plan.Steps) > 0 })
+}
+
+// ExternalStep returns the step for which a device of the claim was allocated, if others attach the device; else nil.
+func (r *ClaimRecord) ExternalStep(held *HeldDevice) *cnichain.PlanStep {
+	for i := range r.Plans {
+		for j := range r.Plans[i].External {
+			step := &r.Plans[i].External[j]
+			if d := step.Device; d.Pool == held.Pool && d.Name == held.Name && d.ShareID == held.ShareID &&
+				d.Request == held.Request {
+				return step
+			}
+		}
+	}
+	return nil
 }
 
 // Position returns the claim's index in a pod, and whether the pod is a known consumer.

@@ -56,6 +56,9 @@ type State struct {
 	// HostPaths are the paths of the host that plugins need, by CNI type, from built-in schemas and those of the
 	// cluster; nil from drivers that do not report them.
 	HostPaths map[string][]string `json:"hostPaths,omitempty"`
+	// PodAnnotations are the annotations by which pods select what plugins attach, by CNI type; nil from drivers that
+	// do not report them.
+	PodAnnotations map[string]string `json:"podAnnotations,omitempty"`
 }
 
 // Versions are those of the Node object.
@@ -74,6 +77,8 @@ type Settings struct {
 	CDIDir       string   `json:"cdiDir"`
 	LogDir       string   `json:"logDir"`
 	NRISocket    string   `json:"nriSocket"`
+	// DeviceInfoDir is empty from drivers that have none.
+	DeviceInfoDir string `json:"deviceInfoDir,omitempty"`
 }
 
 // Problem is a problem with the node's devices that an administrator can fix.

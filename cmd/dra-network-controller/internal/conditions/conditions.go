@@ -83,11 +83,34 @@ func enumerate(what string, texts []string) string {
 }
 
 func describe(problem *field.Error) string {
+	short := shortened(problem)
+	return Cut(oneLine(short.Error()), maxProblem)
+}
+
+// shortened returns a problem that repeats only the beginning of a refused value.
+func shortened(problem *field.Error) *field.Error {
 	short := *problem
 	if value, isText := short.BadValue.(string); isText {
 		short.BadValue = Cut(value, maxValue)
 	}
-	return Cut(oneLine(short.Error()), maxProblem)
+	return &short
+}
+
+// Causes returns problems as the API server details a refusal: each with its field, and all together not much longer
+// than a condition.
+func Causes(problems field.ErrorList) []metav1.StatusCause {
+	var causes []metav1.StatusCause
+	size := 0
+	for i, problem := range problems {
+		cause := metav1.StatusCause{Type: metav1.CauseType(problem.Type), Field: problem.Field,
+			Message: Cut(oneLine(shortened(problem).ErrorBody()), maxProblem)}
+		if size += len(cause.Message) + len(cause.Field); size > maxMessage {
+			return append(causes, metav1.StatusCause{
+				Message: fmt.Sprintf("and %d more: correct these first", len(problems)-i)})
+		}
+		causes = append(causes, cause)
+	}
+	return causes
 }
 
 // oneLine puts text on one line, as tables need it, without the lines in which CEL repeats the expression and points
@@ -101,6 +124,24 @@ func oneLine(text string) string {
 		kept = append(kept, strings.Fields(line)...)
 	}
 	return strings.ReplaceAll(strings.Join(kept, " "), " ; ", "; ")
+}
+
+// hintMark is where the hint of a message begins.
+const hintMark = `; "kubectl `
+
+// WithHint ends the message of a condition with a command, which begins with kubectl, and what it shows.
+func WithHint(condition metav1.Condition, command, shows string) metav1.Condition {
+	hint := fmt.Sprintf("; %q %s", command, shows)
+	condition.Message = Cut(condition.Message, maxMessage-len(hint)) + hint
+	return condition
+}
+
+// cutBeforeHint shortens a message to at most size bytes, and leaves its hint whole.
+func cutBeforeHint(message string, size int) string {
+	if i := strings.LastIndex(message, hintMark); i >= 0 && len(message)-i < size/2 {
+		return Cut(message[:i], size-len(message[i:])) + message[i:]
+	}
+	return Cut(message, size)
 }
 
 // Bound cuts a message to what a condition holds.

@@ -77,11 +77,31 @@ func TestDescribeFitsAndKeepsTheAdvice(t *testing.T) {
 	if !utf8.ValidString(message) {
 		t.Error("the message was cut inside a character")
 	}
+	causes := Causes(problems)
+	if last := causes[len(causes)-1]; last.Field != "" ||
+		last.Message != fmt.Sprintf("and %d more: correct these first", len(problems)-len(causes)+1) {
+		t.Errorf("%d causes end with %+v", len(causes), last)
+	}
 	shown := strings.Count(message, "use another value")
 	if want := fmt.Sprintf("; and %d more: correct these first", len(problems)-shown); shown < 50 ||
 		!strings.HasSuffix(message, want) {
 		t.Errorf("the message shows %d problems and ends with %q, want it to end with %q", shown,
 			message[len(message)-60:], want)
+	}
+}
+
+// The command that tells more is whole, however long the message before it is, in the condition and in its event.
+func TestHintsAreNotCut(t *testing.T) {
+	hint := `; "kubectl get ntopo x" shows more`
+	for _, text := range []string{"short", strings.Repeat("é", maxMessage)} {
+		got := WithHint(metav1.Condition{Message: text}, "kubectl get ntopo x", "shows more").Message
+		if !strings.HasSuffix(got, hint) || len(got) > maxMessage || !utf8.ValidString(got) {
+			t.Errorf("condition: %d bytes that end with %q", len(got), got[len(got)-40:])
+		}
+		got = cutBeforeHint(got, maxEvent)
+		if !strings.HasSuffix(got, hint) || len(got) > maxEvent || !utf8.ValidString(got) {
+			t.Errorf("event: %d bytes that end with %q", len(got), got[len(got)-40:])
+		}
 	}
 }
 

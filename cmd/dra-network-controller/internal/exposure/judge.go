@@ -1,6 +1,8 @@
 package exposure
 
 import (
+	"fmt"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -16,7 +18,8 @@ func Accepted(p *v1alpha1.DeviceExposurePolicy) metav1.Condition {
 		summary = "the policy hides the devices that it selects"
 	}
 	problems, remarks := policy.Check(p)
-	return conditions.Of(p.Generation, summary, problems, remarks...)
+	return conditions.WithHint(conditions.Of(p.Generation, summary, problems, remarks...),
+		fmt.Sprintf("kubectl netdra policies list %s --all-nodes", p.Name), "shows what nodes make of it")
 }
 
 // Reconciler keeps the condition Accepted of every DeviceExposurePolicy. The client reads through a cache.

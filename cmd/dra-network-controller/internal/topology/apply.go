@@ -11,6 +11,7 @@ import (
 func applyConfiguration(class *resourceapi.DeviceClass) *resourceapply.DeviceClassApplyConfiguration {
 	configuration := resourceapply.DeviceClass(class.Name).
 		WithLabels(class.Labels).
+		WithAnnotations(class.Annotations).
 		WithSpec(applySpec(class.Spec))
 	if class.ResourceVersion != "" {
 		configuration.WithUID(class.UID).WithResourceVersion(class.ResourceVersion)

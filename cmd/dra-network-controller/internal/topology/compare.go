@@ -154,7 +154,9 @@ func isAsWanted(found, want *resourceapi.DeviceClass) bool {
 			return false
 		}
 	}
-	return equality.Semantic.DeepEqual(metav1.GetControllerOf(found), metav1.GetControllerOf(want)) &&
+	const description = v1alpha1.AnnotationDescription
+	return found.Annotations[description] == want.Annotations[description] &&
+		equality.Semantic.DeepEqual(metav1.GetControllerOf(found), metav1.GetControllerOf(want)) &&
 		ptr.Equal(found.Spec.ExtendedResourceName, want.Spec.ExtendedResourceName) &&
 		equality.Semantic.DeepEqual(found.Spec.Selectors, want.Spec.Selectors) &&
 		slices.EqualFunc(found.Spec.Config, want.Spec.Config, sameConfig)

@@ -15,6 +15,7 @@ import (
 
 func TestCompare(t *testing.T) {
 	topology := parse(t, bonded)
+	topology.Spec.Description = "two functions, bonded"
 	// each test changes vf0 of the classes that the topology wants and has
 	tests := map[string]struct {
 		change func(class *resourceapi.DeviceClass)
@@ -30,6 +31,10 @@ func TestCompare(t *testing.T) {
 		}, want: "ready"},
 		"label lost": {change: func(c *resourceapi.DeviceClass) { delete(c.Labels, v1alpha1.LabelTopologyUID) },
 			want: "repair"},
+		"description of the topology lost": {change: func(c *resourceapi.DeviceClass) { c.Annotations = nil },
+			want: "repair"},
+		"annotation of others added": {change: func(c *resourceapi.DeviceClass) { c.Annotations["other"] = "x" },
+			want: "ready"},
 		"owner lost": {change: func(c *resourceapi.DeviceClass) { c.OwnerReferences = nil }, want: "repair"},
 		"selector lost": {change: func(c *resourceapi.DeviceClass) { c.Spec.Selectors = c.Spec.Selectors[1:] },
 			want: "repair"},

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,9 +33,6 @@ import (
 
 // FieldOwner is the name under which the controller applies DeviceClasses.
 const FieldOwner = "dra-network-controller"
-
-// maxEvent is how much of a condition's message fits into an event with its type, in bytes.
-const maxEvent = 900
 
 // workers is how many topologies are looked at at a time. Most of that time is spent on the API server's disk.
 const workers = 4
@@ -265,28 +261,8 @@ func (r *Reconciler) writeStatus(
 	if err := r.Client.Status().Update(ctx, changed); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("cannot write the status of NetworkTopology %s: %w", topology.Name, err)
 	}
-	r.emitEvents(topology, status.Conditions)
+	conditions.Tell(r.Events, topology, topology.Status.Conditions, status.Conditions)
 	return nil
-}
-
-// emitEvents writes an event for each condition that says that something is wrong, or that this is over. That all is
-// well with a new topology is worth none.
-func (r *Reconciler) emitEvents(topology *v1alpha1.NetworkTopology, written []metav1.Condition) {
-	for i := range written {
-		now := &written[i]
-		before := meta.FindStatusCondition(topology.Status.Conditions, now.Type)
-		severity := corev1.EventTypeWarning
-		if now.Status == metav1.ConditionTrue {
-			severity = corev1.EventTypeNormal
-		}
-		wasWell := before == nil || before.Status == metav1.ConditionTrue
-		asBefore := before != nil && before.Status == now.Status && before.Reason == now.Reason
-		if asBefore || wasWell && severity == corev1.EventTypeNormal {
-			continue
-		}
-		r.Events.Eventf(topology, nil, severity, now.Reason, "Reconcile", "%s: %s", now.Type,
-			conditions.Cut(now.Message, maxEvent))
-	}
 }
 
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {

@@ -163,7 +163,7 @@ func TestReconcileInvalidValidInvalid(t *testing.T) {
 		return func(steps []v1alpha1.Step) []v1alpha1.Step { steps[0].Selector.CEL = cel; return steps }
 	}
 	c.edit(setCEL("broken"))
-	const invalid = `Accepted=False Invalid @%[1]d: spec.steps[0].selector.cel: Invalid value: "broken": does not compile; write it like device.attributes["dra.networking"].type == "vf"
+	const invalid = `Accepted=False Invalid @%[1]d: spec.steps[0].selector.cel: Invalid value: "broken": does not compile; write it like device.attributes["dra.networking"].type == "vf"; "kubectl get ntopo net -o yaml | kubectl netdra chain validate -" shows each problem with its line
 ClassesReady=False NotAccepted @%[1]d: the topology is not accepted, so it has no DeviceClasses: see the condition Accepted
 status: ; cluster: `
 	c.expect("invalid", "writes: status net\n"+fmt.Sprintf(invalid, 2))
@@ -218,7 +218,7 @@ func TestReconcileLeavesClassesOfOthersAlone(t *testing.T) {
 	c.expect("taken", `
 writes: create net-b, status net
 Accepted=True Valid @1: steps: 2, root steps: 2
-ClassesReady=False NameTaken @1: DeviceClasses of others have the names of classes of this topology: net-a (of somebody else); delete or rename them, or rename the topology or its steps
+ClassesReady=False NameTaken @1: DeviceClasses of others have the names of classes of this topology: net-a (of somebody else); delete or rename them, or rename the topology or its steps; "kubectl netdra classes" lists the classes that claims can name
 status: net-b; cluster: net-a net-b`)
 	if class := c.class("net-a"); len(class.Labels)+len(class.OwnerReferences)+len(class.Spec.Selectors) > 0 {
 		t.Errorf("the class of somebody else was changed: %+v", class)
@@ -244,7 +244,7 @@ func TestReconcileExtendedResources(t *testing.T) {
 	c.expect("taken", `
 writes: create net-a, create net-b, status net
 Accepted=True Valid @2: steps: 2, root steps: 2
-ClassesReady=False ExtendedResourceTaken @2: extended resources of this topology are those of other DeviceClasses: example.com/vf (DeviceClass theirs of somebody else); the DeviceClasses of this topology are there without these names; choose another extendedResourceName, or remove it there
+ClassesReady=False ExtendedResourceTaken @2: extended resources of this topology are those of other DeviceClasses: example.com/vf (DeviceClass theirs of somebody else); the DeviceClasses of this topology are there without these names; choose another extendedResourceName, or remove it there; "kubectl netdra classes" lists the classes that claims can name
 status: net-a net-b; cluster: net-a net-b theirs`)
 	c.must(c.api.Delete(t.Context(), foreign))
 	const free = `Accepted=True Valid @2: steps: 2, root steps: 2
@@ -326,7 +326,7 @@ func TestReconcileReportsAFailureAndGoesOn(t *testing.T) {
 error: cannot create DeviceClass net-a: forbidden by an admission policy
 writes: create net-b, status net
 Accepted=True Valid @1: steps: 2, root steps: 2
-ClassesReady=False Failed @1: cannot create DeviceClass net-a: forbidden by an admission policy; it is tried again
+ClassesReady=False Failed @1: cannot create DeviceClass net-a: forbidden by an admission policy; it is tried again; "kubectl netdra classes" lists the classes that claims can name
 status: net-b; cluster: net-b`)
 }
 
@@ -407,7 +407,8 @@ status: net-a; cluster: net-a`)
 	c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step { steps[0].IfName = "data0"; return steps })
 	c.expect("written again", `
 writes: delete net-a, status net
-Accepted=False Invalid @2: `+breach+`
+Accepted=False Invalid @2: `+breach+
+		`; "kubectl get ntopo net -o yaml | kubectl netdra chain validate -" shows each problem with its line
 ClassesReady=False NotAccepted @2: the topology is not accepted, so it has no DeviceClasses: see the condition Accepted
 status: ; cluster:`)
 	strict.Spec.Config.Properties["color"] = v1alpha1.Parameter{Type: "text"}
@@ -440,7 +441,8 @@ func TestEventsOnlyOfChanges(t *testing.T) {
 	c.must(c.api.Create(t.Context(), &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "net-a"}}))
 	expect("taken", "Warning NameTaken ClassesReady: DeviceClasses of others have the names of classes of this "+
 		"topology: net-a (of somebody else); "+
-		"delete or rename them, or rename the topology or its steps")
+		`delete or rename them, or rename the topology or its steps; "kubectl netdra classes" lists the classes that `+
+		"claims can name")
 	another := func(ifName string) {
 		c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step { steps[1].IfName = ifName; return steps })
 	}

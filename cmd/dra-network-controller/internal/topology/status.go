@@ -48,9 +48,22 @@ func Status(
 	status := *topology.Status.DeepCopy()
 	status.DeviceClasses = slices.Clone(outcome.Ready)
 	summary := fmt.Sprintf("steps: %d, root steps: %d", len(topology.Spec.Steps), rootSteps(topology))
-	meta.SetStatusCondition(&status.Conditions, conditions.Of(topology.Generation, summary, problems, remarks...))
-	meta.SetStatusCondition(&status.Conditions, classesReady(topology, len(problems) == 0, outcome))
+	accepted := conditions.Of(topology.Generation, summary, problems, remarks...)
+	classes := classesReady(topology, len(problems) == 0, outcome)
+	switch {
+	case accepted.Status == metav1.ConditionFalse:
+		accepted = conditions.WithHint(accepted, validateCommand(topology), "shows each problem with its line")
+	case classes.Status == metav1.ConditionFalse:
+		classes = conditions.WithHint(classes, "kubectl netdra classes", "lists the classes that claims can name")
+	}
+	meta.SetStatusCondition(&status.Conditions, accepted)
+	meta.SetStatusCondition(&status.Conditions, classes)
 	return status
+}
+
+// validateCommand is what prints the problems of a topology with their lines.
+func validateCommand(topology *v1alpha1.NetworkTopology) string {
+	return fmt.Sprintf("kubectl get ntopo %s -o yaml | kubectl netdra chain validate -", topology.Name)
 }
 
 func rootSteps(topology *v1alpha1.NetworkTopology) int {

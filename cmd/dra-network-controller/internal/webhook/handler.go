@@ -24,14 +24,21 @@ import (
 
 // Handler answers admission requests. It implements admission.Handler.
 type Handler struct {
-	// schemas reads the CNIPluginSchemas of the cluster.
-	schemas client.Reader
+	// cluster reads the CNIPluginSchemas and ResourceClaims of the cluster.
+	cluster client.Reader
 }
 
-// NewHandler returns a handler that reads CNIPluginSchemas through the reader.
-func NewHandler(schemas client.Reader) *Handler {
-	return &Handler{schemas: schemas}
+// NewHandler returns a handler that reads CNIPluginSchemas and ResourceClaims through the reader.
+func NewHandler(cluster client.Reader) *Handler {
+	return &Handler{cluster: cluster}
 }
+
+// Kinds of objects.
+const (
+	kindPolicy   = "DeviceExposurePolicy"
+	kindTopology = "NetworkTopology"
+	kindSchema   = "CNIPluginSchema"
+)
 
 // assessment is the result of a check: problems refuse the object, remarks are warnings for its author. err is why the
 // object could not be checked; it passes then, since the condition Accepted will say what is wrong.
@@ -44,6 +51,9 @@ type assessment struct {
 // Handle answers one request. An object whose specification is not changed passes even if it is wrong, so that labels
 // and finalizers of what was stored before a rule can still be written.
 func (h *Handler) Handle(ctx context.Context, request admission.Request) admission.Response {
+	if request.Operation == admissionv1.Delete && request.SubResource == "" {
+		return admission.Allowed("").WithWarnings(h.deletionWarnings(ctx, request.Kind, request.OldObject.Raw)...)
+	}
 	if request.Operation != admissionv1.Create && request.Operation != admissionv1.Update || request.SubResource != "" {
 		return admission.Allowed("")
 	}
@@ -59,7 +69,7 @@ func (h *Handler) Handle(ctx context.Context, request admission.Request) admissi
 	case o.err != nil:
 		return admission.Allowed("").WithWarnings(fmt.Sprintf("not checked: %v", o.err))
 	case len(o.problems) > 0:
-		return refused(conditions.Describe(o.problems))
+		return refused(request.Kind.Kind, request.Name, o.problems)
 	default:
 		return admission.Allowed("").WithWarnings(o.remarks...)
 	}
@@ -68,23 +78,38 @@ func (h *Handler) Handle(ctx context.Context, request admission.Request) admissi
 // checkOf returns the check of a kind; nil if there is none.
 func (h *Handler) checkOf(kind metav1.GroupVersionKind) func(context.Context, []byte) assessment {
 	switch schema.GroupVersionKind(kind) {
-	case policyapi.GroupVersion().WithKind("DeviceExposurePolicy"):
-		return checkPolicy
-	case topologyapi.GroupVersion().WithKind("NetworkTopology"):
+	case policyapi.GroupVersion().WithKind(kindPolicy):
+		return h.checkPolicy
+	case topologyapi.GroupVersion().WithKind(kindTopology):
 		return h.checkTopology
-	case topologyapi.GroupVersion().WithKind("CNIPluginSchema"):
+	case topologyapi.GroupVersion().WithKind(kindSchema):
 		return checkSchema
 	}
 	return nil
 }
 
-func checkPolicy(_ context.Context, raw []byte) assessment {
+func (h *Handler) checkPolicy(ctx context.Context, raw []byte) assessment {
 	var p policyapi.DeviceExposurePolicy
 	if err := json.Unmarshal(raw, &p); err != nil {
 		return unreadable(err)
 	}
 	problems, remarks := policy.Check(&p)
+	if schemas, err := topology.Schemas(ctx, h.cluster); err == nil { // a policy is right or wrong without them
+		remarks = append(remarks, cnichain.MisspeltPlugins(pluginsOf(&p), schemas)...)
+	}
 	return assessment{problems: problems, remarks: remarks}
+}
+
+// pluginsOf returns the CNI plugins that a policy names.
+func pluginsOf(p *policyapi.DeviceExposurePolicy) []string {
+	if p.Spec.Exposure == nil {
+		return nil
+	}
+	var names []string
+	for i := range p.Spec.Exposure.SupportedCNIPlugins {
+		names = append(names, p.Spec.Exposure.SupportedCNIPlugins[i].Name)
+	}
+	return names
 }
 
 func (h *Handler) checkTopology(ctx context.Context, raw []byte) assessment {
@@ -92,7 +117,7 @@ func (h *Handler) checkTopology(ctx context.Context, raw []byte) assessment {
 	if err := json.Unmarshal(raw, &t); err != nil {
 		return unreadable(err)
 	}
-	schemas, err := topology.Schemas(ctx, h.schemas)
+	schemas, err := topology.Schemas(ctx, h.cluster)
 	if err != nil {
 		return assessment{err: err}
 	}
@@ -123,10 +148,12 @@ func sameSpec(before, after []byte) bool {
 		reflect.DeepEqual(old.Spec, updated.Spec)
 }
 
-// refused answers as the API server does when the definition of a resource refuses an object.
-func refused(message string) admission.Response {
+// refused answers as the API server does when the definition of a resource refuses an object. Of the details kubectl
+// prints the object, and each problem on a line of its own; the message is for others.
+func refused(kind, name string, problems field.ErrorList) admission.Response {
 	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{
 		Result: &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity,
-			Reason: metav1.StatusReasonInvalid, Message: message},
+			Reason: metav1.StatusReasonInvalid, Message: conditions.Describe(problems),
+			Details: &metav1.StatusDetails{Kind: kind, Name: name, Causes: conditions.Causes(problems)}},
 	}}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,13 +26,13 @@ import (
 func newReader(t *testing.T, broken bool) client.Reader {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := topologyapi.AddToScheme(scheme); err != nil {
+	if err := errors.Join(topologyapi.AddToScheme(scheme), resourceapi.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	schema := &topologyapi.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "x"},
 		Spec: topologyapi.CNIPluginSchemaSpec{
 			CNIType: "needy", Input: topologyapi.PluginInput{PrevResult: "required"}}}
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(schema).WithInterceptorFuncs(interceptor.Funcs{
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(schema, allocatedClaim("web"), allocatedClaim("db")).WithInterceptorFuncs(interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
 			options ...client.ListOption) error {
 			if broken {
@@ -40,6 +41,24 @@ func newReader(t *testing.T, broken bool) client.Reader {
 			return c.List(ctx, list, options...)
 		},
 	}).Build()
+}
+
+// allocatedClaim has a device of the topology "used".
+func allocatedClaim(name string) *resourceapi.ResourceClaim {
+	const parameters = `{"networkTopologyRef": {"name": "used"}, "step": "a"}`
+	return &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "apps", Name: name},
+		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{
+			Devices: resourceapi.DeviceAllocationResult{
+				Results: []resourceapi.DeviceRequestAllocationResult{
+					{Request: "r", Driver: topologyapi.DriverName, Pool: "n/eth1", Device: "eth1"}},
+				Config: []resourceapi.DeviceAllocationConfiguration{{Source: resourceapi.AllocationConfigSourceClass,
+					Requests: []string{"r"}, DeviceConfiguration: resourceapi.DeviceConfiguration{
+						Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: topologyapi.DriverName,
+							Parameters: runtime.RawExtension{Raw: []byte(parameters)}}}}},
+			},
+		}},
+	}
 }
 
 // request asks about an object as JSON.
@@ -134,6 +153,10 @@ func TestHandle(t *testing.T) {
 		return object(`{metadata: {name: net}, spec: {steps: [{name: a, type: ` + kind +
 			`, selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}` + rest + `}]}}`)
 	}
+	policyFor := func(plugin string) []byte {
+		return object(`spec: {selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}, ` +
+			`exposure: {supportedCNIPlugins: [{name: ` + plugin + `, exclusive: true}]}}`)
+	}
 	status := request("DeviceExposurePolicy", admissionv1.Update, invalid, valid)
 	status.SubResource = "status"
 	foreign := request("Pod", admissionv1.Create, []byte("{}"), nil)
@@ -154,7 +177,22 @@ func TestHandle(t *testing.T) {
 		"was invalid, only labels change": {request("DeviceExposurePolicy", admissionv1.Update, labelled, invalid),
 			false, "allowed"},
 		"is deleted": {request("DeviceExposurePolicy", admissionv1.Delete, nil, invalid),
+			false, "allowed: network devices are held by 2 claims: those that only DeviceExposurePolicy "},
+		"is deleted while claims can't be read": {request("DeviceExposurePolicy", admissionv1.Delete, nil, invalid),
+			true, "allowed"},
+		"topology in use is deleted": {request("NetworkTopology", admissionv1.Delete, nil,
+			object("metadata: {name: used}")), false,
+			"allowed: NetworkTopology used is used by 2 claims (apps/db, apps/web): their pods keep their interfaces"},
+		"topology is deleted": {request("NetworkTopology", admissionv1.Delete, nil, object("metadata: {name: unused}")),
 			false, "allowed"},
+		"schema is deleted": {request("CNIPluginSchema", admissionv1.Delete, nil, object("metadata: {name: used}")),
+			false, "allowed"},
+		"policy with a misspelt plugin": {request("DeviceExposurePolicy", admissionv1.Create, policyFor("hostdevice"),
+			nil), false, "allowed: plugin hostdevice is none that the driver knows: did you mean host-device?"},
+		"policy with a plugin of their own": {request("DeviceExposurePolicy", admissionv1.Create, policyFor("acme"),
+			nil), false, "allowed"},
+		"policy with a plugin of the cluster": {request("DeviceExposurePolicy", admissionv1.Create, policyFor("needy"),
+			nil), false, "allowed"},
 		"is connected to": {request("DeviceExposurePolicy", admissionv1.Connect, nil, nil),
 			false, "allowed"},
 		"its status is written": {status, false, "allowed"},
@@ -200,6 +238,24 @@ func TestHandle(t *testing.T) {
 				t.Errorf("wrong answer (-want +got):\n%s", cmp.Diff(test.want, got))
 			}
 		})
+	}
+}
+
+// kubectl prints the object, and each problem on a line of its own, of the details of a refusal.
+func TestRefusalsNameTheObjectAndEachField(t *testing.T) {
+	asked := request("DeviceExposurePolicy", admissionv1.Create,
+		[]byte(`{"spec": {"priority": -1, "action": "exclude", "selector": {"cel": "device.x = 1"}}}`), nil)
+	asked.Name = "mine"
+	details := NewHandler(newReader(t, false)).Handle(t.Context(), asked).Result.Details
+	if details == nil || details.Kind != "DeviceExposurePolicy" || details.Name != "mine" || len(details.Causes) != 2 {
+		t.Fatalf("details are %+v", details)
+	}
+	if got := details.Causes[0]; got != (metav1.StatusCause{Type: metav1.CauseTypeFieldValueInvalid,
+		Field: "spec.priority", Message: "Invalid value: -1: must be between 0 and 1000"}) {
+		t.Errorf("the first cause is %+v", got)
+	}
+	if got := details.Causes[1]; got.Field != "spec.selector.cel" || !strings.Contains(got.Message, "==") {
+		t.Errorf("the second cause is %+v", got)
 	}
 }
 

@@ -25,8 +25,8 @@ type Options struct {
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 }
 
-// NewServer returns a server, which reads CNIPluginSchemas through the reader.
-func NewServer(o Options, schemas client.Reader) (webhook.Server, error) {
+// NewServer returns a server, which reads CNIPluginSchemas and ResourceClaims through the reader.
+func NewServer(o Options, cluster client.Reader) (webhook.Server, error) {
 	host, portText, err := net.SplitHostPort(o.Address)
 	if err != nil {
 		return nil, fmt.Errorf("the webhook's address must be like 127.0.0.1:9684 or :9684: %w", err)
@@ -51,6 +51,6 @@ func NewServer(o Options, schemas client.Reader) (webhook.Server, error) {
 			}
 		}},
 	})
-	server.Register(Path, newLimited(&admission.Webhook{Handler: NewHandler(schemas)}))
+	server.Register(Path, newLimited(&admission.Webhook{Handler: NewHandler(cluster)}))
 	return server, nil
 }

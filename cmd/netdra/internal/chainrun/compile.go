@@ -19,17 +19,27 @@ type Options struct {
 	DeviceOptions
 	CNIPath string
 	Pod     string
-	Netns   string
-	Form    string
+	// Annotations are the pod's, as KEY=VALUE.
+	Annotations []string
+	Netns       string
+	Form        string
 }
 
-// parsePod reads --pod.
-func parsePod(text, uid string) (executor.Pod, error) {
-	namespace, name, found := strings.Cut(text, "/")
+// parsePod reads --pod and --annotation.
+func (f *Options) parsePod(uid string) (executor.Pod, error) {
+	namespace, name, found := strings.Cut(f.Pod, "/")
 	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return executor.Pod{}, exit.Refusef("--pod %q: say NAMESPACE/NAME", text)
+		return executor.Pod{}, exit.Refusef("--pod %q: say NAMESPACE/NAME", f.Pod)
 	}
-	return executor.Pod{Namespace: namespace, Name: name, UID: uid}, nil
+	pod := executor.Pod{Namespace: namespace, Name: name, UID: uid, Annotations: map[string]string{}}
+	for _, annotation := range f.Annotations {
+		key, value, found := strings.Cut(annotation, "=")
+		if !found || key == "" {
+			return executor.Pod{}, exit.Refusef("--annotation %q: say KEY=VALUE", annotation)
+		}
+		pod.Annotations[key] = value
+	}
+	return pod, nil
 }
 
 // directories reads --cni-path.
@@ -40,6 +50,10 @@ func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *exec
 	topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
 	pod executor.Pod, devices []cnichain.RootDevice,
 ) (*cnichain.Plan, error) {
+	if topology.Spec.Attachment == v1alpha1.AttachmentExternal {
+		return nil, exit.Refusef("topology %s runs no plugins (attachment: External): the network of a pod attaches "+
+			"its devices", topology.Name)
+	}
 	node, err := deps.Hostname()
 	if err != nil {
 		return nil, err
@@ -49,7 +63,7 @@ func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *exec
 		return nil, err
 	}
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
-		Claim: cnichain.Claim(pod), Node: node,
+		Claim: cnichain.Claim{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, Node: node,
 		Schemas: schemas, Plugins: binaries, Dirs: f.directories(), DirsHelp: "name its directory with --cni-path",
 		Devices: devices,
 	})

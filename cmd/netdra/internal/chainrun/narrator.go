@@ -18,8 +18,10 @@ type narrator struct {
 	clock clock.PassiveClock
 
 	began time.Time
-	known []stepStatus
-	steps []stepReport
+	// attachment is what was last watched or written, as it is now.
+	attachment *executor.Attachment
+	known      []stepStatus
+	steps      []stepReport
 }
 
 // stepStatus is what was last printed about a step.
@@ -46,6 +48,7 @@ type stepReport struct {
 
 // watch takes the state of an attachment; only later changes are printed.
 func (n *narrator) watch(attachment *executor.Attachment) {
+	n.attachment = attachment
 	n.known = make([]stepStatus, len(attachment.Steps))
 	if len(n.steps) != len(attachment.Steps) {
 		n.steps = make([]stepReport, len(attachment.Steps))
@@ -66,22 +69,36 @@ func statusOf(record *executor.StepRecord) stepStatus {
 
 // Save implements executor.Journal.
 func (n *narrator) Save(attachment *executor.Attachment) error {
-	took := n.clock.Since(n.began)
-	n.out.EndPending()
-	for i := range attachment.Steps {
-		record := &attachment.Steps[i]
-		previous := n.known[i]
-		n.known[i] = statusOf(record)
-		if previous != n.known[i] {
-			n.reportStep(attachment, i, previous, took)
-		}
-	}
+	n.attachment = attachment
+	n.reportSteps()
 	err := n.Journal.Save(attachment)
 	n.began = n.clock.Now()
 	if err == nil {
 		n.announce(attachment)
 	}
 	return err
+}
+
+// Delete implements executor.Journal. That the last step is undone is written by deleting the attachment.
+func (n *narrator) Delete(sandboxID string) error {
+	if n.attachment != nil && n.attachment.SandboxID == sandboxID {
+		n.reportSteps()
+	}
+	return n.Journal.Delete(sandboxID)
+}
+
+// reportSteps prints the outcome of the steps that have changed.
+func (n *narrator) reportSteps() {
+	took := n.clock.Since(n.began)
+	n.out.EndPending()
+	for i := range n.attachment.Steps {
+		record := &n.attachment.Steps[i]
+		previous := n.known[i]
+		n.known[i] = statusOf(record)
+		if previous != n.known[i] {
+			n.reportStep(n.attachment, i, previous, took)
+		}
+	}
 }
 
 // reportStep prints the outcome of a step that has changed.

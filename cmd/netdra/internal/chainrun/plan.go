@@ -61,7 +61,7 @@ func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.S
 	if err != nil {
 		return nil, err
 	}
-	pod, err := parsePod(f.Pod, "netdra")
+	pod, err := f.parsePod("netdra")
 	if err != nil {
 		return nil, err
 	}
@@ -122,6 +122,8 @@ func describePlan(topology *v1alpha1.NetworkTopology, named *executor.Attachment
 // nameSource returns why an interface is called as it is.
 func nameSource(step *v1alpha1.Step, named *executor.Attachment, record *executor.StepRecord) string {
 	switch wanted := record.Step.IfName; {
+	case record.Step.PodNetwork != nil && record.Step.PodNetwork.NamesInterface:
+		return "the pod's annotation"
 	case wanted != "" && step.IfName != "" && record.IfName == "":
 		return "ifName " + wanted
 	case step.IfName != "":

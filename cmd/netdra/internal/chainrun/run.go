@@ -90,7 +90,7 @@ func (s *session) prepare(ctx context.Context, topology *v1alpha1.NetworkTopolog
 	if err != nil {
 		return err
 	}
-	pod, err := parsePod(s.Pod, id)
+	pod, err := s.parsePod(id)
 	if err != nil {
 		return err
 	}

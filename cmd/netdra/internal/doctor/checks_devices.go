@@ -23,6 +23,8 @@ func deviceChecks() []check {
 			inspect: checkQuarantine},
 		{group: groupDevices, name: "other-owners", fine: "nobody else gives these devices to pods", needs: needsDriver,
 			inspect: checkOwners},
+		{group: groupDevices, name: "double-owners", fine: "no device is in the pool of a device plugin, too",
+			needs: needsDriver, inspect: checkDoubleOwners},
 		{group: groupDevices, name: "network-managers", fine: "no network manager configures a device that pods get",
 			needs: needsDriver, inspect: checkManagers},
 		{group: groupDevices, name: "iommu",
@@ -136,12 +138,67 @@ func checkOwners(input *Input) []Finding {
 			Do:  "see that its configuration and the DeviceExposurePolicies name different devices, or remove it",
 		})
 	}
-	if input.Multus != "" {
-		found = append(found, Finding{
+	if input.Multus == "" {
+		return found
+	}
+	twice := attachedTwice(input)
+	if len(twice) == 0 {
+		twice = append(twice, Finding{
 			Level: Warn, What: "Multus attaches networks to pods of this node, too", Where: input.Multus,
 			Why: "it takes whatever a NetworkAttachmentDefinition names, without asking whether a claim has it",
 			Do:  "see that no NetworkAttachmentDefinition names a device that netdra devices lists",
 		})
+	}
+	return append(found, twice...)
+}
+
+// multusAnnotation is the annotation by which pods select what Multus attaches.
+const multusAnnotation = "k8s.v1.cni.cncf.io/networks"
+
+// attachedTwice finds plugins of topologies that want what Multus also obeys.
+func attachedTwice(input *Input) []Finding {
+	var found []Finding
+	for _, name := range sortedKeys(input.Plugins) {
+		if plugin := input.Plugins[name]; plugin.PodAnnotation != multusAnnotation || plugin.Path == "" {
+			continue
+		}
+		found = append(found, Finding{
+			Level: Fail, What: fmt.Sprintf("Multus attaches the networks that pods must select for CNI plugin %s",
+				name),
+			Where: input.Multus,
+			Why: "ADD fails for claims for " + strings.Join(topologiesWith(input, name), ", ") + ": the pod has an " +
+				"interface of that name already",
+			Do: "let Multus attach these networks, and remove the topologies; or keep Multus from this node",
+		})
+	}
+	return found
+}
+
+// checkDoubleOwners finds published devices that a device plugin gives to pods, too.
+func checkDoubleOwners(input *Input) []Finding {
+	var found []Finding
+	seen := map[string]bool{}
+	for _, pooled := range input.Pooled {
+		named := func(e draslices.Entry) bool {
+			return pooled.ID == string(e.Device.PCIAddress) || pooled.ID == string(e.Device.Interface)
+		}
+		i := slices.IndexFunc(input.Driver.Published, named)
+		if i < 0 || pooled.ID == "" || seen[pooled.ID+" "+pooled.Resource] {
+			continue
+		}
+		seen[pooled.ID+" "+pooled.Resource] = true
+		finding := Finding{
+			Level: Fail, What: fmt.Sprintf("device %s (%s) has two owners: a device plugin offers it, too",
+				input.Driver.Published[i].Name, pooled.ID), Where: pooled.Resource,
+			Why: "neither knows what the other has given away: the device goes to two pods",
+			Do: "take it out of the pool of the device plugin, or exclude it with a DeviceExposurePolicy; kubelet " +
+				"forgets a plugin five minutes after it has ended",
+		}
+		if pooled.Pod != "" {
+			finding.What = fmt.Sprintf("device %s (%s) has two owners: a device plugin has given it to the pod with "+
+				"UID %s", input.Driver.Published[i].Name, pooled.ID, pooled.Pod)
+		}
+		found = append(found, finding)
 	}
 	return found
 }

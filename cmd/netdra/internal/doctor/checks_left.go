@@ -43,7 +43,7 @@ func checkCDIFiles(input *Input) []Finding {
 	for _, file := range input.CDIFiles {
 		kind, _ := nodeapi.ParseSpecName(file)
 		isMetadata := kind == nodeapi.MetadataSpec
-		if isOfAny(file, input.Driver.Claims) || isMetadata && len(input.SetAside) > 0 {
+		if isOfAny(file, input.Driver.Claims) || kind != nodeapi.GateSpec && len(input.SetAside) > 0 {
 			// after a lost journal the driver does not know all claims, and keeps what their containers are told
 			continue
 		}
@@ -53,6 +53,9 @@ func checkCDIFiles(input *Input) []Finding {
 		}
 		if isMetadata {
 			finding.Why = "it tells containers of devices that the claim has no more"
+		}
+		if kind == nodeapi.ExternalSpec {
+			finding.Why = "it tells the networks of pods of devices that the claim has no more"
 		}
 		found = append(found, finding)
 	}

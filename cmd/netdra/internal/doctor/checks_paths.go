@@ -143,11 +143,23 @@ func needsPod(input *Input) string {
 func checkPluginFolders(input *Input) []Finding {
 	var found []Finding
 	for _, name := range sortedKeys(input.Plugins) {
-		for _, folder := range input.Plugins[name].HostPaths {
+		plugin := input.Plugins[name]
+		for _, folder := range plugin.Absent {
+			if plugin.Path == "" {
+				continue // nothing of it is offered on this node
+			}
+			found = append(found, Finding{
+				Level: Fail, Where: folder,
+				What: fmt.Sprintf("CNI plugin %s needs %s of the host, which does not exist", name, folder),
+				Why:  "ADD fails for claims for " + strings.Join(topologiesWith(input, name), ", "),
+				Do:   "start on this node what makes it: the service that the plugin belongs to",
+			})
+		}
+		for _, folder := range plugin.HostPaths {
 			if slices.ContainsFunc(input.Mounts, func(mount string) bool {
 				return mount == folder ||
 					strings.HasPrefix(folder, mount+"/")
-			}) {
+			}) || slices.Contains(plugin.Absent, folder) {
 				continue
 			}
 			found = append(found, Finding{

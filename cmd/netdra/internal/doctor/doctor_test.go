@@ -32,6 +32,7 @@ func TestHealthyNode(t *testing.T) {
 		t.Run("folder of a plugin "+name, func(t *testing.T) {
 			n := healthy(t)
 			n.plugin("opt/cni/bin/whereabouts", 0o755)
+			n.write("etc/cni/net.d/10-bridge.conf", "{}")
 			n.answers.State.Topologies[0].Plugins = append(n.answers.State.Topologies[0].Plugins, "whereabouts")
 			n.write("proc/30/status", "NSpid:\t30\t1\n")
 			n.write("proc/30/mountinfo", "1 0 0:9 / / rw - overlay o rw\n2 1 0:1 /x "+mounts+" ro - ext4 /dev/a rw\n")
@@ -40,6 +41,15 @@ func TestHealthyNode(t *testing.T) {
 			}
 		})
 	}
+	t.Run("device that a device plugin gave to a pod that is gone", func(t *testing.T) {
+		n := healthy(t)
+		n.write("var/lib/kubelet/pods/pod-2/etc-hosts", "")
+		n.write("var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", `{"Data": {"PodDeviceEntries": [
+			{"PodUID": "pod-1", "ResourceName": "example.com/vf", "DeviceIDs": {"-1": ["0000:03:00.2"]}}]}}`)
+		if diff := cmp.Diff([]Finding{}, bad(n.examine())); diff != "" {
+			t.Error(diff)
+		}
+	})
 	t.Run("plugins in the driver's pod only", func(t *testing.T) {
 		n := healthy(t)
 		n.remove("opt/cni/bin/macvlan")
@@ -152,15 +162,41 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			"node.extraMounts[0].hostPath=/etc/cni/net.d"}},
 		"folder of a plugin with a schema in the cluster": {func(n *testNode) {
 			n.answers.State.HostPaths = map[string][]string{"macvlan": {"/etc/vendor"}}
+			n.write("etc/vendor", "")
 			n.write("proc/30/status", "NSpid:\t30\t1\n")
 			n.write("proc/30/mountinfo", "1 0 0:9 / / rw - overlay o rw\n2 1 0:1 /x /opt/cni/bin ro - ext4 /dev/a rw\n")
 		}, Fail, "plugin-folders", []string{"CNI plugin macvlan needs /etc/vendor", "topology fast"}},
+		"service of a plugin does not run": {func(n *testNode) { n.ovn() }, Fail, "plugin-folders",
+			[]string{"ovn-k8s-cni-overlay needs /var/run/ovn-kubernetes/cni of the host, which does not exist",
+				"topology fast"}},
+		"networks that Multus attaches, too": {func(n *testNode) {
+			n.ovn()
+			n.write("var/run/ovn-kubernetes/cni/ovn-cni-server.sock", "")
+			n.write("etc/cni/net.d/00-multus.conf", `{"type": "multus-shim"}`)
+		}, Fail, "other-owners", []string{"Multus attaches the networks that pods must select for CNI plugin " +
+			"ovn-k8s-cni-overlay", "topology fast"}},
 		"SR-IOV device plugin": {func(n *testNode) { n.write("proc/40/comm", "sriovdp\n") }, Warn, "other-owners",
 			[]string{"process sriovdp"}},
 		"another DRA driver": {func(n *testNode) { n.write("var/lib/kubelet/plugins_registry/dra.net-reg.sock", "") },
 			Warn, "other-owners", []string{"DRANET"}},
 		"Multus": {func(n *testNode) { n.write("etc/cni/net.d/00-multus.conf", `{"type": "multus-shim"}`) },
 			Warn, "other-owners", []string{"00-multus.conf"}},
+		"device of a device plugin": {func(n *testNode) {
+			n.write("var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", `{"Data": {"PodDeviceEntries": null,
+				"RegisteredDevices": {"example.com/vf": ["0000:03:00.2", "0000:03:00.7"]}}, "Checksum": 1}`)
+		}, Fail, "double-owners", []string{"device eth1v0 (0000:03:00.2)", "resource example.com/vf"}},
+		"device of a device plugin in a pod": {func(n *testNode) {
+			n.write("var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", `{"Data": {"PodDeviceEntries": [
+				{"PodUID": "pod-1", "ResourceName": "example.com/vf", "DeviceIDs": {"-1": ["0000:03:00.2"]}}],
+				"RegisteredDevices": {"example.com/vf": ["0000:03:00.2"]}}}`)
+			n.write("var/lib/kubelet/pods/pod-1/etc-hosts", "")
+		}, Fail, "double-owners", []string{"to the pod with UID pod-1"}},
+		"device that a device plugin describes": {func(n *testNode) {
+			n.write("run/k8s.cni.cncf.io/devinfo/dp/example.com-vf-0000:03:00.2-device.json",
+				`{"type": "pci", "pci": {"pci-address": "0000:03:00.2"}}`)
+			n.write("run/k8s.cni.cncf.io/devinfo/dp/example.com-vf-0000:03:00.7-device.json",
+				`{"type": "pci", "pci": {"pci-address": "0000:03:00.2"}, "dra.networking/writtenBy": "dra.networking"}`)
+		}, Fail, "double-owners", []string{"/devinfo/dp/example.com-vf-0000:03:00.2-device.json"}},
 		"NetworkManager": {func(n *testNode) { n.write("run/NetworkManager/devices/5", "[device]\nmanaged=true\n") },
 			Warn, "network-managers", []string{"nmcli device set eth1v0 managed no"}},
 		"systemd-networkd": {func(n *testNode) {
@@ -179,6 +215,9 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			n.write("run/cdi/dra.networking_metadata_"+goneClaim+
 				"_r.json", "{}")
 		}, Warn, "cdi-specs", []string{goneClaim}},
+		"CDI spec of devices that others attach left": {func(n *testNode) {
+			n.write("run/cdi/dra.networking_external_"+goneClaim+".json", "{}")
+		}, Warn, "cdi-specs", []string{goneClaim, "networks of pods"}},
 		"pin left": {func(n *testNode) { n.write("run/netns/dra-bbbb.cre66i9s", "") }, Warn, "namespaces",
 			[]string{"/var/run/netns/dra-bbbb.cre66i9s"}},
 		"claim without a pod": {func(n *testNode) { n.answers.Claims[0].Unused = true }, Warn, "claims",

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"path"
 	"path/filepath"
@@ -52,6 +53,7 @@ func Gather(ctx context.Context, sources Sources) *Input {
 	input.Containerd = sources.containerd(input)
 	input.Kubelet = input.kubelet()
 	sources.files(input)
+	input.Pooled = sources.pooled(input)
 	sources.hardware(input)
 	if input.Driver != nil {
 		input.Plugins = sources.plugins(input)
@@ -246,7 +248,13 @@ func (s *Sources) mounts(process *Process) []string {
 }
 
 func (s *Sources) plugin(input *Input, name string) PluginFile {
-	plugin := PluginFile{HostPaths: hostPaths(&input.Driver.State, name)}
+	plugin := PluginFile{HostPaths: hostPaths(&input.Driver.State, name),
+		PodAnnotation: podAnnotation(&input.Driver.State, name)}
+	for _, file := range plugin.HostPaths {
+		if _, err := s.stat(file); errors.Is(err, fs.ErrNotExist) {
+			plugin.Absent = append(plugin.Absent, file)
+		}
+	}
 	for _, dir := range input.Settings.CNIDirs {
 		info, err := s.stat(path.Join(dir, name))
 		if err == nil && info.Mode().IsRegular() && plugin.Path == "" {
@@ -274,6 +282,17 @@ func hostPaths(state *nodestate.State, plugin string) []string {
 	}
 	schema, _ := cnichain.DefaultSchemas().Lookup(plugin)
 	return schema.HostPaths
+}
+
+// podAnnotation is hostPaths for the annotation by which pods select what a plugin attaches.
+func podAnnotation(state *nodestate.State, plugin string) string {
+	if state.PodAnnotations != nil {
+		return state.PodAnnotations[plugin]
+	}
+	if schema, _ := cnichain.DefaultSchemas().Lookup(plugin); schema.PodNetworks != nil {
+		return schema.PodNetworks.Annotation
+	}
+	return ""
 }
 
 // mostLinks is how many links to links are followed.

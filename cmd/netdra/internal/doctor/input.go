@@ -43,6 +43,8 @@ type Input struct {
 	Registered []string
 	// Multus is the CNI configuration that calls it.
 	Multus string
+	// Pooled are the devices that device plugins have offered to kubelet, or have told Multus of.
+	Pooled []PooledDevice
 	// Cluster is nil if none was given.
 	Cluster *Cluster
 }
@@ -62,6 +64,16 @@ type Kubelet struct {
 	NodeName string // that it was told; empty: the host's name
 }
 
+// PooledDevice is a device of a device plugin.
+type PooledDevice struct {
+	// ID is what the plugin calls it: for SR-IOV the PCI address.
+	ID string
+	// Resource is the name of the extended resource, or the file with the information about the device.
+	Resource string
+	// Pod is the UID of a pod that was given the device; empty for none.
+	Pod string
+}
+
 // PluginFile is a CNI plugin on the node.
 type PluginFile struct {
 	Path       string // in the driver's directories; empty if it is in none of them
@@ -69,6 +81,10 @@ type PluginFile struct {
 	Elsewhere  string // where it is, too
 	// HostPaths are what its schema says that it needs of the host.
 	HostPaths []string
+	// Absent are those of HostPaths that the node does not have.
+	Absent []string
+	// PodAnnotation is the annotation by which pods select what the plugin attaches; empty for one that attaches all.
+	PodAnnotation string
 }
 
 // Disk is the file system of a directory.
@@ -153,5 +169,6 @@ func defaultSettings() nodestate.Settings {
 		PluginDir: nodeapi.DefaultPluginDir, RegistrarDir: "/var/lib/kubelet/plugins_registry",
 		CNIDirs: []string{"/opt/cni/bin"}, NetNSDir: "/var/run/netns", CDIDir: "/var/run/cdi",
 		LogDir: nodeapi.DefaultLogDir, NRISocket: "/var/run/nri/nri.sock",
+		DeviceInfoDir: nodeapi.DefaultDeviceInfoDir,
 	}
 }

@@ -111,6 +111,15 @@ func (n *testNode) write(file, content string) { n.put(file, content, 0o600) }
 // plugin makes one with a mode.
 func (n *testNode) plugin(file string, mode os.FileMode) { n.put(file, "", mode) }
 
+// ovn makes the plugin of OVN-Kubernetes one of a topology. That its driver does not say what plugins need is as if it
+// was an older one.
+func (n *testNode) ovn() {
+	n.Helper()
+	n.plugin("opt/cni/bin/ovn-k8s-cni-overlay", 0o755)
+	topology := &n.answers.State.Topologies[0]
+	topology.Plugins = append(topology.Plugins, "ovn-k8s-cni-overlay")
+}
+
 func (n *testNode) put(file, content string, mode os.FileMode) {
 	n.Helper()
 	path := filepath.Join(n.root, file)

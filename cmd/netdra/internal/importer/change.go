@@ -19,13 +19,22 @@ func (m *importer) change(w *workload) bool {
 	for _, s := range w.networks {
 		n := m.network(s.namespace, s.name)
 		if n == nil || n.topology == nil {
-			w.add(true, s.place(), qualified(s.namespace, s.name),
+			isMeant := m.options.KeepMultus && n != nil && n.resource == ""
+			w.add(!isMeant, s.place(), qualified(s.namespace, s.name),
 				"no topology was made of this network, so the pod still has it in the annotation, for Multus")
 			kept = append(kept, s.values)
 			w.keepsResource(s, n, asked)
 			continue
 		}
 		changed = true
+		if n.isReserved() {
+			kept = append(kept, s.values)
+			w.addClaim(n, m.reservedTemplate(w, s, n), asked[n.resource])
+			if left := asked[n.resource]; left != nil {
+				left.count--
+			}
+			continue
+		}
 		if slices.Contains(known().AnnotationPlugins, n.root().Type) {
 			w.add(true, s.place(), qualified(s.namespace, s.name), "the pod still has it in the annotation, since a "+
 				"controller of %s "+

@@ -26,6 +26,8 @@ type Options struct {
 	// KeepResourceNames gives the classes of topologies the names of the device plugin's resources, and leaves pods as
 	// they are that need no more than these.
 	KeepResourceNames bool
+	// KeepMultus makes topologies that reserve the devices of resources, for Multus to attach, and no others.
+	KeepMultus bool
 	// Schemas are the contracts of CNI plugins.
 	Schemas cnichain.Schemas
 }

@@ -259,7 +259,7 @@ func FuzzImport(f *testing.F) {
 			t.Skip()
 		}
 		keeping := options()
-		keeping.KeepResourceNames = len(data)%2 > 0
+		keeping.KeepResourceNames, keeping.KeepMultus = len(data)%3 == 0, len(data)%3 == 1
 		result, err := Import(documents, keeping)
 		if err != nil {
 			t.Skip()
@@ -362,4 +362,54 @@ spec: {config: '{"cniVersion": "1.0.0", "type": "sriov"}'}
 
 func asking(limits string) string {
 	return "  - {name: main, image: none, resources: {limits: " + limits + "}}\n"
+}
+
+// With Multus kept, the devices of a network with a resource are reserved by a claim, and Multus goes on attaching
+// them.
+func TestMultusIsKept(t *testing.T) {
+	text := networkOf("fast", "intel.com/fast") + networkOf("files", "intel.com/files") +
+		networkOf("unknown", "intel.com/unknown") + `---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: plain, namespace: apps}
+spec: {config: '{"cniVersion": "1.0.0", "type": "macvlan", "master": "eth1", "ipam": {"type": "dhcp"}}'}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: sriovdp-config}
+data:
+  config.json: |
+    {"resourceList": [{"resourceName": "fast", "selectors": {"pfNames": ["ens1f0"]}},
+      {"resourceName": "files", "selectors": {"pfNames": ["ens1f1"], "isRdma": true}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  {name: user, namespace: apps, annotations: {k8s.v1.cni.cncf.io/networks: "fast@fast0, plain, files, unknown"}}
+spec:
+  containers:
+` + asking("{intel.com/fast: 1, intel.com/files: 1}")
+	documents, err := manifest.Read("-", strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := options()
+	wanted.KeepMultus = true
+	result, err := Import(documents, wanted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range result.Findings {
+		result.Findings[i].Location = "stdin"
+	}
+	data, err := result.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var golden bytes.Buffer
+	result.Report(printer.New(&golden))
+	golden.WriteString("===\n")
+	golden.Write(data)
+	compare(t, "testdata/keep-multus.golden", golden.Bytes())
+	checkObjects(t, data)
 }

@@ -17,7 +17,8 @@ func (m *importer) poolPolicies() []*policyapi.DeviceExposurePolicy {
 	var all []*policyapi.DeviceExposurePolicy
 	for _, p := range m.pools {
 		if len(p.plugins) == 0 {
-			p.add(true, "", p.resource, "no policy was made for this resource, since none of its networks has a topology")
+			p.add(true, "", p.resource, "no policy was made for this resource, since none of its networks has a "+
+				"topology")
 			continue
 		}
 		value := attributeValue(p.resource)
@@ -25,6 +26,9 @@ func (m *importer) poolPolicies() []*policyapi.DeviceExposurePolicy {
 		made.Spec.Priority = p.priority
 		made.Spec.Exposure.AdditionalAttributes = map[string]policyapi.AttributeValue{
 			attributeResource: {String: &value},
+		}
+		if p.reserved {
+			made.Spec.Exposure.ResourceName = p.resource // as Multus knows the devices
 		}
 		if len(p.nodes) > 0 {
 			made.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: p.nodes}

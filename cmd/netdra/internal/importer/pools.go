@@ -15,6 +15,7 @@ type pool struct {
 	priority int32
 	vfio     bool // applications drive the devices themselves
 	rdma     bool
+	reserved bool     // Multus attaches the devices
 	plugins  []string // of the networks that use it
 }
 

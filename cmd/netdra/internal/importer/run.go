@@ -35,6 +35,10 @@ func (c *Command) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	if tried := c.DryRun || len(c.Machines) > 0; tried && c.Output == printer.FormJSON {
 		return errors.New("cannot use --output json with a dry run, which prints text; leave one of them out")
 	}
+	if c.KeepMultus && c.KeepResourceNames {
+		return errors.New("cannot use --keep-multus with --keep-resource-names: Multus finds no device of a pod " +
+			"without a claim of its own; leave one of them out")
+	}
 	result, err := c.translate(streams.In)
 	if err != nil {
 		return err

@@ -46,7 +46,15 @@ func (m *importer) translate(n *network) {
 		AllowedNamespaces: namespacesOf(m.users(n)),
 	}}
 	topology.APIVersion, topology.Kind = v1alpha1.GroupVersion().String(), manifest.KindTopology
-	for i, plugin := range n.plugins {
+	plugins := n.plugins
+	if m.options.KeepMultus && !n.ofPool {
+		step := m.reserve(n, topology)
+		if step == nil {
+			return
+		}
+		topology.Spec.Steps, plugins = []v1alpha1.Step{*step}, nil
+	}
+	for i, plugin := range plugins {
 		step := m.step(n, plugin, topology.Spec.Steps)
 		if step == nil && i == 0 {
 			return
@@ -156,14 +164,7 @@ func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1al
 	term := m.namedDevice(n, f, schema, hasSchema)
 	switch {
 	case n.resource != "":
-		term = fmt.Sprintf("%s.?%s.orValue(\"\") == %q", strings.TrimSuffix(attribute(""), "."), attributeResource,
-			attributeValue(n.resource))
-		if len(n.pools) == 0 {
-			n.add(true, "metadata.annotations", n.resource, "nothing that was imported has this resource, so no "+
-				"policy "+
-				"offers its devices: import the configuration of its device plugin, too, or write a policy with "+
-				"additionalAttributes: {%s: %s}", attributeResource, attributeValue(n.resource))
-		}
+		term = m.ofResource(n)
 	case term == "":
 		n.add(true, f.path+"type", step.Type, "names no device of the node, and the driver attaches devices only, so "+
 			"nothing was made of it: name one, or keep this network with Multus")

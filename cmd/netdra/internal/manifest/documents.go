@@ -124,7 +124,7 @@ func identify(file string, part part) (*Document, error) {
 // checkKind refuses kinds that the driver's group does not have. Those of other groups are for others.
 func checkKind(found *Document, apiVersion string) error {
 	group, _, _ := strings.Cut(apiVersion, "/")
-	kinds := []string{KindTopology, KindSchema, KindPolicy}
+	kinds := []string{KindTopology, KindSchema, KindPolicy, KindRange, KindBlock}
 	if group != v1alpha1.GroupVersion().Group || slices.Contains(kinds, found.Kind) {
 		return nil
 	}
@@ -155,6 +155,9 @@ func blankLines(part part) int {
 const (
 	KindTopology = "NetworkTopology"
 	KindSchema   = "CNIPluginSchema"
+	KindRange    = "AddressRange"
+	// KindBlock is the kind of what the controller makes of ranges; it is read over.
+	KindBlock = "AddressBlock"
 )
 
 // DecodeStrict reads a document into an object, or into a new object of its kind if that is nil. A field that the type

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/addresses"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/policy"
 )
@@ -118,6 +119,23 @@ func ClassNames(topology *v1alpha1.NetworkTopology) []string {
 		names[i] = v1alpha1.ClassName(topology.Name, root)
 	}
 	return names
+}
+
+// ReadRange reads and judges one document; a problem is "file:line: path: reason".
+func ReadRange(found *Document) (*v1alpha1.AddressRange, []string) {
+	var lines []string
+	addressRange, problems := decode[*v1alpha1.AddressRange](found, KindRange)
+	for _, problem := range problems {
+		lines = append(lines, found.Location()+": "+problem.Error())
+	}
+	if len(problems) > 0 {
+		return addressRange, lines
+	}
+	_, invalid := addresses.Parse(&addressRange.Spec)
+	for _, problem := range invalid {
+		lines = append(lines, found.Position(problem.Field)+": "+problem.Error())
+	}
+	return addressRange, lines
 }
 
 // LoadSchemas returns the built-in schemas, each replaced by that of the file for the same plugin.

@@ -24,3 +24,18 @@ func TestInterfacesAsText(t *testing.T) {
 		t.Errorf("texts (-want +have):\n%s", diff)
 	}
 }
+
+// A claim whose devices others attach has no sandbox here, and waits for none.
+func TestStatesOfClaimsWithoutSandboxes(t *testing.T) {
+	external := cnichain.Plan{External: []cnichain.PlanStep{{Name: "a"}}}
+	chain := cnichain.Plan{Steps: []cnichain.PlanStep{{Name: "a"}}}
+	for want, record := range map[string]nodestate.Claim{
+		Reserved: {ClaimRecord: nodestate.ClaimRecord{Plans: []cnichain.Plan{external}}},
+		Prepared: {ClaimRecord: nodestate.ClaimRecord{Plans: []cnichain.Plan{external, chain}}},
+		Unused:   {ClaimRecord: nodestate.ClaimRecord{Plans: []cnichain.Plan{external}}, Unused: true},
+	} {
+		if got := claim(&record, nil).State; got != want {
+			t.Errorf("state is %s, want %s", got, want)
+		}
+	}
+}

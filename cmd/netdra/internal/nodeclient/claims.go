@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
@@ -19,6 +20,8 @@ const (
 	// Lost claims were attached, and an interface of theirs is not in the pod any more.
 	Lost      = "lost"
 	Detaching = "detaching"
+	// Reserved claims have devices that others attach.
+	Reserved = "reserved"
 	// Unused claims have no pod on the node any more.
 	Unused = "unused"
 )
@@ -71,8 +74,12 @@ func claim(record *nodestate.Claim, sandboxes []nodestate.Sandbox) Claim {
 	for _, device := range record.Devices {
 		c.Devices = append(c.Devices, device.Name)
 	}
-	if record.Unused {
+	switch {
+	case record.Unused:
 		c.State = Unused
+	case slices.ContainsFunc(record.Plans, func(p cnichain.Plan) bool { return len(p.External) > 0 }) &&
+		!record.Attaches():
+		c.State = Reserved
 	}
 	for _, sandbox := range record.Sandboxes(sandboxes) {
 		pod := podOf(&sandbox, record.Claim.UID)

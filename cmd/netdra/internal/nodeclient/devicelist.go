@@ -40,19 +40,8 @@ func ListDevices(ctx context.Context, streams printer.Streams, socket, form stri
 	if err != nil {
 		return err
 	}
-	err = printer.List(streams.Out, form, devices, []printer.Column[Device]{
-		{Title: "DEVICE", Value: func(d *Device) string { return d.Name }},
-		{Title: "TYPE", Value: func(d *Device) string { return d.Type }},
-		{Title: "USE", Value: func(d *Device) string { return d.Use }},
-		{Title: "STATE", Value: func(d *Device) string { return d.State }},
-		{Title: "HELD BY", Value: (*Device).HeldBy},
-		{Title: "SINCE", Value: func(d *Device) string { return printer.Time(d.Since()) }},
-		{Title: "POOL", Wide: true, Value: func(d *Device) string { return d.Pool }},
-		{Title: "PCI", Wide: true, Value: func(d *Device) string { return d.PCIAddress }},
-		{Title: "POLICY", Wide: true, Value: func(d *Device) string { return d.Policy }},
-		{Title: "CNI PLUGINS", Wide: true, Value: func(d *Device) string { return strings.Join(d.Plugins, ", ") }},
-		{Title: "USED", Wide: true, Value: (*Device).CountersText},
-	}, "no device is offered: \"netdra explain DEVICE\" says why")
+	err = printer.List(streams.Out, form, devices, DeviceColumns(),
+		"no device is offered: \"netdra explain DEVICE\" says why")
 	if form == printer.FormTable || form == printer.FormWide {
 		for i := range devices {
 			if devices[i].Why != "" {
@@ -61,4 +50,22 @@ func ListDevices(ctx context.Context, streams printer.Streams, socket, form stri
 		}
 	}
 	return err
+}
+
+// DeviceColumns are those of a table of devices.
+func DeviceColumns() []printer.Column[Device] {
+	return []printer.Column[Device]{
+		{Title: "DEVICE", Value: func(d *Device) string { return d.Name }},
+		{Title: "TYPE", Value: func(d *Device) string { return d.Type }},
+		{Title: "USE", Value: func(d *Device) string { return d.Use }},
+		{Title: "STATE", Value: func(d *Device) string { return d.State }},
+		{Title: "USED", Value: (*Device).CountersText},
+		{Title: "HELD BY", Value: (*Device).heldByShort},
+		{Title: "SINCE", Value: func(d *Device) string { return printer.Time(d.Since()) }},
+		{Title: "POOL", Wide: true, Value: func(d *Device) string { return d.Pool }},
+		{Title: "PCI", Wide: true, Value: func(d *Device) string { return d.PCIAddress }},
+		{Title: "POLICY", Wide: true, Value: func(d *Device) string { return d.Policy }},
+		{Title: "CNI PLUGINS", Wide: true, Value: func(d *Device) string { return strings.Join(d.Plugins, ", ") }},
+		{Title: "CLAIMS", Wide: true, Value: (*Device).HeldBy},
+	}
 }

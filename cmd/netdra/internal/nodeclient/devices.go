@@ -209,6 +209,17 @@ func (d *Device) HeldBy() string {
 	return strings.Join(texts, ", ")
 }
 
+// mostHolders is how many holders a line of a table names.
+const mostHolders = 1
+
+// heldByShort is HeldBy of few holders, and the number of more: a shared device may have hundreds.
+func (d *Device) heldByShort() string {
+	if len(d.Holders) > mostHolders {
+		return fmt.Sprintf("%d claims", len(d.Holders))
+	}
+	return d.HeldBy()
+}
+
 // Since is when the first holder was given it; zero if that is not known.
 func (d *Device) Since() time.Time {
 	var first time.Time

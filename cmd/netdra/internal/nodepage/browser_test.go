@@ -5,11 +5,8 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -111,38 +108,5 @@ func TestBrowserFilters(t *testing.T) {
 	hidden := regexp.MustCompile(`data-row="" (open="" )?hidden=""`).FindAllString(dom, -1)
 	if told := "1 of 15 shown"; !strings.Contains(dom, told) || len(hidden) != 14 {
 		t.Errorf("the browser hides %d of 14 rows, and should say %q", len(hidden), told)
-	}
-}
-
-// The page is as narrow as a telephone: nothing but wide tables and pictures is scrolled sideways.
-func TestBrowserReflows(t *testing.T) {
-	// the test measures by a script
-	page := strings.ReplaceAll(written(t, liveNode(t)), "Content-Security-Policy", "X-Nothing")
-	measuring := `<iframe width="320" height="600" frameborder="0" id="narrow"></iframe><script>var narrow = document.getElementById("narrow"); narrow.srcdoc = document.documentElement.outerHTML.replace(/<iframe.*/s, "");
-narrow.onload = function () { document.title = "width " + narrow.contentDocument.documentElement.scrollWidth; };</script>`
-	dom, _ := startBrowser(t, strings.Replace(page, "</body>", measuring+"</body>", 1)).run(t, "--dump-dom",
-		"--virtual-time-budget=5000")
-	if !strings.Contains(dom, "<title>width 320</title>") {
-		_, title, _ := strings.Cut(dom, "<title>")
-		t.Errorf("the page is %.20s px wide in a window of 320 px", title)
-	}
-}
-
-// TestBrowserPictures draws pages, for people: it is run with NETDRA_PICTURES, the folder to put the pictures in.
-func TestBrowserPictures(t *testing.T) {
-	folder := os.Getenv("NETDRA_PICTURES")
-	if folder == "" {
-		t.Skip("set NETDRA_PICTURES to a folder to have pictures of the page drawn there")
-	}
-	for name, page := range map[string]string{"node": written(t, liveNode(t)), "thousand": written(t, thousand(t))} {
-		b := startBrowser(t, page)
-		for look, flags := range map[string][]string{"light": nil,
-			"dark": {"--blink-settings=preferredColorScheme=0"}} {
-			path := filepath.Join(folder, name+"-"+look+".png")
-			b.run(t, slices.Concat(flags, []string{"--window-size=1280,1500", "--screenshot=" + path})...)
-			if _, err := os.Stat(path); err != nil {
-				t.Error(err)
-			}
-		}
 	}
 }

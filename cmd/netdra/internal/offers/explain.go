@@ -316,10 +316,39 @@ func (e *Explanation) print(out *printer.Printer) {
 	}
 	out.Section("What came of each policy")
 	rows := [][]string{{"POLICY", "OUTCOME", "WHY"}}
-	for _, outcome := range e.Policies {
+	for _, outcome := range e.folded() {
 		rows = append(rows, []string{outcome.Policy, outcome.Outcome, cmp.Or(outcome.Why, "-")})
 	}
 	out.Table(rows)
+}
+
+// fewestFolded is how many policies that do nothing for the same reason are worth one row for each.
+const fewestFolded = 3
+
+// folded returns the outcomes that a reader looks for, and one row for policies that do nothing for the same reason.
+func (e *Explanation) folded() []ExplainedOutcome {
+	idle := func(o ExplainedOutcome) bool {
+		return o.Outcome == string(policy.NoMatch) || o.Outcome == string(policy.OtherNodes)
+	}
+	counts := map[ExplainedOutcome]int{}
+	for _, outcome := range e.Policies {
+		outcome.Policy = ""
+		counts[outcome]++
+	}
+	var rows, tail []ExplainedOutcome
+	for _, outcome := range e.Policies {
+		same := outcome
+		same.Policy = ""
+		switch n := counts[same]; {
+		case !idle(outcome) || n > 0 && n < fewestFolded:
+			rows = append(rows, outcome)
+		case n > 0:
+			same.Policy = fmt.Sprintf("%d policies", n)
+			tail = append(tail, same)
+			counts[ExplainedOutcome{Outcome: outcome.Outcome, Why: outcome.Why}] = 0
+		}
+	}
+	return append(rows, tail...)
 }
 
 func (e *Explanation) hiddenBy() string {

@@ -85,7 +85,7 @@ func printFacts(out *printer.Printer, facts discovery.Facts) {
 		for i := range facts.Orphans {
 			rows = append(rows, factsRow(&facts.Orphans[i]))
 		}
-		out.Table(rows)
+		out.Table(printer.WithoutEmpty(rows))
 	}
 	for _, problem := range facts.Problems {
 		out.Warn("%s", problem)

@@ -11,6 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
@@ -142,7 +143,7 @@ func (s *Snapshot) offers() []Offer {
 func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) policyCheck {
 	tested := policyCheck{Name: p.Name}
 	invalid, remarks := policy.Check(p)
-	tested.Remarks = remarks
+	tested.Remarks = append(remarks, s.misspelt(p)...)
 	for _, problem := range invalid {
 		tested.Invalid = append(tested.Invalid, problem.Error())
 	}
@@ -178,6 +179,20 @@ func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) policyCheck {
 		}
 	}
 	return tested
+}
+
+// misspelt returns which CNI plugins of a policy the node lacks that are probably other ones.
+func (s *Snapshot) misspelt(p *policyapi.DeviceExposurePolicy) []string {
+	var names []string
+	if p.Spec.Exposure != nil {
+		for i := range p.Spec.Exposure.SupportedCNIPlugins {
+			name := p.Spec.Exposure.SupportedCNIPlugins[i].Name
+			if !s.Features.CNIBinaries.Has(name) || s.Answers == nil {
+				names = append(names, name)
+			}
+		}
+	}
+	return cnichain.MisspeltPlugins(names, cnichain.DefaultSchemas())
 }
 
 // print writes it for people.

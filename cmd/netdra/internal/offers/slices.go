@@ -35,7 +35,12 @@ func SliceForms() []string { return []string{SlicesCounters, slicesKEP5941, slic
 type SlicesOptions struct {
 	Inputs
 	Form, Output string
+	// Template prints what any node of this kind would publish.
+	Template bool
 }
+
+// anyNode stands for the name of the node in templates. It is none that a node can have.
+const anyNode = "NODE"
 
 // Run prints the ResourceSlices that the machine would publish.
 func (f *SlicesOptions) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
@@ -45,13 +50,23 @@ func (f *SlicesOptions) Run(ctx context.Context, deps osdeps.Deps, streams print
 	if !slices.Contains(SliceForms(), f.Form) {
 		return fmt.Errorf("cannot use --form %q; use %s", f.Form, strings.Join(SliceForms(), ", "))
 	}
+	if err := f.checkTemplate(); err != nil {
+		return err
+	}
 	s, err := f.readFiles(ctx, deps, streams)
 	if err != nil {
 		return err
 	}
+	if f.Template {
+		s.Result = withoutIdentity(s.Result)
+	}
 	published, err := f.build(s)
 	if err != nil {
 		return fmt.Errorf("--node: %w", err)
+	}
+	name := s.Node.Name
+	if f.Template {
+		published, name = forAnyNode(published, name), anyNode
 	}
 	printHidden(printer.New(streams.Err), s.Decision, published.Problems)
 	switch f.Output {
@@ -59,9 +74,9 @@ func (f *SlicesOptions) Run(ctx context.Context, deps osdeps.Deps, streams print
 		return printSlicesText(printer.New(streams.Out), published)
 	case printer.FormJSON:
 		return printer.Encode(streams.Out, printer.FormJSON, map[string]any{"apiVersion": "v1", "kind": "List",
-			"items": sliceObjects(s.Node.Name, published)})
+			"items": sliceObjects(name, published)})
 	}
-	return printDocuments(streams.Out, sliceObjects(s.Node.Name, published))
+	return printDocuments(streams.Out, sliceObjects(name, published))
 }
 
 // build makes the slices in the form that was asked for.

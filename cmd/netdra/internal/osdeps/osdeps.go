@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
@@ -50,6 +51,8 @@ type Deps struct {
 	Hostname       func() (string, error)
 	// NetnsDir is where network namespaces have names.
 	NetnsDir string
+	// Cluster is one with other nodes.
+	Cluster func(remote.Access) (*remote.Cluster, error)
 }
 
 // Linux is the real one.
@@ -67,6 +70,7 @@ func Linux() Deps {
 		CheckPrivilege:  checkPrivilege,
 		Hostname:        os.Hostname,
 		NetnsDir:        "/var/run/netns",
+		Cluster:         remote.Connect,
 	}
 }
 

@@ -85,8 +85,24 @@ func List[T any](w io.Writer, form string, list []T, columns []Column[T], none s
 		}
 		rows = append(rows, row)
 	}
-	out.Table(rows)
+	out.Table(WithoutEmpty(rows))
 	return nil
+}
+
+// WithoutEmpty returns rows of a table without the columns that are "-" in every row but the heading. The first column
+// stays.
+func WithoutEmpty(rows [][]string) [][]string {
+	var kept [][]string
+	for _, row := range rows {
+		var cells []string
+		for column, cell := range row {
+			if column == 0 || slices.ContainsFunc(rows[1:], func(r []string) bool { return r[column] != "-" }) {
+				cells = append(cells, cell)
+			}
+		}
+		kept = append(kept, cells)
+	}
+	return kept
 }
 
 // Time formats a time in UTC; empty if it is not known.

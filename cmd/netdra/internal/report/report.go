@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodepage"
@@ -36,41 +33,13 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 		}
 		return f.serveReport(ctx, deps, streams)
 	case f.Output == "" && printer.IsTerminal(streams.Out):
-		return errors.New("cannot show the page in a terminal; give a file with -o, for example -o report.html")
+		return printer.ErrTerminal()
 	}
 	page, err := f.page(ctx, deps, streams)
 	if err != nil {
 		return err
 	}
-	if f.Output == "" {
-		_, err := streams.Out.Write(page)
-		return err
-	}
-	if err := replaceFile(f.Output, page); err != nil {
-		return fmt.Errorf("cannot write --output: %w", err)
-	}
-	printer.New(streams.Err).Good("written to %s, %d KB", f.Output, (len(page)+1023)/1024)
-	return nil
-}
-
-// replaceFile replaces a file in one step. It is for the user's eyes: it names pods and claims. What is not a regular
-// file is not replaced: root would replace /dev/null.
-func replaceFile(path string, data []byte) error {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("cannot replace %s: it is not a regular file; leave -o out, and redirect the output", path)
-	}
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(data)
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(file.Name())
-	}
-	return err
+	return printer.Save(streams, f.Output, page)
 }
 
 // page reads everything and makes the page.

@@ -14,6 +14,8 @@ import (
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/utils/ptr"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
 // Cluster has the objects that the scheduler allocates by.
@@ -59,6 +61,13 @@ func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
 		if class.Name == name {
 			return class, nil
 		}
+	}
+	names := make([]string, len(c))
+	for i, class := range c {
+		names[i] = class.Name
+	}
+	if near := cnichain.Nearest(name, names); near != "" {
+		return nil, fmt.Errorf("there is no DeviceClass %s; did you mean %s?", name, near)
 	}
 	return nil, fmt.Errorf("there is no DeviceClass %s; give the NetworkTopology that it is made for, or the class "+
 		"itself", name)

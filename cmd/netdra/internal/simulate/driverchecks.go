@@ -65,6 +65,8 @@ func (m *model) refusals(
 			for _, problem := range spec.Check() {
 				refused = append(refused, fmt.Sprintf("NetworkTopology %s: %s", name, problem.Error()))
 			}
+			more, unknown := m.networkProblems(topology, &spec, claim.Namespace, pod)
+			refused, remarks = append(refused, more...), append(remarks, unknown...)
 			continue
 		}
 		for _, problem := range spec.CheckDevices() {
@@ -79,6 +81,38 @@ func (m *model) refusals(
 		remarks = append(remarks, "kube-scheduler makes the claim of the pod's extended resources: what a request "+
 			"with a deviceClassName is in a claim, the limit "+resourceapi.ResourceDeviceClassPrefix+
 			"<deviceClassName> is in the pod")
+	}
+	return refused, remarks
+}
+
+// networkProblems say what a claim lacks where plugins attach only networks that pods select: definitions of the
+// networks, and the pod's annotation. Without a pod the annotation is not checked.
+func (m *model) networkProblems(
+	topology *v1alpha1.NetworkTopology, spec *claimspec.Spec, namespace string, pod *corev1.Pod,
+) (refused, remarks []string) {
+	complete := true
+	for _, name := range cnichain.Definitions(topology, m.schemas, namespace) {
+		if _, given := m.definitions[name]; !given {
+			complete = false
+			remarks = append(remarks, fmt.Sprintf("cannot check network %s of NetworkTopology %s: its "+
+				"NetworkAttachmentDefinition is in none of the files; give it with -f", name, topology.Name))
+		}
+	}
+	if complete {
+		_, problems := cnichain.Define(topology, m.schemas, namespace, m.definitions)
+		for _, problem := range problems {
+			refused = append(refused, fmt.Sprintf("NetworkTopology %s: %s", topology.Name, problem.Error()))
+		}
+	}
+	if pod == nil {
+		return refused, remarks
+	}
+	var wanted []cnichain.WantedNetwork
+	for range spec.Instances() {
+		wanted = append(wanted, cnichain.PodNetworks(topology, m.schemas, namespace)...)
+	}
+	if _, err := cnichain.SelectNetworks(wanted, pod.Annotations, namespace); err != nil {
+		refused = append(refused, err.Error())
 	}
 	return refused, remarks
 }

@@ -9,6 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -27,12 +28,14 @@ type input struct {
 	claims            []*resourceapi.ResourceClaim
 	templates         []*resourceapi.ResourceClaimTemplate
 	pods              []*corev1.Pod
-	order             []metav1.Object // pods, claims and templates as they stand in the files
+	// definitions are the configurations in NetworkAttachmentDefinitions, by namespace/name.
+	definitions map[string]string
+	order       []metav1.Object // pods, claims and templates as they stand in the files
 }
 
 // parse reads what is tried, and what it needs, from files.
 func parse(files []string, stdin io.Reader) (*input, error) {
-	w := &input{schemas: cnichain.DefaultSchemas()}
+	w := &input{schemas: cnichain.DefaultSchemas(), definitions: map[string]string{}}
 	for _, file := range files {
 		documents, err := manifest.Read(file, stdin)
 		if err != nil {
@@ -65,9 +68,25 @@ func (w *input) add(found *manifest.Document) error {
 			w.schemas = w.schemas.With(*schema)
 		}
 		return err
+	case "NetworkAttachmentDefinition":
+		return w.addDefinition(found)
 	case "Namespace", "DeviceClass", "ResourceSlice", "ResourceClaim", "ResourceClaimTemplate", "Pod":
 		return w.addKubernetes(found)
 	}
+	return nil
+}
+
+func (w *input) addDefinition(found *manifest.Document) error {
+	var definition struct {
+		metav1.ObjectMeta `json:"metadata"`
+		Spec              struct {
+			Config string `json:"config"`
+		} `json:"spec"`
+	}
+	if err := yaml.Unmarshal(found.Data, &definition); err != nil {
+		return fmt.Errorf("%s: %s %s cannot be read: %w", found.Location(), found.Kind, found.Name, err)
+	}
+	w.definitions[fullName(&definition.ObjectMeta)] = definition.Spec.Config
 	return nil
 }
 

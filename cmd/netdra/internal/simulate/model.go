@@ -24,7 +24,9 @@ type model struct {
 	topologies []*v1alpha1.NetworkTopology
 	schemas    cnichain.Schemas
 	namespaces []*corev1.Namespace
-	trials     []trial
+	// definitions are the configurations in NetworkAttachmentDefinitions, by namespace/name.
+	definitions map[string]string
+	trials      []trial
 }
 
 // trial is a set of claims that must fit together on one node.
@@ -39,7 +41,8 @@ type trial struct {
 
 // validate refuses what the API server or the controller would refuse.
 func (w *input) validate() (*model, error) {
-	m := &model{policies: w.policies, schemas: w.schemas, namespaces: w.namespaces}
+	m := &model{policies: w.policies, schemas: w.schemas, namespaces: w.namespaces,
+		definitions: w.definitions}
 	for i := range w.topologyDocuments {
 		topology, problems := manifest.ReadTopology(&w.topologyDocuments[i], w.schemas)
 		if len(problems) > 0 {

@@ -3,6 +3,7 @@ package simulate
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -18,7 +19,8 @@ func (s *Simulator) short(results []resourceapi.AllocationResult, inTheWay []*re
 			key := keyOf(&result)
 			wanted[key] = true
 			for _, claim := range inTheWay {
-				holds := slices.ContainsFunc(claim.Status.Allocation.Devices.Results,
+				// of a shared device the capacities say who has what
+				holds := result.ShareID == nil && slices.ContainsFunc(claim.Status.Allocation.Devices.Results,
 					func(r resourceapi.DeviceRequestAllocationResult) bool { return keyOf(&r) == key })
 				if holds {
 					texts = append(texts, fmt.Sprintf("device %s of pool %s is held by claim %s/%s", key.name, key.pool,
@@ -33,9 +35,71 @@ func (s *Simulator) short(results []resourceapi.AllocationResult, inTheWay []*re
 			held[keyOf(&result)] = true
 		}
 	}
+	texts = append(texts, s.capacities(results)...)
 	texts = append(texts, s.counters(wanted, held)...)
 	slices.Sort(texts)
 	return slices.Compact(texts)
+}
+
+// capacities says of which capacities of shared devices less is left than would be allocated, and who has the rest.
+func (s *Simulator) capacities(results []resourceapi.AllocationResult) []string {
+	asked := map[deviceKey]map[resourceapi.QualifiedName]resource.Quantity{}
+	for i := range results {
+		for _, result := range results[i].Devices.Results {
+			addAmounts(asked, keyOf(&result), result.ConsumedCapacity)
+		}
+	}
+	used, holders := map[deviceKey]map[resourceapi.QualifiedName]resource.Quantity{}, map[deviceKey][]string{}
+	for _, claim := range s.cluster.Claims {
+		for _, result := range claim.Status.Allocation.Devices.Results {
+			addAmounts(used, keyOf(&result), result.ConsumedCapacity)
+			holders[keyOf(&result)] = append(holders[keyOf(&result)], claim.Namespace+"/"+claim.Name)
+		}
+	}
+	var texts []string
+	for _, slice := range s.cluster.Slices {
+		for i := range slice.Spec.Devices {
+			d := &slice.Spec.Devices[i]
+			key := deviceKey{slice.Spec.Driver, slice.Spec.Pool.Name, d.Name}
+			for name, amount := range asked[key] {
+				all := d.Capacity[name].Value
+				left := all.DeepCopy()
+				left.Sub(used[key][name])
+				if amount.Cmp(left) <= 0 {
+					continue
+				}
+				slices.Sort(holders[key])
+				texts = append(texts,
+					fmt.Sprintf("device %s of pool %s has %s of %s %s left, and %s is asked for; held by %s",
+						key.name, key.pool, left.String(), all.String(), bareName(name), amount.String(),
+						strings.Join(slices.Compact(holders[key]), ", ")))
+			}
+		}
+	}
+	return texts
+}
+
+// addAmounts adds what one device gives to what it gives in sum.
+func addAmounts(
+	sums map[deviceKey]map[resourceapi.QualifiedName]resource.Quantity, key deviceKey,
+	amounts map[resourceapi.QualifiedName]resource.Quantity,
+) {
+	if sums[key] == nil {
+		sums[key] = map[resourceapi.QualifiedName]resource.Quantity{}
+	}
+	for name, amount := range amounts {
+		sum := sums[key][name]
+		sum.Add(amount)
+		sums[key][name] = sum
+	}
+}
+
+// bareName is the name of a capacity without its domain.
+func bareName(name resourceapi.QualifiedName) string {
+	if _, bare, found := strings.Cut(string(name), "/"); found {
+		return bare
+	}
+	return string(name)
 }
 
 type deviceKey struct{ driver, pool, name string }

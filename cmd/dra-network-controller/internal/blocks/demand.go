@@ -1,0 +1,308 @@
+package blocks
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	schedulingapi "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/addresses"
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// place is a topology on a node.
+type place struct{ node, topology string }
+
+// use is what a claim takes: how often a pod gets each topology, how many pods there are, and which addresses they
+// have.
+type use struct {
+	created   time.Time
+	instances map[place]int
+	pods      int
+	// group is the PodGroup whose members the pods are, if any. Until its size is known it counts as one pod.
+	group     Group
+	addresses []string
+}
+
+// Group is a PodGroup for which claims are reserved (KEP-5729).
+type Group struct {
+	Namespace, Name string
+	UID             types.UID
+}
+
+// demand knows what claims take of the nodes' addresses. It is told of every claim, so that a plan need not look at all
+// of them. It is safe for concurrent use.
+type demand struct {
+	mu        sync.Mutex
+	byClaim   map[types.UID]use
+	instances map[place]int // of all claims, for each of their pods
+	// shared has the claims of several pods, and those of a PodGroup: few, of which each has one block.
+	shared map[types.UID]bool
+	// sizes are how many pods groups of claims have.
+	sizes map[Group]int
+}
+
+func newDemand() *demand {
+	return &demand{byClaim: map[types.UID]use{}, instances: map[place]int{}, shared: map[types.UID]bool{},
+		sizes: map[Group]int{}}
+}
+
+// useOf says what a claim takes. A claim that the driver refuses takes nothing.
+func useOf(claim *resourceapi.ResourceClaim) use {
+	found := use{created: claim.CreationTimestamp.Time, instances: map[place]int{}}
+	devices, err := claimspec.Devices(claim)
+	if err != nil {
+		return found
+	}
+	type root struct {
+		place
+		step string
+	}
+	perStep := map[root]int{}
+	found.pods = max(1, len(claim.Status.ReservedFor))
+	for _, reference := range claim.Status.ReservedFor {
+		if reference.APIGroup == schedulingapi.GroupName && reference.Resource == "podgroups" {
+			found.group = Group{Namespace: claim.Namespace, Name: reference.Name, UID: reference.UID}
+		}
+	}
+	for i := range devices {
+		spot := root{place{nodeOf(devices[i].Pool), devices[i].Class.NetworkTopologyRef.Name}, devices[i].Class.Step}
+		perStep[spot]++
+		found.instances[spot.place] = max(found.instances[spot.place], perStep[spot])
+	}
+	for i := range claim.Status.Devices {
+		device := &claim.Status.Devices[i]
+		if device.Driver == v1alpha1.DriverName && device.NetworkData != nil {
+			found.addresses = append(found.addresses, device.NetworkData.IPs...)
+		}
+	}
+	return found
+}
+
+// nodeOf is the node of a pool: pools of the driver are called <node>/<card>.
+func nodeOf(pool string) string {
+	node, _, _ := strings.Cut(pool, "/")
+	return node
+}
+
+// set notes what a claim takes now, and returns the topologies that it takes, or took, of a node.
+func (d *demand) set(claim *resourceapi.ResourceClaim) []string {
+	return d.replace(claim.UID, useOf(claim))
+}
+
+// forget notes that a claim is gone.
+func (d *demand) forget(claim *resourceapi.ResourceClaim) []string {
+	return d.replace(claim.UID, use{})
+}
+
+func (d *demand) replace(uid types.UID, now use) (topologies []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	before := d.byClaim[uid]
+	d.add(before, -1)
+	delete(d.byClaim, uid)
+	delete(d.shared, uid)
+	if len(now.instances)+len(now.addresses) > 0 {
+		d.byClaim[uid] = now
+		if now.pods > 1 || now.group != (Group{}) {
+			d.shared[uid] = true
+		}
+	}
+	d.forgetSize(before.group)
+	d.add(now, 1)
+	if maps.Equal(before.instances, now.instances) && before.pods == now.pods && before.group == now.group &&
+		(len(d.shared) == 0 || slices.Equal(before.addresses, now.addresses)) {
+		return nil // addresses matter when a block is to be returned, and for whom they leave room
+	}
+	for _, instances := range []map[place]int{before.instances, now.instances} {
+		for spot := range instances {
+			topologies = append(topologies, spot.topology)
+		}
+	}
+	slices.Sort(topologies)
+	return slices.Compact(topologies)
+}
+
+// forgetSize forgets the size of a group without claims.
+func (d *demand) forgetSize(group Group) {
+	for uid := range d.shared {
+		if d.byClaim[uid].group == group {
+			return
+		}
+	}
+	delete(d.sizes, group)
+}
+
+// podsOf is how many pods a claim is for.
+func (d *demand) podsOf(u *use) int { return max(u.pods, d.sizes[u.group]) }
+
+func (d *demand) add(u use, sign int) {
+	for spot, count := range u.instances {
+		if d.instances[spot] += sign * count * d.podsOf(&u); d.instances[spot] == 0 {
+			delete(d.instances, spot)
+		}
+	}
+}
+
+// unknown are the groups whose claims take addresses of a range, and whose size is not known.
+func (d *demand) unknown(perPod map[string]int) []Group {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var groups []Group
+	for uid := range d.shared {
+		u := d.byClaim[uid]
+		if _, known := d.sizes[u.group]; !known && u.group != (Group{}) && u.takes(perPod) {
+			groups = append(groups, u.group)
+		}
+	}
+	return groups
+}
+
+// takes reports whether a claim takes addresses of a range.
+func (u *use) takes(perPod map[string]int) bool {
+	for spot := range u.instances {
+		if perPod[spot.topology] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// resize notes how many pods a group has.
+func (d *demand) resize(group Group, pods int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var ofGroup []use
+	for uid := range d.shared {
+		if u := d.byClaim[uid]; u.group == group {
+			ofGroup = append(ofGroup, u)
+			d.add(u, -1)
+		}
+	}
+	if len(ofGroup) == 0 {
+		return // its claims have gone meanwhile
+	}
+	d.sizes[group] = pods
+	for i := range ofGroup {
+		d.add(ofGroup[i], 1)
+	}
+}
+
+// perPod is how many addresses of a range a pod takes with each topology.
+func perPod(name string, topologies []v1alpha1.NetworkTopology) map[string]int {
+	counts := map[string]int{}
+	for i := range topologies {
+		if count := cnichain.AddressesPerPod(&topologies[i], name); count > 0 {
+			counts[topologies[i].Name] = count
+		}
+	}
+	return counts
+}
+
+// ofRange is how many addresses claims take, by node, of the range that perPod is of. A claim has one block for each of
+// its steps, so it takes a block's addresses at most, whatever number its PodGroup says: that may be any.
+func (d *demand) ofRange(perPod map[string]int, blockSize int) map[string]int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	taken := map[string]int{}
+	for spot, instances := range d.instances {
+		if count := instances * perPod[spot.topology]; count > 0 {
+			taken[spot.node] += count
+		}
+	}
+	for uid := range d.shared {
+		u := d.byClaim[uid]
+		excess := d.podsOf(&u) - max(u.pods, blockSize)
+		for spot, instances := range u.instances {
+			if count := instances * excess * perPod[spot.topology]; count > 0 {
+				taken[spot.node] -= count
+			}
+		}
+	}
+	return taken
+}
+
+// sharedOn are the claims that take addresses of a range, oldest first, by node, of the nodes on which one of them is
+// for several pods.
+func (d *demand) sharedOn(perPod map[string]int) map[string][]Claim {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	found := map[string][]Claim{}
+	for uid := range d.shared {
+		u := d.byClaim[uid]
+		for spot := range u.instances {
+			if perPod[spot.topology] > 0 && d.podsOf(&u) > 1 {
+				found[spot.node] = nil
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil // as nearly always: there is no need to look at all claims
+	}
+	for uid, u := range d.byClaim {
+		for spot, instances := range u.instances {
+			if _, asked := found[spot.node]; asked && perPod[spot.topology] > 0 {
+				found[spot.node] = append(found[spot.node], Claim{UID: uid, Created: u.created, Pods: d.podsOf(&u),
+					Steps: instances * perPod[spot.topology], Addresses: u.addresses})
+			}
+		}
+	}
+	for _, claims := range found {
+		slices.SortFunc(claims, func(a, b Claim) int {
+			return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
+		})
+	}
+	return found
+}
+
+// inUse reports whether pods may have addresses of a block that is released: a claim on the node that is as old as the
+// block's release takes addresses of the range, or has one in its status although the topologies have changed. The
+// first needs no status, which a driver may write late.
+func (d *demand) inUse(block *v1alpha1.AddressBlock, perPod map[string]int) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, claim := range d.byClaim {
+		for spot := range claim.instances {
+			if spot.node != block.Spec.NodeName {
+				continue
+			}
+			if perPod[spot.topology] > 0 && !claim.created.After(block.Status.ReleasedAt.Time) {
+				return true
+			}
+			if slices.ContainsFunc(claim.addresses, func(address string) bool {
+				return addresses.Contains(&block.Spec, address)
+			}) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// overlapping are the names of other ranges whose networks have addresses of a range, sorted.
+func overlapping(r *v1alpha1.AddressRange, all []v1alpha1.AddressRange) []string {
+	var names []string
+	for i := range all {
+		other := &all[i]
+		if other.Name != r.Name && slices.ContainsFunc(other.Spec.CIDRs, func(text string) bool {
+			theirs, err := netip.ParsePrefix(text)
+			return err == nil && slices.ContainsFunc(r.Spec.CIDRs, func(text string) bool {
+				ours, err := netip.ParsePrefix(text)
+				return err == nil && ours.Overlaps(theirs)
+			})
+		}) {
+			names = append(names, other.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,330 @@
+package blocks
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/addresses"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+const (
+	modelPods  = 1000
+	modelDelay = 10 * time.Minute
+)
+
+// lagging reads the API server as it was at some moment, and writes to it as it is.
+type lagging struct {
+	client.Client
+	blocks     v1alpha1.AddressBlockList
+	ranges     v1alpha1.AddressRangeList
+	topologies v1alpha1.NetworkTopologyList
+	nodes      metav1.PartialObjectMetadataList
+}
+
+// catchUp has the cache hear of everything of some kinds; each kind has a watch of its own.
+func (l *lagging) catchUp(ctx context.Context, kinds ...client.ObjectList) error {
+	for _, kind := range kinds {
+		if err := l.Client.List(ctx, kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *lagging) kinds() []client.ObjectList {
+	l.nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
+	return []client.ObjectList{&l.blocks, &l.ranges, &l.topologies, &l.nodes}
+}
+
+func (l *lagging) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	switch list := list.(type) {
+	case *v1alpha1.AddressBlockList:
+		l.blocks.DeepCopyInto(list)
+	case *v1alpha1.AddressRangeList:
+		l.ranges.DeepCopyInto(list)
+	case *v1alpha1.NetworkTopologyList:
+		l.topologies.DeepCopyInto(list)
+	case *metav1.PartialObjectMetadataList:
+		l.nodes.DeepCopyInto(list)
+	default:
+		return fmt.Errorf("not in this cache: %T", list)
+	}
+	return nil
+}
+
+// machine is a computer with a kubelet, a driver and an IPAM plugin, which know what they have heard last.
+type machine struct {
+	node   *corev1.Node // as its driver knows it
+	blocks []v1alpha1.AddressBlock
+	// leases are the addresses of pods that run, by the name of the claim.
+	leases map[string]lease
+	// gone is when the Node object was deleted; the machine is off before the range's delay is over.
+	gone time.Time
+}
+
+type lease struct {
+	block   string
+	address netip.Addr
+}
+
+// world is a cluster with two controllers, of which both may be at work at a time.
+type world struct {
+	*cluster
+	random      *rand.Rand
+	controllers []*Reconciler
+	caches      []*lagging
+	machines    []*machine // those that are on
+	claims      map[string]*resourceapi.ResourceClaim
+	pods        int
+	refused     int // pods that got no address
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{cluster: newCluster(t, `{cidrs: [10.0.0.0/23], blockSize: 8, exclude: [10.0.0.33], returnDelay: 10m}`),
+		random: rand.New(rand.NewPCG(seed, 0)), claims: map[string]*resourceapi.ResourceClaim{}}
+	for range 2 {
+		w.caches = append(w.caches, &lagging{})
+		w.controllers = append(w.controllers, nil)
+		w.restart(len(w.caches) - 1)
+	}
+	return w
+}
+
+// restart starts a controller anew: it knows what the API server has now, and nothing else.
+func (w *world) restart(i int) {
+	w.caches[i] = &lagging{Client: w.api}
+	w.must(w.caches[i].catchUp(w.Context(), w.caches[i].kinds()...))
+	w.controllers[i] = &Reconciler{Client: w.caches[i], Live: w.api, Events: w.events, Clock: w.clock}
+	for _, claim := range w.claims {
+		w.controllers[i].claims().set(claim)
+	}
+}
+
+func (w *world) work() {
+	r := w.controllers[w.random.IntN(len(w.controllers))]
+	_, err := r.Reconcile(w.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "r"}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		w.Fatal(err)
+	}
+}
+
+// hear has one cache of a controller catch up, in one kind of object, or one machine.
+func (w *world) hear() {
+	if cache := w.caches[w.random.IntN(len(w.caches))]; w.random.IntN(2) == 0 {
+		w.must(cache.catchUp(w.Context(), cache.kinds()[w.random.IntN(4)]))
+		return
+	}
+	if m := w.machine(); m != nil && w.random.IntN(2) == 0 {
+		m.blocks = w.list()
+	} else if m != nil {
+		node := &corev1.Node{}
+		if w.api.Get(w.Context(), types.NamespacedName{Name: m.node.Name}, node) == nil && m.gone.IsZero() {
+			m.node = node
+		}
+	}
+}
+
+func (w *world) machine() *machine {
+	if len(w.machines) == 0 {
+		return nil
+	}
+	return w.machines[w.random.IntN(len(w.machines))]
+}
+
+// tell tells the controllers of a claim, each or not: what they miss they hear when they start again.
+func (w *world) tell(claim *resourceapi.ResourceClaim, gone bool) {
+	for _, r := range w.controllers {
+		switch {
+		case gone:
+			r.claims().forget(claim)
+		case w.random.IntN(10) > 0:
+			r.claims().set(claim)
+		}
+	}
+}
+
+// register has a machine make its Node object, a new machine or one whose object was deleted.
+func (w *world) register() {
+	name := fmt.Sprintf("n%d", w.random.IntN(12))
+	if w.api.Get(w.Context(), types.NamespacedName{Name: name}, &corev1.Node{}) == nil {
+		return
+	}
+	node := w.node(name)
+	for _, m := range w.machines {
+		if m.node.Name == name && w.random.IntN(2) == 0 { // kubelet was restarted: pods run on
+			m.gone = time.Time{}
+			if w.random.IntN(2) == 0 {
+				m.node = node // else its driver has not heard yet
+			}
+			return
+		}
+	}
+	w.machines = append(w.machines, &machine{node: node, leases: map[string]lease{}, blocks: w.list()})
+}
+
+// unregister deletes a Node object. The machine may run on, with its pods, as long as the delay allows.
+func (w *world) unregister() {
+	m := w.machine()
+	if m == nil || !m.gone.IsZero() {
+		return
+	}
+	node := &corev1.Node{}
+	if w.api.Get(w.Context(), types.NamespacedName{Name: m.node.Name}, node) == nil {
+		w.delete(node)
+		m.gone = w.clock.Now()
+	}
+}
+
+func (w *world) powerOff(m *machine) {
+	w.machines = slices.DeleteFunc(w.machines, func(other *machine) bool { return other == m })
+	for name := range m.leases {
+		w.deleteClaim(name)
+	}
+}
+
+func (w *world) deleteClaim(name string) {
+	if claim := w.claims[name]; claim != nil {
+		w.tell(claim, true)
+		delete(w.claims, name)
+	}
+}
+
+// start starts a pod on a machine: the scheduler allocates its claim for the Node object that there is, and the
+// machine's driver gives it an address of a block that it knows.
+func (w *world) start() {
+	m := w.machine()
+	if m == nil || !m.gone.IsZero() {
+		return // kubelet hears of no pods
+	}
+	name := fmt.Sprintf("pod-%d", w.pods)
+	claim := w.claim(name, m.node.Name, 1)
+	w.claims[name] = claim
+	w.tell(claim, false)
+	w.pods++
+	given, found := m.give()
+	if !found {
+		w.refused++
+		w.deleteClaim(name)
+		return
+	}
+	m.leases[name] = given
+	claim.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: v1alpha1.DriverName,
+		NetworkData: &resourceapi.NetworkDeviceData{IPs: []string{given.address.String() + "/23"}}}}
+	w.tell(claim, false)
+}
+
+// give is what driver and IPAM plugin do: they take an address of a block of the Node object that they know.
+func (m *machine) give() (lease, bool) {
+	for i := range m.blocks {
+		object := &m.blocks[i]
+		if object.Spec.NodeName != m.node.Name || object.Spec.NodeUID != m.node.UID || object.Status.ReleasedAt != nil {
+			continue
+		}
+		block, err := addresses.ParseBlock(object)
+		if err != nil {
+			continue
+		}
+		for _, run := range block.Families[0].Runs {
+			for address := run.First; address.Compare(run.Last) <= 0; address = address.Next() {
+				given := lease{block.Name, address}
+				if !slices.Contains(slices.Collect(maps.Values(m.leases)), given) {
+					return given, true
+				}
+			}
+		}
+	}
+	return lease{}, false
+}
+
+// stop ends a pod: on a machine that the API server has, its claim ends after it; on another one the garbage collector
+// has removed the claim before, and the pod runs until the machine hears of it or is off.
+func (w *world) stop() {
+	m := w.machine()
+	if m == nil || len(m.leases) == 0 {
+		return
+	}
+	name := slices.Sorted(maps.Keys(m.leases))[w.random.IntN(len(m.leases))]
+	w.deleteClaim(name)
+	if m.gone.IsZero() {
+		delete(m.leases, name)
+	}
+}
+
+// wait lets time go by. Machines whose Node object was deleted are off before the delay is over, as the documentation
+// asks for.
+func (w *world) wait() {
+	step := time.Duration(w.random.IntN(int(modelDelay / 3)))
+	w.clock.Step(step)
+	for _, m := range slices.Clone(w.machines) {
+		if !m.gone.IsZero() && w.clock.Since(m.gone) >= modelDelay {
+			w.powerOff(m)
+		}
+	}
+}
+
+// check looks at the machines that are on: no two pods have one address, whatever the API server says.
+func (w *world) check(step int) {
+	holders := map[netip.Addr]string{}
+	for _, m := range w.machines {
+		for name, lease := range m.leases {
+			holder := fmt.Sprintf("%s on %s (%s)", name, m.node.UID, lease.block)
+			if other, taken := holders[lease.address]; taken {
+				w.Fatalf("step %d: %s and %s have %s; blocks are\n%s", step, holder, other, lease.address,
+					w.blocks())
+			}
+			holders[lease.address] = holder
+		}
+	}
+}
+
+// TestPodsNeverShareAnAddress lets 1,000 pods start on nodes that come and go, register again under their name as the
+// same machine or another one, and are partitioned, while two controllers with caches that are behind take turns, fail
+// and start anew.
+func TestPodsNeverShareAnAddress(t *testing.T) {
+	for seed := range uint64(2) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, seed)
+			actions := []struct {
+				weight int
+				do     func()
+			}{
+				{30, w.start}, {22, w.stop}, {20, w.work}, {25, w.hear}, {4, w.register}, {2, w.unregister},
+				{3, w.wait}, {1, func() { w.restart(w.random.IntN(2)) }},
+			}
+			returned := 0
+			for step := 0; w.pods < modelPods; step++ {
+				before := len(w.list())
+				left := w.random.IntN(107)
+				for i := range actions {
+					if left -= actions[i].weight; left < 0 {
+						actions[i].do()
+						break
+					}
+				}
+				returned += max(0, before-len(w.list()))
+				w.check(step)
+			}
+			t.Logf("%d nodes registered, %d of %d pods were refused, %d blocks were returned, and %d are there", w.uids,
+				w.refused, w.pods, returned, len(w.list()))
+			if returned < 5 || w.refused > w.pods/2 {
+				t.Error("hardly anything was tried")
+			}
+		})
+	}
+}

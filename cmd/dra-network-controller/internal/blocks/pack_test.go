@@ -1,0 +1,112 @@
+package blocks
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	schedulingapi "k8s.io/api/scheduling/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// TestClaimsOfSeveralPodsFindABlock: that two blocks together have room for a claim is no help to it.
+func TestClaimsOfSeveralPodsFindABlock(t *testing.T) {
+	c := newCluster(t, `{cidrs: [10.0.0.0/25], blockSize: 16, returnDelay: 10m}`)
+	c.node("a")
+	c.r.claims().set(c.claim("few", "a", 1))
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28")
+	// 14 in the first block: 8 and 1 leave 5 there, and 16 in the next, of which 10 leave 6.
+	c.r.claims().set(c.claim("eight", "a", 8))
+	c.r.claims().set(c.claim("ten", "a", 10))
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28")
+	c.r.claims().set(c.claim("seven", "a", 7)) // 11 are left, and no 7 in one block
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28", "r-2 a#1 10.0.0.32/28")
+	// No block is for 17, and the driver says so.
+	c.r.claims().set(c.claim("many", "a", 17))
+	c.r.claims().forget(c.claim("ten", "a", 10))
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28", "r-2 a#1 10.0.0.32/28")
+}
+
+// TestAddressesTellWhereRoomIs: claims that came and went have left room elsewhere than in the order of the blocks.
+func TestAddressesTellWhereRoomIs(t *testing.T) {
+	c := newCluster(t, `{cidrs: [10.0.0.0/25], blockSize: 16, returnDelay: 10m}`)
+	c.node("a")
+	var early []*resourceapi.ResourceClaim
+	for _, name := range []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"} {
+		early = append(early, c.claim("early-"+name, "a", 1))
+		c.r.claims().set(early[len(early)-1])
+	}
+	late := []*resourceapi.ResourceClaim{c.claim("late-0", "a", 1, "10.0.0.17/25"),
+		c.claim("late-1", "a", 4, "10.0.0.18/25", "10.0.0.19/25", "10.0.0.20/25", "10.0.0.21/25")}
+	for _, claim := range late {
+		c.r.claims().set(claim)
+	}
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28")
+	for _, claim := range early[:4] {
+		c.r.claims().forget(claim)
+	}
+	// 8 are free in the first block and 11 in the second. Without the addresses it would be 3 and 16.
+	c.r.claims().set(c.claim("twelve", "a", 12))
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28", "r-2 a#1 10.0.0.32/28")
+}
+
+// TestMembersOfPodGroupsAreCounted: a gang's pods take addresses of one block, all at a time.
+func TestMembersOfPodGroupsAreCounted(t *testing.T) {
+	c := newCluster(t, `{cidrs: [10.0.0.0/26], blockSize: 16, returnDelay: 10m}`)
+	c.node("a")
+	gang := &schedulingapi.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "gang#1"}}
+	gang.Spec.SchedulingPolicy.Gang = &schedulingapi.GangSchedulingPolicy{MinCount: 15}
+	c.must(c.api.Create(t.Context(), gang))
+	claim := c.claim("of-gang", "a", 0)
+	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{
+		{APIGroup: schedulingapi.GroupName, Resource: "podgroups", Name: "gang", UID: "gang#1"}}
+	c.r.claims().set(claim)
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28") // the first has room for 14
+	c.r.claims().set(c.claim("ten", "a", 10))
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28")
+	c.r.claims().set(c.claim("other", "a", 6))
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28", "r-2 a#1 10.0.0.32/28")
+	c.r.claims().forget(claim)
+	if len(c.r.claims().sizes) > 0 {
+		t.Errorf("sizes of groups without claims: %v", c.r.claims().sizes)
+	}
+	// One of the name that came later says nothing about the claim's, and of a group that is gone nobody knows.
+	claim.Status.ReservedFor[0].UID = "gang#0"
+	c.r.claims().set(claim)
+	c.reconcile()
+	if got := c.r.claims().ofRange(map[string]int{"t": 1}, 16)["a"]; got != 17 {
+		t.Errorf("%d addresses are wanted", got)
+	}
+	if got := c.condition(v1alpha1.ConditionBlocksAssigned); !strings.HasPrefix(got, "True") {
+		t.Error(got)
+	}
+}
+
+// TestHugePodGroupTakesOneBlock: anybody may say that a group has a billion members; other nodes get their blocks.
+func TestHugePodGroupTakesOneBlock(t *testing.T) {
+	c := newCluster(t, `{cidrs: [10.0.0.0/25], blockSize: 16, returnDelay: 10m}`)
+	c.node("a")
+	gang := &schedulingapi.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gang", UID: "gang#1"}}
+	gang.Spec.SchedulingPolicy.Gang = &schedulingapi.GangSchedulingPolicy{MinCount: math.MaxInt32}
+	c.must(c.api.Create(t.Context(), gang))
+	claim := c.claim("of-gang", "a", 0)
+	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{
+		{APIGroup: schedulingapi.GroupName, Resource: "podgroups", Name: "gang", UID: "gang#1"}}
+	c.r.claims().set(claim)
+	c.reconcile()
+	c.node("b")
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28", "r-2 b#2 10.0.0.32/28")
+}

@@ -1,0 +1,241 @@
+package blocks
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/addresses"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// defaultReturnDelay is that of the definition, for ranges that are gone.
+const defaultReturnDelay = time.Hour
+
+// recheck is how long a block that may be in use is left alone before it is looked at again, and the least time to
+// wait.
+const recheck = 30 * time.Second
+
+// Node is what a plan depends on of a node.
+type Node struct {
+	UID types.UID
+	// Selected is true where the range's nodeSelector takes the node.
+	Selected bool
+}
+
+// State is everything that a plan depends on.
+type State struct {
+	// Range is the range; of one that is gone it has the name and a deletion timestamp.
+	Range *v1alpha1.AddressRange
+	// Addresses is the range as arithmetic needs it; nil for one that is invalid, of which nothing is given.
+	Addresses *addresses.Range
+	// Nodes are those of the cluster, by name.
+	Nodes map[string]Node
+	// Blocks are those of the range.
+	Blocks []v1alpha1.AddressBlock
+	// Demand is how many addresses claims take that are allocated on a node, by its name.
+	Demand map[string]int
+	// Shared are the claims, oldest first, by the name of the node that they are allocated on, of nodes on which one is
+	// for several pods: those take their addresses of one block.
+	Shared map[string][]Claim
+	// InUse reports whether pods of a node may still have addresses of a block that is released.
+	InUse func(*v1alpha1.AddressBlock) bool
+	Now   time.Time
+}
+
+// Changes are what is to be done. Objects are complete, as they shall be written or deleted.
+type Changes struct {
+	Create, Update []v1alpha1.AddressBlock
+	// Release are blocks whose node is gone, or whose range, with the time of that in their status.
+	Release []v1alpha1.AddressBlock
+	// Return are blocks that others may have.
+	Return []v1alpha1.AddressBlock
+	// Without are the nodes that should have a block and for which there is none; Short are those that should have
+	// another one. Both are sorted.
+	Without, Short []string
+	// Next is in how much time a block may be returned; 0 for never.
+	Next time.Duration
+}
+
+// Plan says which blocks shall be made, released and returned. Of the blocks that are there it gives the least free
+// number, so that one whose cache is behind collides with what it has not seen, and looks again, in place of giving a
+// node a second block.
+func Plan(s State) Changes {
+	var c Changes
+	for i := range s.Blocks {
+		c.keep(&s, &s.Blocks[i])
+	}
+	if s.Addresses == nil || s.Range.DeletionTimestamp != nil {
+		return c
+	}
+	free := newFreeBlocks(&s)
+	give := func(name string, least int) bool {
+		spec, found := free.next(least)
+		if found {
+			spec.NodeName, spec.NodeUID = name, s.Nodes[name].UID
+			c.Create = append(c.Create, v1alpha1.AddressBlock{
+				ObjectMeta: metav1.ObjectMeta{Name: addresses.Name(s.Range.Name, spec.Index)}, Spec: spec})
+		}
+		return found
+	}
+	capacity := capacities(&s)
+	names := slices.Sorted(maps.Keys(s.Nodes))
+	for _, name := range names { // before any node gets a second one
+		if _, has := capacity[name]; has || !s.Nodes[name].Selected {
+			continue
+		}
+		if !give(name, 1) {
+			c.Without = append(c.Without, name)
+			continue
+		}
+		capacity[name] = size(&c.Create[len(c.Create)-1])
+	}
+	for _, name := range names {
+		for has, owns := capacity[name]; owns && has < s.Demand[name]+spare(s.Range); {
+			if !give(name, 1) {
+				c.Short = append(c.Short, name)
+				break
+			}
+			has += size(&c.Create[len(c.Create)-1])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Shared)) {
+		if _, owns := capacity[name]; !owns || slices.Contains(c.Short, name) {
+			continue
+		}
+		for least := c.lacks(&s, name); least > 0; least = c.lacks(&s, name) {
+			if !give(name, least) {
+				c.Short = append(c.Short, name)
+				break
+			}
+		}
+	}
+	slices.Sort(c.Short)
+	return c
+}
+
+// keep says what becomes of a block that is there.
+func (c *Changes) keep(s *State, block *v1alpha1.AddressBlock) {
+	switch {
+	case block.DeletionTimestamp != nil:
+	case block.Status.ReleasedAt != nil:
+		rest := block.Status.ReleasedAt.Add(returnDelay(s.Range)).Sub(s.Now)
+		if rest <= 0 && !s.InUse(block) {
+			c.Return = append(c.Return, *block)
+			return
+		}
+		// that a claim ends which keeps the block is no event of the range: it is looked again after a while
+		if next := max(rest, recheck); c.Next == 0 || next < c.Next {
+			c.Next = next
+		}
+	case s.Nodes[block.Spec.NodeName].UID != block.Spec.NodeUID,
+		s.Range.DeletionTimestamp != nil && s.Demand[block.Spec.NodeName] == 0:
+		released := block.DeepCopy()
+		released.Status.ReleasedAt = &metav1.Time{Time: s.Now}
+		c.Release = append(c.Release, *released)
+	case s.Addresses != nil:
+		if updated := current(s, block); updated != nil {
+			c.Update = append(c.Update, *updated)
+		}
+	}
+}
+
+// current is a block with the networks and exclusions that the range has now; nil if they are the same, and of blocks
+// that are no block of the range as it is.
+func current(s *State, block *v1alpha1.AddressBlock) *v1alpha1.AddressBlock {
+	if int(block.Spec.Index) >= s.Addresses.Count() {
+		return nil
+	}
+	spec := s.Addresses.Spec(s.Range.Name, int(block.Spec.Index))
+	spec.NodeName, spec.NodeUID = block.Spec.NodeName, block.Spec.NodeUID
+	if !slices.Equal(spec.CIDRs, block.Spec.CIDRs) || equality.Semantic.DeepEqual(spec, block.Spec) {
+		return nil
+	}
+	updated := block.DeepCopy()
+	updated.Spec = spec
+	return updated
+}
+
+// capacities are the addresses of the blocks that nodes have, by node. Blocks of another node of the same name, and
+// those that are released, don't count.
+func capacities(s *State) map[string]int {
+	capacity := map[string]int{}
+	for i := range s.Blocks {
+		block := &s.Blocks[i]
+		if s.Nodes[block.Spec.NodeName].UID == block.Spec.NodeUID && block.Status.ReleasedAt == nil &&
+			block.DeletionTimestamp == nil {
+			capacity[block.Spec.NodeName] += size(block)
+		}
+	}
+	return capacity
+}
+
+// size is how many pods can have addresses of a block; none of one that can't be read.
+func size(block *v1alpha1.AddressBlock) int {
+	parsed, err := addresses.ParseBlock(block)
+	if err != nil {
+		return 0
+	}
+	return parsed.Size
+}
+
+// spare is how many addresses a node shall have left, so that those who come while another block is made find one.
+func spare(r *v1alpha1.AddressRange) int { return max(1, int(r.Spec.BlockSize)/4) }
+
+func returnDelay(r *v1alpha1.AddressRange) time.Duration {
+	if r.Spec.ReturnDelay == nil {
+		return defaultReturnDelay
+	}
+	return r.Spec.ReturnDelay.Duration
+}
+
+// freeBlocks goes through the blocks that nobody has.
+type freeBlocks struct {
+	state *State
+	taken map[int]bool
+	// odd are blocks that are not blocks of the range as it is: it was deleted by force, and made again with others.
+	odd []*v1alpha1.AddressBlockSpec
+	// index is a number below which no block is free.
+	index int
+}
+
+func newFreeBlocks(s *State) *freeBlocks {
+	f := &freeBlocks{state: s, taken: map[int]bool{}}
+	for i := range s.Blocks {
+		spec := &s.Blocks[i].Spec
+		f.taken[int(spec.Index)] = true
+		if int(spec.Index) >= s.Addresses.Count() ||
+			!slices.Equal(s.Addresses.Spec(s.Range.Name, int(spec.Index)).CIDRs, spec.CIDRs) {
+			f.odd = append(f.odd, spec)
+		}
+	}
+	return f
+}
+
+// next is the free block with the least number that has so many addresses to give, at least one.
+func (f *freeBlocks) next(least int) (v1alpha1.AddressBlockSpec, bool) {
+	for f.taken[f.index] {
+		f.index++
+	}
+	for index := f.index; index < f.state.Addresses.Count(); index++ {
+		if f.taken[index] {
+			continue
+		}
+		spec := f.state.Addresses.Spec(f.state.Range.Name, index)
+		overlaps := func(odd *v1alpha1.AddressBlockSpec) bool { return addresses.Overlap(odd, &spec) }
+		block := size(&v1alpha1.AddressBlock{Spec: spec})
+		if block == 0 || slices.ContainsFunc(f.odd, overlaps) {
+			f.taken[index] = true // gives nothing to anybody
+			continue
+		}
+		if block >= least {
+			f.taken[index] = true
+			return spec, true
+		}
+	}
+	return v1alpha1.AddressBlockSpec{}, false
+}

@@ -1,0 +1,259 @@
+package blocks
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+const small = `{cidrs: [10.0.0.0/26], blockSize: 16, returnDelay: 10m}`
+
+func TestEachNodeGetsABlock(t *testing.T) {
+	c := newCluster(t, `{cidrs: [10.0.0.0/26, "fd00::/120"], blockSize: 16, nodeSelector: {matchLabels: {net: ""}}}`)
+	c.node("b", "net")
+	c.node("c")
+	c.node("a", "net")
+	c.reconcile()
+	c.expect("r-0 a#3 10.0.0.0/28 fd00::/124", "r-1 b#1 10.0.0.16/28 fd00::10/124")
+	c.reconcile()
+	if got := c.condition(v1alpha1.ConditionBlocksAssigned); !strings.HasPrefix(got, "True Assigned") {
+		t.Error(got)
+	}
+	if status := c.addressRange().Status; status.Blocks != 4 || status.Given != 2 || status.Returning != 0 {
+		t.Errorf("status is %+v", status)
+	}
+	if told := c.told(); len(told) > 0 {
+		t.Errorf("events of a range that is well: %q", told)
+	}
+}
+
+func TestBlocksAreReturnedAfterTheDelay(t *testing.T) {
+	c := newCluster(t, small)
+	a := c.node("a")
+	c.reconcile()
+	c.delete(a)
+	if next := c.reconcile(); next != 10*time.Minute {
+		t.Errorf("looks again in %s", next)
+	}
+	c.expect("r-0 a#1 10.0.0.0/28 released")
+	// A controller that takes over knows nothing but the objects.
+	c.clock.Step(6 * time.Minute)
+	c.r = &Reconciler{Client: c.api, Live: c.api, Events: c.events, Clock: c.clock}
+	c.node("a")
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28 released", "r-1 a#2 10.0.0.16/28")
+	c.clock.Step(4 * time.Minute)
+	c.reconcile()
+	c.expect("r-1 a#2 10.0.0.16/28")
+}
+
+// TestBlocksOfPodsThatRunAreKept: kubelet registered its node again before the pods of the machine were collected.
+func TestBlocksOfPodsThatRunAreKept(t *testing.T) {
+	for name, test := range map[string]struct {
+		status []string
+		late   bool // the claim came after the release
+		kept   bool
+	}{
+		"an old claim whose status nobody has written": {nil, false, true},
+		"a later claim has others' addresses":          {[]string{"10.0.0.17/26"}, true, false},
+		"a later claim, by a node that was late":       {[]string{"10.0.0.3/26"}, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, small)
+			a := c.node("a")
+			c.reconcile()
+			c.delete(a)
+			claim := c.claim("pod", "a", 1, test.status...)
+			c.reconcile()
+			if test.late {
+				c.clock.Step(time.Second)
+				claim = c.claim("pod", "a", 1, test.status...)
+			}
+			c.r.claims().set(claim)
+			c.clock.Step(time.Hour)
+			if next := c.reconcile(); test.kept && next != recheck {
+				t.Errorf("looks again in %s", next)
+			}
+			if kept := strings.Contains(c.blocks(), "r-0"); kept != test.kept {
+				t.Errorf("kept is %t: %s", kept, c.blocks())
+			}
+			c.r.claims().forget(claim)
+			c.reconcile()
+			c.expect()
+		})
+	}
+}
+
+func TestNodesGetAnotherBlockBeforeTheyNeedIt(t *testing.T) {
+	c := newCluster(t, small)
+	c.node("a")
+	c.reconcile()
+	c.r.claims().set(c.claim("few", "a", 10)) // of 14 in the first block; four shall be left
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28")
+	c.r.claims().set(c.claim("one", "a", 1))
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28")
+	c.r.claims().set(c.claim("many", "a", 50))
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28", "r-2 a#1 10.0.0.32/28", "r-3 a#1 10.0.0.48/28")
+	if got := c.condition(v1alpha1.ConditionBlocksAssigned); !strings.Contains(got, "few addresses left or none: a") {
+		t.Error(got)
+	}
+}
+
+func TestExhaustion(t *testing.T) {
+	c := newCluster(t, `{cidrs: [10.0.0.0/28], blockSize: 4, exclude: [10.0.0.4/30]}`)
+	a := c.node("a")
+	c.node("b")
+	c.node("c")
+	c.node("d")
+	c.r.claims().set(c.claim("many", "a", 4)) // a's second block does not come before d's first
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/30", "r-2 b#2 10.0.0.8/30", "r-3 c#3 10.0.0.12/30")
+	if got := c.condition(v1alpha1.ConditionBlocksAssigned); !strings.HasPrefix(got, "False Exhausted: all 4 blocks "+
+		"are given, 0 of them to nodes that are gone; nodes without a block, on which pods with topologies of "+
+		"this range do not start: d; nodes that have few addresses left or none: a;") {
+		t.Error(got)
+	}
+	if told := c.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Warning Exhausted BlocksAssigned: all 4") {
+		t.Errorf("events are %q", told)
+	}
+	c.r.claims().forget(c.claim("many", "a", 4))
+	c.delete(a)
+	c.reconcile()
+	c.clock.Step(time.Hour)
+	c.reconcile()
+	c.expect("r-0 d#4 10.0.0.0/30", "r-2 b#2 10.0.0.8/30", "r-3 c#3 10.0.0.12/30")
+	if told := c.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Normal Assigned BlocksAssigned: every node") {
+		t.Errorf("events are %q", told)
+	}
+}
+
+func TestRangesEndAfterTheirBlocks(t *testing.T) {
+	c := newCluster(t, small)
+	c.node("a")
+	c.reconcile()
+	claim := c.claim("pod", "a", 1)
+	c.r.claims().set(claim)
+	c.delete(c.addressRange())
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28") // a pod may have addresses
+	c.r.claims().forget(claim)
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28 released")
+	if got := c.condition(v1alpha1.ConditionBlocksAssigned); !strings.HasPrefix(got, "False Deleted") {
+		t.Error(got)
+	}
+	c.clock.Step(10 * time.Minute)
+	c.reconcile()
+	c.reconcile()
+	err := c.api.Get(t.Context(), types.NamespacedName{Name: "r"}, &v1alpha1.AddressRange{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("the range is there: %v", err)
+	}
+}
+
+// TestForcedDeletion: somebody removes the finalizer, and makes another range of the name.
+func TestForcedDeletion(t *testing.T) {
+	c := newCluster(t, small)
+	a := c.node("a")
+	c.reconcile()
+	r := c.addressRange()
+	r.Finalizers = nil
+	c.must(c.api.Update(t.Context(), r))
+	c.delete(r)
+	r = &v1alpha1.AddressRange{}
+	r.Name, r.UID = "r", "another"
+	r.Spec = v1alpha1.AddressRangeSpec{CIDRs: []string{"10.0.0.0/26"}, BlockSize: 8}
+	c.must(c.api.Create(t.Context(), r))
+	c.node("b")
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28", "r-2 b#2 10.0.0.16/29") // r-1 would have addresses of a's
+	c.delete(a)
+	c.must(c.api.Delete(t.Context(), c.addressRange()))
+	c.clock.Step(time.Hour)
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28 released", "r-2 b#2 10.0.0.16/29 released")
+}
+
+// TestReleaseIsFinal: somebody removes the finalizer of a range that ends, and makes it again. Blocks that were released
+// are returned all the same, and not kept from everybody for as long as their nodes live.
+func TestReleaseIsFinal(t *testing.T) {
+	c := newCluster(t, small)
+	c.node("a")
+	c.reconcile()
+	old := c.addressRange()
+	c.delete(old)
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28 released")
+	ending := c.addressRange()
+	ending.Finalizers = nil
+	c.must(c.api.Update(t.Context(), ending))
+	again := &v1alpha1.AddressRange{Spec: old.Spec}
+	again.Name, again.UID = "r", "another"
+	c.must(c.api.Create(t.Context(), again))
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28 released", "r-1 a#1 10.0.0.16/28")
+	c.clock.Step(time.Hour)
+	c.reconcile()
+	c.expect("r-1 a#1 10.0.0.16/28")
+}
+
+func TestChangesOfARangeReachItsBlocks(t *testing.T) {
+	c := newCluster(t, small)
+	c.node("a")
+	c.reconcile()
+	r := c.addressRange()
+	r.Spec.CIDRs, r.Spec.Exclude = []string{"10.0.0.0/24"}, []string{"10.0.0.3", "10.0.0.200"}
+	c.must(c.api.Update(t.Context(), r))
+	c.reconcile()
+	if spec := c.list()[0].Spec; spec.Networks[0] != "10.0.0.0/24" || len(spec.Exclude) != 1 ||
+		spec.Exclude[0] != "10.0.0.3/32" || spec.CIDRs[0] != "10.0.0.0/28" {
+		t.Errorf("the block has %+v", spec)
+	}
+	r = c.addressRange()
+	r.Spec.NodeSelector, r.Spec.CIDRs = nil, []string{"10.0.0.0/30"}
+	c.must(c.api.Update(t.Context(), r))
+	c.reconcile()
+	if got := c.condition(v1alpha1.ConditionAccepted); !strings.Contains(got, "has not as many addresses as a block") {
+		t.Error(got)
+	}
+	if got := c.condition(v1alpha1.ConditionBlocksAssigned); !strings.HasPrefix(got, "False NotAccepted") {
+		t.Error(got)
+	}
+}
+
+// TestNodesThatTheCacheLacksKeepTheirBlocks: watches of different kinds are not in step.
+func TestNodesThatTheCacheLacksKeepTheirBlocks(t *testing.T) {
+	c := newCluster(t, small)
+	cache := &lagging{Client: c.api}
+	c.must(cache.catchUp(t.Context(), cache.kinds()...)) // before there is a node
+	c.node("a")
+	c.reconcile()
+	c.must(cache.catchUp(t.Context(), &cache.blocks, &cache.ranges))
+	c.r.Client = cache
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28")
+}
+
+// TestCachesThatLackBlocksGiveNoOthers: the object of a block that the cache does not know is there all the same.
+func TestCachesThatLackBlocksGiveNoOthers(t *testing.T) {
+	c := newCluster(t, small)
+	c.node("a")
+	c.node("b")
+	cache := &lagging{Client: c.api}
+	c.must(cache.catchUp(t.Context(), cache.kinds()...)) // before there is a block
+	c.reconcile()
+	c.must(cache.catchUp(t.Context(), &cache.ranges))
+	c.r.Client = cache
+	if next := c.reconcile(); next != soon {
+		t.Errorf("looks again in %s", next)
+	}
+	c.expect("r-0 a#1 10.0.0.0/28", "r-1 b#2 10.0.0.16/28")
+}

@@ -1,0 +1,32 @@
+package conditions
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+)
+
+// maxEvent is how much of a condition's message fits into an event with its type, in bytes.
+const maxEvent = 900
+
+// Tell writes an event about an object for each written condition that says that something is wrong, or that this is
+// over. That all is well with a new object is worth none.
+func Tell(recorder events.EventRecorder, object runtime.Object, before, written []metav1.Condition) {
+	for i := range written {
+		now := &written[i]
+		old := meta.FindStatusCondition(before, now.Type)
+		severity := corev1.EventTypeWarning
+		if now.Status == metav1.ConditionTrue {
+			severity = corev1.EventTypeNormal
+		}
+		wasWell := old == nil || old.Status == metav1.ConditionTrue
+		asBefore := old != nil && old.Status == now.Status && old.Reason == now.Reason
+		if asBefore || wasWell && severity == corev1.EventTypeNormal {
+			continue
+		}
+		recorder.Eventf(object, nil, severity, now.Reason, "Reconcile", "%s: %s", now.Type,
+			cutBeforeHint(now.Message, maxEvent))
+	}
+}

@@ -1,0 +1,144 @@
+package endpoints
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryapi "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// ManagedBy is the value of the label by which slices of the controller are known (KEP-752).
+const ManagedBy = "dra-network-controller.networking.dra.io"
+
+// maxEndpoints is how many endpoints a slice has at most, as those of Kubernetes do by default.
+const maxEndpoints = 100
+
+// Changes are what is to be written. Objects are complete.
+type Changes struct {
+	Create, Update, Delete []discoveryapi.EndpointSlice
+}
+
+// Compare says how slices that are there become those that are wanted. An endpoint stays in the slice in which it is,
+// so that a pod which comes or goes changes one slice.
+func Compare(
+	service *corev1.Service, wanted map[Group]Endpoints, existing []discoveryapi.EndpointSlice,
+) (c Changes, err error) {
+	rest, names := map[Group]Endpoints{}, map[string]bool{}
+	for group, endpoints := range wanted {
+		rest[group] = maps.Clone(endpoints)
+	}
+	existing = slices.Clone(existing)
+	slices.SortFunc(existing, func(a, b discoveryapi.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	kept := make([][]discoveryapi.Endpoint, len(existing))
+	groups := make([]Group, len(existing))
+	for i := range existing { // first all that stays, so that none that stays elsewhere is added here
+		if groups[i], err = groupOf(&existing[i]); err != nil {
+			return c, err
+		}
+		names[existing[i].Name] = true
+		kept[i] = keep(&existing[i], rest[groups[i]])
+	}
+	for i := range existing {
+		kept[i] = fill(kept[i], rest[groups[i]])
+		switch {
+		case len(kept[i]) == 0:
+			c.Delete = append(c.Delete, existing[i])
+		default:
+			if changed := with(service, &existing[i], kept[i]); changed != nil {
+				c.Update = append(c.Update, *changed)
+			}
+		}
+	}
+	for _, group := range slices.SortedFunc(maps.Keys(rest), compareGroups) {
+		for len(rest[group]) > 0 {
+			slice := discoveryapi.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace,
+				Name: freeName(service, names)}, AddressType: group.Family}
+			if err := json.Unmarshal([]byte(group.Ports), &slice.Ports); err != nil {
+				return c, fmt.Errorf("cannot read the ports of Service %s: %w", service.Name, err)
+			}
+			c.Create = append(c.Create, *with(service, &slice, fill(nil, rest[group])))
+		}
+	}
+	return c, nil
+}
+
+func compareGroups(a, b Group) int {
+	return strings.Compare(string(a.Family)+a.Ports, string(b.Family)+b.Ports)
+}
+
+func groupOf(slice *discoveryapi.EndpointSlice) (Group, error) {
+	ports := slice.Ports
+	if ports == nil {
+		ports = []discoveryapi.EndpointPort{}
+	}
+	text, err := json.Marshal(ports)
+	if err != nil {
+		return Group{}, fmt.Errorf("cannot read the ports of EndpointSlice %s: %w", slice.Name, err)
+	}
+	return Group{Family: slice.AddressType, Ports: string(text)}, nil
+}
+
+// keep takes from the endpoints that are wanted those that a slice has.
+func keep(slice *discoveryapi.EndpointSlice, rest Endpoints) []discoveryapi.Endpoint {
+	var kept []discoveryapi.Endpoint
+	for i := range slice.Endpoints {
+		if len(slice.Endpoints[i].Addresses) == 0 {
+			continue
+		}
+		address := slice.Endpoints[i].Addresses[0]
+		if endpoint, stays := rest[address]; stays {
+			kept = append(kept, endpoint)
+			delete(rest, address)
+		}
+	}
+	return kept
+}
+
+// fill takes as many endpoints as a slice has room for.
+func fill(endpoints []discoveryapi.Endpoint, rest Endpoints) []discoveryapi.Endpoint {
+	for _, address := range slices.Sorted(maps.Keys(rest)) {
+		if len(endpoints) >= maxEndpoints {
+			break
+		}
+		endpoints = append(endpoints, rest[address])
+		delete(rest, address)
+	}
+	return endpoints
+}
+
+// with is a slice as it shall be; nil if it is so.
+func with(
+	service *corev1.Service, old *discoveryapi.EndpointSlice, endpoints []discoveryapi.Endpoint,
+) *discoveryapi.EndpointSlice {
+	slice := old.DeepCopy()
+	slice.Endpoints = endpoints
+	slice.Labels = map[string]string{discoveryapi.LabelServiceName: service.Name,
+		discoveryapi.LabelManagedBy: ManagedBy}
+	if service.Spec.ClusterIP == corev1.ClusterIPNone {
+		slice.Labels[corev1.IsHeadlessService] = ""
+	}
+	slice.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: service.Name,
+		UID: service.UID, Controller: ptr.To(true)}}
+	if old.ResourceVersion != "" && equality.Semantic.DeepEqual(old, slice) {
+		return nil
+	}
+	return slice
+}
+
+// freeName is the name of a further slice. That it has a number and nothing random makes a second one of what the cache
+// does not know yet a conflict.
+func freeName(service *corev1.Service, names map[string]bool) string {
+	for i := 0; ; i++ {
+		if name := fmt.Sprintf("%s-dra-network-%d", service.Name, i); !names[name] {
+			names[name] = true
+			return name
+		}
+	}
+}

@@ -1,0 +1,332 @@
+package endpoints
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryapi "k8s.io/api/discovery/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// cluster is an API server with the annotated Service db, and the reconciler under test.
+type cluster struct {
+	*testing.T
+	api    client.Client
+	r      *Reconciler
+	events *events.FakeRecorder
+}
+
+const service = `
+metadata:
+  namespace: ns
+  name: db
+  uid: service
+  annotations: {networking.dra.io/endpoints-topology: storage/port, networking.dra.io/endpoints-selector: app=db}
+spec:
+  clusterIP: None
+  ports: [{name: sql, port: 5432, protocol: TCP}, {name: metrics, port: 80, protocol: TCP, targetPort: metrics}]
+`
+
+func newCluster(t *testing.T, changes ...string) *cluster {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	c := &cluster{T: t, events: events.NewFakeRecorder(100)}
+	c.must(errors.Join(corev1.AddToScheme(scheme), resourceapi.AddToScheme(scheme), discoveryapi.AddToScheme(scheme)))
+	c.api = fake.NewClientBuilder().WithScheme(scheme).Build()
+	c.r = &Reconciler{Client: c.api, Events: c.events}
+	object := &corev1.Service{}
+	c.must(yaml.UnmarshalStrict([]byte(strings.NewReplacer(changes...).Replace(service)), object))
+	c.must(c.api.Create(t.Context(), object))
+	return c
+}
+
+func (c *cluster) must(err error) {
+	c.Helper()
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+// pod makes a pod that is ready, with a claim that has addresses of the topology storage.
+func (c *cluster) pod(name string, change func(*corev1.Pod, *resourceapi.ResourceClaim), addresses ...string) {
+	c.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name),
+		Labels: map[string]string{"app": "db"}}}
+	pod.Spec.NodeName = "n1"
+	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "net", ResourceClaimName: &pod.Name}}
+	pod.Spec.Containers = []corev1.Container{{Name: "a", Ports: []corev1.ContainerPort{{Name: "metrics",
+		ContainerPort: 9090, Protocol: corev1.ProtocolTCP}}}}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	parameters, err := json.Marshal(map[string]any{"networkTopologyRef": map[string]string{"name": "storage"},
+		"step": "port"})
+	c.must(err)
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+	claim.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name,
+		UID: pod.UID}}
+	claim.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+		Results: []resourceapi.DeviceRequestAllocationResult{{Request: "net", Driver: v1alpha1.DriverName,
+			Pool: "n1/eth1", Device: "eth1"}},
+		Config: []resourceapi.DeviceAllocationConfiguration{{Source: resourceapi.AllocationConfigSourceClass,
+			DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+				Driver: v1alpha1.DriverName, Parameters: runtime.RawExtension{Raw: parameters}}}}},
+	}}
+	claim.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: v1alpha1.DriverName, Pool: "n1/eth1",
+		Device: "eth1", NetworkData: &resourceapi.NetworkDeviceData{IPs: addresses}}}
+	if change != nil {
+		change(pod, claim)
+	}
+	c.must(errors.Join(c.api.Create(c.Context(), pod), c.api.Create(c.Context(), claim)))
+}
+
+func (c *cluster) reconcile() {
+	c.Helper()
+	_, err := c.r.Reconcile(c.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns",
+		Name: "db"}})
+	c.must(err)
+}
+
+func (c *cluster) slices() []discoveryapi.EndpointSlice {
+	c.Helper()
+	var list discoveryapi.EndpointSliceList
+	c.must(c.api.List(c.Context(), &list))
+	return list.Items
+}
+
+// expect compares slices as "name family ports: address pod conditions, ...".
+func (c *cluster) expect(want ...string) {
+	c.Helper()
+	var got []string
+	for _, slice := range c.slices() {
+		var ports, endpoints []string
+		for _, port := range slice.Ports {
+			ports = append(ports, fmt.Sprintf("%s=%d", *port.Name, *port.Port))
+		}
+		for _, e := range slice.Endpoints {
+			text := e.Addresses[0] + " " + e.TargetRef.Name
+			for name, condition := range map[string]*bool{"ready": e.Conditions.Ready, "serving": e.Conditions.Serving,
+				"terminating": e.Conditions.Terminating} {
+				if *condition {
+					text += " +" + name
+				}
+			}
+			words := strings.Fields(text)
+			slices.Sort(words[2:])
+			if text = strings.Join(words, " "); e.Hostname != nil {
+				text += " " + *e.Hostname
+			}
+			endpoints = append(endpoints, text)
+		}
+		got = append(got, fmt.Sprintf("%s %s %s: %s", slice.Name, slice.AddressType, strings.Join(ports, " "),
+			strings.Join(endpoints, ", ")))
+	}
+	if !slices.Equal(got, want) {
+		c.Errorf("slices are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestEndpointsOfClaims(t *testing.T) {
+	c := newCluster(t)
+	c.pod("a", nil, "10.60.0.2/16", "fd00::2/64", "fe80::1/64")
+	c.pod("unready", func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) { pod.Status.Conditions = nil },
+		"10.60.0.3/16")
+	c.pod("terminating", func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+		pod.Finalizers = []string{"example.com/wait"}
+		pod.Spec.Hostname, pod.Spec.Subdomain = "host", "db"
+	}, "10.60.0.4/16")
+	c.must(c.api.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "terminating"}}))
+	c.pod("portless", func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) { pod.Spec.Containers = nil }, "10.60.0.5/16")
+	for name, change := range map[string]func(*corev1.Pod, *resourceapi.ResourceClaim){
+		"other":  func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) { pod.Labels = nil },
+		"ended":  func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) { pod.Status.Phase = corev1.PodSucceeded },
+		"failed": func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) { pod.Status.Phase = corev1.PodFailed },
+		"shared": func(_ *corev1.Pod, claim *resourceapi.ResourceClaim) {
+			claim.Status.ReservedFor = append(claim.Status.ReservedFor,
+				resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "x", UID: "x"})
+		},
+		"earlier": func(_ *corev1.Pod, claim *resourceapi.ResourceClaim) { claim.Status.ReservedFor[0].UID = "x" },
+		"driver":  func(_ *corev1.Pod, claim *resourceapi.ResourceClaim) { claim.Status.Devices[0].Driver = "x" },
+		"device":  func(_ *corev1.Pod, claim *resourceapi.ResourceClaim) { claim.Status.Devices[0].Device = "x" },
+		"topology": func(_ *corev1.Pod, claim *resourceapi.ResourceClaim) {
+			raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
+			*raw = []byte(strings.Replace(string(*raw), "storage", "other", 1))
+		},
+		"step": func(_ *corev1.Pod, claim *resourceapi.ResourceClaim) {
+			raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
+			*raw = []byte(strings.Replace(string(*raw), "port", "uplink", 1))
+		},
+	} {
+		c.pod(name, change, "10.60.0.99/16")
+	}
+	c.reconcile()
+	want := []string{
+		"db-dra-network-0 IPv4 metrics=9090 sql=5432: 10.60.0.2 a +ready +serving, 10.60.0.3 unready, " +
+			"10.60.0.4 terminating +serving +terminating host",
+		"db-dra-network-1 IPv4 sql=5432: 10.60.0.5 portless +ready +serving",
+		"db-dra-network-2 IPv6 metrics=9090 sql=5432: fd00::2 a +ready +serving",
+	}
+	c.expect(want...)
+	before := c.slices()
+	c.reconcile()
+	if after := c.slices(); after[0].ResourceVersion != before[0].ResourceVersion {
+		t.Error("a slice was written that has not changed")
+	}
+	if slice := before[0]; slice.OwnerReferences[0].UID != "service" ||
+		slice.Labels[discoveryapi.LabelServiceName] != "db" || slice.Labels[discoveryapi.LabelManagedBy] != ManagedBy {
+		t.Errorf("the slice has %+v", slice.ObjectMeta)
+	}
+	c.must(c.api.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}))
+	c.reconcile()
+	c.expect("db-dra-network-0 IPv4 metrics=9090 sql=5432: 10.60.0.3 unready, 10.60.0.4 terminating +serving "+
+		"+terminating host", want[1])
+}
+
+// TestManyEndpoints: a pod that goes, and one that comes, change one slice.
+func TestManyEndpoints(t *testing.T) {
+	c := newCluster(t)
+	address := func(i int) string { return fmt.Sprintf("10.60.%d.%d/16", i/200, i%200+1) }
+	for i := range 250 {
+		c.pod(fmt.Sprintf("pod-%d", i), nil, address(i))
+	}
+	c.reconcile()
+	sizes := func() (sizes []int) {
+		for _, slice := range c.slices() {
+			sizes = append(sizes, len(slice.Endpoints))
+		}
+		return sizes
+	}
+	if got := fmt.Sprint(sizes()); got != "[100 100 50]" {
+		t.Fatalf("slices have %s endpoints", got)
+	}
+	before := c.slices()
+	c.must(c.api.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod-7"}}))
+	c.reconcile()
+	c.pod("late", nil, address(300))
+	c.reconcile()
+	written := 0
+	for i, slice := range c.slices() {
+		if slice.ResourceVersion != before[i].ResourceVersion {
+			written++
+		}
+	}
+	if got := fmt.Sprint(sizes()); got != "[100 100 50]" || written != 1 {
+		t.Errorf("slices have %s endpoints, and %d were written", got, written)
+	}
+}
+
+func TestServicesThatGetNone(t *testing.T) {
+	for reason, changes := range map[string][]string{
+		"the Service has a spec.selector":          {"clusterIP: None", "clusterIP: None\n  selector: {app: db}"},
+		"a Service of type ExternalName":           {"clusterIP: None", "type: ExternalName"},
+		"endpoints-selector is no selector":        {"app=db", "app in"},
+		"is no selector of labels":                 {"app=db", "app in " + strings.Repeat("long", 1000)},
+		"say in the annotation networking.dra.io/": {"app=db", "''"},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			c := newCluster(t, changes...)
+			c.pod("a", nil, "10.60.0.2/16")
+			c.reconcile()
+			c.reconcile()
+			c.expect()
+			if len(c.events.Events) != 1 {
+				t.Fatalf("%d events, want 1", len(c.events.Events))
+			}
+			if told := <-c.events.Events; !strings.Contains(told, reason) || len(told) > 1024 {
+				t.Errorf("the event is %s", told)
+			}
+		})
+	}
+}
+
+// TestOneAddressOfTwoPods: the endpoint is that of the pod that is ready, whatever the order of the pods.
+func TestOneAddressOfTwoPods(t *testing.T) {
+	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} { // the API server lists them by name
+		c := newCluster(t)
+		c.pod(names[0], func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) { pod.Status.Conditions = nil },
+			"10.60.0.2/16")
+		c.pod(names[1], nil, "10.60.0.2/16")
+		c.reconcile()
+		c.expect("db-dra-network-0 IPv4 metrics=9090 sql=5432: 10.60.0.2 " + names[1] + " +ready +serving")
+	}
+	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
+		e := Endpoints{}
+		for _, name := range names {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			e.add(endpoint(&corev1.Service{}, pod, netip.MustParseAddr("10.60.0.2")))
+		}
+		if got := e["10.60.0.2"].TargetRef.Name; got != "a" {
+			t.Errorf("of %v it is %s", names, got)
+		}
+	}
+}
+
+// TestAnnotationRemoved: what was made for it goes.
+func TestAnnotationRemoved(t *testing.T) {
+	c := newCluster(t)
+	c.pod("a", nil, "10.60.0.2/16")
+	c.reconcile()
+	object := &corev1.Service{}
+	c.must(c.api.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "db"}, object))
+	object.Annotations = nil
+	c.must(c.api.Update(t.Context(), object))
+	c.reconcile()
+	c.expect()
+}
+
+// TestObjectsConcernFewServices: with many Services in a namespace, a change of a pod or claim has those looked at
+// whose endpoints it may change, and no others.
+func TestObjectsConcernFewServices(t *testing.T) {
+	c := newCluster(t)
+	for name, changes := range map[string][]string{
+		"whole":     {"storage/port", "storage"},
+		"step":      {"storage/port", "storage/other"},
+		"topology":  {"storage/port", "fast"},
+		"selector":  {"app=db", "app=web"},
+		"invalid":   {"app=db", "app in"},
+		"elsewhere": {"namespace: ns", "namespace: other"},
+		"plain":     {"endpoints-topology", "something"},
+	} {
+		object := &corev1.Service{}
+		changes = append(changes, "name: db", "name: "+name)
+		c.must(yaml.UnmarshalStrict([]byte(strings.NewReplacer(changes...).Replace(service)), object))
+		c.must(c.api.Create(t.Context(), object))
+	}
+	c.pod("a", nil, "10.60.0.2/16")
+	pod, claim := &corev1.Pod{}, &resourceapi.ResourceClaim{}
+	key := types.NamespacedName{Namespace: "ns", Name: "a"}
+	c.must(errors.Join(c.api.Get(t.Context(), key, pod), c.api.Get(t.Context(), key, claim)))
+	none := pod.DeepCopy()
+	none.Spec.ResourceClaims = nil
+	unallocated := claim.DeepCopy()
+	unallocated.Status.Allocation = nil
+	for _, test := range []struct {
+		object client.Object
+		want   string
+	}{
+		{pod, "[db step topology whole]"}, {claim, "[db selector whole]"}, {none, "[]"}, {unallocated, "[]"},
+	} {
+		got := []string{}
+		for _, request := range c.r.ofObject(t.Context(), test.object) {
+			got = append(got, request.Name)
+		}
+		slices.Sort(got)
+		if fmt.Sprint(got) != test.want {
+			t.Errorf("a %T concerns %v, want %s", test.object, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package endpoints
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryapi "k8s.io/api/discovery/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/conditions"
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
+)
+
+// soon is when to look again after a conflict. By then the cache has caught up.
+const soon = 200 * time.Millisecond
+
+// maxEvent is how much of a problem fits into an event, in bytes: the API server refuses longer ones, and annotations
+// that a problem cites may be long.
+const maxEvent = 1000
+
+// Reconciler keeps the EndpointSlices of every annotated Service as they should be. All fields are required.
+type Reconciler struct {
+	// Client reads through a cache and writes to the API server.
+	Client client.Client
+	// Events takes the events of Services.
+	Events events.EventRecorder
+
+	mu sync.Mutex
+	// told is what the author of a Service was told last.
+	told map[types.NamespacedName]string
+}
+
+// SetupWithManager has the manager call Reconcile for every annotated Service that changed, or whose pods, claims or
+// slices did.
+func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
+	ofObject := handler.EnqueueRequestsFromMapFunc(r.ofObject)
+	return ctrl.NewControllerManagedBy(manager).
+		Named("serviceendpoints").
+		For(&corev1.Service{}).
+		Owns(&discoveryapi.EndpointSlice{}).
+		Watches(&corev1.Pod{}, ofObject).
+		Watches(&resourceapi.ResourceClaim{}, ofObject).
+		Complete(r)
+}
+
+// ofObject are the annotated Services of an object's namespace whose endpoints it may change: of a pod those that
+// select it, of a claim those whose topology it has a device of. An update calls it with the object as it was, too. A
+// handler can't return an error, and the cache, which is what is read here, has none to give once it is filled.
+func (r *Reconciler) ofObject(ctx context.Context, object client.Object) []reconcile.Request {
+	concerns := concerns(object)
+	if concerns == nil {
+		return nil
+	}
+	var services corev1.ServiceList
+	if err := r.Client.List(ctx, &services, client.InNamespace(object.GetNamespace()),
+		client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot list Services: a change of a pod is not acted upon")
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range services.Items {
+		// Of a query that can't be read the author of the Service is told when the Service changes.
+		if query, err := ParseQuery(&services.Items[i]); err == nil && query != nil && concerns(query) {
+			requests = append(requests,
+				reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&services.Items[i])})
+		}
+	}
+	return requests
+}
+
+// concerns tells of which queries an object may change the answer; nil if of none.
+func concerns(object client.Object) func(*Query) bool {
+	switch object := object.(type) {
+	case *corev1.Pod:
+		if len(object.Spec.ResourceClaims) == 0 && object.Status.ExtendedResourceClaimStatus == nil {
+			return nil
+		}
+		return func(query *Query) bool { return query.Pods.Matches(labels.Set(object.Labels)) }
+	case *resourceapi.ResourceClaim:
+		devices, err := claimspec.Devices(object)
+		if err != nil || len(devices) == 0 {
+			return nil // refused by the driver, or without devices of it
+		}
+		return func(query *Query) bool { return len(ofQuery(devices, query)) > 0 }
+	}
+	return nil
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	service := &corev1.Service{}
+	if err := r.Client.Get(ctx, request.NamespacedName, service); apierrors.IsNotFound(err) {
+		r.tell(request.NamespacedName, service, nil)
+		return reconcile.Result{}, nil // the garbage collector removes its slices
+	} else if err != nil {
+		return reconcile.Result{}, err
+	}
+	var existing discoveryapi.EndpointSliceList
+	err := r.Client.List(ctx, &existing, client.InNamespace(request.Namespace), client.MatchingLabels{
+		discoveryapi.LabelServiceName: request.Name, discoveryapi.LabelManagedBy: ManagedBy})
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("cannot list EndpointSlices: %w", err)
+	}
+	query, problem := ParseQuery(service)
+	r.tell(request.NamespacedName, service, problem)
+	var wanted map[Group]Endpoints
+	if query != nil {
+		if wanted, err = r.wanted(ctx, service, query); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	changes, err := Compare(service, wanted, existing.Items)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	err = r.carryOut(ctx, &changes)
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: soon}, nil // a slice has changed since the cache read it
+	}
+	return reconcile.Result{}, err
+}
+
+func (r *Reconciler) wanted(
+	ctx context.Context, service *corev1.Service, query *Query,
+) (map[Group]Endpoints, error) {
+	var pods corev1.PodList
+	var claims resourceapi.ResourceClaimList
+	for _, list := range []client.ObjectList{&pods, &claims} {
+		err := r.Client.List(ctx, list, client.InNamespace(service.Namespace), client.UnsafeDisableDeepCopy)
+		if err != nil { // they are read only
+			return nil, fmt.Errorf("cannot list %T: %w", list, err)
+		}
+	}
+	byName := map[string]*resourceapi.ResourceClaim{}
+	for i := range claims.Items {
+		byName[claims.Items[i].Name] = &claims.Items[i]
+	}
+	return Wanted(service, query, pods.Items, byName)
+}
+
+// carryOut makes the changes. What goes comes first: pods that died leave at once.
+func (r *Reconciler) carryOut(ctx context.Context, changes *Changes) error {
+	for i := range changes.Update {
+		if err := r.Client.Update(ctx, &changes.Update[i]); err != nil {
+			return fmt.Errorf("cannot update EndpointSlice %s: %w", changes.Update[i].Name, err)
+		}
+	}
+	for i := range changes.Delete {
+		slice := &changes.Delete[i]
+		exactly := client.Preconditions{UID: ptr.To(slice.UID), ResourceVersion: ptr.To(slice.ResourceVersion)}
+		if err := r.Client.Delete(ctx, slice, exactly); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("cannot delete EndpointSlice %s: %w", slice.Name, err)
+		}
+	}
+	for i := range changes.Create {
+		if err := r.Client.Create(ctx, &changes.Create[i]); err != nil {
+			return fmt.Errorf("cannot create EndpointSlice %s: %w", changes.Create[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// tell writes an event for a problem that was not told yet.
+func (r *Reconciler) tell(name types.NamespacedName, service *corev1.Service, problem error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if problem == nil {
+		delete(r.told, name)
+		return
+	}
+	if r.told[name] == problem.Error() {
+		return
+	}
+	if r.told == nil {
+		r.told = map[types.NamespacedName]string{}
+	}
+	r.told[name] = problem.Error()
+	r.Events.Eventf(service, nil, corev1.EventTypeWarning, "NoEndpoints", "Reconcile", "%s",
+		conditions.Cut(problem.Error(), maxEvent))
+}

@@ -1,0 +1,78 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
+	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// maxNamed is how many claims a warning names.
+const maxNamed = 5
+
+// deletionWarnings says what becomes of claims that use an object that is being deleted. Nothing is refused: pods keep
+// what they have. What can't be read is said by nobody: a deletion must not wait for a courtesy.
+func (h *Handler) deletionWarnings(ctx context.Context, kind metav1.GroupVersionKind, raw []byte) []string {
+	var deleted metav1.PartialObjectMetadata
+	known := kind.Kind == kindTopology && kind.Group == topologyapi.GroupVersion().Group ||
+		kind.Kind == kindPolicy && kind.Group == policyapi.GroupVersion().Group
+	if !known || json.Unmarshal(raw, &deleted) != nil {
+		return nil
+	}
+	var list resourceapi.ResourceClaimList
+	if h.cluster.List(ctx, &list, client.UnsafeDisableDeepCopy) != nil { // they are read only
+		return nil
+	}
+	var users, holders []string
+	for i := range list.Items {
+		claim := &list.Items[i]
+		devices, err := claimspec.Devices(claim)
+		if err != nil || len(devices) == 0 {
+			continue
+		}
+		name := claim.Namespace + "/" + claim.Name
+		holders = append(holders, name)
+		if slices.ContainsFunc(devices, func(d claimspec.Device) bool {
+			return d.Class.NetworkTopologyRef.Name == deleted.Name
+		}) {
+			users = append(users, name)
+		}
+	}
+	switch {
+	case kind.Kind == kindTopology && len(users) > 0:
+		return []string{fmt.Sprintf("NetworkTopology %s is used by %s: their pods keep their interfaces, and "+
+			"claims that are not prepared yet get none", deleted.Name, naming(users))}
+	case kind.Kind == kindPolicy && len(holders) > 0:
+		return []string{fmt.Sprintf("network devices are held by %s: those that only DeviceExposurePolicy %s exposes "+
+			"stay with their claims, and nobody else gets them; \"kubectl netdra devices --all-nodes -o wide\" "+
+			"lists which",
+			counted(holders), deleted.Name)}
+	}
+	return nil
+}
+
+func counted(claims []string) string {
+	if len(claims) == 1 {
+		return "1 claim"
+	}
+	return fmt.Sprintf("%d claims", len(claims))
+}
+
+// naming counts claims and names the first of them.
+func naming(claims []string) string {
+	count, more := counted(claims), ""
+	slices.Sort(claims)
+	if len(claims) > maxNamed {
+		claims, more = claims[:maxNamed], " and others"
+	}
+	return fmt.Sprintf("%s (%s%s)", count, strings.Join(claims, ", "), more)
+}

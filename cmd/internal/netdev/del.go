@@ -1,0 +1,181 @@
+package netdev
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/plugins/pkg/ipam"
+)
+
+// del takes the link back, then gives the addresses back: nobody else may get them while the link still has them. What
+// of it is done already, or can't be done as the namespace is gone, is no error.
+func del(ctx context.Context, args *skel.CmdArgs) error {
+	conf, err := readConfig(args.StdinData)
+	if err != nil {
+		return err
+	}
+	host, err := openHost()
+	if err != nil {
+		return err
+	}
+	defer host.close()
+	err = delLink(ctx, host, conf, args)
+	if conf.IPAM.Type != "" {
+		err = errors.Join(err, ipam.ExecDel(conf.IPAM.Type, args.StdinData))
+	}
+	return err
+}
+
+func delLink(ctx context.Context, host *namespace, conf *config, args *skel.CmdArgs) error {
+	r, err := readRecord(recordPath(args.ContainerID, args.IfName))
+	if err == nil && r == nil {
+		r, err = conf.recordOfResult(host, args)
+	}
+	if err != nil {
+		return err
+	}
+	if r == nil {
+		return removeIncomplete(ctx)
+	}
+	return errors.Join(releaseLocked(ctx, host, r, args.Netns), removeIncomplete(ctx))
+}
+
+func releaseLocked(ctx context.Context, host *namespace, r *record, netns string) error {
+	unlock, err := lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return r.release(host, netns)
+}
+
+// release brings a link to the host if it is in the pod's namespace, which may have another path by now, and forgets
+// it.
+func (r *record) release(host *namespace, netns string) error {
+	for _, path := range slices.Compact([]string{netns, r.Netns}) {
+		if path == "" {
+			continue
+		}
+		pod, err := openNamespace(path)
+		if isGone(err) {
+			continue // a device of hardware is on the host then, any other has ended
+		}
+		if err != nil {
+			return err
+		}
+		if pod.id() == r.NamespaceID {
+			err = r.moveOut(host, pod)
+		}
+		pod.close()
+		if err != nil {
+			return err
+		}
+	}
+	if err := r.restoreUp(host); err != nil {
+		return err
+	}
+	return r.remove()
+}
+
+func (r *record) moveOut(host, pod *namespace) error {
+	present, err := pod.has(r.Index)
+	if err != nil || !present {
+		return err
+	}
+	atHome, err := host.owner(r.Name)
+	if err != nil || atHome != nil && atHome.Attrs().Index == r.HostIndex {
+		return err // it never left, and the application has given another the index
+	}
+	if r.HostIndex, err = host.freeIndex(r.HostIndex); err != nil {
+		return err
+	}
+	source := linkLocation{space: pod, name: r.IfName, index: r.Index, inPod: true}
+	if err := move(source, linkLocation{space: host, name: r.Name, index: r.HostIndex}); err != nil {
+		return err
+	}
+	link, err := host.links.LinkByName(r.Name)
+	if err != nil {
+		return fmt.Errorf("cannot find link %q on the host: %w", r.Name, err)
+	}
+	r.HostIndex = link.Attrs().Index // an old kernel has chosen it
+	return nil
+}
+
+func (r *record) restoreUp(host *namespace) error {
+	if !r.Up {
+		return nil
+	}
+	link, err := host.owner(r.Name)
+	if err == nil && link != nil && link.Attrs().Index == r.HostIndex {
+		err = host.links.LinkSetUp(link)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot set link %q up on the host: %w", r.Name, err)
+	}
+	return nil
+}
+
+// recordOfResult makes up for a record that is lost: the link is the one in the pod that ADD has returned, if it is
+// still so. It returns nil if there is none.
+func (c *config) recordOfResult(host *namespace, args *skel.CmdArgs) (*record, error) {
+	result, err := c.previous()
+	given := interfaceOf(result, args.IfName)
+	if err != nil || given == nil || given.Mac == "" || args.Netns == "" {
+		return nil, err
+	}
+	pod, err := openNamespace(args.Netns)
+	if isGone(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer pod.close()
+	link, err := pod.owner(args.IfName)
+	if err != nil || link == nil || link.Attrs().Name != args.IfName ||
+		link.Attrs().HardwareAddr.String() != given.Mac {
+		return nil, err
+	}
+	if address := cmp.Or(c.RuntimeConfig.DeviceID, c.PCIAddress); address != "" && link.Attrs().ParentDev != address {
+		return nil, nil
+	}
+	name := cmp.Or(c.linkName(), args.IfName)
+	if other, err := host.owner(name); err != nil || other != nil {
+		return nil, err // the device is on the host
+	}
+	return &record{
+		Network: c.Name, ContainerID: args.ContainerID, IfName: args.IfName, Netns: args.Netns, NamespaceID: pod.id(),
+		Index: link.Attrs().Index, Name: name, HostIndex: link.Attrs().Index,
+	}, nil
+}
+
+// collect releases what the network has that no attachment has any more.
+func collect(args *skel.CmdArgs) error {
+	conf, err := readConfig(args.StdinData)
+	if err != nil {
+		return err
+	}
+	host, err := openHost()
+	if err != nil {
+		return err
+	}
+	defer host.close()
+	records, err := readRecords()
+	problems := []error{err}
+	for _, r := range records {
+		attachment := types.GCAttachment{ContainerID: r.ContainerID, IfName: r.IfName}
+		if r.Network == conf.Name && !slices.Contains(conf.ValidAttachments, attachment) {
+			problems = append(problems, releaseLocked(context.Background(), host, r, r.Netns))
+		}
+	}
+	if conf.IPAM.Type != "" {
+		problems = append(problems, invoke.DelegateGC(context.Background(), conf.IPAM.Type, args.StdinData, nil))
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,476 @@
+package netdev
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/vishvananda/netlink"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+)
+
+const up0 = `"device": "up0"`
+
+// A link goes into the pod and returns to the host as it was, with its index, and nothing is left; in every version of
+// CNI.
+func TestMovesAndReturns(t *testing.T) {
+	b := onMachine(t)
+	if b == nil {
+		return
+	}
+	b.veth("up0", 4001)
+	before := b.links(b.host)
+	for i, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0", "0.3.1", "1.1.0"} {
+		b.inProcess = i > 3 // which has no CHECK: that is a process
+		o := order{ifName: "net1", netns: b.pod, version: version, config: up0}
+		o.command = "ADD"
+		added, err := b.call(o)
+		b.must(err)
+		b.expectLinks(b.host)
+		b.expectLinks(b.inPod, `net1 4001 02:00:00:0f:a1:01 mtu=1450 up=true "rack 7" [up0-alternative]`)
+		result := resultOf(t, added)
+		if link := result.Interfaces[0]; result.CNIVersion != version || link.Name != "net1" || link.Sandbox != b.pod ||
+			link.Mac != "02:00:00:0f:a1:01" {
+			t.Errorf("%s: ADD returned %s", version, added)
+		}
+		o.previous = added
+		if version != "0.3.1" {
+			o.command, b.inProcess = "CHECK", false
+			_, err = b.call(o)
+			b.must(err)
+			b.inProcess = i > 3
+		}
+		o.command = "DEL"
+		for range 2 {
+			_, err := b.call(o)
+			b.must(err)
+		}
+		b.clean(before)
+	}
+	b.inProcess = false
+	b.must(func() error { _, err := b.call(order{command: "STATUS", config: up0}); return err }())
+}
+
+// A link that was down returns to the host down.
+func TestReturnsDown(t *testing.T) {
+	b := onMachine(t)
+	if b == nil {
+		return
+	}
+	b.veth("up0", 4001)
+	link, err := b.host.links.LinkByName("up0")
+	b.must(err)
+	b.must(b.host.links.LinkSetDown(link))
+	before := b.links(b.host)
+	b.add("net1", up0)
+	b.del("net1", up0)
+	b.clean(before)
+}
+
+// What has a name that is needed is not touched, and neither is the device.
+func TestTakenNames(t *testing.T) {
+	b := onMachine(t)
+	if b == nil {
+		return
+	}
+	b.veth("up0", 4001)
+	before := b.links(b.host)
+	add := order{command: "ADD", ifName: "net1", netns: b.pod, config: up0}
+
+	b.bridge(b.inPod, "net1")
+	b.fails(add, `cannot move link \"up0\" to the pod: the name \"net1\" is taken by link`,
+		"file exists; choose another ifName")
+	b.delete(b.inPod, "net1")
+	b.clean(before)
+
+	ownOrder := add
+	ownOrder.ifName = "up0-alternative"
+	b.fails(ownOrder, "it is an alternative name of the link")
+	b.clean(before)
+
+	// The device's own name may be taken in the pod, and its index.
+	b.must(b.inPod.links.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0", Index: 4001},
+		PeerName: "ownp"}))
+	b.add("net1", up0)
+	if moved, err := b.inPod.links.LinkByName("net1"); err != nil || moved.Attrs().Alias != "rack 7" {
+		t.Errorf("net1 is %+v, %v", moved, err)
+	}
+	b.del("net1", up0)
+	b.delete(b.inPod, "up0")
+	b.clean(before)
+
+	b.add("net1", up0)
+	inPod := b.links(b.inPod)
+	b.bridge(b.host, "up0")
+	onHost := b.links(b.host)
+	b.fails(order{command: "DEL", ifName: "net1", netns: b.pod, config: up0},
+		`to the host: the name \"up0\" is taken by link \"up0\": file exists; rename that link`)
+	b.expectLinks(b.inPod, inPod...)
+	b.expectLinks(b.host, onHost...)
+	b.delete(b.host, "up0")
+	b.del("net1", up0)
+	b.clean(before)
+}
+
+// Multus names what was allocated, also a link that is on no bus, as deviceID and as pciBusID, and that replaces what
+// the network names.
+func TestDeviceOfMultus(t *testing.T) {
+	b := onMachine(t)
+	if b == nil {
+		return
+	}
+	b.veth("up0", 4001)
+	before := b.links(b.host)
+	const allocated = `"device": "other", "deviceID": "up0", "pciBusID": "up0"`
+	b.add("net1", allocated)
+	b.del("net1", allocated)
+	b.clean(before)
+	b.fails(order{command: "ADD", ifName: "net1", netns: b.pod,
+		config: `"device": "up0", "deviceID": "0000:ff:1f.7", "pciBusID": "0000:ff:1f.7"`}, "0000:ff:1f.7")
+	b.clean(before)
+}
+
+// Two links at once, each of which has on the host the name that the other gets in the pod.
+func TestNamesAreSwapped(t *testing.T) {
+	b := onMachine(t)
+	if b == nil {
+		return
+	}
+	b.veth("net1", 4001)
+	b.veth("net2", 4002)
+	before := b.links(b.host)
+	both := func(command string) {
+		var running sync.WaitGroup
+		for device, ifName := range map[string]string{"net1": "net2", "net2": "net1"} {
+			running.Go(func() {
+				if _, err := b.call(order{command: command, ifName: ifName, netns: b.pod,
+					config: fmt.Sprintf(`"device": %q`, device)}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		running.Wait()
+	}
+	for range 10 {
+		both("ADD")
+		b.expectLinks(b.inPod, `net1 4002 02:00:00:0f:a2:01 mtu=1450 up=true "rack 7" [net2-alternative]`,
+			`net2 4001 02:00:00:0f:a1:01 mtu=1450 up=true "rack 7" [net1-alternative]`)
+		both("DEL")
+		b.clean(before)
+	}
+}
+
+// Of two pods that want one link, one gets it, and the other's failure does not take it away.
+func TestOneGetsTheLink(t *testing.T) {
+	b := onMachine(t)
+	if b == nil {
+		return
+	}
+	b.veth("up0", 4001)
+	before := b.links(b.host)
+	for range 10 {
+		var running sync.WaitGroup
+		var mu sync.Mutex
+		got := map[string]bool{}
+		for _, ifName := range []string{"net1", "net2"} {
+			running.Go(func() {
+				_, err := b.call(order{command: "ADD", ifName: ifName, netns: b.pod, config: up0})
+				mu.Lock()
+				defer mu.Unlock()
+				got[ifName] = err == nil
+			})
+		}
+		running.Wait()
+		if got["net1"] == got["net2"] || len(b.links(b.inPod)) != 1 {
+			t.Errorf("ADD succeeded for %v; the pod has %q", got, b.links(b.inPod))
+		}
+		b.del("net1", up0)
+		b.del("net2", up0)
+		b.clean(before)
+	}
+}
+
+// It is the link that was moved which returns to the host, whatever an application has called it, and whatever has its
+// name.
+func TestRenamedInThePod(t *testing.T) {
+	b := onMachine(t)
+	if b == nil {
+		return
+	}
+	b.veth("up0", 4001)
+	before := b.links(b.host)
+	result := b.add("net1", up0)
+	b.rename(b.inPod, "net1", "mine0")
+	b.bridge(b.inPod, "net1")
+	b.fails(order{command: "CHECK", ifName: "net1", netns: b.pod, config: up0, previous: result}, "has the address")
+	b.del("net1", up0)
+	b.expectLinks(b.host, before...)
+	if links := b.links(b.inPod); len(links) != 1 || !strings.HasPrefix(links[0], "net1 ") {
+		t.Errorf("the pod has %q", links)
+	}
+	b.del("net1", up0)
+	if links := b.links(b.inPod); len(links) != 1 {
+		t.Errorf("a second DEL left %q", links)
+	}
+}
+
+// Without the record the result of ADD says which link it was; another one is left alone.
+func TestRecordIsLost(t *testing.T) {
+	b := onMachine(t)
+	if b == nil {
+		return
+	}
+	b.veth("up0", 4001)
+	before := b.links(b.host)
+	result := b.add("net1", up0)
+	b.must(os.RemoveAll(stateDir))
+	del := order{command: "DEL", ifName: "net1", netns: b.pod, config: up0, previous: result}
+	b.rename(b.inPod, "net1", "mine0")
+	b.bridge(b.inPod, "net1")
+	_, err := b.call(del)
+	b.must(err)
+	if links := b.links(b.inPod); len(links) != 2 {
+		t.Errorf("the pod has only %q", links)
+	}
+	b.delete(b.inPod, "net1")
+	b.rename(b.inPod, "mine0", "net1")
+	_, err = b.call(del)
+	b.must(err)
+	b.expectLinks(b.inPod)
+	if links := b.links(b.host); len(links) != 1 || !strings.HasPrefix(links[0], "up0 4001 ") ||
+		!strings.HasPrefix(before[0], "up0 4001 ") {
+		t.Errorf("the host has %q", links)
+	}
+}
+
+// ADD that comes again begins anew, also with another device.
+func TestAddAgain(t *testing.T) {
+	b := onMachine(t)
+	if b == nil {
+		return
+	}
+	b.veth("up0", 4001)
+	b.veth("up1", 4002)
+	before := b.links(b.host)
+	b.add("net1", up0)
+	b.add("net1", up0)
+	b.add("net1", `"device": "up1"`)
+	b.expectLinks(b.host, before[0])
+	b.del("net1", `"device": "up1"`)
+	b.clean(before)
+}
+
+// What no attachment has any more returns to the host; what one has stays.
+func TestGarbage(t *testing.T) {
+	b := onMachine(t)
+	if b == nil {
+		return
+	}
+	b.veth("up0", 4001)
+	b.veth("up1", 4002)
+	before := b.links(b.host)
+	b.add("net1", up0)
+	b.add("net2", `"device": "up1"`)
+	collect := func(valid string) {
+		_, err := b.call(order{command: "GC", config: `"cni.dev/valid-attachments": [` + valid + `]`})
+		b.must(err)
+	}
+	collect(`{"containerID": "c1", "ifname": "net1"}, {"containerID": "c1", "ifname": "net2"}`)
+	if links := b.links(b.inPod); len(links) != 2 {
+		t.Errorf("the pod has only %q", links)
+	}
+	collect(`{"containerID": "c1", "ifname": "net2"}`)
+	b.expectLinks(b.host, before[0])
+	collect("")
+	b.clean(before)
+}
+
+const addresses = up0 +
+	`, "ipam": {"type": "host-local", "dataDir": "/run/leases", "ranges": [[{"subnet": "10.1.0.0/24"}]], ` +
+	`"routes": [{"dst": "10.9.0.0/16"}]}`
+
+// Addresses are set in the pod, and given back: with the link, without its namespace, and if they can't be set.
+func TestAddresses(t *testing.T) {
+	b := onMachine(t)
+	if b == nil {
+		return
+	}
+	cnitest.RealPlugins(t)
+	b.veth("up0", 4001)
+	before := b.links(b.host)
+	leases := func(want int) {
+		t.Helper()
+		if files, err := filepath.Glob("/run/leases/net/10.*"); err != nil || len(files) != want {
+			t.Errorf("leases are %q, %v; want %d", files, err, want)
+		}
+	}
+	result := b.add("net1", addresses)
+	b.expectLinks(b.inPod, `net1 4001 02:00:00:0f:a1:01 mtu=1450 up=true "rack 7" [up0-alternative] 10.1.0.2/24`)
+	leases(1)
+	o := order{command: "CHECK", ifName: "net1", netns: b.pod, config: addresses, previous: result}
+	_, err := b.call(o)
+	b.must(err)
+	link, err := b.inPod.links.LinkByName("net1")
+	b.must(err)
+	b.delAddresses(link)
+	b.fails(o, "10.1.0.2")
+	b.del("net1", addresses)
+	leases(0)
+	b.clean(before)
+
+	b.add("net1", addresses)
+	_, err = b.call(order{command: "DEL", ifName: "net1", config: addresses}) // the runtime has no namespace any more
+	b.must(err)
+	leases(0)
+	b.clean(before)
+
+	b.fails(order{command: "ADD", ifName: "net1", netns: b.pod,
+		config: strings.Replace(addresses, "10.1.0.0/24", "10.1.0.0/32", 1)}, "too small")
+	leases(0)
+	b.clean(before)
+}
+
+func (b *bench) delAddresses(link netlink.Link) {
+	b.Helper()
+	addresses, err := b.inPod.links.AddrList(link, netlink.FAMILY_V4)
+	b.must(err)
+	for i := range addresses {
+		b.must(b.inPod.links.AddrDel(link, &addresses[i]))
+	}
+}
+
+func TestConfigurationsThatAreRefused(t *testing.T) {
+	b := onMachine(t)
+	if b == nil {
+		return
+	}
+	for config, text := range map[string]string{
+		`"x": 1`:                           "the configuration names no device",
+		`"device": "nosuch"`:               `cannot find link \"nosuch\" on the host`,
+		`"device": 7`:                      "cannot read the configuration",
+		`"pciBusID": "0000:ff:1f.7"`:       `cannot find PCI function \"0000:ff:1f.7\"`,
+		`"pciBusID": "../../../class/net"`: "is not the name of a device",
+		`"runtimeConfig": {"deviceID": "0000:ff:1f.7"}`: "runtimeConfig.deviceID",
+		`"device": "lo"`: `cannot move link \"lo\"`,
+		`"device": "up0", "prevResult": {"interfaces": 7}`: "prevResult",
+	} {
+		b.fails(order{command: "ADD", ifName: "net1", netns: b.pod, config: config}, text)
+	}
+	b.fails(order{command: "ADD", ifName: "net1", netns: "/run/netns/none", config: `"device": "lo"`},
+		"cannot open network namespace")
+	b.clean(nil)
+}
+
+// The link of a device is found below it in sysfs; one of several must be named.
+func TestLinkOfADevice(t *testing.T) {
+	dir := t.TempDir()
+	make := func(path, index string) {
+		if err := os.MkdirAll(filepath.Join(dir, path), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, path, "ifindex"), []byte(index+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(name string, want int, text string) {
+		t.Helper()
+		index, err := linkIndexBelow(dir, name)
+		if index != want || (err == nil) != (text == "") || err != nil && !strings.Contains(err.Error(), text) {
+			t.Errorf("%q is link %d, %v; want %d, %q", name, index, err, want, text)
+		}
+	}
+	expect("", 0, "has no link on the host")
+	make("virtio3/net/eth0", "7")
+	expect("", 7, "")
+	expect("eth0", 7, "")
+	expect("eth1", 0, "only eth0")
+	make("net/rep0", "8")
+	expect("", 0, "several links: rep0, eth0; name one by device")
+	expect("rep0", 8, "")
+}
+
+// Every command that the plugin says it has is there.
+func TestCommands(t *testing.T) {
+	if f := functions(); f.Add == nil || f.Del == nil || f.Check == nil || f.Status == nil || f.GC == nil {
+		t.Errorf("functions are %+v", f)
+	}
+	if err := check(&skel.CmdArgs{StdinData: []byte(`{"cniVersion": "1.0.0", "device": "x"}`),
+		IfName: "net1"}); err == nil ||
+		!strings.Contains(err.Error(), "prevResult does not have it") {
+		t.Errorf("CHECK without prevResult says %v", err)
+	}
+}
+
+// killsVariable says how often TestKilled kills the plugin.
+const killsVariable = "NETDEV_KILLS"
+
+// The plugin is killed at random moments of ADD and DEL: a veth, which ends with the namespace that it is in, is never
+// lost, and DEL returns it to the host as it was.
+func TestKilled(t *testing.T) {
+	if b := onMachine(t); b != nil {
+		b.killed(t)
+	}
+}
+
+// So is a driver that is the plugin.
+func TestDriverKilled(t *testing.T) {
+	if b := onMachine(t); b != nil {
+		b.inProcess = true
+		b.killed(t)
+	}
+}
+
+func (b *bench) killed(t *testing.T) {
+	t.Helper()
+	kills := 60
+	if number := os.Getenv(killsVariable); number != "" {
+		var err error
+		kills, err = strconv.Atoi(number)
+		b.must(err)
+	}
+	b.veth("up0", 4001)
+	before := b.links(b.host)
+	times := map[string]time.Duration{}
+	call := func(command string, limit time.Duration) bool {
+		cmd := b.command(order{command: command, ifName: "net1", netns: b.pod, config: up0})
+		b.must(cmd.Start())
+		timer := time.AfterFunc(limit, func() { _ = cmd.Process.Kill() })
+		err := cmd.Wait()
+		timer.Stop()
+		if exit, ok := err.(*exec.ExitError); err != nil && (!ok || exit.ExitCode() >= 0) { //nolint:errorlint // of Wait
+			t.Fatalf("%s: %v", command, err)
+		}
+		return err != nil
+	}
+	for range 5 {
+		for _, command := range []string{"ADD", "DEL"} {
+			start := time.Now()
+			call(command, time.Minute)
+			times[command] = max(times[command], time.Since(start))
+		}
+	}
+	seen := map[string]int{}
+	for i := range kills {
+		command := []string{"ADD", "DEL"}[i%2]
+		if command == "DEL" {
+			b.add("net1", up0)
+		}
+		killed := call(command, time.Duration(rand.Int64N(int64(times[command])))) //nolint:gosec // any moment
+		seen[fmt.Sprintf("%s killed=%v, then in pod=%v", command, killed, len(b.links(b.inPod)) == 1)]++
+		if len(b.links(b.inPod))+len(b.links(b.host)) != 1 {
+			t.Fatalf("the link is lost after %s", command)
+		}
+		b.del("net1", up0)
+		b.clean(before)
+	}
+	t.Logf("%d kills; ADD took at most %s, DEL %s; %v", kills, times["ADD"], times["DEL"], seen)
+}

@@ -1,0 +1,158 @@
+package netdev
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stateDir is emptied at boot, as namespaces are.
+const stateDir = "/run/cni/netdev"
+
+// record is what brings a link back. It is written before the link moves, and removed when it is back.
+type record struct {
+	Network     string `json:"network"`
+	ContainerID string `json:"containerID"`
+	IfName      string `json:"ifName"`
+	// Netns is the path of the pod's namespace, and NamespaceID what it is.
+	Netns       string `json:"netns"`
+	NamespaceID string `json:"namespaceID"`
+	// Index is that of the link in the pod, which the plugin has chosen, and no other record of the namespace has:
+	// whatever the link is called, and whatever has its name.
+	Index int `json:"index"`
+	// Name and HostIndex are those of the link on the host.
+	Name      string `json:"name"`
+	HostIndex int    `json:"hostIndex"`
+	// Up reports whether the link was up.
+	Up bool `json:"up"`
+}
+
+func (r *record) path() string { return recordPath(r.ContainerID, r.IfName) }
+
+// incomplete is a record that is being written, of which there is one at a time: whoever writes has the lock. A process
+// that was killed may leave it.
+func incomplete() string { return filepath.Join(stateDir, "incomplete") }
+
+func recordPath(containerID, ifName string) string {
+	return filepath.Join(stateDir, filepath.Base(containerID)+"_"+filepath.Base(ifName)+".json")
+}
+
+// write makes the file appear whole.
+func (r *record) write() error {
+	data, err := json.Marshal(r)
+	if err == nil {
+		err = os.MkdirAll(stateDir, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(incomplete(), data, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(incomplete(), r.path())
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write down where link %q is: %w", r.Name, err)
+	}
+	return nil
+}
+
+func (r *record) remove() error {
+	if err := os.Remove(r.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot remove the record of link %q: %w", r.Name, err)
+	}
+	return nil
+}
+
+// removeIncomplete removes what an ADD has left that was killed while it wrote its record: nothing was moved then.
+func removeIncomplete(ctx context.Context) error {
+	if _, err := os.Lstat(incomplete()); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	unlock, err := lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := os.Remove(incomplete()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot remove an incomplete record: %w", err)
+	}
+	return nil
+}
+
+// readRecord returns nil if there is none.
+func readRecord(path string) (*record, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	r := &record{}
+	if err == nil {
+		err = json.Unmarshal(data, r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read record %s: %w", path, err)
+	}
+	return r, nil
+}
+
+// lockInterval is after what time a lock that another process has is tried again.
+const lockInterval = time.Millisecond
+
+// lock keeps others from moving links; it ends with this process at the latest. It waits no longer than ctx.
+func lock(ctx context.Context) (unlock func(), err error) {
+	if err := os.MkdirAll(stateDir, 0o700); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(filepath.Join(stateDir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	mode := unix.LOCK_EX
+	if ctx.Done() != nil { // a thread that waits in the kernel could not be told
+		mode |= unix.LOCK_NB
+	}
+	for {
+		err := unix.Flock(int(file.Fd()), mode) //nolint:gosec // a descriptor
+		if err == nil {
+			return func() { _ = file.Close() }, nil
+		}
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			select {
+			case <-time.After(lockInterval):
+				continue
+			case <-ctx.Done():
+				err = context.Cause(ctx)
+			}
+		}
+		_ = file.Close()
+		return nil, fmt.Errorf("cannot lock %s: %w", file.Name(), err)
+	}
+}
+
+// readRecords returns all.
+func readRecords() ([]*record, error) {
+	entries, err := os.ReadDir(stateDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	problems := []error{err}
+	var records []*record
+	for _, entry := range entries {
+		if !strings.HasSuffix(entry.Name(), ".json") {
+			continue
+		}
+		r, err := readRecord(filepath.Join(stateDir, entry.Name()))
+		problems = append(problems, err)
+		if r != nil {
+			records = append(records, r)
+		}
+	}
+	return records, errors.Join(problems...)
+}

@@ -1,0 +1,158 @@
+package bundle
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+)
+
+// Command runs a command line of netdra, and returns its exit status.
+type Command func(ctx context.Context, streams printer.Streams, arguments ...string) int
+
+// nodeCommands are those whose output is in the bundle of a node, with the names of their files.
+func nodeCommands() [][]string {
+	return [][]string{
+		{"versions.json", "version", "-o", "json"}, {"doctor.txt", "doctor", "--all"},
+		{"doctor.json", "doctor", "-o", "json"}, {"devices.txt", "devices", "-o", "wide"},
+		{"devices.json", "devices", "-o", "json"}, {"claims.txt", "claims", "-o", "wide"},
+		{"claims.json", "claims", "-o", "json"}, {"leftovers.json", "release", "-o", "json"},
+		{"orphans.json", "release", "--orphans", "-o", "json"}, {"facts.json", "facts", "-o", "json"},
+		{"report.html", "report"}, {"cni-calls.json", "trace", "-o", "json"},
+	}
+}
+
+// Node collects the files of this node. What a command could not do is in the file "commands.txt".
+func Node(ctx context.Context, run Command) []File {
+	var files []File
+	var commands strings.Builder
+	collect := func(name string, arguments ...string) []byte {
+		var stdout, stderr bytes.Buffer
+		code := run(ctx, printer.Streams{In: strings.NewReader(""), Out: &stdout, Err: &stderr}, arguments...)
+		_, _ = fmt.Fprintf(&commands, "netdra %s: exit status %d\n%s", strings.Join(arguments, " "), code,
+			stderr.String()) // never fails
+		data := stdout.Bytes()
+		if strings.HasSuffix(name, ".json") && len(data) > 0 {
+			// Not only the log has configurations of plugins: leftovers have those of their steps.
+			var err error
+			if data, err = executor.Redact(data); err != nil {
+				_, _ = fmt.Fprintf(&commands, "%s is left out: %v\n", name, err) // never fails
+				return nil
+			}
+		}
+		files = append(files, File{Name: name, Data: data})
+		return data
+	}
+	for _, line := range nodeCommands() {
+		output := collect(line[0], line[1:]...)
+		if line[1] != "trace" {
+			continue
+		}
+		var logged []string
+		if err := json.Unmarshal(output, &logged); err != nil {
+			_, _ = fmt.Fprintf(&commands, "cannot read the list of claims in the log: %v\n", err) // never fails
+		}
+		for _, claim := range logged {
+			namespace, name, _ := strings.Cut(claim, "/")
+			collect(path.Join("cni-calls", path.Base(namespace)+"_"+path.Base(name)+".json"), "trace", "-o", "json",
+				"--", claim)
+		}
+	}
+	return append(files, File{Name: "commands.txt", Data: []byte(commands.String())})
+}
+
+// clusterPaths are lists of the API server that are in the bundle of a cluster, with the names of their files.
+func clusterPaths() [][2]string {
+	const ours, resource = "/apis/networking.dra.io/v1alpha1/", "/apis/resource.k8s.io/v1/"
+	return [][2]string{
+		{"version.json", "/version"}, {"networktopologies.json", ours + "networktopologies"},
+		{"deviceexposurepolicies.json", ours + "deviceexposurepolicies"},
+		{"cnipluginschemas.json", ours + "cnipluginschemas"}, {"deviceclasses.json", resource + "deviceclasses"},
+		{"resourceslices.json", resource + "resourceslices?fieldSelector=spec.driver%3Ddra.networking"},
+	}
+}
+
+// Cluster collects what the caller may read of the cluster. What that is not is in the file "errors.txt".
+func Cluster(ctx context.Context, cluster *remote.Cluster) []File {
+	var files []File
+	var problems strings.Builder
+	for _, list := range clusterPaths() {
+		data, err := cluster.Raw(ctx, list[1])
+		if err == nil {
+			data, err = clean(data)
+		}
+		if err != nil {
+			_, _ = fmt.Fprintf(&problems, "cannot get %s: %v\n", list[1], err) // never fails
+			continue
+		}
+		files = append(files, File{Name: "cluster/" + list[0], Data: data})
+	}
+	if problems.Len() > 0 {
+		files = append(files, File{Name: "cluster/errors.txt", Data: []byte(problems.String())})
+	}
+	return files
+}
+
+// clean removes secrets of a list of objects. kubectl keeps each object as it was applied in an annotation, as text, in
+// which keys would not be found.
+func clean(data []byte) ([]byte, error) {
+	var list map[string]any
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, fmt.Errorf("cannot read the answer: %w", err)
+	}
+	items, _ := list["items"].([]any) // others have none
+	for _, item := range items {
+		if object, valid := item.(map[string]any); valid {
+			unstructured.RemoveNestedField(object, "metadata", "managedFields")
+			unstructured.RemoveNestedField(object, "metadata", "annotations", corev1.LastAppliedConfigAnnotation)
+		}
+	}
+	data, err := json.Marshal(list)
+	if err != nil {
+		return nil, err
+	}
+	return executor.Redact(data)
+}
+
+// Remote collects the files of a node, or of all nodes for an empty name, and those of the cluster. What went wrong is
+// in the bundle, too; the error is of a bundle that has no node.
+func Remote(ctx context.Context, cluster *remote.Cluster, node string) ([]File, error) {
+	ask := func(ctx context.Context, node string) ([]File, error) {
+		answer, err := cluster.Run(ctx, node, "bundle")
+		if err != nil {
+			return nil, err
+		}
+		return Read(answer.Stdout, path.Join("nodes", node))
+	}
+	files := Cluster(ctx, cluster)
+	if node != "" {
+		found, err := ask(ctx, node)
+		return append(files, found...), err
+	}
+	answers, err := remote.Each(ctx, cluster, ask)
+	for i := range answers {
+		files = append(files, answers[i].Answer...)
+		if answers[i].Err != nil {
+			files = append(files, File{Name: path.Join("nodes", answers[i].Node, "error.txt"),
+				Data: []byte(answers[i].Err.Error() + "\n")})
+		}
+	}
+	return files, err
+}
+
+// Pack returns the archive of files.
+func Pack(files []File, now time.Time) ([]byte, error) {
+	var archive bytes.Buffer
+	err := Write(&archive, files, now)
+	return archive.Bytes(), err
+}

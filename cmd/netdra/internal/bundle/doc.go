@@ -1,0 +1,5 @@
+// Package bundle collects in an archive what a fault report needs.
+//
+// The rule of this package: a bundle has what commands of netdra print, and objects of the cluster without the values
+// of keys that look as if they were secret. It has no file of a node as it is.
+package bundle

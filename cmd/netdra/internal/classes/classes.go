@@ -1,0 +1,118 @@
+// Package classes lists what application developers can ask for.
+//
+// The rule of this package: it reads DeviceClasses and NetworkTopologies with the rights of the caller, and nothing
+// else.
+package classes
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// Class is a DeviceClass of a topology, as a developer sees it.
+type Class struct {
+	Name        string `json:"name"`
+	Topology    string `json:"topology"`
+	Description string `json:"description,omitempty"`
+	Plugin      string `json:"plugin"`
+	// With are the other classes of the topology, which a claim must ask for, too.
+	With []string `json:"with,omitempty"`
+	// Parameters are what a claim may set in any step of the topology.
+	Parameters []string `json:"parameters,omitempty"`
+	// Accepted is false for a topology that the controller has not accepted: claims of it are not attached.
+	Accepted bool `json:"accepted"`
+	// Free is how many more claims of the topology fit, by the name of the node; nil if that was not asked for.
+	Free map[string]int `json:"free,omitempty"`
+	// FreeProblem is why that cannot be counted.
+	FreeProblem string `json:"freeProblem,omitempty"`
+}
+
+// Of returns the classes that exist of some topologies, sorted by name.
+func Of(topologies []v1alpha1.NetworkTopology) []Class {
+	classes := []Class{}
+	for i := range topologies {
+		topology := &topologies[i]
+		accepted := slices.ContainsFunc(topology.Status.Conditions, func(c metav1.Condition) bool {
+			return c.Type == "Accepted" && c.Status == metav1.ConditionTrue
+		})
+		var parameters []string
+		for j := range topology.Spec.Steps {
+			for _, parameter := range topology.Spec.Steps[j].ClaimParameters {
+				parameters = append(parameters, string(parameter))
+			}
+		}
+		slices.Sort(parameters)
+		for j := range topology.Spec.Steps {
+			step := &topology.Spec.Steps[j]
+			name := v1alpha1.ClassName(topology.Name, step.Name)
+			if !slices.Contains(topology.Status.DeviceClasses, name) {
+				continue
+			}
+			classes = append(classes, Class{Name: name, Topology: topology.Name, Plugin: step.Type, Accepted: accepted,
+				Description: topology.Spec.Description, Parameters: slices.Compact(slices.Clone(parameters)),
+				With: slices.DeleteFunc(slices.Clone(topology.Status.DeviceClasses),
+					func(other string) bool { return other == name })})
+		}
+	}
+	slices.SortFunc(classes, func(a, b Class) int { return cmp.Compare(a.Name, b.Name) })
+	return classes
+}
+
+// List prints the classes of a cluster, with free also how many claims fit on which nodes.
+func List(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, form string, free bool) error {
+	if err := printer.CheckListForm(form); err != nil {
+		return err
+	}
+	data, err := cluster.Raw(ctx, "/apis/"+v1alpha1.GroupVersion().String()+"/networktopologies")
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("cannot list the NetworkTopologies: %w; ask for the ClusterRole dra-network-view", err)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot list the NetworkTopologies: %w", err)
+	}
+	var list v1alpha1.NetworkTopologyList
+	if err := json.Unmarshal(data, &list); err != nil {
+		return fmt.Errorf("cannot read the list of NetworkTopologies: %w", err)
+	}
+	classes := Of(list.Items)
+	columns := columns()
+	if free {
+		if err := addFree(ctx, cluster, classes); err != nil {
+			return err
+		}
+		columns = slices.Insert(columns, 1, printer.Column[Class]{Title: "FREE", Value: freeText})
+	}
+	err = printer.List(streams.Out, form, classes, columns, "the cluster has no class of a NetworkTopology")
+	if err == nil && (form == printer.FormTable || form == printer.FormWide) {
+		warnOfUncounted(printer.New(streams.Out), classes)
+	}
+	return err
+}
+
+func columns() []printer.Column[Class] {
+	return []printer.Column[Class]{
+		{Title: "CLASS", Value: func(c *Class) string { return c.Name }},
+		{Title: "ASK ALSO FOR", Value: func(c *Class) string { return strings.Join(c.With, ", ") }},
+		{Title: "PARAMETERS", Value: func(c *Class) string { return strings.Join(c.Parameters, ", ") }},
+		{Title: "STATE", Value: func(c *Class) string {
+			if c.Accepted {
+				return "accepted"
+			}
+			return "not accepted"
+		}},
+		{Title: "DESCRIPTION", Value: func(c *Class) string { return c.Description }},
+		{Title: "TOPOLOGY", Wide: true, Value: func(c *Class) string { return c.Topology }},
+		{Title: "CNI PLUGIN", Wide: true, Value: func(c *Class) string { return c.Plugin }},
+	}
+}

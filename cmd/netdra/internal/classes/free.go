@@ -1,0 +1,131 @@
+package classes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/simulate"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+const (
+	// mostFree is how far claims are counted on a node: each is a run of the scheduler's allocator.
+	mostFree = 32
+	// mostNodes is how many nodes a table names.
+	mostNodes = 4
+)
+
+// addFree counts how many more claims of each topology fit on each node.
+func addFree(ctx context.Context, cluster *remote.Cluster, classes []Class) error {
+	model, err := read(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	return count(ctx, simulate.New(*model), classes)
+}
+
+// count counts for each topology. What is wrong with one, such as a selector that cannot be evaluated for a device of
+// some node, is told of its classes, and the others are counted.
+func count(ctx context.Context, simulator *simulate.Simulator, classes []Class) error {
+	type result struct {
+		free    map[string]int
+		problem string
+	}
+	counted := map[string]result{}
+	for i := range classes {
+		class := &classes[i]
+		found, known := counted[class.Topology]
+		if !known {
+			free, err := simulator.Free(ctx, append([]string{class.Name}, class.With...), mostFree)
+			if stopped := ctx.Err(); stopped != nil {
+				return fmt.Errorf("cannot count free devices: %w", stopped)
+			}
+			found.free = free
+			if err != nil {
+				found.problem = err.Error()
+			}
+			counted[class.Topology] = found
+		}
+		class.Free, class.FreeProblem = found.free, found.problem
+	}
+	return nil
+}
+
+// read returns what the allocator needs of the cluster: the nodes that publish network devices, and who has what.
+func read(ctx context.Context, cluster *remote.Cluster) (*simulate.Cluster, error) {
+	published, err := cluster.Resource.ResourceSlices().List(ctx, metav1.ListOptions{
+		FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + v1alpha1.DriverName})
+	made, classErr := cluster.Resource.DeviceClasses().List(ctx, metav1.ListOptions{})
+	claims, claimErr := cluster.Resource.ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	switch err := errors.Join(err, classErr, claimErr); {
+	case apierrors.IsForbidden(claimErr):
+		return nil, fmt.Errorf("cannot count free devices: %w; ask for the right to list ResourceClaims in all "+
+			"namespaces, or leave out --free", err)
+	case err != nil:
+		return nil, fmt.Errorf("cannot count free devices: %w", err)
+	}
+	model := &simulate.Cluster{}
+	for i := range published.Items {
+		model.Slices = append(model.Slices, &published.Items[i])
+	}
+	for i := range made.Items {
+		model.Classes = append(model.Classes, &made.Items[i])
+	}
+	for i := range claims.Items {
+		if claims.Items[i].Status.Allocation != nil {
+			model.Claims = append(model.Claims, &claims.Items[i])
+		}
+	}
+	model.Nodes = simulate.NodesOf(model.Slices)
+	return model, nil
+}
+
+// freeText is what a table says: the nodes with the most first.
+func freeText(class *Class) string {
+	if class.FreeProblem != "" {
+		return "unknown"
+	}
+	nodes := slices.SortedFunc(maps.Keys(class.Free), func(a, b string) int {
+		if class.Free[a] != class.Free[b] {
+			return class.Free[b] - class.Free[a]
+		}
+		return strings.Compare(a, b)
+	})
+	var texts []string
+	for i, node := range nodes {
+		if i == mostNodes {
+			texts = append(texts, fmt.Sprintf("%d more nodes", len(nodes)-i))
+			break
+		}
+		count := fmt.Sprint(class.Free[node])
+		if class.Free[node] == mostFree {
+			count += " or more"
+		}
+		texts = append(texts, node+": "+count)
+	}
+	if len(texts) == 0 {
+		return "none"
+	}
+	return strings.Join(texts, ", ")
+}
+
+// warnOfUncounted prints why the claims of some topologies could not be counted.
+func warnOfUncounted(out *printer.Printer, classes []Class) {
+	told := map[string]bool{}
+	for i := range classes {
+		if c := &classes[i]; c.FreeProblem != "" && !told[c.Topology] {
+			told[c.Topology] = true
+			out.Warn("cannot count free devices of NetworkTopology %s: %s", c.Topology, c.FreeProblem)
+		}
+	}
+}

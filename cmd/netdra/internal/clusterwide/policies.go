@@ -1,0 +1,51 @@
+package clusterwide
+
+import (
+	"context"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
+)
+
+// nodeEffect is what a policy does on a node.
+type nodeEffect struct {
+	Node string `json:"node"`
+	offers.PolicyEffect
+}
+
+// ListPolicies prints what policies do on every node; all policies without names. The error is of nodes that could not
+// be asked.
+func ListPolicies(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, form string,
+	names []string) error {
+	if err := printer.CheckListForm(form); err != nil {
+		return err
+	}
+	line := append([]string{"policies", "list", "--output=json", "--"}, names...)
+	answers, err := remote.Each(ctx, cluster, func(ctx context.Context, node string) ([]offers.PolicyEffect, error) {
+		var effects []offers.PolicyEffect
+		err := cluster.Decode(ctx, node, &effects, line...)
+		return effects, err
+	})
+	if err != nil {
+		return err
+	}
+	list, effects := []nodeEffect{}, []offers.PolicyEffect{}
+	for i := range answers {
+		for _, effect := range answers[i].Answer {
+			list, effects = append(list, nodeEffect{answers[i].Node, effect}), append(effects, effect)
+		}
+	}
+	columns := []printer.Column[nodeEffect]{{Title: "NODE", Value: func(e *nodeEffect) string { return e.Node }}}
+	for _, column := range offers.EffectColumns() {
+		columns = append(columns, printer.Column[nodeEffect]{Title: column.Title, Wide: column.Wide,
+			Value: func(e *nodeEffect) string { return column.Value(&e.PolicyEffect) }})
+	}
+	if err := printer.List(streams.Out, form, list, columns, "the cluster has no DeviceExposurePolicy"); err != nil {
+		return err
+	}
+	if form == printer.FormTable || form == printer.FormWide {
+		offers.WarnOfIdle(printer.New(streams.Out), effects)
+	}
+	return failures(streams, answers)
+}

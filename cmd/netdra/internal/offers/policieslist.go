@@ -1,0 +1,112 @@
+package offers
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// PolicyEffect is what a policy of the cluster does on a node. The lists are of names of devices.
+type PolicyEffect struct {
+	Policy string `json:"policy"`
+	// Action is expose or exclude.
+	Action  string   `json:"action"`
+	State   string   `json:"state"`
+	Exposes []string `json:"exposes"`
+	Hides   []string `json:"hides"`
+	// Loses are devices that it matches and another policy decides about, with the reason.
+	Loses []string `json:"loses"`
+	// Fails are devices for which it cannot be evaluated.
+	Fails []string `json:"fails"`
+}
+
+// Values of PolicyEffect.State.
+const (
+	effectActive     = "active"
+	effectNoMatch    = "no match"
+	effectOtherNodes = "other nodes"
+	effectInvalid    = "invalid"
+)
+
+// PolicyEffects returns what the policies of the cluster do on the node of the driver; all of them without names.
+func (f *Inputs) PolicyEffects(ctx context.Context, deps osdeps.Deps, names []string) ([]PolicyEffect, error) {
+	snapshot, err := f.readDriver(ctx, deps)
+	if err != nil {
+		return nil, err
+	}
+	effects := []PolicyEffect{}
+	for i := range snapshot.Policies {
+		if p := &snapshot.Policies[i]; len(names) == 0 || slices.Contains(names, p.Name) {
+			tested := snapshot.checkPolicy(p)
+			effect := effectOf(&tested)
+			effect.Action = cmp.Or(string(p.Spec.Action), string(policyapi.ActionExpose))
+			effects = append(effects, effect)
+		}
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(effects, func(e PolicyEffect) bool { return e.Policy == name }) {
+			return nil, fmt.Errorf("there is no DeviceExposurePolicy %s: \"kubectl get dep\" lists them", name)
+		}
+	}
+	return effects, nil
+}
+
+func effectOf(tested *policyCheck) PolicyEffect {
+	e := PolicyEffect{Policy: tested.Name, State: effectActive, Exposes: append([]string{}, tested.Exposes...),
+		Hides: append([]string{}, tested.Hides...), Loses: append([]string{}, tested.Loses...),
+		Fails: append([]string{}, tested.Fails...)}
+	switch {
+	case len(tested.Invalid) > 0 || tested.NotEvaluated:
+		e.State = effectInvalid
+	case tested.OtherNodes:
+		e.State = effectOtherNodes
+	case !e.selects():
+		e.State = effectNoMatch
+	}
+	return e
+}
+
+// selects reports whether the policy is true for a device, or cannot be evaluated for one.
+func (e *PolicyEffect) selects() bool {
+	return len(e.Exposes)+len(e.Hides)+len(e.Loses)+len(e.Fails) > 0
+}
+
+// EffectColumns are those of a table of policies.
+func EffectColumns() []printer.Column[PolicyEffect] {
+	count := func(title string, devices func(*PolicyEffect) []string) printer.Column[PolicyEffect] {
+		return printer.Column[PolicyEffect]{Title: title,
+			Value: func(e *PolicyEffect) string { return strconv.Itoa(len(devices(e))) }}
+	}
+	return []printer.Column[PolicyEffect]{
+		{Title: "POLICY", Value: func(e *PolicyEffect) string { return e.Policy }},
+		{Title: "ACTION", Value: func(e *PolicyEffect) string { return e.Action }},
+		{Title: "STATE", Value: func(e *PolicyEffect) string { return e.State }},
+		count("EXPOSES", func(e *PolicyEffect) []string { return e.Exposes }),
+		count("HIDES", func(e *PolicyEffect) []string { return e.Hides }),
+		count("LOSES", func(e *PolicyEffect) []string { return e.Loses }),
+		count("FAILS", func(e *PolicyEffect) []string { return e.Fails }),
+	}
+}
+
+// WarnOfIdle prints which policies that expose devices select none on any of the nodes that have answered. One that
+// hides what is not there does what it is for.
+func WarnOfIdle(out *printer.Printer, effects []PolicyEffect) {
+	selecting := map[string]bool{}
+	for i := range effects {
+		selecting[effects[i].Policy] = selecting[effects[i].Policy] || effects[i].selects() ||
+			effects[i].Action == string(policyapi.ActionExclude)
+	}
+	for i := range effects {
+		if name := effects[i].Policy; !selecting[name] {
+			selecting[name] = true // it is said once
+			out.Warn("policy %s selects no device of the nodes that answered; compare its selector with the "+
+				"attributes of \"netdra facts\"", name)
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package printer
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Colours are for terminals that understand them, of users who have not refused them (https://no-color.org).
+func TestWhoGetsColours(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }() // nothing is written
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = terminal.Close() }() // nothing is written
+	for _, c := range []struct {
+		name, term, noColor string
+		file                *os.File
+		want                bool
+	}{
+		{name: "terminal", term: "xterm", file: terminal, want: true},
+		{name: "NO_COLOR", term: "xterm", noColor: "1", file: terminal},
+		{name: "dumb terminal", term: "dumb", file: terminal},
+		{name: "file", term: "xterm", file: file},
+	} {
+		t.Setenv("TERM", c.term)
+		t.Setenv("NO_COLOR", c.noColor)
+		if have := New(c.file).Colours; have != c.want {
+			t.Errorf("%s: colours are %v, want %v", c.name, have, c.want)
+		}
+	}
+	if p := New(&bytes.Buffer{}); p.Colours || p.Terminal {
+		t.Error("a buffer is taken for a terminal")
+	}
+}

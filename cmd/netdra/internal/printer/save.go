@@ -1,0 +1,49 @@
+package printer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Save writes a result that is not for terminals to a file, or to the standard output for an empty path.
+func Save(streams Streams, path string, data []byte) error {
+	if path == "" {
+		if IsTerminal(streams.Out) {
+			return ErrTerminal()
+		}
+		_, err := streams.Out.Write(data)
+		return err
+	}
+	if err := replaceFile(path, data); err != nil {
+		return fmt.Errorf("cannot write --output: %w", err)
+	}
+	New(streams.Err).Good("written to %s, %d KB", path, (len(data)+1023)/1024)
+	return nil
+}
+
+// ErrTerminal is the error of a result that a terminal can't show.
+func ErrTerminal() error {
+	return errors.New("cannot show the result in a terminal; give a file with --output")
+}
+
+// replaceFile replaces a file in one step. It is for the user's eyes: it names pods and claims. What is not a regular
+// file is not replaced: root would replace /dev/null.
+func replaceFile(path string, data []byte) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("cannot replace %s: it is not a regular file; leave -o out, and redirect the output", path)
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(file.Name())
+	}
+	return err
+}

@@ -1,0 +1,142 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes/scheme"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	resourcev1client "k8s.io/client-go/kubernetes/typed/resource/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/tools/remotecommand"
+)
+
+const (
+	// DefaultDriverNamespace is that of the chart and of the manifests.
+	DefaultDriverNamespace = "dra-network"
+	// podSelector selects the driver's pods.
+	podSelector = "app.kubernetes.io/name=dra-network-driver"
+	// container is the driver's in its pod, and program the path of netdra in its image.
+	container, program = "driver", "/netdra"
+	// role is what the chart calls the rights that Exec needs.
+	role = "dra-network-netdra"
+)
+
+// Access is how the caller reaches a cluster; empty fields are as kubectl has them.
+type Access struct {
+	Kubeconfig, Context string
+	// Namespace is that of objects without one; empty: that of the context.
+	Namespace string
+	// DriverNamespace is where the driver's pods are.
+	DriverNamespace string
+}
+
+// Streamer runs a command in a container of a pod. The error of a command that ended with another exit status than 0
+// is one of k8s.io/client-go/util/exec.
+type Streamer func(ctx context.Context, pod *corev1.Pod, command []string, stdout, stderr io.Writer) error
+
+// Cluster is one, with the rights of the caller.
+type Cluster struct {
+	Core     corev1client.CoreV1Interface
+	Resource resourcev1client.ResourceV1Interface
+	// Raw gets a path of the API server.
+	Raw       func(ctx context.Context, path string) ([]byte, error)
+	Stream    Streamer
+	Namespace string
+	// DriverNamespace is where the driver's pods are.
+	DriverNamespace string
+	// Patience is how long each of several nodes may take; 0 for five minutes.
+	Patience time.Duration
+}
+
+// Connect reads the kubeconfig; it sends nothing yet.
+func Connect(access Access) (*Cluster, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	if files := filepath.SplitList(access.Kubeconfig); len(files) > 1 { // as $KUBECONFIG may have
+		rules.Precedence = files
+	} else {
+		rules.ExplicitPath = access.Kubeconfig
+	}
+	loading := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{
+		CurrentContext: access.Context, Context: clientcmdapi.Context{Namespace: access.Namespace}})
+	config, err := loading.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("cannot find the cluster: %w; name a file with --kubeconfig", err)
+	}
+	config.UserAgent = "netdra"
+	namespace, _, err := loading.Namespace()
+	if err != nil {
+		return nil, fmt.Errorf("cannot find the namespace of the context: %w; give --namespace", err)
+	}
+	core, err := corev1client.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the kubeconfig: %w", err)
+	}
+	resource, err := resourcev1client.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the kubeconfig: %w", err)
+	}
+	return &Cluster{
+		Core: core, Resource: resource, Namespace: namespace,
+		DriverNamespace: cmp.Or(access.DriverNamespace, DefaultDriverNamespace),
+		Raw: func(ctx context.Context, path string) ([]byte, error) {
+			return core.RESTClient().Get().AbsPath(path).DoRaw(ctx)
+		},
+		Stream: streamer(config, core.RESTClient()),
+	}, nil
+}
+
+// streamer calls pods/exec with WebSockets, which every Kubernetes that the driver runs on has.
+func streamer(config *rest.Config, client rest.Interface) Streamer {
+	return func(ctx context.Context, pod *corev1.Pod, command []string, stdout, stderr io.Writer) error {
+		url := client.Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
+			VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdout: true, Stderr: true},
+				scheme.ParameterCodec).URL()
+		executor, err := remotecommand.NewWebSocketExecutor(config, "GET", url.String())
+		if err != nil {
+			return err
+		}
+		return executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: stdout, Stderr: stderr})
+	}
+}
+
+// driverPods returns the driver's pods that run; those of one node, or of all for an empty name. They are sorted by
+// node, the youngest of a node only: another one is on its way out.
+func (c *Cluster) driverPods(ctx context.Context, node string) ([]corev1.Pod, error) {
+	options := metav1.ListOptions{LabelSelector: podSelector}
+	if node != "" {
+		options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
+	}
+	list, err := c.Core.Pods(c.DriverNamespace).List(ctx, options)
+	if err != nil {
+		return nil, c.denied("list the driver's pods", err)
+	}
+	pods := slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool {
+		return pod.Status.Phase != corev1.PodRunning || node != "" && pod.Spec.NodeName != node
+	})
+	slices.SortStableFunc(pods, func(a, b corev1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Spec.NodeName, b.Spec.NodeName),
+			b.CreationTimestamp.Compare(a.CreationTimestamp.Time))
+	})
+	return slices.CompactFunc(pods, func(a, b corev1.Pod) bool { return a.Spec.NodeName == b.Spec.NodeName }), nil
+}
+
+// denied says what the caller would need.
+func (c *Cluster) denied(verb string, err error) error {
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("cannot %s: %w; ask for the ClusterRole and the Role %s in namespace %s", verb, err, role,
+			c.DriverNamespace)
+	}
+	return fmt.Errorf("cannot %s: %w", verb, err)
+}

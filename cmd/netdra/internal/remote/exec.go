@@ -1,0 +1,83 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/exec"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+)
+
+// Answer is what a command on a node wrote.
+type Answer struct {
+	Stdout []byte
+	Stderr string
+	// Code is its exit status, as "netdra help exit-codes" has it.
+	Code int
+}
+
+// mostBytes bounds the answer of a node.
+const mostBytes = 256 << 20
+
+// Run runs netdra with arguments in the driver's pod of a node. The error is of a command that could not be run.
+func (c *Cluster) Run(ctx context.Context, node string, arguments ...string) (Answer, error) {
+	pods, err := c.driverPods(ctx, node)
+	if err != nil {
+		return Answer{}, err
+	}
+	if len(pods) == 0 {
+		return Answer{}, fmt.Errorf("cannot ask node %s: no pod of the driver runs there; look with \"kubectl -n %s "+
+			"get pods -o wide\", or name the driver's namespace with --driver-namespace", node, c.DriverNamespace)
+	}
+	return c.runIn(ctx, &pods[0], arguments)
+}
+
+func (c *Cluster) runIn(ctx context.Context, pod *corev1.Pod, arguments []string) (Answer, error) {
+	stdout, stderr := &limited{}, &limited{}
+	err := c.Stream(ctx, pod, append([]string{program}, arguments...), stdout, stderr)
+	if err != nil && ctx.Err() != nil { // what the stream writes to may still be written
+		return Answer{}, fmt.Errorf("cannot run netdra in pod %s/%s of node %s: %w", pod.Namespace, pod.Name,
+			pod.Spec.NodeName, context.Cause(ctx))
+	}
+	answer := Answer{Stdout: stdout.Bytes(), Stderr: strings.TrimRight(stderr.String(), "\n")}
+	if stdout.full || stderr.full {
+		return Answer{}, fmt.Errorf("cannot read the answer of node %s: it has more than %d MiB", pod.Spec.NodeName,
+			mostBytes>>20)
+	}
+	if status := (exec.CodeExitError{}); errors.As(err, &status) && status.Code <= exit.Left {
+		answer.Code = status.Code
+		return answer, nil
+	}
+	if err != nil && strings.Contains(err.Error(), `"`+program+`"`) {
+		return Answer{},
+			fmt.Errorf("cannot run netdra in pod %s/%s of node %s: %w; if its image has no %s, the driver "+
+				"is older than netdra: upgrade it, or run netdra on the node", pod.Namespace, pod.Name,
+				pod.Spec.NodeName,
+				err, program)
+	}
+	if err != nil {
+		return Answer{}, c.denied(fmt.Sprintf("run netdra in pod %s/%s of node %s", pod.Namespace, pod.Name,
+			pod.Spec.NodeName), err)
+	}
+	return answer, nil
+}
+
+// limited keeps what is written, up to a bound.
+type limited struct {
+	bytes.Buffer
+	full bool
+}
+
+// Write implements io.Writer. It never fails: the command on the node is to end by itself.
+func (l *limited) Write(data []byte) (int, error) {
+	if l.Len()+len(data) > mostBytes {
+		l.full = true
+		return len(data), nil
+	}
+	return l.Buffer.Write(data)
+}

@@ -1,0 +1,169 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// Kinds of objects that have a node.
+const (
+	kindNode  = "node"
+	kindPod   = "pod"
+	kindClaim = "claim"
+	// kindAny is a claim, or a pod if there is no claim of the name.
+	kindAny = ""
+)
+
+// Object is what the user has named.
+type Object struct {
+	Kind, Namespace, Name string
+}
+
+// ParseObject reads TYPE/NAME, with the types as kubectl knows them. It reports whether the text is one.
+func ParseObject(text string) (Object, bool) {
+	kind, name, found := strings.Cut(text, "/")
+	if !found || name == "" || strings.Contains(name, "/") {
+		return Object{}, false
+	}
+	for _, known := range [][]string{{kindNode, "nodes", "no"}, {kindPod, "pods", "po"},
+		{kindClaim, "claims", "resourceclaim", "resourceclaims"}} {
+		if slices.Contains(known, kind) {
+			return Object{Kind: known[0], Name: name}, true
+		}
+	}
+	return Object{}, false
+}
+
+// ParseClaim reads [NAMESPACE/]NAME.
+func ParseClaim(text string) Object {
+	if namespace, name, found := strings.Cut(text, "/"); found {
+		return Object{Kind: kindAny, Namespace: namespace, Name: name}
+	}
+	return Object{Kind: kindAny, Name: text}
+}
+
+// Place is where an object is.
+type Place struct {
+	Node string
+	// Claims are those of the object, NAMESPACE/NAME, and Devices what they hold of the driver. Both are empty for a
+	// node.
+	Claims, Devices []string
+}
+
+// Locate finds the node of an object, its claims and their devices.
+func (c *Cluster) Locate(ctx context.Context, object Object) (*Place, error) {
+	if object.Namespace == "" {
+		object.Namespace = c.Namespace
+	}
+	switch object.Kind {
+	case kindNode:
+		return &Place{Node: object.Name}, nil
+	case kindPod:
+		return c.locatePod(ctx, object.Namespace, object.Name)
+	}
+	place, err := c.locateClaim(ctx, object.Namespace, object.Name)
+	if object.Kind == kindAny && apierrors.IsNotFound(err) {
+		podPlace, podErr := c.locatePod(ctx, object.Namespace, object.Name)
+		if !apierrors.IsNotFound(podErr) {
+			return podPlace, podErr
+		}
+		return nil,
+			fmt.Errorf("cannot find claim or pod %s/%s in the cluster; if it is gone, name its node with --node",
+				object.Namespace, object.Name)
+	}
+	return place, err
+}
+
+func (c *Cluster) locatePod(ctx context.Context, namespace, name string) (*Place, error) {
+	pod, err := c.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, c.denied(fmt.Sprintf("get pod %s/%s", namespace, name), err)
+	}
+	if pod.Spec.NodeName == "" {
+		return nil, fmt.Errorf("cannot ask a node about pod %s/%s: it is not scheduled; \"netdra simulate --pod "+
+			"%s/%s\" says why", namespace, name, namespace, name)
+	}
+	place := &Place{Node: pod.Spec.NodeName}
+	for _, claim := range claimNames(pod) {
+		found, err := c.Resource.ResourceClaims(namespace).Get(ctx, claim, metav1.GetOptions{})
+		if err != nil {
+			return nil, c.denied(fmt.Sprintf("get claim %s/%s", namespace, claim), err)
+		}
+		if devices := devicesOf(found); len(devices) > 0 { // others are for other drivers
+			place.Claims = append(place.Claims, namespace+"/"+claim)
+			place.Devices = append(place.Devices, devices...)
+		}
+	}
+	return place, nil
+}
+
+// claimNames returns the claims of a pod that exist, with that of its extended resources.
+func claimNames(pod *corev1.Pod) []string {
+	var names []string
+	for i := range pod.Spec.ResourceClaims {
+		if name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i]); err == nil && name != nil {
+			names = append(names, *name)
+		}
+	}
+	if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil {
+		names = append(names, extended.ResourceClaimName)
+	}
+	return names
+}
+
+func devicesOf(claim *resourceapi.ResourceClaim) []string {
+	if claim.Status.Allocation == nil {
+		return nil
+	}
+	var devices []string
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		if result.Driver == v1alpha1.DriverName && !slices.Contains(devices, result.Device) {
+			devices = append(devices, result.Device)
+		}
+	}
+	return devices
+}
+
+func (c *Cluster) locateClaim(ctx context.Context, namespace, name string) (*Place, error) {
+	claim, err := c.Resource.ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, c.denied(fmt.Sprintf("get claim %s/%s", namespace, name), err)
+	}
+	place := &Place{Claims: []string{namespace + "/" + name}, Devices: devicesOf(claim)}
+	if len(place.Devices) == 0 {
+		return nil, fmt.Errorf("cannot ask a node about claim %s/%s: no device of this driver is allocated to it; "+
+			"\"kubectl describe pod\" has the scheduler's reason, and \"netdra simulate --cluster\" says more",
+			namespace,
+			name)
+	}
+	if place.Node, err = allocatedNode(claim.Status.Allocation); err != nil {
+		return nil, fmt.Errorf("cannot find the node of claim %s/%s: %w", namespace, name, err)
+	}
+	return place, nil
+}
+
+// allocatedNode is the node to which an allocation is bound: devices of this driver are of one node, which the
+// scheduler writes as a selector.
+func allocatedNode(allocation *resourceapi.AllocationResult) (string, error) {
+	if allocation.NodeSelector != nil {
+		for _, term := range allocation.NodeSelector.NodeSelectorTerms {
+			for _, field := range term.MatchFields {
+				if field.Key == metav1.ObjectNameField && len(field.Values) == 1 {
+					return field.Values[0], nil
+				}
+			}
+		}
+	}
+	return "", errors.New("its allocation names none; name it with --node")
+}

@@ -1,0 +1,112 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+)
+
+// Relay runs command lines on a node, one after another, and writes what they write. The error has the worst of their
+// exit statuses.
+func (c *Cluster) Relay(ctx context.Context, streams printer.Streams, node string, lines ...[]string) error {
+	worst := exit.OK
+	for _, line := range lines {
+		answer, err := c.Run(ctx, node, line...)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprint(streams.Out, printer.Sanitize(string(answer.Stdout), false)); err != nil {
+			return err
+		}
+		if answer.Stderr != "" {
+			printer.New(streams.Err).Printf("%s", answer.Stderr)
+		}
+		worst = max(worst, answer.Code)
+	}
+	return Status(worst)
+}
+
+// Status is the error of a command whose output has said everything; nil for success.
+func Status(code int) error {
+	if code == exit.OK {
+		return nil
+	}
+	return &exit.Error{Code: code, Err: exit.ErrPrinted}
+}
+
+// Decode runs a command line that writes JSON, and reads it. Exit status 1 is an answer, too.
+func (c *Cluster) Decode(ctx context.Context, node string, target any, line ...string) error {
+	answer, err := c.Run(ctx, node, line...)
+	if err != nil {
+		return err
+	}
+	return answer.decode(node, target)
+}
+
+func (a *Answer) decode(node string, target any) error {
+	if a.Code > exit.Failed {
+		return fmt.Errorf("cannot ask node %s: %s", node, printer.Sanitize(a.Stderr, false))
+	}
+	if err := json.Unmarshal(a.Stdout, target); err != nil {
+		return fmt.Errorf("cannot read the answer of node %s: %w; if its driver has another version than netdra, "+
+			"run netdra there", node, err)
+	}
+	return nil
+}
+
+const (
+	// atOnce is how many nodes are asked at a time.
+	atOnce = 8
+	// patience is how long each of them may take: one that hangs must not keep what the others have said.
+	patience = 5 * time.Minute
+)
+
+// errSlow is of a node that takes longer than the others are kept waiting.
+var errSlow = errors.New("it takes too long to answer; ask it alone with --node")
+
+// Each calls ask for every node on which the driver runs, several at a time, and returns the answers in the order of
+// their nodes. A node that can't be asked is an answer, too.
+func Each[T any](ctx context.Context, c *Cluster, ask func(ctx context.Context, node string) (T, error)) ([]Of[T],
+	error) {
+	pods, err := c.driverPods(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	if len(pods) == 0 {
+		return nil, fmt.Errorf("cannot find the driver: no pod of it runs in namespace %s; name another one with "+
+			"--driver-namespace", c.DriverNamespace)
+	}
+	answers := make([]Of[T], len(pods))
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for i := range pods {
+		group.Go(func() error {
+			node := pods[i].Spec.NodeName
+			ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(c.Patience, patience), errSlow)
+			defer cancel()
+			answer, err := ask(ctx, node)
+			if err != nil && errors.Is(context.Cause(ctx), errSlow) {
+				err = fmt.Errorf("cannot ask node %s: %w", node, errSlow)
+			}
+			answers[i] = Of[T]{Node: node, Answer: answer, Err: err}
+			return nil
+		})
+	}
+	_ = group.Wait() // no function returns an error
+	return answers, nil
+}
+
+// Of is the answer of a node.
+type Of[T any] struct {
+	Node   string
+	Answer T
+	Err    error
+}

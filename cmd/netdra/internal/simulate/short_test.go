@@ -1,0 +1,57 @@
+package simulate
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A refusal says how much of a shared device is left and asked for, and names all who have the rest, also those that
+// could stay.
+func TestShortOfASharedDevice(t *testing.T) {
+	const counter = resourceapi.QualifiedName("dra.networking/macvlans")
+	allocation := func(amount string) *resourceapi.AllocationResult {
+		return &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+			Results: []resourceapi.DeviceRequestAllocationResult{{Driver: "dra.networking", Pool: "n/eth1",
+				Device: "eth1",
+				ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{
+					counter: resource.MustParse(amount),
+				}}}}}
+	}
+	holder := func(name string) *resourceapi.ResourceClaim {
+		return &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+			Status: resourceapi.ResourceClaimStatus{Allocation: allocation("1")}}
+	}
+	s := New(Cluster{
+		Slices: []*resourceapi.ResourceSlice{{Spec: resourceapi.ResourceSliceSpec{Driver: "dra.networking",
+			Pool: resourceapi.ResourcePool{Name: "n/eth1"},
+			Devices: []resourceapi.Device{{Name: "eth1",
+				Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
+					counter: {Value: resource.MustParse("3")}}}}}}},
+		Claims: []*resourceapi.ResourceClaim{holder("c"), holder("a"), holder("b")},
+	})
+	for amount, want := range map[string][]string{
+		"1": {"device eth1 of pool n/eth1 has 0 of 3 macvlans left, and 1 is asked for; held by ns/a, ns/b, ns/c"},
+		"0": nil,
+	} {
+		if diff := cmp.Diff(want, s.capacities([]resourceapi.AllocationResult{*allocation(amount)})); diff != "" {
+			t.Errorf("%s is asked for (-want +got):\n%s", amount, diff)
+		}
+	}
+}
+
+func TestSimilarClasses(t *testing.T) {
+	known := classes{{ObjectMeta: metav1.ObjectMeta{Name: "storage-link"}}}
+	for name, want := range map[string]string{
+		"storage-lnk": "there is no DeviceClass storage-lnk; did you mean storage-link?",
+		"gpu": "there is no DeviceClass gpu; give the NetworkTopology that it is made for, or the class " +
+			"itself",
+	} {
+		if _, err := known.Get(name); err == nil || err.Error() != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

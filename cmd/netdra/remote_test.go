@@ -1,0 +1,435 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/util/exec"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/bundle"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
+)
+
+// workstation is a machine without a driver, and a cluster whose nodes run netdra for it.
+type workstation struct {
+	*testing.T
+	mu sync.Mutex
+	// socket is that of the driver of every node, and logs its log.
+	socket, logs string
+	// asked are the command lines that nodes were given, "NODE: ARGUMENTS".
+	asked []string
+	// broken are errors of nodes, by name.
+	broken map[string]error
+	facts  osdeps.Deps
+}
+
+func newWorkstation(t *testing.T) *workstation {
+	t.Helper()
+	return &workstation{T: t, socket: busyDriver(t), logs: loggedClaim(t), broken: map[string]error{},
+		facts: newFake(t).machine()}
+}
+
+// driverPod is a pod of the driver on a node.
+func driverPod(name, node string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "dra-network", Name: name,
+			Labels: map[string]string{"app.kubernetes.io/name": "dra-network-driver"}},
+		Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+}
+
+// allocated is a claim with a device of a node.
+func allocated(namespace, name, driver, device, node string) *resourceapi.ResourceClaim {
+	return &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{
+			Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
+				{Driver: driver, Device: device}}},
+			NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name",
+					Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}}}},
+		}},
+	}
+}
+
+func (w *workstation) cluster(access remote.Access) (*remote.Cluster, error) {
+	claimName := "mv"
+	gpu := "gpu"
+	client := kubefake.NewClientset(driverPod("driver-2", "n2"), driverPod("driver-1", "n1"),
+		allocated("ns", "whole", "dra.networking", "eth1", "n1"),
+		allocated("default", "mv", "dra.networking", "up0", "n2"),
+		allocated("default", "gpu", "gpu.example.com", "gpu-0", "n2"),
+		allocated("default", "p-net", "dra.networking", "up0", "n2"),
+		&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "waits"}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job"},
+			Spec: corev1.PodSpec{NodeName: "n2",
+				ResourceClaims: []corev1.PodResourceClaim{{Name: "net", ResourceClaimName: &claimName},
+					{Name: "gpu", ResourceClaimName: &gpu}}}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "plain"},
+			Spec: corev1.PodSpec{NodeName: "n1"}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pending"}})
+	namespace := access.Namespace
+	if namespace == "" {
+		namespace = "default"
+	}
+	return &remote.Cluster{
+		Core: client.CoreV1(), Resource: client.ResourceV1(), Namespace: namespace, Stream: w.stream,
+		DriverNamespace: access.DriverNamespace,
+		Raw: func(_ context.Context, path string) ([]byte, error) {
+			if strings.HasSuffix(path, "/networktopologies") {
+				return []byte(`{"items": [{"metadata": {"name": "t", "annotations": {` +
+					`"kubectl.kubernetes.io/last-applied-configuration": "{\"password\": \"hunter2\"}"}}, ` +
+					`"spec": {"steps": [{"config": {"password": "hunter2", "mode": "bridge"}}]}}]}`), nil
+			}
+			return nil, errors.New("forbidden")
+		},
+	}, nil
+}
+
+// stream is a node: the same netdra beside its driver.
+func (w *workstation) stream(ctx context.Context, pod *corev1.Pod, command []string, stdout, stderr io.Writer) error {
+	w.mu.Lock() // the environment is one
+	defer w.mu.Unlock()
+	w.asked = append(w.asked, pod.Spec.NodeName+": "+strings.Join(command, " "))
+	if err := w.broken[pod.Spec.NodeName]; err != nil {
+		return err
+	}
+	node := w.facts
+	node.Clock = testingclock.NewFakeClock(time.Unix(0, 0))
+	w.Setenv("NETDRA_SOCKET", w.socket)
+	w.Setenv("NETDRA_LOG_DIR", w.logs)
+	w.Setenv("NETDRA_ROOT", w.TempDir())
+	defer w.leave()
+	code := run(ctx, node, printer.Streams{In: strings.NewReader(""), Out: stdout, Err: stderr}, command[1:]...)
+	if code != exit.OK {
+		return exec.CodeExitError{Err: fmt.Errorf("command terminated with exit code %d", code), Code: code}
+	}
+	return nil
+}
+
+// leave is to be away from every node.
+func (w *workstation) leave() {
+	w.Setenv("NETDRA_SOCKET", "/nowhere/netdra.sock")
+	w.Setenv("NETDRA_LOG_DIR", "/nowhere/log")
+	w.Setenv("NETDRA_ROOT", "")
+}
+
+func (w *workstation) run(line string) (code int, stdout, stderr string) {
+	w.Helper()
+	w.leave()
+	w.asked = nil
+	var out, errs bytes.Buffer
+	code = run(w.Context(), osdeps.Deps{Cluster: w.cluster, Clock: testingclock.NewFakeClock(time.Unix(0, 0))},
+		printer.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, strings.Fields(line)...)
+	return code, out.String(), errs.String()
+}
+
+// Objects and flags choose the node and what it is asked; the answer is what the same command prints there.
+func TestCommandsAskOtherNodes(t *testing.T) {
+	w := newWorkstation(t)
+	for line, want := range map[string]struct {
+		asked []string
+		code  int
+		text  string
+	}{
+		"devices --node n1":             {[]string{"n1: /netdra devices --"}, exit.OK, "eth1"},
+		"devices --node n2 up0 -o wide": {[]string{"n2: /netdra devices --output=wide -- up0"}, exit.OK, "n/up0"},
+		"devices node/n1":               {[]string{"n1: /netdra devices --"}, exit.OK, "eth1"},
+		"devices pod/job":               {[]string{"n2: /netdra devices -- up0"}, exit.OK, "up0"},
+		"devices claim/whole -n ns":     {[]string{"n1: /netdra devices -- eth1"}, exit.OK, "ns/whole"},
+		"claims whole -n ns":            {[]string{"n1: /netdra claims -- ns/whole"}, exit.OK, "attached"},
+		"claims ns/whole":               {[]string{"n1: /netdra claims -- ns/whole"}, exit.OK, "attached"},
+		"claims job": {[]string{"n2: /netdra claims -- default/mv"}, exit.Failed,
+			"no address is free"},
+		"claims --node n2 mv": {[]string{"n2: /netdra claims -- default/mv"}, exit.Failed, "no address is free"},
+		"trace p-net":         {[]string{"n2: /netdra trace -- default/p-net"}, exit.Failed, "failed"},
+		"logs claim/p-net --failed": {[]string{"n2: /netdra logs --failed=true --full=true -- default/p-net"},
+			exit.Failed, "exit status"},
+		"doctor pod/plain -o json": {[]string{"n1: /netdra doctor --output=json"}, exit.Failed, `"level"`},
+	} {
+		code, stdout, stderr := w.run(line)
+		if code != want.code || !slices.Equal(w.asked, want.asked) || !strings.Contains(stdout, want.text) {
+			t.Errorf("netdra %s: exit status %d, asked %q\n%s%s", line, code, w.asked, stdout, stderr)
+		}
+	}
+}
+
+func TestOtherNodesThatCannotBeAsked(t *testing.T) {
+	w := newWorkstation(t)
+	for line, want := range map[string]string{
+		"claims nothing":                               "cannot find claim or pod default/nothing",
+		"claims claim/nothing":                         "cannot get claim default/nothing",
+		"claims waits":                                 "no device of this driver is allocated to it",
+		"claims pod/plain":                             "it has no device of this driver",
+		"trace claim/gpu":                              "no device of this driver",
+		"trace pod/pending":                            "it is not scheduled",
+		"devices --node n3":                            "no pod of the driver runs there",
+		"devices --node n1 --socket /x":                "cannot use --socket for another node",
+		"report --node n1 --serve :1":                  "cannot use --serve for another node",
+		"claims claim/mv pod/job --node":               "flag needs an argument",
+		"devices node/n1 node/n2":                      "cannot ask nodes n1 and n2 at once",
+		"doctor --node n1 extra":                       `cannot use argument "extra"`,
+		"devices --all-nodes up0":                      "cannot use arguments with --all-nodes",
+		"devices --all-nodes --driver-namespace other": "no pod of it runs in namespace other",
+	} {
+		if code, _, stderr := w.run(line); code != exit.Refused || !strings.Contains(stderr, want) {
+			t.Errorf("netdra %s: exit status %d: %s", line, code, stderr)
+		}
+	}
+	w.broken["n1"] = errors.New(`OCI runtime exec failed: exec: "/netdra": stat /netdra: no such file or directory`)
+	w.broken["n2"] = apierrors.NewForbidden(schema.GroupResource{Resource: "pods/exec"}, "driver-2", nil)
+	for line, want := range map[string]string{
+		"claims --node n1": "the driver is older than netdra", "claims --node n2": "dra-network-netdra",
+	} {
+		if code, _, stderr := w.run(line); code != exit.Refused || !strings.Contains(stderr, want) {
+			t.Errorf("netdra %s: exit status %d: %s", line, code, stderr)
+		}
+	}
+}
+
+// In the driver's pod nothing is asked with the driver's rights, also while its socket is not there.
+func TestDriverPodAsksItself(t *testing.T) {
+	t.Setenv("NETDRA_SOCKET", "/nowhere/netdra.sock")
+	t.Setenv("NETDRA_ROOT", "/host/proc/1/root")
+	deps := osdeps.Deps{Cluster: func(remote.Access) (*remote.Cluster, error) {
+		t.Error("netdra has looked for a cluster")
+		return nil, errors.New("no cluster")
+	}}
+	var out, errs bytes.Buffer
+	code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "claims", "--", "ns/whole")
+	if code != exit.Refused || !strings.Contains(errs.String(), "/nowhere/netdra.sock") {
+		t.Errorf("exit status %d: %s%s", code, out.String(), errs.String())
+	}
+}
+
+// A node that can't be asked leaves the others on the page and in the lists.
+func TestAllNodes(t *testing.T) {
+	w := newWorkstation(t)
+	for line, want := range map[string][]string{
+		"devices --all-nodes":         {"NODE", "\nn1    eth1", "\nn2    eth1"},
+		"devices --all-nodes -o json": {`"node": "n1"`, `"node": "n2"`, `"name": "up0"`},
+		"doctor --all-nodes":          {"node n1\n", "node n2\n"},
+		"report --all-nodes": {"2 nodes", "device or resource busy", `<section id="node-n2">`, "ns/whole",
+			"default/later"},
+	} {
+		code, stdout, stderr := w.run(line)
+		for _, text := range want {
+			if code == exit.Refused || !strings.Contains(stdout, text) {
+				t.Errorf("netdra %s: exit status %d, without %q:\n%s%s", line, code, text, stdout, stderr)
+			}
+		}
+	}
+	w.broken["n2"] = errors.New("no route to <host>")
+	for line, want := range map[string]string{"devices --all-nodes": "\nn1    eth1",
+		"doctor --all-nodes": "cannot be asked"} {
+		if code, stdout, stderr := w.run(line); code != exit.Refused || !strings.Contains(stdout, want) ||
+			!strings.Contains(stderr, "no route to <host>") {
+			t.Errorf("netdra %s: exit status %d\n%s%s", line, code, stdout, stderr)
+		}
+	}
+	if code, stdout, _ := w.run("report --all-nodes"); code != exit.OK ||
+		!strings.Contains(stdout, "no route to &lt;host&gt;") {
+		t.Errorf("exit status %d\n%s", code, stdout)
+	}
+}
+
+// A node that hangs doesn't keep what the others have said.
+func TestNodeThatHangs(t *testing.T) {
+	w := newWorkstation(t)
+	deps := osdeps.Deps{Cluster: func(access remote.Access) (*remote.Cluster, error) {
+		cluster, err := w.cluster(access)
+		cluster.Stream = func(ctx context.Context, pod *corev1.Pod, _ []string, stdout, _ io.Writer) error {
+			if pod.Spec.NodeName == "n2" {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			_, err := io.WriteString(stdout, `[{"name": "eth1"}]`)
+			return err
+		}
+		cluster.Patience = time.Nanosecond // which a node that answers does not look at
+		return cluster, err
+	}}
+	var out, errs bytes.Buffer
+	code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "devices", "--all-nodes")
+	if code != exit.Refused || !strings.Contains(out.String(), "\nn1    eth1") ||
+		!strings.Contains(errs.String(), "cannot ask node n2: it takes too long") {
+		t.Errorf("exit status %d: %s%s", code, out.String(), errs.String())
+	}
+}
+
+// What a node prints can't command the terminal.
+func TestNodesAreStrangers(t *testing.T) {
+	w := newWorkstation(t)
+	cluster, _ := w.cluster(remote.Access{DriverNamespace: "dra-network"})
+	cluster.Stream = func(_ context.Context, _ *corev1.Pod, _ []string, stdout, stderr io.Writer) error {
+		_, _ = io.WriteString(stdout, "eth1\x1b]0;title\x07\n")
+		_, _ = io.WriteString(stderr, "\x1b[2Jgone\n")
+		return nil
+	}
+	var out, errs bytes.Buffer
+	if err := cluster.Relay(t.Context(), printer.Streams{Out: &out, Err: &errs}, "n1",
+		[]string{"devices"}); err != nil ||
+		strings.ContainsAny(out.String()+errs.String(), "\x1b\x07") || !strings.Contains(out.String(), "eth1") {
+		t.Errorf("%v: %q %q", err, out.String(), errs.String())
+	}
+}
+
+// A bundle of the cluster has every node and no secret.
+func TestBundle(t *testing.T) {
+	w := newWorkstation(t)
+	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	w.broken["n2"] = errors.New("no route")
+	if code, _, stderr := w.run("bundle --all-nodes -o " + file); code != exit.OK {
+		t.Fatalf("exit status %d: %s", code, stderr)
+	}
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatal(info, err)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := bundle.Read(data, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := map[string]string{}
+	for _, file := range files {
+		content[file.Name] = string(file.Data)
+		if strings.Contains(string(file.Data), "hunter2") {
+			t.Errorf("%s has a secret:\n%s", file.Name, file.Data)
+		}
+	}
+	for name, want := range map[string]string{
+		"cluster/networktopologies.json": `"(redacted)"`, "cluster/errors.txt": "forbidden",
+		"nodes/n1/devices.json": `"eth1"`, "nodes/n1/cni-calls/default_p-net.json": `"command"`,
+		"nodes/n1/commands.txt": "netdra devices -o wide: exit status 0", "nodes/n2/error.txt": "no route",
+		"nodes/n1/leftovers.json": `"psk": "(redacted)"`,
+	} {
+		if !strings.Contains(content[name], want) {
+			t.Errorf("%s has no %q:\n%s", name, want, content[name])
+		}
+	}
+}
+
+// Developers see what exists: each class with the others of its topology, and what claims may set in any of its steps.
+func TestClasses(t *testing.T) {
+	topologies := `{"items": [
+		{"metadata": {"name": "pair"}, "spec": {"description": "two ports", "steps": [
+			{"name": "b", "type": "macvlan", "claimParameters": ["ips"]}, {"name": "a", "type": "host-device"},
+			{"name": "tune", "type": "tuning", "dependOn": ["a"], "claimParameters": ["mac", "ips"]}]},
+		 "status": {"deviceClasses": ["pair-a", "pair-b"], "conditions": [{"type": "Accepted", "status": "True"}]}},
+		{"metadata": {"name": "new"}, "spec": {"steps": [{"name": "a", "type": "macvlan"}]}}]}`
+	deps := osdeps.Deps{Cluster: func(remote.Access) (*remote.Cluster, error) {
+		return &remote.Cluster{Raw: func(context.Context, string) ([]byte, error) { return []byte(topologies), nil }},
+			nil
+	}}
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "classes"); code != exit.OK {
+		t.Fatalf("exit status %d: %s", code, errs.String())
+	}
+	want := "CLASS   ASK ALSO FOR  PARAMETERS  STATE     DESCRIPTION\n" +
+		"pair-a  pair-b        ips, mac    accepted  two ports\n" +
+		"pair-b  pair-a        ips, mac    accepted  two ports\n"
+	if out.String() != want {
+		t.Errorf("%s\nwant\n%s", out.String(), want)
+	}
+	testFreeClasses(t, topologies)
+	deps.Cluster = func(remote.Access) (*remote.Cluster, error) {
+		return &remote.Cluster{Raw: func(context.Context, string) ([]byte, error) {
+			return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "networktopologies"}, "", nil)
+		}}, nil
+	}
+	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "classes"); code != exit.Refused ||
+		!strings.Contains(errs.String(), "dra-network-view") {
+		t.Errorf("exit status %d: %s", code, errs.String())
+	}
+}
+
+// testFreeClasses wants what is free to be counted for whole claims: a pair is both of its classes. Who may not list
+// the claims of others is told so.
+func testFreeClasses(t *testing.T, topologies string) {
+	t.Helper()
+	device := func(name, port string) resourceapi.Device {
+		return resourceapi.Device{Name: name, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+			"port": {StringValue: &port}}}
+	}
+	class := func(name, port string) *resourceapi.DeviceClass {
+		return &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.DeviceClassSpec{
+			Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+				Expression: `device.attributes["dra.networking"].port == "` + port + `"`}}}}}
+	}
+	objects := []runtime.Object{class("pair-a", "a"), class("pair-b", "b"),
+		allocated("ns", "held", "dra.networking", "a2", "n1")}
+	for node, devices := range map[string][]resourceapi.Device{
+		"n1": {device("a1", "a"), device("a2", "a"), device("b1", "b"), device("b2", "b")},
+		"n2": {device("a1", "a"), device("a2", "a"), device("b1", "b"), device("b2", "b"), device("b3", "b")},
+		"n3": {device("a1", "a")},
+	} {
+		objects = append(objects, &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node},
+			Spec: resourceapi.ResourceSliceSpec{Driver: "dra.networking", NodeName: &node, Devices: devices,
+				Pool: resourceapi.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: 1}}})
+	}
+	client := kubefake.NewClientset(objects...)
+	held, err := client.ResourceV1().ResourceClaims("ns").Get(t.Context(), "held", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held.Status.Allocation.Devices.Results[0].Pool = "n1"
+	if _, err := client.ResourceV1().ResourceClaims("ns").UpdateStatus(t.Context(), held,
+		metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	deps := osdeps.Deps{Cluster: func(remote.Access) (*remote.Cluster, error) {
+		return &remote.Cluster{Resource: client.ResourceV1(),
+			Raw: func(context.Context, string) ([]byte, error) { return []byte(topologies), nil }}, nil
+	}}
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "classes", "--free"); code != exit.OK ||
+		!strings.Contains(out.String(), "\npair-a  n2: 2, n1: 1  pair-b ") {
+		t.Errorf("exit status %d: %s%s", code, out.String(), errs.String())
+	}
+	client.PrependReactor("list", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "resourceclaims"}, "", nil)
+	})
+	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "classes",
+		"--free"); code != exit.Refused || !strings.Contains(errs.String(), "leave out --free") {
+		t.Errorf("exit status %d: %s", code, errs.String())
+	}
+}
+
+// A node can't name files outside of its directory.
+func TestBundleStaysInItsDirectory(t *testing.T) {
+	var archive bytes.Buffer
+	if err := bundle.Write(&archive, []bundle.File{{Name: "../../etc/passwd", Data: []byte("x")}},
+		time.Unix(0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	files, err := bundle.Read(archive.Bytes(), "nodes/n1")
+	if err != nil || len(files) != 1 || files[0].Name != "nodes/n1/etc/passwd" {
+		t.Errorf("%v %v", files, err)
+	}
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+	"github.com/dra-networking/dra-network-driver/policy"
+)
+
+// templatePolicies ask for every attribute by which machines of one kind differ.
+const templatePolicies = `
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: all}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].type in ["pf", "vf", "nic"]'}
+  exposure:
+    supportedCNIPlugins: [{name: host-device, exclusive: true}]
+    publish: [altNames, switchID, vfMAC, totalVFs]
+`
+
+// recordedMachine is a recording of a card with two virtual functions, whose addresses are those of the machine.
+func recordedMachine(t *testing.T, name string, number string, change func(*discoverytest.Host)) string {
+	t.Helper()
+	h := discoverytest.NewHost()
+	h.Function("0000:03:00.0")
+	h.NIC("eth0", "0000:03:00.0")
+	h.VirtualFunctions("0000:03:00.0", "0000:03:00.2", "0000:03:00.3")
+	h.NIC("eth0v0", "0000:03:00.2")
+	link := h.Link("eth0")
+	link.MAC, link.AltNames = "02:00:00:00:00:"+number, []string{"enx0200000000" + number}
+	h.Link("eth0v0").MAC = "02:00:00:00:01:" + number
+	change(h)
+	dir := filepath.Join(t.TempDir(), name)
+	if err := h.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// templateOf prints the template of a machine.
+func templateOf(t *testing.T, recording string, arguments ...string) string {
+	t.Helper()
+	code, stdout, stderr := runSlices(t, templatePolicies,
+		append([]string{"-f", "-", "--from", recording, "--template"}, arguments...)...)
+	if code != exit.OK {
+		t.Fatalf("exit status %d:\n%s", code, stderr)
+	}
+	return stdout
+}
+
+// Nodes of one kind have one template, and what they publish differs from it in names and in what is told to differ
+// only. Other hardware has another one.
+func TestTemplateIsThatOfTheKind(t *testing.T) {
+	same := func(*discoverytest.Host) {}
+	first, second := recordedMachine(t, "worker-1", "01", same), recordedMachine(t, "worker-2", "02", same)
+	template := templateOf(t, first)
+	if diff := cmp.Diff(template, templateOf(t, second)); diff != "" {
+		t.Errorf("the templates of two machines of one kind differ:\n%s", diff)
+	}
+	faster := recordedMachine(t, "worker-3", "01", func(h *discoverytest.Host) { h.Link("eth0").MTU = 9000 })
+	if templateOf(t, faster) == template {
+		t.Error("a machine with another MTU has the same template")
+	}
+	if text := templateOf(t, first, "-o", "text"); !strings.Contains(text, "NODE/eth0") ||
+		strings.Contains(text, "worker-1") {
+		t.Errorf("as text:\n%s", text)
+	}
+	for _, recording := range []string{first, second} {
+		_, stdout, _ := runSlices(t, templatePolicies, "-f", "-", "--from", recording)
+		name := filepath.Base(recording)
+		read := decodeSlices(t, strings.ReplaceAll(stdout, name, "NODE"))
+		removed := map[resourceapi.QualifiedName]bool{}
+		for i := range read {
+			for _, device := range read[i].Spec.Devices {
+				for _, attribute := range policy.Identifying() {
+					if _, has := device.Attributes[attribute]; has {
+						removed[attribute] = true
+						delete(device.Attributes, attribute)
+					}
+				}
+			}
+		}
+		if diff := cmp.Diff(decodeSlices(t, template), read); diff != "" {
+			t.Errorf("%s publishes otherwise than the template says (-template +node):\n%s", name, diff)
+		}
+		if len(removed) < 2 {
+			t.Errorf("the recording has only %v of what differs", removed)
+		}
+	}
+}
+
+// decodeSlices reads what "netdra slices" prints.
+func decodeSlices(t *testing.T, text string) []resourceapi.ResourceSlice {
+	t.Helper()
+	var read []resourceapi.ResourceSlice
+	for _, document := range strings.Split(text, "---\n")[1:] {
+		var slice resourceapi.ResourceSlice
+		if err := yaml.UnmarshalStrict([]byte(document), &slice); err != nil {
+			t.Fatal(err)
+		}
+		read = append(read, slice)
+	}
+	return read
+}
+
+func TestTemplateRefuses(t *testing.T) {
+	file, dir := policyFile(t, templatePolicies), recordedFunctions(t)
+	for want, arguments := range map[string][]string{
+		"leave out --node":                    {"--node", "worker-1"},
+		"cannot print a template in the form": {"--form", "kep5941"},
+	} {
+		code, _, stderr := runSlices(t, "", append([]string{"-f", file, "--from", dir, "--template"}, arguments...)...)
+		if code == exit.OK || !strings.Contains(stderr, want) {
+			t.Errorf("%v: exit status %d, want %q:\n%s", arguments, code, want, stderr)
+		}
+	}
+}

@@ -1,0 +1,287 @@
+package addresses
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// maxBlocks is how many blocks a range has at most, whatever its CIDRs would hold: each is an object of the API server.
+const maxBlocks = 1 << 16
+
+// Limits of blockSize in the definition of AddressRange.
+const (
+	minBlockSize = 4
+	maxBlockSize = 4096
+	// defaultBlockSize is that of the definition, for objects that the API server has not seen.
+	defaultBlockSize = 64
+)
+
+// Range is an AddressRange as arithmetic needs it. It is immutable.
+type Range struct {
+	networks  []netip.Prefix
+	blockBits int // the binary logarithm of the addresses in a block
+	exclude   []netip.Prefix
+}
+
+// Parse reads the specification of a range, and reports every problem. It repeats what the definition says, and that a
+// block fits into each CIDR, which the definition can't express.
+func Parse(spec *v1alpha1.AddressRangeSpec) (Range, field.ErrorList) {
+	var problems field.ErrorList
+	path := field.NewPath("spec")
+	size := int(spec.BlockSize)
+	if size == 0 {
+		size = defaultBlockSize
+	}
+	if size < minBlockSize || size > maxBlockSize || bits.OnesCount(uint(size)) != 1 {
+		return Range{}, field.ErrorList{field.Invalid(path.Child("blockSize"), size,
+			fmt.Sprintf("must be a power of two from %d to %d", minBlockSize, maxBlockSize))}
+	}
+	r := Range{blockBits: bits.TrailingZeros(uint(size))}
+	if n := len(spec.CIDRs); n == 0 || n > 2 {
+		return Range{}, field.ErrorList{field.Invalid(path.Child("cidrs"), spec.CIDRs, "must be one or two networks")}
+	}
+	for i, text := range spec.CIDRs {
+		network, err := parseNetwork(text)
+		switch {
+		case err != nil:
+			problems = append(problems, field.Invalid(path.Child("cidrs").Index(i), text, err.Error()))
+		case network.Addr().BitLen()-network.Bits() < r.blockBits:
+			problems = append(problems, field.Invalid(path.Child("cidrs").Index(i), text, fmt.Sprintf(
+				"has not as many addresses as a block, %d: make it larger, or blockSize smaller", size)))
+		case i > 0 && len(r.networks) > 0 && r.networks[0].Addr().Is4() == network.Addr().Is4():
+			problems = append(problems, field.Invalid(path.Child("cidrs").Index(i), text,
+				"must be of the other family than the first: a range has one CIDR of IPv4, one of IPv6, or both"))
+		}
+		r.networks = append(r.networks, network)
+	}
+	for i, text := range spec.Exclude {
+		excluded, err := parseExcluded(text)
+		if err != nil {
+			problems = append(problems, field.Invalid(path.Child("exclude").Index(i), text, err.Error()))
+		}
+		r.exclude = append(r.exclude, excluded)
+	}
+	if len(problems) > 0 {
+		return Range{}, problems
+	}
+	return r, nil
+}
+
+func parseNetwork(text string) (netip.Prefix, error) {
+	network, err := netip.ParsePrefix(text)
+	if err != nil || network != network.Masked() || network.Addr().Is4In6() {
+		return netip.Prefix{}, errors.New("must be a network such as 10.20.0.0/16 or fd00:20::/64, without bits " +
+			"after its prefix")
+	}
+	return network, nil
+}
+
+// parseExcluded reads an address or a network.
+func parseExcluded(text string) (netip.Prefix, error) {
+	if address, err := netip.ParseAddr(text); err == nil && address.Zone() == "" && !address.Is4In6() {
+		return netip.PrefixFrom(address, address.BitLen()), nil
+	}
+	network, err := parseNetwork(text)
+	if err != nil {
+		return netip.Prefix{}, errors.New("must be an address or a network, without bits after its prefix")
+	}
+	return network, nil
+}
+
+// Count is how many blocks the range has.
+func (r Range) Count() int {
+	count := maxBlocks
+	for _, network := range r.networks {
+		if free := network.Addr().BitLen() - network.Bits() - r.blockBits; free < bits.Len(maxBlocks)-1 {
+			count = min(count, 1<<free)
+		}
+	}
+	return count
+}
+
+// BlockSize is how many addresses of each CIDR a block has. Pods get those that are not reserved or excluded.
+func (r Range) BlockSize() int { return 1 << r.blockBits }
+
+// Spec is what the block of a number has, without the node: [v1alpha1.AddressBlockSpec] with CIDRs, Networks and
+// Exclude. The number is below [Range.Count].
+func (r Range) Spec(name string, index int) v1alpha1.AddressBlockSpec {
+	spec := v1alpha1.AddressBlockSpec{AddressRange: name, Index: int32(index)} //nolint:gosec // below maxBlocks
+	for _, network := range r.networks {
+		first := plus(network.Addr(), uint64(index)<<r.blockBits) //nolint:gosec // not negative
+		cidr := netip.PrefixFrom(first, first.BitLen()-r.blockBits)
+		spec.CIDRs = append(spec.CIDRs, cidr.String())
+		spec.Networks = append(spec.Networks, network.String())
+		for _, excluded := range r.exclude {
+			if excluded.Overlaps(cidr) {
+				spec.Exclude = append(spec.Exclude, excluded.String())
+			}
+		}
+	}
+	return spec
+}
+
+// Name is the name of the object of a block. That it has the number, and nothing of the node, is what keeps two nodes
+// from having the block.
+func Name(addressRange string, index int32) string { return fmt.Sprintf("%s-%d", addressRange, index) }
+
+// Run are addresses without a gap.
+type Run struct {
+	First netip.Addr `json:"first"`
+	Last  netip.Addr `json:"last"`
+}
+
+// Family are the addresses of one IP family that pods can get of a block.
+type Family struct {
+	// Network has the prefix length that pods get.
+	Network netip.Prefix
+	// Runs are sorted, and do not touch.
+	Runs []Run
+}
+
+// Block is a block as a node uses it.
+type Block struct {
+	// Name is that of the object.
+	Name string
+	// Families are one or two; of each a pod gets one address.
+	Families []Family
+	// Size is how many pods can have addresses of it: the least of its families.
+	Size int
+}
+
+// ParseBlock reads a block.
+func ParseBlock(object *v1alpha1.AddressBlock) (Block, error) {
+	block := Block{Name: object.Name, Size: math.MaxInt}
+	spec := &object.Spec
+	if len(spec.CIDRs) == 0 || len(spec.CIDRs) != len(spec.Networks) {
+		return Block{}, fmt.Errorf("cannot read AddressBlock %s: it has %d cidrs and %d networks", object.Name,
+			len(spec.CIDRs), len(spec.Networks))
+	}
+	var exclude []netip.Prefix
+	for _, text := range spec.Exclude {
+		excluded, err := parseExcluded(text)
+		if err != nil {
+			return Block{}, fmt.Errorf("cannot read AddressBlock %s: exclude %q %w", object.Name, text, err)
+		}
+		exclude = append(exclude, excluded)
+	}
+	for i := range spec.CIDRs {
+		cidr, err := parseNetwork(spec.CIDRs[i])
+		if err != nil {
+			return Block{}, fmt.Errorf("cannot read AddressBlock %s: %q %w", object.Name, spec.CIDRs[i], err)
+		}
+		network, err := parseNetwork(spec.Networks[i])
+		if err != nil || network.Bits() > cidr.Bits() || !network.Contains(cidr.Addr()) {
+			return Block{}, fmt.Errorf("cannot read AddressBlock %s: %q is not a network that has %s", object.Name,
+				spec.Networks[i], cidr)
+		}
+		family := Family{Network: network, Runs: runs(cidr, append(reserved(network), exclude...))}
+		block.Families = append(block.Families, family)
+		block.Size = min(block.Size, family.size())
+	}
+	return block, nil
+}
+
+// reserved are the addresses of a network that no pod gets: that of the network itself (the subnet-router anycast
+// address of RFC 4291, section 2.6.1), the next, which gateways have by convention, and the last, to which IPv4
+// broadcasts.
+func reserved(network netip.Prefix) []netip.Prefix {
+	first := network.Addr()
+	var found []netip.Prefix
+	for _, address := range []netip.Addr{first, first.Next(), last(network)} {
+		found = append(found, netip.PrefixFrom(address, address.BitLen()))
+	}
+	return found
+}
+
+// runs are the addresses of a block without those that are excluded.
+func runs(block netip.Prefix, exclude []netip.Prefix) []Run {
+	exclude = slices.DeleteFunc(slices.Clone(exclude), func(e netip.Prefix) bool { return !e.Overlaps(block) })
+	slices.SortFunc(exclude, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	var found []Run
+	next, end := block.Addr(), last(block)
+	for _, excluded := range exclude {
+		if next.Less(excluded.Addr()) {
+			found = append(found, Run{First: next, Last: excluded.Addr().Prev()})
+		}
+		if after := last(excluded).Next(); !after.IsValid() {
+			return found // nothing comes after the last address of all
+		} else if next.Less(after) {
+			next = after
+		}
+	}
+	if next.Compare(end) <= 0 {
+		found = append(found, Run{First: next, Last: end})
+	}
+	return found
+}
+
+func (f *Family) size() int {
+	count := uint64(0)
+	for _, run := range f.Runs {
+		count += distance(run) + 1 // a block has at most 4096 addresses
+	}
+	return int(count) //nolint:gosec // see above
+}
+
+// distance is how many addresses the last of a run is behind the first, which have all but the lowest 64 bits alike.
+func distance(run Run) uint64 { return low(run.Last) - low(run.First) }
+
+func low(address netip.Addr) uint64 {
+	raw := address.As16()
+	return binary.BigEndian.Uint64(raw[8:])
+}
+
+// plus adds to the lowest 64 bits of an address.
+func plus(address netip.Addr, n uint64) netip.Addr {
+	raw := address.As16()
+	binary.BigEndian.PutUint64(raw[8:], binary.BigEndian.Uint64(raw[8:])+n)
+	sum := netip.AddrFrom16(raw)
+	if address.Is4() {
+		return sum.Unmap()
+	}
+	return sum
+}
+
+// last is the last address of a network.
+func last(network netip.Prefix) netip.Addr {
+	raw := network.Addr().AsSlice()
+	for i := network.Bits(); i < len(raw)*8; i++ {
+		raw[i/8] |= 1 << (7 - i%8)
+	}
+	address, _ := netip.AddrFromSlice(raw) // of the length that an address has
+	return address
+}
+
+// Contains reports whether an address, with or without a prefix length, is one of a block.
+func Contains(spec *v1alpha1.AddressBlockSpec, address string) bool {
+	text, _, _ := strings.Cut(address, "/")
+	parsed, err := netip.ParseAddr(text)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(spec.CIDRs, func(text string) bool {
+		cidr, err := netip.ParsePrefix(text)
+		return err == nil && cidr.Contains(parsed.Unmap())
+	})
+}
+
+// Overlap reports whether two blocks have an address in common.
+func Overlap(a, b *v1alpha1.AddressBlockSpec) bool {
+	return slices.ContainsFunc(a.CIDRs, func(text string) bool {
+		first, err := netip.ParsePrefix(text)
+		return err == nil && slices.ContainsFunc(b.CIDRs, func(text string) bool {
+			second, err := netip.ParsePrefix(text)
+			return err == nil && first.Overlaps(second)
+		})
+	})
+}

@@ -1,0 +1,224 @@
+package cnichain
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/addresses"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// maxRangeName is the length that names of AddressRanges may have.
+const maxRangeName = 63
+
+// BlockRoom is a block of the node with what other claims leave of it.
+type BlockRoom struct {
+	addresses.Block
+	// Room is for how many further pods the block has addresses.
+	Room int
+}
+
+// StepRange is where a step's addresses come from.
+type StepRange struct {
+	// Name is that of the AddressRange.
+	Name string `json:"name"`
+	// Block is the AddressBlock of the node. The claim has one of its addresses for each of its pods, attached or not,
+	// so that no pod finds the block used up.
+	Block string `json:"block"`
+	// Size is how many pods can have addresses of the block.
+	Size int `json:"size"`
+}
+
+// rangeNetwork is the CNI network of all steps with an AddressRange: IPAM plugins keep under it what they have given,
+// and two topologies must not give one address.
+func rangeNetwork(addressRange string) string { return "addressrange." + addressRange }
+
+// addressRange refuses what would have a plugin give other addresses than those of the node's blocks, or one of these
+// twice.
+func (v *validator) addressRange(path *field.Path, step *v1alpha1.Step) {
+	if step.AddressRange == "" {
+		return
+	}
+	rangePath := path.Child("addressRange")
+	for _, problem := range validation.IsDNS1123Subdomain(step.AddressRange) {
+		v.add(field.Invalid(rangePath, step.AddressRange, problem))
+	}
+	if len(step.AddressRange) > maxRangeName {
+		v.add(field.TooLong(rangePath, step.AddressRange, maxRangeName))
+	}
+	if step.Network != "" {
+		v.add(field.Forbidden(path.Child("network"), "the steps of an addressRange have one CNI network, so that none "+
+			"gives an address twice: remove network"))
+	}
+	if i := slices.Index(step.ClaimParameters, v1alpha1.ClaimIPs); i >= 0 {
+		v.add(field.Forbidden(path.Child("claimParameters").Index(i), "addresses of an addressRange are those of the "+
+			"pod's node, which a claim cannot know: remove ips from claimParameters"))
+	}
+	ipamPath, ipam := path.Child("config", "ipam"), IPAMType(rawConfig(step))
+	if ipam == "" {
+		v.add(field.Required(ipamPath.Child("type"), "say which IPAM plugin gives pods the addresses of the "+
+			"addressRange, for example host-local"))
+		return
+	}
+	schema, _ := v.schemas.Lookup(ipam)
+	if schema.AddressBlocks == nil {
+		v.add(field.Invalid(ipamPath.Child("type"), ipam, "cannot be given the addresses of an addressRange: its "+
+			"schema has no addressBlocks; use another IPAM plugin, for example host-local"))
+		return
+	}
+	var given struct {
+		IPAM          map[string]json.RawMessage `json:"ipam"`
+		RuntimeConfig map[string]json.RawMessage `json:"runtimeConfig"`
+	}
+	_ = json.Unmarshal(rawConfig(step), &given) // what can't be read is refused for that
+	v.refuseKeys(ipamPath, given.IPAM, append([]string{schema.AddressBlocks.Parameter},
+		schema.AddressBlocks.Excludes...))
+	v.refuseKeys(path.Child("config", "runtimeConfig"), given.RuntimeConfig, []string{"ips", "ipRanges"})
+}
+
+// refuseKeys refuses keys of a configuration that say addresses, in whatever case: plugins that read JSON as Go does
+// make no difference. In runtimeConfig they are those of the CNI conventions ("Dynamic Plugin specific fields").
+func (v *validator) refuseKeys(path *field.Path, given map[string]json.RawMessage, keys []string) {
+	for _, key := range slices.Sorted(maps.Keys(given)) {
+		if slices.ContainsFunc(keys, func(refused string) bool { return strings.EqualFold(refused, key) }) {
+			v.add(field.Forbidden(path.Child(key), "the addresses are those of the addressRange: remove it"))
+		}
+	}
+}
+
+// giveAddresses writes a block of the node with room for the claim into the configuration of the step's IPAM plugin.
+func (c *compiler) giveAddresses(step *v1alpha1.Step, planned *PlanStep) {
+	if step.AddressRange == "" {
+		return
+	}
+	path := c.path.Index(slices.IndexFunc(c.topology.Spec.Steps, func(s v1alpha1.Step) bool {
+		return s.Name == step.Name
+	})).Child("addressRange")
+	blocks := c.binding.Blocks[step.AddressRange]
+	index := slices.IndexFunc(blocks, func(block BlockRoom) bool {
+		return block.Room-c.taken[block.Name] >= c.binding.pods()
+	})
+	if index < 0 {
+		c.add(field.Invalid(path, step.AddressRange, c.lacksAddresses(step.AddressRange, blocks)))
+		return
+	}
+	block := blocks[index]
+	c.taken[block.Name] += c.binding.pods()
+	schema, _ := c.binding.Schemas.Lookup(IPAMType(planned.Config))
+	config, err := withAddresses(planned.Config, schema.AddressBlocks, block.Families)
+	if err != nil {
+		c.add(field.InternalError(path, err))
+		return
+	}
+	planned.Config = config
+	planned.Range = &StepRange{Name: step.AddressRange, Block: block.Name, Size: block.Size}
+}
+
+// lacksAddresses is what is wrong and what to do when no block has room.
+func (c *compiler) lacksAddresses(name string, blocks []BlockRoom) string {
+	look := fmt.Sprintf("see the conditions of kubectl get addressrange %s -o yaml", name)
+	if len(blocks) == 0 {
+		return fmt.Sprintf("node %s has no block of AddressRange %s yet; the controller gives one to each node that "+
+			"the range selects: %s", c.binding.Node, name, look)
+	}
+	size, largest, names := 0, 0, make([]string, 0, len(blocks))
+	for _, block := range blocks {
+		size, largest = size+block.Size, max(largest, block.Size)
+		names = append(names, block.Name)
+	}
+	if pods := c.binding.pods(); pods > largest {
+		return fmt.Sprintf("the claim is reserved for %d pods, which take addresses of one block, and the largest "+
+			"that node %s has of AddressRange %s is for %d: give pods claims of their own with a "+
+			"ResourceClaimTemplate, or name a range with a larger blockSize; %s", pods, c.binding.Node, name, largest, look)
+	}
+	return fmt.Sprintf("claims of node %s take all %d addresses of its blocks of AddressRange %s (%s); the "+
+		"controller gives the node another block if the range has one: %s", c.binding.Node, size, name,
+		joinSome(names), look)
+}
+
+// joinSome is a list for a message, which names few.
+func joinSome(names []string) string {
+	const few = 4
+	text, more := "", len(names)-few
+	for i, name := range names[:min(few, len(names))] {
+		if i > 0 {
+			text += ", "
+		}
+		text += name
+	}
+	if more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// withAddresses sets the parameter of an IPAM plugin that has its addresses.
+func withAddresses(
+	config json.RawMessage, form *v1alpha1.AddressBlocks, families []addresses.Family,
+) (json.RawMessage, error) {
+	lists := make([][]map[string]string, 0, len(families))
+	for _, family := range families {
+		runs := make([]map[string]string, 0, len(family.Runs))
+		for _, run := range family.Runs {
+			runs = append(runs, map[string]string{form.Network: family.Network.String(), form.First: run.First.String(),
+				form.Last: run.Last.String()})
+		}
+		lists = append(lists, runs)
+	}
+	fields, ipam := map[string]json.RawMessage{}, map[string]json.RawMessage{}
+	if err := json.Unmarshal(config, &fields); err != nil {
+		return nil, fmt.Errorf("cannot read config: %w", err)
+	}
+	if err := json.Unmarshal(fields["ipam"], &ipam); err != nil {
+		return nil, fmt.Errorf("cannot read config.ipam: %w", err)
+	}
+	ipam = maps.Clone(ipam)
+	if err := set(ipam, form.Parameter, lists); err != nil {
+		return nil, err
+	}
+	if err := set(fields, "ipam", ipam); err != nil {
+		return nil, err
+	}
+	return json.Marshal(fields)
+}
+
+// Ranges are the AddressRanges that the steps of a topology name, sorted.
+func Ranges(topology *v1alpha1.NetworkTopology) []string {
+	var names []string
+	for i := range topology.Spec.Steps {
+		if name := topology.Spec.Steps[i].AddressRange; name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// AddressesPerPod is how many addresses, of each family, a pod takes of an AddressRange with one instance of a
+// topology.
+func AddressesPerPod(topology *v1alpha1.NetworkTopology, addressRange string) int {
+	count := 0
+	for i := range topology.Spec.Steps {
+		if topology.Spec.Steps[i].AddressRange == addressRange {
+			count++
+		}
+	}
+	return count
+}
+
+// TakenAddresses adds to a count, by the name of the block, how many addresses plans take for a number of pods.
+func TakenAddresses(plans []Plan, pods int, taken map[string]int) {
+	for i := range plans {
+		for j := range plans[i].Steps {
+			if given := plans[i].Steps[j].Range; given != nil {
+				taken[given.Block] += max(pods, 1)
+			}
+		}
+	}
+}

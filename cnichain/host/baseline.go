@@ -1,0 +1,112 @@
+package host
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// sysPCI is where the kernel shows PCI functions.
+const sysPCI = "/sys/bus/pci/devices"
+
+// Snapshot reads the baseline of a device that is on the host. A baseline of another boot says nothing about links of
+// this one: then a virtual device is the link of its name.
+func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
+	boot, err := h.Boot()
+	if err != nil {
+		return device, err
+	}
+	if device.BootID != boot {
+		device.Baseline = cnichain.Baseline{Kind: device.Kind, Port: device.Port}
+	}
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return device, fmt.Errorf("cannot look at device %s: %w", device.Name, err)
+	}
+	defer handle.Close()
+	if device.IfName != "" {
+		link, err := findDevice(handle, &device)
+		if err != nil {
+			return device, err
+		}
+		readBaseline(&device, link)
+		if device.AllowInUse && device.Exclusive {
+			if device.Network, err = readNetwork(handle, link); err != nil {
+				return device, err
+			}
+		}
+	}
+	device.BootID = boot
+	device.Driver = driverOf(&device)
+	if device.PCIAddress != "" {
+		device.DriverOverride = overrideOf(device.PCIAddress)
+	}
+	if device.PF != "" {
+		config, err := readVF(handle, &device)
+		if err != nil {
+			return device, err
+		}
+		device.VF = config
+	}
+	return device, nil
+}
+
+// ownFlags are those that an application can set and that stay when a link moves. Promiscuous and all-multicast are
+// here only if somebody asked for them: the kernel does not show those that a master or a socket needs.
+const ownFlags = unix.IFF_PROMISC | unix.IFF_ALLMULTI | unix.IFF_NOARP | unix.IFF_MULTICAST
+
+func readBaseline(device *cnichain.Device, link netlink.Link) {
+	attrs := link.Attrs()
+	device.IfName = attrs.Name
+	device.Baseline = cnichain.Baseline{
+		Kind: link.Type(), Index: attrs.Index, Parent: attrs.ParentIndex, Port: portOf(attrs.Name),
+		AltNames: slices.Sorted(slices.Values(attrs.AltNames)), Alias: attrs.Alias,
+		MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU, Up: attrs.Flags&net.FlagUp != 0,
+		Flags: attrs.RawFlags & ownFlags, Group: attrs.Group, TxQLen: attrs.TxQLen, XDP: hasXDP(attrs),
+	}
+	if link.Type() == "bridge" && readSys(attrs.Name, "addr_assign_type") != addressSet {
+		device.MAC = "" // that of one of its ports, and another one when ports come and go
+	}
+	if vlan, ok := link.(*netlink.Vlan); ok {
+		device.VLANID, device.VLANProtocol = vlan.VlanId, vlan.VlanProtocol.String()
+	}
+}
+
+func hasXDP(attrs *netlink.LinkAttrs) bool { return attrs.Xdp != nil && attrs.Xdp.Attached }
+
+// addressSet is NET_ADDR_SET of net/core: an address that somebody has given.
+const addressSet = "3"
+
+// portOf tells the links of one PCI function apart.
+func portOf(link string) string {
+	return strings.TrimSpace(readSys(link, "dev_port") + " " + readSys(link, "phys_port_name"))
+}
+
+// readSys reads a file of a link in sysfs; "" where there is none, or the driver has no answer.
+func readSys(link, file string) string {
+	data, err := os.ReadFile(filepath.Join("/sys/class/net", link, file))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// driverOf is the kernel driver of the hardware, "" for virtual links.
+func driverOf(device *cnichain.Device) string {
+	path := filepath.Join(sysPCI, device.PCIAddress, "driver")
+	if device.PCIAddress == "" {
+		path = filepath.Join("/sys/class/net", device.IfName, "device", "driver")
+	}
+	target, err := os.Readlink(path)
+	if err != nil {
+		return ""
+	}
+	return filepath.Base(target)
+}

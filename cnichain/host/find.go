@@ -1,0 +1,121 @@
+package host
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/vishvananda/netlink"
+)
+
+// findDevice finds hardware by its PCI address, and a virtual device by what no other link can have. What is found
+// may be renamed, set down and moved, so a link that is not proven to be the device is never returned.
+func findDevice(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, error) {
+	links, err := listLinks(handle)
+	if err != nil {
+		return nil, fmt.Errorf("cannot look for device %s: %w", device.Name, err)
+	}
+	if device.PCIAddress != "" {
+		return findByPCI(links, device)
+	}
+	if link := findVirtual(links, device); link != nil {
+		return link, nil
+	}
+	return nil, fmt.Errorf("device %s: the host has no link %s (index %d, address %s): %w", device.Name, device.IfName,
+		device.Index, device.MAC, os.ErrNotExist)
+}
+
+// findVirtual prefers the link with the name that devices have on their way to the host, which only the driver gives:
+// while the device was away, somebody may have made a link like it. Nil if there is none.
+func findVirtual(links []netlink.Link, device *cnichain.Device) netlink.Link {
+	var found netlink.Link
+	for _, link := range links {
+		switch {
+		case device.BootID == "": // the baseline is still to be read
+			if link.Attrs().Name == device.IfName {
+				return link
+			}
+		case device.Kind != "" && link.Type() != device.Kind:
+		case link.Attrs().Name == transitName(device):
+			return link
+		case found == nil && isDeviceOnHost(link, device):
+			found = link
+		}
+	}
+	return found
+}
+
+// isDeviceOnHost says whether a link of the device's kind is proven to be the virtual device, with a baseline of this
+// boot. Of one parent the kernel makes only one VLAN with an ID and a protocol. Other links are the device if two of
+// name, index and address are its own: any one of them may have changed, or belong to another by now.
+func isDeviceOnHost(link netlink.Link, device *cnichain.Device) bool {
+	attrs := link.Attrs()
+	if device.Index == 0 { // of a driver that noted no boot: indexes may be those of an earlier one
+		return attrs.Name == device.IfName && sameAddress(attrs, device)
+	}
+	if device.Kind != cnichain.KindVeth && attrs.ParentIndex != device.Parent {
+		return false
+	}
+	if vlan, ok := link.(*netlink.Vlan); ok {
+		return vlan.VlanId == device.VLANID && vlan.VlanProtocol.String() == device.VLANProtocol
+	}
+	return matches(attrs, device) >= 2
+}
+
+// matches counts what of name, index and address is the device's.
+func matches(attrs *netlink.LinkAttrs, device *cnichain.Device) int {
+	count := 0
+	for _, equal := range []bool{attrs.Name == device.IfName, attrs.Index == device.Index, sameAddress(attrs, device)} {
+		if equal {
+			count++
+		}
+	}
+	return count
+}
+
+func sameAddress(attrs *netlink.LinkAttrs, device *cnichain.Device) bool {
+	return device.HasUniqueMAC() && attrs.HardwareAddr.String() == device.MAC
+}
+
+// findByPCI takes the link of the function that is on the same port: some functions have several, and representors.
+func findByPCI(links []netlink.Link, device *cnichain.Device) (netlink.Link, error) {
+	names, err := linksOfFunction(device.PCIAddress)
+	if err != nil {
+		return nil, fmt.Errorf("cannot look for device %s: %w", device.Name, err)
+	}
+	var best netlink.Link
+	for _, link := range links {
+		attrs := link.Attrs()
+		if !slices.Contains(names, attrs.Name) {
+			continue
+		}
+		if device.Kind != "" && portOf(attrs.Name) != device.Port { // without a kind the baseline is still to be read
+			continue
+		}
+		if best == nil || matches(attrs, device) > matches(best.Attrs(), device) {
+			best = link
+		}
+	}
+	if best == nil {
+		return nil, fmt.Errorf("device %s (PCI %s) has no link on the host: %w", device.Name, device.PCIAddress,
+			os.ErrNotExist)
+	}
+	return best, nil
+}
+
+// linksOfFunction are the names of a PCI function's links that are on the host. Those of virtio stand on a device
+// between.
+func linksOfFunction(address string) (names []string, err error) {
+	for _, between := range []string{"", "virtio*"} {
+		paths, err := filepath.Glob(filepath.Join(sysPCI, address, between, "net", "*"))
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range paths {
+			names = append(names, filepath.Base(path))
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,375 @@
+package cnichain
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// PodNetwork is the network of a step whose plugin attaches only pods that select it.
+type PodNetwork struct {
+	// Annotation is the pod's annotation that selects networks.
+	Annotation string `json:"annotation"`
+	// Name is namespace/name.
+	Name string `json:"name"`
+	// NamesInterface is true when the annotation also says what the interface is called.
+	NamesInterface bool `json:"namesInterface,omitempty"`
+}
+
+// Selection is a network that an annotation selects.
+type Selection struct {
+	// Network is namespace/name.
+	Network string
+	// IfName is the interface's name: the one that is asked for, or net<n> of the n-th network.
+	IfName string
+}
+
+// ParseSelections reads an annotation that selects networks, of a pod in a namespace: a list of
+// [namespace/]name[@interface], or one of objects in JSON (Network Custom Resource Definition De-facto Standard, 4.1).
+func ParseSelections(text, namespace string) ([]Selection, error) {
+	var elements []selectionElement
+	switch {
+	case text == "":
+		return nil, nil
+	case strings.ContainsAny(text, `[{"`):
+		if err := json.Unmarshal([]byte(text), &elements); err != nil {
+			return nil, fmt.Errorf("it is not a list of networks in JSON: %w", err)
+		}
+	default:
+		for i, item := range strings.Split(text, ",") {
+			element, valid := parseElement(item)
+			if !valid {
+				return nil, fmt.Errorf("network %d of it is not [NAMESPACE/]NAME[@INTERFACE] in lower-case letters, "+
+					"digits and '-'", i+1)
+			}
+			elements = append(elements, element)
+		}
+	}
+	selections := make([]Selection, 0, len(elements))
+	for i, e := range elements {
+		if e.Name == "" || strings.ContainsAny(e.Name+e.Namespace+e.Interface, "/@") {
+			return nil, fmt.Errorf("network %d of it has no valid name", i+1)
+		}
+		selection := Selection{Network: namespace + "/" + e.Name, IfName: "net" + strconv.Itoa(i+1)}
+		if e.Namespace != "" {
+			selection.Network = e.Namespace + "/" + e.Name
+		}
+		if e.Interface != "" {
+			selection.IfName = e.Interface
+		}
+		selections = append(selections, selection)
+	}
+	return selections, nil
+}
+
+// selectionElement is an element of the list in its JSON form.
+type selectionElement struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	Interface string `json:"interface"`
+}
+
+// parseElement reads [namespace/]name[@interface]. Those who read the annotation beside us refuse all of it for one
+// element that is not of this form, and so each part must be a label of DNS.
+func parseElement(item string) (element selectionElement, valid bool) {
+	network, ifName, named := strings.Cut(strings.TrimSpace(item), "@")
+	namespace, name, qualified := strings.Cut(network, "/")
+	if !qualified {
+		namespace, name = "", network
+	}
+	element = selectionElement{Name: strings.TrimSpace(name), Namespace: strings.TrimSpace(namespace),
+		Interface: strings.TrimSpace(ifName)}
+	isLabel := func(text string, given bool) bool { return !given || len(validation.IsDNS1123Label(text)) == 0 }
+	return element, isLabel(element.Name, true) && isLabel(element.Namespace, qualified) &&
+		isLabel(element.Interface, named)
+}
+
+// WantedNetwork is a step's network in one pod.
+type WantedNetwork struct {
+	PodNetwork
+	// IfName is the name that topology or claim ask for; empty for any.
+	IfName string
+	// Step is how messages call the step.
+	Step string
+}
+
+// SelectNetworks finds for each network what a pod's annotations select, and returns the names of the interfaces in the
+// order of wanted: those that the annotations say, and for a plugin that takes any name the wanted one. A network that
+// is selected twice is two attachments. It reports every problem at once.
+func SelectNetworks(wanted []WantedNetwork, annotations map[string]string, namespace string) ([]string, error) {
+	names := make([]string, len(wanted))
+	free := map[string][]Selection{} // by annotation
+	var problems []error
+	for i := range wanted {
+		annotation := wanted[i].Annotation
+		if _, read := free[annotation]; read {
+			continue
+		}
+		selections, err := ParseSelections(annotations[annotation], namespace)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("cannot read the pod's annotation %s: %w", annotation, err))
+		}
+		free[annotation] = selections
+	}
+	if len(problems) > 0 {
+		return nil, errors.Join(problems...)
+	}
+	take := func(i int) {
+		want := &wanted[i]
+		fits := func(s Selection) bool {
+			return s.Network == want.Name && (!want.NamesInterface || want.IfName == "" || s.IfName == want.IfName)
+		}
+		index := slices.IndexFunc(free[want.Annotation], fits)
+		if index < 0 {
+			problems = append(problems, unselected(want, annotations[want.Annotation], namespace))
+			return
+		}
+		names[i] = want.IfName
+		if want.NamesInterface {
+			names[i] = free[want.Annotation][index].IfName
+			free[want.Annotation] = slices.Delete(free[want.Annotation], index, index+1)
+		}
+	}
+	for _, named := range []bool{true, false} { // those that want one name before those that take any
+		for i := range wanted {
+			if (wanted[i].IfName != "") == named {
+				take(i)
+			}
+		}
+	}
+	return names, errors.Join(problems...)
+}
+
+// unselected says what the annotation lacks.
+func unselected(want *WantedNetwork, text, namespace string) error {
+	have := "the pod has no such annotation"
+	selections, err := ParseSelections(text, namespace)
+	if err == nil && len(selections) > 0 {
+		texts := make([]string, len(selections))
+		for i, s := range selections {
+			texts[i] = s.Network + "@" + s.IfName
+		}
+		have = "it selects " + joinSome(texts)
+	}
+	add := want.Name
+	if want.NamesInterface && want.IfName != "" {
+		add += "@" + want.IfName
+	}
+	return fmt.Errorf("cannot attach %s: the pod's annotation %s must select network %s for it, and %s; add %s to the "+
+		"annotation", want.Step, want.Annotation, want.Name, have, add)
+}
+
+// podNetwork is the network of a step, nil if its plugin wants none. The name may hold {{ pod.namespace }} and
+// {{ claim.namespace }}, which are one: a pod's claims are in its namespace.
+func podNetwork(
+	step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, namespace string,
+) (*PodNetwork, *field.Error) {
+	rule := schema.PodNetworks
+	if rule == nil {
+		return nil, nil
+	}
+	path := field.NewPath("config", rule.Parameter)
+	config, err := configObject(step)
+	name, isText := config[rule.Parameter].(string)
+	if err != nil || !isText || name == "" {
+		return nil, field.Required(path, fmt.Sprintf("%s attaches only networks that pods select: name this one",
+			step.Type))
+	}
+	rendered, err := template.New().RenderString(name, path.String(), func(t template.Token) (any, error) {
+		if (t.Root == template.VarPod || t.Root == template.VarClaim) && t.Field == "namespace" {
+			return namespace, nil
+		}
+		return nil, errors.New("the name of a network may hold {{ pod.namespace }} and nothing else")
+	})
+	if err != nil {
+		return nil, field.Invalid(path, name, err.Error())
+	}
+	before, after, _ := strings.Cut(rendered, "/")
+	if len(validation.IsDNS1123Label(before)) > 0 || len(validation.IsDNS1123Subdomain(after)) > 0 {
+		return nil, field.Invalid(path, name, "must be namespace/name")
+	}
+	return &PodNetwork{Annotation: rule.Annotation, Name: rendered,
+		NamesInterface: rule.InterfaceNames == namesSelected}, nil
+}
+
+func configObject(step *v1alpha1.Step) (map[string]any, error) {
+	decoded, err := template.DecodeJSON(rawConfig(step))
+	if err != nil {
+		return nil, err
+	}
+	config, _ := decoded.(map[string]any)
+	return config, nil
+}
+
+// PodNetworks returns the networks that a topology attaches to pods of a namespace if they select them, once for each
+// step. Steps whose network is not to be told are left out: [Compile] refuses them.
+func PodNetworks(topology *v1alpha1.NetworkTopology, schemas Schemas, namespace string) []WantedNetwork {
+	var wanted []WantedNetwork
+	for i := range topology.Spec.Steps {
+		step := &topology.Spec.Steps[i]
+		schema, _ := schemas.Lookup(step.Type)
+		if network, problem := podNetwork(step, &schema, namespace); network != nil && problem == nil {
+			wanted = append(wanted, wantedNetwork(*network, step.WantedInterfaceName(), step.Name, step.Type,
+				topology.Name))
+		}
+	}
+	return wanted
+}
+
+// WantedNetworks are the networks that a pod must select for the steps of a plan.
+func (p *Plan) WantedNetworks() []WantedNetwork {
+	var wanted []WantedNetwork
+	for i := range p.Steps {
+		if step := &p.Steps[i]; step.PodNetwork != nil {
+			wanted = append(wanted, wantedNetwork(*step.PodNetwork, step.IfName, step.Name, step.Type, p.Topology))
+		}
+	}
+	return wanted
+}
+
+// wantedNetwork takes a name with a template for none: topologies that were written before the plugin's schema may have
+// one.
+func wantedNetwork(network PodNetwork, ifName, step, cniType, topology string) WantedNetwork {
+	if template.Contains(ifName) {
+		ifName = ""
+	}
+	return WantedNetwork{PodNetwork: network, IfName: ifName,
+		Step: fmt.Sprintf("step %q (%s) of topology %s", step, cniType, topology)}
+}
+
+// Definitions returns the names, namespace/name, of the NetworkAttachmentDefinitions that [Define] wants, sorted.
+func Definitions(topology *v1alpha1.NetworkTopology, schemas Schemas, namespace string) []string {
+	names := map[string]bool{}
+	for i := range topology.Spec.Steps {
+		step := &topology.Spec.Steps[i]
+		schema, _ := schemas.Lookup(step.Type)
+		network, problem := podNetwork(step, &schema, namespace)
+		if network != nil && problem == nil && len(schema.PodNetworks.Defined) > 0 {
+			names[network.Name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// Define returns the topology with what NetworkAttachmentDefinitions say of its networks written out, for a claim in a
+// namespace. configs are the field spec.config of those that exist, by namespace/name. Paths are fields of the
+// topology.
+func Define(
+	topology *v1alpha1.NetworkTopology, schemas Schemas, namespace string, configs map[string]string,
+) (*v1alpha1.NetworkTopology, field.ErrorList) {
+	var problems field.ErrorList
+	defined := topology.DeepCopy()
+	for i := range defined.Spec.Steps {
+		step := &defined.Spec.Steps[i]
+		schema, _ := schemas.Lookup(step.Type)
+		network, problem := podNetwork(step, &schema, namespace)
+		if network == nil || problem != nil || len(schema.PodNetworks.Defined) == 0 {
+			continue
+		}
+		path := field.NewPath("spec", "steps").Index(i)
+		config, exists := configs[network.Name]
+		if !exists {
+			problems = append(problems, field.NotFound(path.Child("config", schema.PodNetworks.Parameter),
+				network.Name+" (no such NetworkAttachmentDefinition: create it, or the UserDefinedNetwork that "+
+					"makes it)"))
+			continue
+		}
+		if err := define(step, &schema, network.Name, config); err != nil {
+			problems = append(problems, field.Invalid(path.Child("config", schema.PodNetworks.Parameter), network.Name,
+				err.Error()))
+			continue
+		}
+		problems = append(problems, checkDefined(path, step, &schema)...)
+	}
+	return defined, problems
+}
+
+// define adds to a step what the definition of its network says.
+func define(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, name, text string) error {
+	said, err := definitionOf(step.Type, text)
+	if err != nil {
+		return fmt.Errorf("its NetworkAttachmentDefinition %w", err)
+	}
+	if said[schema.PodNetworks.Parameter] != name {
+		return fmt.Errorf("the %s in its NetworkAttachmentDefinition is %v; make it %s",
+			schema.PodNetworks.Parameter, said[schema.PodNetworks.Parameter], name)
+	}
+	network, _ := said["name"].(string)
+	if step.Network != "" && step.Network != network {
+		return fmt.Errorf("the step has network %s, and its NetworkAttachmentDefinition %q; remove network from the "+
+			"step", step.Network, network)
+	}
+	step.Network = network
+	config, err := configObject(step)
+	if err != nil {
+		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(config)) {
+		if value, twice := said[key]; twice && key != schema.PodNetworks.Parameter && !sameJSON(config[key], value) {
+			return fmt.Errorf("the step has %s %v, and its NetworkAttachmentDefinition %v; remove it from the step",
+				key, config[key], value)
+		}
+	}
+	for _, key := range schema.PodNetworks.Defined {
+		if value, found := said[key]; found {
+			config[key] = value
+		}
+	}
+	step.Config.Raw, err = json.Marshal(config)
+	return err
+}
+
+// definitionOf reads the configuration of a NetworkAttachmentDefinition: that of a plugin, or a list of one. Nothing in
+// it is a template.
+func definitionOf(cniType, text string) (map[string]any, error) {
+	decoded, err := template.DecodeJSON(json.RawMessage(text))
+	if err != nil {
+		return nil, fmt.Errorf("has a configuration that is not JSON: %w", err)
+	}
+	said, isObject := decoded.(map[string]any)
+	if plugins, isList := said["plugins"].([]any); isList && len(plugins) == 1 {
+		plugin, _ := plugins[0].(map[string]any)
+		plugin = maps.Clone(plugin)
+		if plugin != nil {
+			plugin["name"] = said["name"]
+		}
+		said = plugin
+	}
+	if !isObject || said["type"] != cniType {
+		return nil, fmt.Errorf("is not one of %s alone", cniType)
+	}
+	plain, err := json.Marshal(decoded) // text may hide braces in escapes
+	if err != nil || template.Contains(string(plain)) {
+		return nil, errors.New("has a {{ template }}, which only topologies may have")
+	}
+	return said, nil
+}
+
+func sameJSON(first, second any) bool {
+	a, errA := json.Marshal(first)
+	b, errB := json.Marshal(second)
+	return errA == nil && errB == nil && bytes.Equal(a, b)
+}
+
+// checkDefined checks the values of a step to which its definition has contributed, and that none is missing.
+func checkDefined(path *field.Path, step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
+	config, err := configObject(step)
+	if err != nil || schema.Config == nil {
+		return nil
+	}
+	c := &contracts{templates: template.New()}
+	checker := &parameters{templates: c.templates, add: c.add, given: driversParameters(step, schema)}
+	checker.object(path.Child("config"), config, withCommon(schema.Config, commonParameters()), step.Type)
+	return c.problems
+}

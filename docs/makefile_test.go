@@ -1,0 +1,89 @@
+package docs
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A test of e2e that no target runs holds nothing.
+func TestTargetsRunAllTests(t *testing.T) {
+	text, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var run []string
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, " test ") || strings.Contains(line, "$(RACE)") {
+			run = append(run, regexp.MustCompile(`\./e2e\S*`).FindAllString(line, -1)...)
+		}
+	}
+	packages := 0
+	err = filepath.WalkDir("../e2e", func(file string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && hasModule(file) && file != "../e2e":
+			return fs.SkipDir // kubevirt, which a target of its own tests
+		case !strings.HasSuffix(file, "_test.go"):
+			return nil
+		}
+		packages++
+		dir := "." + strings.TrimPrefix(filepath.ToSlash(filepath.Dir(file)), "..")
+		isRun := slices.Contains(run, dir)
+		for above := dir; above != "./e2e"; above = "./" + path.Dir(above) {
+			isRun = isRun || slices.Contains(run, above+"/...")
+		}
+		if isRun {
+			return nil
+		}
+		t.Errorf("no target of the Makefile runs %s of %s", filepath.Base(file), dir)
+		return nil
+	})
+	if err != nil || packages < 50 {
+		t.Fatalf("%d files with tests: %v", packages, err)
+	}
+}
+
+func hasModule(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "go.mod"))
+	return err == nil
+}
+
+// What make prints of itself into a file, or for somebody who refuses colours, has no escape sequence; on a terminal
+// it has.
+func TestColoursOfMakeHelp(t *testing.T) {
+	for _, program := range []string{"make", "script"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("there is no %s", program)
+		}
+	}
+	help := []string{"make", "--no-print-directory", "-C", "..", "help"}
+	onTerminal := []string{"script", "--quiet", "--return", "--command", strings.Join(help, " "), "/dev/null"}
+	for _, c := range []struct {
+		name        string
+		command     []string
+		environment string
+		want        bool
+	}{
+		{"file", help, "NO_COLOR=", false},
+		{"terminal", onTerminal, "NO_COLOR=", true},
+		{"NO_COLOR", onTerminal, "NO_COLOR=1", false},
+	} {
+		cmd := exec.CommandContext(t.Context(), c.command[0], c.command[1:]...)
+		cmd.Env = append(os.Environ(), "TERM=xterm", c.environment)
+		output, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(output), "Show this help") {
+			t.Fatalf("%s: %v\n%s", c.name, err, output)
+		}
+		if have := strings.Contains(string(output), "\033["); have != c.want {
+			t.Errorf("%s: colours are %v, want %v", c.name, have, c.want)
+		}
+	}
+}

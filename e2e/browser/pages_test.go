@@ -1,0 +1,285 @@
+package browser
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/google/go-cmp/cmp"
+)
+
+// pages are the golden files of the packages that write them, by the name of their pictures.
+func pages() map[string]string {
+	const netdra = "../../cmd/netdra/internal/"
+	return map[string]string{
+		"cluster":         netdra + "clusterwide/testdata/cluster.html",
+		"cluster-well":    netdra + "clusterwide/testdata/well.html",
+		"cluster-hostile": netdra + "clusterwide/testdata/hostile.html",
+		"node":            netdra + "nodepage/testdata/live.html",
+		"node-files":      netdra + "nodepage/testdata/files.html",
+	}
+}
+
+func looks() []look {
+	return []look{
+		{name: "desktop", width: 1280, height: 900},
+		{name: "desktop-dark", width: 1280, height: 900, dark: true},
+		{name: "phone", width: 390, height: 844, phone: true},
+		{name: "phone-dark", width: 320, height: 640, phone: true, dark: true}, // 320 is what WCAG 1.4.10 asks for
+	}
+}
+
+// Every page is whole and legible however it is looked at, asks nobody for anything, and no script of it fails.
+func TestPages(t *testing.T) {
+	browser := start(t)
+	for name, file := range pages() {
+		for _, l := range looks() {
+			t.Run(name+"/"+l.name, func(t *testing.T) { lookAt(t, browser, name, file, l) })
+		}
+	}
+}
+
+// lookAt opens a page and holds it against all that a page has to be.
+func lookAt(t *testing.T, browser context.Context, name, file string, l look) {
+	t.Helper()
+	opened := open(t, browser, file, l)
+	for _, measure := range []string{"contrast", "reflow"} {
+		for _, problem := range evaluate[[]string](t, opened, "audit."+measure+"()") {
+			t.Errorf("%s: %s", measure, problem)
+		}
+	}
+	if ground := evaluate[float64](t, opened, "audit.ground()"); l.dark != (ground < 0.2) {
+		t.Errorf("the ground has a luminance of %.2f, and dark is %v", ground, l.dark)
+	}
+	opened.picture(t, name+"-"+l.name)
+	checkKeyboard(t, opened)
+	checkTree(t, opened)
+	opened.mu.Lock()
+	defer opened.mu.Unlock()
+	asked := withoutData(opened.asked)
+	if strings.HasPrefix(name, "site-") { // its style sheet and its pictures are files
+		asked = slices.DeleteFunc(asked, func(url string) bool {
+			return strings.HasPrefix(url, "file://") && url != opened.file
+		})
+	}
+	if diff := cmp.Diff([]string{opened.file}, asked); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+	if len(opened.said) > 0 {
+		t.Errorf("the browser says: %s", strings.Join(opened.said, "\n"))
+	}
+}
+
+// TestSite looks at pages of the documentation's site in the same way.
+func TestSite(t *testing.T) {
+	if *site == "" {
+		t.Skip(`"make docs-site-test" builds the site of the documentation and looks at it`)
+	}
+	versions, err := filepath.Glob(filepath.Join(*site, "*", "index.html"))
+	if err != nil || len(versions) == 0 {
+		t.Fatalf("cannot find a version of the site in %q: %v", *site, err)
+	}
+	browser := start(t)
+	version := filepath.Dir(versions[0])
+	for name, file := range map[string]string{"versions": *site + "/index.html", "home": versions[0],
+		"concepts": version + "/concepts.html", "comparison": version + "/comparison.html",
+		"adr": version + "/adr/index.html"} {
+		for _, l := range looks() {
+			t.Run(name+"/"+l.name, func(t *testing.T) { lookAt(t, browser, "site-"+name, file, l) })
+		}
+	}
+}
+
+// withoutData returns the URLs that lead out of the page: a data: URL is in it.
+func withoutData(urls []string) []string {
+	return slices.DeleteFunc(slices.Clone(urls), func(url string) bool { return strings.HasPrefix(url, "data:") })
+}
+
+// checkKeyboard goes through the page by Tab: it comes to every control, in the order of the page, and each shows that
+// it has the focus.
+func checkKeyboard(t *testing.T, opened *tab) {
+	t.Helper()
+	controls := evaluate[[]string](t, opened, "audit.controls()")
+	if len(controls) == 0 {
+		t.Error("nothing can be reached by the keyboard")
+	}
+	for i, want := range controls {
+		opened.do(t, chromedp.KeyEvent(kb.Tab))
+		have := evaluate[struct {
+			Index    int
+			Name     string
+			Problems []string
+		}](t, opened, "audit.focused()")
+		if have.Index != i {
+			t.Errorf("Tab %d leads to %s, want %s", i+1, have.Name, want)
+			return
+		}
+		for _, problem := range have.Problems {
+			t.Errorf("%s has the focus, with %s", have.Name, problem)
+		}
+	}
+}
+
+// checkTree looks at what a screen reader is told.
+func checkTree(t *testing.T, opened *tab) {
+	t.Helper()
+	nodes := call(t, opened, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes
+	for _, problem := range treeProblems(nodes) {
+		t.Error(problem)
+	}
+}
+
+// treeProblems returns what a screen reader can't tell of a page: names of what can be operated, the order of headings,
+// and what the cells of tables belong to.
+func treeProblems(nodes []*accessibility.Node) (problems []string) {
+	text := func(value *accessibility.Value) string {
+		return strings.Trim(string(valueOf(value)), `"`)
+	}
+	byID := map[accessibility.NodeID]*accessibility.Node{}
+	for _, node := range nodes {
+		byID[node.NodeID] = node
+	}
+	count, level := map[string]int{}, 0
+	for _, node := range inOrder(byID, nodes[0]) {
+		role, name := text(node.Role), text(node.Name)
+		count[role]++
+		switch role {
+		case "link", "button", "textbox", "searchbox", "checkbox", "combobox", "DisclosureTriangle",
+			"heading", "region",
+			"image", "RootWebArea", "columnheader", "rowheader":
+			if name == "" {
+				problems = append(problems, "an element without a name: "+role)
+			}
+		case "table":
+			headers := map[string]int{}
+			for _, part := range inOrder(byID, node) {
+				headers[text(part.Role)]++
+			}
+			if headers["columnheader"] == 0 || headers["rowheader"] < headers["row"]-1 {
+				problems = append(problems, fmt.Sprintf("a table of %d rows has %d headers of columns and %d of rows",
+					headers["row"], headers["columnheader"], headers["rowheader"]))
+			}
+		}
+		if role == "heading" {
+			next := headingLevel(node)
+			if next > level+1 || next < 1 || (next == 1) != (level == 0) {
+				problems = append(problems, fmt.Sprintf("heading %q has level %d, after one of level %d", name,
+					next, level))
+			}
+			level = next
+		}
+	}
+	for _, landmark := range []string{"main", "RootWebArea"} {
+		if count[landmark] != 1 {
+			problems = append(problems, fmt.Sprintf("%d elements are %s, want one", count[landmark], landmark))
+		}
+	}
+	return problems
+}
+
+// inOrder returns a node and what is in it, in the order of the page, without what screen readers skip.
+func inOrder(
+	byID map[accessibility.NodeID]*accessibility.Node, node *accessibility.Node,
+) (ordered []*accessibility.Node) {
+	if !node.Ignored {
+		ordered = append(ordered, node)
+	}
+	for _, id := range node.ChildIDs {
+		if child := byID[id]; child != nil {
+			ordered = append(ordered, inOrder(byID, child)...)
+		}
+	}
+	return ordered
+}
+
+func valueOf(value *accessibility.Value) []byte {
+	if value == nil {
+		return nil
+	}
+	return value.Value
+}
+
+func headingLevel(node *accessibility.Node) (level int) {
+	for _, property := range node.Properties {
+		if property.Name == accessibility.PropertyNameLevel {
+			_, _ = fmt.Sscan(string(property.Value.Value), &level) // 0 if it is none
+		}
+	}
+	return level
+}
+
+// TestPictures draws the pictures that the documentation shows: the upper part of pages.
+func TestPictures(t *testing.T) {
+	if *documentation == "" {
+		t.Skip(`"make pictures" draws the pictures of the documentation`)
+	}
+	browser := start(t)
+	for name, l := range map[string]look{
+		"cluster": {width: 1100, height: 1010}, "node": {width: 826, height: 1050},
+	} {
+		opened := open(t, browser, pages()[name], l)
+		png, err := chromedp.Run(opened.ctx, chromedp.CaptureScreenshot())
+		if err == nil {
+			err = os.WriteFile(filepath.Join(*documentation, "report-"+name+".png"), png, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What the keyboard reaches it can also operate: Enter folds what a summary stands for, and a link leads to a node.
+func TestKeyboardOperates(t *testing.T) {
+	opened := open(t, start(t), pages()["cluster"], looks()[0])
+	opened.do(t, chromedp.Focus(chromedp.CSS("summary")), chromedp.KeyEvent(kb.Enter))
+	if evaluate[bool](t, opened, `document.querySelector("details").open`) {
+		t.Error("Enter does not fold the devices of a node")
+	}
+	opened.do(t, chromedp.Focus(chromedp.CSS("tbody a")), chromedp.KeyEvent(kb.Enter))
+	if hash := evaluate[string](t, opened, "location.hash"); hash != "#node-rack-7-worker-1" ||
+		!evaluate[bool](t, opened, "document.querySelector(':target') !== null") {
+		t.Errorf("Enter on a link leads to %q", hash)
+	}
+}
+
+// What measures finds what is wrong: a test of the tests.
+func TestFaultsAreFound(t *testing.T) {
+	opened := open(t, start(t), filepath.Join("testdata", "faulty.html"), looks()[2])
+	for measure, want := range map[string][]string{
+		"contrast": {"has a contrast of 1.", "pale by opacity"},
+		"reflow":   {"px wide in a window of 390", "is scrolled sideways, but has no focus"},
+	} {
+		have := strings.Join(evaluate[[]string](t, opened, "audit."+measure+"()"), "\n")
+		for _, text := range want {
+			if !strings.Contains(have, text) {
+				t.Errorf("%s does not find %q:\n%s", measure, text, have)
+			}
+		}
+	}
+	opened.do(t, chromedp.KeyEvent(kb.Tab))
+	if have := evaluate[[]string](t, opened, "audit.focused().problems"); !slices.Contains(have, "no outline of 2 px") {
+		t.Errorf("of a control that doesn't show that it has the focus: %q", have)
+	}
+	nodes := call(t, opened, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes
+	have := strings.Join(treeProblems(nodes), "\n")
+	for _, want := range []string{"has level 3, after one of level 1", "0 headers of columns",
+		"without a name: textbox",
+		"0 elements are main"} {
+		if !strings.Contains(have, want) {
+			t.Errorf("the tree's problems lack %q:\n%s", want, have)
+		}
+	}
+	opened.mu.Lock()
+	defer opened.mu.Unlock()
+	asked, said := strings.Join(opened.asked, "\n"), strings.Join(opened.said, "\n")
+	if !strings.Contains(asked, "nothing.invalid") || !strings.Contains(said, "a script that fails") {
+		t.Errorf("requests are %q, and errors %q", asked, said)
+	}
+}

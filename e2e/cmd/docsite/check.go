@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/html"
+)
+
+// result is what a check has found.
+type result struct {
+	pages, links int
+	problems     []string
+}
+
+// page is what a page of HTML links to, and what in it can be linked to.
+type page struct {
+	links []link
+	names map[string]bool // attributes "id"
+}
+
+type link struct {
+	target string
+	loads  bool // the browser fetches it without being asked
+}
+
+// check reads every page of a site. Links between its files lead to files that are there, and to parts of pages that
+// are there; what a browser loads is a file of the site.
+func check(site fs.FS) (result, error) {
+	pages := map[string]page{}
+	err := fs.WalkDir(site, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || path.Ext(name) != ".html" {
+			return err
+		}
+		text, err := fs.ReadFile(site, name)
+		if err == nil {
+			pages[name], err = read(text)
+		}
+		return err
+	})
+	if err != nil {
+		return result{}, err
+	}
+	found := result{pages: len(pages)}
+	if found.pages == 0 {
+		return found, fmt.Errorf("cannot check the site: it has no page")
+	}
+	for name, p := range pages {
+		for _, l := range p.links {
+			counted, problem := follow(site, pages, name, l)
+			if counted {
+				found.links++
+			}
+			if problem != "" {
+				found.problems = append(found.problems, fmt.Sprintf("%s: %s: %s", name, l.target, problem))
+			}
+		}
+	}
+	slices.Sort(found.problems)
+	return found, nil
+}
+
+// follow says whether a link is one within the site, and what is wrong with it.
+func follow(site fs.FS, pages map[string]page, source string, l link) (inside bool, problem string) {
+	target, err := url.Parse(l.target)
+	switch {
+	case err != nil:
+		return false, err.Error()
+	case target.Scheme == "data":
+		return false, ""
+	case target.Scheme != "" || target.Host != "":
+		if l.loads {
+			return false, "is loaded from elsewhere"
+		}
+		return false, ""
+	case strings.HasPrefix(target.Path, "/"):
+		return false, "begins at the top, so the site can't be in a folder"
+	}
+	file := path.Join(path.Dir(source), target.Path)
+	if target.Path == "" {
+		file = source
+	}
+	info, err := fs.Stat(site, file)
+	switch {
+	case err != nil:
+		return true, "leads nowhere"
+	case info.IsDir():
+		return true, "leads to a folder, which shows nothing without a server"
+	case target.Fragment != "" && path.Ext(file) == ".html" && !pages[file].names[target.Fragment]:
+		return true, "the page has no such part"
+	}
+	return true, ""
+}
+
+// read returns the links and names of a page.
+func read(text []byte) (page, error) {
+	root, err := html.Parse(bytes.NewReader(text))
+	if err != nil {
+		return page{}, err
+	}
+	p := page{names: map[string]bool{}}
+	for node := range root.Descendants() {
+		if node.Type != html.ElementNode {
+			continue
+		}
+		for _, attribute := range node.Attr {
+			switch attribute.Key {
+			case "id":
+				p.names[attribute.Val] = true
+			case "href":
+				p.links = append(p.links, link{attribute.Val, node.Data == "link"})
+			case "src", "poster", "data":
+				p.links = append(p.links, link{attribute.Val, true})
+			}
+		}
+	}
+	return p, nil
+}

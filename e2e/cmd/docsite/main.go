@@ -1,0 +1,52 @@
+// Command docsite does for the documentation's site what its generator does not: it draws the diagrams, lists the
+// versions that are there, and holds that every link leads somewhere and no page loads anything from elsewhere.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	if err := command().Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "docsite:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	root := &cobra.Command{Use: "docsite", Short: "Draw, list and check the documentation",
+		SilenceUsage: true, SilenceErrors: true}
+	for _, c := range []struct {
+		use, short string
+		run        func(folder string) error
+	}{
+		{"diagrams DIR", "Draw each diagram of a folder beside its text", drawAll},
+		{"versions DIR", "Write the list of versions of a site", listVersions},
+		{"check DIR", "Check every link of a site", func(folder string) error {
+			return report(check(os.DirFS(folder)))
+		}},
+	} {
+		root.AddCommand(&cobra.Command{Use: c.use, Short: c.short, Args: cobra.ExactArgs(1),
+			RunE: func(_ *cobra.Command, args []string) error { return c.run(args[0]) }})
+	}
+	return root
+}
+
+// report prints what a check has found; an error says how much.
+func report(found result, err error) error {
+	if err != nil {
+		return err
+	}
+	for _, problem := range found.problems {
+		fmt.Println(problem)
+	}
+	if len(found.problems) > 0 {
+		return fmt.Errorf("%d links are broken; mend them in the Markdown files", len(found.problems))
+	}
+	fmt.Printf("%d pages with %d links to each other are whole, and load nothing from elsewhere\n", found.pages,
+		found.links)
+	return nil
+}

@@ -1,0 +1,98 @@
+// Command duel measures this driver beside others, and makes tables and charts of what was measured.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dra-networking/dra-network-driver/e2e/duel"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	err := command().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "duel:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "duel",
+		Short: "Measure this driver beside others, on a real local Kubernetes",
+		Long: `duel makes a cluster for each contestant, gives pods network interfaces by it, and keeps each sample. It needs
+root and a quiet machine.`,
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+	}
+	cmd.AddCommand(run(), render())
+	return cmd
+}
+
+func run() *cobra.Command {
+	options := duel.Options{Progress: os.Stdout}
+	var out string
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Measure, and write the samples into a file",
+		Example: `  duel run --peers ~/peers            beside those of dranet and multus that are in the folder
+  duel run --samples 50 --rounds 3    for figures that are published`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if options.Samples < 1 || options.Rounds < 1 {
+				return fmt.Errorf("cannot measure %d samples in %d rounds; give at least 1 of each", options.Samples,
+					options.Rounds)
+			}
+			var err error
+			if options.Clone, err = os.Getwd(); err != nil {
+				return err
+			}
+			if options.Peers != "" {
+				if options.Peers, err = filepath.Abs(options.Peers); err != nil {
+					return err
+				}
+			}
+			results, err := duel.Run(cmd.Context(), options)
+			if err != nil {
+				return err
+			}
+			return results.Write(out)
+		},
+	}
+	cmd.Flags().StringVar(&options.Bin, "bin", "bin", "folder with this driver's binaries")
+	cmd.Flags().StringVar(&options.Peers, "peers", "", "folder with the binaries of others: dranet, multus")
+	cmd.Flags().StringVar(&options.Cluster, "cluster", "duel", "name of the local cluster")
+	cmd.Flags().IntVar(&options.Samples, "samples", 20, "pods of each series in each round")
+	cmd.Flags().IntVar(&options.Rounds, "rounds", 1, "how often everything is measured")
+	cmd.Flags().StringArrayVar(&options.Only, "only", nil, "measure only this contestant; may be given several times")
+	cmd.Flags().StringVar(&out, "out", "bin/duel.json", "file for the samples")
+	return cmd
+}
+
+func render() *cobra.Command {
+	var source, page string
+	cmd := &cobra.Command{
+		Use:     "render",
+		Short:   "Make tables and charts of samples",
+		Example: "  duel render --from bin/duel.json --page docs/performance.md",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			results, err := duel.Read(source)
+			if err != nil {
+				return err
+			}
+			return duel.Render(results, page)
+		},
+	}
+	cmd.Flags().StringVar(&source, "from", "bin/duel.json", "file with the samples")
+	cmd.Flags().StringVar(&page, "page", "docs/performance.md",
+		"page whose tables are replaced; charts are written beside it")
+	return cmd
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/dra-networking/dra-network-driver/e2e/vm"
+)
+
+// kind is which image the flags ask for.
+func (f *vmFlags) kind() (vm.Kind, error) {
+	switch {
+	case f.ovs && f.rdma != "":
+		return 0, errors.New("a machine has RDMA or Open vSwitch: remove --rdma or --ovs")
+	case f.ovs:
+		return vm.OVS, nil
+	case f.rdma != "":
+		return vm.RDMA, nil
+	}
+	return vm.SRIOV, nil
+}
+
+// addOVS adds to a command what makes its machine one with Open vSwitch, and the real ovs-cni, of the version in
+// e2e/ovscni/go.mod, to a folder of plugins.
+func addOVS(ctx context.Context, c *vm.Command, plugins string) error {
+	c.Modules = append(c.Modules, "openvswitch")
+	target, err := filepath.Abs(filepath.Join(plugins, "ovs"))
+	if err != nil {
+		return err
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", target, "tool")
+	build.Dir, build.Env = "e2e/ovscni", append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
+	if output, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot build ovs-cni: %w: %s", err, bytes.TrimSpace(output))
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/skel"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/ovnkube"
+)
+
+// The plugin hands over its environment and input as they are, reports how long it took, and says what the server says.
+func TestRequests(t *testing.T) {
+	t.Setenv("CNI_ARGS", "K8S_POD_NAME=p;X=a=b")
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	var request ovnkube.Request
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		paths = append(paths, r.Method+r.URL.Path)
+		body, _ := io.ReadAll(r.Body)
+		if r.URL.Path == "/" {
+			if err := json.Unmarshal(body, &request); err != nil {
+				t.Error(err)
+			}
+			http.Error(w, "no pod of that name", http.StatusBadRequest)
+		}
+	})}
+	go func() { _ = server.Serve(listener) }() // ends with Close
+	defer func() { _ = server.Close() }()
+	p := plugin{socket: listener.Addr().String()}
+	const input = `{"cniVersion": "1.0.0", "type": "x"}`
+	err = p.add(&skel.CmdArgs{StdinData: []byte(input)})
+	if err == nil || !strings.Contains(err.Error(), "CNI request failed with status 400: 'no pod of that name") {
+		t.Errorf("error is %v", err)
+	}
+	if request.Env["CNI_ARGS"] != "K8S_POD_NAME=p;X=a=b" || string(request.Config) != input {
+		t.Errorf("the server was asked %+v", request)
+	}
+	if got := strings.Join(paths, " "); got != "POST/ POST/metrics" {
+		t.Errorf("it was called at %s", got)
+	}
+	err = plugin{socket: "/nowhere"}.status(&skel.CmdArgs{})
+	if err == nil || !strings.Contains(err.Error(), "/nowhere") {
+		t.Errorf("without a server: %v", err)
+	}
+}

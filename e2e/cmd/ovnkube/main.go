@@ -1,0 +1,28 @@
+// Command ovnkube stands for OVN-Kubernetes on the node of a local Kubernetes: see the package e2e/internal/ovnkube.
+// KUBECONFIG names the cluster.
+package main
+
+import (
+	"context"
+	"flag"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"k8s.io/klog/v2"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/ovnkube"
+)
+
+func main() {
+	node := flag.String("node", "", "name of the node whose pods get addresses")
+	limit := flag.Duration("limit", ovnkube.RealLimit, "how long a request of the CNI plugin may take")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	err := ovnkube.Run(ctx, os.Getenv("KUBECONFIG"), *node, *limit)
+	stop()
+	if err != nil {
+		klog.ErrorS(err, "Cannot stand for OVN-Kubernetes")
+		os.Exit(1)
+	}
+}

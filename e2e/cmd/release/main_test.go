@@ -1,0 +1,49 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Whoever names a key gets a signature or an error; without one, the environment may have it, and then no program that
+// is started has it.
+func TestSigningKey(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
+	empty, good := filepath.Join(t.TempDir(), "empty"), filepath.Join(t.TempDir(), "good")
+	for path, content := range map[string][]byte{empty: nil, good: text} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv(keyVariable, "")
+	if read, err := signingKey(""); err != nil || read != nil {
+		t.Errorf("without a key: %v", err)
+	}
+	if _, err := signingKey(empty); err == nil {
+		t.Error("an empty file is taken for no key: the release would not be signed")
+	}
+	if read, err := signingKey(good); err != nil || !key.Equal(read) {
+		t.Errorf("of a file: %v", err)
+	}
+	t.Setenv(keyVariable, string(text))
+	if read, err := signingKey(""); err != nil || !key.Equal(read) {
+		t.Errorf("of the environment: %v", err)
+	}
+	if left, found := os.LookupEnv(keyVariable); found {
+		t.Errorf("the environment still has %d bytes of the key", len(left))
+	}
+}

@@ -1,0 +1,236 @@
+package duel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+)
+
+// arena is one cluster with one contestant in it.
+type arena struct {
+	options Options
+	cluster *lab.Cluster
+	client  kubernetes.Interface
+	// stop ends what runs outside of the cluster; may be nil.
+	stop func() error
+}
+
+// enter makes a cluster with the links that everybody gets.
+func enter(ctx context.Context, options Options) (*arena, error) {
+	cluster, err := lab.Up(ctx, lab.Options{Name: options.Cluster, Clone: options.Clone,
+		ExtraCNIDirs: peerPlugins(options.Peers)})
+	if err != nil {
+		return nil, err
+	}
+	a := &arena{options: options, cluster: cluster}
+	config, err := cluster.RESTConfig()
+	if err == nil {
+		a.client, err = kubernetes.NewForConfig(config)
+	}
+	if err == nil {
+		err = errors.Join(a.addLinks(linkPrefix, 0, devices), a.addLinks(sharedPrefix, 0, slices.Max(interfaces())))
+	}
+	if err != nil {
+		return nil, errors.Join(err, a.leave(ctx))
+	}
+	return a, nil
+}
+
+// peerPlugins is the folder of peers, of which the node gets what is a CNI plugin.
+func peerPlugins(dir string) []string {
+	if dir == "" {
+		return nil
+	}
+	return []string{dir}
+}
+
+func (a *arena) leave(ctx context.Context) error {
+	var err error
+	if a.stop != nil {
+		err = a.stop()
+	}
+	return errors.Join(err, a.cluster.Down(context.WithoutCancel(ctx)))
+}
+
+func (a *arena) addLinks(prefix string, first, end int) error {
+	for i := first; i < end; i++ {
+		if err := a.cluster.AddVeth(fmt.Sprintf("%s%d", prefix, i), fmt.Sprintf("peer-%s%d", prefix, i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply applies objects, and tries again for a while: webhooks and definitions take a moment.
+func (a *arena) apply(ctx context.Context, objects string) error {
+	end := time.Now().Add(30 * time.Second)
+	for {
+		cmd := a.cluster.Command(ctx, "kubectl", "apply", "-f", "-")
+		var output strings.Builder
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(objects), &output, &output
+		err := a.cluster.Run(cmd)
+		if err == nil || time.Now().After(end) || ctx.Err() != nil {
+			if err != nil {
+				err = fmt.Errorf("cannot apply: %w: %s\n%s", err, output.String(), objects)
+			}
+			return err
+		}
+		if err := pause(ctx, 500*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// lost are the links of the first devices that are not on the node, sorted. Links that are still on their way back have
+// half a minute.
+func (a *arena) lost(ctx context.Context, links int) ([]string, error) {
+	var missing []string
+	for range 30 {
+		handle, err := a.cluster.Netlink()
+		if err != nil {
+			return nil, err
+		}
+		list, err := handle.LinkList()
+		handle.Close()
+		if err != nil {
+			return nil, err
+		}
+		have := map[string]bool{}
+		for _, link := range list {
+			have[link.Attrs().Name] = true
+		}
+		missing = nil
+		for i := range links {
+			if name := fmt.Sprintf("%s%d", linkPrefix, i); !have[name] {
+				missing = append(missing, name)
+			}
+		}
+		if len(missing) == 0 {
+			break
+		}
+		if err := pause(ctx, time.Second); err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(missing)
+	return missing, nil
+}
+
+// usage is what a process has used so far.
+type usage struct {
+	pid  int
+	cpu  float64 // seconds, with those of its children that have ended
+	peak float64 // MiB
+}
+
+// ticks is how many clock ticks /proc/PID/stat counts in a second (proc(5), sysconf(_SC_CLK_TCK)): 100 on all of
+// Linux's platforms that Go has.
+const ticks = 100
+
+// use returns what the daemon with this program has used, nothing if it is the empty string.
+func (a *arena) use(ctx context.Context, program string) (usage, error) {
+	if program == "" {
+		return usage{}, nil
+	}
+	output, err := a.cluster.Exec(ctx, "sh", "-c", `for p in /proc/[0-9]*; do
+  if [ "$(readlink $p/exe)" = "$0" ]; then echo "pid ${p#/proc/}"; cat $p/stat; grep VmHWM $p/status; fi
+done`, program)
+	if err != nil {
+		return usage{}, err
+	}
+	return parseUsage(program, string(output))
+}
+
+func parseUsage(program, text string) (u usage, err error) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if pid, found := strings.CutPrefix(line, "pid "); found {
+			if u.pid != 0 {
+				return u, fmt.Errorf("cannot measure %s: it runs more than once", program)
+			}
+			u.pid, err = strconv.Atoi(pid)
+		} else if size, found := strings.CutPrefix(line, "VmHWM:"); found {
+			var kilobytes float64
+			_, err = fmt.Sscanf(size, "%g kB", &kilobytes)
+			u.peak = kilobytes / 1024
+		} else if _, fields, found := strings.Cut(line, ") "); found { // after the name, which may have spaces
+			words := strings.Fields(fields)
+			if len(words) < 15 {
+				return u, fmt.Errorf("cannot measure %s: its stat is %q", program, line)
+			}
+			for _, word := range words[11:15] { // utime, stime, cutime, cstime
+				count, parseErr := strconv.ParseFloat(word, 64)
+				u.cpu, err = u.cpu+count/ticks, errors.Join(err, parseErr)
+			}
+		}
+		if err != nil {
+			return u, fmt.Errorf("cannot measure %s: %w", program, err)
+		}
+	}
+	if u.pid == 0 {
+		return u, fmt.Errorf("cannot measure %s: it does not run", program)
+	}
+	return u, nil
+}
+
+// histogram is the sum of seconds and the count of all histograms that have a prefix, with _sum or _count for its %s.
+func (a *arena) histogram(ctx context.Context, port int, prefix string) (seconds, count float64, err error) {
+	if prefix == "" {
+		return 0, 0, nil
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (
+		net.Conn, error,
+	) {
+		return a.cluster.DialContext(ctx, network, address)
+	}}}
+	defer client.CloseIdleConnections()
+	asked, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", port), nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	response, err := client.Do(asked)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { _ = response.Body.Close() }() // only read
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, 0, err
+	}
+	sums, counts := sumOf(string(body), fmt.Sprintf(prefix, "sum")), sumOf(string(body), fmt.Sprintf(prefix, "count"))
+	return sums, counts, nil
+}
+
+// sumOf adds up what a page of metrics has for all that begins with a prefix.
+func sumOf(page, prefix string) (sum float64) {
+	for line := range strings.Lines(page) {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, prefix) {
+			continue
+		}
+		if value, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64); err == nil {
+			sum += value
+		}
+	}
+	return sum
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

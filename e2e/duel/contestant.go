@@ -1,0 +1,166 @@
+package duel
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/e2e/image"
+	"github.com/dra-networking/dra-network-driver/e2e/internal/idledriver"
+	"github.com/dra-networking/dra-network-driver/e2e/internal/nad"
+	"github.com/dra-networking/dra-network-driver/e2e/stack"
+)
+
+// Kinds of interfaces.
+const (
+	none      = "none"
+	claimOnly = "claim only"
+	moved     = "moved link"
+	macvlan   = "macvlan"
+)
+
+// Ours is the name of this driver among the contestants.
+const Ours = "netdev and macvlan by this driver"
+
+// contestant is one way to give pods interfaces.
+type contestant struct {
+	name string
+	// kinds it has, beside pods without any.
+	kinds []string
+	// binary is its program in the folder of peers; empty for what the repository has itself.
+	binary string
+	// start puts it into the cluster; what it starts ends with the cluster.
+	start func(context.Context, *arena) error
+	// objects are what pods of a kind with n interfaces need, as YAML, and ask is what their manifest says. They are
+	// named kind-n.
+	objects func(kind string, n int) string
+	ask     func(kind string, n int) request
+	// daemon is the path of its program inside its container; empty if it has none.
+	daemon string
+	// driver is the name of its DRA driver.
+	driver string
+	// hook and plugin are prefixes of its histograms of seconds, hook over RunPodSandbox, served on the node's port.
+	port         int
+	hook, plugin string
+	// churns says that a pod may be made while the one before is going: any free device will do.
+	churns bool
+}
+
+// request is what a pod's manifest says to get its interfaces.
+type request struct {
+	claim    string // ResourceClaimTemplate
+	networks string // annotation k8s.v1.cni.cncf.io/networks
+}
+
+func contestants() []contestant {
+	claim := func(kind string, n int) request { return request{claim: objectName(kind, n)} }
+	return []contestant{
+		{name: "no claim", start: func(context.Context, *arena) error { return nil }},
+		{
+			name: "a DRA driver that does nothing", kinds: []string{claimOnly}, start: startIdle,
+			driver: idledriver.Name,
+			objects: func(kind string, n int) string {
+				return claimTemplate(objectName(kind, n), repeat(idledriver.Class, n)...)
+			}, ask: claim, churns: true,
+		},
+		{
+			name: Ours, kinds: []string{moved, macvlan}, start: startOurs, objects: ourObjects, ask: claim,
+			daemon: "/" + stack.Driver, driver: "dra.networking", port: 9680,
+			hook:   `dra_network_nri_seconds_%s{event="RunPodSandbox"`,
+			plugin: `dra_network_step_seconds_%s{command="ADD"`,
+			churns: true,
+		},
+		{
+			name: "dranet", kinds: []string{moved}, binary: "dranet", start: startDranet,
+			objects: func(kind string, n int) string {
+				return claimTemplate(objectName(kind, n), repeat("dranet", n)...)
+			}, ask: claim,
+			daemon: "/dranet", driver: "dra.net", port: 9177,
+			hook:   `dranet_driver_nri_plugin_requests_latency_seconds_%s{method="RunPodSandbox"`,
+			churns: true,
+		},
+		{
+			name: "Multus", kinds: []string{moved, macvlan}, binary: "multus", start: startMultus,
+			objects: multusObjects,
+			ask: func(kind string, n int) request {
+				var names []string
+				for i := range n {
+					names = append(names, fmt.Sprintf("%s-%d", objectName(kind, n), i))
+				}
+				return request{networks: strings.Join(names, ",")}
+			},
+		},
+	}
+}
+
+func objectName(kind string, n int) string {
+	return fmt.Sprintf("%s-%d", strings.ReplaceAll(kind, " ", "-"), n)
+}
+
+func repeat(text string, n int) []string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = text
+	}
+	return list
+}
+
+func startIdle(ctx context.Context, a *arena) error {
+	stop, err := idledriver.Start(ctx, a.cluster, a.client, devices)
+	a.stop = stop // it runs in this process, so it does not end with the cluster
+	return err
+}
+
+func startOurs(ctx context.Context, a *arena) error {
+	if err := stack.Install(ctx, a.cluster, stack.Options{Clone: a.options.Clone, Bin: a.options.Bin,
+		Progress: a.options.Progress}); err != nil {
+		return err
+	}
+	return a.apply(ctx, ourPolicies)
+}
+
+// startDranet runs the peer as its own manifest does, from an image of its binary, with the filter open for veths.
+func startDranet(ctx context.Context, a *arena) error {
+	dir, err := os.MkdirTemp("", "duel-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	tar := filepath.Join(dir, "dranet.tar")
+	if err := image.Write(tar, image.Spec{Ref: "localhost/dranet:duel", Entrypoint: []string{"/dranet"},
+		Files: []image.File{{Path: "/dranet", Source: filepath.Join(a.options.Peers, "dranet")}}}); err != nil {
+		return err
+	}
+	if err := a.cluster.ImportImages(ctx, tar); err != nil {
+		return err
+	}
+	if err := a.apply(ctx, dranetManifest); err != nil {
+		return err
+	}
+	_, err = a.cluster.Exec(ctx, "kubectl", "-n", "kube-system", "rollout", "status", "daemonset/dranet",
+		"--timeout=60s")
+	return err
+}
+
+// startMultus makes the peer the node's CNI plugin, in front of the one that is there.
+func startMultus(ctx context.Context, a *arena) error {
+	if err := a.apply(ctx, nad.Definition); err != nil {
+		return err
+	}
+	if _, err := a.cluster.Exec(ctx, "kubectl", "wait", "--for=condition=Established", "--timeout=30s",
+		"crd/network-attachment-definitions.k8s.cni.cncf.io"); err != nil {
+		return err
+	}
+	files, err := a.cluster.NodePath("/etc/cni/net.d")
+	if err != nil {
+		return err
+	}
+	pods, err := os.ReadFile(filepath.Join(files, "10-lab.conflist"))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(files, "00-multus.conf"),
+		fmt.Appendf(nil, multusConfig, a.cluster.Kubeconfig(), pods), 0o600)
+}

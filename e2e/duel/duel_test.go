@@ -1,0 +1,163 @@
+package duel
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+func TestQuantile(t *testing.T) {
+	samples := []float64{5, 1, 4, 2, 3}
+	for q, want := range map[float64]float64{0: 1, .2: 1, .5: 3, .9: 5, .99: 5, 1: 5} {
+		if have := Quantile(samples, q); have != want {
+			t.Errorf("quantile %v is %v, want %v", q, have, want)
+		}
+	}
+	if !math.IsNaN(Quantile(nil, .5)) {
+		t.Error("no samples have a quantile")
+	}
+	if samples[0] != 5 {
+		t.Error("samples were sorted in place: their order is part of the results")
+	}
+}
+
+// some are results with one contestant of each sort.
+func some() *Results {
+	r := &Results{Samples: 2, Rounds: 2, Skipped: map[string]string{"Multus": "multus is not in the given folder"},
+		Machine: map[string]string{"processors": "2"}}
+	for range 2 {
+		r.add(Series{Contestant: "no claim", Kind: none, Load: "single", Milliseconds: []float64{100, 101}})
+		r.add(Series{Contestant: "no claim", Kind: none, Load: "burst", Milliseconds: []float64{500, 900}, NotReady: 1})
+		r.add(Series{Contestant: Ours, Kind: none, Load: "single", Milliseconds: []float64{110, 111}})
+		for _, n := range interfaces() {
+			r.add(Series{Contestant: Ours, Kind: moved, Load: "single", Interfaces: n,
+				Milliseconds: []float64{150 + 10*float64(n), 400}})
+		}
+		r.Costs = append(r.Costs, Cost{Contestant: Ours, Attachments: 30, Pods: 8, CPUSeconds: .6, PeakMiB: 70,
+			SliceWrites: 4, LinksGiven: 10, LinksLost: []string{"du3"}})
+	}
+	return r
+}
+
+func TestTables(t *testing.T) {
+	text := Tables(some())
+	for _, part := range []string{
+		"Not measured: Multus (multus is not in the given folder).",
+		"| no claim | 100 / 101 |",
+		"| no claim |  |  | 500 / 900; 2 not Ready |  |",
+		"| " + Ours + ": moved link | 110 / 111 | 160 / 400 (+50) | 170 / 400 (+60) | 190 / 400 (+80) | 230 / 400 " +
+			"(+120) |",
+		"| " + Ours + " | 20.0 | 70 | 0.50 |  |  | 2 of 20 |",
+	} {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q is missing in\n%s", part, text)
+		}
+	}
+}
+
+func TestChartsAreXML(t *testing.T) {
+	for name, chart := range Charts(some()) {
+		decoder := xml.NewDecoder(strings.NewReader(chart))
+		circles := 0
+		for {
+			token, err := decoder.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", name, err, chart)
+			}
+			if element, ok := token.(xml.StartElement); ok && element.Name.Local == "circle" {
+				circles++
+			}
+		}
+		want := len(interfaces()) + 1 // and one in the legend
+		if name == chartOfMacvlans {
+			want = 0
+		}
+		if circles != want {
+			t.Errorf("%s has %d dots, want %d", name, circles, want)
+		}
+	}
+}
+
+func TestReplace(t *testing.T) {
+	page := "a\n" + partBegins + "\nold\n" + partEnds + "\nb\n"
+	have, err := Replace(page, "new\n")
+	if want := "a\n" + partBegins + "\nnew\n" + partEnds + "\nb\n"; err != nil || have != want {
+		t.Errorf("%q, %v; want %q", have, err, want)
+	}
+	for _, broken := range []string{"", partBegins + "\n", partEnds} {
+		if _, err := Replace(broken, "new\n"); err == nil {
+			t.Errorf("%q has no place for a part, and was replaced", broken)
+		}
+	}
+}
+
+func TestResultsAreReadAsWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r.json")
+	if err := some().Write(path); err != nil {
+		t.Fatal(err)
+	}
+	have, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if Tables(have) != Tables(some()) {
+		t.Errorf("tables are\n%s\nwant\n%s", Tables(have), Tables(some()))
+	}
+}
+
+func TestParseUsage(t *testing.T) {
+	stat := "12 (a driver) S 1 1 1 0 -1 4194560 1 2 3 4 100 50 30 20 20 0 9 0 1 1 1\n"
+	have, err := parseUsage("/d", "pid 12\n"+stat+"VmHWM:\t  2048 kB\n")
+	if want := (usage{pid: 12, cpu: 2, peak: 2}); err != nil || have != want {
+		t.Errorf("%+v, %v; want %+v", have, err, want)
+	}
+	for _, text := range []string{"", "pid 12\npid 13\n", "pid 12\n12 (d) S 1\n"} {
+		if _, err := parseUsage("/d", text); err == nil {
+			t.Errorf("%q was read", text)
+		}
+	}
+}
+
+func TestSumOf(t *testing.T) {
+	page := `# HELP x
+x_sum{event="A",result="ok"} 1.5
+x_sum{event="A",result="bad"} 0.5
+x_sum{event="B"} 7
+`
+	if have := sumOf(page, `x_sum{event="A"`); have != 2 {
+		t.Errorf("%v, want 2", have)
+	}
+}
+
+// What contestants apply is YAML, with a name for each of its objects.
+func TestManifests(t *testing.T) {
+	texts := []string{ourPolicies, dranetManifest}
+	for _, c := range contestants() {
+		for _, kind := range c.kinds {
+			for _, n := range interfaces() {
+				texts = append(texts, c.objects(kind, n))
+			}
+		}
+	}
+	for _, text := range texts {
+		for document := range strings.SplitSeq(text, "\n---") {
+			var object struct {
+				Kind     string
+				Metadata struct{ Name string }
+			}
+			err := yaml.Unmarshal([]byte(document), &object)
+			if err != nil || object.Kind == "" || object.Metadata.Name == "" {
+				t.Errorf("%+v, %v in\n%s", object, err, document)
+			}
+		}
+	}
+}

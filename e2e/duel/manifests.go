@@ -1,0 +1,166 @@
+package duel
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Links of the node: linkPrefix and a number are given to pods as a whole, sharedPrefix and a number carry macvlans.
+const (
+	linkPrefix   = "du"
+	sharedPrefix = "dm"
+	// devices is how many links there are for pods one after the other, and crowd how many pods are made at once.
+	devices = 10
+	crowd   = 100
+)
+
+// ourPolicies offers the links.
+const ourPolicies = `
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: duel-links}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].ifName.startsWith("` + linkPrefix + `")'}
+  exposure:
+    allowMultipleAllocations: false
+    supportedCNIPlugins: [{name: netdev, exclusive: true}]
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: duel-shared}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].ifName.startsWith("` + sharedPrefix + `")'}
+  exposure:
+    allowMultipleAllocations: true
+    capacity: {shares: {value: "200", requestPolicy: {default: "1"}}}
+    supportedCNIPlugins: [{name: macvlan, exclusive: false}]
+`
+
+// ourObjects are a topology and a claim template.
+func ourObjects(kind string, n int) string {
+	name := objectName(kind, n)
+	steps, classes := "", make([]string, n)
+	for i := range n {
+		plugin, selector, config := "netdev", fmt.Sprintf(`.startsWith("%s")`, linkPrefix), ""
+		if kind == macvlan {
+			plugin, selector = "macvlan", fmt.Sprintf(` == "%s%d"`, sharedPrefix, i)
+			config = fmt.Sprintf("\n    config: {mode: bridge, ipam: %s}", addresses(i))
+		}
+		steps += fmt.Sprintf(`
+  - name: s%d
+    type: %s
+    selector: {cel: 'device.attributes["dra.networking"].ifName%s'}%s`, i, plugin, selector, config)
+		classes[i] = fmt.Sprintf("%s-s%d", name, i)
+	}
+	return fmt.Sprintf(`
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: %s}
+spec:
+  steps:%s
+---%s`, name, steps, claimTemplate(name, classes...))
+}
+
+// addresses is the IPAM configuration of the i-th macvlan, the same for all contestants.
+func addresses(i int) string {
+	return fmt.Sprintf(`{"type": "host-local", "subnet": "10.18%d.0.0/22"}`, i)
+}
+
+// multusObjects are the NetworkAttachmentDefinitions of n interfaces. Multus has no pool of links: each definition
+// names one.
+func multusObjects(kind string, n int) string {
+	var list []string
+	for i := range n {
+		config := fmt.Sprintf(`{"cniVersion": "1.0.0", "type": "host-device", "device": "%s%d"}`, linkPrefix, i)
+		if kind == macvlan {
+			config = fmt.Sprintf(
+				`{"cniVersion": "1.0.0", "type": "macvlan", "master": "%s%d", "mode": "bridge", "ipam": %s}`,
+				sharedPrefix, i,
+				addresses(i))
+		}
+		list = append(list, fmt.Sprintf(`
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: %s-%d, namespace: default}
+spec: {config: '%s'}
+`, objectName(kind, n), i, config))
+	}
+	return strings.Join(list, "---")
+}
+
+// claimTemplate asks for one device of each class.
+func claimTemplate(name string, classes ...string) string {
+	requests := ""
+	for i, class := range classes {
+		requests += fmt.Sprintf("\n      - {name: r%d, exactly: {deviceClassName: %s}}", i, class)
+	}
+	return fmt.Sprintf(`
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: %s, namespace: default}
+spec:
+  spec:
+    devices:
+      requests:%s
+`, name, requests)
+}
+
+// multusConfig has the path of a kubeconfig and the cluster's own network, which is the one that was there, as its
+// arguments. Of a list that clusterNetwork names, Multus 4.2.3 forgets what DEL needs.
+const multusConfig = `{"cniVersion": "1.0.0", "name": "multus", "type": "multus", "kubeconfig": %q, "delegates": [%s]}
+`
+
+// dranetManifest runs dranet with what it asks for. It offers only the links of the duel, also if they are veths.
+const dranetManifest = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: dranet}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: ServiceAccount, name: dranet, namespace: kube-system}]
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: dranet, namespace: kube-system}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: dranet}
+spec: {selectors: [{cel: {expression: 'device.driver == "dra.net"'}}]}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: dranet, namespace: kube-system}
+spec:
+  selector: {matchLabels: {app: dranet}}
+  template:
+    metadata: {labels: {app: dranet}}
+    spec:
+      hostNetwork: true
+      serviceAccountName: dranet
+      tolerations: [{operator: Exists}]
+      containers:
+      - name: dranet
+        image: localhost/dranet:duel
+        imagePullPolicy: IfNotPresent
+        args:
+        - --v=2
+        - --hostname-override=$(NODE_NAME)
+        - --cloud-provider-hint=NONE
+        - --profile-provider=none
+        - --filter=attributes["dra.net/ifName"].StringValue.startsWith("` + linkPrefix + `")
+        env: [{name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]
+        securityContext: {privileged: true}
+        readinessProbe: {httpGet: {path: /healthz, port: 9177}, periodSeconds: 1}
+        volumeMounts:
+        - {name: plugins, mountPath: /var/lib/kubelet/plugins}
+        - {name: registry, mountPath: /var/lib/kubelet/plugins_registry}
+        - {name: nri, mountPath: /var/run/nri}
+        - {name: netns, mountPath: /var/run/netns, mountPropagation: HostToContainer}
+        - {name: state, mountPath: /var/run/dranet}
+      volumes:
+      - {name: plugins, hostPath: {path: /var/lib/kubelet/plugins}}
+      - {name: registry, hostPath: {path: /var/lib/kubelet/plugins_registry}}
+      - {name: nri, hostPath: {path: /var/run/nri}}
+      - {name: netns, hostPath: {path: /var/run/netns}}
+      - {name: state, hostPath: {path: /var/run/dranet, type: DirectoryOrCreate}}
+`

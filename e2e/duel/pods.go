@@ -1,0 +1,238 @@
+package duel
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	toolswatch "k8s.io/client-go/tools/watch"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+)
+
+// errTooLong says that a pod is not as it should be after readyIn.
+var errTooLong = errors.New("it took too long")
+
+// readyIn is how long a pod may take until it counts as one that does not start.
+const readyIn = 2 * time.Minute
+
+// pod sleeps until it is told to end, which it does at once.
+func pod(name string, r request) *corev1.Pod {
+	grace, token := int64(5), false
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"duel": "pod"}},
+		Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: &grace, AutomountServiceAccountToken: &token,
+			Containers: []corev1.Container{{
+				Name: "main", Image: lab.ToolboxImage, ImagePullPolicy: corev1.PullIfNotPresent,
+				Command: []string{"sh", "-c", "trap 'exit 0' TERM; sleep 86400 & wait"},
+			}},
+		},
+	}
+	if r.claim != "" {
+		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "net", ResourceClaimTemplateName: &r.claim}}
+		p.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "net"}}
+	}
+	if r.networks != "" {
+		p.Annotations = map[string]string{"k8s.v1.cni.cncf.io/networks": r.networks}
+	}
+	return p
+}
+
+// follower sees all pods of the duel, so that no watch has to begin while the clock runs. It takes what the API server
+// sends at once, and keeps it: a watch whose events wait is ended by the server.
+type follower struct {
+	cancel context.CancelFunc
+	events chan seenPod // never full
+	failed error        // why the events have ended, once they have
+}
+
+// seenPod is what a watch has told, and when.
+type seenPod struct {
+	when  time.Time
+	event watch.EventType
+	pod   *corev1.Pod
+}
+
+// mostEvents is more than pods of one series cause: each is changed about ten times.
+const mostEvents = 100_000
+
+func (a *arena) follow(ctx context.Context) (*follower, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	// One that goes on where it was when the connection ends, as it does when much happens at once.
+	options := metav1.ListOptions{LabelSelector: "duel=pod"}
+	var pods *toolswatch.RetryWatcher
+	now, err := a.client.CoreV1().Pods("default").List(ctx, options)
+	if err == nil {
+		pods, err = toolswatch.NewRetryWatcherWithContext(ctx, now.ResourceVersion, &cache.ListWatch{
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				o.LabelSelector = options.LabelSelector
+				return a.client.CoreV1().Pods("default").Watch(ctx, o)
+			},
+		})
+	}
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	f := &follower{cancel: cancel, events: make(chan seenPod, mostEvents)}
+	go func() {
+		defer close(f.events)
+		defer pods.Stop()
+		for event := range pods.ResultChan() { // ends with the context
+			pod, ok := event.Object.(*corev1.Pod)
+			if !ok {
+				f.failed = fmt.Errorf("cannot follow pods: %w; measure again", apierrors.FromObject(event.Object))
+				return
+			}
+			f.events <- seenPod{when: time.Now(), event: event.Type, pod: pod}
+		}
+	}()
+	return f, nil
+}
+
+func (f *follower) stop() { f.cancel() }
+
+// wait returns when a pod is as asked for; when it was seen is the result.
+func (f *follower) wait(parent context.Context, what string, done func(watch.EventType, *corev1.Pod) bool) (
+	time.Time, error,
+) {
+	ctx, cancel := context.WithTimeout(parent, readyIn)
+	defer cancel()
+	for {
+		select {
+		case <-ctx.Done():
+			return time.Time{}, fmt.Errorf("cannot go on: %s not after %s: %w", what, readyIn,
+				cmp.Or(context.Cause(parent), errTooLong))
+		case seen, open := <-f.events:
+			switch {
+			case !open:
+				return time.Time{}, cmp.Or(f.failed,
+					errors.New("cannot follow pods: the watch has ended; measure again"))
+			case done(seen.event, seen.pod):
+				return seen.when, nil
+			}
+		}
+	}
+}
+
+func ready(name string) func(watch.EventType, *corev1.Pod) bool {
+	return func(_ watch.EventType, p *corev1.Pod) bool { return p.Name == name && isReady(p) }
+}
+
+func gone(name string) func(watch.EventType, *corev1.Pod) bool {
+	return func(event watch.EventType, p *corev1.Pod) bool { return p.Name == name && event == watch.Deleted }
+}
+
+func isReady(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// series makes n pods one after the other. With churn the next is made as soon as the last is being deleted; otherwise
+// when it has gone. The first pod is not counted: classes, policies and caches are new to it.
+func (a *arena) series(ctx context.Context, prefix string, n int, r request, churn bool, options metav1.DeleteOptions) (
+	milliseconds []float64, err error,
+) {
+	f, err := a.follow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer f.stop()
+	pods := a.client.CoreV1().Pods("default")
+	for i := range n + 1 {
+		name := fmt.Sprintf("%s-%d", prefix, i)
+		start := time.Now()
+		if _, err := pods.Create(ctx, pod(name, r), metav1.CreateOptions{}); err != nil {
+			return nil, err
+		}
+		end, err := f.wait(ctx, "pod "+name+" is Ready", ready(name))
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			milliseconds = append(milliseconds, end.Sub(start).Seconds()*1000)
+		}
+		if err := pods.Delete(ctx, name, options); err != nil && !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+		if churn && i > 0 {
+			continue
+		}
+		if _, err := f.wait(ctx, "pod "+name+" is gone", gone(name)); err != nil {
+			return nil, err
+		}
+	}
+	return milliseconds, a.allGone(ctx)
+}
+
+// burst makes n pods at once and returns when each was Ready, sorted as they became it. Pods that do not are left out.
+func (a *arena) burst(ctx context.Context, n int, r request) (milliseconds []float64, err error) {
+	f, err := a.follow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer f.stop()
+	start, failed := time.Now(), make(chan error, n)
+	for i := range n {
+		go func() {
+			_, err := a.client.CoreV1().Pods("default").Create(ctx, pod(fmt.Sprintf("burst-%03d", i), r),
+				metav1.CreateOptions{})
+			failed <- err
+		}()
+	}
+	for range n {
+		err = errors.Join(err, <-failed)
+	}
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for len(seen) < n {
+		end, err := f.wait(ctx, fmt.Sprintf("%d of %d pods are Ready, the next", len(seen), n),
+			func(_ watch.EventType, p *corev1.Pod) bool {
+				if !isReady(p) || seen[p.Name] {
+					return false
+				}
+				seen[p.Name] = true
+				return true
+			})
+		if errors.Is(err, errTooLong) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		milliseconds = append(milliseconds, end.Sub(start).Seconds()*1000)
+	}
+	err = a.client.CoreV1().Pods("default").DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{LabelSelector: "duel=pod"})
+	return milliseconds, errors.Join(err, a.allGone(ctx))
+}
+
+// allGone waits until no pod of the duel is left.
+func (a *arena) allGone(ctx context.Context) error {
+	for end := time.Now().Add(readyIn); ; {
+		list, err := a.client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "duel=pod"})
+		if err != nil || len(list.Items) == 0 {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("cannot go on: %d pods are not gone after %s", len(list.Items), readyIn)
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,293 @@
+package duel
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// The part of a page between these lines is what Render makes.
+const (
+	partBegins = "<!-- made by duel: begin -->"
+	partEnds   = "<!-- made by duel: end -->"
+)
+
+// Render writes the tables of results into a page, and the charts that it shows beside it.
+func Render(r *Results, page string) error {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	replaced, err := Replace(string(text), Tables(r))
+	if err != nil {
+		return fmt.Errorf("cannot write tables into %s: %w", page, err)
+	}
+	for name, chart := range Charts(r) {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(page), name), []byte(chart), 0o644); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(page, []byte(replaced), 0o644)
+}
+
+// Replace puts a made part into a page, in place of the one that is there.
+func Replace(page, part string) (string, error) {
+	before, rest, found := strings.Cut(page, partBegins+"\n")
+	if !found {
+		return "", fmt.Errorf("it has no line %q; add it", partBegins)
+	}
+	_, after, found := strings.Cut(rest, partEnds)
+	if !found {
+		return "", fmt.Errorf("it has no line %q after the first; add it", partEnds)
+	}
+	return before + partBegins + "\n" + part + partEnds + after, nil
+}
+
+// Tables are the figures as Markdown.
+func Tables(r *Results) string {
+	var b strings.Builder
+	put := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
+	put("\nMeasured on %s: %s. Versions: %s. %d pods per series in each of %d rounds.\n", r.Time.Format("2006-01-02"),
+		pairs(r.Machine), pairs(r.Versions), r.Samples, r.Rounds)
+	for _, name := range slices.Sorted(maps.Keys(r.Skipped)) {
+		put("Not measured: %s (%s).\n", name, r.Skipped[name])
+	}
+	names := r.names()
+	put("\n### From create to Ready\n\nMilliseconds, P50 / P99. In brackets: P50 over that of pods without interfaces " +
+		"beside the same contestant.\n\n")
+	put("| | no interfaces | 1 | 2 | 4 | 8 |\n|---|---|---|---|---|---|\n")
+	for _, name := range names {
+		plain := r.find(name, none, "single", 0)
+		for _, kind := range r.kinds(name) {
+			put("| %s | %s |", row(name, kind), quantiles(plain, Series{}))
+			for _, n := range interfaces() {
+				put(" %s |", quantiles(r.find(name, kind, "single", n), plain))
+			}
+			put("\n")
+		}
+	}
+	put("\n![Moved links](%s)\n\n![macvlan](%s)\n", chartOfLinks, chartOfMacvlans)
+	put("\n### In a tight loop, at once, and after a kill\n\nTen links and one of them for each pod, the next pod "+
+		"made as "+
+		"soon as the last one is being deleted; %d pods at once,\nwith one interface each; one pod right after the "+
+		"driver was killed. Milliseconds, P50 / P99.\n\n", crowd)
+	put("| | loop | loop, grace period 0 | %d at once | after SIGKILL |\n|---|---|---|---|---|\n", crowd)
+	for _, name := range names {
+		for _, kind := range r.kinds(name) {
+			n := 1
+			if kind == none {
+				n = 0
+			}
+			put("| %s |", row(name, kind))
+			for _, load := range []string{"churn", "churn, forced", "burst", "killed"} {
+				put(" %s |", quantiles(r.find(name, kind, load, n), Series{}))
+			}
+			put("\n")
+		}
+	}
+	r.putCosts(put)
+	put("\n")
+	return b.String()
+}
+
+func (r *Results) putCosts(put func(string, ...any)) {
+	put("\n### What it costs\n\nOf the daemon and of what it starts, over all pods one after the other; memory " +
+		"also over " +
+		"those at once. The hook is RunPodSandbox\nwith one moved link, on average, and the plugins' part of it.\n\n")
+	put("| | CPU, s per 1,000 interfaces | most memory, MiB | slice writes per pod | hook, ms | of it plugins, ms " +
+		"| links lost |\n|---|---|---|---|---|---|---|\n")
+	for _, name := range r.names() {
+		var sum Cost
+		hooks, plugins, rounds := 0.0, 0.0, 0.0
+		for _, c := range r.Costs {
+			if c.Contestant != name {
+				continue
+			}
+			rounds++
+			sum.Attachments, sum.Pods = sum.Attachments+c.Attachments, sum.Pods+c.Pods
+			sum.CPUSeconds += c.CPUSeconds
+			sum.PeakMiB, sum.SliceWrites = max(sum.PeakMiB, c.PeakMiB), sum.SliceWrites+c.SliceWrites
+			hooks, plugins = hooks+c.HookMilliseconds, plugins+c.PluginMilliseconds
+			sum.LinksGiven, sum.LinksLost = sum.LinksGiven+c.LinksGiven, append(sum.LinksLost, c.LinksLost...)
+		}
+		if rounds == 0 || sum.Attachments == 0 {
+			continue
+		}
+		put("| %s | %s | %s | %.2f | %s | %s | %d of %d |\n", name,
+			unless(sum.CPUSeconds/float64(sum.Attachments)*1000, "%.1f"), unless(sum.PeakMiB, "%.0f"),
+			float64(sum.SliceWrites)/float64(sum.Pods), unless(hooks/rounds, "%.1f"), unless(plugins/rounds, "%.1f"),
+			len(sum.LinksLost), sum.LinksGiven)
+	}
+}
+
+// unless writes a figure that was measured; what was not is zero.
+func unless(value float64, format string) string {
+	if value == 0 {
+		return ""
+	}
+	return fmt.Sprintf(format, value)
+}
+
+// names are the contestants in the order of the run.
+func (r *Results) names() (names []string) {
+	for _, s := range r.Series {
+		if !slices.Contains(names, s.Contestant) {
+			names = append(names, s.Contestant)
+		}
+	}
+	return names
+}
+
+// kinds are those of interfaces that a contestant has; only pods without any for one that has none.
+func (r *Results) kinds(name string) (kinds []string) {
+	for _, s := range r.Series {
+		if s.Contestant == name && s.Kind != none && !slices.Contains(kinds, s.Kind) {
+			kinds = append(kinds, s.Kind)
+		}
+	}
+	if len(kinds) == 0 {
+		return []string{none}
+	}
+	return kinds
+}
+
+func row(name, kind string) string {
+	if kind == none {
+		return name
+	}
+	return name + ": " + kind
+}
+
+// quantiles writes P50 and P99 of a series, and P50 over that of another one if that has samples.
+func quantiles(s, plain Series) string {
+	text := ""
+	switch {
+	case len(s.Milliseconds) == 1:
+		text = fmt.Sprintf("%.0f", s.Milliseconds[0])
+	case len(s.Milliseconds) > 1:
+		text = fmt.Sprintf("%.0f / %.0f", Quantile(s.Milliseconds, .5), Quantile(s.Milliseconds, .99))
+	}
+	if len(s.Milliseconds) > 0 && len(plain.Milliseconds) > 0 {
+		text += fmt.Sprintf(" (%+.0f)", Quantile(s.Milliseconds, .5)-Quantile(plain.Milliseconds, .5))
+	}
+	if s.NotReady > 0 {
+		text += fmt.Sprintf("; %d not Ready", s.NotReady)
+	}
+	return text
+}
+
+func pairs(m map[string]string) string {
+	var list []string
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, key+" "+m[key])
+	}
+	return strings.Join(list, ", ")
+}
+
+// Names of the charts' files.
+const (
+	chartOfLinks    = "performance-links.svg"
+	chartOfMacvlans = "performance-macvlan.svg"
+)
+
+// Charts are pictures of the times over pods without interfaces, by file name.
+func Charts(r *Results) map[string]string {
+	return map[string]string{
+		chartOfLinks:    r.chart("Links moved into a pod", moved, claimOnly),
+		chartOfMacvlans: r.chart("macvlan interfaces", macvlan, claimOnly),
+	}
+}
+
+// curve is one contestant's P50 and P99 over its P50 without interfaces, for each of interfaces.
+type curve struct {
+	name     string
+	p50, p99 []float64
+}
+
+// Sizes of a chart in pixels.
+const (
+	chartWidth, chartHeight     = 760, 380
+	plotLeft, plotRight         = 70, 520
+	plotTop, plotBottom         = 50, 330
+	legendLeft, legendLine      = 535, 22
+	mostTicks, smallestTickStep = 6, 10.0
+)
+
+// colours are told apart by those who see red and green alike, too (Okabe and Ito's palette).
+func colours() []string { return []string{"#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7"} }
+
+// curves are those of all contestants that were measured with each of interfaces, and the highest of their values.
+func (r *Results) curves(kinds []string) (curves []curve, highest float64) {
+	highest = smallestTickStep
+	for _, name := range r.names() {
+		plain := Quantile(r.find(name, none, "single", 0).Milliseconds, .5)
+		for _, kind := range kinds {
+			c := curve{name: name}
+			for _, n := range interfaces() {
+				samples := r.find(name, kind, "single", n).Milliseconds
+				if len(samples) == 0 {
+					break
+				}
+				c.p50, c.p99 = append(c.p50, Quantile(samples, .5)-plain), append(c.p99, Quantile(samples, .99)-plain)
+				highest = max(highest, c.p99[len(c.p99)-1])
+			}
+			if len(c.p50) == len(interfaces()) {
+				curves = append(curves, c)
+			}
+		}
+	}
+	return curves, highest
+}
+
+func (r *Results) chart(title string, kinds ...string) string {
+	curves, highest := r.curves(kinds)
+	step := smallestTickStep
+	for factors := []float64{2, 2.5, 2}; highest/step > mostTicks; factors = append(factors[1:], factors[0]) {
+		step *= factors[0]
+	}
+	highest = math.Ceil(highest/step) * step
+	y := func(value float64) float64 {
+		return plotBottom - max(0, value)/highest*(plotBottom-plotTop)
+	}
+	x := func(i int) float64 {
+		return plotLeft + (float64(i)+.5)*(plotRight-plotLeft)/float64(len(interfaces()))
+	}
+	var b strings.Builder
+	put := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	put(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d"`, chartWidth, chartHeight,
+		chartWidth, chartHeight)
+	put(` font-family="sans-serif" font-size="13" role="img">`)
+	title += ": create to Ready, over a pod without interfaces"
+	put(`<title>%s</title><rect width="100%%" height="100%%" fill="white"/>`, title)
+	put(`<text x="%d" y="28" font-size="15" font-weight="bold">%s</text>`, 20, title)
+	for tick := 0.0; tick <= highest; tick += step {
+		put(`<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#ddd"/>`, plotLeft, plotRight, y(tick), y(tick))
+		put(`<text x="%d" y="%.1f" text-anchor="end">%.0f ms</text>`, plotLeft-8, y(tick)+4, tick)
+	}
+	for i, n := range interfaces() {
+		put(`<text x="%.1f" y="%d" text-anchor="middle">%d</text>`, x(i), plotBottom+20, n)
+	}
+	put(`<text x="%d" y="%d" text-anchor="middle">interfaces; dot: P50, end of the line: P99</text>`,
+		(plotLeft+plotRight)/2, plotBottom+42)
+	for k, c := range curves {
+		colour, shift := colours()[k%len(colours())], (float64(k)-float64(len(curves)-1)/2)*9
+		var points []string
+		for i := range interfaces() {
+			middle := x(i) + shift
+			put(`<line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke="%s" stroke-width="2"/>`, middle, middle,
+				y(c.p50[i]),
+				y(c.p99[i]), colour)
+			put(`<circle cx="%.1f" cy="%.1f" r="4" fill="%s"/>`, middle, y(c.p50[i]), colour)
+			points = append(points, fmt.Sprintf("%.1f,%.1f", middle, y(c.p50[i])))
+		}
+		put(`<polyline points="%s" fill="none" stroke="%s" stroke-dasharray="3 3"/>`, strings.Join(points, " "), colour)
+		put(`<circle cx="%d" cy="%d" r="5" fill="%s"/>`, legendLeft, plotTop+k*legendLine, colour)
+		put(`<text x="%d" y="%d">%s</text>`, legendLeft+12, plotTop+k*legendLine+4, c.name)
+	}
+	b.WriteString("</svg>\n")
+	return b.String()
+}

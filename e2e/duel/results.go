@@ -1,0 +1,125 @@
+package duel
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"time"
+)
+
+// Results are all that one run has measured, sample by sample.
+type Results struct {
+	// Time is when the run began.
+	Time time.Time `json:"time"`
+	// Machine and Versions are what it ran on: name to text.
+	Machine  map[string]string `json:"machine"`
+	Versions map[string]string `json:"versions"`
+	// Samples is how many pods each series has in each round; Rounds is how often each contestant was measured.
+	Samples int `json:"samples"`
+	Rounds  int `json:"rounds"`
+	// Skipped are the contestants that were not measured, or not to the end, with the reason.
+	Skipped map[string]string `json:"skipped,omitempty"`
+	// Series are the times from create to Ready.
+	Series []Series `json:"series"`
+	// Costs are what contestants used and lost meanwhile.
+	Costs []Cost `json:"costs"`
+}
+
+// Series is pods of one kind, one after the other unless its Load says otherwise.
+type Series struct {
+	Contestant string `json:"contestant"`
+	// Kind is how interfaces come into the pod: "none", "claim only", "moved link", "macvlan".
+	Kind string `json:"kind"`
+	// Interfaces is how many each pod has beside that of the cluster's network.
+	Interfaces int `json:"interfaces"`
+	// Load is "single" (the next pod is made when the last one has gone), "churn" and "churn, forced" (as soon as the
+	// last one is Ready and being deleted, gracefully or with a grace period of 0), "burst" (all at once) or "killed"
+	// (its daemon was killed just before).
+	Load string `json:"load"`
+	// Milliseconds from create to Ready, in the order of the pods.
+	Milliseconds []float64 `json:"milliseconds"`
+	// NotReady is how many pods of a burst were not Ready two minutes after the one before.
+	NotReady int `json:"notReady,omitempty"`
+}
+
+// Cost is what one contestant used for its series, in one round.
+type Cost struct {
+	Contestant string `json:"contestant"`
+	// Attachments is how many interfaces pods got, and Pods how many pods that was.
+	Attachments int `json:"attachments"`
+	Pods        int `json:"pods"`
+	// CPUSeconds are those of its daemon and of what that has started, and PeakMiB the most memory the daemon had. Zero
+	// for those without a daemon.
+	CPUSeconds float64 `json:"cpuSeconds"`
+	PeakMiB    float64 `json:"peakMiB"`
+	// SliceWrites are the changes of its ResourceSlices while pods came and went.
+	SliceWrites int `json:"sliceWrites"`
+	// HookMilliseconds is how long RunPodSandbox waited for it on average, over pods with one moved link, and
+	// PluginMilliseconds the part of it that CNI plugins took. Zero where the contestant does not tell.
+	HookMilliseconds   float64 `json:"hookMilliseconds,omitempty"`
+	PluginMilliseconds float64 `json:"pluginMilliseconds,omitempty"`
+	// LinksLost are the node's links that are not there any more at the end, of LinksGiven.
+	LinksGiven int      `json:"linksGiven"`
+	LinksLost  []string `json:"linksLost,omitempty"`
+}
+
+// Quantile is the smallest sample that is not exceeded by the share q of all samples (nearest rank), in milliseconds.
+// NaN without samples.
+func Quantile(samples []float64, q float64) float64 {
+	if len(samples) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(samples))
+	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
+}
+
+// add appends samples to the series of its kind, so that rounds are one series.
+func (r *Results) add(s Series) {
+	for i := range r.Series {
+		have := &r.Series[i]
+		if have.Contestant == s.Contestant && have.Kind == s.Kind && have.Interfaces == s.Interfaces &&
+			have.Load == s.Load {
+			have.Milliseconds = append(have.Milliseconds, s.Milliseconds...)
+			have.NotReady += s.NotReady
+			return
+		}
+	}
+	r.Series = append(r.Series, s)
+}
+
+// find returns a series, one without samples if it was not measured.
+func (r *Results) find(contestant, kind, load string, interfaces int) Series {
+	for _, s := range r.Series {
+		if s.Contestant == contestant && s.Kind == kind && s.Load == load && s.Interfaces == interfaces {
+			return s
+		}
+	}
+	return Series{}
+}
+
+// Read reads results from a file that Write has written.
+func Read(path string) (*Results, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var r Results
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("cannot read the results %s: %w; measure again", path, err)
+	}
+	return &r, nil
+}
+
+// Write writes results into a file, complete or not at all.
+func (r *Results) Write(path string) error {
+	data, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}

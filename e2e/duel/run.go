@@ -1,0 +1,386 @@
+package duel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Options say what is measured.
+type Options struct {
+	// Clone is the project's folder, and Bin the one with its binaries.
+	Clone, Bin string
+	// Peers is a folder with the binaries of others, by the names dranet and multus. Those that are not there are
+	// skipped.
+	Peers string
+	// Cluster is the name of the local cluster.
+	Cluster string
+	// Samples is how many pods each series has, and Rounds how often everything is measured.
+	Samples, Rounds int
+	// Only are the contestants to measure; empty means all.
+	Only []string
+	// Progress is told what is measured.
+	Progress io.Writer
+}
+
+// interfaces that pods are given.
+func interfaces() []int { return []int{1, 2, 4, 8} }
+
+// Run measures all contestants, each on a cluster of its own.
+func Run(ctx context.Context, options Options) (*Results, error) {
+	r := &Results{Time: time.Now().UTC(), Machine: machine(), Versions: versions(ctx, options),
+		Samples: options.Samples, Rounds: options.Rounds, Skipped: map[string]string{}}
+	for round := range options.Rounds {
+		for _, c := range contestants() {
+			if len(options.Only) > 0 && !slices.Contains(options.Only, c.name) {
+				continue
+			}
+			if reason := c.missing(options); reason != "" {
+				r.Skipped[c.name] = reason
+				continue
+			}
+			_, _ = fmt.Fprintf(options.Progress, "round %d of %d: %s\n", round+1, options.Rounds, c.name)
+			err := measure(ctx, options, c, r)
+			switch {
+			case ctx.Err() != nil:
+				return nil, ctx.Err()
+			case err != nil: // what was measured before stays: the others took their time, too
+				r.Skipped[c.name] = fmt.Sprintf("not whole: %v", err)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Skipped)) {
+		_, _ = fmt.Fprintf(options.Progress, "skipped: %s: %s\n", name, r.Skipped[name])
+	}
+	return r, nil
+}
+
+// missing says why a contestant can't be measured.
+func (c contestant) missing(options Options) string {
+	switch {
+	case c.binary == "":
+		return ""
+	case options.Peers == "":
+		return "no folder with the binaries of others was given"
+	}
+	if _, err := os.Stat(filepath.Join(options.Peers, c.binary)); err != nil {
+		return fmt.Sprintf("%s is not in the given folder", c.binary)
+	}
+	return ""
+}
+
+func measure(ctx context.Context, options Options, c contestant, r *Results) (err error) {
+	a, err := enter(ctx, options)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.leave(ctx)) }()
+	if err := c.start(ctx, a); err != nil {
+		return err
+	}
+	m := measurement{arena: a, contestant: c, results: r, cost: Cost{Contestant: c.name, LinksGiven: devices}}
+	for _, stage := range []func(context.Context) error{m.plain, m.single, m.churn, m.burst, m.killed} {
+		if err := stage(ctx); err != nil {
+			return err
+		}
+	}
+	if m.cost.LinksLost, err = a.lost(ctx, m.cost.LinksGiven); err != nil {
+		return err
+	}
+	r.Costs = append(r.Costs, m.cost)
+	return nil
+}
+
+// measurement is one contestant in one round.
+type measurement struct {
+	*arena
+	contestant
+	results *Results
+	cost    Cost
+	made    int // prefixes of pods' names so far
+}
+
+// note keeps a series and tells it.
+func (m *measurement) note(kind, load string, n int, milliseconds []float64) {
+	missing := 0
+	if load == "burst" {
+		missing = crowd - len(milliseconds)
+	}
+	m.results.add(Series{Contestant: m.name, Kind: kind, Interfaces: n, Load: load, Milliseconds: milliseconds,
+		NotReady: missing})
+	_, _ = fmt.Fprintf(m.options.Progress, "  %-10s %-15s %d: P50 %6.0f ms  P99 %6.0f ms\n", kind, load, n,
+		Quantile(milliseconds, .5), Quantile(milliseconds, .99))
+}
+
+func (m *measurement) prefix() string {
+	m.made++
+	return fmt.Sprintf("p%d", m.made)
+}
+
+// plain is pods without interfaces of their own, beside this contestant.
+func (m *measurement) plain(ctx context.Context) error {
+	times, err := m.series(ctx, m.prefix(), m.options.Samples, request{}, false, metav1.DeleteOptions{})
+	if err == nil {
+		m.note(none, "single", 0, times)
+	}
+	return err
+}
+
+// single is pods one after the other, with more and more interfaces. What the daemon used is counted over all of them.
+func (m *measurement) single(ctx context.Context) error {
+	for _, kind := range m.kinds {
+		for _, n := range interfaces() {
+			if err := m.apply(ctx, m.objects(kind, n)); err != nil {
+				return err
+			}
+			count := func() error {
+				times, err := m.series(ctx, m.prefix(), m.options.Samples, m.ask(kind, n), false,
+					metav1.DeleteOptions{})
+				if err == nil {
+					m.note(kind, "single", n, times)
+				}
+				return err
+			}
+			if err := m.counting(ctx, n, m.options.Samples+1, kind == moved && n == 1, count); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// counting adds what the daemon uses while do makes pods with n interfaces each to the cost.
+func (m *measurement) counting(ctx context.Context, n, pods int, hooks bool, do func() error) error {
+	before, err := m.use(ctx, m.daemon)
+	if err != nil {
+		return err
+	}
+	hookPrefix, pluginPrefix := "", ""
+	if hooks {
+		hookPrefix, pluginPrefix = m.hook, m.plugin
+	}
+	hookSeconds, hookCount, err := m.histogram(ctx, m.port, hookPrefix)
+	if err != nil {
+		return err
+	}
+	pluginSeconds, pluginCount, err := m.histogram(ctx, m.port, pluginPrefix)
+	if err != nil {
+		return err
+	}
+	writes, err := m.countSliceWrites(ctx)
+	if err != nil {
+		return err
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	m.cost.SliceWrites += writes()
+	after, err := m.use(ctx, m.daemon)
+	if err != nil {
+		return err
+	}
+	if after.pid != before.pid {
+		return fmt.Errorf("its daemon was restarted while it was measured")
+	}
+	m.cost.CPUSeconds += after.cpu - before.cpu
+	m.cost.PeakMiB = max(m.cost.PeakMiB, after.peak)
+	m.cost.Pods += pods
+	m.cost.Attachments += pods * n
+	if hookPrefix != "" {
+		seconds, count, err := m.histogram(ctx, m.port, hookPrefix)
+		if err != nil {
+			return err
+		}
+		m.cost.HookMilliseconds = 1000 * (seconds - hookSeconds) / max(1, count-hookCount)
+	}
+	if pluginPrefix != "" {
+		seconds, count, err := m.histogram(ctx, m.port, pluginPrefix)
+		if err != nil {
+			return err
+		}
+		m.cost.PluginMilliseconds = 1000 * (seconds - pluginSeconds) / max(1, count-pluginCount)
+	}
+	return nil
+}
+
+// countSliceWrites counts the changes of the contestant's ResourceSlices until the result is called.
+func (m *measurement) countSliceWrites(ctx context.Context) (end func() int, err error) {
+	if m.driver == "" {
+		return func() int { return 0 }, nil
+	}
+	options := metav1.ListOptions{FieldSelector: "spec.driver=" + m.driver}
+	list, err := m.client.ResourceV1().ResourceSlices().List(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	options.ResourceVersion = list.ResourceVersion
+	watch, err := m.client.ResourceV1().ResourceSlices().Watch(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	var count atomic.Int64
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range watch.ResultChan() {
+			count.Add(1)
+		}
+	}()
+	return func() int {
+		watch.Stop()
+		<-done
+		return int(count.Load())
+	}, nil
+}
+
+// churn is pods in a tight loop over ten links, deleted gracefully and by force.
+func (m *measurement) churn(ctx context.Context) error {
+	kind := claimOnly
+	if slices.Contains(m.kinds, moved) {
+		kind = moved
+	}
+	if !m.churns {
+		return nil
+	}
+	zero := int64(0)
+	for _, how := range []struct {
+		load    string
+		options metav1.DeleteOptions
+	}{{"churn", metav1.DeleteOptions{}}, {"churn, forced", metav1.DeleteOptions{GracePeriodSeconds: &zero}}} {
+		times, err := m.series(ctx, m.prefix(), 2*m.options.Samples, m.ask(kind, 1), true, how.options)
+		if err != nil {
+			return err
+		}
+		m.note(kind, how.load, 1, times)
+	}
+	return nil
+}
+
+// burst is many pods at once, with one macvlan each, and with one moved link each where any free link will do.
+func (m *measurement) burst(ctx context.Context) error {
+	burst := func(kind string, n int, r request) error {
+		times, err := m.arena.burst(ctx, crowd, r)
+		if err != nil {
+			return err
+		}
+		m.note(kind, "burst", n, times)
+		used, err := m.use(ctx, m.daemon)
+		m.cost.PeakMiB = max(m.cost.PeakMiB, used.peak)
+		return err
+	}
+	if len(m.kinds) == 0 {
+		return burst(none, 0, request{})
+	}
+	if slices.Contains(m.kinds, macvlan) {
+		if err := burst(macvlan, 1, m.ask(macvlan, 1)); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(m.kinds, moved) && m.churns {
+		if err := m.addLinks(linkPrefix, devices, crowd); err != nil {
+			return err
+		}
+		m.cost.LinksGiven = crowd
+		return burst(moved, 1, m.ask(moved, 1))
+	}
+	return nil
+}
+
+// killed is one pod that is made right after the daemon was killed.
+func (m *measurement) killed(ctx context.Context) error {
+	if m.daemon == "" || !slices.Contains(m.kinds, moved) {
+		return nil
+	}
+	used, err := m.use(ctx, m.daemon)
+	if err != nil {
+		return err
+	}
+	if _, err := m.cluster.Exec(ctx, "kill", "-KILL", fmt.Sprint(used.pid)); err != nil {
+		return err
+	}
+	f, err := m.follow(ctx)
+	if err != nil {
+		return err
+	}
+	defer f.stop()
+	start := time.Now()
+	pods := m.client.CoreV1().Pods("default")
+	if _, err := pods.Create(ctx, pod("killed", m.ask(moved, 1)), metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	end, err := f.wait(ctx, "the pod after the kill is Ready", ready("killed"))
+	if err != nil {
+		return err
+	}
+	m.note(moved, "killed", 1, []float64{end.Sub(start).Seconds() * 1000})
+	return errors.Join(pods.Delete(ctx, "killed", metav1.DeleteOptions{}), m.allGone(ctx))
+}
+
+// machine is what the run is on.
+func machine() map[string]string {
+	m := map[string]string{"processors": fmt.Sprint(runtime.NumCPU()), "architecture": runtime.GOARCH}
+	var name unix.Utsname
+	if unix.Uname(&name) == nil {
+		m["kernel"] = unix.ByteSliceToString(name.Release[:])
+	}
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if _, model, found := strings.Cut(line, "model name"); found {
+				m["model"] = strings.Trim(model, "\t :\n")
+				break
+			}
+		}
+	}
+	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
+		var kilobytes int
+		if _, err := fmt.Sscanf(string(text), "MemTotal: %d kB", &kilobytes); err == nil {
+			m["memory"] = fmt.Sprintf("%d GiB", (kilobytes+1<<19)>>20)
+		}
+	}
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		m["load before"] = strings.Fields(string(text))[0]
+	}
+	return m
+}
+
+// versions are those of what was measured. That of a peer is read from its binary.
+func versions(ctx context.Context, options Options) map[string]string {
+	v := map[string]string{"go": runtime.Version()}
+	output, err := exec.CommandContext(ctx, "git", "-C", options.Clone, "rev-parse", "--short", "HEAD").Output()
+	if err == nil {
+		v["this driver"] = strings.TrimSpace(string(output))
+	}
+	for _, c := range contestants() {
+		if c.binary == "" || c.missing(options) != "" {
+			continue
+		}
+		output, err := exec.CommandContext(ctx, "go", "version", "-m", filepath.Join(options.Peers, c.binary)).Output()
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(output)) {
+			fields := strings.Fields(line)
+			if len(fields) < 3 {
+				continue
+			}
+			itself := fields[0] == "mod" && fields[2] != "(devel)"
+			if itself || fields[0] == "dep" && strings.Contains(fields[1], c.binary) && v[c.name] == "" {
+				v[c.name] = fields[2]
+			}
+		}
+	}
+	return v
+}

@@ -1,0 +1,315 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+	"github.com/dra-networking/dra-network-driver/e2e/stack"
+)
+
+// spread are a range of addresses, and two topologies that take of it: macvlan interfaces on the wire, and a VLAN on a
+// link to it that is in the pod.
+const spread = `
+apiVersion: networking.dra.io/v1alpha1
+kind: AddressRange
+metadata: {name: spread}
+spec: {cidrs: [10.205.0.0/24, "fd00:205::/120"], blockSize: 4, returnDelay: 1h}
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: spread}
+spec:
+  steps:
+  - name: link
+    type: macvlan
+    selector: {cel: 'device.attributes["dra.networking"].ifName == "eth3"'}
+    addressRange: spread
+    config: {mode: bridge, ipam: {type: host-local}}
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: tagged}
+spec:
+  steps:
+  - name: link
+    type: netdev
+    ifName: trunk
+    selector: {cel: 'device.attributes["dra.networking"].ifName == "eth1"'}
+  - name: vlan
+    type: vlan
+    dependOn: [link]
+    ifName: net1
+    addressRange: spread
+    config: {vlanId: 100, master: "{{ link.interfaceName }}", linkInContainer: true, ipam: {type: host-local}}
+`
+
+// spreadTemplates are claim templates of the two topologies.
+const spreadTemplates = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: spread}
+spec: {spec: {devices: {requests: [{name: link, exactly: {deviceClassName: spread-link}}]}}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: tagged}
+spec: {spec: {devices: {requests: [{name: link, exactly: {deviceClassName: tagged-link}}]}}}
+`
+
+// TestAddressRange gives pods of several nodes addresses of one range, on macvlan interfaces and in a VLAN: no two have
+// one, and they reach each other through the kernels of their nodes. A node that is lost and comes back has its blocks.
+// One whose Node object was deleted gets others, and those that it had are kept from everybody until their time is
+// over.
+func TestAddressRange(t *testing.T) {
+	f := newFleet(t, "range")
+	f.apply(spread)
+	t.Cleanup(f.removeSpread)
+	f.create(spreadTemplates)
+	lost, other, replaced := f.besideController()
+	places := map[string]*lab.Node{"left0": lost, "left1": lost, "right0": other, "right1": other, "far": replaced}
+	for name, n := range places {
+		f.create(watchedPod(name, ofTemplate("spread"), n))
+	}
+	f.ready(nil, slices.Collect(maps.Keys(places))...)
+	addresses := f.uniqueAddresses(places)
+	f.reach("left0", addresses["left1"], addresses["right0"], addresses["right1"], addresses["far"])
+	f.vlan(lost, other, "left0")
+
+	before := f.blocks()
+	f.swap(lost, replaced, "left0", "left1", "far")
+	for _, name := range []string{"left0", "left1", "far"} {
+		delete(places, name)
+	}
+	f.eventually("the node that was replaced has another block", func(context.Context) error {
+		now := f.blocks()
+		for name, block := range before {
+			released := block.Spec.NodeName == replaced.NodeName()
+			if now[name].Spec.NodeUID != block.Spec.NodeUID || (now[name].Status.ReleasedAt != nil) != released {
+				return fmt.Errorf("block %s of %s was %+v and is %+v", name, block.Spec.NodeName, block, now[name])
+			}
+		}
+		if len(now) != len(before)+1 {
+			return fmt.Errorf("there were %d blocks, and are %d", len(before), len(now))
+		}
+		return nil
+	})
+	f.offers(lost)
+	f.offers(replaced)
+	for name, n := range map[string]*lab.Node{"again0": lost, "again1": lost, "anew0": replaced, "anew1": replaced} {
+		f.create(watchedPod(name, ofTemplate("spread"), n))
+		places[name] = n
+	}
+	f.ready(nil, slices.Collect(maps.Keys(places))...)
+	addresses = f.uniqueAddresses(places)
+	f.reach("again0", addresses["right0"], addresses["anew0"], addresses["anew1"])
+	f.returned()
+	f.uniqueAddresses(places)
+	f.neverEarly(slices.Collect(maps.Keys(places))...)
+	f.remove(slices.Collect(maps.Keys(places))...)
+}
+
+// besideController are the nodes, that of the controller in the middle, which is to notice what happens to the others.
+func (f *fleet) besideController() (first, controllers, last *lab.Node) {
+	f.Helper()
+	place := f.must("-n", stack.Namespace, "get", "pods", "-l", "app.kubernetes.io/name="+stack.Controller, "-o",
+		"jsonpath={.items[0].spec.nodeName}")
+	rest := slices.DeleteFunc(slices.Clone(f.nodes), func(n *lab.Node) bool { return n.NodeName() == place })
+	index := slices.IndexFunc(f.nodes, func(n *lab.Node) bool { return n.NodeName() == place })
+	if index < 0 || len(rest) != 2 {
+		f.Fatalf("the controller is on %q", place)
+	}
+	return rest[0], f.nodes[index], rest[1]
+}
+
+// vlan holds that pods in a VLAN on two nodes reach each other, and that one outside of it does not reach them. With a
+// kernel without VLANs it holds that pods say so, and that their links are back in the host.
+func (f *fleet) vlan(left, right *lab.Node, outside string) {
+	f.Helper()
+	places := map[string]*lab.Node{"tagged-left": left, "tagged-right": right}
+	for name, n := range places {
+		f.create(watchedPod(name, ofTemplate("tagged"), n))
+	}
+	probe := "ip link add link eth4 name probe type vlan id 4000 && ip link delete probe"
+	if output, err := left.Exec(f.Context(), "sh", "-c", probe); err != nil {
+		f.Logf("the kernel makes no VLANs: %v: %s", err, output)
+		for name := range places {
+			f.event(name, `step "vlan"`, "operation not supported")
+		}
+	} else {
+		f.ready(nil, "tagged-left", "tagged-right")
+		addresses := f.uniqueAddresses(places)
+		f.reach("tagged-left", addresses["tagged-right"])
+		if output, err := f.ping(outside, addresses["tagged-left"][0]); err == nil {
+			f.Errorf("a pod outside of the VLAN reaches one inside of it:\n%s", output)
+		}
+	}
+	f.remove("tagged-left", "tagged-right")
+	for _, n := range places {
+		if place := f.owned(n)[f.address(n, "eth1")]; place != "the host" {
+			f.Errorf("the link of %s is in %q", n.NodeName(), place)
+		}
+	}
+}
+
+// event waits for an event of a pod that has all the texts.
+func (f *fleet) event(pod string, texts ...string) {
+	f.Helper()
+	f.eventually(fmt.Sprintf("an event of pod %s says %q", pod, texts), func(context.Context) error {
+		output, err := f.kubectl("", "get", "events", "--field-selector=involvedObject.name="+pod)
+		for _, text := range texts {
+			if !strings.Contains(output, text) {
+				return fmt.Errorf("%w: %s", errors.Join(errors.New("none does"), err), output)
+			}
+		}
+		return nil
+	})
+}
+
+// swap switches two nodes off under pods, which are deleted by force, and on again. The Node object of the second is
+// deleted meanwhile, so that it registers as another one.
+func (f *fleet) swap(lost, replaced *lab.Node, pods ...string) {
+	f.Helper()
+	for _, n := range []*lab.Node{lost, replaced} {
+		f.Cleanup(func() { // or the next test has no node
+			if err := n.PowerOn(context.Background()); err != nil {
+				f.Error(err)
+			}
+		})
+		if err := n.PowerOff(f.Context()); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.must("delete", "node", replaced.NodeName())
+	f.must(append([]string{"delete", "pod", "--force", "--grace-period=0"}, pods...)...)
+	f.gone(pods...)
+	f.eventually("the blocks of the node that is gone are released", func(context.Context) error {
+		for name, block := range f.blocks() {
+			if block.Spec.NodeName == replaced.NodeName() && block.Status.ReleasedAt == nil {
+				return fmt.Errorf("block %s is not", name)
+			}
+		}
+		return nil
+	})
+	for _, n := range []*lab.Node{lost, replaced} {
+		if err := n.PowerOn(f.Context()); err != nil {
+			f.Fatal(err)
+		}
+	}
+}
+
+// blocks are those of the range, by name.
+func (f *fleet) blocks() map[string]v1alpha1.AddressBlock {
+	f.Helper()
+	var list v1alpha1.AddressBlockList
+	if err := json.Unmarshal([]byte(f.must("get", "addressblocks", "-o", "json")), &list); err != nil {
+		f.Fatal(err)
+	}
+	found := map[string]v1alpha1.AddressBlock{}
+	for _, block := range list.Items {
+		if block.Spec.AddressRange == "spread" {
+			found[block.Name] = block
+		}
+	}
+	return found
+}
+
+// returned lets the time of all released blocks be over, and waits until they are returned.
+func (f *fleet) returned() {
+	f.Helper()
+	f.eventually("released blocks are returned", func(context.Context) error {
+		var left []string
+		for name, block := range f.blocks() {
+			if block.Status.ReleasedAt == nil {
+				continue
+			}
+			left = append(left, name)
+			past := block.Status.ReleasedAt.Add(-2 * time.Hour)
+			if time.Since(past) < 4*time.Hour {
+				f.must("patch", "addressblock", name, "--subresource=status", "--type=merge", "--patch",
+					fmt.Sprintf(`{"status":{"releasedAt":%q}}`, past.UTC().Format(time.RFC3339)))
+			}
+		}
+		if len(left) > 0 {
+			return fmt.Errorf("%v are there", left)
+		}
+		return nil
+	})
+}
+
+// removeSpread removes the range and what takes of it.
+func (f *fleet) removeSpread() {
+	f.must("delete", "pods", "--all", "--force", "--grace-period=0")
+	f.must("delete", "networktopology", "spread", "tagged")
+	f.must("delete", "addressrange", "spread", "--wait=false")
+	f.eventually("the range is gone", func(context.Context) error {
+		f.returned()
+		if output, err := f.kubectl("", "get", "addressrange", "spread"); err == nil {
+			return fmt.Errorf("it is there:\n%s", output)
+		}
+		return nil
+	})
+}
+
+// uniqueAddresses returns the addresses of pods' net1, IPv4 before IPv6, as the kernels of their nodes have them. It
+// holds that no two pods have one, and that each is of a block that is the node's, by the UID that its object has now.
+func (f *fleet) uniqueAddresses(places map[string]*lab.Node) map[string][]string {
+	f.Helper()
+	blocks, found, owners := f.blocks(), map[string][]string{}, map[string]string{}
+	for _, pod := range slices.Sorted(maps.Keys(places)) {
+		uid := types.UID(f.must("get", "node", places[pod].NodeName(), "-o", "jsonpath={.metadata.uid}"))
+		for _, address := range f.inPod(places[pod], pod)["net1"].Addresses {
+			if strings.HasPrefix(address.Local, "fe80:") {
+				continue
+			}
+			found[pod] = append(found[pod], address.Local)
+			if owner, twice := owners[address.Local]; twice {
+				f.Errorf("pods %s and %s have the address %s", owner, pod, address.Local)
+			}
+			owners[address.Local] = pod
+			if !slices.ContainsFunc(slices.Collect(maps.Values(blocks)), func(block v1alpha1.AddressBlock) bool {
+				return block.Spec.NodeUID == uid && block.Status.ReleasedAt == nil && inBlock(&block, address.Local)
+			}) {
+				f.Errorf("pod %s on %s has the address %s, which is of no block of the node: %+v", pod,
+					places[pod].NodeName(), address.Local, blocks)
+			}
+		}
+		slices.SortFunc(found[pod], func(a, b string) int { return strings.Count(a, ":") - strings.Count(b, ":") })
+		if len(found[pod]) != 2 {
+			f.Fatalf("pod %s has the addresses %v", pod, found[pod])
+		}
+	}
+	return found
+}
+
+func inBlock(block *v1alpha1.AddressBlock, address string) bool {
+	return slices.ContainsFunc(block.Spec.CIDRs, func(cidr string) bool {
+		return netip.MustParsePrefix(cidr).Contains(netip.MustParseAddr(address))
+	})
+}
+
+// reach holds that a pod reaches all addresses of its peers through net1.
+func (f *fleet) reach(pod string, peers ...[]string) {
+	f.Helper()
+	for _, address := range slices.Concat(peers...) {
+		if output, err := f.ping(pod, address); err != nil {
+			f.Errorf("pod %s does not reach %s: %v\n%s", pod, address, err, output)
+		}
+	}
+}
+
+func (f *fleet) ping(pod, address string) (string, error) {
+	f.Helper()
+	return f.kubectl("", "exec", pod, "--", "ping", "-c", "1", "-w", "3", "-I", "net1", address)
+}

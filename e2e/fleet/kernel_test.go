@@ -1,0 +1,287 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+)
+
+// link is what a kernel says about a link, as ip shows it.
+type link struct {
+	Index   int      `json:"ifindex"`
+	Name    string   `json:"ifname"`
+	Flags   []string `json:"flags"`
+	MTU     int      `json:"mtu"`
+	Master  string   `json:"master"`
+	Alias   string   `json:"ifalias"`
+	Address string   `json:"address"`
+	Info    struct {
+		Kind string `json:"info_kind"`
+	} `json:"linkinfo"`
+	Addresses []struct {
+		Family string `json:"family"`
+		Local  string `json:"local"`
+		Length int    `json:"prefixlen"`
+	} `json:"addr_info"`
+}
+
+// String is all that must outlive an attachment: not the index, which another boot gives anew.
+func (l link) String() string {
+	var addresses []string
+	for _, a := range l.Addresses {
+		if a.Family == "inet" {
+			addresses = append(addresses, fmt.Sprintf("%s/%d", a.Local, a.Length))
+		}
+	}
+	return fmt.Sprintf("%s %s %s mtu %d up %v master %q alias %q %v", l.Name, l.Info.Kind, l.Address, l.MTU,
+		slices.Contains(l.Flags, "UP"), l.Master, l.Alias, addresses)
+}
+
+// space is a network namespace of a node: the node's own, or that of the pod whose processes are in it.
+type space struct {
+	pod   string
+	host  bool
+	links []link
+}
+
+func (s space) String() string {
+	if s.host {
+		return "the host"
+	}
+	return "pod " + s.pod
+}
+
+// spaces are all network namespaces of a node that a process or a pin holds.
+func spaces(ctx context.Context, n *lab.Node) ([]space, error) {
+	holders, err := holders(n)
+	if err != nil {
+		return nil, err
+	}
+	var all []space
+	for _, h := range holders {
+		output, err := n.Exec(ctx, "nsenter", "--net="+h.path, "ip", "-j", "-d", "address", "show")
+		if errors.Is(err, lab.ErrNotRunning) {
+			return nil, err
+		}
+		if err != nil {
+			continue // its last process has ended meanwhile
+		}
+		s := space{pod: h.pod, host: h.host}
+		if err := json.Unmarshal(output, &s.links); err != nil {
+			return nil, fmt.Errorf("cannot decode the links of %s on %s: %w", s, n.NodeName(), err)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// holder is what holds a network namespace.
+type holder struct {
+	path, pod string
+	host      bool
+}
+
+// holders finds what holds each of a node's network namespaces once, by paths of the node.
+func holders(n *lab.Node) (map[uint64]holder, error) {
+	found := map[uint64]holder{}
+	namespaces, err := n.NodeGlob("/proc/[0-9]*/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range namespaces {
+		var stat unix.Stat_t
+		if unix.Stat(path, &stat) != nil {
+			continue // the process has ended
+		}
+		process := filepath.Dir(filepath.Dir(path))
+		h, known := found[stat.Ino]
+		h.host = h.host || filepath.Base(process) == "1"
+		if !known { // the first process in it, which for the host is process 1: others come and go
+			h.path = "/proc/" + filepath.Base(process) + "/ns/net"
+		}
+		if environment, err := os.ReadFile(filepath.Join(process, "environ")); err == nil {
+			_, mark, marked := strings.Cut("\x00"+string(environment), "\x00"+markVariable+"=")
+			if marked {
+				h.pod, _, _ = strings.Cut(mark, "\x00")
+			}
+		}
+		found[stat.Ino] = h
+	}
+	pins, err := n.NodeGlob("/run/netns/*")
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range pins {
+		var stat unix.Stat_t
+		if unix.Stat(path, &stat) == nil && found[stat.Ino].path == "" {
+			found[stat.Ino] = holder{path: filepath.Join("/run/netns", filepath.Base(path)),
+				pod: "of pin " + filepath.Base(path)}
+		}
+	}
+	return found, nil
+}
+
+// shape is what must be the same on a node when all pods are gone.
+type shape struct {
+	// Links are those of the host, without the host's ends of pods' first interfaces.
+	Links []string
+	// Files are those that attachments make.
+	Files []string
+}
+
+// lasting are files that say nothing about attachments: locks, host-local's last address, what the cluster's own
+// network keeps, pins of pods' own namespaces.
+var lasting = regexp.MustCompile(`/lock$|/last_reserved_ip|/results/(lab|cni-loopback)-|/cni\.lock$|/netns/cni-`)
+
+// look looks at a node.
+func look(ctx context.Context, n *lab.Node) (shape, error) {
+	var now shape
+	all, err := spaces(ctx, n)
+	if err != nil {
+		return now, err
+	}
+	for _, s := range all {
+		for _, l := range s.links {
+			if s.host && (l.Master != "node0" || l.Name == "uplink") {
+				now.Links = append(now.Links, l.String())
+			}
+		}
+	}
+	output, err := n.Exec(ctx, "sh", "-c",
+		"find /var/lib/cni /run/cni /run/cdi /run/netns -type f 2>/dev/null || true")
+	if err != nil {
+		return now, err
+	}
+	for _, file := range strings.Fields(string(output)) {
+		if !lasting.MatchString(file) {
+			now.Files = append(now.Files, file)
+		}
+	}
+	slices.Sort(now.Links)
+	slices.Sort(now.Files)
+	return now, nil
+}
+
+// asItWas waits until all nodes are as they were before the test.
+func (f *fleet) asItWas() {
+	f.Helper()
+	for _, n := range f.nodes {
+		f.eventually(n.NodeName()+" is as it was", func(ctx context.Context) error {
+			now, err := look(ctx, n)
+			if diff := cmp.Diff(f.before[n.NodeName()], now); err == nil && diff != "" {
+				err = fmt.Errorf("(-before +now):\n%s", diff)
+			}
+			return err
+		})
+	}
+}
+
+// inPod are the links of a pod on a node, by name, as the kernel has them.
+func (f *fleet) inPod(n *lab.Node, pod string) map[string]link {
+	f.Helper()
+	all, err := spaces(f.Context(), n)
+	if err != nil {
+		f.Fatal(err)
+	}
+	links := map[string]link{}
+	for _, s := range all {
+		for _, l := range s.links {
+			if s.pod == pod {
+				links[l.Name] = l
+			}
+		}
+	}
+	return links
+}
+
+// owned holds that each link to the wire is in one place on its node, and no device with two claims. It returns where
+// the links of a node are, by their hardware addresses, which no boot changes. Namespaces are looked at one after
+// another, so a link that moves meanwhile may be seen twice, or not at all: then it looks again.
+func (f *fleet) owned(n *lab.Node) (places map[string]string) {
+	f.Helper()
+	f.eventually("each link of "+n.NodeName()+" is in one place", func(ctx context.Context) error {
+		all, err := spaces(ctx, n)
+		if err != nil {
+			return err
+		}
+		var problems []string
+		if places, problems = placesOf(all); len(problems) > 0 {
+			return fmt.Errorf("%q", problems)
+		}
+		return nil
+	})
+	claims, err := f.client.ResourceV1().ResourceClaims("").List(f.Context(), metav1.ListOptions{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, problem := range allocatedTwice(claims.Items) {
+		f.Error(problem)
+	}
+	return places
+}
+
+// placesOf are the namespaces in which a node's links are, by their hardware addresses, and what is wrong with that.
+func placesOf(all []space) (places map[string]string, problems []string) {
+	places = map[string]string{}
+	for _, s := range all {
+		for _, l := range s.links {
+			if l.Info.Kind != "veth" || !strings.HasPrefix(l.Address, "02:4c:41:43:") {
+				continue
+			}
+			if place, twice := places[l.Address]; twice {
+				problems = append(problems, fmt.Sprintf("link %s is in %s and in %s", l.Address, place, s))
+			}
+			places[l.Address] = s.String()
+		}
+	}
+	if want := len(personas()) + 1; len(places) != want { // and the uplink
+		problems = append(problems, fmt.Sprintf("there are %d of %d links: %v", len(places), want, places))
+	}
+	return places, problems
+}
+
+// allocatedTwice are the devices that are allocated to two claims and have no shares.
+func allocatedTwice(claims []resourceapi.ResourceClaim) (problems []string) {
+	owners := map[string]string{}
+	for _, claim := range claims {
+		if claim.Status.Allocation == nil {
+			continue
+		}
+		for _, result := range claim.Status.Allocation.Devices.Results {
+			device, name := result.Pool+"/"+result.Device, claim.Namespace+"/"+claim.Name
+			if result.ShareID != nil {
+				continue
+			}
+			if owner, twice := owners[device]; twice {
+				problems = append(problems, fmt.Sprintf("device %s is allocated to %s and %s", device, owner, name))
+			}
+			owners[device] = name
+		}
+	}
+	return problems
+}
+
+// address is the hardware address that a node's link to the wire has in every boot.
+func (f *fleet) address(n *lab.Node, name string) string {
+	f.Helper()
+	for _, l := range f.before[n.NodeName()].Links {
+		if fields := strings.Fields(l); fields[0] == name {
+			return fields[2]
+		}
+	}
+	f.Fatalf("%s has no link %s", n.NodeName(), name)
+	return ""
+}

@@ -1,0 +1,127 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+)
+
+// partitioned is how long a node is without the API server at least.
+var partitioned = flag.Duration("partition", 0, "how long TestPartition leaves a node without the API server, at least")
+
+// TestPartition cuts a node off from the API server while pods come and go. A container that ends there starts again
+// with its interface. When the node is back, pods that were deleted meanwhile are gone, one that was scheduled starts,
+// and each link has one owner.
+func TestPartition(t *testing.T) {
+	f := newFleet(t, "partition")
+	cut, other := f.nodes[2], f.nodes[0]
+	t.Cleanup(func() {
+		if err := cut.Connect(lab.API); err != nil {
+			t.Error(err)
+		}
+	})
+	f.create(documents(watchedPod("stays", ofTemplate("moved"), cut), watchedPod("leaves", ofTemplate("classic"), cut),
+		watchedPod("beside", ofTemplate("shared"), cut)))
+	f.ready(nil, "stays", "leaves", "beside")
+	uid := f.pod("stays").UID
+
+	if err := cut.Disconnect(lab.API); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	f.must("delete", "pod", "leaves", "--wait=false")
+	f.create(watchedPod("joins", ofTemplate("passthru"), cut))
+	f.eventually("the new pod is scheduled", func(context.Context) error {
+		if node := f.pod("joins").Spec.NodeName; node != cut.NodeName() {
+			return fmt.Errorf("it is on %q", node)
+		}
+		return nil
+	})
+	f.startsAgain(cut, "stays")
+	f.startsAgain(cut, "beside")
+	for i := 0; i < 3 || time.Since(start) < *partitioned; i++ {
+		name := fmt.Sprintf("guest-%d", i)
+		f.create(watchedPod(name, ofTemplate("moved"), other))
+		f.ready(nil, name)
+		f.owned(other)
+		f.remove(name)
+	}
+	if place := f.owned(cut)[f.address(cut, "eth2")]; place != "pod leaves" {
+		t.Errorf("without the API server, the link of the deleted pod is in %q: the test shows nothing", place)
+	}
+
+	if err := cut.Connect(lab.API); err != nil {
+		t.Fatal(err)
+	}
+	f.gone("leaves")
+	f.ready(nil, "stays", "beside", "joins")
+	f.neverEarly("stays", "beside", "joins")
+	if now := f.pod("stays").UID; now != uid {
+		t.Errorf("the pod that stays is another one: %s, was %s", now, uid)
+	}
+	f.eventually("links are where they should be", func(context.Context) error {
+		places := f.owned(cut)
+		if now := [2]string{places[f.address(cut, "eth1")], places[f.address(cut, "eth2")]}; now !=
+			[2]string{"pod stays", "the host"} {
+			return fmt.Errorf("they are in %q", now)
+		}
+		return nil
+	})
+	f.create(watchedPod("next", ofTemplate("classic"), cut))
+	f.ready(nil, "next")
+	f.owned(cut)
+}
+
+// startsAgain kills the container of a pod on its node, whose kubelet may have nobody to ask, and waits until another
+// one runs with the pod's interface.
+func (f *fleet) startsAgain(n *lab.Node, pod string) {
+	f.Helper()
+	old := f.process(n, markVariable+"="+pod)
+	if old == "" {
+		f.Fatalf("pod %s has no process", pod)
+	}
+	f.kill(n, old)
+	f.eventually("the container of pod "+pod+" runs again", func(context.Context) error {
+		now := f.process(n, markVariable+"="+pod)
+		if now == "" || now == old {
+			return errors.New("it does not")
+		}
+		if l := f.inPod(n, pod)["net1"]; len(l.Addresses) == 0 {
+			return fmt.Errorf("its interface is %s", l)
+		}
+		return nil
+	})
+}
+
+// process is one of a node's that has a variable in its environment, as the node numbers it; empty if there is none.
+func (f *fleet) process(n *lab.Node, variable string) string {
+	f.Helper()
+	found, err := n.NodeGlob("/proc/[0-9]*/environ")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range found {
+		environment, err := os.ReadFile(path)
+		if err == nil && strings.Contains("\x00"+string(environment), "\x00"+variable+"\x00") {
+			return filepath.Base(filepath.Dir(path))
+		}
+	}
+	return ""
+}
+
+// kill kills a process of a node, which may have ended since it was found.
+func (f *fleet) kill(n *lab.Node, pid string) {
+	f.Helper()
+	_, err := n.Exec(f.Context(), "busybox", "kill", "-9", pid)
+	if err != nil && !strings.Contains(err.Error(), "No such process") {
+		f.Fatal(err)
+	}
+}

@@ -1,0 +1,76 @@
+package fleet
+
+import (
+	"testing"
+)
+
+// TestReboot switches a node off and on under a pod of every persona. Links come back with other indexes, in another
+// order. Each pod has its interface of the same link again, before its container starts; pods of another node notice
+// nothing. When the pods are gone, links and files are as before.
+func TestReboot(t *testing.T) {
+	f := newFleet(t, "reboot")
+	rebooted, spared := f.nodes[1], f.nodes[2]
+	var pods []string
+	for _, p := range personas() {
+		f.create(watchedPod(p.name, ofTemplate(p.name), rebooted))
+		pods = append(pods, p.name)
+	}
+	f.create(documents(claim("both", "shared"), watchedPod("first", "resourceClaimName: both", rebooted),
+		watchedPod("second", "resourceClaimName: both", rebooted), watchedPod("spared", ofTemplate("moved"), spared)))
+	pods = append(pods, "first", "second")
+	f.ready(nil, append(pods, "spared")...)
+	f.inTheirPods(pods...)
+	restarts, container := f.restarts(pods...), f.pod("spared").Status.ContainerStatuses[0].ContainerID
+	index := f.inPod(rebooted, "moved")["net1"].Index
+
+	for range 2 { // in the second boot the first has been forgotten
+		if err := rebooted.Reboot(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.ready(restarts, pods...)
+		f.inTheirPods(pods...)
+		f.neverEarly(pods...)
+		restarts = f.restarts(pods...)
+		if now := f.inPod(rebooted, "moved")["net1"].Index; now == index {
+			t.Errorf("the link has index %d as before: the boot changed nothing", now)
+		}
+	}
+	if now := f.pod("spared").Status.ContainerStatuses[0]; now.ContainerID != container || now.RestartCount != 0 {
+		t.Errorf("the pod on another node had container %s, and has %+v", container, now)
+	}
+	f.owned(spared)
+	f.remove(append(pods, "spared")...)
+	f.asItWas()
+	f.offers(rebooted)
+}
+
+// inTheirPods holds that pods of every persona, named after them, on the second node have what is theirs, and first and
+// second an interface of the shared link.
+func (f *fleet) inTheirPods(pods ...string) {
+	f.Helper()
+	n := f.nodes[1]
+	places := f.owned(n)
+	kinds := map[string]string{"moved": "veth", "classic": "veth"}
+	for _, name := range pods {
+		l := f.inPod(n, name)["net1"]
+		want := kinds[name]
+		if want == "" {
+			want = "macvlan"
+		}
+		if l.Info.Kind != want || len(l.Addresses) == 0 {
+			f.Errorf("net1 of pod %s is %s", name, l)
+		}
+	}
+	for _, p := range personas() {
+		place := "the host"
+		if kinds[p.name] != "" {
+			place = "pod " + p.name
+		}
+		if now := places[f.address(n, p.link)]; now != place {
+			f.Errorf("link %s is in %q, want %q", p.link, now, place)
+		}
+	}
+	if l := f.inPod(n, "passthru")["net1"]; l.Address != f.address(n, "eth4") {
+		f.Errorf("the interface in passthru mode has another address than its link: %s", l)
+	}
+}

@@ -1,0 +1,215 @@
+package image
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// maxDocument is the size in bytes above which an index, manifest or configuration is refused.
+const maxDocument = 1 << 20
+
+// Summary is what an image archive says of itself.
+type Summary struct {
+	// Ref is the name that it is imported as.
+	Ref string
+	// Digest is what a registry calls it by: that of the index over all architectures, or of the only manifest.
+	Digest string
+	// Labels are by architecture.
+	Labels map[string]map[string]string
+}
+
+// Read verifies an archive of Write, all of whose blobs must have the digests and sizes by which others point at them,
+// and no others may be there. visit gets each regular file of each architecture; its path is absolute.
+func Read(path string, visit func(architecture, name string, content io.Reader) error) (Summary, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Summary{}, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	r := &reader{file: f, blobs: map[string]span{}, used: map[string]bool{}, visit: visit}
+	summary, err := r.read()
+	if err != nil {
+		return Summary{}, fmt.Errorf("cannot verify image %q: %w", path, err)
+	}
+	return summary, nil
+}
+
+// span is where a blob is in the archive.
+type span struct{ start, size int64 }
+
+type reader struct {
+	file  *os.File
+	blobs map[string]span // by digest
+	used  map[string]bool
+	index []byte
+	visit func(architecture, name string, content io.Reader) error
+}
+
+func (r *reader) read() (Summary, error) {
+	if err := r.scan(); err != nil {
+		return Summary{}, err
+	}
+	var top index
+	if err := json.Unmarshal(r.index, &top); err != nil {
+		return Summary{}, fmt.Errorf("cannot decode index.json: %w", err)
+	}
+	if len(top.Manifests) != 1 {
+		return Summary{}, fmt.Errorf("index.json names %d images, want one", len(top.Manifests))
+	}
+	image := top.Manifests[0]
+	summary := Summary{Ref: image.Annotations["org.opencontainers.image.ref.name"], Digest: image.Digest,
+		Labels: map[string]map[string]string{}}
+	manifests := []descriptor{image}
+	if image.MediaType == typeIndex {
+		var all index
+		if err := r.document(image, &all); err != nil {
+			return Summary{}, err
+		}
+		manifests = all.Manifests
+	}
+	for _, m := range manifests {
+		config, err := r.variant(m)
+		if err != nil {
+			return Summary{}, err
+		}
+		summary.Labels[config.Architecture] = config.Config.Labels
+	}
+	for digest := range r.blobs {
+		if !r.used[digest] {
+			return Summary{}, fmt.Errorf("nothing points at blob %s", digest)
+		}
+	}
+	return summary, nil
+}
+
+// scan learns where the blobs are, and compares each with its name.
+func (r *reader) scan() error {
+	archive := tar.NewReader(r.file)
+	for {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("cannot read the archive: %w", err)
+		}
+		start, err := r.file.Seek(0, io.SeekCurrent) // archive/tar reads no further than it has to
+		if err != nil {
+			return err
+		}
+		hex, isBlob := strings.CutPrefix(h.Name, "blobs/sha256/")
+		switch {
+		case isBlob:
+			m := newMeter(io.Discard)
+			if _, err := io.Copy(m, archive); err != nil {
+				return fmt.Errorf("cannot read %s: %w", h.Name, err)
+			}
+			if m.digest() != "sha256:"+hex {
+				return fmt.Errorf("%s has digest %s", h.Name, m.digest())
+			}
+			r.blobs[m.digest()] = span{start: start, size: h.Size}
+		case h.Name == "index.json":
+			if r.index, err = io.ReadAll(io.LimitReader(archive, maxDocument)); err != nil {
+				return fmt.Errorf("cannot read index.json: %w", err)
+			}
+		case h.Name != "oci-layout":
+			return fmt.Errorf("%q is no part of an image", h.Name)
+		}
+	}
+}
+
+func (r *reader) open(d descriptor) (*io.SectionReader, error) {
+	where, ok := r.blobs[d.Digest]
+	if !ok {
+		return nil, fmt.Errorf("blob %s is missing", d.Digest)
+	}
+	if where.size != d.Size {
+		return nil, fmt.Errorf("blob %s has %d bytes, its descriptor says %d", d.Digest, where.size, d.Size)
+	}
+	r.used[d.Digest] = true
+	return io.NewSectionReader(r.file, where.start, where.size), nil
+}
+
+func (r *reader) document(d descriptor, object any) error {
+	if d.Size > maxDocument {
+		return fmt.Errorf("blob %s has %d bytes, more than %d", d.Digest, d.Size, maxDocument)
+	}
+	content, err := r.open(d)
+	if err != nil {
+		return err
+	}
+	if err := json.NewDecoder(content).Decode(object); err != nil {
+		return fmt.Errorf("cannot decode blob %s: %w", d.Digest, err)
+	}
+	return nil
+}
+
+func (r *reader) variant(d descriptor) (configFile, error) {
+	var m manifest
+	var config configFile
+	if err := r.document(d, &m); err != nil {
+		return config, err
+	}
+	if err := r.document(m.Config, &config); err != nil {
+		return config, err
+	}
+	if d.Platform == nil || *d.Platform != config.platform {
+		return config, fmt.Errorf("manifest %s is for %v, its configuration for %v", d.Digest, d.Platform,
+			config.platform)
+	}
+	if len(m.Layers) != len(config.RootFS.DiffIDs) {
+		return config, fmt.Errorf("manifest %s has %d layers, its configuration %d", d.Digest, len(m.Layers),
+			len(config.RootFS.DiffIDs))
+	}
+	for i, layer := range m.Layers {
+		if err := r.layer(config.Architecture, layer, config.RootFS.DiffIDs[i]); err != nil {
+			return config, fmt.Errorf("cannot read layer %s: %w", layer.Digest, err)
+		}
+	}
+	return config, nil
+}
+
+func (r *reader) layer(architecture string, d descriptor, diffID string) error {
+	section, err := r.open(d)
+	if err != nil {
+		return err
+	}
+	var content io.Reader = section
+	if d.MediaType == typeGzip {
+		if content, err = gzip.NewReader(content); err != nil {
+			return err
+		}
+	}
+	m := newMeter(io.Discard)
+	content = io.TeeReader(content, m)
+	archive := tar.NewReader(content)
+	for {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if h.FileInfo().Mode().Type() != fs.FileMode(0) {
+			continue
+		}
+		if err := r.visit(architecture, "/"+h.Name, archive); err != nil {
+			return err
+		}
+	}
+	if _, err := io.Copy(io.Discard, content); err != nil { // what pads the end
+		return err
+	}
+	if m.digest() != diffID {
+		return fmt.Errorf("it unpacks to %s, its configuration says %s", m.digest(), diffID)
+	}
+	return nil
+}

@@ -1,0 +1,28 @@
+// Package capability knows the capabilities of Linux by the names that Kubernetes uses.
+package capability
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Names are the capabilities in the order of their numbers (include/uapi/linux/capability.h), without "CAP_".
+func Names() []string {
+	return []string{
+		"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
+		"LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER",
+		"SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT", "SYS_PTRACE", "SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE",
+		"SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD", "LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP",
+		"MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF",
+		"CHECKPOINT_RESTORE",
+	}
+}
+
+// Number is that of a capability by its name.
+func Number(name string) (int, error) {
+	number := slices.Index(Names(), name)
+	if number < 0 {
+		return 0, fmt.Errorf("there is no capability %q: use one of %v", name, Names())
+	}
+	return number, nil
+}

@@ -1,0 +1,120 @@
+package ovnkube
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+const (
+	layer2   = "layer2"
+	layer3   = "layer3"
+	localnet = "localnet"
+)
+
+const (
+	// defaultNetwork is the network of a configuration without a topology: that of every pod.
+	defaultNetwork = "default"
+	// defaultMTU is what 1500 leaves after Geneve.
+	defaultMTU = 1400
+)
+
+// parseConf reads a configuration as the server does, which looks at little: what a network is it knows from the
+// NetworkAttachmentDefinition.
+func parseConf(data []byte) (*netConf, error) {
+	conf := &netConf{MTU: defaultMTU}
+	if err := json.Unmarshal(data, conf); err != nil {
+		return nil, err
+	}
+	switch {
+	case conf.Type != PluginType:
+		return nil, fmt.Errorf("type %q is not managed by OVN", conf.Type)
+	case conf.Topology == "":
+		conf.Name = defaultNetwork
+	case conf.NADName == "":
+		return nil, fmt.Errorf("missing NADName in secondary network netconf %s", conf.Name)
+	case slices.Contains([]string{"", defaultNetwork, "ovn-kubernetes"}, conf.Name):
+		return nil, fmt.Errorf("invalid name in secondary network netconf (%s)", conf.Name)
+	}
+	return conf, nil
+}
+
+// network is a network as its NetworkAttachmentDefinition describes it.
+type network struct {
+	netConf
+	subnets, excluded []netip.Prefix
+}
+
+// parseNetwork reads the configuration of a NetworkAttachmentDefinition as the controllers do. A network that has
+// errors does not exist for them.
+func parseNetwork(nad string, data []byte) (*network, error) {
+	conf, err := parseConf(data)
+	if err != nil {
+		return nil, err
+	}
+	n := &network{netConf: *conf}
+	var subnetsErr, excludedErr error
+	n.subnets, subnetsErr = prefixes(n.Subnets, n.Topology == layer3)
+	n.excluded, excludedErr = prefixes(n.ExcludeSubnets, false)
+	return n, errors.Join(n.validate(nad), subnetsErr, excludedErr)
+}
+
+func (n *network) validate(nad string) error {
+	var problems []error
+	check := func(good bool, format string, args ...any) {
+		if !good {
+			problems = append(problems, fmt.Errorf(format, args...))
+		}
+	}
+	check(slices.Contains([]string{layer2, layer3, localnet}, n.Topology),
+		"topology must be layer2, layer3 or localnet, not %q", n.Topology)
+	check(n.NADName == nad, "net-attach-def name (%s) is inconsistent with config (%s)", nad, n.NADName)
+	check(slices.Contains([]string{"", "secondary"}, n.Role),
+		"invalid network role %q: this double has no primary networks", n.Role)
+	check(n.Topology != layer3 || !n.AllowPersistentIPs, "layer3 topology does not allow persistent IPs")
+	check(n.Topology == localnet || n.VLANID == 0 && n.PhysicalNetworkName == "",
+		"only a localnet has a vlanID and a physicalNetworkName")
+	check(n.Topology != localnet || n.JoinSubnet == "", "localnet topology does not allow specifying joinSubnet")
+	check(n.VLANID == 0, "vlanID %d: this double knows no VLANs", n.VLANID)
+	check(n.ExcludeSubnets == "" || n.Subnets != "", "excludeSubnets needs subnets")
+	check(n.IPAM.Type == "", "IPAM key is not supported. Use OVN-K provided IPAM via the `subnets` attribute")
+	return errors.Join(problems...)
+}
+
+// prefixes reads a list. With a node's length after the cluster's, as in 10.128.0.0/14/23, it is the first such of the
+// cluster.
+func prefixes(list string, ofNodes bool) ([]netip.Prefix, error) {
+	var all []netip.Prefix
+	for _, text := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' }) {
+		parts := strings.Split(text, "/")
+		if ofNodes && len(parts) == 3 {
+			text = parts[0] + "/" + parts[2]
+		}
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no subnet: %w", text, err)
+		}
+		all = append(all, prefix.Masked())
+	}
+	return all, nil
+}
+
+// physicalNetwork is the name that a bridge mapping of a localnet must have.
+func (n *netConf) physicalNetwork() string {
+	if n.PhysicalNetworkName != "" {
+		return n.PhysicalNetworkName
+	}
+	return n.Name
+}
+
+// isMapped reports whether the alias of a bridge, ovn-bridge-mappings=NETWORK:BRIDGE,..., maps a physical network.
+func isMapped(alias, network string) bool {
+	list, found := strings.CutPrefix(alias, "ovn-bridge-mappings=")
+	return found && slices.ContainsFunc(strings.Split(list, ","), func(mapping string) bool {
+		parts := strings.Split(mapping, ":")
+		return len(parts) == 2 && parts[0] == network
+	})
+}

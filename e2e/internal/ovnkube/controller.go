@@ -1,0 +1,197 @@
+package ovnkube
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// attachmentDefinitions is the resource of NetworkAttachmentDefinitions.
+func attachmentDefinitions() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "k8s.cni.cncf.io", Version: "v1",
+		Resource: "network-attachment-definitions"}
+}
+
+// Controller gives the pods of a node addresses on the networks that they want and that a NetworkAttachmentDefinition
+// describes, and writes them into the pods' annotation. Who has which address it knows from nothing but these.
+type Controller struct {
+	Client  kubernetes.Interface
+	Dynamic dynamic.Interface
+	Clock   clock.Clock
+	Node    string
+}
+
+// interval is how often it looks.
+const interval = 100 * time.Millisecond
+
+// Run works until ctx ends.
+func (c *Controller) Run(ctx context.Context) {
+	for {
+		if err := c.sync(ctx); err != nil && ctx.Err() == nil {
+			klog.ErrorS(err, "Cannot give addresses to all pods; trying again")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.Clock.After(interval):
+		}
+	}
+}
+
+func (c *Controller) sync(ctx context.Context) error {
+	networks, err := c.networks(ctx)
+	if err != nil {
+		return err
+	}
+	pods, err := c.Client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + c.Node})
+	if err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.Spec.NodeName != c.Node || !isAlive(pod) {
+			continue
+		}
+		if err := c.give(ctx, pod, networks, pods.Items); err != nil {
+			klog.ErrorS(err, "Cannot give a pod addresses", "pod", klog.KObj(pod))
+		}
+	}
+	return nil
+}
+
+func isAlive(pod *corev1.Pod) bool {
+	return !pod.Spec.HostNetwork && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+// networks are those of NetworkAttachmentDefinitions without errors, by namespace/name.
+func (c *Controller) networks(ctx context.Context) (map[string]*network, error) {
+	list, err := c.Dynamic.Resource(attachmentDefinitions()).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("cannot list NetworkAttachmentDefinitions: %w", err)
+	}
+	networks := map[string]*network{}
+	for i := range list.Items {
+		config, _, err := unstructured.NestedString(list.Items[i].Object, "spec", "config")
+		name := list.Items[i].GetNamespace() + "/" + list.Items[i].GetName()
+		if err != nil {
+			continue
+		}
+		if n, err := parseNetwork(name, []byte(config)); err == nil {
+			networks[name] = n
+		}
+	}
+	return networks, nil
+}
+
+// give writes the addresses that a pod lacks.
+func (c *Controller) give(
+	ctx context.Context, pod *corev1.Pod, networks map[string]*network, pods []corev1.Pod,
+) error {
+	wanted, err := selections(pod)
+	if err != nil {
+		return err
+	}
+	given, err := podNetworks(pod)
+	if err != nil {
+		return err
+	}
+	changed := false
+	seen := map[string]int{}
+	for _, element := range wanted {
+		nad := element.nad()
+		key := indexed(nad, seen[nad])
+		seen[nad]++
+		if _, has := given[key]; has || networks[nad] == nil {
+			continue
+		}
+		addresses, err := allocate(networks[nad], string(pod.UID)+key, taken(pods, given))
+		if err != nil {
+			return err
+		}
+		given[key], changed = addresses, true
+	}
+	if !changed {
+		return nil
+	}
+	text, err := json.Marshal(given)
+	if err != nil {
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": pod.UID, "annotations": map[string]string{podNetworksAnnotation: string(text)}}})
+	if err != nil {
+		return err
+	}
+	pod.Annotations[podNetworksAnnotation] = string(text) // for the pods that come after it
+	_, err = c.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{})
+	return err
+}
+
+// taken are the addresses of pods that are alive, and those that are being given to one.
+func taken(pods []corev1.Pod, given map[string]podNetwork) map[string]bool {
+	addresses := map[string]bool{}
+	note := func(networks map[string]podNetwork) {
+		for _, have := range networks {
+			for _, address := range have.IPs {
+				addresses[address] = true
+			}
+		}
+	}
+	note(given)
+	for i := range pods {
+		if !isAlive(&pods[i]) {
+			continue
+		}
+		if have, err := podNetworks(&pods[i]); err == nil {
+			note(have)
+		}
+	}
+	return addresses
+}
+
+// allocate takes the first free address of each subnet: not the first of the subnet, nor the last. A MAC address is
+// made of the IPv4 address, else of the owner.
+func allocate(n *network, owner string, taken map[string]bool) (podNetwork, error) {
+	sum := sha256.Sum256([]byte(owner))
+	mac := append(net.HardwareAddr{0x0a, 0x58}, sum[:4]...)
+	given := podNetwork{Role: "secondary"}
+	for _, subnet := range n.subnets {
+		address, found := firstFree(subnet, n.excluded, taken)
+		if !found {
+			return podNetwork{}, fmt.Errorf("subnet %s is full", subnet)
+		}
+		if address.Is4() && len(given.IPs) == 0 {
+			mac = append(net.HardwareAddr{0x0a, 0x58}, address.AsSlice()...)
+		}
+		given.IPs = append(given.IPs, netip.PrefixFrom(address, subnet.Bits()).String())
+	}
+	given.MAC = strings.ToLower(mac.String())
+	return given, nil
+}
+
+func firstFree(subnet netip.Prefix, excluded []netip.Prefix, taken map[string]bool) (netip.Addr, bool) {
+	for address := subnet.Addr().Next(); subnet.Contains(address.Next()); address = address.Next() {
+		if !slices.ContainsFunc(excluded, func(p netip.Prefix) bool { return p.Contains(address) }) &&
+			!taken[netip.PrefixFrom(address, subnet.Bits()).String()] {
+			return address, true
+		}
+	}
+	return netip.Addr{}, false
+}

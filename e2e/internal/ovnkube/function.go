@@ -1,0 +1,71 @@
+package ovnkube
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/movelink"
+)
+
+// functionLink returns the name of the link of a virtual function on the host.
+func (v *vswitch) functionLink(address string) (string, error) {
+	dir := filepath.Join(v.pci, address)
+	if _, err := os.Stat(filepath.Join(dir, "physfn")); err != nil {
+		return "", fmt.Errorf("%s is no virtual function: %w", address, err)
+	}
+	names, err := os.ReadDir(filepath.Join(dir, "net"))
+	if err == nil && len(names) == 0 {
+		err = os.ErrNotExist
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s has no link on the host: %w", address, err)
+	}
+	return names[0].Name(), nil
+}
+
+// moveToPod moves a link of the host into the pod, through a namespace in which no name is taken.
+func moveToPod(name, podName string, pod ns.NetNS) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetDown(link); err != nil {
+		return err
+	}
+	if err := movelink.Move(link, podName, pod, nil); err != nil {
+		return fmt.Errorf("cannot move %s into the pod: %w", name, err)
+	}
+	return nil
+}
+
+// returnFunction moves a function to the host, under the name that it had there. Its MAC and MTU stay as they were in
+// the pod.
+func (v *vswitch) returnFunction(r *podRequest, pod ns.NetNS) error {
+	ports, err := v.ports()
+	if err != nil {
+		return err
+	}
+	host, err := ns.GetCurrentNS()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = host.Close() }() // was only read
+	return pod.Do(func(ns.NetNS) error {
+		link, err := netlink.LinkByName(r.ifName)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetDown(link); err != nil {
+			return err
+		}
+		name := ports[Representor(r.conf.DeviceID)].Netdev
+		if name == "" {
+			name = hostName(r.sandbox, link.Attrs().Index)
+		}
+		return movelink.Move(link, name, host, nil)
+	})
+}

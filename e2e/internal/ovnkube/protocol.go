@@ -1,0 +1,52 @@
+// Package ovnkube stands for OVN-Kubernetes on a node, without OVN and Open vSwitch: the server that its CNI plugin
+// ovn-k8s-cni-overlay calls, and the controller that gives pods addresses. It refuses what the real one refuses, as
+// read in the source of ovn-kubernetes at 8871cd9 (August 2026), go-controller/pkg/cni. A Linux bridge of the name
+// br-int stands for that of Open vSwitch, and files for its database.
+//
+// It knows no VLANs, no representors, no primary networks, and no networks of several nodes.
+package ovnkube
+
+import (
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+)
+
+// Socket is where the server listens on a node (types.go, ServerRunDir).
+const Socket = "/var/run/ovn-kubernetes/cni/ovn-cni-server.sock"
+
+// PluginType is the CNI type of the plugin.
+const PluginType = "ovn-k8s-cni-overlay"
+
+// Request is what the plugin posts to the server: its whole environment and its standard input.
+type Request struct {
+	Env    map[string]string `json:"env,omitempty"`
+	Config []byte            `json:"config,omitempty"`
+}
+
+// Response is the answer of ADD and DEL. That of CHECK and STATUS is empty.
+type Response struct {
+	Result *types100.Result
+}
+
+// Metrics is what the plugin posts to /metrics after each call.
+type Metrics struct {
+	Command     string  `json:"command"`
+	ElapsedTime float64 `json:"elapsedTime"` // seconds
+	HasErr      bool    `json:"hasErr"`
+}
+
+// netConf is the part of the plugin's configuration that the server and the controller look at.
+type netConf struct {
+	types.NetConf
+	Topology            string `json:"topology"`
+	Role                string `json:"role"`
+	NADName             string `json:"netAttachDefName"`
+	MTU                 int    `json:"mtu"`
+	Subnets             string `json:"subnets"`
+	ExcludeSubnets      string `json:"excludeSubnets"`
+	JoinSubnet          string `json:"joinSubnet"`
+	VLANID              int    `json:"vlanID"`
+	AllowPersistentIPs  bool   `json:"allowPersistentIPs"`
+	PhysicalNetworkName string `json:"physicalNetworkName"`
+	DeviceID            string `json:"deviceID"`
+}

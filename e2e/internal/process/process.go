@@ -1,0 +1,108 @@
+// Package process finds processes in /proc. A machine sees those of the nodes that it runs, too, under numbers of its
+// own.
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/prometheus/procfs"
+)
+
+// Match reports whether a process is one that is looked for. A process that ends meanwhile is none.
+type Match func(procfs.Proc) bool
+
+// Find returns the processes that all matches hold of, in the order of their numbers.
+func Find(matches ...Match) ([]procfs.Proc, error) {
+	all, err := procfs.AllProcs()
+	if err != nil {
+		return nil, err
+	}
+	found := slices.DeleteFunc(all, func(candidate procfs.Proc) bool {
+		return slices.ContainsFunc(matches, func(holds Match) bool { return !holds(candidate) })
+	})
+	slices.SortFunc(found, func(a, b procfs.Proc) int { return a.PID - b.PID })
+	return found, nil
+}
+
+// One returns the process that all matches hold of. The error is fs.ErrNotExist if there is none, and another if there
+// are several.
+func One(matches ...Match) (procfs.Proc, error) {
+	found, err := Find(matches...)
+	switch {
+	case err != nil:
+		return procfs.Proc{}, err
+	case len(found) == 0:
+		return procfs.Proc{}, fmt.Errorf("cannot find the process: %w", fs.ErrNotExist)
+	case len(found) > 1:
+		return procfs.Proc{}, fmt.Errorf("cannot choose between %d processes", len(found))
+	}
+	return found[0], nil
+}
+
+// PIDs returns the numbers of the processes that all matches hold of.
+func PIDs(matches ...Match) ([]int, error) {
+	found, err := Find(matches...)
+	pids := make([]int, 0, len(found))
+	for _, process := range found {
+		pids = append(pids, process.PID)
+	}
+	return pids, err
+}
+
+// Runs matches the processes that execute a program.
+func Runs(program string) Match {
+	return func(candidate procfs.Proc) bool {
+		path, err := candidate.Executable()
+		return err == nil && filepath.Base(path) == program
+	}
+}
+
+// HasArgument matches the processes that a function accepts an argument of. The first is the program, as it was called.
+func HasArgument(accept func(string) bool) Match {
+	return func(candidate procfs.Proc) bool {
+		arguments, err := candidate.CmdLine()
+		return err == nil && slices.ContainsFunc(arguments, accept)
+	}
+}
+
+// HasVariable matches the processes that were started with an environment variable.
+func HasVariable(name, value string) Match {
+	return func(candidate procfs.Proc) bool {
+		environment, err := candidate.Environ()
+		return err == nil && slices.Contains(environment, name+"="+value)
+	}
+}
+
+// InNamespace matches the processes in a namespace, such as "net:[4026531840]": what a link like /proc/1/ns/net says.
+func InNamespace(kind, namespace string) Match {
+	return func(candidate procfs.Proc) bool {
+		link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", candidate.PID, kind))
+		return err == nil && link == namespace
+	}
+}
+
+// OutsideNamespace matches the processes in other namespaces of a kind.
+func OutsideNamespace(kind, namespace string) Match {
+	return func(candidate procfs.Proc) bool {
+		link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", candidate.PID, kind))
+		return err == nil && link != namespace
+	}
+}
+
+// Status returns the memory that processes use, in bytes. Unlike [procfs.Proc.NewStatus], it is an error if the kernel
+// reports none, as of a process that is ending.
+func Status(process procfs.Proc) (procfs.ProcStatus, error) {
+	status, err := process.NewStatus()
+	if err == nil && status.VmRSS == 0 {
+		err = errors.New("it has no memory: it is ending")
+	}
+	if err != nil {
+		return status, fmt.Errorf("cannot read the status of process %d: %w", process.PID, err)
+	}
+	return status, nil
+}

@@ -1,0 +1,183 @@
+// karpenter-allocator decides about ResourceClaims with Karpenter's own code: one question on each line of its standard
+// input, and one answer on each line of its output, both as JSON.
+//
+// It is a module of its own, with Karpenter's version and what that needs, and is built by "make karpenter-check".
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"unique"
+
+	"github.com/go-logr/logr"
+	"github.com/samber/lo"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+	"sigs.k8s.io/karpenter/pkg/scheduling/dynamicresources"
+)
+
+// question is whether claims of one pod can have devices of a node.
+type question struct {
+	// Node is the name of an existing node. Without one, a node is asked about that would be started, and the slices
+	// are what it would publish.
+	Node   string                      `json:"node"`
+	Slices []resourceapi.ResourceSlice `json:"slices"`
+	// Held is what other claims have.
+	Held    []resourceapi.AllocationResult `json:"held"`
+	Classes []resourceapi.DeviceClass      `json:"classes"`
+	Claims  []*resourceapi.ResourceClaim   `json:"claims"`
+}
+
+// answer says which devices the claims would get, or why none.
+type answer struct {
+	Devices []string `json:"devices,omitempty"`
+	Refused string   `json:"refused,omitempty"`
+}
+
+func main() {
+	log.SetLogger(logr.Discard())
+	if err := serve(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func serve(questions io.Reader, answers io.Writer) error {
+	decoder, encoder := json.NewDecoder(questions), json.NewEncoder(answers)
+	for {
+		var q question
+		if err := decoder.Decode(&q); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("cannot read a question: %w", err)
+		}
+		if err := encoder.Encode(q.decide(context.Background())); err != nil {
+			return err
+		}
+	}
+}
+
+// instanceType is the name of the only kind of node.
+const instanceType = "kind"
+
+func (q *question) decide(ctx context.Context) answer {
+	node := nodeClaim{name: q.Node}
+	var published []dynamicresources.ResourceSlice
+	for i := range q.Slices {
+		if q.Node == "" {
+			node.templates = append(node.templates, template(&q.Slices[i]))
+			continue
+		}
+		published = append(published, dynamicresources.NewAPIServerSlice(&q.Slices[i]))
+	}
+	allocator := dynamicresources.NewAllocator(published, q.state(), nil, classes{all: q.Classes}, nil)
+	result, err := allocator.Allocate(ctx, node, q.Claims)
+	if err != nil {
+		return answer{Refused: err.Error()}
+	}
+	result.Allocation.Commit(ctx)
+	var devices []string
+	for _, claim := range q.Claims {
+		meta := allocator.ResourceClaimAllocationMetadataForClaim(client.ObjectKeyFromObject(claim))
+		for _, d := range meta.Devices[unique.Make(instanceType)] {
+			devices = append(devices, d.DeviceID.Device.Value())
+		}
+	}
+	return answer{Devices: devices}
+}
+
+// template is what a node publishes, as a cloud provider tells it to Karpenter.
+func template(slice *resourceapi.ResourceSlice) dynamicresources.ResourceSlice {
+	t := &cloudprovider.ResourceSliceTemplate{Driver: unique.Make(slice.Spec.Driver),
+		Pool:           cloudprovider.ResourcePool{Name: unique.Make(slice.Spec.Pool.Name)},
+		SharedCounters: slice.Spec.SharedCounters}
+	for _, d := range slice.Spec.Devices {
+		t.Devices = append(t.Devices, cloudprovider.Device{Name: unique.Make(d.Name), Attributes: d.Attributes,
+			Capacity: d.Capacity, AllowMultipleAllocations: lo.FromPtr(d.AllowMultipleAllocations),
+			ConsumesCounters: d.ConsumesCounters})
+	}
+	return dynamicresources.NewTemplateSlice(t)
+}
+
+// state is what the held devices are to Karpenter.
+func (q *question) state() dynamicresources.AllocatedDeviceState {
+	state := dynamicresources.AllocatedDeviceState{ExclusiveDevices: sets.New[cloudprovider.DeviceID](),
+		ConsumedCapacity: map[cloudprovider.DeviceID]map[resourceapi.QualifiedName]resource.Quantity{}}
+	for _, allocation := range q.Held {
+		for _, r := range allocation.Devices.Results {
+			id := cloudprovider.DeviceID{Driver: unique.Make(r.Driver), Pool: unique.Make(r.Pool),
+				Device: unique.Make(r.Device)}
+			if r.ShareID == nil {
+				state.ExclusiveDevices.Insert(id)
+				continue
+			}
+			if state.ConsumedCapacity[id] == nil {
+				state.ConsumedCapacity[id] = map[resourceapi.QualifiedName]resource.Quantity{}
+			}
+			for name, amount := range r.ConsumedCapacity {
+				sum := state.ConsumedCapacity[id][name]
+				sum.Add(amount)
+				state.ConsumedCapacity[id][name] = sum
+			}
+		}
+	}
+	return state
+}
+
+// nodeClaim is an existing node, or one that would be started.
+type nodeClaim struct {
+	name      string
+	templates []dynamicresources.ResourceSlice
+}
+
+// ID implements dynamicresources.NodeClaim, as the methods below.
+func (n nodeClaim) ID() dynamicresources.NodeClaimID { return unique.Make("claim") }
+
+// NodeName is empty for a node that would be started.
+func (n nodeClaim) NodeName() string { return n.name }
+
+// NodePoolID is the same for all.
+func (n nodeClaim) NodePoolID() dynamicresources.NodePoolID { return unique.Make("pool") }
+
+// Requirements are none.
+func (n nodeClaim) Requirements() scheduling.Requirements { return scheduling.NewRequirements() }
+
+// InstanceTypes is the only one.
+func (n nodeClaim) InstanceTypes() []dynamicresources.InstanceTypeID {
+	return []dynamicresources.InstanceTypeID{unique.Make(instanceType)}
+}
+
+// ResourceSlices are what the node would publish.
+func (n nodeClaim) ResourceSlices() map[dynamicresources.InstanceTypeID][]dynamicresources.ResourceSlice {
+	return map[dynamicresources.InstanceTypeID][]dynamicresources.ResourceSlice{unique.Make(instanceType): n.templates}
+}
+
+// classes is a client that has DeviceClasses only: Karpenter asks for nothing else.
+type classes struct {
+	client.Client
+	all []resourceapi.DeviceClass
+}
+
+// Get implements client.Client.
+func (c classes) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	class, ok := object.(*resourceapi.DeviceClass)
+	if !ok {
+		return fmt.Errorf("there are no objects like %T", object)
+	}
+	for i := range c.all {
+		if c.all[i].Name == key.Name {
+			*class = c.all[i]
+			return nil
+		}
+	}
+	return fmt.Errorf("there is no DeviceClass %s", key.Name)
+}

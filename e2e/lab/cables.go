@@ -1,0 +1,183 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// wireName is the bridge on which the links of several nodes meet, in the network namespace of the control plane.
+const wireName = "wire0"
+
+// uplinkName is a node's link to the network of nodes and pods, by which it reaches the API server.
+const uplinkName = "uplink"
+
+// Segment is a network that a node can be disconnected from.
+type Segment string
+
+// The segments of several nodes.
+const (
+	// API is the network of nodes and pods, with the API server.
+	API Segment = "api"
+	// Wire is the network on which the links eth1, eth2 and so on of all nodes meet.
+	Wire Segment = "wire"
+)
+
+// Segments lists them.
+func Segments() []Segment { return []Segment{API, Wire} }
+
+// cable leads from a link of a node to a port of a bridge on the machine of the control plane.
+type cable struct {
+	link, port string
+	index      int
+	address    net.HardwareAddr
+	bridge     string
+}
+
+// cables are those of a node in one of its boots. Names and hardware addresses stay; indexes, and their order, are
+// others than in the boot before.
+func (n *Node) cables(boot int) []cable {
+	number, links := n.state.Number, n.state.Links
+	// The first indexes are those of lo and the bridge with the pods.
+	base := 10 + boot%10*(maxNodeLinks+10)
+	all := []cable{{
+		link: uplinkName, port: fmt.Sprintf("api-%d", number), index: base, bridge: bridgeName,
+		address: net.HardwareAddr{0x02, 0x4c, 0x41, 0x43, byte(number), 0x00},
+	}}
+	for i := range links {
+		all = append(all, cable{
+			link: fmt.Sprintf("eth%d", i+1), port: fmt.Sprintf("wire-%d-%d", number, i+1),
+			index: base + 1 + (i+boot-1)%links, bridge: wireName,
+			address: net.HardwareAddr{0x02, 0x4c, 0x41, 0x43, byte(number), byte(i + 1)},
+		})
+	}
+	return all
+}
+
+// ports are the other sides of a node's links to a segment.
+func (n *Node) ports(segment Segment) []string {
+	var ports []string
+	for _, c := range n.cables(0) {
+		if (segment == API) == (c.bridge == bridgeName) {
+			ports = append(ports, c.port)
+		}
+	}
+	return ports
+}
+
+// plug connects a node that has just started.
+func (n *Node) plug(boot int) error {
+	outside, err := netns.GetFromPath(n.cluster.process().namespace("net"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = outside.Close() }() // only names the namespace
+	for _, c := range n.cables(boot) {
+		link := named(c.link)
+		link.Index, link.HardwareAddr = c.index, c.address
+		veth := &netlink.Veth{LinkAttrs: link, PeerName: c.port, PeerNamespace: netlink.NsFd(outside)}
+		err := n.addLink(veth)
+		if err == nil && c.link == uplinkName {
+			err = n.withHandle(func(h *netlink.Handle) error { return setMaster(h, c.link, c.bridge) })
+		}
+		if err == nil {
+			err = n.cluster.withHandle(func(h *netlink.Handle) error {
+				return errors.Join(setMaster(h, c.port, c.bridge), setUp(h, c.port))
+			})
+		}
+		if err != nil {
+			return fmt.Errorf("cannot connect %s to %s: %w", c.link, c.bridge, err)
+		}
+	}
+	return nil
+}
+
+// unplug removes the links of a node, if there are any, whatever still holds its network namespace.
+func (n *Node) unplug() error {
+	return n.cluster.withHandle(func(h *netlink.Handle) error {
+		for _, segment := range Segments() {
+			for _, port := range n.ports(segment) {
+				link, err := h.LinkByName(port)
+				if _, absent := errors.AsType[netlink.LinkNotFoundError](err); absent {
+					continue
+				}
+				if err == nil {
+					err = h.LinkDel(link)
+				}
+				// The kernel removes it, too, when the namespace of its peer ends.
+				if err != nil && !errors.Is(err, unix.ENODEV) {
+					return fmt.Errorf("cannot remove %s: %w", port, err)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// Disconnect takes a node's links to a segment away from it, as if somebody pulled the cables: the links stay, without
+// a carrier. The node must be on; its next boot has all cables plugged in.
+func (n *Node) Disconnect(segment Segment) error {
+	return n.eachPort("disconnect", segment, func(h *netlink.Handle, port netlink.Link) error {
+		return h.LinkSetDown(port)
+	})
+}
+
+// Connect undoes Disconnect.
+func (n *Node) Connect(segment Segment) error {
+	return n.eachPort("connect", segment, func(h *netlink.Handle, port netlink.Link) error {
+		return h.LinkSetUp(port)
+	})
+}
+
+// Connected tells whether all of the node's cables to a segment are plugged in.
+func (n *Node) Connected(segment Segment) (bool, error) {
+	connected := true
+	err := n.eachPort("look at", segment, func(_ *netlink.Handle, port netlink.Link) error {
+		connected = connected && port.Attrs().Flags&net.FlagUp != 0
+		return nil
+	})
+	return connected, err
+}
+
+func (n *Node) eachPort(verb string, segment Segment, do func(*netlink.Handle, netlink.Link) error) error {
+	err := n.cluster.withHandle(func(h *netlink.Handle) error {
+		for _, name := range n.ports(segment) {
+			port, err := h.LinkByName(name)
+			if err == nil {
+				err = do(h, port)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("cannot %s %s on segment %q: %w", verb, n, segment, err)
+	}
+	return nil
+}
+
+func setMaster(h *netlink.Handle, port, bridge string) error {
+	link, err := h.LinkByName(port)
+	if err != nil {
+		return err
+	}
+	master, err := h.LinkByName(bridge)
+	if err != nil {
+		return err
+	}
+	return h.LinkSetMaster(link, master)
+}
+
+func setUp(h *netlink.Handle, name string) error {
+	link, err := h.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return h.LinkSetUp(link)
+}

@@ -1,0 +1,355 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/node"
+)
+
+// bootTimeout bounds the start of a node; normally it takes two seconds.
+const bootTimeout = 2 * time.Minute
+
+// nodesDir has a run directory for each of several nodes, and baseSpecFile is what their containers are made of.
+const (
+	nodesDir     = "nodes"
+	baseSpecFile = "oci.json"
+)
+
+// Node is one of several nodes: a machine with mounts, processes, network and cgroups of its own, which can be switched
+// off like one. What it wrote to /etc, /opt and /var stays on its disk; /run, processes, mounts, namespaces and links
+// end at once. After each boot it has another boot ID, in its own /proc and in those of its containers, and its links
+// have other indexes in another order, with the names and hardware addresses that they had.
+type Node struct {
+	Machine
+	cluster *Cluster
+}
+
+// Nodes are the nodes of a cluster with several, none for others.
+func (c *Cluster) Nodes() []*Node {
+	var all []*Node
+	for i, name := range c.state.Nodes {
+		o, s := c.opts, c.state
+		o.NodeName, o.RunDir, o.Nodes, o.number = name, filepath.Join(s.RunDir, nodesDir, name), 0, i+1
+		s.NodeName, s.RunDir, s.Nodes, s.Number = name, o.RunDir, nil, i+1
+		s.Cgroup, s.Init = filepath.Join(s.Cgroup, name), processID{}
+		all = append(all, &Node{Machine: Machine{opts: o, state: s}, cluster: c})
+	}
+	return all
+}
+
+// Node finds a node by its name, or by its number, from 1.
+func (c *Cluster) Node(name string) (*Node, error) {
+	all := c.Nodes()
+	i := slices.IndexFunc(all, func(n *Node) bool {
+		return n.NodeName() == name || strconv.Itoa(n.state.Number) == name
+	})
+	if i < 0 {
+		return nil, fmt.Errorf("cluster %q has no node %q that can be switched off: it has %q; start one with "+
+			"several nodes", c.state.Name, name, c.state.Nodes)
+	}
+	return all[i], nil
+}
+
+// Address is the node's, for kubelet and pods of the node's network.
+func (n *Node) Address() string { return n.opts.address() }
+
+// On tells whether the node is switched on.
+func (n *Node) On() bool { return n.process().alive() }
+
+// PowerOff ends all processes of the node at once, as if its power failed, and its links with them. A node that is off
+// stays so.
+func (n *Node) PowerOff(ctx context.Context) error {
+	unlock, err := lockRun(ctx, n.state.RunDir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := n.off(ctx); err != nil {
+		return fmt.Errorf("cannot switch %s off: %w", n, err)
+	}
+	return nil
+}
+
+// PowerOn starts a node that is off, with all its cables plugged in, and returns when it is Ready in this boot. A node
+// that is on stays so; one whose last boot was broken off starts again.
+func (n *Node) PowerOn(ctx context.Context) error {
+	unlock, err := lockRun(ctx, n.state.RunDir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	saved, err := loadState(n.state.RunDir)
+	if err != nil {
+		return err
+	}
+	if n.On() && saved.Ready {
+		return nil
+	}
+	return n.boot(ctx, nil)
+}
+
+// Reboot is PowerOff and PowerOn: nothing on the node is told.
+func (n *Node) Reboot(ctx context.Context) error {
+	unlock, err := lockRun(ctx, n.state.RunDir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return n.boot(ctx, nil)
+}
+
+// off kills the node's process 1. The kernel ends it only after all others of the node.
+func (n *Node) off(ctx context.Context) error {
+	all, err := n.cluster.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if all[Component(n.state.NodeName)].Running {
+		if err := n.cluster.Stop(ctx, Component(n.state.NodeName), syscall.SIGKILL); err != nil {
+			return err
+		}
+	}
+	return n.clear(ctx)
+}
+
+// clear removes what outlives the node's processes.
+func (n *Node) clear(ctx context.Context) error {
+	if err := n.unplug(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	return removeCgroups(ctx, n.state.Cgroup)
+}
+
+// boot starts the node, which is switched off before, and waits until it is Ready. Images are imported if there are
+// any.
+func (n *Node) boot(ctx context.Context, images []string) error {
+	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
+	defer cancel()
+	bootID := string(uuid.NewUUID())
+	for _, step := range []func() error{
+		func() error { return n.off(ctx) }, // what a boot that was broken off left
+		func() error { return makeCgroups(n.state.Cgroup) },
+		func() error { return n.startInit(ctx, bootID) },
+		func() error { return n.launchSaved(ctx, Containerd) },
+		func() error { return n.ImportImages(ctx, images...) },
+		func() error { return n.launchSaved(ctx, Kubelet) },
+		func() error { return n.waitReady(ctx, bootID) },
+		n.saveReady,
+	} {
+		if err := step(); err != nil {
+			return fmt.Errorf("cannot start %s: %w; its logs are in %s", n, err,
+				filepath.Join(n.state.RunDir, node.LogDir))
+		}
+	}
+	return nil
+}
+
+// startInit has the cluster's process 1 start that of the node, and plugs the node's cables in.
+func (n *Node) startInit(ctx context.Context, bootID string) error {
+	dir := n.state.RunDir
+	saved, err := loadState(dir)
+	if err != nil {
+		return err
+	}
+	spec, err := node.Load(dir)
+	if err != nil {
+		return err
+	}
+	saved.Boots, saved.Init, saved.Ready, spec.Member.BootID = saved.Boots+1, processID{}, false, bootID
+	if err := saved.save(); err != nil {
+		return err
+	}
+	if err := spec.Save(); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Join(dir, node.ControlSocket)); err != nil { // of the boot before
+		return err
+	}
+	name := Component(n.state.NodeName)
+	_, err = node.Call(ctx, n.cluster.state.RunDir, node.Request{Op: node.OpStart, Name: string(name), Machine: true,
+		Argv: []string{n.cluster.helper("labnode"), dir}})
+	if err != nil {
+		return err
+	}
+	var answer node.Response
+	err = n.cluster.waitFor(ctx, "process 1 of "+n.state.NodeName, name, func(ctx context.Context) error {
+		answer, err = node.Call(ctx, dir, node.Request{Op: node.OpStatus})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if saved.Init, err = identify(answer.Init); err != nil {
+		return err
+	}
+	if err := saved.save(); err != nil {
+		return err
+	}
+	return n.plug(saved.Boots)
+}
+
+// saveReady notes that the boot is complete.
+func (n *Node) saveReady() error {
+	saved, err := loadState(n.state.RunDir)
+	if err != nil {
+		return err
+	}
+	saved.Ready = true
+	return saved.save()
+}
+
+// launchSaved starts a component with the command line that was saved when the cluster was made.
+func (n *Node) launchSaved(ctx context.Context, component Component) error {
+	saved, err := loadState(n.state.RunDir)
+	if err != nil {
+		return err
+	}
+	_, err = node.Call(ctx, n.state.RunDir,
+		node.Request{Op: node.OpStart, Name: string(component), Argv: saved.Commands[component]})
+	if err != nil {
+		return n.explain("start", component, err)
+	}
+	return n.WaitHealthy(ctx, component)
+}
+
+// waitReady waits until the API server knows that the node is ready in this boot.
+func (n *Node) waitReady(ctx context.Context, bootID string) error {
+	return n.waitFor(ctx, "node "+n.state.NodeName, Kubelet, func(ctx context.Context) error {
+		var object corev1.Node
+		if err := n.cluster.getObject(ctx, "/api/v1/nodes/"+n.state.NodeName, &object); err != nil {
+			return err
+		}
+		if known := object.Status.NodeInfo.BootID; known != bootID {
+			return fmt.Errorf("it has not reported yet that it booted: the API server knows boot %q", known)
+		}
+		return isReady(object)
+	})
+}
+
+// prepare writes all that the node's run directory must have before its first boot.
+func (n *Node) prepare(keys *authority) error {
+	for _, d := range []string{node.LogDir, node.KubeletDir, node.ContainerdDir, node.PrivateDir, node.DiskDir, pkiDir,
+		manifestDir} {
+		if err := os.MkdirAll(filepath.Join(n.state.RunDir, d), 0o700); err != nil {
+			return err
+		}
+	}
+	saved := n.state
+	saved.Commands = map[Component][]string{}
+	for _, component := range []Component{Containerd, Kubelet} {
+		argv, err := commandLine(component, n.opts, n.state.Binaries)
+		if err != nil {
+			return err
+		}
+		saved.Commands[component] = argv
+	}
+	if err := saved.save(); err != nil {
+		return err
+	}
+	if err := keys.writeMember(filepath.Join(n.state.RunDir, pkiDir), n.state.NodeName, apiURL,
+		n.opts.addresses()); err != nil {
+		return err
+	}
+	if err := n.configure(filepath.Join(n.cluster.state.RunDir, baseSpecFile)); err != nil {
+		return err
+	}
+	return n.saveSpec()
+}
+
+func (n *Node) saveSpec() error {
+	network, err := n.opts.clusterNetwork()
+	if err != nil {
+		return err
+	}
+	around := n.cluster.state.RunDir
+	cni := append(slices.Clone(n.opts.ExtraCNIDirs), n.state.Binaries.CNIDir)
+	return node.Spec{
+		RunDir: n.state.RunDir, Keep: append([]string{around, n.state.Binaries.Dir}, cni...), CNIDirs: cni,
+		Hostname: n.state.NodeName, APIAddress: apiAddress, Bridge: bridgeName,
+		NodeAddress: n.opts.address() + subnetBits,
+		Files: map[string]string{
+			"/etc/hosts":                     n.opts.hostsFile(n.cluster.state.Nodes),
+			"/etc/resolv.conf":               "",
+			"/etc/cni/net.d/10-lab.conflist": network,
+		},
+		Member: &node.Member{Number: byte(n.state.Number), Gateway: nodeAddress,
+			Host: filepath.Join(around, node.PrivateDir, node.HostDir)},
+	}.Save()
+}
+
+// writeBaseSpec writes what containerd makes the specification of each container of: its own, with the hook that shows
+// the node's boot ID.
+func (c *Cluster) writeBaseSpec(ctx context.Context) error {
+	data, err := exec.CommandContext(ctx, c.state.Binaries.Path("ctr"), "oci", "spec").Output()
+	if err != nil {
+		return fmt.Errorf("cannot read containerd's specification of containers: %w", err)
+	}
+	var spec map[string]any
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return fmt.Errorf("cannot decode containerd's specification of containers: %w", err)
+	}
+	hook := map[string]any{"path": c.helper("labnode"), "args": []string{"labnode", "boot-id"}}
+	spec["hooks"] = map[string]any{"createContainer": []any{hook}}
+	if data, err = json.Marshal(spec); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(c.state.RunDir, baseSpecFile), data, 0o600)
+}
+
+// helper is the path of a small program of our own.
+func (c *Cluster) helper(name string) string { return filepath.Join(c.state.RunDir, helperDir, name) }
+
+// bootAll starts all of several nodes for the first time.
+func (c *Cluster) bootAll(ctx context.Context, p *progress) error {
+	nodes := c.Nodes()
+	if len(nodes) == 0 {
+		return nil
+	}
+	if err := c.writeBaseSpec(ctx); err != nil {
+		return err
+	}
+	images, err := c.writeImages()
+	if err != nil {
+		return err
+	}
+	images = append(images, c.opts.Images...)
+	group, ctx := errgroup.WithContext(ctx)
+	for _, n := range nodes {
+		group.Go(func() error {
+			err := n.boot(ctx, images)
+			if err == nil {
+				p.step("%s is ready", n.state.NodeName)
+			}
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// ImportImages makes image archives, such as image.Write writes, known to all nodes, which must be on.
+func (c *Cluster) ImportImages(ctx context.Context, tars ...string) error {
+	nodes := c.Nodes()
+	if len(nodes) == 0 {
+		return c.Machine.ImportImages(ctx, tars...)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, n := range nodes {
+		group.Go(func() error { return n.ImportImages(ctx, tars...) })
+	}
+	return group.Wait()
+}

@@ -1,0 +1,141 @@
+package ovs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+)
+
+// facts describes the devices of the names.
+func (b *bench) facts(names ...string) (lines []string) {
+	b.Helper()
+	source, err := discovery.Host()
+	b.must(err)
+	defer source.Close()
+	facts, err := discovery.Read(b.Context(), source)
+	b.must(err)
+	for _, problem := range facts.Problems {
+		lines = append(lines, "! "+problem.String())
+	}
+	for i := range facts.Devices {
+		d := &facts.Devices[i]
+		if !slices.Contains(names, string(d.Interface)) {
+			continue
+		}
+		line := string(d.Interface) + " " + d.Type
+		for _, note := range []struct{ name, value string }{
+			{"bridge", d.BridgeType}, {"master", string(d.Master)}, {"kind of master", d.MasterKind},
+		} {
+			if note.value != "" {
+				line += " " + note.name + " " + note.value
+			}
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// busy says why the node can't spare a link; "" if it can.
+func (b *bench) busy(name string) string {
+	b.Helper()
+	source, err := discovery.Host()
+	b.must(err)
+	defer source.Close()
+	uses, err := discovery.Busy(b.Context(), source, discovery.IfName(name))
+	b.must(err)
+	return uses[discovery.IfName(name)].Reason
+}
+
+// What the kernel tells of bridges, internal ports, bonds and tunnels of Open vSwitch. The kernel knows no bond of
+// Open vSwitch: its members are ports of the datapath.
+func TestDiscovery(t *testing.T) {
+	b := newBench(t)
+	for _, name := range []string{"m0", "m1", "m2"} {
+		b.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: name}})
+	}
+	b.vsctl("add-br", "br1", "--", "add-br", "br2", "--", "add-port", "br1", "internal0", "--", "set", "interface",
+		"internal0", "type=internal", "--", "add-port", "br1", "m0", "--", "add-bond", "br2", "bond0", "m1", "m2",
+		"--", "add-port", "br1", "patch1", "--", "set", "interface", "patch1", "type=patch", "options:peer=patch2",
+		"--", "add-port", "br2", "patch2", "--", "set", "interface", "patch2", "type=patch", "options:peer=patch1")
+	b.same("facts", []string{
+		"br1 ovs-internal bridge ovs",
+		"br2 ovs-internal bridge ovs",
+		"internal0 ovs-internal bridge ovs",
+		"m0 dummy master ovs-system kind of master openvswitch",
+		"m1 dummy master ovs-system kind of master openvswitch",
+		"m2 dummy master ovs-system kind of master openvswitch",
+		"ovs-system ovs-datapath",
+	}, b.facts("br1", "br2", "internal0", "m0", "m1", "m2", "ovs-system", "bond0", "patch1", "patch2"))
+	for _, name := range []string{"m0", "m1"} {
+		if reason := b.busy(name); !strings.Contains(reason, "ovs-system") {
+			t.Errorf("port %s is busy because of %q, want the datapath", name, reason)
+		}
+	}
+	b.vsctl("del-port", "br1", "m0")
+	if reason := b.busy("m0"); reason != "" {
+		t.Errorf("what was a port is busy: %s", reason)
+	}
+	b.vsctl("del-br", "br1")
+	b.same("facts without a bridge", []string{"br2 ovs-internal bridge ovs", "m0 dummy"},
+		b.facts("br1", "internal0", "br2", "m0"))
+}
+
+// An uplink that is a port of Open vSwitch can't be given to a pod, and its virtual functions can.
+func TestUplinkAndItsFunctions(t *testing.T) {
+	b := newBench(t)
+	pf := b.uplink(pf0)
+	b.must(netlink.LinkSetUp(b.link(pf)))
+	file := filepath.Join("/sys/bus/pci/devices", pf0, "sriov_numvfs")
+	setVFs := func(count int) {
+		b.Helper()
+		b.must(os.WriteFile(file, []byte(strconv.Itoa(count)), 0))
+		b.eventually(fmt.Sprintf("links of %d virtual functions", count), func() error {
+			links, err := filepath.Glob(filepath.Join("/sys/bus/pci/devices", pf0, "virtfn*", "net", "*"))
+			if err == nil && len(links) != count {
+				err = fmt.Errorf("there are %q", links)
+			}
+			return err
+		})
+	}
+	setVFs(0)
+	setVFs(1)
+	t.Cleanup(func() { setVFs(0) })
+	vf := b.uplink(filepath.Base(readlink(b, filepath.Join("/sys/bus/pci/devices", pf0, "virtfn0"))))
+	b.vsctl("add-br", "br1", "--", "add-port", "br1", pf)
+	want := []string{pf + " pf master ovs-system kind of master openvswitch", vf + " vf"}
+	slices.Sort(want)
+	b.same("facts", want, b.facts(pf, vf))
+	if reason := b.busy(pf); !strings.Contains(reason, "ovs-system") {
+		t.Errorf("the uplink is busy because of %q, want the datapath", reason)
+	}
+	if reason := b.busy(vf); reason != "" {
+		t.Errorf("the virtual function is busy: %s", reason)
+	}
+	d := newDriver(b)
+	p := d.prepare("vf", vf, `[{name: net, type: host-device, config: {}}]`, true)
+	b.must(p.add())
+	if have := p.links(); len(have) != 1 {
+		t.Errorf("the pod has %q, want the function", have)
+	}
+	b.must(p.del())
+	if have := b.vsctl("list-ports", "br1"); have != pf {
+		t.Errorf("the bridge has the ports %q, want the uplink", have)
+	}
+	b.link(vf)
+}
+
+func readlink(b *bench, path string) string {
+	b.Helper()
+	target, err := os.Readlink(path)
+	b.must(err)
+	return target
+}

@@ -1,0 +1,108 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
+)
+
+// What is done to a pod's namespace while it runs, by the kernel or by an application with all rights, does not cost
+// the machine its link or its RDMA device: both come back under their names, and the next pod has them.
+func TestClusterPodsHarmed(t *testing.T) {
+	c := newCluster(t, exclusive)
+	c.needsLab()
+	link := c.rdmaFunctions(1)[0]
+	c.expose()
+	c.topology("harmed", "netdev", ofFunctions, "")
+	for _, test := range []struct {
+		name string
+		harm func(pod string)
+	}{
+		{"destroyed", func(pod string) { c.DestroyNamespace(pod) }}, // the kernel calls the device ibdevN
+		{"renamed", func(pod string) {
+			c.inside(pod).rename("rxe0", "mine")
+			c.inside(pod).renameLink("net1", "mine0")
+		}},
+		{"down", func(pod string) {
+			c.inside(pod).inside(func() error {
+				found, err := netlink.LinkByName("net1")
+				return errors.Join(err, netlink.LinkSetDown(found))
+			})
+		}},
+	} {
+		c.podObject(test.name, "harmed", checked)
+		c.Ready(test.name)
+		c.inside(test.name).sees("rxe0")
+		test.harm(test.name)
+		c.goes(test.name)
+		c.onMachine("rxe0")
+		c.hasLinks(link)
+		c.until("driver that holds nothing", kubenode.Forgotten)
+	}
+	c.podObject("last", "harmed", checked)
+	c.Ready("last")
+	c.inside("last").sees("rxe0")
+	c.goes("last")
+	c.onMachine("rxe0")
+	c.until("driver that holds nothing", kubenode.Forgotten)
+}
+
+// A device whose name another has on the machine when its pod's namespace ends is held back with the reason, and no pod
+// gets its function until the name is free and the device has it.
+func TestClusterRDMANameTaken(t *testing.T) {
+	c := newCluster(t, exclusive)
+	c.needsLab()
+	link := c.rdmaFunctions(1)[0]
+	c.expose()
+	c.topology("taken", "netdev", ofFunctions, "")
+	c.podObject("first", "taken", checked)
+	c.Ready("first")
+	c.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "other"}})
+	c.machine().addDevice("rxe0", "other")
+	c.DestroyNamespace("first") // the kernel calls its device ibdevN
+	c.goes("first")
+	c.quarantined(1)
+	leftovers, err := kubenode.Ask(context.Background(), "leftovers")
+	if reason := "rename the RDMA device that has it"; err != nil || !strings.Contains(leftovers, reason) {
+		t.Errorf("what is held back is %s (%v), want the reason %q", leftovers, err, reason)
+	}
+	c.podObject("second", "taken", checked)
+	c.Waits("second")
+	c.removeDevices("rxe0")
+	c.release()
+	c.Ready("second")
+	c.inside("second").sees("rxe0")
+	c.goes("second")
+	c.onMachine("rxe0")
+	c.quarantined(0)
+	c.hasLinks(link)
+}
+
+// release lets the driver retry at once what it could not undo.
+func (c *cluster) release() {
+	c.Helper()
+	if output, err := exec.Command("netdra", "release", "--all").CombinedOutput(); err != nil {
+		c.Errorf("netdra release: %v: %s", err, output)
+	}
+}
+
+// renameLink renames a link of a namespace, which must be down for that.
+func (p *place) renameLink(link, name string) {
+	p.Helper()
+	p.inside(func() error {
+		found, err := netlink.LinkByName(link)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetDown(found); err != nil {
+			return err
+		}
+		return errors.Join(netlink.LinkSetName(found, name), netlink.LinkSetUp(found))
+	})
+}

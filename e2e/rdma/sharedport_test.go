@@ -1,0 +1,83 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+)
+
+// Several pods share a port by macvlan. In exclusive mode they are told why not. In shared mode each gets the port's
+// RDMA device, and they exchange data by the port's GID. Their own GIDs, which are in the same table, lead nowhere with
+// Soft RoCE: its socket is in the port's network namespace, and packets for a macvlan's address go to the pod's.
+func TestClusterSharedPort(t *testing.T) {
+	c := newCluster(t, "")
+	c.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "port"}})
+	c.machine().addDevice("rxe9", "port")
+	c.Cleanup(func() { c.removeDevices("rxe9") })
+	mode, err := netlink.RdmaSystemGetNetnsMode()
+	c.must(err)
+	c.expose()
+	c.topology("shared", "macvlan", `device.attributes["dra.networking"].ifName == "port"`, "")
+	if mode == exclusive {
+		c.podObject("refused", "shared", "exec /bin/sleep 86400")
+		c.Event("refused", "rdma system set netns shared")
+		return
+	}
+	var ends []*end
+	for _, name := range []string{"one", "two"} {
+		place := c.pod(name, "shared")
+		ends = append(ends, &end{place: place, device: "rxe9", address: place.addressOfPod()})
+		output, err := c.execute(context.Background(), name, "/usr/bin/find", "/dev/infiniband", "-type", "c")
+		c.must(err)
+		names := strings.Fields(output)
+		slices.Sort(names)
+		if diff := cmp.Diff([]string{"/dev/infiniband/rdma_cm", c.node("rxe9")}, names); diff != "" {
+			t.Errorf("device nodes of pod %s (-want +have):\n%s", name, diff)
+		}
+	}
+	for _, program := range [][]string{
+		{"/usr/bin/ibv_rc_pingpong", "-d", "rxe9", "-n", "20", "-g", "0"},
+		{"/usr/bin/ib_send_bw", "-d", "rxe9", "-n", "20", "-s", "4096", "-m", mtu, "-F", "-x", "0"},
+	} {
+		c.talks("one", "two", program, append(slices.Clone(program), ends[0].address))
+	}
+	c.silent("one", "two", ends)
+}
+
+// silent expects that two pods find each other by TCP, and that nothing comes from one to the other by their own GIDs.
+func (c *cluster) silent(server, asking string, ends []*end) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), clusterPatience)
+	defer cancel()
+	command := func(e *end) []string {
+		return []string{"/usr/bin/timeout", "20", "/usr/bin/stdbuf", "-oL", "/usr/bin/ibv_rc_pingpong", "-d", e.device,
+			"-g", e.gid()}
+	}
+	serve, ask := command(ends[0]), append(command(ends[1]), ends[0].address)
+	serve[1] = "60"
+	ended := c.begin(ctx, server, serve)
+	for {
+		output, err := c.execute(ctx, asking, ask...)
+		if err == nil {
+			c.Fatalf("%q works now: say so in docs/limits.md: %s", ask, output)
+		}
+		// It has met the server by TCP, and waited for its messages until timeout ended it.
+		if strings.Contains(output, "remote address") && strings.Contains(output, "exit code 124") {
+			c.Logf("between GIDs of macvlans on the port: %s", output)
+			return
+		}
+		select {
+		case early := <-ended:
+			c.Fatalf("%q: %v: %s\n%q: %v: %s", ask, err, output, serve, early.err, early.output)
+		case <-ctx.Done():
+			c.Fatal(errors.Join(ctx.Err(), err), output)
+		case <-time.After(time.Second):
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package release
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// item is a file of an archive: its path there, and where its content is. Content is used when there is no source.
+type item struct {
+	name, source string
+	content      []byte
+	mode         int64
+}
+
+// writeArchive writes items as a compressed tar file, sorted by name, of root, all with the same time.
+func writeArchive(file string, made time.Time, items []item) (err error) {
+	items = slices.SortedFunc(slices.Values(items), func(a, b item) int { return strings.Compare(a.name, b.name) })
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	packed := gzip.NewWriter(f) // without a name and a time
+	archive := tar.NewWriter(packed)
+	for _, i := range items {
+		if err := addItem(archive, made, i); err != nil {
+			return fmt.Errorf("cannot add %s: %w", i.name, err)
+		}
+	}
+	return errors.Join(archive.Close(), packed.Close())
+}
+
+func addItem(archive *tar.Writer, made time.Time, i item) error {
+	content := i.content
+	if i.source != "" {
+		var err error
+		if content, err = os.ReadFile(i.source); err != nil {
+			return err
+		}
+	}
+	err := archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: i.name, Mode: i.mode, Size: int64(len(content)),
+		ModTime: made, Format: tar.FormatUSTAR})
+	if err != nil {
+		return err
+	}
+	_, err = archive.Write(content)
+	return err
+}
+
+// readArchive hands out the files of what writeArchive writes.
+func readArchive(file string, visit func(name string, content []byte) error) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // only read
+	packed, err := gzip.NewReader(f)
+	if err != nil {
+		return err
+	}
+	archive := tar.NewReader(packed)
+	for {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if h.Typeflag != tar.TypeReg || !isClean(h.Name) {
+			return fmt.Errorf("%q is no file below the archive's folder", h.Name)
+		}
+		content, err := io.ReadAll(archive)
+		if err != nil {
+			return err
+		}
+		if err := visit(h.Name, content); err != nil {
+			return fmt.Errorf("%s: %w", h.Name, err)
+		}
+	}
+}
+
+func isClean(name string) bool {
+	return name != "" && path.Clean(name) == name && !path.IsAbs(name) && name != ".." &&
+		!strings.HasPrefix(name, "../")
+}

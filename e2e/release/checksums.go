@@ -1,0 +1,96 @@
+package release
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Names of the files that say what the others are.
+const (
+	sumsName       = "SHA256SUMS"
+	signatureName  = "SHA256SUMS.sig"
+	provenanceName = "provenance.intoto.json"
+)
+
+// sumFolder returns the SHA-256 of each file of a release but those that are about the others.
+func sumFolder(dir string) (map[string]string, error) {
+	names, err := fileNames(dir)
+	if err != nil {
+		return nil, err
+	}
+	sums := map[string]string{}
+	for _, name := range names {
+		if name == sumsName || name == signatureName || name == provenanceName {
+			continue
+		}
+		if sums[name], err = sumFile(filepath.Join(dir, name)); err != nil {
+			return nil, err
+		}
+	}
+	return sums, nil
+}
+
+func sumFile(path string) (sum string, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(hash.Sum(nil)), nil
+}
+
+// formatSums writes checksums as sha256sum does.
+func formatSums(sums map[string]string) string {
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		text.WriteString(sums[name] + "  " + name + "\n")
+	}
+	return text.String()
+}
+
+// compareSums reports each file that is not as it should be, is missing, or should not be there.
+func compareSums(want, got map[string]string, says string) error {
+	var problems []error
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		switch sum, ok := got[name]; {
+		case !ok:
+			problems = append(problems, fmt.Errorf("%s is missing, but %s has it", name, says))
+		case sum != want[name]:
+			problems = append(problems, fmt.Errorf("%s has SHA-256 %s, but %s says %s", name, sum, says, want[name]))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(got)) {
+		if _, ok := want[name]; !ok {
+			problems = append(problems, fmt.Errorf("%s is there, but %s does not have it", name, says))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// parseSums reads what formatSums writes, and nothing else.
+func parseSums(text string) (map[string]string, error) {
+	sums := map[string]string{}
+	for line := range strings.Lines(text) {
+		sum, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "  ")
+		if !ok || len(sum) != hex.EncodedLen(sha256.Size) || name != filepath.Base(name) || !isClean(name) {
+			return nil, fmt.Errorf("cannot read %s: the line %q is no checksum of a file", sumsName, line)
+		}
+		sums[name] = sum
+	}
+	if formatSums(sums) != text {
+		return nil, fmt.Errorf("cannot read %s: it is not sorted, or names a file twice", sumsName)
+	}
+	return sums, nil
+}

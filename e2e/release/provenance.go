@@ -1,0 +1,70 @@
+package release
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+)
+
+// Types of the provenance: in-toto's attestation framework and SLSA's provenance, both version 1.
+const (
+	statementType = "https://in-toto.io/Statement/v1"
+	predicateType = "https://slsa.dev/provenance/v1"
+	buildType     = Repository + "/blob/main/docs/release.md#make-release"
+)
+
+// ByHand is the builder of a release that somebody made on a machine of their own.
+const ByHand = Repository + "/blob/main/docs/release.md#built-by-hand"
+
+type statement struct {
+	Type          string    `json:"_type"`
+	Subject       []subject `json:"subject"`
+	PredicateType string    `json:"predicateType"`
+	Predicate     predicate `json:"predicate"`
+}
+
+type subject struct {
+	Name   string            `json:"name"`
+	Digest map[string]string `json:"digest"`
+}
+
+type predicate struct {
+	Build buildDefinition `json:"buildDefinition"`
+	Run   runDetails      `json:"runDetails"`
+}
+
+type buildDefinition struct {
+	Type         string            `json:"buildType"`
+	External     map[string]string `json:"externalParameters"`
+	Internal     map[string]string `json:"internalParameters"`
+	Dependencies []material        `json:"resolvedDependencies"`
+}
+
+type material struct {
+	URI    string            `json:"uri"`
+	Digest map[string]string `json:"digest,omitempty"`
+}
+
+type runDetails struct {
+	Builder struct {
+		ID string `json:"id"`
+	} `json:"builder"`
+}
+
+// newProvenance says of what, how and by whom the files with these checksums were made. Times are missing: they would
+// be all that differs between two runs.
+func newProvenance(o Options, source Source, goVersion string, sums map[string]string) ([]byte, error) {
+	s := statement{Type: statementType, PredicateType: predicateType}
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		s.Subject = append(s.Subject, subject{Name: name, Digest: map[string]string{"sha256": sums[name]}})
+	}
+	s.Predicate.Build = buildDefinition{
+		Type:     buildType,
+		External: map[string]string{"version": source.Version, "registry": o.Registry},
+		Internal: map[string]string{"go": goVersion},
+		Dependencies: []material{{URI: "git+" + Repository + "@refs/tags/" + source.Version,
+			Digest: map[string]string{"gitCommit": source.Commit}}},
+	}
+	s.Predicate.Run.Builder.ID = o.Builder
+	return json.Marshal(s)
+}

@@ -1,0 +1,88 @@
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// emulator is the program of QEMU that runs one of another architecture, by GOARCH.
+func emulator(architecture string) string {
+	return map[string]string{"arm64": "qemu-aarch64", "amd64": "qemu-x86_64"}[architecture]
+}
+
+// SelfTest unpacks the programs of a verified release and runs them, those of another architecture in QEMU's user mode
+// where it is installed. Each program has to say the version and the commit, and netdra has to validate the topology in
+// the file at topology. progress is told what ran and what did not.
+func SelfTest(ctx context.Context, dir, topology string, report Report, progress io.Writer) error {
+	for _, architecture := range Architectures() {
+		command, err := runner(architecture)
+		if err != nil {
+			_, _ = fmt.Fprintf(progress, "linux/%s: not run: %v\n", architecture, err)
+			continue
+		}
+		count, err := testArchitecture(ctx, dir, topology, architecture, command, report)
+		if err != nil {
+			return fmt.Errorf("cannot run the programs for %s: %w", architecture, err)
+		}
+		_, _ = fmt.Fprintf(progress, "linux/%s: %d programs run\n", architecture, count)
+	}
+	return nil
+}
+
+// runner returns the command that runs programs of an architecture: none where it is this machine's.
+func runner(architecture string) ([]string, error) {
+	if architecture == runtime.GOARCH {
+		return nil, nil
+	}
+	name := emulator(architecture)
+	for _, candidate := range []string{name, name + "-static"} {
+		if found, err := exec.LookPath(candidate); err == nil {
+			return []string{found}, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no %s: install QEMU's user mode (Debian: apt-get install qemu-user-static)", name)
+}
+
+func testArchitecture(ctx context.Context, dir, topology, architecture string, command []string,
+	report Report) (int, error) {
+	programs, err := os.MkdirTemp("", "release-test-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = os.RemoveAll(programs) }()
+	var names []string
+	archive := archiveName(chartName, report.Version, architecture) + archiveSuffix
+	err = readArchive(filepath.Join(dir, archive), func(name string, content []byte) error {
+		if base := filepath.Base(name); base != licence {
+			names = append(names, base)
+			return os.WriteFile(filepath.Join(programs, base), content, 0o755)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	run := func(name string, args ...string) (string, error) {
+		line := append(append([]string{}, command...), append([]string{filepath.Join(programs, name)}, args...)...)
+		return output(exec.CommandContext(ctx, line[0], line[1:]...))
+	}
+	var problems []error
+	for _, name := range names {
+		said, err := run(name, "--version")
+		if err == nil && (!strings.Contains(said, report.Version+" ") || !strings.Contains(said, report.Commit[:12])) {
+			err = fmt.Errorf("%s says %q, not version %s and commit %s", name, said, report.Version, report.Commit)
+		}
+		problems = append(problems, err)
+	}
+	if topology != "" {
+		_, err = run("netdra", "chain", "validate", topology)
+	}
+	return len(names), errors.Join(append(problems, err)...)
+}

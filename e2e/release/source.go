@@ -1,0 +1,101 @@
+package release
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Repository is where the project is.
+const Repository = "https://github.com/dra-networking/dra-network-driver"
+
+// versionPattern is a semantic version of major 0 or 1, which are those of a Go module without a suffix to its path.
+var versionPattern = regexp.MustCompile(`^v[01]\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z]+(\.[0-9A-Za-z]+)*)?$`)
+
+// Source is a clone of one commit, tagged with the version, in a folder that only the release uses.
+type Source struct {
+	Dir, Commit, Version string
+	Time                 time.Time
+}
+
+// Checkout clones the commit that is checked out in clone into dir, and tags it there. Go writes the tag into the
+// programs that it builds. Changes that are not committed are refused, for they would not be in the release; so is a
+// version that clone has for another commit.
+func Checkout(ctx context.Context, clone, version, dir string) (Source, error) {
+	fail := func(err error) (Source, error) {
+		return Source{}, fmt.Errorf("cannot check out %s for release %q: %w", clone, version, err)
+	}
+	if !versionPattern.MatchString(version) {
+		return fail(fmt.Errorf("that is no version: use the form v0.1.0 or v0.1.0-rc.1"))
+	}
+	if changed, err := git(ctx, clone, "status", "--porcelain"); err != nil || changed != "" {
+		return fail(orElse(err, "these files are not committed, so they would not be in it: commit or remove them\n"+
+			changed))
+	}
+	commit, err := git(ctx, clone, "rev-parse", "HEAD")
+	if err != nil {
+		return fail(err)
+	}
+	// An empty answer: there is no such tag yet.
+	if tagged, err := git(ctx, clone, "for-each-ref", "--format=%(*objectname)%(objectname)",
+		"refs/tags/"+version); err != nil || tagged != "" && !strings.HasPrefix(tagged, commit) {
+		return fail(orElse(err, "the tag is of another commit: check that one out, or choose another version"))
+	}
+	seconds, err := git(ctx, clone, "log", "-1", "--format=%cI", commit)
+	if err != nil {
+		return fail(err)
+	}
+	made, err := time.Parse(time.RFC3339, seconds)
+	if err != nil {
+		return fail(err)
+	}
+	for _, args := range [][]string{
+		{"clone", "--quiet", "--no-tags", "--no-checkout", clone, dir}, // other tags would be other versions
+		{"-C", dir, "checkout", "--quiet", "--detach", commit},
+		{"-C", dir, "tag", "--no-sign", version, commit}, // whatever the user's settings are
+	} {
+		if _, err := git(ctx, clone, args...); err != nil {
+			return fail(err)
+		}
+	}
+	return Source{Dir: dir, Commit: commit, Version: version, Time: made.UTC()}, nil
+}
+
+func (s Source) path(parts ...string) string {
+	return filepath.Join(append([]string{s.Dir}, parts...)...)
+}
+
+func git(ctx context.Context, dir string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", args...)
+	cmd.Dir = dir
+	// A hook of git runs with variables that name its own repository.
+	for _, setting := range os.Environ() {
+		if !strings.HasPrefix(setting, "GIT_") {
+			cmd.Env = append(cmd.Env, setting)
+		}
+	}
+	return output(cmd)
+}
+
+// output runs a command; its error has what the command said.
+func output(cmd *exec.Cmd) (string, error) {
+	var problems strings.Builder
+	cmd.Stderr = &problems
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(problems.String()))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+func orElse(err error, text string) error {
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%s", text)
+}

@@ -1,0 +1,208 @@
+package scale
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
+	"github.com/dra-networking/dra-network-driver/e2e/internal/testcluster"
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+)
+
+// plane is a control plane, and kwok, which keeps nodes and pods.
+type plane struct {
+	*lab.Cluster
+	client kubernetes.Interface
+	config *rest.Config
+	clone  string
+}
+
+// newPlane starts a control plane with our definitions and with kwok, until the end of the test.
+func newPlane(t *testing.T) *plane {
+	t.Helper()
+	clone, err := testcluster.Clone()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &plane{Cluster: testcluster.ControlPlane(t, *clusterName), clone: clone}
+	if p.config, err = p.RESTConfig(); err != nil {
+		t.Fatal(err)
+	}
+	fast := rest.CopyConfig(p.config)
+	fast.QPS, fast.ContentType = -1, runtime.ContentTypeProtobuf
+	if p.client, err = kubernetes.NewForConfig(fast); err != nil {
+		t.Fatal(err)
+	}
+	p.startKwok(t)
+	return p
+}
+
+// startKwok runs kwok, which `make kwok` builds, until the end of the test.
+func (p *plane) startKwok(t *testing.T) {
+	t.Helper()
+	stages, err := filepath.Abs("testdata/stages.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	cmd := p.Command(context.Background(), filepath.Join(p.clone, "bin", "kwok"), "--kubeconfig="+p.Kubeconfig(),
+		"--manage-all-nodes=true", "--config="+stages)
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := p.StartCommand(cmd); err != nil {
+		t.Fatalf("cannot run kwok, which `make kwok` builds: %v", err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); t.Failed() {
+			t.Logf("kwok ended (%v); the end of what it said:\n%s", err, log.Bytes()[max(0, log.Len()-4000):])
+		}
+	})
+}
+
+// apply applies YAML.
+func (p *plane) apply(t *testing.T, text string) {
+	t.Helper()
+	cmd := p.Command(t.Context(), "kubectl", "apply", "-f", "-")
+	var output strings.Builder
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(text), &output, &output
+	if err := p.Run(cmd); err != nil {
+		t.Fatalf("cannot apply: %v\n%s\n%s", err, output.String(), text)
+	}
+}
+
+// What [requests] count beside verbs.
+const (
+	// watching is the number of watches that are open.
+	watching = "watching"
+	// dryRun is for requests that write nothing: drivers ask with them which fields the API server keeps.
+	dryRun = "dry-run"
+)
+
+// requests are the API server's requests for ResourceSlices that have ended so far, by verb, and the open watches.
+type requests map[string]int
+
+var requestLine = regexp.MustCompile(`(?m)^apiserver_(request_total|longrunning_requests)\{([^}]*` +
+	`resource="resourceslices"[^}]*verb="(\w+)"[^}]*)\} (\S+)$`)
+
+// requests reads what the API server has counted.
+func (p *plane) requests(t *testing.T) requests {
+	t.Helper()
+	text, err := p.client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := requests{}
+	for _, match := range requestLine.FindAllSubmatch(text, -1) {
+		value, err := strconv.ParseFloat(string(match[4]), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		verb := string(match[3])
+		switch {
+		case string(match[1]) == "longrunning_requests":
+			verb = watching
+		case bytes.Contains(match[2], []byte(`dry_run="All"`)):
+			verb = dryRun
+		}
+		found[verb] += int(value)
+	}
+	return found
+}
+
+// writes is the number of requests that change something.
+func (r requests) writes() int { return r["POST"] + r["PUT"] + r["PATCH"] + r["DELETE"] + r["APPLY"] }
+
+// since are the requests after earlier ones.
+func (r requests) since(earlier requests) requests {
+	difference := requests{}
+	for verb, count := range r {
+		difference[verb] = count - earlier[verb]
+	}
+	return difference
+}
+
+// etcd calls etcd's JSON gateway, and decodes the answer.
+func (p *plane) etcd(t *testing.T, path, body string, answer any) {
+	t.Helper()
+	data := p.askEtcd(t, http.MethodPost, path, strings.NewReader(body))
+	if err := json.Unmarshal(data, answer); err != nil {
+		t.Fatalf("etcd answers %q to %s: %v", data, path, err)
+	}
+}
+
+func (p *plane) askEtcd(t *testing.T, method, path string, body io.Reader) []byte {
+	t.Helper()
+	transport := &http.Transport{DialContext: p.DialContext, DisableKeepAlives: true}
+	request, err := http.NewRequestWithContext(t.Context(), method, "http://127.0.0.1:2379"+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }() // only read
+	data, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("etcd answers %s with %s: %q (%v)", path, response.Status, data, err)
+	}
+	return data
+}
+
+// stored is the size of etcd's data that is in use, in bytes, without what was before.
+func (p *plane) stored(t *testing.T) int64 {
+	t.Helper()
+	var read struct{ Header struct{ Revision string } }
+	p.etcd(t, "/v3/kv/range", `{"key": "YQ==", "count_only": true}`, &read)
+	var compacted struct{}
+	p.etcd(t, "/v3/kv/compaction", `{"revision": "`+read.Header.Revision+`", "physical": true}`, &compacted)
+	metrics := p.askEtcd(t, http.MethodGet, "/metrics", nil)
+	match := regexp.MustCompile(`(?m)^etcd_mvcc_db_total_size_in_use_in_bytes (\S+)$`).FindSubmatch(metrics)
+	if match == nil {
+		t.Fatal("etcd does not say how large its data is")
+	}
+	size, err := strconv.ParseFloat(string(match[1]), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(size)
+}
+
+// usage is what a component has used so far.
+type usage struct {
+	cpu      time.Duration
+	resident int64 // bytes
+}
+
+// use reads what a component uses, from /proc of the host.
+func (p *plane) use(t *testing.T, component lab.Component) usage {
+	t.Helper()
+	found, err := process.One(process.Runs(string(component)),
+		process.HasArgument(func(argument string) bool { return strings.Contains(argument, p.RunDir()+"/") }))
+	if err != nil {
+		t.Fatalf("%s: %v", component, err)
+	}
+	stat, err := found.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := process.Status(found)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return usage{cpu: time.Duration(stat.CPUTime() * float64(time.Second)), resident: int64(status.VmRSS)}
+}

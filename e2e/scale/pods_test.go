@@ -1,0 +1,143 @@
+package scale
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+)
+
+const (
+	deviceClass  = "scale"
+	templateName = "scale"
+)
+
+// rate is how fast kube-scheduler bound pods that had waited for it.
+type rate struct {
+	Pods int `json:"pods"`
+	// PodsPerSecond is without the first pod, which waits for the caches of the scheduler.
+	PodsPerSecond float64 `json:"podsPerSecond"`
+	// SchedulerMillisecondsPerPod is processor time of the scheduler.
+	SchedulerMillisecondsPerPod float64 `json:"schedulerMillisecondsPerPod"`
+	SchedulerBytes              int64   `json:"schedulerBytes"`
+	APIServerBytes              int64   `json:"apiServerBytes"`
+}
+
+// schedule makes pods with a claim for one device each while the scheduler is stopped, starts it, and measures until
+// the last pod is bound. Afterwards no pod and no claim is left.
+func (f *fleet) schedule(t *testing.T, pods int) rate {
+	t.Helper()
+	ctx := t.Context()
+	if err := f.Stop(ctx, lab.Scheduler, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	f.createPods(t, pods)
+	bound, err := f.client.CoreV1().Pods(metav1.NamespaceDefault).Watch(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bound.Stop()
+	if err := f.Start(ctx, lab.Scheduler); err != nil {
+		t.Fatal(err)
+	}
+	var first, last time.Time
+	var before usage
+	nodeOf := map[string]string{}
+	for event := range bound.ResultChan() {
+		pod, ok := event.Object.(*corev1.Pod)
+		if !ok {
+			t.Fatalf("the watch of pods ends: %v", event.Object)
+		}
+		if pod.Spec.NodeName == "" || nodeOf[pod.Name] != "" {
+			continue
+		}
+		nodeOf[pod.Name], last = pod.Spec.NodeName, time.Now()
+		if len(nodeOf) == 1 {
+			first, before = last, f.use(t, lab.Scheduler)
+		}
+		if len(nodeOf) == pods {
+			break
+		}
+	}
+	if len(nodeOf) < pods {
+		t.Fatalf("%d of %d pods are bound: %v", len(nodeOf), pods, context.Cause(ctx))
+	}
+	used := f.use(t, lab.Scheduler)
+	f.deletePods(t)
+	return rate{Pods: pods, PodsPerSecond: float64(pods-1) / last.Sub(first).Seconds(),
+		SchedulerMillisecondsPerPod: float64((used.cpu - before.cpu).Milliseconds()) / float64(pods-1),
+		SchedulerBytes:              used.resident, APIServerBytes: f.use(t, lab.APIServer).resident}
+}
+
+// createPods makes pods and waits until they have their claims.
+func (f *fleet) createPods(t *testing.T, pods int) {
+	t.Helper()
+	template := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: templateName}}
+	template.Spec.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "net",
+		Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: deviceClass}}}
+	api := f.client.ResourceV1().ResourceClaimTemplates(metav1.NamespaceDefault)
+	if err := api.Delete(t.Context(), templateName, metav1.DeleteOptions{}); err != nil && !isNotFound(err) {
+		t.Fatal(err)
+	}
+	if _, err := api.Create(t.Context(), template, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.each(t, pods, func(ctx context.Context, i int) error {
+		name := templateName
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-%d", i)}, Spec: corev1.PodSpec{
+			Containers:     []corev1.Container{{Name: "main", Image: "never-pulled"}},
+			ResourceClaims: []corev1.PodResourceClaim{{Name: "net", ResourceClaimTemplateName: &name}},
+		}}
+		_, err := f.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, pod, metav1.CreateOptions{})
+		return err
+	})
+	f.untilClaims(t, pods)
+}
+
+// deletePods deletes all pods and waits until their claims are gone, too.
+func (f *fleet) deletePods(t *testing.T) {
+	t.Helper()
+	now := int64(0)
+	if err := f.client.CoreV1().Pods(metav1.NamespaceDefault).DeleteCollection(t.Context(),
+		metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.untilClaims(t, 0)
+}
+
+// untilClaims waits until there are so many claims.
+func (f *fleet) untilClaims(t *testing.T, count int) {
+	t.Helper()
+	seen := map[string]bool{}
+	claims, err := f.client.ResourceV1().ResourceClaims(metav1.NamespaceDefault).Watch(t.Context(),
+		metav1.ListOptions{ResourceVersion: "0"}) // which begins with those that are there
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer claims.Stop()
+	list, err := f.client.ResourceV1().ResourceClaims(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		seen[list.Items[i].Name] = true
+	}
+	for len(seen) != count {
+		event, ok := <-claims.ResultChan()
+		claim, isClaim := event.Object.(*resourceapi.ResourceClaim)
+		if !ok || !isClaim {
+			t.Fatalf("there are %d claims and not %d, and the watch ends: %v", len(seen), count, event.Object)
+		}
+		if seen[claim.Name] = true; event.Type == watch.Deleted {
+			delete(seen, claim.Name)
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package scale
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+var (
+	clusterName = flag.String("cluster", "scale", "name of the local cluster")
+	nodes       = flag.Int("nodes", 100, "number of nodes")
+	devices     = flag.Int("devices", 64, "devices of each node")
+	shapeName   = flag.String("shape", "functions", "what the devices are: functions, links or mixed-links")
+	pods        = flag.Int("pods", 200, "pods to schedule in each layout")
+	drivers     = flag.Int("drivers", 20, "how many nodes have drivers of their own; others have what those publish")
+	layoutNames = flag.String("layouts", fmt.Sprintf("%s,%s,%s", onePool, samePools, ours),
+		"ways to publish the devices")
+	output = flag.String("output", "", "file to which the figures are added, as one line of JSON")
+	least  = flag.Float64("least", 0, "fail if pods are scheduled slower than this times as fast as plain slices")
+)
+
+// figures are what one run measured.
+type figures struct {
+	Date       string `json:"date"`
+	Processors int    `json:"processors"`
+	Nodes      int    `json:"nodes"`
+	Devices    int    `json:"devicesPerNode"`
+	Shape      string `json:"shape"`
+	// Entries are the devices as published: one for each way in which a device can be used.
+	Entries int                 `json:"entriesPerNode"`
+	Layouts map[layout]*figured `json:"layouts"`
+	Restart restart             `json:"restart"`
+}
+
+// figured is what the slices of a layout cost.
+type figured struct {
+	SlicesPerNode int `json:"slicesPerNode"`
+	// Stored is what etcd has more than without slices, in bytes.
+	Stored       int64 `json:"storedBytes"`
+	LargestSlice int   `json:"largestSliceBytes"`
+	// WritesPerSecond is how fast the API server takes the slices of all nodes at once.
+	WritesPerSecond float64 `json:"writesPerSecond"`
+	List            reading `json:"list"`
+	ListOfNode      reading `json:"listOfNode"`
+	Scheduled       rate    `json:"scheduled"`
+}
+
+// restart is what the control plane gets when the drivers of many nodes start at once, where nothing has changed, and
+// when a policy then changes the devices of all of them.
+type restart struct {
+	Drivers int `json:"drivers"`
+	// FirstWrites are those before the restart, when there was nothing.
+	FirstWrites int `json:"firstWrites"`
+	// Seconds is how long it takes until the last of them watches its slices.
+	Seconds float64 `json:"seconds"`
+	// Lists are lists of slices beside the watches, which begin with what is there, and DryRuns questions to the API
+	// server which fields it keeps.
+	Lists   int `json:"lists"`
+	DryRuns int `json:"dryRuns"`
+	// Writes are those of slices that nothing has changed.
+	Writes int `json:"writes"`
+	// PolicyWrites are those that a change of the policies causes, which changes every device. Each driver paces itself
+	// by how long it takes to read its node, and here all of them share a processor, so a rate would mean nothing.
+	PolicyWrites int `json:"policyWrites"`
+}
+
+// TestScale is one story, since each state is the work of the one before.
+func TestScale(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: starts a control plane of Kubernetes in private namespaces")
+	}
+	s, err := shapeOf(*shapeName, *devices)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := &figures{Date: time.Now().UTC().Format(time.DateOnly), Processors: runtime.NumCPU(), Nodes: *nodes,
+		Devices: *devices, Shape: *shapeName, Entries: s.entries(), Layouts: map[layout]*figured{}}
+	f := newFleet(t, newPlane(t), s, *nodes)
+	sample := f.drivers(t, all)
+	f.clear(t, min(*drivers, f.nodes))
+	empty := f.stored(t)
+	for i, layout := range layouts() {
+		if i > 0 {
+			f.clear(t, f.nodes)
+		}
+		all.Layouts[layout] = f.measure(t, empty, layout, sample)
+	}
+	all.print(t)
+	all.judge(t)
+}
+
+// drivers lets the drivers of some nodes publish, start again, and publish what a change of policies changes. It
+// returns the slices of one node: those of the others are the same.
+func (f *fleet) drivers(t *testing.T, all *figures) []resourceapi.ResourceSlice {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	f.watch(ctx, t)
+	f.publish(t, all)
+	f.restart(t, all)
+	return f.slicesOf(t, nodeName(0))
+}
+
+// publish lets drivers publish for the first time.
+func (f *fleet) publish(t *testing.T, all *figures) {
+	t.Helper()
+	before := f.requests(t)
+	f.publishAll(t, min(*drivers, f.nodes))
+	made := f.requests(t).since(before)
+	all.Restart.FirstWrites = made.writes()
+	if want := f.slices(); made.writes() != want {
+		t.Errorf("%d slices were written %d times: %v", want, made.writes(), made)
+	}
+}
+
+// restart starts the drivers of many nodes at once, and changes policies when they have read what is there.
+func (f *fleet) restart(t *testing.T, all *figures) {
+	t.Helper()
+	count := min(*drivers, f.nodes)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, count)
+	before, begin := f.requests(t), time.Now()
+	for i := range count {
+		go func() { ended <- f.drive(ctx, i) }()
+	}
+	defer func() {
+		cancel()
+		for range count {
+			<-ended //nolint:errcheck // it is that ctx has ended
+		}
+	}()
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	var read requests
+	for read[watching] < count {
+		<-ticker.C
+		read = f.requests(t).since(before)
+	}
+	all.Restart.Drivers, all.Restart.Seconds = count, time.Since(begin).Seconds()
+	all.Restart.Lists, all.Restart.DryRuns = read["LIST"], read[dryRun]
+
+	f.apply(t, f.shape.objects(2))
+	if err := f.until(ctx, "each node publishes what the policies have changed", func() bool {
+		for i := range count {
+			if !f.complete(i, 2) {
+				return false
+			}
+		}
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	all.Restart.PolicyWrites = f.writesOfChange(count)
+	all.Restart.Writes = f.requests(t).since(before).writes() - all.Restart.PolicyWrites
+	if all.Restart.Writes != 0 {
+		t.Errorf("drivers that started wrote %d slices that nothing had changed", all.Restart.Writes)
+	}
+}
+
+// layouts are those to measure.
+func layouts() []layout {
+	var all []layout
+	for name := range strings.SplitSeq(*layoutNames, ",") {
+		all = append(all, layout(name))
+	}
+	return all
+}
+
+// measure publishes the sample for every node, in a layout, and measures what that costs.
+func (f *fleet) measure(
+	t *testing.T, empty int64, layout layout, sample []resourceapi.ResourceSlice,
+) *figured {
+	t.Helper()
+	begin, writes := time.Now(), f.put(t, layout, sample)
+	perSecond := float64(writes) / time.Since(begin).Seconds()
+	sizes := f.sliceSizes(t)
+	m := &figured{SlicesPerNode: len(sizes), Stored: f.stored(t) - empty, LargestSlice: sizes[len(sizes)-1],
+		WritesPerSecond: perSecond,
+		List:            f.list(t, ""),
+		ListOfNode:      f.list(t, resourceapi.ResourceSliceSelectorNodeName+"="+nodeName(0))}
+	m.Scheduled = f.schedule(t, *pods)
+	t.Logf("%s: %+v", layout, *m)
+	return m
+}
+
+// print shows a table, and adds the figures to the file for programs.
+func (all *figures) print(t *testing.T) {
+	t.Helper()
+	table := fmt.Sprintf("%d nodes with %d devices each (%s, %d entries)\n", all.Nodes, all.Devices, all.Shape,
+		all.Entries) +
+		"| layout | slices of a node | MB in etcd | writes/s | list of all, MB | list of all, ms | largest slice, KB " +
+		"| pods/s | " +
+		"scheduler, ms of CPU per pod | scheduler, MB | API server, MB " +
+		"|\n|---|---|---|---|---|---|---|---|---|---|---|\n"
+	for _, layout := range layouts() {
+		m := all.Layouts[layout]
+		table += fmt.Sprintf("| %s | %d | %.1f | %.0f | %.1f | %.0f | %.1f | %.1f | %.1f | %.0f | %.0f |\n", layout,
+			m.SlicesPerNode, float64(m.Stored)/1e6, m.WritesPerSecond, float64(m.List.Bytes)/1e6, m.List.Milliseconds,
+			float64(m.LargestSlice)/1e3, m.Scheduled.PodsPerSecond, m.Scheduled.SchedulerMillisecondsPerPod,
+			float64(m.Scheduled.SchedulerBytes)/1e6, float64(m.Scheduled.APIServerBytes)/1e6)
+	}
+	r := all.Restart
+	t.Logf("%s%d drivers published with %d writes, and restarted in %.1f s with %d lists, %d dry runs and %d writes; "+
+		"a change of the policies cost them %d writes", table, r.Drivers, r.FirstWrites, r.Seconds, r.Lists, r.DryRuns,
+		r.Writes, r.PolicyWrites)
+	if *output == "" {
+		return
+	}
+	line, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.OpenFile(*output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.Write(append(line, '\n')); err != nil {
+		t.Error(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// judge compares what must be so on every machine.
+func (all *figures) judge(t *testing.T) {
+	t.Helper()
+	plain := all.Layouts[onePool]
+	if plain == nil || all.Layouts[ours] == nil {
+		return // it was not asked for
+	}
+	ratio := all.Layouts[ours].Scheduled.PodsPerSecond / plain.Scheduled.PodsPerSecond
+	t.Logf("pods are scheduled %.2f times as fast as with plain slices", ratio)
+	if math.IsNaN(ratio) || ratio < *least { // it is no number if nothing was scheduled
+		t.Errorf("pods are scheduled %.2f times as fast as with plain slices, and %.2f is asked for", ratio, *least)
+	}
+}

@@ -1,0 +1,145 @@
+package scale
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+)
+
+// shape is what the devices of a node are.
+type shape struct {
+	cards int
+	// functions are the virtual functions of each card.
+	functions int
+	// policies name those of [policies] that the node has.
+	policies []string
+	// plugin is the CNI plugin that pods ask for.
+	plugin string
+}
+
+// shapeOf divides so many devices: virtual functions of four cards, or of eight if there are hundreds; or links that
+// stand alone, of which each is one entry (links) or a shared and an exclusive one (mixed-links).
+func shapeOf(name string, devices int) (shape, error) {
+	cards := 4
+	if devices >= 512 {
+		cards = 8
+	}
+	switch name {
+	case "functions":
+		if devices%cards != 0 || devices < 2*cards {
+			return shape{}, fmt.Errorf("%d devices are not the same number of functions for each of %d cards",
+				devices, cards)
+		}
+		return shape{cards: cards, functions: devices/cards - 1, policies: []string{"shared", "whole", "function"},
+			plugin: "sriov"}, nil
+	case "links":
+		return shape{cards: devices, policies: []string{"shared"}, plugin: "macvlan"}, nil
+	case "mixed-links":
+		return shape{cards: devices, policies: []string{"shared", "whole"}, plugin: "macvlan"}, nil
+	}
+	return shape{}, fmt.Errorf("there is no shape %q: use functions, links or mixed-links", name)
+}
+
+// entries is the number of devices that a node publishes.
+func (s shape) entries() int {
+	count := s.cards * s.functions
+	for _, p := range s.policies {
+		if p != "function" {
+			count += s.cards
+		}
+	}
+	return count
+}
+
+// record writes the machine as netdra records one.
+func (s shape) record(t *testing.T) string {
+	t.Helper()
+	h := discoverytest.NewHost()
+	for i := range s.cards {
+		bus := fmt.Sprintf("%04x:%02x", i/200, 1+i%200)
+		name, address := fmt.Sprintf("card%d", i), bus+":00.0"
+		h.Function(address)
+		h.NIC(name, address)
+		var addresses []string
+		for j := range s.functions {
+			addresses = append(addresses, fmt.Sprintf("%s:%02x.%d", bus, 1+j/8, j%8))
+		}
+		if s.functions > 0 {
+			h.VirtualFunctions(address, addresses...)
+		}
+		for j, a := range addresses {
+			h.NIC(fmt.Sprintf("%sv%d", name, j), a)
+		}
+	}
+	dir := t.TempDir()
+	if err := h.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// policyTexts are the policies of all shapes, with an attribute that a change of them changes.
+var policyTexts = map[string]string{
+	"shared": `
+selector: {cel: 'device.attributes["dra.networking"].type in ["pf", "nic"]'}
+action: expose
+exposure:
+  deviceNameSuffix: -shared
+  allowMultipleAllocations: true
+  capacity: {shares: {value: "8", requestPolicy: {default: "1"}}}
+  supportedCNIPlugins: [{name: macvlan}]
+  additionalAttributes: {revision: %d}
+`,
+	"whole": `
+selector: {cel: 'device.attributes["dra.networking"].type in ["pf", "nic"]'}
+action: expose
+exposure:
+  deviceNameSuffix: -whole
+  supportedCNIPlugins: [{name: host-device, exclusive: true}]
+  additionalAttributes: {revision: %d}
+`,
+	"function": `
+selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}
+action: expose
+exposure:
+  supportedCNIPlugins: [{name: sriov, exclusive: true}]
+  additionalAttributes: {revision: %d}
+`,
+}
+
+// objects are the policies in YAML, and the class that pods ask for.
+func (s shape) objects(revision int) string {
+	documents := []string{fmt.Sprintf(`
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: scale}
+spec:
+  selectors:
+  - cel:
+      expression: >-
+        device.driver == "dra.networking" && device.attributes["cni.dra.networking"].?%s.orValue(false)
+`, s.plugin)}
+	for _, name := range s.policies {
+		spec := strings.ReplaceAll(strings.TrimSpace(fmt.Sprintf(policyTexts[name], revision)), "\n", "\n  ")
+		documents = append(documents, fmt.Sprintf(
+			"\napiVersion: networking.dra.io/v1alpha1\nkind: DeviceExposurePolicy\nmetadata: {name: %s}\nspec:\n  %s\n",
+			name, spec))
+	}
+	return strings.Join(documents, "---")
+}
+
+// pluginFiles is a directory with the CNI plugins of the shapes, for the driver to find.
+func pluginFiles(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"host-device", "macvlan", "sriov"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}

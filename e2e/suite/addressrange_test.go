@@ -1,0 +1,105 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/e2e/stack"
+)
+
+// Two topologies take addresses of one range. The node gets blocks as its pods need them; when all are given the range
+// says so, and so does the pod that waits; it starts when another one ends. What a pod has it keeps while the driver is
+// killed.
+func TestAddressRange(t *testing.T) {
+	e := newEnv(t, "ranges")
+	e.veth("ar0")
+	e.create(`
+apiVersion: networking.dra.io/v1alpha1
+kind: AddressRange
+metadata: {name: storage}
+spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
+`)
+	// It is there until its blocks are returned, which no other test has to wait for.
+	t.Cleanup(func() { e.must("kubectl", "delete", "addressrange", "storage", "--ignore-not-found", "--wait=false") })
+	objects := []string{expose("ar0", "macvlan", true, "ar0")}
+	for _, name := range []string{"ar-left", "ar-right"} {
+		objects = append(objects, topology(name, `
+- name: uplink
+  type: macvlan
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "ar0"'}
+  addressRange: storage
+  config: {mode: bridge, ipam: {type: host-local}}`), claimTemplate(name, name+"-uplink"))
+	}
+	e.apply(documents(objects...))
+	e.offer("ar0")
+	e.rangeSays("BlocksAssigned=True Assigned")
+	before := e.state()
+	// Of the first block .2 and .3 can be had, of the second .4 to .6.
+	addresses := map[string]string{}
+	for i := range 5 {
+		name := fmt.Sprintf("pod%d", i)
+		e.create(pod(name, []string{"ar-left", "ar-right"}[i%2]))
+		e.ready(name)
+		shown := e.inPod(name, "ip", "-o", "addr", "show", "dev", "net1")
+		if !containsAll(shown, []string{"/29 brd", "inet6 fd00:190::"}) {
+			t.Errorf("pod %s has\n%s", name, shown)
+		}
+		address := strings.Split(strings.Fields(shown)[3], "/")[0]
+		if other, twice := addresses[address]; twice {
+			t.Errorf("pods %s and %s have the address %s", name, other, address)
+		}
+		addresses[address] = name
+	}
+	for address, name := range addresses {
+		if name != "pod0" {
+			e.inPod("pod0", "ping", "-c", "1", "-w", "5", "-I", "net1", address)
+		}
+	}
+	e.rangeSays("BlocksAssigned=False Exhausted", "few addresses left or none: ")
+	e.eventually("an event says that the range is exhausted", func(context.Context) (bool, error) {
+		output, err := e.kubectl("", "-n", "default", "get", "events", "--field-selector",
+			"involvedObject.kind=AddressRange,involvedObject.name=storage")
+		return err == nil && containsAll(output, []string{"Exhausted", "all 2 blocks are given"}),
+			fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be none
+	})
+	e.create(pod("last", "ar-left"))
+	e.event("last", "take all 5 addresses of its blocks of AddressRange storage (storage-0, storage-1)")
+	e.signal(stack.Driver, syscall.SIGKILL)
+	e.driverReady()
+	e.deleting("pod3")
+	e.gone("pod3")
+	e.ready("last")
+	for address, name := range addresses {
+		if name == "pod3" {
+			name = "last"
+		}
+		shown := e.inPod(name, "ip", "-4", "-o", "addr", "show", "dev", "net1")
+		if !strings.Contains(shown, address+"/") {
+			t.Errorf("pod %s has\n%s, want %s", name, shown, address)
+		}
+	}
+	pods := []string{"pod0", "pod1", "pod2", "pod4", "last"}
+	e.deleting(pods...)
+	e.gone(pods...)
+	e.asItWas(before)
+	e.must("kubectl", "delete", "addressrange", "storage", "--wait=false")
+	e.rangeSays("BlocksAssigned=False Deleted", "2 are left")
+}
+
+// rangeSays waits until the range has a condition, written as "Type=Status Reason", with all the texts.
+func (e *env) rangeSays(condition string, texts ...string) {
+	e.Helper()
+	e.eventually("the AddressRange has "+condition, func(context.Context) (bool, error) {
+		output, err := e.kubectl("", "get", "addressrange", "storage", "-o",
+			`jsonpath={range .status.conditions[*]}{.type}={.status} {.reason}: {.message}{"\n"}{end}`)
+		for line := range strings.Lines(output) {
+			if strings.HasPrefix(line, condition) && containsAll(line, texts) {
+				return true, nil
+			}
+		}
+		return false, fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be none
+	})
+}

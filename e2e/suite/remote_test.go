@@ -1,0 +1,133 @@
+package suite
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/dra-networking/dra-network-driver/e2e/stack"
+)
+
+// Somebody with the documented rights, and no others, asks nodes from elsewhere through the API server; without the
+// right to run commands in the driver's pods nobody does.
+func TestCommandsFromElsewhere(t *testing.T) {
+	e := newEnv(t, "elsewhere")
+	e.veth("el0")
+	e.apply(documents(expose("el0", "macvlan", true, "el0"), topology("el0", `
+- name: link
+  type: macvlan
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "el0"'}
+  config: {mode: bridge, ipam: {type: host-local, subnet: 10.159.0.0/24}}`), claimTemplate("el0", "el0-link")))
+	e.offer("el0")
+	e.create(pod("one", "el0"))
+	e.ready("one")
+	e.apply(`apiVersion: v1
+kind: ServiceAccount
+metadata: {name: helper, namespace: elsewhere}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: elsewhere-helper}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: dra-network-netdra}
+subjects: [{kind: ServiceAccount, name: helper, namespace: elsewhere}]
+`)
+	kubeconfig := e.kubeconfigOf("helper")
+	if output, err := e.elsewhere(kubeconfig, "claims", "pod/one"); err == nil ||
+		!containsAll(output, []string{"cannot list the driver's pods", "dra-network-netdra"}) {
+		t.Errorf("without the Role: %v\n%s", err, output)
+	}
+	e.onNode("kubectl", "-n", stack.Namespace, "create", "rolebinding", "elsewhere-helper", "--role=dra-network-netdra",
+		"--serviceaccount=elsewhere:helper")
+	t.Cleanup(func() { e.onNode("kubectl", "-n", stack.Namespace, "delete", "rolebinding", "elsewhere-helper") })
+	e.eventually("the Role counts", func(context.Context) (bool, error) {
+		output, err := e.elsewhere(kubeconfig, "devices", "--node", e.cluster.NodeName())
+		return err == nil && strings.Contains(output, "el0"), err
+	})
+	file := filepath.Join(t.TempDir(), "out")
+	for line, want := range map[string][]string{
+		"claims pod/one":             {"elsewhere/one-net-", "attached", "10.159.0."},
+		"trace one":                  {"macvlan", "ADD", "10.159.0."},
+		"explain pod/one":            {"el0"},
+		"doctor --all --node NODE":   {"the driver's directories are below kubelet's", "0 wrong"},
+		"doctor --all-nodes":         {"node NODE", "0 wrong"},
+		"devices --all-nodes":        {"NODE", "el0", "in use"},
+		"report --node NODE -o FILE": {"written to"},
+		"report --all-nodes -o FILE": {"written to"},
+		"bundle --all-nodes -o FILE": {"written to"},
+	} {
+		replace := strings.NewReplacer("NODE", e.cluster.NodeName(), "FILE", file)
+		output, err := e.elsewhere(kubeconfig, strings.Fields(replace.Replace(line))...)
+		for _, text := range want {
+			if err != nil || !strings.Contains(output, replace.Replace(text)) {
+				t.Errorf("netdra %s: %v, without %q\n%s", line, err, text, output)
+			}
+		}
+	}
+	if env := e.inPod("one", "env"); !containsAll(env, []string{"_INTERFACE=net1\n", "DRA_NETWORK_NET1_REQUEST=",
+		"DRA_NETWORK_NET1_MAC=", "DRA_NETWORK_NET1_IPS=10.159.0."}) {
+		t.Errorf("environment of the container:\n%s", env)
+	}
+	e.deleting("one")
+	e.gone("one")
+}
+
+// kubeconfigOf writes a kubeconfig with a token of a ServiceAccount of the test, and nothing else.
+func (e *env) kubeconfigOf(account string) string {
+	e.Helper()
+	admin, err := e.cluster.RESTConfig()
+	if err != nil {
+		e.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(admin)
+	if err != nil {
+		e.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	token, err := client.CoreV1().ServiceAccounts(e.namespace).CreateToken(ctx, account,
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		e.Fatal(err)
+	}
+	config, err := clientcmd.LoadFromFile(e.cluster.Kubeconfig())
+	if err != nil {
+		e.Fatal(err)
+	}
+	for name, user := range config.AuthInfos {
+		plain := user.DeepCopy()
+		plain.ClientCertificate, plain.ClientKey, plain.ClientCertificateData, plain.ClientKeyData = "", "", nil, nil
+		plain.Token = token.Status.Token
+		config.AuthInfos[name] = plain
+	}
+	for _, context := range config.Contexts {
+		context.Namespace = e.namespace
+	}
+	path := filepath.Join(e.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		e.Fatal(err)
+	}
+	return path
+}
+
+// elsewhere runs netdra where no driver is: its socket is not there.
+func (e *env) elsewhere(kubeconfig string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	program, err := filepath.Abs("../../bin/netdra")
+	if err != nil {
+		return "", err
+	}
+	cmd := e.cluster.Command(ctx, append([]string{program}, args...)...)
+	cmd.Env = append(cmd.Env, "KUBECONFIG="+kubeconfig, "NETDRA_SOCKET=/nowhere/netdra.sock",
+		"NETDRA_LOG_DIR=/nowhere")
+	var output strings.Builder
+	cmd.Stdout, cmd.Stderr = &output, &output
+	err = e.cluster.Run(cmd)
+	return output.String(), err
+}

@@ -1,0 +1,74 @@
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/addresses"
+	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// blockInformer is one of the blocks of a node. Nodes don't hear of each other's, which with thousands of nodes would
+// be most of what they hear.
+func blockInformer(client rest.Interface, codec runtime.ParameterCodec, nodeName string) cache.SharedIndexInformer {
+	resource := typed[*chainapi.AddressBlock, *chainapi.AddressBlockList](client, codec, "addressblocks",
+		&chainapi.AddressBlock{}, &chainapi.AddressBlockList{})
+	list, follow := resource.list, resource.watch
+	onNode := fields.OneTermEqualSelector("spec.nodeName", nodeName).String()
+	resource.list = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		options.FieldSelector = onNode
+		return list(ctx, options)
+	}
+	resource.watch = func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		options.FieldSelector = onNode
+		return follow(ctx, options)
+	}
+	return informer(resource)
+}
+
+// addressBlocks returns the blocks of AddressRanges from which the node may give addresses, in the order of their
+// numbers, so that those that came last stay free longest. Blocks of another Node object of the same name are not the
+// node's: the machine that had them may still run their pods.
+func (c *cluster) addressBlocks(ranges []string, taken map[string]int) (map[string][]cnichain.BlockRoom, error) {
+	if len(ranges) == 0 {
+		return nil, nil
+	}
+	if !c.blocks.HasSynced() {
+		return nil, fmt.Errorf("cannot use AddressRange %s: the AddressBlocks of node %s could not be read from the "+
+			"API server; install the definitions of this version (deploy/crds) if they are missing",
+			ranges[0], c.nodeName)
+	}
+	node, err := c.ThisNode()
+	if err != nil {
+		return nil, err
+	}
+	var usable []*chainapi.AddressBlock
+	for _, item := range c.blocks.GetStore().List() {
+		block, ok := item.(*chainapi.AddressBlock)
+		if ok && slices.Contains(ranges, block.Spec.AddressRange) && block.Spec.NodeName == c.nodeName &&
+			block.Spec.NodeUID == node.UID && block.Status.ReleasedAt == nil && block.DeletionTimestamp == nil {
+			usable = append(usable, block)
+		}
+	}
+	slices.SortFunc(usable, func(a, b *chainapi.AddressBlock) int { return cmp.Compare(a.Spec.Index, b.Spec.Index) })
+	blocks := map[string][]cnichain.BlockRoom{}
+	for _, object := range usable {
+		block, err := addresses.ParseBlock(object)
+		if err != nil {
+			return nil, err
+		}
+		name := object.Spec.AddressRange
+		blocks[name] = append(blocks[name], cnichain.BlockRoom{Block: block, Room: block.Size - taken[block.Name]})
+	}
+	return blocks, nil
+}

@@ -1,0 +1,132 @@
+package plugin
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/addresses"
+	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// withRange has the topology take addresses of the range r, and tells the node of blocks of four addresses.
+func (f *fixture) withRange(blocks ...*chainapi.AddressBlock) {
+	f.Helper()
+	topology := testTopology()
+	topology.Spec.Steps[0].AddressRange = "r"
+	f.must(f.cluster.topologies.GetStore().Add(topology))
+	for _, block := range blocks {
+		f.must(f.cluster.blocks.GetStore().Add(block))
+	}
+	f.cluster.blocks = syncedInformer{f.cluster.blocks}
+}
+
+// syncedInformer is one that has heard of everything.
+type syncedInformer struct{ cache.SharedIndexInformer }
+
+func (syncedInformer) HasSynced() bool { return true }
+
+// blockOf is a block of the range r.
+func blockOf(index int, nodeUID types.UID) *chainapi.AddressBlock {
+	r, _ := addresses.Parse(&chainapi.AddressRangeSpec{CIDRs: []string{"10.20.0.0/16"}, BlockSize: 4})
+	spec := r.Spec("r", index)
+	spec.NodeName, spec.NodeUID = "n", nodeUID
+	return &chainapi.AddressBlock{ObjectMeta: metav1.ObjectMeta{Name: addresses.Name("r", int32(index))}, Spec: spec}
+}
+
+func TestPrepareUsesBlocksOfTheNode(t *testing.T) {
+	released, deleted := blockOf(2, ""), blockOf(3, "")
+	released.Status.ReleasedAt, deleted.DeletionTimestamp = &metav1.Time{}, &metav1.Time{}
+	elsewhere := blockOf(4, "")
+	elsewhere.Spec.NodeName = "m"
+	f := newFixture(t)
+	f.withRange(blockOf(1, "an earlier node n"), released, deleted, elsewhere)
+	_, err := f.dra.prepare(t.Context(), allocatedClaim("a", "up0", "pod-a"))
+	if err == nil || !strings.Contains(err.Error(), "node n has no block of AddressRange r yet") {
+		t.Fatalf("prepared from a block of nobody's: %v", err)
+	}
+	f.must(f.cluster.blocks.GetStore().Add(blockOf(7, "")))
+	_, err = f.dra.prepare(t.Context(), allocatedClaim("a", "up0", "pod-a"))
+	f.must(err)
+	record, _ := f.claims.Get("a")
+	if step := record.Plans[0].Steps[0]; step.Range.Block != "r-7" || !strings.Contains(string(step.Config),
+		`"rangeStart":"10.20.0.28"`) {
+		t.Errorf("the plan has %+v, %s", step.Range, step.Config)
+	}
+}
+
+// TestPreparedAddressesSurviveTheBlock: a plan has its addresses, whatever becomes of the API server's objects.
+func TestPreparedAddressesSurviveTheBlock(t *testing.T) {
+	f := newFixture(t)
+	f.withRange(blockOf(7, ""))
+	_, err := f.dra.prepare(t.Context(), allocatedClaim("a", "up0", "pod-a"))
+	f.must(err)
+	before, _ := f.claims.Get("a")
+	f.crash()
+	f.start("boot-1")
+	_, err = f.dra.prepare(t.Context(), allocatedClaim("a", "up0", "pod-a"))
+	f.must(err)
+	if after, known := f.claims.Get("a"); !known || string(after.Plans[0].Steps[0].Config) !=
+		string(before.Plans[0].Steps[0].Config) {
+		t.Errorf("the plan was %+v, and is %+v after a restart without the API server", before, after)
+	}
+}
+
+// TestClaimsAtOnceShareBlocks: each gets an address of a block that has one, also the one that finds it just taken.
+func TestClaimsAtOnceShareBlocks(t *testing.T) {
+	f := newFixture(t)
+	f.withRange(blockOf(1, ""), blockOf(2, ""))
+	var claims []*resourceapi.ResourceClaim
+	for _, link := range []string{"up0", "up1"} {
+		claims = append(claims, allocatedClaim("claim-"+link, link, "pod-"+link))
+	}
+	filler := 0
+	for f.claims.TakenAddresses()["r-1"] < 3 { // one address of the first block is left
+		record, err := f.dra.planner.compile(t.Context(),
+			allocatedClaim(fmt.Sprintf("filler-%d", filler), "up0", "filler"))
+		f.must(err)
+		record.Devices = nil
+		record.Plans[0].Steps[0].Device = nil
+		f.must(f.claims.Hold(record, asItIs))
+		filler++
+	}
+	var wait sync.WaitGroup
+	for _, claim := range claims {
+		wait.Add(1)
+		go func() {
+			defer wait.Done()
+			if _, err := f.dra.prepare(t.Context(), claim); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	wait.Wait()
+	var blocks []string
+	for _, claim := range claims {
+		record, _ := f.claims.Get(string(claim.UID))
+		blocks = append(blocks, record.Plans[0].Steps[0].Range.Block)
+	}
+	slices.Sort(blocks)
+	if !slices.Equal(blocks, []string{"r-1", "r-2"}) {
+		t.Errorf("the claims have addresses of %v", blocks)
+	}
+}
+
+func TestPrepareWithoutDefinitions(t *testing.T) {
+	f := newFixture(t)
+	topology := testTopology()
+	f.must(yaml.Unmarshal([]byte(`{addressRange: r}`), &topology.Spec.Steps[0]))
+	f.must(f.cluster.topologies.GetStore().Add(topology))
+	_, err := f.dra.prepare(t.Context(), allocatedClaim("a", "up0", "pod-a"))
+	if err == nil || !strings.Contains(err.Error(), "the AddressBlocks of node n could not be read") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,159 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
+)
+
+// baselines notes how devices are before a claim takes them.
+type baselines struct {
+	executor *executor.Executor
+	// busy says what the node itself does with links.
+	busy func(context.Context, ...discovery.IfName) (map[discovery.IfName]discovery.Use, error)
+	// outdated is called when a device is not as discovery has seen it.
+	outdated func()
+}
+
+// take refuses devices in quarantine and notes how the others are now, while they are free: this is how they
+// must return to the host. What a crash leaves of them later never becomes the baseline, since the claim is not
+// released before.
+func (b baselines) take(ctx context.Context, record *claims.Record) error {
+	plans := make([]cnichain.Plan, 0, len(record.Plans))
+	for _, plan := range record.Plans {
+		var err error
+		if plan.Steps, err = b.ofSteps(ctx, plan.Steps); err != nil {
+			return err
+		}
+		if plan.External, err = b.ofSteps(ctx, plan.External); err != nil {
+			return err
+		}
+		plans = append(plans, plan)
+	}
+	record.Plans = plans
+	return nil
+}
+
+// ofSteps returns steps with the baselines of their devices.
+func (b baselines) ofSteps(ctx context.Context, steps []cnichain.PlanStep) ([]cnichain.PlanStep, error) {
+	steps = slices.Clone(steps)
+	if err := b.notBusy(ctx, steps); err != nil {
+		return nil, err
+	}
+	for i := range steps {
+		if steps[i].Device == nil {
+			continue
+		}
+		device, err := b.ofDevice(*steps[i].Device)
+		if err != nil {
+			return nil, err
+		}
+		steps[i].Device = &device
+		if _, _, err := b.executor.FindRDMA(&steps[i]); err != nil {
+			return nil, err
+		}
+	}
+	return steps, nil
+}
+
+func (b baselines) ofDevice(device cnichain.Device) (cnichain.Device, error) {
+	if err := b.executor.Quarantined(&device); err != nil {
+		return device, err
+	}
+	now, err := b.executor.Host.Snapshot(device)
+	if err == nil && now.IfName != device.IfName {
+		err = fmt.Errorf("device %s is called %s now, it was %s a moment ago: trying again", device.Name, now.IfName,
+			device.IfName)
+	}
+	if err != nil {
+		b.outdated() // it is not as discovery has seen it
+	}
+	return now, err
+}
+
+// notBusy refuses to take links from the node that works with them, whatever policies say: the node could be lost with
+// them. Nothing may be done between this and the baselines.
+func (b baselines) notBusy(ctx context.Context, steps []cnichain.PlanStep) error {
+	var devices []*cnichain.Device
+	var names []discovery.IfName
+	for i := range steps {
+		if device := steps[i].Device; device != nil && device.Exclusive && device.IfName != "" {
+			devices, names = append(devices, device), append(names, discovery.IfName(device.IfName))
+		}
+	}
+	if len(devices) == 0 {
+		return nil
+	}
+	uses, err := b.busy(ctx, names...)
+	if err != nil {
+		return err
+	}
+	for i, device := range devices {
+		if err := mayTake(device, uses[names[i]]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func mayTake(device *cnichain.Device, use discovery.Use) error {
+	if use.Reason == "" || use.Restorable && device.AllowInUse {
+		return nil
+	}
+	remedy := "free it, or exclude it with a DeviceExposurePolicy, and delete the claim"
+	if use.Restorable {
+		remedy += "; or set allowInUse in the policy, so that the node is without them while a pod has the device"
+	}
+	return fmt.Errorf("device %s (%s) cannot be taken from the node: %s; %s", device.Name, device.IfName,
+		use.Reason, remedy)
+}
+
+// linkUse asks what the node itself does with its links. It is safe for concurrent use.
+type linkUse struct {
+	cluster *cluster
+
+	mu      sync.Mutex
+	sources discovery.Sources // its own: sources are not for two at once
+}
+
+func newLinkUse(cluster *cluster) (*linkUse, error) {
+	sources, err := discovery.Host()
+	return &linkUse{cluster: cluster, sources: sources}, err
+}
+
+// find says what the node does with links. While the addresses of the Node object are not known, any address may be one
+// of them, and nothing is given away for that.
+func (u *linkUse) find(
+	ctx context.Context, names ...discovery.IfName,
+) (map[discovery.IfName]discovery.Use, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	sources := u.sources
+	node, unknown := u.cluster.ThisNode()
+	if unknown == nil {
+		sources.NodeAddresses = publish.NodeAddresses(node)
+	}
+	uses, err := discovery.Busy(ctx, sources, names...)
+	for name, use := range uses {
+		use.Restorable = use.Restorable && unknown == nil
+		uses[name] = use
+	}
+	return uses, err
+}
+
+// close frees the sources; nothing may be asked afterwards.
+func (u *linkUse) close() {
+	if u == nil { // the driver was not built
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.sources.Close()
+}

@@ -1,0 +1,103 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/external"
+)
+
+// hasExternal reports whether others attach a device of the claim.
+func hasExternal(record *claims.Record) bool {
+	for i := range record.Plans {
+		if len(record.Plans[i].External) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// renewExternal takes new baselines of devices that others attach if those of the record are of an earlier boot: what
+// the devices were then must not come back. After a boot kubelet has claims prepared before it starts their pods, so
+// that the devices are on the host; one that is not there, since the driver was replaced later, keeps what is known.
+func (d *draPlugin) renewExternal(ctx context.Context, record *claims.Record) error {
+	renewed, plans := false, slices.Clone(record.Plans)
+	for i := range plans {
+		plans[i].External = slices.Clone(plans[i].External)
+		for j := range plans[i].External {
+			step := &plans[i].External[j]
+			now, err := d.Executor.RenewedBaseline(ctx, step.Device)
+			if errors.Is(err, os.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			renewed = renewed || now.BootID != step.Device.BootID
+			step.Device = now
+		}
+	}
+	if !renewed {
+		return nil
+	}
+	record.Plans = plans
+	return d.Claims.Renew(*record)
+}
+
+// isExternal reports whether others attach all devices of a claim.
+func (d *Driver) isExternal(claim *resourceapi.ResourceClaim) bool {
+	devices, err := claimspec.Devices(claim)
+	for _, name := range claimspec.Topologies(devices) {
+		topology, unknown := d.cluster.topology(name)
+		if unknown != nil || topology.Spec.Attachment != v1alpha1.AttachmentExternal {
+			return false
+		}
+	}
+	return err == nil && len(devices) > 0
+}
+
+// deviceIDs are the CDI devices of a device that others attach. It needs the gate, too, where the driver attaches other
+// devices of the claim: a container that names the claim must not start without these.
+func deviceIDs(record *claims.Record, step *cnichain.PlanStep, gate []string) []string {
+	ids := []string{external.DeviceID(record.Claim, step)}
+	if record.Attaches() {
+		ids = append(ids, gate...)
+	}
+	return ids
+}
+
+// mayBeInPod reports whether a device that a claim holds, and that is not on the host, may be in a pod. Of one that
+// others attach only the machine tells: hardware that it has is in some network namespace, and nothing is known of a
+// virtual link.
+func mayBeInPod(
+	store *claims.Store, sandboxes *attach.Sandboxes, node host.Host,
+) func(string, *claims.HeldDevice) bool {
+	return func(claimUID string, held *claims.HeldDevice) bool {
+		if record, found := store.Get(claimUID); found {
+			if step := record.ExternalStep(held); step != nil {
+				return !node.Gone(*step.Device)
+			}
+		}
+		return sandboxes.MayBeInPod(claimUID, held)
+	}
+}
+
+// repairExternal writes files about devices that others attach again if somebody has removed them, and removes those
+// that nobody needs.
+func (d *Driver) repairExternal(ctx context.Context) {
+	if err := d.external.Sync(""); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot update the files about devices that others attach; retrying in the "+
+			"next sweep")
+	}
+}

@@ -1,0 +1,279 @@
+package plugin
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// external has the devices up0, a PCI function, and up1, a link, offered under a resource name, and a topology whose
+// devices others attach.
+func (f *fixture) external() {
+	f.Helper()
+	topology := &chainapi.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "t"}}
+	topology.Spec.Attachment = chainapi.AttachmentExternal
+	topology.Spec.Steps = []chainapi.Step{{Name: "link", Type: "host-device",
+		Selector: &chainapi.StepSelector{CEL: "true"}}}
+	f.must(f.cluster.topologies.GetStore().Replace([]any{topology}, ""))
+	policy := f.cluster.policies.GetStore().List()[0].(*policyapi.DeviceExposurePolicy)
+	policy.Spec.Exposure.ResourceName = "example.com/vf"
+	f.setPublisher(f.newPublisher(func(context.Context, []netip.Addr) (facts discovery.Facts, err error) {
+		return discovery.Facts{Devices: []discovery.Device{
+			{Name: "up0", Interface: "up0", PCIAddress: "0000:01:00.1", PFAddress: "0000:01:00.0",
+				RDMADevices: []string{"mlx5_1", "mlx5_2"}},
+			{Name: "up1", Interface: "up1"},
+		}}, nil
+	}))
+	f.must(f.dra.Publisher.Refresh(context.Background()))
+}
+
+// prepareNow prepares a claim as kubelet asks for it, and returns its CDI devices.
+func (f *fixture) prepareNow(claim *resourceapi.ResourceClaim) ([]string, error) {
+	f.Helper()
+	results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{claim})
+	f.must(err)
+	var ids []string
+	for _, device := range results[claim.UID].Devices {
+		ids = append(ids, device.CDIDeviceIDs...)
+	}
+	return ids, results[claim.UID].Err
+}
+
+func (f *fixture) files(dir string) string {
+	f.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "*"))
+	f.must(err)
+	for i := range paths {
+		paths[i] = filepath.Base(paths[i])
+	}
+	return strings.Join(paths, " ")
+}
+
+// A device that others attach is reserved and described, no gate waits for it, and it is given back when it is on the
+// host as it was, wherever the driver is killed.
+func TestDevicesThatOthersAttach(t *testing.T) {
+	f := newFixture(t)
+	f.external()
+	f.node.AddHostLink("up0")
+	f.nri.runtime.setConnected(false) // nobody waits for the runtime's word
+	claim := allocatedClaim("c", "up0", "a")
+	ids, err := f.prepareNow(claim)
+	if err != nil || strings.Join(ids, " ") != "dra.networking/external-c=0000:01:00.1" {
+		t.Fatalf("CDI devices are %q, %v", ids, err)
+	}
+	const infos = "c-0000:01:00.1-device.json example.com-vf-0000:01:00.1-device.json"
+	described := func(when string) {
+		t.Helper()
+		if got := f.files(f.cdiDir()); got != "dra.networking_external_c.json" {
+			t.Errorf("%s: CDI specs are %q", when, got)
+		}
+		if got := f.files(f.infoDir()); got != infos {
+			t.Errorf("%s: device information is %q", when, got)
+		}
+	}
+	described("after Prepare")
+	info, err := os.ReadFile(filepath.Join(f.infoDir(), "example.com-vf-0000:01:00.1-device.json"))
+	if want := `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:01:00.1","pf-pci-address":"0000:01:00.0",` +
+		`"rdma-device":"mlx5_1,mlx5_2"},"dra.networking/writtenBy":"dra.networking"}`; err != nil ||
+		string(info) != want {
+		t.Errorf("device information is %s, %v", info, err)
+	}
+	if records, err := f.nri.claims.find(f.sandbox("a-0")); err != nil || len(records) > 0 {
+		t.Errorf("to be attached are %v, %v", records, err)
+	}
+	rival, err := f.dra.planner.compile(t.Context(), allocatedClaim("rival", "up0", "b"))
+	f.must(err)
+	if err := f.claims.Hold(rival, asItIs); err == nil || !strings.Contains(err.Error(), "takes the whole device") {
+		t.Errorf("a rival is told %v", err)
+	}
+
+	f.crash()
+	f.must(os.RemoveAll(f.infoDir()))
+	f.must(os.RemoveAll(f.cdiDir()))
+	f.start("boot-1")
+	f.external()
+	f.must(f.dra.External.Sync(""))
+	described("after a crash that has lost all files")
+
+	record, _ := f.claims.Get("c")
+	f.node.RemoveHostLink("up0") // others have attached it
+	if !mayBeInPod(f.claims, f.boxes, f.node)("c", &record.Devices[0]) {
+		t.Error("a device that others have attached counts as gone")
+	}
+	if err := f.dra.releaser.unprepare(context.Background(), "c"); err == nil || !strings.Contains(err.Error(), "up0") {
+		t.Errorf("a device that is in a pod is released: %v", err)
+	}
+	described("while the device is in a pod")
+	f.node.AddHostLink("up0")
+	f.must(f.dra.releaser.unprepare(context.Background(), "c"))
+	if got := f.files(f.cdiDir()) + f.files(f.infoDir()); got != "" {
+		t.Errorf("a released claim has left %q", got)
+	}
+}
+
+// Of a claim with devices that the driver attaches and devices that others attach every container waits for the former,
+// also one that names the latter only.
+func TestClaimThatOthersAttachInPart(t *testing.T) {
+	f := newFixture(t)
+	f.external()
+	mine := testTopology()
+	mine.Name = "mine"
+	f.must(f.cluster.topologies.GetStore().Add(mine))
+	f.node.AddHostLink("up0")
+	claim := allocatedClaim("c", "up0", "a")
+	other := allocatedClaim("c", "up1", "a").Status.Allocation.Devices
+	other.Results[0].Request, other.Config[0].Requests = "s", []string{"s"}
+	other.Config[0].Opaque.Parameters.Raw = []byte(`{"networkTopologyRef":{"name":"mine"},"step":"link"}`)
+	devices := &claim.Status.Allocation.Devices
+	devices.Results = append(devices.Results, other.Results...)
+	devices.Config = append(devices.Config, other.Config...)
+	ids, err := f.prepareNow(claim)
+	const gate = "dra.networking/interfaces=not-attached-yet.c."
+	if want := "dra.networking/external-c=0000:01:00.1 " + gate + "r " + gate + "s"; err != nil ||
+		strings.Join(ids, " ") != want {
+		t.Fatalf("CDI devices are %q, %v, want %q", ids, err, want)
+	}
+	f.runs("a-0")
+	f.must(f.nri.RunPodSandbox(t.Context(), f.sandbox("a-0")))
+	spec, err := os.ReadFile(filepath.Join(f.cdiDir(), "dra.networking-c.json"))
+	if err != nil || !strings.Contains(string(spec), "not-attached-yet.c.r") {
+		t.Errorf("the gate of an attached claim is %s, %v", spec, err)
+	}
+}
+
+// What a killed driver has left of claims that are gone goes at its next start, and what is not its own stays.
+func TestFilesOfOthersAreLeftAlone(t *testing.T) {
+	f := newFixture(t)
+	f.external()
+	f.must(os.MkdirAll(f.infoDir(), 0o755))
+	theirs := filepath.Join(f.infoDir(), "example.com-vf-0000:01:00.1-device.json")
+	f.must(os.WriteFile(theirs, []byte(`{"type":"pci","version":"1.1.0"}`), 0o600))
+	for _, path := range []string{
+		filepath.Join(f.infoDir(), "example.com-vf-0000:09:00.1-device.json"),
+		filepath.Join(f.infoDir(), ".dra.networking-1.tmp"),
+		filepath.Join(f.cdiDir(), "dra.networking_external_x.json"),
+	} {
+		f.must(os.WriteFile(path, []byte(`{"dra.networking/writtenBy":"dra.networking"}`), 0o600))
+	}
+	_, err := f.prepareNow(allocatedClaim("c", "up0", "a"))
+	if err == nil || !strings.Contains(err.Error(), "is the file of another owner of the device") {
+		t.Errorf("error is %v", err)
+	}
+	if got := f.files(f.infoDir()); got != "c-0000:01:00.1-device.json example.com-vf-0000:01:00.1-device.json" {
+		t.Errorf("device information is %q", got)
+	}
+	if _, err := f.prepareNow(allocatedClaim("d", "up1", "b")); err != nil {
+		t.Errorf("another claim is refused: %v", err)
+	}
+	f.must(f.dra.releaser.unprepare(context.Background(), "c"))
+	f.must(f.dra.releaser.unprepare(context.Background(), "d"))
+	data, err := os.ReadFile(theirs)
+	if got := f.files(f.infoDir()) + f.files(f.cdiDir()); err != nil || got != filepath.Base(theirs) ||
+		strings.Contains(string(data), "dra.networking") {
+		t.Errorf("left are %q with %s, %v", got, data, err)
+	}
+}
+
+// A claim whose name leaves no room in that of a file is prepared: only who looks for its file by name has nothing.
+func TestExternalClaimWithALongName(t *testing.T) {
+	f := newFixture(t)
+	f.external()
+	claim := allocatedClaim("c", "up0", "a")
+	claim.Name = strings.Repeat("long.", 50) + "c"
+	if _, err := f.prepareNow(claim); err != nil {
+		t.Error(err)
+	}
+	if got := f.files(f.infoDir()); got != "example.com-vf-0000:01:00.1-device.json" {
+		t.Errorf("device information is %q", got)
+	}
+}
+
+// A name that CDI would refuse is refused by the driver, before anything waits for it.
+func TestExternalDeviceThatCannotBeNamed(t *testing.T) {
+	f := newFixture(t)
+	f.external()
+	policy := f.cluster.policies.GetStore().List()[0].(*policyapi.DeviceExposurePolicy)
+	policy.Spec.Exposure.ResourceName = ""
+	bad := "a b"
+	policy.Spec.Exposure.AdditionalAttributes = map[string]policyapi.AttributeValue{
+		policyapi.AttributeDeviceID: {String: &bad}}
+	f.must(f.dra.Publisher.Refresh(context.Background()))
+	if _, err := f.prepareNow(allocatedClaim("c", "up1", "a")); err == nil ||
+		!strings.Contains(err.Error(), `"a b" is no name of a CDI device`) {
+		t.Errorf("error is %v", err)
+	}
+	if got := f.files(f.cdiDir()); got != "" || len(f.claims.All()) > 0 {
+		t.Errorf("left are %q and %v", got, f.claims.All())
+	}
+}
+
+// After a journal was lost, containers of pods that run are started again with what they were given.
+func TestFilesStayAfterALostJournal(t *testing.T) {
+	f := newFixture(t)
+	f.external()
+	spec := filepath.Join(f.cdiDir(), "dra.networking_external_x.json")
+	f.must(os.WriteFile(spec, []byte("{}"), 0o600))
+	f.journalLost = true
+	f.must(f.dra.External.Sync(""))
+	if got := f.files(f.cdiDir()); got != filepath.Base(spec) {
+		t.Errorf("CDI specs are %q", got)
+	}
+	f.journalLost = false
+	f.must(f.dra.External.Sync(""))
+	if got := f.files(f.cdiDir()); got != "" {
+		t.Errorf("CDI specs are %q", got)
+	}
+}
+
+// After a boot a device that others attach must return as it is now, not as it was in the boot in which its claim was
+// prepared first. In a pod nobody sees how it is.
+func TestExternalDevicesAfterAReboot(t *testing.T) {
+	f := newFixture(t)
+	f.external()
+	f.node.AddHostLink("up0")
+	claim := allocatedClaim("c", "up0", "a")
+	_, err := f.prepareNow(claim)
+	f.must(err)
+	baseline := func() cnichain.Device {
+		t.Helper()
+		record, _ := f.claims.Get("c")
+		return *record.Plans[0].External[0].Device
+	}
+	before := baseline()
+	f.crash()
+	f.node.Reboot()
+	f.start("boot-2")
+	f.external()
+	f.node.RemoveHostLink("up0")
+	_, err = f.prepareNow(claim)
+	f.must(err)
+	if now := baseline(); now.BootID != before.BootID {
+		t.Errorf("of a device that is not on the host there is a baseline: %+v", now)
+	}
+	f.node.AddHostLink("up0")
+	_, err = f.prepareNow(claim)
+	f.must(err)
+	if now := baseline(); now.BootID == before.BootID || now.Index == before.Index {
+		t.Errorf("the baseline is %+v, as before the reboot: %+v", now, before)
+	}
+	now := baseline()
+	f.crash()
+	f.start("boot-2")
+	f.external()
+	if got := baseline(); !reflect.DeepEqual(got, now) {
+		t.Errorf("the journal has %+v, want %+v", got, now)
+	}
+	f.must(f.dra.releaser.unprepare(context.Background(), "c"))
+}

@@ -1,0 +1,34 @@
+package plugin
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+)
+
+// A plugin that the driver can be is run so where the driver has installed it, and not in a folder of the node's.
+func TestInProcessPluginsAreThoseThatAreInstalled(t *testing.T) {
+	d := &Driver{config: Config{PluginDir: t.TempDir() + "/", Plugins: map[string]executor.InProcess{}}}
+	installed, node := nodeapi.HelperDir(d.config.PluginDir), t.TempDir()
+	for _, name := range helperPlugins() {
+		d.config.Plugins[name] = nil
+		for _, dir := range []string{installed, node} {
+			if err := os.MkdirAll(dir, 0o750); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil { //nolint:gosec // a program
+				t.Fatal(err)
+			}
+		}
+		exec := d.inProcess()
+		for dir, want := range map[string]bool{installed: true, node: false} {
+			path, err := exec.FindInPath(name, []string{dir})
+			if _, known := exec.Plugins[path]; err != nil || known != want {
+				t.Errorf("%s is run in this process: %v, %v; want %v", path, known, err, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+)
+
+// withAddressHolders adds to the failure of a step who has the addresses that the claim asks of it: plugins only say
+// that an address is taken. Known are the pods of this node that the same step of the same topology has given one.
+func (s *Sandboxes) withAddressHolders(failure error, records []claims.Record) error {
+	var step *executor.StepError
+	if !errors.As(failure, &step) {
+		return failure
+	}
+	asked := askedAddresses(records, step)
+	if len(asked) == 0 {
+		return failure
+	}
+	var holders []string
+	for _, box := range s.list() {
+		state := box.state()
+		for _, uid := range state.Claims {
+			steps := box.steps(uid)
+			for i := range steps {
+				if steps[i].Claim.UID != uid || steps[i].Topology != step.Topology || steps[i].Step.Name != step.Step {
+					continue
+				}
+				for _, address := range givenAddresses(&steps[i]) {
+					if slices.Contains(asked, address) {
+						holders = append(holders, holderText(box.pod, &steps[i].Claim, step.Claim.Namespace, address))
+					}
+				}
+			}
+		}
+	}
+	if len(holders) == 0 {
+		return failure
+	}
+	slices.Sort(holders)
+	return fmt.Errorf("%w; %s", failure, strings.Join(slices.Compact(holders), ", "))
+}
+
+// holderText is read by users of a namespace in the events of their pods. They may not know who is in another one.
+func holderText(pod executor.Pod, claim *cnichain.Claim, reader string, address netip.Addr) string {
+	if claim.Namespace != reader {
+		return fmt.Sprintf("a pod of another namespace has address %s; \"netdra claims\" on the node names it", address)
+	}
+	return fmt.Sprintf("pod %s (claim %s) has address %s", pod.String(), claim.String(), address)
+}
+
+// askedAddresses are those that claims ask of a step.
+func askedAddresses(records []claims.Record, step *executor.StepError) []netip.Addr {
+	var asked []netip.Addr
+	for i := range records {
+		for _, plan := range records[i].Plans {
+			if records[i].Claim.UID != step.Claim.UID || plan.Topology != step.Topology {
+				continue
+			}
+			for j := range plan.Steps {
+				if plan.Steps[j].Name != step.Step {
+					continue
+				}
+				for _, text := range plan.Steps[j].IPs {
+					if prefix, err := netip.ParsePrefix(text); err == nil { // it was checked before
+						asked = append(asked, prefix.Addr().Unmap())
+					}
+				}
+			}
+		}
+	}
+	return asked
+}
+
+// givenAddresses are those that the plugin of a step has returned.
+func givenAddresses(step *executor.StepRecord) []netip.Addr {
+	if step.Merged == nil {
+		return nil
+	}
+	var given []netip.Addr
+	for _, ip := range step.Merged.IPs {
+		if address, ok := netip.AddrFromSlice(ip.Address.IP); ok {
+			given = append(given, address.Unmap())
+		}
+	}
+	return given
+}

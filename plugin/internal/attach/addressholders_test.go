@@ -1,0 +1,55 @@
+package attach
+
+import (
+	"errors"
+	"net"
+	"testing"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+)
+
+// Who asks for an address that another pod of the step has is told which one. Others are not suspected.
+func TestFailuresNameWhoHasAnAddress(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	box := f.boxes.list()[0]
+	held := box.attached[0]
+	box.attached[0].Merged = &types100.Result{IPs: []*types100.IPConfig{
+		{Address: net.IPNet{IP: net.ParseIP("10.68.0.7"), Mask: net.CIDRMask(24, 32)}},
+		{Address: net.IPNet{IP: net.ParseIP("fd00::7"), Mask: net.CIDRMask(64, 128)}}}}
+	record := f.prepared("claim-b", "b", "up1")
+	failure := func(step string) error {
+		return &executor.StepError{Claim: record.Claim, Topology: held.Topology, Step: step, Type: "macvlan", Command: "ADD",
+			Err: errors.New("not available")}
+	}
+	asking := func(addresses ...string) []claims.Record {
+		record.Plans[0].Steps[0].IPs = addresses
+		return []claims.Record{record}
+	}
+	stranger := record.Claim
+	stranger.Namespace = "other"
+	name := held.Step.Name
+	for _, test := range []struct {
+		err       error
+		addresses []string
+		want      string
+	}{
+		{failure(name), []string{"10.68.0.7/16", "10.68.0.8/16"}, "; pod ns/a (claim ns/claim-a) has address 10.68.0.7"},
+		{failure(name), []string{"fd00::7/64"}, "; pod ns/a (claim ns/claim-a) has address fd00::7"},
+		{failure(name), []string{"10.68.0.8/24"}, ""},
+		{failure(name), nil, ""},
+		{failure("another"), []string{"10.68.0.7/24"}, ""},
+		{&executor.StepError{Claim: stranger, Topology: held.Topology, Step: name, Type: "macvlan", Command: "ADD",
+			Err: errors.New("not available")}, []string{"10.68.0.7/24"},
+			`; a pod of another namespace has address 10.68.0.7; "netdra claims" on the node names it`},
+		{errors.New("no step"), []string{"10.68.0.7/24"}, ""},
+	} {
+		got := f.boxes.withAddressHolders(test.err, asking(test.addresses...))
+		if got.Error() != test.err.Error()+test.want || !errors.Is(got, test.err) {
+			t.Errorf("%v: %v, want it to end with %q", test.addresses, got, test.want)
+		}
+	}
+}

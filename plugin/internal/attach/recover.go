@@ -1,0 +1,110 @@
+package attach
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
+)
+
+// Recover takes over what an earlier driver left: what was ready at this boot, and still has its namespace, stays;
+// everything else is undone in the background. Gates are closed before it returns, until the runtime has said which
+// sandboxes it has: see [Sandboxes.Confirm].
+func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
+	pins := map[string]bool{}
+	for _, id := range slices.Sorted(maps.Keys(attachments)) {
+		box := recovered(attachments[id], s.bootID)
+		pins[filepath.Base(attachments[id].Pin)] = true
+		s.mu.Lock()
+		s.byID[id] = box
+		s.mu.Unlock()
+	}
+	problems := []error{s.adoptGates(pins)}
+	if err := s.removeUnknownPins(pins); err != nil { // a leak, and no reason not to serve
+		klog.FromContext(s.work).Error(err, "Cannot remove old pins of network namespaces", "dir", s.pinDir)
+	}
+	reader := s.executor.VerbsReader()
+	for _, box := range s.list() {
+		switch pin, ready := box.pinned(); {
+		case ready && !s.repin(box, pin):
+			box.markReleasing(nil)
+		case ready: // gates open before the first sweep, and the journal has what was so when the pod was attached
+			s.refreshVerbs(box, pin, reader)
+		}
+		if box.isEnding() {
+			s.detachUntilDone(box)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// adoptGates closes the gates that an earlier driver left open. Those of claims that the journal does not know, whose
+// namespaces are pinned still, stay: their pods run, and kubelet does not have their claims prepared again when a
+// container ends. known are the names of pins that are in use; those of such gates are added.
+func (s *Sandboxes) adoptGates(known map[string]bool) error {
+	uids, err := s.gate.claims()
+	problems := []error{err,
+		s.gate.sweep(func(info fs.FileInfo) bool { return s.clock.Since(info.ModTime()) > time.Hour })}
+	for _, uid := range uids {
+		if pins := s.orphanPins(uid, known); len(pins) > 0 {
+			s.unrecorded.add(uid, pins)
+			problems = append(problems, s.gate.resume(uid))
+			klog.FromContext(s.work).Info("Found a claim of running pods without a record in the journal; their "+
+				"containers may start again",
+				"claimUID", uid, "pins", pins)
+			continue
+		}
+		if _, held := s.claims.Get(uid); held {
+			problems = append(problems, s.gate.suspend(uid))
+			continue
+		}
+		problems = append(problems, s.gate.close(uid))
+	}
+	for _, uid := range s.unrecorded.claims() { // only now: gates of several claims of a pod name one pin
+		for _, pin := range s.unrecorded.pinsOf(uid) {
+			known[filepath.Base(pin)] = true
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// orphanPins are the pins that an open gate names and that no record has.
+func (s *Sandboxes) orphanPins(uid string, known map[string]bool) []string {
+	if _, held := s.claims.Get(uid); held {
+		return nil
+	}
+	pins, err := s.gate.Namespaces(uid)
+	if err != nil {
+		return nil // the gate is closed: what it says can't be read
+	}
+	return slices.DeleteFunc(pins, func(pin string) bool {
+		name := filepath.Base(pin)
+		return filepath.Dir(pin) != filepath.Clean(s.pinDir) || !host.IsPinName(name) || known[name] ||
+			!s.executor.Host.Exists(pin)
+	})
+}
+
+// removeUnknownPins removes the pins that neither the journal nor an open gate names. Their pods run on, in namespaces
+// that the runtime keeps; but once a pod has ended, the kernel returns its devices to the host only if nothing else
+// keeps its namespace.
+func (s *Sandboxes) removeUnknownPins(known map[string]bool) error {
+	entries, err := os.ReadDir(s.pinDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	problems := []error{err}
+	for _, entry := range entries {
+		if host.IsPinName(entry.Name()) && !known[entry.Name()] {
+			problems = append(problems, s.executor.Host.Unpin(filepath.Join(s.pinDir, entry.Name())))
+		}
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,127 @@
+package attach
+
+import (
+	"errors"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"k8s.io/klog/v2"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
+)
+
+// unrecorded are the gates that an earlier driver has opened for claims of which the journal has no record: it was
+// lost. Containers that end are started again by what the file of the gate says; nothing else is done for them. It is
+// safe for concurrent use.
+type unrecorded struct {
+	mu sync.Mutex
+	// pins are those that a gate names, by the UID of its claim.
+	pins map[string][]string
+}
+
+func newUnrecorded() *unrecorded { return &unrecorded{pins: map[string][]string{}} }
+
+func (u *unrecorded) add(claimUID string, pins []string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.pins[claimUID] = pins
+}
+
+func (u *unrecorded) has(claimUID string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.pins[claimUID] != nil
+}
+
+// claims are the UIDs of the claims, sorted.
+func (u *unrecorded) claims() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Sorted(maps.Keys(u.pins))
+}
+
+func (u *unrecorded) pinsOf(claimUID string) []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.pins[claimUID])
+}
+
+// hasPin reports whether a gate names a pin, by the name of its file.
+func (u *unrecorded) hasPin(name string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.hasPinLocked(name)
+}
+
+func (u *unrecorded) hasPinLocked(name string) bool {
+	for _, pins := range u.pins {
+		if slices.ContainsFunc(pins, func(pin string) bool { return host.IsPinOf(name, pin) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// remove forgets a claim, and returns those of its pins that no other gate names: a pod may have several claims.
+func (u *unrecorded) remove(claimUID string) (unused []string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	pins := slices.Clone(u.pins[claimUID])
+	delete(u.pins, claimUID)
+	return slices.DeleteFunc(pins, func(pin string) bool { return u.hasPinLocked(filepath.Base(pin)) })
+}
+
+// IsUnrecorded reports whether a claim has attachments of which the journal has lost the record.
+func (s *Sandboxes) IsUnrecorded(claimUID string) bool { return s.unrecorded.has(claimUID) }
+
+// IsUnrecordedPin reports whether a file is the pin of an attachment of which the journal has lost the record.
+func (s *Sandboxes) IsUnrecordedPin(name string) bool { return s.unrecorded.hasPin(name) }
+
+// unrecordedPinsOf are the pins of a claim's lost attachments that are there still: a claim that several pods use may
+// have been prepared again for one of them.
+func (s *Sandboxes) unrecordedPinsOf(claimUID string) []string {
+	return slices.DeleteFunc(s.unrecorded.pinsOf(claimUID),
+		func(pin string) bool { return !s.executor.Host.Exists(pin) })
+}
+
+// AdmitsUnrecorded reports whether a namespace is one of those that a claim was attached to according to its gate.
+func (s *Sandboxes) AdmitsUnrecorded(claimUID, netns string) bool {
+	return slices.ContainsFunc(s.unrecorded.pinsOf(claimUID), func(pin string) bool {
+		same, _ := s.compareNamespaces(netns, pin)
+		return same
+	})
+}
+
+// releaseUnrecorded forgets what is known of a claim by its gate only. The kernel sends its devices back when the
+// namespace ends.
+func (s *Sandboxes) releaseUnrecorded(claimUID string) error {
+	var problems []error
+	for _, pin := range s.unrecorded.remove(claimUID) {
+		problems = append(problems, s.executor.Host.Unpin(pin))
+	}
+	return errors.Join(problems...)
+}
+
+// collectUnrecorded releases the orphans whose namespaces are pinned by nobody but us, twice in a row. isNamed
+// reports whether the runtime has a path for the namespace at a pin.
+func (s *Sandboxes) collectUnrecorded(suspects map[string]bool, isNamed func(pin string) bool) map[string]bool {
+	ended := map[string]bool{}
+	for _, uid := range s.unrecorded.claims() {
+		switch {
+		case slices.ContainsFunc(s.unrecorded.pinsOf(uid), isNamed):
+		case suspects[uid]:
+			logger := klog.FromContext(s.work).WithValues("claimUID", uid)
+			if err := errors.Join(s.releaseUnrecorded(uid), s.SyncGate(uid)); err != nil {
+				logger.Error(err, "Cannot close the gate of a claim without a journal record; the next sweep "+
+					"tries again")
+				continue
+			}
+			logger.Info("Closed the gate of a claim without a journal record: its pods have ended")
+		default:
+			ended[uid] = true
+		}
+	}
+	return ended
+}

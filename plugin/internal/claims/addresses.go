@@ -1,0 +1,44 @@
+package claims
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// ErrAddressesTaken is returned by [Store.Hold] for a claim whose plans were compiled before other claims took the last
+// addresses of their block: with plans that are compiled again it may be held.
+var ErrAddressesTaken = errors.New("other claims have just taken the addresses; trying again")
+
+// takenAddresses counts, by the name of the AddressBlock, what the plans of records take, but for those of one claim.
+func takenAddresses(but string, records ...map[string]Record) map[string]int {
+	taken := map[string]int{}
+	for _, byUID := range records {
+		for uid, record := range byUID {
+			if uid != but {
+				cnichain.TakenAddresses(record.Plans, len(record.Consumers), taken)
+			}
+		}
+	}
+	return taken
+}
+
+// addressesExceeded returns an error if a claim takes more addresses of a block than other claims leave.
+func addressesExceeded(record *Record, held ...map[string]Record) error {
+	wanted := takenAddresses("", map[string]Record{record.Claim.UID: *record})
+	if len(wanted) == 0 {
+		return nil
+	}
+	taken := takenAddresses(record.Claim.UID, held...)
+	for i := range record.Plans {
+		for j := range record.Plans[i].Steps {
+			given := record.Plans[i].Steps[j].Range
+			if given != nil && taken[given.Block]+wanted[given.Block] > given.Size {
+				return fmt.Errorf("cannot take an address of AddressBlock %s, which has %d: %w", given.Block,
+					given.Size, ErrAddressesTaken)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,209 @@
+package external
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+)
+
+// Files keeps, for claims with devices that others attach, a CDI spec in which the names of CDI devices are the IDs of
+// the devices, and a file of device information for each PCI function. It is safe for concurrent use.
+type Files struct {
+	cdiDir, infoDir string
+	claims          *claims.Store
+	keepUnknown     func() bool
+	// syncing is held from the look at the records until the files are as these say.
+	syncing sync.Mutex
+}
+
+// New returns the component for the directories of CDI specs and of device information. It writes nothing yet. Files of
+// claims that are in no record stay while keepUnknown is true: after a journal was lost, pods may run that have them,
+// and their containers are started again with the CDI devices.
+func New(cdiDir, infoDir string, claims *claims.Store, keepUnknown func() bool) *Files {
+	return &Files{cdiDir: cdiDir, infoDir: infoDir, claims: claims, keepUnknown: keepUnknown}
+}
+
+// DeviceID returns the CDI device ID of a device of a claim that others attach. The part after "=" is what Multus until
+// 4.2 takes for the device's ID, which it asks kubelet for.
+func DeviceID(claim cnichain.Claim, step *cnichain.PlanStep) string {
+	return nodeapi.ExternalKind(claim.UID) + "=" + step.Device.NetworkID
+}
+
+// Check returns an error if a device of a plan cannot be told to others.
+func Check(plan *cnichain.Plan) error {
+	for i := range plan.External {
+		if device := plan.External[i].Device; !nodeapi.IsDeviceID(device.NetworkID) {
+			return fmt.Errorf("cannot name device %s to the network of the pod: %q is no name of a CDI device; use "+
+				"letters, digits, '_', '-', '.' and ':' in the name of the interface, or in the policy's attribute",
+				device.Name, device.NetworkID)
+		}
+	}
+	return nil
+}
+
+// file is one that is to be there.
+type file struct {
+	data []byte
+	// claim is one that needs it.
+	claim cnichain.Claim
+}
+
+// Sync makes the files what the records of all claims say. The error is about the files of the claim with a UID, and
+// about directories that cannot be read; the other claims' are told when they are prepared.
+func (f *Files) Sync(claimUID string) error {
+	f.syncing.Lock()
+	defer f.syncing.Unlock()
+	specs, infos, err := f.wanted()
+	if err != nil {
+		return err
+	}
+	var problems []error
+	if !f.keepUnknown() {
+		problems = []error{f.removeSpecs(specs), f.removeInfos(infos)}
+	}
+	for _, wanted := range []map[string]file{specs, infos} {
+		for _, path := range slices.Sorted(maps.Keys(wanted)) {
+			if err := f.write(path, wanted[path]); err != nil && wanted[path].claim.UID == claimUID {
+				problems = append(problems, err)
+			}
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// wanted returns the files of all claims by path.
+func (f *Files) wanted() (specs, infos map[string]file, err error) {
+	specs, infos = map[string]file{}, map[string]file{}
+	records := f.claims.All()
+	for i := range records {
+		if err := f.add(&records[i], specs, infos); err != nil {
+			return nil, nil, err
+		}
+	}
+	return specs, infos, nil
+}
+
+// add adds the files of a claim. Several claims that share a device have the same device information.
+func (f *Files) add(record *claims.Record, specs, infos map[string]file) error {
+	var ids []string
+	for i := range record.Devices {
+		held := &record.Devices[i]
+		step := record.ExternalStep(held)
+		if step == nil {
+			continue
+		}
+		if !slices.Contains(ids, step.Device.NetworkID) {
+			ids = append(ids, step.Device.NetworkID)
+		}
+		if err := f.addInfo(record.Claim, held, step.Device, infos); err != nil {
+			return err
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	env := "DRA_NETWORK_EXTERNAL_" + strings.ToUpper(strings.ReplaceAll(record.Claim.UID, "-", "_")) + "=reserved"
+	data, err := nodeapi.EncodeExternal(record.Claim.UID, record.Claim.String(), ids, env)
+	specs[filepath.Join(f.cdiDir, nodeapi.ExternalName(record.Claim.UID))] = file{data, record.Claim}
+	return err
+}
+
+// addInfo adds the information about a PCI function, for those who know it by the resource name of the policy, and for
+// Multus until 4.2, which knows devices by the name of their claim. The specification has nothing to say of links.
+func (f *Files) addInfo(
+	claim cnichain.Claim, held *claims.HeldDevice, device *cnichain.Device, infos map[string]file,
+) error {
+	if device.PCIAddress == "" {
+		return nil
+	}
+	data, err := json.Marshal(nodeapi.NewDeviceInfo(nodeapi.PCIDeviceInfo{Address: device.PCIAddress,
+		PFAddress: device.PF, RDMADevice: strings.Join(held.Facts.RDMADevices, ",")}))
+	if err != nil {
+		return err
+	}
+	for _, resource := range []string{device.NetworkResource, claim.Name} {
+		name := nodeapi.DeviceInfoName(resource, device.NetworkID)
+		if resource != "" && len(name) <= maxFileName { // else nobody can look for it
+			infos[filepath.Join(f.infoDir, name)] = file{data, claim}
+		}
+	}
+	return nil
+}
+
+// maxFileName is the longest name that Linux takes (NAME_MAX); a claim's alone may have 253 characters.
+const maxFileName = 255
+
+// write writes a file that is not there, or says something else. One that is not the driver's is left alone: a device
+// plugin that has the device in its pool writes it.
+func (f *Files) write(path string, wanted file) error {
+	old, err := os.ReadFile(path)
+	if err == nil && bytes.Equal(old, wanted.data) {
+		return nil
+	}
+	if err == nil && nodeapi.IsDeviceInfo(path) && !nodeapi.IsWrittenByDriver(old) {
+		return fmt.Errorf("cannot describe a device of claim %s to the network of the pod: %s is the file of another "+
+			"owner of the device, such as a device plugin; take the device out of the pool of that owner, and remove "+
+			"the file if it is not running any more", wanted.claim, path)
+	}
+	if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
+		err = nodeapi.WriteFile(path, wanted.data)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot tell the network of the pod of the devices of claim %s: %w", wanted.claim, err)
+	}
+	return nil
+}
+
+// removeSpecs removes the CDI specs that no claim needs.
+func (f *Files) removeSpecs(wanted map[string]file) error {
+	return remove(f.cdiDir, func(path string) bool {
+		kind, _ := nodeapi.ParseSpecName(path)
+		_, needed := wanted[path]
+		return kind == nodeapi.ExternalSpec && !needed
+	})
+}
+
+// removeInfos removes the driver's device information that no claim needs, and files that a killed driver has not
+// completed.
+func (f *Files) removeInfos(wanted map[string]file) error {
+	return remove(f.infoDir, func(path string) bool {
+		if strings.HasPrefix(filepath.Base(path), nodeapi.TempPrefix) {
+			return true
+		}
+		if _, needed := wanted[path]; needed || !nodeapi.IsDeviceInfo(path) {
+			return false
+		}
+		data, err := os.ReadFile(path)
+		return err == nil && nodeapi.IsWrittenByDriver(data)
+	})
+}
+
+// remove removes files of a directory.
+func remove(dir string, unneeded func(path string) bool) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("cannot look for files of released claims: %w", err)
+	}
+	var problems []error
+	for _, entry := range entries {
+		path := filepath.Join(dir, entry.Name())
+		if !entry.Type().IsRegular() || !unneeded(path) {
+			continue
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			problems = append(problems, fmt.Errorf("cannot remove the file of a released claim: %w", err))
+		}
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,83 @@
+package publish
+
+import (
+	"cmp"
+	"maps"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// claimedDevice returns what a claim holds that was given the device of an entry, and what chains are told of it.
+func claimedDevice(
+	entry *draslices.Entry, result *resourceapi.DeviceRequestAllocationResult,
+) (claims.HeldDevice, cnichain.Device) {
+	persona, facts := &entry.Persona, &entry.Device
+	held := claims.HeldDevice{
+		Request: result.Request, Pool: result.Pool, Name: result.Device,
+		ShareID: string(ptr.Deref(result.ShareID, "")), Exclusive: persona.Exclusive, Bandwidth: entry.Bandwidth,
+		Facts: *facts, Persona: persona, Consumed: result.ConsumedCapacity,
+	}
+	attributes := plainAttributes(policy.PublishedWithAbsent(*facts, persona.Publish...))
+	maps.Copy(attributes, plainAttributes(persona.AdditionalAttributes))
+	if entry.Bandwidth > 0 {
+		attributes["bandwidth"] = entry.Bandwidth // for a step that limits the traffic to it
+	}
+	return held, cnichain.Device{
+		Pool: held.Pool, Name: held.Name, ShareID: held.ShareID, Request: held.Request, Exclusive: held.Exclusive,
+		CNIs: persona.Plugins, IfName: string(facts.Interface), PCIAddress: string(facts.PCIAddress),
+		PF: string(facts.PFAddress), Attributes: attributes, AllowInUse: persona.AllowInUse,
+		NetworkResource: stringAttribute(persona, policyapi.AttributeResourceName),
+		NetworkID: cmp.Or(stringAttribute(persona, policyapi.AttributeDeviceID), string(facts.PCIAddress),
+			string(facts.Interface)),
+	}
+}
+
+// stringAttribute returns what a policy says of a device; empty if it does not.
+func stringAttribute(persona *policy.Persona, name resourceapi.QualifiedName) string {
+	return ptr.Deref(persona.AdditionalAttributes[name].StringValue, "")
+}
+
+// Attributes are the attributes of a published device, without those by which classes know its CNI plugins.
+func Attributes(
+	device *discovery.Device, persona *policy.Persona,
+) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	attributes := policy.Published(*device, persona.Publish...)
+	maps.Copy(attributes, persona.AdditionalAttributes)
+	return attributes
+}
+
+// plainAttributes are attributes for templates: those of our domain by their bare names.
+func plainAttributes(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) map[string]any {
+	plain := make(map[string]any, len(attributes))
+	for name, attribute := range attributes {
+		key := bareName(string(name))
+		switch {
+		case attribute.StringValue != nil:
+			plain[key] = *attribute.StringValue
+		case attribute.IntValue != nil:
+			plain[key] = *attribute.IntValue
+		case attribute.BoolValue != nil:
+			plain[key] = *attribute.BoolValue
+		case attribute.VersionValue != nil:
+			plain[key] = *attribute.VersionValue
+		}
+	}
+	return plain
+}
+
+func bareName(name string) string {
+	const domain = v1alpha1.DriverName + "/"
+	if len(name) > len(domain) && name[:len(domain)] == domain {
+		return name[len(domain):]
+	}
+	return name
+}

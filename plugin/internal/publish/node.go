@@ -1,0 +1,53 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+)
+
+// ReadHost reads the devices of this machine.
+func ReadHost(sources discovery.Sources) func(context.Context, []netip.Addr) (discovery.Facts, error) {
+	return func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {
+		withNode := sources
+		withNode.NodeAddresses = addresses
+		return discovery.Read(ctx, withNode)
+	}
+}
+
+// Binaries are the executable files in the CNI directories. A directory that is not there has none.
+func Binaries(dirs []string) (sets.Set[string], error) {
+	found := sets.New[string]()
+	for _, dir := range dirs {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("cannot list the CNI plugins of the node: %w", err)
+		}
+		for _, entry := range entries {
+			if info, err := os.Stat(filepath.Join(dir, entry.Name())); err == nil && info.Mode().IsRegular() &&
+				info.Mode().Perm()&0o111 != 0 {
+				found.Insert(entry.Name())
+			}
+		}
+	}
+	return found, nil
+}
+
+// NodeAddresses are those by which the cluster knows the node.
+func NodeAddresses(node *corev1.Node) []netip.Addr {
+	var found []netip.Addr
+	for _, address := range node.Status.Addresses {
+		if parsed, err := netip.ParseAddr(address.Address); err == nil { // others are names
+			found = append(found, parsed.Unmap())
+		}
+	}
+	return found
+}

@@ -1,0 +1,119 @@
+package publish
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// offers are the devices that claims can get now, and what the API server was given of them. It is safe for concurrent
+// use.
+type offers struct {
+	mu sync.Mutex
+	// entries have of Spec the taints only: the rest would be half of the driver's memory; nil until the devices are
+	// known.
+	entries   map[draslices.EntryID]draslices.Entry
+	failure   error             // why they are not
+	published [sha256.Size]byte // of the resources that were published last
+}
+
+// set replaces what can be had.
+func (o *offers) set(computed []draslices.Entry) {
+	entries := make(map[draslices.EntryID]draslices.Entry, len(computed))
+	for _, entry := range computed {
+		entry.Spec = resourceapi.Device{Taints: entry.Spec.Taints}
+		entries[draslices.EntryID{Pool: entry.Pool, Name: entry.Name}] = entry
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.entries = entries
+}
+
+// fail notes why the devices could not be computed. What was offered before still is.
+func (o *offers) fail(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.failure = err
+}
+
+// readiness says why the devices are not known yet; nil if they are.
+func (o *offers) readiness() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.entries != nil:
+		return nil
+	case o.failure == nil:
+		return errors.New("the node's devices are not known yet: the driver has just started")
+	}
+	return fmt.Errorf("the node's devices are not known yet: %w", o.failure)
+}
+
+// find returns the entry of an allocated device.
+func (o *offers) find(result *resourceapi.DeviceRequestAllocationResult) (draslices.Entry, error) {
+	if err := o.readiness(); err != nil {
+		return draslices.Entry{}, err
+	}
+	o.mu.Lock()
+	entry, known := o.entries[draslices.EntryID{Pool: result.Pool, Name: result.Device}]
+	o.mu.Unlock()
+	if !known {
+		return entry, fmt.Errorf("device %s of pool %s is not offered any more: its policy or the device itself is "+
+			"gone; delete the claim to have another one allocated", result.Device, result.Pool)
+	}
+	return entry, nil
+}
+
+// list is sorted by pool and name.
+func (o *offers) list() []draslices.Entry {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.SortedFunc(maps.Values(o.entries), func(a, b draslices.Entry) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// isPublished reports whether the API server has resources with this digest.
+func (o *offers) isPublished(digest [sha256.Size]byte) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.published == digest
+}
+
+// setPublished notes what the API server was given; the zero digest has it given everything again.
+func (o *offers) setPublished(digest [sha256.Size]byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.published = digest
+}
+
+// digestOf tells resources apart. It encodes them slice by slice: the encoder keeps a buffer of the size of the largest
+// value.
+func digestOf(resources resourceslice.DriverResources) (digest [sha256.Size]byte, err error) {
+	hash := sha256.New()
+	encoder := json.NewEncoder(hash)
+	for _, name := range slices.Sorted(maps.Keys(resources.Pools)) {
+		pool := resources.Pools[name]
+		parts := pool.Slices
+		pool.Slices = nil
+		if err := errors.Join(encoder.Encode(name), encoder.Encode(pool)); err != nil {
+			return digest, err
+		}
+		for i := range parts {
+			if err := encoder.Encode(parts[i]); err != nil {
+				return digest, err
+			}
+		}
+	}
+	return [sha256.Size]byte(hash.Sum(nil)), nil
+}

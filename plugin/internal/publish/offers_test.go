@@ -1,0 +1,45 @@
+package publish
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// TestOffers holds that a device can be had from the first computation on, through failures of later ones, until one
+// lacks it.
+func TestOffers(t *testing.T) {
+	t.Parallel()
+	var o offers
+	wanted := &resourceapi.DeviceRequestAllocationResult{Pool: "n/up0", Device: "up0"}
+	expect := func(want string) {
+		t.Helper()
+		_, err := o.find(wanted)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("error is %v, want %q", err, want)
+		}
+	}
+	expect("has just started")
+	o.fail(errors.New("no sysfs"))
+	expect("not known yet: no sysfs")
+	o.set([]draslices.Entry{
+		{Pool: "n/up1", Name: "up1"},
+		{Pool: "n/up0", Name: "up0",
+			Spec: resourceapi.Device{Name: "up0", Taints: []resourceapi.DeviceTaint{{Key: "k"}}}},
+	})
+	expect("")
+	o.fail(errors.New("no sysfs"))
+	expect("")
+	listed := o.list()
+	if len(listed) != 2 || listed[0].Name != "up0" || len(listed[0].Spec.Taints) != 1 || listed[0].Spec.Name != "" {
+		t.Errorf("offered are %+v, want up0 with its taint only, and up1", listed)
+	}
+	o.set([]draslices.Entry{{Pool: "n/up1", Name: "up1"}})
+	expect("is not offered any more")
+	o.set(nil)
+	expect("is not offered any more") // a node without devices knows that
+}

@@ -1,0 +1,213 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+)
+
+// NetworkStatus is the annotation of pods in which Multus, and others, say which networks a pod has: a list (Kubernetes
+// Network Custom Resource Definition De-facto Standard, section 3.4).
+const NetworkStatus = "k8s.v1.cni.cncf.io/network-status"
+
+// Networks writes the interfaces of pods into their annotation, in the background and beside what others have written
+// there. What is written is computed of what is attached, so that nothing is lost with a crash.
+type Networks struct {
+	client kubernetes.Interface
+	claims *claims.Store
+	// sandboxes are those of the node, as they are now.
+	sandboxes func() []nodestate.Sandbox
+	queue     workqueue.TypedRateLimitingInterface[string]
+}
+
+// NewNetworks makes the component; Run starts it.
+func NewNetworks(
+	client kubernetes.Interface, store *claims.Store, sandboxes func() []nodestate.Sandbox,
+) *Networks {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 2*time.Minute)
+	return &Networks{client: client, claims: store, sandboxes: sandboxes,
+		queue: workqueue.NewTypedRateLimitingQueue(limiter)}
+}
+
+// Changed asks for the annotations of the pods of a claim to be written. It waits for nothing. On nil it does nothing.
+func (n *Networks) Changed(claimUID string) {
+	if n != nil {
+		n.queue.Add(claimUID)
+	}
+}
+
+// Run writes until ctx ends. On nil it returns at once.
+func (n *Networks) Run(ctx context.Context) error {
+	if n == nil {
+		return nil
+	}
+	for _, record := range n.claims.All() {
+		n.queue.Add(record.Claim.UID)
+	}
+	go func() {
+		<-ctx.Done()
+		n.queue.ShutDown()
+	}()
+	for {
+		uid, shutdown := n.queue.Get()
+		if shutdown {
+			return nil
+		}
+		if err := n.write(ctx, uid); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot write the network status of a pod; trying again", "claimUID", uid)
+			n.queue.AddRateLimited(uid)
+		} else {
+			n.queue.Forget(uid)
+		}
+		n.queue.Done(uid)
+	}
+}
+
+// write writes the annotations of all pods that have a claim. One that cannot be written keeps no other pod from its
+// own: what is there already may be anything that the author of a pod has written.
+func (n *Networks) write(ctx context.Context, claimUID string) error {
+	var problems []error
+	for _, box := range n.sandboxes() {
+		if box.State != nodestate.SandboxReady || !slices.Contains(box.Claims, claimUID) {
+			continue
+		}
+		if err := n.annotate(ctx, box.Pod, n.entries(&box)); err != nil {
+			problems = append(problems, fmt.Errorf("pod %s: %w", box.Pod, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// networkEntry is one of the list. The driver knows its own by a field that readers ignore.
+type networkEntry struct {
+	Name       string              `json:"name"`
+	Interface  string              `json:"interface,omitempty"`
+	IPs        []string            `json:"ips,omitempty"`
+	MAC        string              `json:"mac,omitempty"`
+	DeviceInfo *nodeapi.DeviceInfo `json:"device-info,omitempty"`
+	ClaimUID   string              `json:"dra.networking/claim"`
+}
+
+// entries are the interfaces that the driver has given to a pod. The name is that of the topology, in the pod's
+// namespace: what was made of a NetworkAttachmentDefinition has its name.
+func (n *Networks) entries(box *nodestate.Sandbox) []networkEntry {
+	var entries []networkEntry
+	for i := range box.Interfaces {
+		link := &box.Interfaces[i]
+		record, prepared := n.claims.Get(link.ClaimUID)
+		if !prepared || link.Interface == "" && len(link.DeviceNodes) == 0 {
+			continue
+		}
+		entry := networkEntry{Name: box.Pod.Namespace + "/" + topologyOf(&record, link), Interface: link.Interface,
+			MAC: link.MAC, ClaimUID: link.ClaimUID}
+		for _, address := range link.IPs {
+			if prefix, err := netip.ParsePrefix(address); err == nil {
+				entry.IPs = append(entry.IPs, prefix.Addr().String())
+			}
+		}
+		entry.DeviceInfo = deviceInfo(&record, link)
+		entries = append(entries, entry)
+	}
+	return entries
+}
+
+// topologyOf is the name of the topology that has attached a device of a claim.
+func topologyOf(record *claims.Record, link *nodestate.Interface) string {
+	for i := range record.Plans {
+		for j := range record.Plans[i].Steps {
+			if device := record.Plans[i].Steps[j].Device; device != nil && device.Pool == link.Pool &&
+				device.Name == link.Device {
+				return record.Plans[i].Topology
+			}
+		}
+	}
+	return record.Claim.Name
+}
+
+// deviceInfo describes a PCI function that a pod has as a whole; nil for links and for what stands on a function.
+func deviceInfo(record *claims.Record, link *nodestate.Interface) *nodeapi.DeviceInfo {
+	i := slices.IndexFunc(record.Devices,
+		func(d claims.HeldDevice) bool { return d.Pool == link.Pool && d.Name == link.Device })
+	if i < 0 || !record.Devices[i].Exclusive || record.Devices[i].Facts.PCIAddress == "" {
+		return nil
+	}
+	facts := &record.Devices[i].Facts
+	info := nodeapi.NewDeviceInfo(nodeapi.PCIDeviceInfo{Address: string(facts.PCIAddress),
+		PFAddress: string(facts.PFAddress)})
+	info.WrittenBy = "" // the entry says it
+	return &info
+}
+
+// annotate replaces the driver's entries in the annotation of a pod. Somebody who writes it at the same moment makes
+// the API server refuse the patch, so that no entry is lost.
+func (n *Networks) annotate(ctx context.Context, pod executor.Pod, entries []networkEntry) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	pods := n.client.CoreV1().Pods(pod.Namespace)
+	found, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && string(found.UID) != pod.UID {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	value, err := merge(found.Annotations[NetworkStatus], entries)
+	if err != nil || value == found.Annotations[NetworkStatus] {
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID,
+		"resourceVersion": found.ResourceVersion, "annotations": map[string]string{NetworkStatus: value}}})
+	if err != nil {
+		return err
+	}
+	_, err = pods.Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w; set features.networkStatus of the chart, which permits it", err)
+	}
+	return err
+}
+
+// merge returns a list with the driver's entries in place of its earlier ones. What others have written stays with
+// all of its fields, and before them.
+func merge(value string, entries []networkEntry) (string, error) {
+	var all []json.RawMessage
+	if value != "" {
+		if err := json.Unmarshal([]byte(value), &all); err != nil {
+			return "", fmt.Errorf("cannot add to annotation %s, which is no list: %w; whoever has written it must "+
+				"correct it", NetworkStatus, err)
+		}
+	}
+	all = slices.DeleteFunc(all, func(entry json.RawMessage) bool {
+		var mine networkEntry
+		return json.Unmarshal(entry, &mine) == nil && mine.ClaimUID != ""
+	})
+	for i := range entries {
+		data, err := json.Marshal(&entries[i])
+		if err != nil {
+			return "", err
+		}
+		all = append(all, data)
+	}
+	merged, err := json.MarshalIndent(all, "", "    ") // as Multus writes it, for people
+	return string(merged), err
+}

@@ -1,0 +1,169 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/journal"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+)
+
+// networksOf makes the component for a pod with an annotation, to which a function and a link are attached.
+func networksOf(t *testing.T, annotation string) (*Networks, *fake.Clientset) {
+	t.Helper()
+	opened, err := journal.Open(filepath.Join(t.TempDir(), "journal.db"), time.Unix(1000, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = opened.Close() })
+	store, _, err := claims.Load(opened.DB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := claims.Record{Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "claim-uid"},
+		Devices: []claims.HeldDevice{
+			{Pool: "n/vf", Name: "vf", Exclusive: true, Facts: discovery.Device{Name: "vf",
+				PCIAddress: "0000:01:00.1", PFAddress: "0000:01:00.0"}},
+			{Pool: "n/up", Name: "up", Facts: discovery.Device{Name: "up"}},
+		},
+		Plans: []cnichain.Plan{{Topology: "lan", Steps: []cnichain.PlanStep{
+			{Name: "a", Device: &cnichain.Device{Pool: "n/vf", Name: "vf"}},
+			{Name: "b", Device: &cnichain.Device{Pool: "n/up", Name: "up"}}}}}}
+	if err := store.Hold(record, func(*claims.Record) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "pod-uid"}}
+	if annotation != "" {
+		pod.Annotations = map[string]string{NetworkStatus: annotation, "other": "stays"}
+	}
+	client := fake.NewClientset(pod)
+	box := nodestate.Sandbox{ID: "s", Pod: executor.Pod{Namespace: "ns", Name: "p", UID: "pod-uid"},
+		Claims: []string{"claim-uid"}, State: nodestate.SandboxReady, Interfaces: []nodestate.Interface{
+			{ClaimUID: "claim-uid", Pool: "n/vf", Device: "vf", Interface: "net1", MAC: "02:00:00:00:00:01",
+				IPs: []string{"10.0.0.7/24", "fd00::7/64"}},
+			{ClaimUID: "claim-uid", Pool: "n/up", Device: "up", Interface: "net2"},
+		}}
+	return NewNetworks(client, store, func() []nodestate.Sandbox { return []nodestate.Sandbox{box} }), client
+}
+
+// statusOf is the annotation without white space.
+func statusOf(t *testing.T, client *fake.Clientset) string {
+	t.Helper()
+	pod, err := client.CoreV1().Pods("ns").Get(context.Background(), "p", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(strings.Fields(pod.Annotations[NetworkStatus]), "")
+}
+
+const ownEntries = `{"name":"ns/lan","interface":"net1","ips":["10.0.0.7","fd00::7"],"mac":"02:00:00:00:00:01",` +
+	`"device-info":{"type":"pci","version":"1.1.0","pci":` +
+	`{"pci-address":"0000:01:00.1","pf-pci-address":"0000:01:00.0"}},` +
+	`"dra.networking/claim":"claim-uid"},` +
+	`{"name":"ns/lan","interface":"net2","dra.networking/claim":"claim-uid"}`
+
+// What others have written stays, with fields that nobody here knows; what the driver had written is replaced.
+func TestNetworkStatusIsMerged(t *testing.T) {
+	theirs := `{"name":"cbr0","default":true,"dns":{},"x":1.50}`
+	for before, want := range map[string]string{
+		"":                 "[" + ownEntries + "]",
+		"[" + theirs + "]": "[" + theirs + "," + ownEntries + "]",
+		`[{"name":"ns/lan","dra.networking/claim":"earlier"},` + theirs + "]": "[" + theirs + "," + ownEntries + "]",
+	} {
+		networks, client := networksOf(t, before)
+		for range 2 {
+			if err := networks.write(context.Background(), "claim-uid"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := statusOf(t, client); got != want {
+			t.Errorf("of %s was made\n%s\nwant\n%s", before, got, want)
+		}
+		writes := 0
+		for _, action := range client.Actions() {
+			if patch, ok := action.(clienttesting.PatchAction); ok {
+				writes++
+				var sent metav1.PartialObjectMetadata
+				if err := json.Unmarshal(patch.GetPatch(), &sent); err != nil || sent.UID != "pod-uid" ||
+					patch.GetSubresource() != "status" {
+					t.Errorf("patch is %s, %v", patch.GetPatch(), err)
+				}
+			}
+		}
+		if writes != 1 {
+			t.Errorf("written %d times", writes)
+		}
+	}
+}
+
+// What is no list is left to whoever has written it.
+func TestNetworkStatusThatIsNoList(t *testing.T) {
+	networks, client := networksOf(t, `{"name": "x"}`)
+	if err := networks.write(context.Background(), "claim-uid"); err == nil ||
+		!strings.Contains(err.Error(), "which is no list") {
+		t.Errorf("error is %v", err)
+	}
+	if got := statusOf(t, client); got != `{"name":"x"}` {
+		t.Errorf("annotation is %s", got)
+	}
+}
+
+// A pod with an annotation that is no list keeps none that shares its claim from its own.
+func TestNetworkStatusBesideAPodWithoutAList(t *testing.T) {
+	networks, client := networksOf(t, "")
+	bad := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "bad", UID: "bad-uid",
+		Annotations: map[string]string{NetworkStatus: "x"}}}
+	if err := client.Tracker().Add(bad); err != nil {
+		t.Fatal(err)
+	}
+	box := networks.sandboxes()[0]
+	first := box
+	first.Pod = executor.Pod{Namespace: "ns", Name: "bad", UID: "bad-uid"}
+	networks.sandboxes = func() []nodestate.Sandbox { return []nodestate.Sandbox{first, box} }
+	if err := networks.write(t.Context(), "claim-uid"); err == nil || !strings.Contains(err.Error(), "pod ns/bad: ") {
+		t.Errorf("error is %v", err)
+	}
+	if got := statusOf(t, client); !strings.Contains(got, "net1") {
+		t.Errorf("annotation of the other pod is %q", got)
+	}
+}
+
+// A pod that is gone, or another one of its name, is not written; who may not write is told what permits it.
+func TestNetworkStatusOfOthers(t *testing.T) {
+	networks, client := networksOf(t, "")
+	box := networks.sandboxes()[0]
+	box.Pod.UID = "earlier"
+	networks.sandboxes = func() []nodestate.Sandbox { return []nodestate.Sandbox{box} }
+	if err := networks.write(context.Background(), "claim-uid"); err != nil || statusOf(t, client) != "" {
+		t.Errorf("annotation is %s, %v", statusOf(t, client), err)
+	}
+	box.Pod = executor.Pod{Namespace: "ns", Name: "gone", UID: "pod-uid"}
+	if err := networks.write(context.Background(), "claim-uid"); err != nil {
+		t.Error(err)
+	}
+	box.Pod = executor.Pod{Namespace: "ns", Name: "p", UID: "pod-uid"}
+	client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", errors.New("no"))
+	})
+	if err := networks.write(context.Background(), "claim-uid"); err == nil ||
+		!strings.Contains(err.Error(), "set features.networkStatus of the chart") {
+		t.Errorf("error is %v", err)
+	}
+}

@@ -1,0 +1,18 @@
+package telemetry
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// A hint is whole, however long the text before it is.
+func TestHintsAreNotCut(t *testing.T) {
+	hint := `"kubectl netdra trace pod/web" shows all calls`
+	for _, text := range []string{"short", strings.Repeat("é", maxMessage)} {
+		got := WithHint(text, hint)
+		if !strings.HasSuffix(got, "; "+hint) || len(got) > maxMessage+3 || !utf8.ValidString(got) {
+			t.Errorf("%d bytes: %q", len(got), got)
+		}
+	}
+}

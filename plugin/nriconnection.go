@@ -1,0 +1,220 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// nriIndex orders NRI plugins: late, so that a pod that another plugin refuses never reaches the hardware.
+	nriIndex = "90"
+	nriName  = "dra-network"
+	// nriConnectLimit is how long a connection may take.
+	nriConnectLimit = 15 * time.Second
+	nriRetry        = 200 * time.Millisecond
+	nriRetryMax     = 2 * time.Second
+)
+
+// run keeps connected until ctx ends. It returns an error only when the stub hangs, which only a new process cures.
+func (n *nriPlugin) run(ctx context.Context) error {
+	logger := klog.FromContext(ctx)
+	for delay := nriRetry; ctx.Err() == nil; delay = min(2*delay, nriRetryMax) {
+		start := n.Clock.Now()
+		err := n.session(ctx)
+		n.setConnected(false)
+		if errors.Is(err, errHung) {
+			return fmt.Errorf("cannot connect to the container runtime at %s: %w", n.Socket, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		if n.Clock.Since(start) > time.Minute {
+			delay = nriRetry
+		}
+		logger.Info("Lost the connection to the container runtime (NRI); pods with claims wait", "socket", n.Socket,
+			"err", err, "again", delay)
+		select {
+		case <-ctx.Done():
+		case <-n.Clock.After(delay):
+		}
+	}
+	return nil //nolint:nilerr // the driver stops, and with it the session
+}
+
+// errHung is cured only by a new process: a stub whose runtime dies between its registration and its configuration
+// never returns.
+var errHung = errors.New("the connection hangs; starting over")
+
+// session is one connection, from start to end.
+func (n *nriPlugin) session(ctx context.Context) error {
+	ended := make(chan error, 1)
+	configured := make(chan struct{})
+	connection := &nriConnection{nriPlugin: n, configured: sync.OnceFunc(func() { close(configured) })}
+	defer connection.end()
+	client, err := stub.New(connection,
+		stub.WithPluginName(nriName), stub.WithPluginIdx(nriIndex), stub.WithSocketPath(n.Socket),
+		stub.WithOnClose(func() {}))
+	// No failure policy: with one, a driver that hangs would keep every pod of the node from starting. Containers that
+	// name a claim are held by its gate.
+	if err != nil {
+		return err
+	}
+	go func() { ended <- client.Run(ctx) }()
+	limit := n.Clock.NewTimer(nriConnectLimit)
+	defer limit.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-configured:
+		n.runtime.setTimeout(client.RequestTimeout())
+	case <-limit.C():
+		return errHung
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// setConnected sets whether the runtime tells of new pods. While it does not, gates are closed.
+func (n *nriPlugin) setConnected(connected bool) {
+	n.runtime.setConnected(connected)
+	if connected {
+		return
+	}
+	if err := n.Sandboxes.Disconnect(); err != nil {
+		klog.FromContext(n.Work).Error(err, "Cannot close all gates; retrying in the next sweep")
+	}
+}
+
+// nriConnection is what the stub calls during one connection.
+type nriConnection struct {
+	*nriPlugin
+	configured func()
+
+	synchronizing sync.Mutex // held while what the connection says becomes true
+	over          bool       // the connection has ended, and what it says counts no more
+}
+
+// end waits for what is being synchronized; afterwards nothing is.
+func (c *nriConnection) end() {
+	c.synchronizing.Lock()
+	defer c.synchronizing.Unlock()
+	c.over = true
+}
+
+// Configure subscribes to no more events than are needed: a failure policy covers them all.
+func (c *nriConnection) Configure(ctx context.Context, _, runtime, version string) (api.EventMask, error) {
+	c.configured()
+	c.Metrics.connections.Inc()
+	klog.FromContext(ctx).V(2).Info("Connected to the container runtime (NRI)", "runtime", runtime, "version", version)
+	return api.ParseEventMask("RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer")
+}
+
+// Synchronize is evidence of what is there, never of what is not. What the driver remembers of sandboxes is checked
+// against it before containers may start for that. Pods that started while the driver was away are attached now, if
+// none of their containers runs that names a claim.
+func (c *nriConnection) Synchronize(
+	_ context.Context, pods []*api.PodSandbox, containers []*api.Container,
+) ([]*api.ContainerUpdate, error) {
+	c.synchronizing.Lock()
+	defer c.synchronizing.Unlock()
+	if c.over {
+		return nil, errors.New("the connection has ended")
+	}
+	named, unnamed := map[string]bool{}, sets.New[string]()
+	for _, container := range containers {
+		switch {
+		case !namesClaim(container):
+			unnamed.Insert(container.GetPodSandboxId())
+		case isRunning(container): // one that does not run yet is held by its gate, and by the hook
+			named[container.GetPodSandboxId()] = true
+		}
+	}
+	listed := make(map[string]string, len(pods))
+	for _, pod := range pods {
+		listed[pod.GetId()], _ = c.Namespaces.pathOf(pod) // the error is told by attachMissed
+	}
+	c.runtime.begin(unnamed, named)
+	c.unclaimed.replace(slices.DeleteFunc(slices.Clone(pods), func(pod *api.PodSandbox) bool {
+		return isStatic(pod) || c.Sandboxes.Knows(pod.GetId())
+	}))
+	err := c.Sandboxes.Confirm(listed)
+	c.setConnected(true)
+	c.attachAfterResync(pods, named)
+	if err != nil {
+		klog.FromContext(c.Work).Error(err, "Cannot update all gates; retrying in the next sweep")
+	}
+	return nil, nil
+}
+
+// runtimeView is what the container runtime has said of itself: whether it reports new pods, and what ran when it began
+// to. It is safe for concurrent use.
+type runtimeView struct {
+	mu        sync.Mutex
+	connected bool
+	timeout   time.Duration // of a request, as the runtime has said last
+	// decided are sandboxes that had containers when the connection began, none of which names a claim. Whether they
+	// are the driver's business was decided before, perhaps by one that could ask the API server.
+	decided sets.Set[string]
+	// busy are sandboxes in which containers ran that name a claim when the connection began.
+	busy map[string]bool
+}
+
+// begin notes the sandboxes that the runtime lists at the beginning of a connection, by what their containers name.
+func (v *runtimeView) begin(decided sets.Set[string], busy map[string]bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.decided, v.busy = decided, busy
+}
+
+func (v *runtimeView) setConnected(connected bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.connected = connected
+}
+
+// isConnected reports whether the runtime tells the driver about new pods.
+func (v *runtimeView) isConnected() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.connected
+}
+
+func (v *runtimeView) setTimeout(timeout time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.timeout = timeout
+}
+
+// requestTimeout is after what time the runtime gives up on the driver; 0 before the first connection.
+func (v *runtimeView) requestTimeout() time.Duration {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.timeout
+}
+
+// isBusy reports whether containers that name a claim ran in a sandbox when the connection began.
+func (v *runtimeView) isBusy(sandbox string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.busy[sandbox]
+}
+
+// wasDecided reports whether a sandbox had containers, and none that names a claim, when the connection began.
+func (v *runtimeView) wasDecided(sandbox string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.decided.Has(sandbox)
+}

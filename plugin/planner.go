@@ -1,0 +1,210 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/clock"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/external"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
+)
+
+// planner makes the records of claims: whose they are, which devices they have, and the plans of their topologies. It
+// changes nothing but the events of pods.
+type planner struct {
+	cluster   *cluster
+	publisher *publish.Publisher
+	claims    *claims.Store
+	executor  *executor.Executor
+	statuses  *status.Writer
+	clock     clock.Clock
+}
+
+// compile makes the record of a claim.
+func (p *planner) compile(ctx context.Context, claim *resourceapi.ResourceClaim) (claims.Record, error) {
+	record := claims.Record{Claim: claimOf(claim), PreparedAt: p.clock.Now(), Shareable: shareable(claim)}
+	devices, err := claimspec.Devices(claim)
+	if err == nil {
+		err = claimspec.CheckClasses(claim, devices, p.cluster.allTopologies())
+	}
+	if err != nil {
+		return record, err
+	}
+	pods, err := p.addConsumers(ctx, claim, &record, len(devices) > 0)
+	if err != nil {
+		return record, err
+	}
+	roots := map[string][]cnichain.RootDevice{}
+	for i := range devices {
+		held, device, err := p.publisher.Resolve(&devices[i].DeviceRequestAllocationResult)
+		if err != nil {
+			return record, err
+		}
+		record.Devices = append(record.Devices, held)
+		name := devices[i].Class.NetworkTopologyRef.Name
+		roots[name] = append(roots[name], cnichain.RootDevice{
+			Step: devices[i].Class.Step, Device: device, Parameters: devices[i].Parameters,
+		})
+	}
+	for _, name := range claimspec.Topologies(devices) {
+		plan, err := p.plan(ctx, &record, name, roots[name])
+		if err != nil {
+			return record, err
+		}
+		record.Plans = append(record.Plans, *plan)
+	}
+	return record, p.checkSelections(pods, record.Plans)
+}
+
+// plan compiles a topology for the claim of a record, whose earlier plans have taken their addresses.
+func (p *planner) plan(
+	ctx context.Context, record *claims.Record, name string, roots []cnichain.RootDevice,
+) (*cnichain.Plan, error) {
+	topology, err := p.cluster.topology(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.checkNamespace(topology, record.Claim.Namespace); err != nil {
+		return nil, err
+	}
+	taken := p.claims.TakenAddresses()
+	cnichain.TakenAddresses(record.Plans, len(record.Consumers), taken)
+	blocks, err := p.cluster.addressBlocks(cnichain.Ranges(topology), taken)
+	if err != nil {
+		return nil, err
+	}
+	schemas := p.cluster.PluginSchemas()
+	topology, err = p.define(ctx, topology, schemas, record.Claim.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	plugins, err := p.executor.Probe(ctx, cnichain.Types(topology))
+	if err != nil {
+		return nil, err
+	}
+	plan, problems := cnichain.Compile(topology, cnichain.Binding{
+		Claim: record.Claim, Node: p.cluster.nodeName, Schemas: schemas, Plugins: plugins, Devices: roots,
+		Blocks: blocks, Pods: len(record.Consumers),
+		Dirs: p.executor.Dirs, DirsHelp: "set cniPlugins.image or paths.cniBin of the chart",
+	})
+	if len(problems) > 0 {
+		return nil, topologyError(name, problems)
+	}
+	return plan, external.Check(plan)
+}
+
+func topologyError(name string, problems field.ErrorList) error {
+	texts := make([]string, len(problems))
+	for i, problem := range problems {
+		texts[i] = problem.Error()
+	}
+	return fmt.Errorf("NetworkTopology %s: %s", name, strings.Join(texts, "; "))
+}
+
+func (p *planner) checkNamespace(topology *v1alpha1.NetworkTopology, namespace string) error {
+	if topology.Spec.AllowedNamespaces == nil {
+		return nil
+	}
+	labels, err := p.cluster.namespaceLabels(namespace)
+	if err != nil {
+		return err
+	}
+	return claimspec.CheckNamespace(topology, namespace, labels)
+}
+
+// definitionsPath is where the API server has NetworkAttachmentDefinitions of a namespace.
+const definitionsPath = "/apis/k8s.cni.cncf.io/v1/namespaces/%s/network-attachment-definitions/%s"
+
+// define writes out in a topology what NetworkAttachmentDefinitions say of its networks, as they are now: the plan of
+// the claim then has it, and what changes later is for the next claim.
+func (p *planner) define(
+	ctx context.Context, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, namespace string,
+) (*v1alpha1.NetworkTopology, error) {
+	names := cnichain.Definitions(topology, schemas, namespace)
+	if len(names) == 0 {
+		return topology, nil
+	}
+	configs := map[string]string{}
+	for _, name := range names {
+		config, found, err := p.cluster.definition(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("NetworkTopology %s: %w", topology.Name, err)
+		}
+		if found {
+			configs[name] = config
+		}
+	}
+	defined, problems := cnichain.Define(topology, schemas, namespace, configs)
+	if len(problems) > 0 {
+		return nil, topologyError(topology.Name, problems)
+	}
+	return defined, nil
+}
+
+// definition returns the configuration in a NetworkAttachmentDefinition, namespace/name. Where nobody has defined that
+// kind there is none.
+func (c *cluster) definition(ctx context.Context, name string) (config string, found bool, err error) {
+	data, err := c.readDefinition(ctx, name)
+	if apierrors.IsNotFound(err) {
+		return "", false, nil
+	}
+	var object struct {
+		Spec struct {
+			Config string `json:"config"`
+		} `json:"spec"`
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &object)
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("cannot read NetworkAttachmentDefinition %s: %w", name, err)
+	}
+	return object.Spec.Config, true, nil
+}
+
+func (c *cluster) getDefinition(ctx context.Context, name string) ([]byte, error) {
+	namespace, name, _ := strings.Cut(name, "/")
+	return c.client.CoreV1().RESTClient().Get().AbsPath(fmt.Sprintf(definitionsPath, namespace, name)).DoRaw(ctx)
+}
+
+// checkSelections refuses a claim for which no pod selects the networks that it attaches: the plugin would refuse it,
+// or wait for minutes. A claim that several pods use is prepared if one of them does, and the others are told.
+func (p *planner) checkSelections(pods []*corev1.Pod, plans []cnichain.Plan) error {
+	var wanted []cnichain.WantedNetwork
+	for i := range plans {
+		wanted = append(wanted, plans[i].WantedNetworks()...)
+	}
+	if len(wanted) == 0 || len(pods) == 0 {
+		return nil
+	}
+	var refused []error
+	for _, pod := range pods {
+		if _, err := cnichain.SelectNetworks(wanted, pod.Annotations, pod.Namespace); err != nil {
+			refused = append(refused, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err))
+		}
+	}
+	if len(refused) == len(pods) {
+		return refused[0]
+	}
+	for _, pod := range pods {
+		if _, err := cnichain.SelectNetworks(wanted, pod.Annotations, pod.Namespace); err != nil {
+			p.statuses.WarnPod(executor.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
+				"NetworkNotSelected", telemetry.Shorten(err.Error()))
+		}
+	}
+	return nil
+}

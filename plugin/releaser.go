@@ -1,0 +1,171 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/external"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
+)
+
+// unprepareLimit is one call of a plugin with all of its 30 s, and some seconds for the journal: the answer has to come
+// before kubelet gives up, else its error is lost. What is not done is done by the next call.
+const unprepareLimit = 35 * time.Second
+
+// releaser releases claims: when kubelet asks for it, when a claim was allocated anew, and when another claim has been
+// given the devices of one that has no pods any more.
+type releaser struct {
+	cluster   *cluster
+	publisher *publish.Publisher
+	claims    *claims.Store
+	sandboxes *attach.Sandboxes
+	executor  *executor.Executor
+	external  *external.Files
+	statuses  *status.Writer
+	health    *status.Health
+	// locks are taken, by the UID of a claim, by whoever prepares or releases it.
+	locks *keylock.Locks
+	// work ends when the driver stops.
+	work context.Context
+
+	// evicting are the UIDs of claims that are being evicted.
+	evicting sync.Map
+}
+
+// unprepareToTheEnd keeps a driver that is being stopped from ending in the middle: the gRPC server doesn't wait for
+// answers, and a plugin would be killed with the driver.
+func (r *releaser) unprepareToTheEnd(ctx context.Context, uid string) error {
+	result := make(chan error, 1)
+	if !r.sandboxes.GoTracked(func() { result <- r.unprepare(ctx, uid) }) {
+		return attach.ShutdownError("release the claim")
+	}
+	return <-result
+}
+
+func (r *releaser) unprepare(ctx context.Context, uid string) error {
+	unlock, err := r.locks.Acquire(ctx, uid)
+	if err != nil {
+		return fmt.Errorf("another call for the claim takes too long: %w; %s", err, keylock.Remedy)
+	}
+	defer unlock()
+	return r.release(ctx, uid)
+}
+
+// rivalsOf judges the claims that have what a claim wants. An earlier claim of the same name has no pods by that name
+// any more: kubelet has just read the name's claim from the API server, and it is the other one. Else a pod that waits
+// for the new claim would keep the old one, for which it waits.
+func (r *releaser) rivalsOf(claim cnichain.Claim) claims.Rivals {
+	podsNaming := func(holder *claims.Record) []*corev1.Pod {
+		if holder.Claim.Namespace == claim.Namespace && holder.Claim.Name == claim.Name {
+			return nil
+		}
+		return r.cluster.podsWithClaim(holder.Claim.Namespace, holder.Claim.Name)
+	}
+	return claims.Rivals{
+		IsLeaving: func(holder *claims.Record) bool { return r.isLeaving(holder, podsNaming(holder)) },
+		Evict:     func(holder *claims.Record) { r.evict(holder, podsNaming(holder)) },
+	}
+}
+
+// isLeaving reports whether a claim is being released or is about to be: its pods, which are its consumers and those
+// that name it, are gone. Kubelet releases a claim some time after its pod was deleted by force.
+func (r *releaser) isLeaving(record *claims.Record, naming []*corev1.Pod) bool {
+	if r.sandboxes.IsReleasing(record.Claim.UID) {
+		return true
+	}
+	return !slices.ContainsFunc(record.Consumers, func(consumer claims.Consumer) bool {
+		return !r.cluster.podIsLeaving(consumer.PodUID)
+	}) && !slices.ContainsFunc(naming, func(pod *corev1.Pod) bool { return !isLeaving(pod) })
+}
+
+// evict releases a claim whose device the scheduler has given to another one, if the API server says that it has no
+// allocation any more and no pod: its pods were deleted by force. Kubelet would have it released too, some seconds
+// later, when it has ended the containers; they lose their interfaces meanwhile, as with any forced deletion.
+func (r *releaser) evict(record *claims.Record, naming []*corev1.Pod) {
+	uid := record.Claim.UID
+	if r.sandboxes.IsReleasing(uid) || len(naming) > 0 || !r.isAbandoned(record) {
+		return
+	}
+	if _, begun := r.evicting.LoadOrStore(uid, true); begun {
+		return
+	}
+	begun := r.sandboxes.GoTracked(func() {
+		defer r.evicting.Delete(uid)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.work), unprepareLimit)
+		defer cancel()
+		logger := klog.FromContext(r.work).WithValues("claim", record.Claim.String())
+		unlock, err := r.locks.Acquire(ctx, uid)
+		if err != nil {
+			return // somebody prepares or releases it
+		}
+		defer unlock()
+		allocated, err := r.cluster.isAllocated(ctx, record)
+		if err != nil || allocated {
+			logger.V(2).Info("A claim without pods keeps its devices", "allocated", allocated, "err", err)
+			return
+		}
+		if err := r.release(ctx, uid); err != nil {
+			logger.Error(err, "Cannot release a claim of pods that were deleted by force; kubelet asks for it, too")
+			return
+		}
+		logger.V(2).Info("Released a claim of pods that were deleted by force: another claim has its devices")
+	})
+	if !begun {
+		r.evicting.Delete(uid)
+	}
+}
+
+// isAbandoned reports whether the API server has none of the pods any more that are known to use a claim.
+func (r *releaser) isAbandoned(record *claims.Record) bool {
+	for _, consumer := range record.Consumers {
+		if !r.cluster.podUIDIsGone(consumer.PodUID) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(r.sandboxes.Users(record.Claim.UID),
+		func(pod executor.Pod) bool { return !r.cluster.podUIDIsGone(pod.UID) })
+}
+
+// release ends with every device back on the host. The caller has the claim's lock.
+func (r *releaser) release(ctx context.Context, uid string) error {
+	done, err := r.sandboxes.ReleaseClaim(ctx, uid)
+	defer done()
+	if err != nil {
+		return err
+	}
+	record, held := r.claims.Get(uid)
+	record.Claim.UID = uid
+	if held {
+		if err := r.executor.VerifyReturned(record.Plans); err != nil {
+			return err
+		}
+	}
+	r.health.Released(record.Devices) // while nobody else can have them: what is said of the next owner must stay
+	if err := r.claims.Release(uid); err != nil {
+		return err
+	}
+	if hasExternal(&record) {
+		if err := r.external.Sync(uid); err != nil {
+			return err
+		}
+	}
+	// Before the record was gone the gate of a driver that is not connected was only suspended.
+	if err := r.sandboxes.SyncGate(uid); err != nil {
+		return err
+	}
+	r.statuses.Clear(&record)
+	r.publisher.Trigger()
+	return nil
+}
