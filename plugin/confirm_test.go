@@ -566,3 +566,21 @@ func TestReleaseWhileNotConnectedLeavesNoGate(t *testing.T) {
 	}
 	f.expect(clean)
 }
+
+// A runtime that is killed while it stops a sandbox lists it when it is back, with its namespace, and may be past the
+// moment at which it reports the stop. No container starts in it any more, so nothing is attached to it again.
+func TestStoppedSandboxIsNotAttachedAgain(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.must(f.nri.StopPodSandbox(t.Context(), f.sandbox("a-0")))
+	f.eventually("the sandbox is undone", func() bool { return !f.boxes.Knows("a-0") })
+	for range 2 { // connections, of which the second finds what the first has left
+		f.nri.setConnected(false)
+		f.connect()
+		if f.boxes.IsUnsynced("a-0") || f.boxes.Knows("a-0") {
+			t.Fatal("the sandbox is attached again")
+		}
+	}
+	f.expect(clean)
+	f.must(f.nri.RemovePodSandbox(t.Context(), f.sandbox("a-0")))
+}

@@ -215,7 +215,7 @@ func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) err
 // RemovePodSandbox comes after, instead of, or before StopPodSandbox.
 func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
 	n.unclaimed.remove(pod.GetId())
-	n.Sandboxes.StopSandbox(pod.GetId())
+	n.Sandboxes.RemoveSandbox(pod.GetId())
 	return nil
 }
 

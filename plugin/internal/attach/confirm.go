@@ -30,7 +30,7 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 			s.logger(box).Info("The sandbox has another network namespace than the attached one; attaching it again",
 				"netns", netns, "pin", pin)
 			box.markReleasing(nil)
-			s.StopSandbox(box.id)
+			s.detachUntilDone(box)
 		}
 	}
 	s.mu.Lock()

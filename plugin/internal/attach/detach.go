@@ -115,6 +115,7 @@ func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 // would help nobody: Unprepare waits for the end.
 func (s *Sandboxes) StopSandbox(id string) <-chan struct{} {
 	s.mu.Lock()
+	s.stopped.Insert(id)
 	delete(s.unsynced, id)
 	box := s.byID[id]
 	s.mu.Unlock()
@@ -124,6 +125,14 @@ func (s *Sandboxes) StopSandbox(id string) <-chan struct{} {
 		return done
 	}
 	return s.detachUntilDone(box)
+}
+
+// RemoveSandbox detaches a sandbox that the runtime removes, which may be told before its stop, or instead of that.
+func (s *Sandboxes) RemoveSandbox(id string) {
+	s.StopSandbox(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped.Delete(id)
 }
 
 // ReleaseClaim detaches a claim from every sandbox, and keeps it from being attached until done is called: after the

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -83,9 +84,12 @@ type Sandboxes struct {
 	byID      map[string]*sandbox
 	releasing map[string]int  // claims that are being unprepared
 	unsynced  map[string]bool // sandboxes that started while we were away, and are still there
-	closing   bool
-	seq       uint64 // of the last sandbox
-	wait      sync.WaitGroup
+	// stopped are sandboxes that the runtime has begun to stop and has not removed. A runtime that is killed in the
+	// middle lists them again when it is back.
+	stopped sets.Set[string]
+	closing bool
+	seq     uint64 // of the last sandbox
+	wait    sync.WaitGroup
 }
 
 // New makes the component. Nothing runs, and the observer is not called, before [Sandboxes.Recover].
@@ -95,7 +99,7 @@ func New(config Config) *Sandboxes {
 		observer: config.Observer, metrics: config.Metrics, node: config.Node, bootID: config.BootID,
 		pinDir: config.PinDir, clock: config.Clock, work: config.Work,
 		chains: make(chan struct{}, maxChains), byTopology: keylock.New(maxTopology), byID: map[string]*sandbox{},
-		releasing: map[string]int{}, unsynced: map[string]bool{}, unrecorded: newUnrecorded(),
+		releasing: map[string]int{}, unsynced: map[string]bool{}, stopped: sets.New[string](), unrecorded: newUnrecorded(),
 	}
 }
 
@@ -223,18 +227,25 @@ func (s *Sandboxes) beginUnsynced(
 	return s.register(id, pod, netns, records), nil
 }
 
-// ExpectUnsynced says which sandboxes are there, as the runtime lists them.
+// ExpectUnsynced says which sandboxes are there, as the runtime lists them. Those that it has begun to stop are not
+// attached again: no container starts in them any more, and it may be past the moment at which it reports the stop.
 func (s *Sandboxes) ExpectUnsynced(ids map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unsynced = maps.Clone(ids)
+	for id := range s.stopped {
+		if !ids[id] {
+			s.stopped.Delete(id)
+		}
+		delete(s.unsynced, id)
+	}
 }
 
 // ExpectAlso adds a sandbox that is there.
 func (s *Sandboxes) ExpectAlso(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unsynced[id] = true
+	s.unsynced[id] = !s.stopped.Has(id)
 }
 
 // IsUnsynced reports whether a sandbox is still to be attached: neither begun nor stopped since it was listed.
