@@ -25,6 +25,11 @@ const (
 	maxOutput = 1 << 20
 	// maxMessage bounds what a plugin says of its failure, in bytes.
 	maxMessage = 4096
+	// finishGrace is how long a plugin may go on after its caller has lost interest, because its pod is deleted, say. One
+	// that is ended in the middle of a move may lose the link for good: host-device (CNI plugins 1.9) renames it in a
+	// network namespace of its own, which ends with the plugin and takes virtual links with it. Healthy plugins take
+	// less than a second.
+	finishGrace = 5 * time.Second
 	// killGrace is how long a plugin has between SIGTERM and SIGKILL, and how long its grandchildren may hold its
 	// output open.
 	killGrace = 2 * time.Second
@@ -63,8 +68,9 @@ type CallOutput struct {
 }
 
 // PluginExec runs CNI plugins as processes. Unlike the stock implementation of [invoke.Exec] it keeps stderr, bounds
-// output, and when its context ends it ends the plugin's whole process group and does not wait for grandchildren that
-// hold the output open. The zero value is ready; it is safe for concurrent use.
+// output, and ends the plugin's whole process group when the context's time is up, or five seconds after the context is
+// cancelled; it does not wait for grandchildren that hold the output open. The zero value is ready; it is safe for
+// concurrent use.
 type PluginExec struct {
 	// Lock is the path of a file that is locked while any plugin runs, also one whose caller was killed: see
 	// AwaitEarlier. Processes that a plugin leaves behind keep it open, too. Empty: none.
@@ -90,12 +96,18 @@ func (e PluginExec) Call(ctx context.Context, path string, stdin []byte, environ
 }
 
 func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
+	if ctx.Err() != nil {
+		return CallOutput{ExitCode: -1}, &ExecError{Plugin: filepath.Base(path), ExitCode: -1,
+			Err: fmt.Errorf("not called: %w", context.Cause(ctx))}
+	}
 	lock, err := e.lock(syscall.LOCK_SH)
 	if err != nil {
 		return CallOutput{ExitCode: -1}, err
 	}
 	stdout, stderr := &boundedBuffer{limit: maxOutput}, &boundedBuffer{limit: maxOutput}
-	cmd := exec.CommandContext(ctx, path)
+	running, release := untilFinished(ctx)
+	defer release()
+	cmd := exec.CommandContext(running, path)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = killGrace
@@ -105,7 +117,7 @@ func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, env
 		defer func() { _ = lock.Close() }()
 	}
 	err = cmd.Run()
-	if cmd.Process != nil && ctx.Err() != nil {
+	if cmd.Process != nil && running.Err() != nil {
 		// Grandchildren that ignored SIGTERM.
 		_ = signalGroup(cmd.Process.Pid, syscall.SIGKILL)
 	}
@@ -118,15 +130,31 @@ func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, env
 		return output, nil
 	}
 	switch {
+	case running.Err() == nil: // it ended by itself
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		err = fmt.Errorf("ended after its time limit: %w", context.Cause(ctx))
-	case ctx.Err() != nil:
+	default:
 		err = fmt.Errorf("interrupted: %w", context.Cause(ctx))
 	}
 	return output, &ExecError{
 		Plugin: filepath.Base(path), ExitCode: output.ExitCode, Stderr: string(bytes.TrimSpace(output.Stderr)),
 		Err: pluginError(output, err),
 	}
+}
+
+// untilFinished returns a context that ends when the time of another is up, or finishGrace after that one is cancelled.
+func untilFinished(ctx context.Context) (running context.Context, release func()) {
+	running, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			select {
+			case <-time.After(finishGrace):
+			case <-running.Done():
+			}
+		}
+		end()
+	})
+	return running, func() { stop(); end() }
 }
 
 // lock takes the lock; nil without one.

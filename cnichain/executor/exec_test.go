@@ -83,6 +83,46 @@ func TestCallEndsTheWholeGroup(t *testing.T) {
 	}
 }
 
+// A plugin whose caller has lost interest finishes what it has begun, and is not called again.
+func TestCallLetsPluginsFinish(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "begun")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := script(t, `echo >`+fifo+`; read -r _ <`+fifo+`; echo finished`)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		_, _ = os.ReadFile(fifo) // the plugin runs
+		cancel()
+		_ = os.WriteFile(fifo, []byte("go on\n"), 0o600)
+	}()
+	output, err := PluginExec{}.Call(ctx, path, nil, nil)
+	if err != nil || string(output.Stdout) != "finished\n" || ctx.Err() == nil {
+		t.Errorf("output %q, %v, cancelled: %v", output.Stdout, err, ctx.Err())
+	}
+	if _, err := (PluginExec{}).Call(ctx, path, nil, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// A plugin that hangs is ended all the same when its caller has lost interest.
+func TestCallEndsPluginsThatHang(t *testing.T) {
+	t.Parallel() // takes as long as a plugin may
+	ctx, cancel := context.WithCancel(t.Context())
+	fifo := filepath.Join(t.TempDir(), "begun")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, _ = os.ReadFile(fifo)
+		cancel()
+	}()
+	_, err := PluginExec{}.Call(ctx, script(t, `echo >`+fifo+`; sleep 60`), nil, []string{"PATH=" + os.Getenv("PATH")})
+	if !errors.Is(err, context.Canceled) || !contains(err.Error(), "interrupted") {
+		t.Errorf("error is %v", err)
+	}
+}
+
 func TestCallBoundsOutput(t *testing.T) {
 	output, err := PluginExec{}.Call(context.Background(), script(t, `head -c 3000000 /dev/zero`), nil,
 		[]string{"PATH=" + os.Getenv("PATH")})
@@ -186,13 +226,14 @@ func TestAwaitEarlierWaitsForPluginsOnly(t *testing.T) {
 				_, _ = e.Call(ctx, path, nil, []string{"PATH=" + os.Getenv("PATH")})
 			}()
 			defer func() {
-				cancel()
-				<-ended
-				if data, err := os.ReadFile(pids); err == nil { // what is left of a helper
+				if data, err := os.ReadFile(pids); err == nil { // what still runs
 					if pid, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil {
 						_ = syscall.Kill(pid, syscall.SIGKILL)
+						_ = syscall.Kill(-pid, syscall.SIGKILL)
 					}
 				}
+				cancel()
+				<-ended
 			}()
 			if !test.waits {
 				<-ended

@@ -1,11 +1,13 @@
 package kerneltest
 
 import (
+	"context"
 	"errors"
 	"net"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -48,6 +50,44 @@ func TestRealWholeLinkComesHomeAsItWas(t *testing.T) {
 				l.empty()
 			})
 		}
+	}
+}
+
+// A pod that is deleted while its link is being moved, in either direction, does not cost the host a virtual link:
+// host-device keeps it in a network namespace of its own meanwhile, which would end with the plugin.
+func TestRealMoveIsCancelled(t *testing.T) {
+	if !onMachineWithOwn(t) {
+		return
+	}
+	for _, mover := range movers() {
+		t.Run(mover, func(t *testing.T) {
+			l := newRealLab(t, nil)
+			l.uplink("up0")
+			steps := strings.Replace(onlyHostDevice, "host-device", mover, 1)
+			a := l.pod("a", l.plan("first", steps, l.exclusive("link", "up0")))
+			before := l.state()
+			interrupted := func(after time.Duration, do func(context.Context) error) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				timer := time.AfterFunc(after, cancel)
+				defer timer.Stop()
+				_ = do(ctx) // whether it was done in time or not, DEL is next
+			}
+			for i := range 20 {
+				after := time.Duration(3*i) * time.Millisecond
+				a.plans(l.plan("first", steps, l.exclusive("link", "up0")))
+				interrupted(after, func(ctx context.Context) error {
+					return a.executor.Add(ctx, a.attachment, a.path, "node")
+				})
+				interrupted(after, func(ctx context.Context) error { return a.executor.Del(ctx, a.attachment) })
+				a.del()
+				l.expect(before)
+				if t.Failed() {
+					t.Fatalf("cancelled after %s", after)
+				}
+			}
+			l.empty()
+		})
 	}
 }
 
