@@ -1,10 +1,12 @@
 package duel
 
 import (
+	"bytes"
 	"encoding/xml"
 	"errors"
 	"io"
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -96,6 +98,42 @@ func TestReplace(t *testing.T) {
 	for _, broken := range []string{"", partBegins + "\n", partEnds} {
 		if _, err := Replace(broken, "new\n"); err == nil {
 			t.Errorf("%q has no place for a part, and was replaced", broken)
+		}
+	}
+}
+
+// What is published is what the published samples say, and nothing else.
+func TestPublishedPage(t *testing.T) {
+	published, err := Read("../../docs/performance.json")
+	if errors.Is(err, os.ErrNotExist) {
+		t.Skip("no run is published")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := filepath.Join(t.TempDir(), "performance.md")
+	text, err := os.ReadFile("../../docs/performance.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(page, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Render(published, page); err != nil {
+		t.Fatal(err)
+	}
+	made, err := filepath.Glob(filepath.Join(filepath.Dir(page), "*"))
+	if err != nil || len(made) < 2 {
+		t.Fatalf("rendering has made %q (%v)", made, err)
+	}
+	for _, path := range made {
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Base(path)
+		if is, err := os.ReadFile("../../docs/" + name); err != nil || !bytes.Equal(is, want) {
+			t.Errorf("docs/%s is not what the samples say (%v); render it again", name, err)
 		}
 	}
 }

@@ -59,6 +59,7 @@ func run() *cobra.Command {
 					return err
 				}
 			}
+			options.Keep = func(results *duel.Results) error { return results.Write(out) }
 			results, err := duel.Run(cmd.Context(), options)
 			if err != nil {
 				return err
@@ -79,9 +80,10 @@ func run() *cobra.Command {
 func render() *cobra.Command {
 	var source, page string
 	cmd := &cobra.Command{
-		Use:     "render",
-		Short:   "Make tables and charts of samples",
-		Example: "  duel render --from bin/duel.json --page docs/performance.md",
+		Use:   "render",
+		Short: "Make tables and charts of samples",
+		Example: `  duel render --from bin/duel.json --page /tmp/page.md    of the last run
+  duel render --from docs/performance.json                of the run that is published`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			results, err := duel.Read(source)
