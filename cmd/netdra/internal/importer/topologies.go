@@ -66,6 +66,7 @@ func (m *importer) translate(n *network) {
 	if n.refused {
 		return
 	}
+	n.keepClaims(topology)
 	topology.Name = m.unique("topology", n.name)
 	if problems := m.problemsOf(topology); len(problems) > 0 {
 		for _, problem := range problems {
