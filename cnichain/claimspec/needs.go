@@ -10,10 +10,16 @@ import (
 // ipamStatic is the IPAM plugin that has no addresses of its own: it gives those that it is told.
 const ipamStatic = "static"
 
-// NeedsIPs reports whether the interface of a step gets addresses from claims only: claims may choose them, and neither
-// the IPAM plugin nor the configuration has any. Plugins attach no interface whose IPAM plugin gives no address.
+// NeedsIPs reports whether the interface of a step gets addresses from claims only: claims may choose them, and nothing
+// else has any.
 func NeedsIPs(step *v1alpha1.Step) bool {
-	if step.Config == nil || !slices.Contains(step.ClaimParameters, v1alpha1.ClaimIPs) {
+	return slices.Contains(step.ClaimParameters, v1alpha1.ClaimIPs) && LacksAddresses(step)
+}
+
+// LacksAddresses reports whether neither the IPAM plugin of a step nor its configuration has addresses. Plugins attach no
+// interface whose IPAM plugin gives none.
+func LacksAddresses(step *v1alpha1.Step) bool {
+	if step.Config == nil {
 		return false
 	}
 	var config struct {
