@@ -19,6 +19,9 @@ func (b *Binding) spec(topology *v1alpha1.NetworkTopology) claimspec.Spec {
 // applyParameters gives the steps of an instance what the claim sets of them.
 func (c *compiler) applyParameters(instance int, steps []PlanStep) {
 	parameters, problems := c.spec.Parameters(instance)
+	if len(problems) == 0 && !c.binding.WithoutClaim {
+		problems = c.spec.CheckNeeds(parameters)
+	}
 	c.problems = append(c.problems, problems...)
 	for i := range steps {
 		given := parameters[steps[i].Name]

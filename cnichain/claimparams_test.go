@@ -93,6 +93,41 @@ func TestClaimsSayNoMoreThanTheStepsAllow(t *testing.T) {
 }
 
 // The name of a claim goes to plugins that run as root, and some are scripts.
+// A step without addresses of its own needs them of each claim, whether the claim says nothing, as that of a pod's
+// extended resources, or something else.
+func TestClaimsSayTheAddressesThatAStepNeeds(t *testing.T) {
+	const steps = `
+- {name: left, type: macvlan, selector: {cel: "true"}, claimParameters: [ips, interfaceName],
+   config: {ipam: {type: static}}}
+`
+	schemas := DefaultSchemas().With(v1alpha1.CNIPluginSchema{Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: "static",
+		Capabilities: []v1alpha1.Capability{v1alpha1.CapabilityIPs}}})
+	const missing = `claim ns/c has no ips for step "left", which gets addresses from claims only: add an opaque ` +
+		"configuration of kind ClaimParameters with ips to a claim that the pod names"
+	for want, devices := range map[string][]RootDevice{
+		"": {{Parameters: []v1alpha1.ClaimParameters{{IPs: []string{"192.0.2.1/24"}}}}},
+		"spec.steps[0].claimParameters: Required value: " + missing: {{}},
+		missing: {{Parameters: []v1alpha1.ClaimParameters{{IPs: []string{"192.0.2.1/24"}}}},
+			{Parameters: []v1alpha1.ClaimParameters{{InterfaceName: "data0"}}}}, // another instance has them
+	} {
+		binding := Binding{Claim: Claim{Namespace: "ns", Name: "c", UID: "u"}, Schemas: schemas,
+			Plugins: plugins("macvlan", "static")}
+		for i := range devices {
+			devices[i].Step, devices[i].Device = "left", deviceNamed("left")
+			binding.Devices = append(binding.Devices, devices[i])
+		}
+		_, problems := Compile(topology(t, steps), binding)
+		if want == "" && len(problems) > 0 ||
+			want != "" && (len(problems) != 1 || !strings.Contains(problems[0].Error(), want)) {
+			t.Errorf("refused with %v, want %q", problems, want)
+		}
+		binding.WithoutClaim = true
+		if _, problems := Compile(topology(t, steps), binding); len(problems) > 0 {
+			t.Errorf("refused without a claim: %v", problems)
+		}
+	}
+}
+
 func TestInterfaceNamesOfClaimsAreOrdinary(t *testing.T) {
 	for _, name := range []string{"{{a.b}}", "$(reboot)", "';ls;'", "--help", "net1|tee", "a*", ".hidden", "_x", "a\\b",
 		"all", "default"} {

@@ -119,3 +119,44 @@ func TestContractsOfTheCluster(t *testing.T) {
 		})
 	}
 }
+
+// TestExtendedResourcesWithoutAddresses: a pod that asks for an extended resource has no claim in which it could say
+// the addresses that a step gets from claims only, also a step that depends on the one with the name.
+func TestExtendedResourcesWithoutAddresses(t *testing.T) {
+	var static v1alpha1.CNIPluginSchema
+	if err := yaml.UnmarshalStrict([]byte("{cniType: static, output: {interfaces: none}, capabilities: [ips]}"),
+		&static.Spec); err != nil {
+		t.Fatal(err)
+	}
+	schemas := cnichain.DefaultSchemas().With(static)
+	const root = `{name: a, type: macvlan, selector: {cel: "true"}, extendedResourceName: example.com/a`
+	refused := `spec.steps[0].extendedResourceName: Forbidden: step "STEP" gets addresses from claims only, and a pod ` +
+		"that asks for an extended resource has no claim to choose them in: name addresses in its config.ipam, or " +
+		"remove extendedResourceName"
+	ofRoot, ofLater := strings.Replace(refused, "STEP", "a", 1), strings.Replace(refused, "STEP", "b", 1)
+	for steps, want := range map[string]string{
+		root + `, claimParameters: [ips], config: {ipam: {type: static}}}`:                                                     ofRoot,
+		root + `, claimParameters: [ips], config: {ipam: {type: static, addresses: []}}}`:                                      ofRoot,
+		root + `, claimParameters: [ips], config: {ipam: {type: static, addresses: [{address: 192.0.2.1/24}]}}}`:               "",
+		root + `, claimParameters: [ips], config: {ipam: {type: static}, args: {cni: {ips: [192.0.2.1/24]}}}}`:                 "",
+		root + `, claimParameters: [ips], config: {ipam: {type: static}, runtimeConfig: {ips: [192.0.2.1/24]}}}`:               "",
+		root + `, claimParameters: [ips], config: {ipam: {type: host-local, subnet: 192.0.2.0/24}}}`:                           "",
+		root + `}, {name: b, type: bridge, dependOn: [a], ifName: b0, claimParameters: [ips], config: {ipam: {type: static}}}`: ofLater,
+		`{name: a, type: macvlan, selector: {cel: "true"}, claimParameters: [ips], config: {ipam: {type: static}}}`:            "",
+	} {
+		topology := &v1alpha1.NetworkTopology{}
+		if err := yaml.UnmarshalStrict([]byte("["+steps+"]"), &topology.Spec.Steps); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if problems := cnichain.Validate(topology, schemas); len(problems) > 0 {
+			got = problems.ToAggregate().Error()
+		}
+		if got != want {
+			t.Errorf("%s\ngot  %s\nwant %s", steps, got, want)
+		}
+		if stored := cnichain.ValidateStored(topology, schemas); len(stored) > 0 {
+			t.Errorf("%s\na node refuses it: %v", steps, stored) // claims with addresses are attached
+		}
+	}
+}

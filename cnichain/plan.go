@@ -175,6 +175,8 @@ type Binding struct {
 	DirsHelp string
 	// Devices are in the order of the claim's requests and results.
 	Devices []RootDevice
+	// WithoutClaim means that nobody has written a claim, so that it need not say what the topology needs of one.
+	WithoutClaim bool
 }
 
 func (b *Binding) pods() int { return max(b.Pods, 1) }

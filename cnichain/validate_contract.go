@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
@@ -18,6 +19,7 @@ import (
 func CheckContracts(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
 	c := &contracts{schemas: schemas, templates: template.New(), steps: map[string]*v1alpha1.Step{},
 		made: map[string][]string{}}
+	c.extendedResources(topology.Spec.Steps)
 	var worked []work
 	for i := range topology.Spec.Steps {
 		step := &topology.Spec.Steps[i]
@@ -74,6 +76,22 @@ func (c *contracts) output(step *v1alpha1.Step, interfaces []string) []string {
 		return []string{step.Name}
 	}
 	return interfaces
+}
+
+// extendedResources refuses names by which pods without a claim would get a step that works only with what a claim says.
+func (c *contracts) extendedResources(steps []v1alpha1.Step) {
+	needy := slices.IndexFunc(steps, func(step v1alpha1.Step) bool { return claimspec.NeedsIPs(&step) })
+	if needy < 0 {
+		return
+	}
+	for i := range steps {
+		if steps[i].ExtendedResourceName != "" {
+			c.add(field.Forbidden(field.NewPath("spec", "steps").Index(i).Child("extendedResourceName"), fmt.Sprintf(
+				"step %q gets addresses from claims only, and a pod that asks for an extended resource has no claim to "+
+					"choose them in: name addresses in its config.ipam, or remove extendedResourceName",
+				steps[needy].Name)))
+		}
+	}
 }
 
 // place reports whether a plugin can be a step, and one with or without parents.

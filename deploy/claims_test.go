@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -117,19 +118,54 @@ func created(t *testing.T, kind, spec string, annotations ...string) *admission.
 }
 
 // TestClaimsOfExtendedResources: the claim that kube-scheduler makes is refused in words for the pod's author, who has
-// written no claim.
+// written no claim. It never says addresses, so it is refused where a topology has none of its own; claims of users are
+// not, since they may say them.
 func TestClaimsOfExtendedResources(t *testing.T) {
-	e := newEvaluation(t, find[*admissionregistration.ValidatingAdmissionPolicy](t, "claims.yaml"),
-		created(t, "ResourceClaim",
-			`{devices: {requests: [{name: container-0-request-0, exactly: {deviceClassName: pair-b}}]}}`,
-			resourceapi.ExtendedResourceClaimAnnotation))
-	e.params = &unstructured.Unstructured{Object: decode(t,
-		[]byte(`{metadata: {name: pair}, spec: {steps: []}, status: {deviceClasses: [pair-a, pair-b]}}`))}
-	e.namespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "apps"}}
-	const want = "the extended resources of the pod ask for pair-b of the NetworkTopology pair, which attaches nothing " +
-		"without the rest of its devices: add to the pod the limits deviceclass.resource.kubernetes.io/pair-a"
-	if got := e.refusals(); !e.matches() || len(got) != 1 || got[0] != want {
-		t.Errorf("the claim is refused with %q, want %q", got, want)
+	const (
+		pair = `{metadata: {name: pair}, spec: {steps: []}, status: {deviceClasses: [pair-a, pair-b]}}`
+		half = "the extended resources of the pod ask for pair-b of the NetworkTopology pair, which attaches nothing " +
+			"without the rest of its devices: add to the pod the limits deviceclass.resource.kubernetes.io/pair-a"
+		alone = "the extended resources of the pod ask for lan-b of the NetworkTopology lan, and its steps b get " +
+			"addresses from claims only, which say them with ClaimParameters: have the pod name such a claim in place " +
+			"of these limits"
+	)
+	steps := func(parameters, config string) string {
+		return fmt.Sprintf(`{metadata: {name: lan}, spec: {steps: [{name: a, type: macvlan}, {name: b, type: macvlan, `+
+			`claimParameters: [%s], config: %s}]}, status: {deviceClasses: [lan-b]}}`, parameters, config)
+	}
+	for name, test := range map[string]struct{ topology, class, want string }{
+		"one root of two":        {pair, "pair-b", half},
+		"no addresses":           {steps("mac, ips", `{ipam: {type: static}}`), "lan-b", alone},
+		"an empty list":          {steps("ips", `{ipam: {type: static, addresses: []}}`), "lan-b", alone},
+		"addresses":              {steps("ips", `{ipam: {type: static, addresses: [{address: 192.0.2.1/24}]}}`), "lan-b", ""},
+		"addresses as arguments": {steps("ips", `{ipam: {type: static}, args: {cni: {ips: [192.0.2.1/24]}}}`), "lan-b", ""},
+		"of the runtime":         {steps("ips", `{ipam: {type: static}, runtimeConfig: {ips: [192.0.2.1/24]}}`), "lan-b", ""},
+		"with a range":           {steps("ips", `{ipam: {type: host-local, subnet: 192.0.2.0/24}}`), "lan-b", ""},
+		"without an IPAM plugin": {steps("mac", `{mode: bridge}`), "lan-b", ""},
+		"not for claims to say":  {steps("mac", `{ipam: {type: static}}`), "lan-b", ""},
+	} {
+		for _, annotation := range []string{resourceapi.ExtendedResourceClaimAnnotation, "example.com/other"} {
+			t.Run(name+"/"+annotation, func(t *testing.T) {
+				e := newEvaluation(t, find[*admissionregistration.ValidatingAdmissionPolicy](t, "claims.yaml"),
+					created(t, "ResourceClaim", fmt.Sprintf(`{devices: {requests: [{name: container-0-request-0, `+
+						`exactly: {deviceClassName: %s}}]}}`, test.class), annotation))
+				e.params = &unstructured.Unstructured{Object: decode(t, []byte(test.topology))}
+				e.namespace = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "apps"}}
+				want := test.want
+				if annotation != resourceapi.ExtendedResourceClaimAnnotation {
+					if want = ""; test.want == half {
+						want = "the claim asks for pair-b of the NetworkTopology pair, which attaches nothing without " +
+							"the rest of its devices: add a request for each of the DeviceClasses pair-a"
+					}
+				}
+				if !e.matches() {
+					t.Fatal("the policy does not look at the claim")
+				}
+				if got := strings.Join(e.refusals(), "; "); got != want {
+					t.Errorf("the claim is refused with %q, want %q", got, want)
+				}
+			})
+		}
 	}
 }
 

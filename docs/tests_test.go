@@ -58,3 +58,49 @@ func TestMissingTestsAreFound(t *testing.T) {
 		t.Errorf("missing are %q, want %q", have, want)
 	}
 }
+
+// TestMigrationsNameTheirTests: each row of migrate.md says which test has shown it, or that none has.
+func TestMigrationsNameTheirTests(t *testing.T) {
+	text, err := os.ReadFile("migrate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, untested := untestedRows(string(text))
+	for _, row := range untested {
+		t.Errorf("the row of %q names no test, and does not say that it is not tested", row)
+	}
+	if rows < 10 {
+		t.Errorf("only %d rows have a column of tests: the pattern does not find them", rows)
+	}
+}
+
+// untestedRows looks at tables whose last column is headed "tested", and returns how many rows they have, and what
+// stands in the first column of those that name no test.
+func untestedRows(page string) (rows int, untested []string) {
+	inTable := false
+	for line := range strings.Lines(page) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		last := strings.TrimSpace(cells[len(cells)-1])
+		switch {
+		case !strings.HasPrefix(line, "|"):
+			inTable = false
+		case last == "tested":
+			inTable = true
+		case inTable && (last == "" || strings.Trim(last, "-") != ""): // not the rule below the headings
+			rows++
+			if !testName.MatchString(last) && !strings.HasPrefix(last, "not tested") {
+				untested = append(untested, strings.TrimSpace(cells[0]))
+			}
+		}
+	}
+	return rows, untested
+}
+
+func TestUntestedRowsAreFound(t *testing.T) {
+	const page = "| a | tested |\n|---|---|\n| b | in use |\n| c | `TestC` |\n| d | not tested: why |\n| e `TestE` | |\n" +
+		"\n| a | b |\n|---|---|\n| f | g |\n"
+	rows, untested := untestedRows(page)
+	if want := []string{"b", "e `TestE`"}; rows != 4 || !slices.Equal(untested, want) {
+		t.Errorf("of %d rows untested are %q, want 4 and %q", rows, untested, want)
+	}
+}

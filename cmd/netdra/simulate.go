@@ -28,8 +28,8 @@ Files may hold
 Other kinds are ignored.
 
 The machines are the recordings of "netdra facts" in the directories of --machines, each a node of the directory's
-name, or this machine. With --cluster nodes, ResourceSlices, DeviceClasses and claims are those of a cluster, which is
-only read.
+name, or this machine. With --cluster nodes, ResourceSlices, DeviceClasses, claims and NetworkTopologies are those of a
+cluster, which is only read; whoever may not read topologies is told what is not checked.
 
 For each pod or claim it prints the nodes on which it fits, with the devices, or the reason why it does not. A refusal
 names claims that are in the way: without all of them the new claims fit, and with any one of them they do not. Other

@@ -57,8 +57,11 @@ func (s *Spec) Check() field.ErrorList {
 	}
 	problems := s.CheckNames()
 	for instance := range s.Instances() {
-		_, refused := s.Parameters(instance)
+		given, refused := s.Parameters(instance)
 		problems = append(problems, refused...)
+		if len(refused) == 0 {
+			problems = append(problems, s.CheckNeeds(given)...)
+		}
 	}
 	return problems
 }
@@ -148,6 +151,21 @@ func (s *Spec) Parameters(instance int) (map[string]v1alpha1.ClaimParameters, fi
 		}
 	}
 	return given.bySteps, given.problems
+}
+
+// CheckNeeds refuses an instance with steps that work only with what a claim says, and for which it says nothing. given
+// are its parameters by step.
+func (s *Spec) CheckNeeds(given map[string]v1alpha1.ClaimParameters) field.ErrorList {
+	var problems field.ErrorList
+	for i := range s.Topology.Spec.Steps {
+		step := &s.Topology.Spec.Steps[i]
+		if NeedsIPs(step) && len(given[step.Name].IPs) == 0 {
+			problems = append(problems, field.Required(stepPath(i).Child("claimParameters"), fmt.Sprintf("claim %s has no "+
+				"ips for step %q, which gets addresses from claims only: add an opaque configuration of kind "+
+				"ClaimParameters with ips to a claim that the pod names", s.Claim, step.Name)))
+		}
+	}
+	return problems
 }
 
 // parameterSet collects the claim parameters of one instance.

@@ -3,6 +3,7 @@ package suite
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -202,6 +203,130 @@ func TestExtendedResourcesThatAreRefused(t *testing.T) {
 	}
 	e.deleting("half", "pair", "theirs")
 	e.gone("half", "pair", "theirs")
+}
+
+// netdra says the same of a pod with extended resources as of one with claims: whether it would fit before
+// kube-scheduler has looked at it, what is in its way while it is pending, also where its claim is denied, and which
+// device it has once it runs.
+func TestExtendedResourcesAreExplained(t *testing.T) {
+	e := newEnv(t, "exexplained")
+	e.veth("et0")
+	e.veth("et1")
+	step := `
+- name: %s
+  type: macvlan
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "et1"'}`
+	e.apply(documents(expose("et0", "host-device", false, "et0"), expose("et1", "macvlan", true, "et1"),
+		topology("et", `
+- name: link
+  type: host-device
+  extendedResourceName: example.com/et
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "et0"'}
+  config: {ipam: {type: host-local, subnet: 10.183.0.0/24}}`),
+		topology("et-pair", fmt.Sprintf(step, "a")+fmt.Sprintf(step, "b")),
+		strings.Replace(topology("et-theirs", fmt.Sprintf(step, "a")), "  steps:",
+			"  allowedNamespaces: {matchLabels: {team: nobody}}\n  steps:", 1)))
+	e.offer("et0", "et1")
+	e.condition("et", "ClassesReady=True", "asks for the extended resources: example.com/et")
+	e.condition("et-pair", "ClassesReady=True")
+	e.condition("et-theirs", "ClassesReady=True")
+	says := func(command, pod string, texts ...string) {
+		t.Helper()
+		object := map[string][]string{"simulate": {"--pod", e.namespace + "/" + pod},
+			"explain": {"-n", e.namespace, "pod/" + pod}, "claims": {"-n", e.namespace, "pod/" + pod}}[command]
+		output, err := e.elsewhere(e.cluster.Kubeconfig(), append([]string{command}, object...)...)
+		if !containsAll(output, texts) {
+			t.Errorf("netdra %s of pod %s lacks one of %q: %v\n%s", command, pod, texts, err, output)
+		}
+	}
+	const unscheduled = `it is not scheduled; "netdra simulate --pod exexplained/`
+	wants := `main: {example.com/et: 1}`
+	e.create(strings.Replace(extendedPod("gated", wants), "spec:",
+		"spec:\n  schedulingGates: [{name: example.com/wait}]", 1))
+	says("simulate", "gated", "✓ pod exexplained/gated fits on "+e.cluster.NodeName(), "gated-extended-resources",
+		"container-0-request-0", "et0")
+	says("explain", "gated", unscheduled)
+
+	e.create(extendedPod("first", wants))
+	e.ready("first")
+	says("explain", "first", "et0", "exexplained/first-extended-resources-")
+	says("claims", "first", "exexplained/first-extended-resources-", "attached", "10.183.0.")
+	says("simulate", "first", "pod exexplained/first has no claim without devices")
+
+	e.create(extendedPod("second", fmt.Sprintf(`main: {%s: 1}`, classResource("et-link"))))
+	e.event("second", "FailedScheduling")
+	for _, pending := range []string{"gated", "second"} {
+		says("simulate", pending, "pod exexplained/"+pending+" does not fit", "other claims hold what is wanted",
+			"It fits when this claim is released: exexplained/first-extended-resources-")
+		says("explain", pending, unscheduled)
+	}
+
+	e.create(documents(extendedPod("half", fmt.Sprintf(`main: {%s: 1}`, classResource("et-pair-a"))),
+		extendedPod("theirs", fmt.Sprintf(`main: {%s: 1}`, classResource("et-theirs-a")))))
+	e.event("half", "the extended resources of the pod ask for et-pair-a")
+	e.event("theirs", "the NetworkTopology et-theirs may not be used in the namespace exexplained")
+	says("simulate", "half", "the driver refuses to attach them", `has no device for root step "b"`,
+		"the limit deviceclass.resource.kubernetes.io/<deviceClassName> is in the pod")
+	says("simulate", "theirs", "the driver refuses to attach them",
+		"NetworkTopology et-theirs may not be used in namespace exexplained")
+	says("explain", "theirs", unscheduled)
+
+	e.deleting("first")
+	e.ready("second") // as simulate has said
+	says("explain", "second", "et0", "exexplained/second-extended-resources-")
+	e.deleting("gated", "second", "half", "theirs")
+	e.gone("gated", "first", "second", "half", "theirs")
+}
+
+// Where only claims say the addresses, pods that ask for an extended resource are refused, who write no claim: neither
+// can the topology have a name for them, nor is the name of its class of use. A claim that says the addresses is.
+func TestExtendedResourcesWithoutAddresses(t *testing.T) {
+	e := newEnv(t, "exaddresses")
+	e.veth("ea0")
+	e.apply(documents(expose("ea0", "macvlan", true, "ea0"), `
+apiVersion: networking.dra.io/v1alpha1
+kind: CNIPluginSchema
+metadata: {name: static}
+spec: {cniType: static, capabilities: [ips], output: {interfaces: none}}
+`))
+	e.offer("ea0")
+	chosen := topology("ea", `
+- name: port
+  type: macvlan
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "ea0"'}
+  claimParameters: [ips]
+  config: {ipam: {type: static}}`)
+	e.eventually("the webhook knows the schema", func(context.Context) (bool, error) {
+		output, err := e.kubectl(chosen, "apply", "--dry-run=server", "-f", "-")
+		return err == nil, errors.New(output)
+	})
+	e.apply(chosen)
+	e.condition("ea", "ClassesReady=True")
+	named := strings.Replace(strings.Replace(chosen, "metadata: {name: ea}", "metadata: {name: ea-named}", 1),
+		"    type: macvlan", "    type: macvlan\n    extendedResourceName: example.com/ea", 1)
+	if output, err := e.kubectl(named, "apply", "-f", "-"); err == nil || !containsAll(output, []string{
+		"extendedResourceName: Forbidden", `step "port" gets addresses from claims only`}) {
+		t.Errorf("a topology with the name of an extended resource: %v\n%s", err, output)
+	}
+	withIPs := strings.Replace(claimTemplate("with", "ea-port"), "devices:", "devices:\n      config: [{opaque: "+
+		"{driver: dra.networking, parameters: {ips: [10.185.0.7/24]}}}]", 1)
+	e.create(documents(extendedPod("limits", fmt.Sprintf(`main: {%s: 1}`, classResource("ea-port"))),
+		withIPs, pod("with", "with"), claimTemplate("without", "ea-port"), pod("without", "without")))
+	e.ready("with")
+	if shown := e.inPod("with", "ip", "-4", "-o", "addr", "show", "dev", "net1"); !strings.Contains(shown,
+		"inet 10.185.0.7/24") {
+		t.Errorf("net1 is\n%s", shown)
+	}
+	e.event("limits", "the extended resources of the pod ask for ea-port of the NetworkTopology ea",
+		"its steps port get addresses from claims only", "have the pod name such a claim in place of these limits")
+	const missing = `has no ips for step "port", which gets addresses from claims only`
+	e.event("without", "claim exaddresses/without-net-", missing)
+	if output, err := e.elsewhere(e.cluster.Kubeconfig(), "simulate", "--pod", e.namespace+"/limits"); err == nil ||
+		!containsAll(output, []string{"the driver refuses to attach them", missing}) {
+		t.Errorf("netdra simulate: %v\n%s", err, output)
+	}
+	e.deleting("with", "without", "limits")
+	e.gone("with", "without", "limits")
 }
 
 // condition waits until a topology has a condition, written as "Type=Status Reason", with all the texts.

@@ -13,7 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The API server, with the driver's definitions and webhook, accepts everything that is made of the corpus.
+// The API server, with the driver's definitions and webhook, accepts everything that is made of the corpus, in each of
+// the ways in which it can be imported.
 func TestImportedIsAccepted(t *testing.T) {
 	e := newEnv(t, "imported")
 	namespaces := []string{"apps", "users", "other", "sriov-network-operator"}
@@ -32,19 +33,81 @@ func TestImportedIsAccepted(t *testing.T) {
 	if err != nil || len(files) < 40 {
 		t.Fatalf("found %d inputs, %v", len(files), err)
 	}
-	applied := 0
-	for _, file := range files {
-		made := e.importFile(file)
-		if strings.TrimSpace(made) == "" {
-			continue
+	accepted := map[string]bool{}
+	for _, mode := range []struct {
+		flags []string
+		least int // how many inputs become objects
+		text  string
+	}{
+		{nil, 30, "kind: NetworkTopology"},
+		{[]string{"--keep-resource-names"}, 30, "extendedResourceName: "},
+		{[]string{"--keep-multus"}, 10, "attachment: External"},
+	} {
+		applied, inMode := 0, false
+		for _, file := range files {
+			made, _ := e.imported(mode.flags, file, "")
+			if strings.TrimSpace(made) == "" {
+				continue
+			}
+			applied++
+			inMode = inMode || strings.Contains(made, mode.text)
+			if accepted[made] {
+				continue // it is as in another mode
+			}
+			accepted[made] = true
+			if output, err := e.applyOnServer(made, "--dry-run=server"); err != nil {
+				t.Errorf("%s %q: %v\n%s", filepath.Base(file), mode.flags, err, output)
+			}
 		}
-		applied++
-		if output, err := e.applyOnServer(made, "--dry-run=server"); err != nil {
-			t.Errorf("%s: %v\n%s", filepath.Base(file), err, output)
+		if applied < mode.least || !inMode {
+			t.Errorf("%q: only %d inputs became objects; one with %q is there: %t", mode.flags, applied, mode.text, inMode)
 		}
 	}
-	if applied < 30 {
-		t.Errorf("only %d inputs became objects", applied)
+}
+
+// What is imported with --keep-multus runs with the real Multus, after what the report tells to do by hand: the policy
+// of a resource whose device plugin was not imported, and a claim in place of the template for Multus 4.2.3. A link
+// stands for a function of a card, and netdev for the plugin sriov.
+func TestImportedIsKeptWithMultus(t *testing.T) {
+	e := newEnv(t, "kept")
+	e.multus()
+	e.veth("kp0")
+	address := mac(e.link("kp0"))
+	const lan = `{"cniVersion": "1.0.0", "name": "fast", "type": "netdev",
+		"ipam": {"type": "host-local", "subnet": "10.184.0.0/24"}}`
+	old := strings.NewReplacer("metadata: {name: old}",
+		"metadata: {name: old, namespace: kept, annotations: {k8s.v1.cni.cncf.io/networks: fast}}",
+		"    imagePullPolicy:", "    resources: {limits: {example.com/fast: 1}}\n    imagePullPolicy:",
+	).Replace(pod("old", ""))
+	network := func(resource string) string {
+		return strings.Replace(network("fast", resource, lan), "{name: fast,", "{name: fast, namespace: kept,", 1)
+	}
+	made, report := e.imported([]string{"--keep-multus"}, "-", documents(network("example.com/fast"), old))
+	if !containsAll(report, []string{
+		"write a policy with additionalAttributes: {resourceName: example.com/fast} and resourceName: example.com/fast",
+		"make one for each pod in place of the template, and write its name here"}) {
+		t.Errorf("the report is\n%s", report)
+	}
+	if !containsAll(made, []string{"attachment: External", "resourceClaimTemplateName: fast"}) ||
+		strings.Contains(made, "limits") {
+		t.Fatalf("made is\n%s", made)
+	}
+	e.apply(documents(network("fast"), strings.Replace(offered("kp", "kp0", "example.com/fast"), "  exposure:",
+		"  exposure:\n    additionalAttributes: {resourceName: example.com/fast}", 1), claimNamed("fast", "fast-netdev")))
+	e.apply(strings.Replace(made, "resourceClaimTemplateName: fast", "resourceClaimName: fast", 1))
+	e.ready("old")
+	if shown := e.inPod("old", "ip", "addr", "show", "dev", "net1"); !containsAll(shown,
+		[]string{"inet 10.184.0.", address}) {
+		t.Errorf("net1 is\n%s", shown)
+	}
+	e.eventually("the claim says that its device is reserved", func(context.Context) (bool, error) {
+		status, err := e.kubectl("", "get", "resourceclaim", "fast", "-o", "jsonpath={.status.devices}")
+		return strings.Contains(status, `"reason":"Reserved"`), fmt.Errorf("%s: %w", status, err)
+	})
+	e.deleting("old")
+	e.gone("old")
+	if after := mac(e.link("kp0")); after != address {
+		t.Errorf("the link is back with %s, and had %s", after, address)
 	}
 }
 
@@ -82,24 +145,29 @@ spec:
 	e.gone("old")
 }
 
-// importFile returns what netdra makes of a file, or of its input. That somebody has to do something by hand is no
-// failure.
-func (e *env) importFile(file string, input ...string) string {
+// importFile returns what netdra makes of its input.
+func (e *env) importFile(file, input string) string {
+	e.Helper()
+	made, report := e.imported(nil, file, input)
+	e.Logf("%s\n%s", report, made)
+	return made
+}
+
+// imported returns what netdra makes of a file, or of its input, and its report. That somebody has to do something by
+// hand is no failure.
+func (e *env) imported(flags []string, file, input string) (made, report string) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "../../bin/netdra", "import", "-f", file)
-	cmd.Stdin = strings.NewReader(strings.Join(input, ""))
-	var made, report bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &made, &report
+	cmd := exec.CommandContext(ctx, "../../bin/netdra", append([]string{"import", "-f", file}, flags...)...)
+	cmd.Stdin = strings.NewReader(input)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	var failed *exec.ExitError
 	if err := cmd.Run(); err != nil && (!errors.As(err, &failed) || failed.ExitCode() != 1) {
-		e.Fatalf("netdra import -f %s: %v\n%s", file, err, report.String())
+		e.Fatalf("netdra import -f %s %q: %v\n%s", file, flags, err, stderr.String())
 	}
-	if len(input) > 0 {
-		e.Logf("%s\n%s", report.String(), made.String())
-	}
-	return made.String()
+	return stdout.String(), stderr.String()
 }
 
 // applyOnServer applies objects of any namespaces.

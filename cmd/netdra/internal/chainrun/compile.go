@@ -65,7 +65,7 @@ func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *exec
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
 		Claim: cnichain.Claim{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, Node: node,
 		Schemas: schemas, Plugins: binaries, Dirs: f.directories(), DirsHelp: "name its directory with --cni-path",
-		Devices: devices,
+		Devices: devices, WithoutClaim: true,
 	})
 	if len(problems) == 0 {
 		return plan, nil

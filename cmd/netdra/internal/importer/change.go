@@ -116,7 +116,7 @@ func (m *importer) templateFor(w *workload, s *selection, n *network) string {
 	wanted.ips = ips
 	parameters, refused := wanted.parameters(n.topology)
 	for _, reason := range refused {
-		w.add(true, path, nil, "%s, so it was left out: the pod gets another", reason)
+		w.add(true, path, nil, "%s, so it was left out: the pod gets what the topology says", reason)
 	}
 	if len(parameters) == 0 && s.deviceID == "" {
 		return m.plainTemplate(n, w.namespace)

@@ -17,6 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
@@ -348,6 +349,48 @@ spec:
 			}
 			checkObjects(t, data)
 		})
+	}
+}
+
+// A network whose addresses the pods choose gets no name of a resource: by it pods would have no claim to choose in.
+func TestResourceNamesAreNotKeptWithoutAddresses(t *testing.T) {
+	wanted := options()
+	wanted.KeepResourceNames = true
+	static, _ := wanted.Schemas.Lookup("static")
+	static.Capabilities = []v1alpha1.Capability{v1alpha1.CapabilityIPs}
+	wanted.Schemas = wanted.Schemas.With(v1alpha1.CNIPluginSchema{Spec: static})
+	for addresses, keeps := range map[string]bool{"": false, `, "addresses": [{"address": "192.0.2.1/24"}]`: true} {
+		documents, err := manifest.Read("-", strings.NewReader(strings.Replace(networkOf("fast", "example.com/fast"),
+			`"type": "sriov"`, `"type": "sriov", "capabilities": {"ips": true}, "ipam": {"type": "static"`+addresses+"}", 1)+`---
+apiVersion: v1
+kind: Pod
+metadata: {name: user, namespace: apps, annotations: {k8s.v1.cni.cncf.io/networks: fast}}
+spec:
+  containers:
+`+asking("{example.com/fast: 1}")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := Import(documents, wanted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := result.YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kept := strings.Contains(string(data), "extendedResourceName: example.com/fast"); kept != keeps {
+			t.Errorf("addresses %q: the name is kept: %t, want %t:\n%s", addresses, kept, keeps, data)
+		}
+		if changed := strings.Contains(string(data), "resourceClaimTemplateName: fast"); changed == keeps {
+			t.Errorf("addresses %q: the pod is given a claim: %t:\n%s", addresses, changed, data)
+		}
+		said := slices.ContainsFunc(result.Findings, func(f Finding) bool {
+			return strings.Contains(f.Reason, "the network has no addresses of its own")
+		})
+		if said == keeps {
+			t.Errorf("addresses %q: findings are %v", addresses, result.Findings)
+		}
 	}
 }
 

@@ -1,6 +1,11 @@
 package importer
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
 
 // isKept reports whether the class of a network may have the name of its resource: pods ask for it then as they asked
 // the device plugin. A name stands for one class, so no other network may have the resource.
@@ -19,6 +24,19 @@ func (m *importer) isKept(n *network) bool {
 			"can stand for one topology: pods with it are given claims, as without --keep-resource-names", users)
 	}
 	return users <= 1
+}
+
+// keepClaims takes the name of the resource from a topology that works only with what a claim says: pods that ask for
+// the resource have no claim to say it in.
+func (n *network) keepClaims(topology *v1alpha1.NetworkTopology) {
+	root := &topology.Spec.Steps[0]
+	needy := slices.ContainsFunc(topology.Spec.Steps, func(step v1alpha1.Step) bool { return claimspec.NeedsIPs(&step) })
+	if root.ExtendedResourceName == "" || !needy {
+		return
+	}
+	root.ExtendedResourceName = ""
+	n.add(true, "metadata.annotations", n.resource, "the network has no addresses of its own, and only a claim can choose "+
+		"some: pods with this resource are given claims, as without --keep-resource-names")
 }
 
 // staysAsItIs reports whether a pod gets all of its networks by the resources that its containers ask for, under the

@@ -47,10 +47,13 @@ func (m *importer) reserve(n *network, topology *v1alpha1.NetworkTopology) *v1al
 // ofResource is the term for devices of the resource of a network.
 func (m *importer) ofResource(n *network) string {
 	if len(n.pools) == 0 {
+		fields := fmt.Sprintf("additionalAttributes: {%s: %s}", attributeResource, attributeValue(n.resource))
+		if m.options.KeepMultus {
+			fields += " and resourceName: " + n.resource // by which the device gets the attributes that Multus reads
+		}
 		n.add(true, "metadata.annotations", n.resource, "nothing that was imported has this resource, so no "+
-			"policy "+
-			"offers its devices: import the configuration of its device plugin, too, or write a policy with "+
-			"additionalAttributes: {%s: %s}", attributeResource, attributeValue(n.resource))
+			"policy offers its devices: import the configuration of its device plugin, too, or write a policy with %s",
+			fields)
 	}
 	return fmt.Sprintf("%s.?%s.orValue(\"\") == %q", strings.TrimSuffix(attribute(""), "."), attributeResource,
 		attributeValue(n.resource))

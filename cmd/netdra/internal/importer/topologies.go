@@ -12,6 +12,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -66,6 +67,7 @@ func (m *importer) translate(n *network) {
 	if n.refused {
 		return
 	}
+	n.keepClaims(topology)
 	topology.Name = m.unique("topology", n.name)
 	if problems := m.problemsOf(topology); len(problems) > 0 {
 		for _, problem := range problems {
@@ -74,6 +76,12 @@ func (m *importer) translate(n *network) {
 		return
 	}
 	n.topology = topology
+	for i := range topology.Spec.Steps {
+		if step := &topology.Spec.Steps[i]; claimspec.LacksAddresses(step) && !claimspec.NeedsIPs(step) {
+			n.add(true, "", nil, "has no addresses of its own, and claims cannot choose them, so nothing is attached: name "+
+				"addresses in config.ipam of step %s", step.Name)
+		}
+	}
 	for _, remark := range cnichain.Remarks(topology, m.options.Schemas) {
 		n.add(true, "", nil, "%s", remark)
 	}

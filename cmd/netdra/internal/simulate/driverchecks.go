@@ -61,6 +61,9 @@ func (m *model) refusals(
 			continue
 		}
 		spec := claimspec.SpecOf(topology, claim.Namespace+"/"+claim.Name, devices)
+		if len(spec.CheckDevices()) > 0 {
+			remarks = append(remarks, limitsRemark(claim)...)
+		}
 		if complete {
 			for _, problem := range spec.Check() {
 				refused = append(refused, fmt.Sprintf("NetworkTopology %s: %s", name, problem.Error()))
@@ -77,12 +80,17 @@ func (m *model) refusals(
 				"NetworkTopology %s is in none of the files; give it with -f", spec.Claim, name))
 		}
 	}
-	if _, extended := claim.Annotations[resourceapi.ExtendedResourceClaimAnnotation]; extended && len(refused) > 0 {
-		remarks = append(remarks, "kube-scheduler makes the claim of the pod's extended resources: what a request "+
-			"with a deviceClassName is in a claim, the limit "+resourceapi.ResourceDeviceClassPrefix+
-			"<deviceClassName> is in the pod")
-	}
 	return refused, remarks
+}
+
+// limitsRemark says what to write where no claim is written, after a refusal that speaks of requests.
+func limitsRemark(claim *resourceapi.ResourceClaim) []string {
+	if _, extended := claim.Annotations[resourceapi.ExtendedResourceClaimAnnotation]; !extended {
+		return nil
+	}
+	return []string{"kube-scheduler makes the claim of the pod's extended resources: what a request with a " +
+		"deviceClassName is in a claim, the limit " + resourceapi.ResourceDeviceClassPrefix +
+		"<deviceClassName> is in the pod"}
 }
 
 // networkProblems say what a claim lacks where plugins attach only networks that pods select: definitions of the
@@ -117,12 +125,12 @@ func (m *model) networkProblems(
 	return refused, remarks
 }
 
-// topologyOf returns a topology of the files. Without one it returns the root steps that have a class, and the
-// topology is not complete; nil if there is no class either.
+// topologyOf returns a topology of the files or of the cluster. Without one it returns the root steps that have a class,
+// and the topology is not complete; nil if there is no class either.
 func (m *model) topologyOf(
 	name string, classes []*resourceapi.DeviceClass,
 ) (topology *v1alpha1.NetworkTopology, complete bool) {
-	for _, topology := range m.topologies {
+	for _, topology := range slices.Concat(m.topologies, m.live) {
 		if topology.Name == name {
 			return topology, true
 		}
@@ -151,7 +159,7 @@ func rootsWithClass(classes []*resourceapi.DeviceClass, topology string) []strin
 }
 
 // namespaceProblems say which topologies that a claim names may not be used in its namespace. They are certain if the
-// files have the namespace, and with it all of its labels.
+// namespace is known, and with it all of its labels.
 func (m *model) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []string, certain bool) {
 	known := labels.Set{corev1.LabelMetadataName: claim.Namespace}
 	for _, namespace := range m.namespaces {
@@ -159,16 +167,22 @@ func (m *model) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []
 			known, certain = labels.Merge(namespace.Labels, known), true
 		}
 	}
-	for _, topology := range m.topologies {
+	check := func(topology *v1alpha1.NetworkTopology, classes []string) {
 		err := claimspec.CheckNamespace(topology, claim.Namespace, known)
-		if err == nil || !requestsClass(claim, manifest.ClassNames(topology)) {
-			continue
+		if err == nil || !requestsClass(claim, classes) {
+			return
 		}
 		problem := err.Error()
 		if !certain {
 			problem += "; if the namespace has such labels, give it with -f, too"
 		}
 		problems = append(problems, problem)
+	}
+	for _, topology := range m.topologies {
+		check(topology, manifest.ClassNames(topology))
+	}
+	for _, topology := range m.live {
+		check(topology, topology.Status.DeviceClasses) // others may have the names that its classes would have
 	}
 	return problems, certain
 }

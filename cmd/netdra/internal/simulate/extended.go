@@ -17,12 +17,13 @@ import (
 // What follows makes the same, on nodes without a device plugin for the resource.
 
 // addExtendedClaims adds to the trials of pods the claims of their extended resources, and drops trials without claims.
-func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass) error {
+func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass, nodes []*corev1.Node) error {
 	var trials []trial
 	for _, t := range m.trials {
 		if t.pod != nil && t.pod.Status.ExtendedResourceClaimStatus == nil { // else it has its devices
 			if claim := extendedClaim(t.pod, classes); claim != nil {
 				t.claims = append(t.claims, claim)
+				t.remarks = append(t.remarks, ofDevicePlugins(t.pod, classes, nodes)...)
 			}
 		}
 		if len(t.claims) > 0 {
@@ -39,14 +40,7 @@ func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass) error {
 // extendedClaim is the claim for all extended resources of a pod; nil if it asks for none of a class.
 func extendedClaim(pod *corev1.Pod, classes []*resourceapi.DeviceClass) *resourceapi.ResourceClaim {
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
-	byResource := map[corev1.ResourceName]string{}
-	for i := range containers {
-		for name := range wants(&containers[i]) {
-			if class := classOf(name, classes); class != "" {
-				byResource[name] = class
-			}
-		}
-	}
+	byResource := classesByResource(containers, classes)
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(pod),
 		Name:        pod.Name + "-extended-resources",
 		Annotations: map[string]string{resourceapi.ExtendedResourceClaimAnnotation: "true"}}}
@@ -62,6 +56,42 @@ func extendedClaim(pod *corev1.Pod, classes []*resourceapi.DeviceClass) *resourc
 		return strings.Compare(a.Name, b.Name)
 	})
 	return claim
+}
+
+// classesByResource are the classes of the resources that containers ask for.
+func classesByResource(
+	containers []corev1.Container, classes []*resourceapi.DeviceClass,
+) map[corev1.ResourceName]string {
+	byResource := map[corev1.ResourceName]string{}
+	for i := range containers {
+		for name, count := range wants(&containers[i]) {
+			if class := classOf(name, classes); class != "" && count > 0 {
+				byResource[name] = class
+			}
+		}
+	}
+	return byResource
+}
+
+// ofDevicePlugins says on which nodes a pod would get devices of a device plugin in place of those of a class: there
+// kube-scheduler counts what the plugin has left, which is not known here.
+func ofDevicePlugins(pod *corev1.Pod, classes []*resourceapi.DeviceClass, nodes []*corev1.Node) []string {
+	var remarks []string
+	byResource := classesByResource(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), classes)
+	for _, resource := range slices.Sorted(maps.Keys(byResource)) {
+		var names []string
+		for _, node := range nodes {
+			if offered := node.Status.Allocatable[resource]; !offered.IsZero() {
+				names = append(names, node.Name)
+			}
+		}
+		if len(names) > 0 {
+			remarks = append(remarks, fmt.Sprintf("a device plugin offers %s on %s: there pod %s gets devices of the "+
+				"plugin, whatever is said here of DeviceClass %s", resource, strings.Join(names, ", "), fullName(pod),
+				byResource[resource]))
+		}
+	}
+	return remarks
 }
 
 // requestsFor are the requests for one resource. Each container that lasts has devices of its own; init containers that

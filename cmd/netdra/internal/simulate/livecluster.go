@@ -2,16 +2,20 @@ package simulate
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	resourcev1client "k8s.io/client-go/kubernetes/typed/resource/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
 // liveCluster is a cluster, which is only read.
@@ -69,6 +73,55 @@ func (l *liveCluster) addTo(ctx context.Context, cluster *Cluster) error {
 		}
 	}
 	return nil
+}
+
+// addDriverObjects adds what the driver checks claims with: the topologies of the cluster, but for those of files, and
+// the namespaces of the claims. Not everybody may read them. remarks say what is not checked for that.
+func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks []string) {
+	topologies, err := l.topologies(ctx)
+	if err != nil {
+		remarks = append(remarks, fmt.Sprintf("cannot list the NetworkTopologies: %v; what they allow is not checked; "+
+			"ask for the ClusterRole dra-network-view", err))
+	}
+	for i := range topologies {
+		ofFile := func(t *v1alpha1.NetworkTopology) bool { return t.Name == topologies[i].Name }
+		if !slices.ContainsFunc(m.topologies, ofFile) {
+			m.live = append(m.live, &topologies[i])
+		}
+	}
+	known := map[string]bool{}
+	for _, namespace := range m.namespaces {
+		known[namespace.Name] = true
+	}
+	for _, t := range m.trials {
+		name := t.namespace()
+		if known[name] {
+			continue
+		}
+		known[name] = true
+		namespace, err := l.core.Namespaces().Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case err == nil:
+			m.namespaces = append(m.namespaces, namespace)
+		case !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err):
+			remarks = append(remarks, fmt.Sprintf("cannot get namespace %s: %v; its labels are not known", name, err))
+		}
+	}
+	return remarks
+}
+
+// topologies are those of the cluster; none if it does not know the kind.
+func (l *liveCluster) topologies(ctx context.Context) ([]v1alpha1.NetworkTopology, error) {
+	data, err := l.core.RESTClient().Get().
+		AbsPath("/apis/" + v1alpha1.GroupVersion().String() + "/networktopologies").DoRaw(ctx)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	var list v1alpha1.NetworkTopologyList
+	if err == nil {
+		err = json.Unmarshal(data, &list)
+	}
+	return list.Items, err
 }
 
 // podTrials makes a trial of each pod, with its claims that are not allocated.

@@ -22,6 +22,8 @@ import (
 type model struct {
 	policies   []policyapi.DeviceExposurePolicy
 	topologies []*v1alpha1.NetworkTopology
+	// live are topologies that a cluster has beside those of the files. Their classes are the cluster's.
+	live       []*v1alpha1.NetworkTopology
 	schemas    cnichain.Schemas
 	namespaces []*corev1.Namespace
 	// definitions are the configurations in NetworkAttachmentDefinitions, by namespace/name.
@@ -37,6 +39,16 @@ type trial struct {
 	claims []*resourceapi.ResourceClaim
 	// named is true for a pod that the user has asked about.
 	named bool
+	// remarks are what to know of the trial whatever comes of it.
+	remarks []string
+}
+
+// namespace is that of the claims, and of their pod.
+func (t *trial) namespace() string {
+	if t.pod != nil {
+		return namespaceOf(t.pod)
+	}
+	return namespaceOf(t.claims[0])
 }
 
 // validate refuses what the API server or the controller would refuse.

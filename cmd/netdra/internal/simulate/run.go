@@ -53,7 +53,7 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	if err != nil {
 		return err
 	}
-	if err := m.addExtendedClaims(cluster.Classes); err != nil {
+	if err := m.addExtendedClaims(cluster.Classes, cluster.Nodes); err != nil {
 		return err
 	}
 	if len(m.trials) == 0 {
@@ -94,6 +94,7 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 			return nil, fmt.Errorf("%s: %w", trial.title, err)
 		}
 		answer := answerOf(&trial, &verdict)
+		answer.addRemarks(trial.remarks)
 		answer.addDriverChecks(m, &trial, verdict.Results, cluster.Classes)
 		if answer.Fits {
 			simulator.Take(trial.claims, verdict.Results)
@@ -120,7 +121,13 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 		}
 		trials, err := live.podTrials(ctx, f.Pods)
 		m.trials = append(m.trials, trials...)
-		return cluster, errors.Join(live.addTo(ctx, cluster), err)
+		if err := errors.Join(live.addTo(ctx, cluster), err); err != nil {
+			return nil, err
+		}
+		for _, remark := range live.addDriverObjects(ctx, m) {
+			out.Warn("%s", remark)
+		}
+		return cluster, nil
 	}
 	idle, err := f.addMachines(ctx, deps, out, m, cluster)
 	if err != nil {

@@ -1,0 +1,145 @@
+package simulate
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+)
+
+// Paths of the API, and what a cluster answers: a node with two shares of a macvlan link, and three topologies for it.
+const (
+	pathTopologies = "/apis/networking.dra.io/v1alpha1/networktopologies"
+	pathNamespace  = "/api/v1/namespaces/apps"
+)
+
+func answers() map[string]string {
+	class := func(topology string) string {
+		return fmt.Sprintf(`{metadata: {name: %[1]s-a, labels: {networking.dra.io/topology: %[1]s, networking.dra.io/step: a}},
+  spec: {extendedResourceName: example.com/%[1]s, selectors: [{cel: {expression: 'device.driver == "dra.networking"'}}],
+  config: [{opaque: {driver: dra.networking, parameters: {networkTopologyRef: {name: %[1]s}, step: a}}}]}}`, topology)
+	}
+	topology := func(name, spec, step string) string {
+		return fmt.Sprintf(`{metadata: {name: %[1]s}, spec: {%[2]ssteps: [{name: a, type: macvlan, %[3]s, `+
+			`selector: {cel: "true"}}]}, status: {deviceClasses: [%[1]s-a]}}`, name, spec, step)
+	}
+	const alone = "claimParameters: [ips], config: {ipam: {type: static}}"
+	return map[string]string{
+		"/api/v1/nodes":                          `items: [{metadata: {name: n1}, status: {allocatable: {cpu: 4}}}]`,
+		"/apis/resource.k8s.io/v1/deviceclasses": "items: [" + class("free") + ", " + class("theirs") + ", " + class("static") + "]",
+		"/apis/resource.k8s.io/v1/resourceslices": `items: [{metadata: {name: s}, spec: {driver: dra.networking, ` +
+			`nodeName: n1, pool: {name: n1, generation: 1, resourceSliceCount: 1}, devices: [{name: eth0}]}}]`,
+		"/apis/resource.k8s.io/v1/resourceclaims": `items: []`,
+		pathTopologies: "items: [" + topology("free", "", "ifName: a0") + ", " +
+			topology("theirs", "allowedNamespaces: {matchLabels: {team: nobody}}, ", "ifName: a0") + ", " +
+			topology("static", "", alone) + "]",
+		pathNamespace: `metadata: {name: apps, labels: {team: ours}}`,
+	}
+}
+
+// TestPodsOfACluster: of a pod that is pending for its extended resources, whose claim kube-scheduler makes at the end
+// only, it is known before whether that claim would be denied.
+func TestPodsOfACluster(t *testing.T) {
+	const held = `items: [{metadata: {name: first-extended-resources-x, namespace: apps, uid: u}, spec: {devices: {requests: [{name: r}]}},
+  status: {allocation: {devices: {results: [{request: r, driver: dra.networking, pool: n1, device: eth0}]}}}}]`
+	for name, test := range map[string]struct {
+		limits, status string
+		change         map[string]string // of the answers; an empty one is forbidden
+		want           []string
+		not            string
+	}{
+		"free": {limits: "example.com/free: 1", want: []string{"✓ pod apps/p fits on n1", "p-extended-resources", "eth0"},
+			not: "!"},
+		"in use": {limits: "example.com/free: 1", change: map[string]string{"/apis/resource.k8s.io/v1/resourceclaims": held},
+			want: []string{"does not fit", "other claims hold what is wanted",
+				"It fits when this claim is released: apps/first-extended-resources-x"}},
+		"running": {limits: "example.com/free: 1",
+			status: "{extendedResourceClaimStatus: {resourceClaimName: p-extended-resources-x}}",
+			want:   []string{"pod apps/p has no claim without devices"}},
+		"another namespace's": {limits: "deviceclass.resource.kubernetes.io/theirs-a: 1",
+			want: []string{"the driver refuses to attach them",
+				"NetworkTopology theirs may not be used in namespace apps: its allowedNamespaces want team=nobody"}},
+		"a namespace that is not known": {limits: "example.com/theirs: 1", change: map[string]string{pathNamespace: ""},
+			want: []string{"✓ pod apps/p fits on n1", "NetworkTopology theirs may not be used in namespace apps",
+				"if the namespace has such labels, give it with -f, too"}},
+		"addresses that no claim says": {limits: "example.com/static: 1", want: []string{"the driver refuses to attach them",
+			`NetworkTopology static: spec.steps[0].claimParameters: Required value: claim apps/p-extended-resources has no ` +
+				`ips for step "a", which gets addresses from claims only`}, not: "the limit deviceclass"},
+		"topologies that may not be read": {limits: "example.com/theirs: 1", change: map[string]string{pathTopologies: ""},
+			want: []string{"✓ pod apps/p fits on n1", "cannot list the NetworkTopologies",
+				"what they allow is not checked; ask for the ClusterRole dra-network-view"}},
+		"a device plugin": {limits: "example.com/free: 1", change: map[string]string{
+			"/api/v1/nodes": `items: [{metadata: {name: n1}, status: {allocatable: {example.com/free: 2}}},
+  {metadata: {name: n2}, status: {allocatable: {example.com/free: 0}}}]`},
+			want: []string{"✓ pod apps/p fits on n1", "a device plugin offers example.com/free on n1: there pod apps/p gets " +
+				"devices of the plugin, whatever is said here of DeviceClass free-a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			served := answers()
+			maps.Copy(served, test.change)
+			served["/api/v1/namespaces/apps/pods/p"] = fmt.Sprintf(`{metadata: {name: p, namespace: apps}, spec: {containers: `+
+				`[{name: c, resources: {limits: {%s}}}]}, status: %s}`, test.limits, orEmpty(test.status))
+			var stdout, stderr bytes.Buffer
+			options := Options{Pods: []string{"apps/p"}, Output: "text", Kubeconfig: serve(t, served)}
+			err := options.Run(context.Background(), osdeps.Deps{}, printer.Streams{In: strings.NewReader(""), Out: &stdout,
+				Err: &stderr})
+			output := fmt.Sprint(stdout.String(), stderr.String(), err)
+			for _, want := range test.want {
+				if !strings.Contains(output, want) {
+					t.Errorf("lacks %q:\n%s", want, output)
+				}
+			}
+			if test.not != "" && strings.Contains(output, test.not) {
+				t.Errorf("has %q:\n%s", test.not, output)
+			}
+		})
+	}
+}
+
+func orEmpty(status string) string {
+	if status == "" {
+		return "{}"
+	}
+	return status
+}
+
+// serve answers requests to an API server with YAML, and returns a kubeconfig for it.
+func serve(t *testing.T, served map[string]string) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		text, found := served[r.URL.Path]
+		code := http.StatusOK
+		switch {
+		case !found:
+			code, text = http.StatusNotFound, "{kind: Status, apiVersion: v1, status: Failure, reason: NotFound, code: 404}"
+		case text == "":
+			code, text = http.StatusForbidden, "{kind: Status, apiVersion: v1, status: Failure, reason: Forbidden, code: 403}"
+		}
+		data, err := yaml.YAMLToJSON([]byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", r.URL.Path, err)
+		}
+		w.WriteHeader(code)
+		_, _ = w.Write(data)
+	}))
+	t.Cleanup(server.Close)
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	config := fmt.Sprintf("{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c}}], "+
+		"clusters: [{name: c, cluster: {server: %q}}]}", server.URL)
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
