@@ -149,6 +149,9 @@ func (b *builder) attributes(
 	for n, value := range p.AdditionalAttributes {
 		attributes[n] = *value.DeepCopy()
 	}
+	if p.Policy != "" && len(p.Policy) <= policy.MaxString {
+		attributes[policy.ExposurePolicy] = resourceapi.DeviceAttribute{StringValue: ptr.To(p.Policy)}
+	}
 	b.addPlugins(attributes, b.installed(p))
 	if b.features.ListAttributes && d.NUMANode >= 0 {
 		attributes[deviceattribute.StandardDeviceAttributeNUMANode] = nearNodes(d)
@@ -207,10 +210,11 @@ func (b *builder) addPlugins(attributes map[resourceapi.QualifiedName]resourceap
 // own is enough.
 func (b *builder) withinBudget(e *Entry) bool {
 	const limit = resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice
-	dispensable := []resourceapi.QualifiedName{policy.SupportedCNIs, policy.LegacyPCIeRoot, policy.RDMADevice}
-	if b.features.ListAttributes { // classes read the list
-		dispensable = dispensable[1:]
+	dispensable := []resourceapi.QualifiedName{policy.ExposurePolicy}
+	if !b.features.ListAttributes { // classes read the list
+		dispensable = append(dispensable, policy.SupportedCNIs)
 	}
+	dispensable = append(dispensable, policy.LegacyPCIeRoot, policy.RDMADevice)
 	nodes := e.Spec.Attributes[deviceattribute.StandardDeviceAttributeNUMANode]
 	if values(e) > resourceapi.ResourceSliceMaxAttributeValuesPerDevice && len(nodes.IntValues) > 1 {
 		nodes.IntValues = nodes.IntValues[:1]
