@@ -30,7 +30,7 @@ const (
 
 const steps = `
 steps:
-- {name: a, type: host-device, selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}}
+- {name: a, type: host-device, selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}, claimParameters: [interfaceName]}
 - {name: b, type: host-device, selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}}
 - name: bond
   type: bond
@@ -58,6 +58,7 @@ func TestAtScale(t *testing.T) {
 		t.Errorf("wrote %d times, where %d would do", first.all(), least)
 	}
 
+	t.Run("kubectl shows what claims ask for", func(t *testing.T) { p.forTest(t).testColumns() })
 	t.Run("a schema that changes nothing has everything looked at and nothing else written", func(t *testing.T) {
 		p := p.forTest(t)
 		before := p.atRest()
@@ -202,6 +203,20 @@ func (p *plane) untilOffered(name string, devices, nodes int32, offered metav1.C
 		}
 		return nil
 	})
+}
+
+// testColumns reads the table of topologies as those do who write claims.
+func (p *plane) testColumns() {
+	p.t.Helper()
+	table := p.kubectl("", "get", "ntopo", "net7", "-o", "wide")
+	for _, want := range []string{
+		`^NAME +ACCEPTED +CLASSES +DEVICE CLASSES +CLAIM PARAMETERS +DESCRIPTION +CNI PLUGINS +MESSAGE +AGE\n`,
+		`\nnet7 +True +True +\["net7-a","net7-b"\] +\["interfaceName"\] +\["host-device","bond"\] `,
+	} {
+		if !regexp.MustCompile(want).MatchString(table) {
+			p.t.Errorf("kubectl get ntopo has no %q:\n%s", want, table)
+		}
+	}
 }
 
 // untilReady waits until every topology says that its classes are ready, and every class is there.
