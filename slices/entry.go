@@ -101,7 +101,7 @@ func (b *builder) shareable(p policy.Persona) policy.Persona {
 	}
 	p.Capacity = stdslices.Clone(p.Capacity)
 	if len(p.Capacity) == 0 {
-		b.problem(p.Policy, "", "has no capacity: its devices are published with a counter %q of %d; give capacity a "+
+		b.remark(p.Policy, "", "has no capacity: its devices are published with a counter %q of %d; give capacity a "+
 			"counter to limit the number of pods", shares, unlimitedShares)
 		p.Capacity = []policy.Capacity{{Name: shares,
 			Value: *resource.NewQuantity(unlimitedShares, resource.DecimalSI)}}
@@ -111,7 +111,7 @@ func (b *builder) shareable(p policy.Persona) policy.Persona {
 			continue
 		}
 		if c.Name != shares {
-			b.problem(p.Policy, "", "capacity[%s] has no default request, so each claim takes 1: set "+
+			b.remark(p.Policy, "", "capacity[%s] has no default request, so each claim takes 1: set "+
 				"requestPolicy.default", c.Name)
 		}
 		defaultAmount := resource.MustParse("1")
