@@ -42,6 +42,7 @@ func TestRBACGrantsNoMore(t *testing.T) {
 			"own namespace: secrets. dra-network-controller-webhook: get update",
 			"podgroups.scheduling.k8s.io: get",
 			"resourceclaims.resource.k8s.io: get list watch",
+			"resourceslices.resource.k8s.io: get list watch",
 			"validatingwebhookconfigurations.admissionregistration.k8s.io dra-network-controller: get patch",
 		},
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -169,8 +170,12 @@ func (c *cluster) hasSynced() bool {
 // onChange calls trigger when a policy, or labels or addresses of the node change: what the slices depend on.
 func (c *cluster) onChange(trigger func()) error {
 	handler := cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { trigger() },
-		UpdateFunc: func(any, any) { trigger() },
+		AddFunc: func(any) { trigger() },
+		UpdateFunc: func(before, after any) {
+			if changesOffers(before, after) {
+				trigger()
+			}
+		},
 		DeleteFunc: func(any) { trigger() },
 	}
 	if _, err := c.policies.AddEventHandler(handler); err != nil {
@@ -188,6 +193,15 @@ func (c *cluster) onChange(trigger func()) error {
 		},
 	})
 	return err
+}
+
+// changesOffers reports whether an update of a policy may change what it offers, or is the informer's reminder. That
+// the controller has counted what nodes publish is no reason for all of them to compute it again.
+func changesOffers(before, after any) bool {
+	old, _ := before.(*policyapi.DeviceExposurePolicy)
+	current, _ := after.(*policyapi.DeviceExposurePolicy)
+	return old == nil || current == nil || old.ResourceVersion == current.ResourceVersion || old.UID != current.UID ||
+		!equality.Semantic.DeepEqual(old.Spec, current.Spec)
 }
 
 // onReplaced calls fail when the Node object is another one than at first: it was deleted, and kubelet has made it

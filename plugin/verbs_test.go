@@ -34,6 +34,8 @@ func TestContainersAreToldGIDs(t *testing.T) {
 	if diff := cmp.Diff([]string{
 		"DRA_NETWORK_NET1_INTERFACE=net1", "DRA_NETWORK_NET1_REQUEST=r", "DRA_NETWORK_NET1_MAC=02:00:00:00:00:01",
 		"DRA_NETWORK_NET1_IPS=10.0.0.2/24",
+		`DRA_NETWORK_NET1_JSON={"interface":"net1","request":"r","pool":"n/up0","device":"up0",` +
+			`"mac":"02:00:00:00:00:01","ips":["10.0.0.2/24"]}`,
 		"DRA_NETWORK_NET1_RDMA_DEVICE=mlx5_0", "DRA_NETWORK_NET1_VERBS_DEVICE=uverbs0", "DRA_NETWORK_NET1_RDMA_PORT=1",
 		"DRA_NETWORK_NET1_GID_INDEX=3", "DRA_NETWORK_NET1_GID=0000:0000:0000:0000:0000:ffff:0a00:0002",
 		"DRA_NETWORK_NET1_GID_TYPE=RoCE v2",

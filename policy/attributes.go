@@ -24,6 +24,9 @@ const (
 	// RDMADevice is the attribute with the name of the first RDMA device, by which monitoring tools find its counters.
 	// Classes have little use for it: the same card has other names on other nodes.
 	RDMADevice resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/rdmaDevice"
+	// ExposurePolicy is the attribute with the name of the policy that offers an entry, by which the controller counts
+	// what policies offer.
+	ExposurePolicy resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/exposurePolicy"
 )
 
 // ownDomain begins the names of the driver's own attributes.

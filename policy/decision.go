@@ -118,6 +118,8 @@ type Problem struct {
 	// Device is the name of the device; empty if it is not about a device.
 	Device  string
 	Message string
+	// Remark says that devices are offered as the policy says, and that its author should know something all the same.
+	Remark bool `json:",omitempty"`
 }
 
 // String returns the problem as one line.

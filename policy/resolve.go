@@ -102,7 +102,7 @@ func newRule(p *v1alpha1.DeviceExposurePolicy, node Node) *rule {
 		r.problem("", "exposes nothing: %v", r.broken)
 	case !r.excludes() && !p.Spec.Exposure.AllowMultipleAllocations: // on those that are shared, slices.Build remarks
 		for _, remark := range v1alpha1.Remarks(p) {
-			r.problem("", "%s", remark)
+			r.problems = append(r.problems, Problem{Policy: p.Name, Message: remark, Remark: true})
 		}
 	}
 	return r

@@ -273,7 +273,7 @@ func keys(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) 
 
 // What the validation of policies refuses is what the vocabulary has.
 func TestDiscoveredNames(t *testing.T) {
-	want := []string{"supportedCNIs"}
+	want := []string{"exposurePolicy", "supportedCNIs"}
 	for _, n := range keys(policy.Attributes(discovery.Device{})) {
 		if id, ok := strings.CutPrefix(n, v1alpha1.AttributeDomain+"/"); ok {
 			want = append(want, id)

@@ -153,10 +153,20 @@ type builder struct {
 
 // problem records a problem, once.
 func (b *builder) problem(policyName string, device discovery.IfName, format string, args ...any) {
+	b.add(policy.Problem{Policy: policyName, Device: string(device), Message: fmt.Sprintf(format, args...)})
+}
+
+// remark records a problem that keeps no device from being offered as its policy says, once.
+func (b *builder) remark(policyName string, device discovery.IfName, format string, args ...any) {
+	b.add(policy.Problem{Policy: policyName, Device: string(device), Message: fmt.Sprintf(format, args...),
+		Remark: true})
+}
+
+func (b *builder) add(p policy.Problem) {
 	if b.problems == nil {
 		b.problems = map[policy.Problem]bool{}
 	}
-	b.problems[policy.Problem{Policy: policyName, Device: string(device), Message: fmt.Sprintf(format, args...)}] = true
+	b.problems[p] = true
 }
 
 // sortedProblems returns the problems in a fixed order.
@@ -253,7 +263,7 @@ func (b *builder) plan(d conflictDomain, main []Entry, vfs []function, budget am
 		if err == nil {
 			return plan, nil
 		}
-		b.problem("", d.name, "its entries are kept apart by counters, not by compatibility groups: %v", err)
+		b.remark("", d.name, "its entries are kept apart by counters, not by compatibility groups: %v", err)
 	}
 	return planCounters(d, main, vfs, budget)
 }

@@ -35,18 +35,19 @@ pool worker-1/br-data
 	yes, no := resourceapi.DeviceAttribute{BoolValue: ptr.To(true)},
 		resourceapi.DeviceAttribute{BoolValue: ptr.To(false)}
 	want := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-		"dra.networking/type":          str("bridge"),
-		"dra.networking/ifName":        str("br-data"),
-		"dra.networking/interface":     str("br-data"),
-		"dra.networking/bridgeName":    str("br-data"),
-		"dra.networking/bridgeType":    str("linux"),
-		"dra.networking/vlanFiltering": yes,
-		"dra.networking/mtu":           num(9000),
-		"dra.networking/mac":           str("02:00:00:00:00:02"),
-		"dra.networking/rdma":          no,
-		"dra.networking/sriovCapable":  no,
-		"dra.networking/supportedCNIs": str(",bridge,"),
-		"cni.dra.networking/bridge":    yes,
+		"dra.networking/type":           str("bridge"),
+		"dra.networking/ifName":         str("br-data"),
+		"dra.networking/interface":      str("br-data"),
+		"dra.networking/bridgeName":     str("br-data"),
+		"dra.networking/bridgeType":     str("linux"),
+		"dra.networking/vlanFiltering":  yes,
+		"dra.networking/mtu":            num(9000),
+		"dra.networking/mac":            str("02:00:00:00:00:02"),
+		"dra.networking/rdma":           no,
+		"dra.networking/sriovCapable":   no,
+		"dra.networking/exposurePolicy": str("policy-0"),
+		"dra.networking/supportedCNIs":  str(",bridge,"),
+		"cni.dra.networking/bridge":     yes,
 	}
 	if diff := cmp.Diff(want, result.Entries[0].Spec.Attributes); diff != "" {
 		t.Errorf("attributes (-want +got):\n%s", diff)
@@ -163,8 +164,8 @@ pool worker-1/eth1
   slice of 2
   device eth1 shared dra.networking/shares=1M/1 <- shares-capacity=1M
   device eth1-b shared dra.networking/ports=8/1 <- ports-capacity=8
-problem policy policy-0: has no capacity: its devices are published with a counter "shares" of 1000000; give capacity a counter to limit the number of pods
-problem policy policy-1: capacity[ports] has no default request, so each claim takes 1: set requestPolicy.default
+remark policy policy-0: has no capacity: its devices are published with a counter "shares" of 1000000; give capacity a counter to limit the number of pods
+remark policy policy-1: capacity[ports] has no default request, so each claim takes 1: set requestPolicy.default
 `)
 }
 
@@ -259,8 +260,8 @@ func TestAttributeBudget(t *testing.T) {
 		result := build(t, []discovery.Device{device}, budget(n))
 		var got []string
 		for _, e := range result.Entries {
-			for _, name := range []resourceapi.QualifiedName{policy.SupportedCNIs, policy.LegacyPCIeRoot,
-				policy.RDMADevice} {
+			for _, name := range []resourceapi.QualifiedName{policy.ExposurePolicy, policy.SupportedCNIs,
+				policy.LegacyPCIeRoot, policy.RDMADevice} {
 				if _, ok := e.Spec.Attributes[name]; ok {
 					got = append(got, string(name))
 				}
@@ -273,6 +274,7 @@ func TestAttributeBudget(t *testing.T) {
 		return strings.Join(got, " ")
 	}
 	for n, want := range map[int]string{
+		12: "dra.networking/exposurePolicy dra.networking/supportedCNIs device.k8s.io/pcieRoot 32",
 		13: "dra.networking/supportedCNIs device.k8s.io/pcieRoot 32",
 		14: "device.k8s.io/pcieRoot 32",
 		15: "32",

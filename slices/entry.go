@@ -101,7 +101,7 @@ func (b *builder) shareable(p policy.Persona) policy.Persona {
 	}
 	p.Capacity = stdslices.Clone(p.Capacity)
 	if len(p.Capacity) == 0 {
-		b.problem(p.Policy, "", "has no capacity: its devices are published with a counter %q of %d; give capacity a "+
+		b.remark(p.Policy, "", "has no capacity: its devices are published with a counter %q of %d; give capacity a "+
 			"counter to limit the number of pods", shares, unlimitedShares)
 		p.Capacity = []policy.Capacity{{Name: shares,
 			Value: *resource.NewQuantity(unlimitedShares, resource.DecimalSI)}}
@@ -111,7 +111,7 @@ func (b *builder) shareable(p policy.Persona) policy.Persona {
 			continue
 		}
 		if c.Name != shares {
-			b.problem(p.Policy, "", "capacity[%s] has no default request, so each claim takes 1: set "+
+			b.remark(p.Policy, "", "capacity[%s] has no default request, so each claim takes 1: set "+
 				"requestPolicy.default", c.Name)
 		}
 		defaultAmount := resource.MustParse("1")
@@ -148,6 +148,9 @@ func (b *builder) attributes(
 	attributes := policy.Published(d, p.Publish...)
 	for n, value := range p.AdditionalAttributes {
 		attributes[n] = *value.DeepCopy()
+	}
+	if p.Policy != "" && len(p.Policy) <= policy.MaxString {
+		attributes[policy.ExposurePolicy] = resourceapi.DeviceAttribute{StringValue: ptr.To(p.Policy)}
 	}
 	b.addPlugins(attributes, b.installed(p))
 	if b.features.ListAttributes && d.NUMANode >= 0 {
@@ -207,10 +210,11 @@ func (b *builder) addPlugins(attributes map[resourceapi.QualifiedName]resourceap
 // own is enough.
 func (b *builder) withinBudget(e *Entry) bool {
 	const limit = resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice
-	dispensable := []resourceapi.QualifiedName{policy.SupportedCNIs, policy.LegacyPCIeRoot, policy.RDMADevice}
-	if b.features.ListAttributes { // classes read the list
-		dispensable = dispensable[1:]
+	dispensable := []resourceapi.QualifiedName{policy.ExposurePolicy}
+	if !b.features.ListAttributes { // classes read the list
+		dispensable = append(dispensable, policy.SupportedCNIs)
 	}
+	dispensable = append(dispensable, policy.LegacyPCIeRoot, policy.RDMADevice)
 	nodes := e.Spec.Attributes[deviceattribute.StandardDeviceAttributeNUMANode]
 	if values(e) > resourceapi.ResourceSliceMaxAttributeValuesPerDevice && len(nodes.IntValues) > 1 {
 		nodes.IntValues = nodes.IntValues[:1]

@@ -33,5 +33,5 @@ func ExampleBuild() {
 	//   slice of 2
 	//   device eth1-macvlan shared dra.networking/macvlans=64/1 <- macvlans-capacity=64
 	//   device eth1-whole <- macvlans-capacity=64
-	// problem policy share: capacity[macvlans] has no default request, so each claim takes 1: set requestPolicy.default
+	// remark policy share: capacity[macvlans] has no default request, so each claim takes 1: set requestPolicy.default
 }

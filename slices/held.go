@@ -36,6 +36,9 @@ func (b *builder) keep(pool string, d discovery.Device, entries []Entry) []Entry
 		}
 		for _, e := range b.entries(d, []policy.Persona{*holding.Persona}) {
 			e.Withdrawn, e.Bandwidth = !given, holding.Bandwidth
+			if e.Withdrawn {
+				delete(e.Spec.Attributes, policy.ExposurePolicy)
+			}
 			if i >= 0 {
 				entries[i] = e
 			} else {

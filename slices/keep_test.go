@@ -8,6 +8,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
@@ -104,6 +105,9 @@ func TestPoliciesChangeUnderClaims(t *testing.T) {
 			for _, e := range after.Entries {
 				if e.Withdrawn != (test.withdrawn && e.Name == test.held) {
 					t.Errorf("%s is withdrawn: %t", e.Name, e.Withdrawn)
+				}
+				if _, named := e.Spec.Attributes[policy.ExposurePolicy]; named == e.Withdrawn {
+					t.Errorf("%s, withdrawn: %t, names a policy: %t", e.Name, e.Withdrawn, named)
 				}
 			}
 			checkRefused(t, s, after, test.refused)

@@ -168,7 +168,11 @@ func summary(result draslices.Result) string {
 		}
 	}
 	for _, p := range result.Problems {
-		fmt.Fprintf(&out, "problem %s\n", p)
+		what := "problem"
+		if p.Remark {
+			what = "remark"
+		}
+		fmt.Fprintf(&out, "%s %s\n", what, p)
 	}
 	return out.String()
 }

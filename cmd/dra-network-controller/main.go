@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryapi "k8s.io/api/discovery/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -129,6 +130,7 @@ func run(c *cobra.Command, o *options) error {
 			Events: manager.GetEventRecorder("dra-network-controller"),
 		},
 		exposure.Reconciler(manager.GetClient()),
+		&exposure.Counter{Client: manager.GetClient()},
 		contract.Reconciler(manager.GetClient()),
 	}
 	if o.serviceEndpoints {
@@ -172,7 +174,12 @@ func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 		Metrics:                       server.Options{BindAddress: o.metricsAddress},
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
 			&resourceapi.ResourceClaim{}: {Transform: blocks.Transform},
-			&corev1.Pod{}:                {Transform: endpoints.TransformPod},
+			&resourceapi.ResourceSlice{}: {
+				Field: fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorDriver,
+					policyapi.AttributeDomain),
+				Transform: exposure.Transform,
+			},
+			&corev1.Pod{}: {Transform: endpoints.TransformPod},
 			&discoveryapi.EndpointSlice{}: {
 				Label: labels.SelectorFromSet(labels.Set{discoveryapi.LabelManagedBy: endpoints.ManagedBy}),
 			},

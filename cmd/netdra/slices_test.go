@@ -133,7 +133,7 @@ worker-1/eth0  eth0v1        vf    exclusive  bandwidth=25k  bandwidth=25k exclu
 worker-1/eth0  eth0v2        vf    exclusive  bandwidth=25k  bandwidth=25k exclusion-slots=1                        vfs
 worker-1/eth0  eth0v3        vf    exclusive  bandwidth=25k  bandwidth=25k exclusion-slots=1                        vfs
 
-6 devices in 1 pool and 2 slices, 5750 bytes
+6 devices in 1 pool and 2 slices, 6051 bytes
 `}, {[]string{"--form", "kep5941"}, `
 POOL           DEVICE        TYPE  USE        CAPACITY       CONSUMES                                               POLICY
 worker-1/eth0  eth0-macvlan  pf    shared     macvlans=64/1  macvlans-capacity=64                                   macvlans
@@ -143,7 +143,7 @@ worker-1/eth0  eth0v1        vf    exclusive  -              bandwidth=as reques
 worker-1/eth0  eth0v2        vf    exclusive  -              bandwidth=as requested exclusion-slots=1               vfs
 worker-1/eth0  eth0v3        vf    exclusive  -              bandwidth=as requested exclusion-slots=1               vfs
 
-6 devices in 1 pool and 2 slices, 5777 bytes
+6 devices in 1 pool and 2 slices, 6078 bytes
 `}, {[]string{"--form", "mixins", "--compatibility-groups"}, `
 POOL           DEVICE        TYPE  USE        CAPACITY       CONSUMES                                  POLICY
 worker-1/eth0  eth0-macvlan  pf    shared     macvlans=64/1  exclusion-slots=0 [shared]                macvlans
@@ -153,7 +153,7 @@ worker-1/eth0  eth0v1        vf    exclusive  bandwidth=25k  bandwidth=25k exclu
 worker-1/eth0  eth0v2        vf    exclusive  bandwidth=25k  bandwidth=25k exclusion-slots=0 [shared]  vfs
 worker-1/eth0  eth0v3        vf    exclusive  bandwidth=25k  bandwidth=25k exclusion-slots=0 [shared]  vfs
 
-6 devices in 1 pool and 2 slices, 3618 bytes
+6 devices in 1 pool and 2 slices, 3772 bytes
 `}} {
 		stdout, stderr := slicesOf(t, append(test.flags, "-o", "text")...)
 		if diff := cmp.Diff(test.want, "\n"+stdout); diff != "" ||

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -31,7 +33,9 @@ const AnnotationDescription = "networking.dra.io/description"
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
 // +kubebuilder:printcolumn:name="Classes",type=string,JSONPath=`.status.conditions[?(@.type=="ClassesReady")].status`
 // +kubebuilder:printcolumn:name="Device classes",type=string,JSONPath=`.status.deviceClasses`
+// +kubebuilder:printcolumn:name="Claim parameters",type=string,JSONPath=`.status.claimParameters`,description="what a claim may set"
 // +kubebuilder:printcolumn:name="Description",type=string,JSONPath=`.spec.description`
+// +kubebuilder:printcolumn:name="CNI plugins",type=string,priority=1,JSONPath=`.status.plugins`,description="the plugins of the steps, in their order"
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Accepted")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="the name of a topology has at most 63 characters"
@@ -199,6 +203,27 @@ func ClaimParameterNames() []ClaimParameter {
 	return []ClaimParameter{ClaimMAC, ClaimIPs, ClaimInterfaceName}
 }
 
+// AllowedParameters returns what a claim may set in at least one step, each once, sorted.
+func (s *NetworkTopologySpec) AllowedParameters() []ClaimParameter {
+	var allowed []ClaimParameter
+	for i := range s.Steps {
+		allowed = append(allowed, s.Steps[i].ClaimParameters...)
+	}
+	slices.Sort(allowed)
+	return slices.Compact(allowed)
+}
+
+// Plugins returns the CNI plugins of the steps, each once, in their order.
+func (s *NetworkTopologySpec) Plugins() []string {
+	var plugins []string
+	for i := range s.Steps {
+		if name := s.Steps[i].Type; !slices.Contains(plugins, name) {
+			plugins = append(plugins, name)
+		}
+	}
+	return plugins
+}
+
 // StepRDMA says which files of RDMA devices containers get.
 type StepRDMA struct {
 	// managementDevices also gives the files for management datagrams (/dev/infiniband/umadN and issmN), by which an
@@ -258,4 +283,12 @@ type NetworkTopologyStatus struct {
 	// +listType=atomic
 	// +optional
 	DeviceClasses []string `json:"deviceClasses,omitempty"`
+	// claimParameters are what a claim may set: those that a step allows.
+	// +listType=atomic
+	// +optional
+	ClaimParameters []ClaimParameter `json:"claimParameters,omitempty"`
+	// plugins are the CNI plugins of the steps, in the order in which they first run.
+	// +listType=atomic
+	// +optional
+	Plugins []string `json:"plugins,omitempty"`
 }

@@ -51,6 +51,7 @@ Published entries have more, which needs a guard everywhere: ~PLUGIN~ is true wh
 and so on (the DeviceClass of a step asks for its plugin by itself), and there are the attributes of the policy:
 ~additionalAttributes~, ~computedAttributes~ and ~attributesByPCIAddress~; ~resourceName~ adds ~k8s.cni.cncf.io/resourceName~ and
 ~k8s.cni.cncf.io/deviceID~, which Multus reads ([migrate.md](../migrate.md#allocated-here-attached-by-multus)).
+~POLICY~ is the name of the policy, unless it has more than 64 bytes. A device with more attributes than Kubernetes takes lacks it, too.
 ~SUPPORTED~ is for people. With ~--list-attributes~ it is a list, for classes, and so is ~resource.kubernetes.io/numaNode~: the device's own node
 first, then the others of its socket, and ~matchAttribute~ is satisfied by one that they share.
 `
@@ -68,7 +69,8 @@ func TestAttributes(t *testing.T) {
 	text.WriteString(strings.NewReplacer("~", "`", "SOURCE", source, "DOMAIN", v1alpha1.AttributeDomain,
 		"ABSENT", absent,
 		"PLUGIN", v1alpha1.CNIDomain+"/"+
-			v1alpha1.CNIAttribute("host-device"), "SUPPORTED", string(policy.SupportedCNIs)).Replace(introduction))
+			v1alpha1.CNIAttribute("host-device"), "POLICY", string(policy.ExposurePolicy),
+		"SUPPORTED", string(policy.SupportedCNIs)).Replace(introduction))
 	all := policy.Attributes(discovery.Device{})
 	described := map[resourceapi.QualifiedName]bool{}
 	for _, block := range blocks[1:] {

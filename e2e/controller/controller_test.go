@@ -3,6 +3,7 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
 const (
@@ -28,7 +30,7 @@ const (
 
 const steps = `
 steps:
-- {name: a, type: host-device, selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}}
+- {name: a, type: host-device, selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}, claimParameters: [interfaceName]}
 - {name: b, type: host-device, selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}}
 - name: bond
   type: bond
@@ -56,6 +58,7 @@ func TestAtScale(t *testing.T) {
 		t.Errorf("wrote %d times, where %d would do", first.all(), least)
 	}
 
+	t.Run("kubectl shows what claims ask for", func(t *testing.T) { p.forTest(t).testColumns() })
 	t.Run("a schema that changes nothing has everything looked at and nothing else written", func(t *testing.T) {
 		p := p.forTest(t)
 		before := p.atRest()
@@ -79,6 +82,7 @@ func TestAtScale(t *testing.T) {
 		}
 	})
 	t.Run("a thousand nodes are nothing to it", func(t *testing.T) { p.forTest(t).testNodes() })
+	t.Run("what they offer is counted", func(t *testing.T) { p.forTest(t).testOffers() })
 	t.Run("drift is repaired", func(t *testing.T) { p.forTest(t).testDrift() })
 	t.Run("classes of others are left alone", func(t *testing.T) { p.forTest(t).testTaken() })
 	t.Run("claims are whole", func(t *testing.T) { p.forTest(t).testClaims() })
@@ -137,6 +141,82 @@ func (p *plane) testNodes() {
 			before.writes)
 	}
 	p.kubectl("", "delete", "nodes,resourceslices", "--all", "--wait=false")
+}
+
+// testOffers has a policy before and while nodes publish devices of it, and when all of them are gone.
+func (p *plane) testOffers() {
+	p.t.Helper()
+	const policy = `{apiVersion: networking.dra.io/v1alpha1, kind: DeviceExposurePolicy, metadata: {name: NAME}, spec: ` +
+		`{selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}, exposure: {supportedCNIPlugins: ` +
+		`[{name: host-device, exclusive: true}]}}}`
+	for _, name := range []string{"offers", "idle"} {
+		p.kubectl(strings.Replace(policy, "NAME", name, 1), "apply", "-f", "-")
+	}
+	p.untilOffered("offers", 0, 0, "False")
+	before, begin := p.atRest(), time.Now()
+	p.each(nodes, func(i int) error {
+		node := fmt.Sprintf("node-%d", i)
+		slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node},
+			Spec: resourceapi.ResourceSliceSpec{Driver: v1alpha1.DriverName, NodeName: &node,
+				Pool: resourceapi.ResourcePool{Name: node, ResourceSliceCount: 1}}}
+		offered := "offers"
+		for _, name := range []string{"eth1", "eth2"} {
+			slice.Spec.Devices = append(slice.Spec.Devices, resourceapi.Device{Name: name,
+				Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+					"dra.networking/exposurePolicy": {StringValue: &offered}}})
+		}
+		return p.api.Create(p.t.Context(), slice)
+	})
+	p.untilOffered("offers", 2*nodes, nodes, "True")
+	p.untilOffered("idle", 0, 0, "False")
+	after, took := p.atRest(), time.Since(begin)
+	wrote := after.all() - before.all()
+	p.t.Logf("%d slices: %d writes in %s", nodes, wrote, took.Round(time.Second))
+	if most := int(took/(5*time.Second)) + 1; wrote == 0 || wrote > most { // one at a time, and of one policy
+		p.t.Errorf("wrote %d times, want at most %d: before %v, after %v", wrote, most, before.writes, after.writes)
+	}
+	table := p.kubectl("", "get", "dep")
+	for _, want := range []string{`(?m)^NAME +ACTION +PRIORITY +ACCEPTED +DEVICES +NODES +AGE$`,
+		fmt.Sprintf(`(?m)^offers +expose +100 +True +%d +%d `, 2*nodes, nodes), `(?m)^idle +expose +100 +True +0 +0 `} {
+		if !regexp.MustCompile(want).MatchString(table) {
+			p.t.Errorf("kubectl get dep has no %q:\n%s", want, table)
+		}
+	}
+	p.kubectl("", "delete", "resourceslices", "--all", "--wait=false")
+	p.untilOffered("offers", 0, 0, "False")
+	p.kubectl("", "delete", "dep", "offers", "idle")
+}
+
+// untilOffered waits for the status of a policy.
+func (p *plane) untilOffered(name string, devices, nodes int32, offered metav1.ConditionStatus) {
+	p.t.Helper()
+	p.until(fmt.Sprintf("policy %s offers %d devices", name, devices), func() error {
+		var policy policyapi.DeviceExposurePolicy
+		if err := p.api.Get(p.t.Context(), types.NamespacedName{Name: name}, &policy); err != nil {
+			return err
+		}
+		condition := meta.FindStatusCondition(policy.Status.Conditions, policyapi.ConditionDevicesOffered)
+		accepted := meta.IsStatusConditionTrue(policy.Status.Conditions, policyapi.ConditionAccepted)
+		if !accepted || condition == nil || condition.Status != offered || policy.Status.Devices == nil ||
+			*policy.Status.Devices != devices || policy.Status.Nodes == nil || *policy.Status.Nodes != nodes {
+			return fmt.Errorf("its status is %+v", policy.Status)
+		}
+		return nil
+	})
+}
+
+// testColumns reads the table of topologies as those do who write claims.
+func (p *plane) testColumns() {
+	p.t.Helper()
+	table := p.kubectl("", "get", "ntopo", "net7", "-o", "wide")
+	for _, want := range []string{
+		`^NAME +ACCEPTED +CLASSES +DEVICE CLASSES +CLAIM PARAMETERS +DESCRIPTION +CNI PLUGINS +MESSAGE +AGE\n`,
+		`\nnet7 +True +True +\["net7-a","net7-b"\] +\["interfaceName"\] +\["host-device","bond"\] `,
+	} {
+		if !regexp.MustCompile(want).MatchString(table) {
+			p.t.Errorf("kubectl get ntopo has no %q:\n%s", want, table)
+		}
+	}
 }
 
 // untilReady waits until every topology says that its classes are ready, and every class is there.

@@ -23,6 +23,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/e2e/internal/testcluster"
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
 // patience bounds every wait.
@@ -66,7 +67,8 @@ func (p *plane) newClient() client.Client {
 	}
 	config.QPS = -1 // the API server is ours alone
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
+		policyapi.AddToScheme(scheme)); err != nil {
 		p.t.Fatal(err)
 	}
 	api, err := client.New(config, client.Options{Scheme: scheme})

@@ -70,7 +70,8 @@ subjects: [{kind: ServiceAccount, name: helper, namespace: elsewhere}]
 		}
 	}
 	if env := e.inPod("one", "env"); !containsAll(env, []string{"_INTERFACE=net1\n", "DRA_NETWORK_NET1_REQUEST=",
-		"DRA_NETWORK_NET1_MAC=", "DRA_NETWORK_NET1_IPS=10.159.0."}) {
+		"DRA_NETWORK_NET1_MAC=", "DRA_NETWORK_NET1_IPS=10.159.0.",
+		`DRA_NETWORK_NET1_JSON={"interface":"net1","request":"`, `"ips":["10.159.0.`}) {
 		t.Errorf("environment of the container:\n%s", env)
 	}
 	e.deleting("one")

@@ -163,3 +163,35 @@ func (e *env) claimWith(name, class string, allocation *resourceapi.AllocationRe
 func namedClaimPod(name string) string {
 	return strings.Replace(pod(name, name), "resourceClaimTemplateName", "resourceClaimName", 1)
 }
+
+// Who writes a policy sees in its status whether it offers anything, also what a claim holds, and not any more when it
+// selects nothing.
+func TestPolicyCountsItsDevices(t *testing.T) {
+	e := newEnv(t, "counted")
+	e.veth("pc0")
+	e.veth("pc1")
+	e.apply(documents(expose("pc0", "macvlan", true, "pc0", "pc1"), expose("nothing", "macvlan", true, "nosuch"),
+		topology("pc0", `
+- name: link
+  type: macvlan
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "pc0"'}
+  config: {mode: bridge}`), claimTemplate("pc0", "pc0-link")))
+	e.offers("pc0", "2 1 True")
+	e.offers("nothing", "0 0 False")
+	e.create(pod("one", "pc0"))
+	e.ready("one")
+	e.apply(expose("pc0", "macvlan", true, "nosuch"))
+	e.offers("pc0", "0 0 False") // the pod's device is published still, and of no policy
+	e.deleting("one")
+	e.gone("one")
+}
+
+// offers waits for the devices, nodes and the condition in the status of a policy.
+func (e *env) offers(policy, want string) {
+	e.Helper()
+	e.eventually("policy "+policy+" offers "+want, func(context.Context) (bool, error) {
+		output, err := e.kubectl("", "get", "dep", policy, "-o", `jsonpath={.status.devices} {.status.nodes} `+
+			`{.status.conditions[?(@.type=="DevicesOffered")].status}`)
+		return err == nil && output == want, fmt.Errorf("%w: %s", err, output)
+	})
+}

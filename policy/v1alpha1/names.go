@@ -27,12 +27,11 @@ const (
 // Policies may not set them.
 func DiscoveredNames() []string {
 	return []string{"adminUp", "altNames", "bridgeName", "bridgeType", "carrier", "defaultRoute", "driver",
-		"eswitchMode", "ifName", "interface", "kind", "linkSpeed", "mac", "masterBridge", "masterKind", "mtu", "numVFs",
-		"numaNode", "operState", "parent", "pciAddress", "pfAddress", "pfName", "portName", "product", "rdma",
-		"rdmaDevice", "rdmaDevices", "rdmaLinkLayer", "rdmaNetns", "representor", "sriovCapable", "supportedCNIs",
-		"switchID", "totalVFs", "type", "vendor", "vfIndex", "vfLinkState", "vfMAC", "vfMaxTxRate", "vfMinTxRate",
-		"vfQoS", "vfSpoofCheck", "vfTrust",
-		"vfVLAN", "vlanFiltering", "vlanID"}
+		"eswitchMode", "exposurePolicy", "ifName", "interface", "kind", "linkSpeed", "mac", "masterBridge",
+		"masterKind", "mtu", "numVFs", "numaNode", "operState", "parent", "pciAddress", "pfAddress", "pfName",
+		"portName", "product", "rdma", "rdmaDevice", "rdmaDevices", "rdmaLinkLayer", "rdmaNetns", "representor",
+		"sriovCapable", "supportedCNIs", "switchID", "totalVFs", "type", "vendor", "vfIndex", "vfLinkState", "vfMAC",
+		"vfMaxTxRate", "vfMinTxRate", "vfQoS", "vfSpoofCheck", "vfTrust", "vfVLAN", "vlanFiltering", "vlanID"}
 }
 
 // RequestableNames returns those of DiscoveredNames that are published only where a policy asks for them.

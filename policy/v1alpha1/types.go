@@ -19,6 +19,9 @@ const (
 // ConditionAccepted is true when a policy is valid and its expression compiles.
 const ConditionAccepted = "Accepted"
 
+// ConditionDevicesOffered is true when devices are published because of a policy that exposes devices.
+const ConditionDevicesOffered = "DevicesOffered"
+
 // DeviceExposurePolicy says which network devices of which nodes are offered for allocation, and how. Devices that no
 // policy matches are never offered.
 // +kubebuilder:object:root=true
@@ -27,6 +30,8 @@ const ConditionAccepted = "Accepted"
 // +kubebuilder:printcolumn:name="Action",type=string,JSONPath=`.spec.action`
 // +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Devices",type=integer,JSONPath=`.status.devices`,description="devices that are offered because of the policy"
+// +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodes`,description="nodes that offer them"
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Accepted")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type DeviceExposurePolicy struct {
@@ -263,9 +268,17 @@ type AttributeValue struct {
 
 // DeviceExposurePolicyStatus is what the controller found.
 type DeviceExposurePolicyStatus struct {
-	// conditions has Accepted: the policy is valid and its expression compiles.
+	// conditions has Accepted: the policy is valid and its expression compiles; and, with action expose, DevicesOffered:
+	// there are devices that are offered because of the policy.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// devices is the number of devices of all nodes that are offered because of the policy. Absent with action exclude,
+	// and while it is not known.
+	// +optional
+	Devices *int32 `json:"devices,omitempty"`
+	// nodes is the number of nodes with such a device.
+	// +optional
+	Nodes *int32 `json:"nodes,omitempty"`
 }

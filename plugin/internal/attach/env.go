@@ -1,19 +1,40 @@
 package attach
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
+// InterfaceDocument is what the variable JSON of an interface has: all that an application needs to know of it, in one
+// value. It is an API: names stay, and others may be added.
+type InterfaceDocument struct {
+	Interface string `json:"interface"`
+	// Request is that of the claim.
+	Request string `json:"request"`
+	// Pool and Device are the allocated device, as the claim's status names it.
+	Pool   string `json:"pool"`
+	Device string `json:"device"`
+	MAC    string `json:"mac,omitempty"`
+	// MTU is absent where the plugin does not return it.
+	MTU int `json:"mtu,omitempty"`
+	// IPs have the length of their prefix.
+	IPs []string `json:"ips,omitempty"`
+	// Gateways are those of the IPs, each once.
+	Gateways []string `json:"gateways,omitempty"`
+}
+
 // interfaceEnv are the environment variables that tell containers with a part of a claim of its interfaces: their name,
-// request, MAC address and addresses, as the plugins returned them. As for verbsEnv, what is not unique in the pod has
-// none, and nor has a claim that several pods may share. Where a pod has several sandboxes for a moment, what is not
-// the same in all of them is left out: a container of one must not be told the addresses of another.
+// request, MAC address and addresses, as the plugins returned them, each alone and in one document. As for verbsEnv,
+// what is not unique in the pod has none, and nor has a claim that several pods may share. Where a pod has several
+// sandboxes for a moment, what is not the same in all of them is left out: a container of one must not be told the
+// addresses of another.
 func interfaceEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) []string {
 	if record.Shareable || len(sandboxes) == 0 {
 		return nil
@@ -47,15 +68,38 @@ func envOfSandbox(record *claims.Record, steps []executor.StepRecord, part Part)
 			continue
 		}
 		prefix := envPrefix(data.InterfaceName)
+		final := finalStep(steps, part.ClaimUID, held)
 		env = append(env, prefix+"INTERFACE="+data.InterfaceName)
 		for _, variable := range []struct{ name, value string }{{"REQUEST", request}, {"MAC", data.HardwareAddress},
-			{"IPS", strings.Join(data.IPs, ",")}} {
+			{"IPS", strings.Join(data.IPs, ",")}, {"JSON", document(data, request, held, final)}} {
 			if isPrintable(variable.value) {
 				env = append(env, prefix+variable.name+"="+variable.value)
 			}
 		}
 	}
 	return distinct(env)
+}
+
+// document returns the InterfaceDocument of an interface that has a final step.
+func document(
+	data *resourceapi.NetworkDeviceData, request string, held *claims.HeldDevice, final *executor.StepRecord,
+) string {
+	described := InterfaceDocument{Interface: data.InterfaceName, Request: request, Pool: held.Pool, Device: held.Name,
+		MAC: data.HardwareAddress, IPs: data.IPs}
+	if index := interfaceIndex(final.Merged, final.IfName); index >= 0 {
+		described.MTU = final.Merged.Interfaces[index].Mtu
+	}
+	for _, ip := range addressesOf(final) {
+		if gateway := ip.Gateway.String(); ip.Gateway != nil && len(described.Gateways) < maxAddresses &&
+			!slices.Contains(described.Gateways, gateway) {
+			described.Gateways = append(described.Gateways, gateway)
+		}
+	}
+	text, err := json.Marshal(described)
+	if err != nil {
+		return "" // strings and numbers have a form in JSON
+	}
+	return string(text)
 }
 
 // distinct returns variables without those of a name that has several values: two devices of a claim may end in one

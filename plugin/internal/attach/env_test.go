@@ -2,6 +2,8 @@ package attach
 
 import (
 	"net"
+	"slices"
+	"strings"
 	"testing"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -23,12 +25,20 @@ func TestInterfacesInTheEnvironment(t *testing.T) {
 		return executor.StepRecord{Claim: cnichain.Claim{UID: "a"}, IfName: ifName,
 			Step: cnichain.PlanStep{Device: &cnichain.Device{Pool: "n/" + device, Name: device}},
 			Merged: &types100.Result{
-				Interfaces: []*types100.Interface{{Name: ifName, Mac: "02:00:00:00:00:01", Sandbox: "/netns"}},
-				IPs:        []*types100.IPConfig{{Address: *subnet}}}}
+				Interfaces: []*types100.Interface{
+					{Name: "host", Mtu: 1400},
+					{Name: ifName, Mac: "02:00:00:00:00:01", Mtu: 9000, Sandbox: "/netns"}},
+				IPs: []*types100.IPConfig{
+					{Address: *subnet, Gateway: net.ParseIP("10.0.0.1")},
+					{Address: *subnet, Gateway: net.ParseIP("10.0.0.1"), Interface: types100.Int(1)},
+					{Address: *subnet, Gateway: net.ParseIP("10.9.9.9"), Interface: types100.Int(0)}}}}
 	}
 	variables := func(prefix, name, request, address string) []string {
+		device := strings.Replace(name, "net", "eth", 1)
 		return []string{prefix + "INTERFACE=" + name, prefix + "REQUEST=" + request, prefix + "MAC=02:00:00:00:00:01",
-			prefix + "IPS=" + address}
+			prefix + "IPS=" + address, prefix + `JSON={"interface":"` + name + `","request":"` + request +
+				`","pool":"n/` + device + `","device":"` + device + `","mac":"02:00:00:00:00:01","mtu":9000,"ips":["` +
+				address + `"],"gateways":["10.0.0.1"]}`}
 	}
 	first, second := step("eth1", "net1", "10.0.0.2/24"), step("eth2", "net2", "10.0.1.2/24")
 	of1 := variables("DRA_NETWORK_NET1_", "net1", "data", "10.0.0.2/24")
@@ -42,7 +52,7 @@ func TestInterfacesInTheEnvironment(t *testing.T) {
 		shareable bool
 		want      []string
 	}{
-		"the whole claim": {sandboxes: [][]executor.StepRecord{{first, second}}, want: append(of1[:4:4], of2...)},
+		"the whole claim": {sandboxes: [][]executor.StepRecord{{first, second}}, want: append(slices.Clone(of1), of2...)},
 		"one request":     {sandboxes: [][]executor.StepRecord{{first, second}}, request: "mgmt", want: of2},
 		"an alternative of a request": {sandboxes: [][]executor.StepRecord{{first, second}}, request: "data",
 			devices: []claims.HeldDevice{{Request: "data/fast", Pool: "n/eth1", Name: "eth1"}}, want: of1},

@@ -68,29 +68,45 @@ func MissingOf(steps []executor.StepRecord, missing map[int]string, claimUID str
 
 // NetworkData describes the device's final interface: that of the last step that depends on the device.
 func NetworkData(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) *resourceapi.NetworkDeviceData {
-	final := -1
-	if mine := stepsOf(steps, claimUID, held); len(mine) > 0 {
-		final = mine[len(mine)-1]
-	}
-	if final < 0 || steps[final].Merged == nil {
+	final := finalStep(steps, claimUID, held)
+	if final == nil {
 		return nil
 	}
-	data := &resourceapi.NetworkDeviceData{InterfaceName: steps[final].IfName}
-	if steps[final].Step.BindsDriver() {
+	data := &resourceapi.NetworkDeviceData{InterfaceName: final.IfName}
+	if final.Step.BindsDriver() {
 		data.InterfaceName = "" // it has device nodes and no interface
 	}
-	index := interfaceIndex(steps[final].Merged, steps[final].IfName)
-	if index >= 0 {
-		data.HardwareAddress = steps[final].Merged.Interfaces[index].Mac
+	if index := interfaceIndex(final.Merged, final.IfName); index >= 0 {
+		data.HardwareAddress = final.Merged.Interfaces[index].Mac
 	}
-	for _, ip := range steps[final].Merged.IPs {
+	for _, ip := range addressesOf(final) {
 		address := ip.Address.String()
-		if len(data.IPs) < maxAddresses && (ip.Interface == nil || *ip.Interface == index) &&
-			!slices.Contains(data.IPs, address) {
+		if len(data.IPs) < maxAddresses && !slices.Contains(data.IPs, address) {
 			data.IPs = append(data.IPs, address) // the API wants them unique
 		}
 	}
 	return data
+}
+
+// finalStep is the last step that depends on the device; nil if there is none with a result.
+func finalStep(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) *executor.StepRecord {
+	mine := stepsOf(steps, claimUID, held)
+	if len(mine) == 0 || steps[mine[len(mine)-1]].Merged == nil {
+		return nil
+	}
+	return &steps[mine[len(mine)-1]]
+}
+
+// addressesOf are those that the interface of a step has. The step has a result.
+func addressesOf(step *executor.StepRecord) []*types100.IPConfig {
+	index := interfaceIndex(step.Merged, step.IfName)
+	var addresses []*types100.IPConfig
+	for _, ip := range step.Merged.IPs {
+		if ip.Interface == nil || *ip.Interface == index {
+			addresses = append(addresses, ip)
+		}
+	}
+	return addresses
 }
 
 func interfaceIndex(result *types100.Result, name string) int {

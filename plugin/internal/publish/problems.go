@@ -27,6 +27,8 @@ type finding struct {
 	text           string
 	// general says that it is the policy's fault on every node: then the controller says so, and not every node.
 	general bool
+	// remark says that it keeps no device from being offered as its policy says.
+	remark bool
 }
 
 // findings are the problems of a computation, each once.
@@ -40,11 +42,11 @@ func findings(facts *discovery.Facts, decision *policy.Decision, result *draslic
 	}
 	for _, problem := range decision.Problems {
 		found = append(found, finding{source: fromPolicies, policy: problem.Policy, device: problem.Device,
-			text: problem.String(), general: problem.Device == ""})
+			text: problem.String(), general: problem.Device == "", remark: problem.Remark})
 	}
 	for _, problem := range result.Problems {
 		found = append(found, finding{source: fromSlices, policy: problem.Policy, device: problem.Device,
-			text: problem.String()})
+			text: problem.String(), remark: problem.Remark})
 	}
 	return found
 }
@@ -70,7 +72,7 @@ func (p *Publisher) reportProblems(
 		}
 		klog.FromContext(ctx).Info("Found a problem with the devices of the node", "source", problem.source, "problem",
 			problem.text)
-		if problem.general {
+		if problem.general || problem.remark { // of no device that is not offered
 			continue
 		}
 		if events++; events > maxEvents {
@@ -139,7 +141,7 @@ func (p *Publisher) Problems() []nodestate.Problem {
 	problems := make([]nodestate.Problem, 0, len(p.problems))
 	for _, problem := range p.problems {
 		problems = append(problems, nodestate.Problem{Source: problem.source, Policy: problem.policy,
-			Text: problem.text})
+			Text: problem.text, Remark: problem.remark})
 	}
 	return problems
 }

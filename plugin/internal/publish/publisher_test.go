@@ -24,6 +24,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
@@ -281,6 +283,29 @@ func TestMissingFeatures(t *testing.T) {
 	}
 	if told != 1 {
 		t.Errorf("told %d times", told)
+	}
+}
+
+// A remark is told to netdra and in the log, and is no event that devices are not offered.
+func TestRemarksAreNoEvents(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 2))
+	events := record.NewFakeRecorder(10)
+	m.recorder = events
+	m.reportProblems(t.Context(), []finding{{source: fromSlices, policy: "all", text: "a remark", remark: true},
+		{source: fromSlices, policy: "all", text: "a fault"}}, &policy.Decision{}, &draslices.Result{})
+	close(events.Events)
+	var told []string
+	for event := range events.Events {
+		told = append(told, event)
+	}
+	if len(told) != 1 || !strings.Contains(told[0], "DevicesNotOffered node n: a fault") {
+		t.Errorf("events: %q", told)
+	}
+	want := []nodestate.Problem{{Source: fromSlices, Policy: "all", Text: "a remark", Remark: true},
+		{Source: fromSlices, Policy: "all", Text: "a fault"}}
+	if diff := cmp.Diff(want, m.Problems()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

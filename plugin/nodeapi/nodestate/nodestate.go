@@ -86,6 +86,8 @@ type Problem struct {
 	Source string `json:"source"`
 	Policy string `json:"policy,omitempty"`
 	Text   string `json:"text"`
+	// Remark says that devices are offered as the policy says.
+	Remark bool `json:"remark,omitempty"`
 }
 
 // Topology is what a node needs to know of a NetworkTopology.

@@ -185,6 +185,29 @@ status: net-a net-b; cluster: net-a net-b`
 	c.expect("invalid again", "writes: delete net-a, delete net-b, status net\n"+fmt.Sprintf(invalid, 4))
 }
 
+// What kubectl get shows to those who write claims is that of a topology that has classes.
+func TestStatusSaysWhatClaimsMaySet(t *testing.T) {
+	c := newCluster(t, parse(t, netSteps))
+	c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step {
+		steps[0].ClaimParameters = []v1alpha1.ClaimParameter{v1alpha1.ClaimMAC}
+		steps[1].ClaimParameters = []v1alpha1.ClaimParameter{v1alpha1.ClaimMAC, v1alpha1.ClaimInterfaceName}
+		steps[1].Type = "macvlan"
+		return append(steps, v1alpha1.Step{Name: "tuned", Type: "tuning", DependOn: []string{"b"}})
+	})
+	shown := func() string {
+		c.state()
+		status := c.topology().Status
+		return fmt.Sprint(status.ClaimParameters, status.Plugins)
+	}
+	if got, want := shown(), "[interfaceName mac] [macvlan tuning]"; got != want {
+		t.Errorf("shows %s, want %s", got, want)
+	}
+	c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step { steps[0].Selector.CEL = "broken"; return steps })
+	if got := shown(); got != "[] []" {
+		t.Errorf("a topology without classes shows %s", got)
+	}
+}
+
 func TestReconcileRepairsDriftAndRemovesSteps(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	c.state()

@@ -47,6 +47,10 @@ func Status(
 ) v1alpha1.NetworkTopologyStatus {
 	status := *topology.Status.DeepCopy()
 	status.DeviceClasses = slices.Clone(outcome.Ready)
+	status.ClaimParameters, status.Plugins = nil, nil
+	if len(problems) == 0 {
+		status.ClaimParameters, status.Plugins = topology.Spec.AllowedParameters(), topology.Spec.Plugins()
+	}
 	summary := fmt.Sprintf("steps: %d, root steps: %d", len(topology.Spec.Steps), rootSteps(topology))
 	accepted := conditions.Of(topology.Generation, summary, problems, remarks...)
 	classes := classesReady(topology, len(problems) == 0, outcome)

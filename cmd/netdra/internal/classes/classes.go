@@ -47,12 +47,9 @@ func Of(topologies []v1alpha1.NetworkTopology) []Class {
 			return c.Type == "Accepted" && c.Status == metav1.ConditionTrue
 		})
 		var parameters []string
-		for j := range topology.Spec.Steps {
-			for _, parameter := range topology.Spec.Steps[j].ClaimParameters {
-				parameters = append(parameters, string(parameter))
-			}
+		for _, parameter := range topology.Spec.AllowedParameters() {
+			parameters = append(parameters, string(parameter))
 		}
-		slices.Sort(parameters)
 		for j := range topology.Spec.Steps {
 			step := &topology.Spec.Steps[j]
 			name := v1alpha1.ClassName(topology.Name, step.Name)
@@ -60,7 +57,7 @@ func Of(topologies []v1alpha1.NetworkTopology) []Class {
 				continue
 			}
 			classes = append(classes, Class{Name: name, Topology: topology.Name, Plugin: step.Type, Accepted: accepted,
-				Description: topology.Spec.Description, Parameters: slices.Compact(slices.Clone(parameters)),
+				Description: topology.Spec.Description, Parameters: slices.Clone(parameters),
 				With: slices.DeleteFunc(slices.Clone(topology.Status.DeviceClasses),
 					func(other string) bool { return other == name })})
 		}

@@ -38,10 +38,14 @@ func deviceChecks() []check {
 func checkProblems(input *Input) []Finding {
 	var found []Finding
 	for _, problem := range input.Driver.State.Problems {
-		found = append(found, Finding{
-			Level: Warn, What: problem.Text, Where: problem.Source, Why: "devices may be offered otherwise than " +
-				"their policy means, or not at all", Do: "put right what it says; netdra explain DEVICE says more",
-		})
+		finding := Finding{Level: Warn, What: problem.Text, Where: problem.Source,
+			Why: "a device is not offered, or not for all that its policy says",
+			Do:  "fix what it says; netdra explain DEVICE says more"}
+		if problem.Remark {
+			finding.Why = "devices are offered as their policy says, which may not be what its author means"
+			finding.Do = "change the policy as it says, or leave it if that is meant"
+		}
+		found = append(found, finding)
 	}
 	return found
 }

@@ -249,7 +249,10 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			Warn, "quarantine", []string{"could not be undone"}},
 		"a problem of the driver": {func(n *testNode) {
 			n.answers.State.Problems = []nodestate.Problem{{Source: "slices", Text: "too many devices"}}
-		}, Warn, "problems", []string{"too many devices"}},
+		}, Warn, "problems", []string{"too many devices", "a device is not offered"}},
+		"a remark of the driver": {func(n *testNode) {
+			n.answers.State.Problems = []nodestate.Problem{{Source: "slices", Text: "each claim takes 1", Remark: true}}
+		}, Warn, "problems", []string{"each claim takes 1", "devices are offered as their policy says"}},
 		"policy refused": {func(n *testNode) { n.answers.Inputs.Policies[0].Status.Conditions[0].Status = metav1.ConditionFalse }, Fail, "policies", []string{"DeviceExposurePolicy vfs is not Accepted"}},
 		"topology refused": {func(n *testNode) {
 			condition(n, chainapi.ConditionAccepted,
