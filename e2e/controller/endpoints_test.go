@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -69,8 +70,9 @@ func (p *plane) testBlocks() {
 		block = &list.Items[0]
 		return nil
 	})
-	block.Spec.NodeName = "n1"
-	if err := p.api.Update(p.t.Context(), block); err == nil ||
+	// A patch, since an update of what the controller has written meanwhile would be refused for that.
+	move := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"nodeName": "n1"}}`))
+	if err := p.api.Patch(p.t.Context(), block, move); err == nil ||
 		!strings.Contains(err.Error(), "a block never goes to another node") {
 		p.t.Errorf("a block went to another node: %v", err)
 	}

@@ -26,7 +26,8 @@ type arena struct {
 	stop func() error
 }
 
-// enter makes a cluster with the links that everybody gets.
+// enter makes a cluster with the links that everybody gets. The folder of peers is among those of CNI plugins for all
+// of them, so that no node differs from another.
 func enter(ctx context.Context, options Options) (*arena, error) {
 	cluster, err := lab.Up(ctx, lab.Options{Name: options.Cluster, Clone: options.Clone,
 		ExtraCNIDirs: peerPlugins(options.Peers)})
@@ -55,6 +56,8 @@ func peerPlugins(dir string) []string {
 	return []string{dir}
 }
 
+// leave ends the cluster, and what runs outside of it. It works also when the context has ended: an interrupted run
+// leaves no cluster.
 func (a *arena) leave(ctx context.Context) error {
 	var err error
 	if a.stop != nil {
@@ -138,7 +141,9 @@ type usage struct {
 // Linux's platforms that Go has.
 const ticks = 100
 
-// use returns what the daemon with this program has used, nothing if it is the empty string.
+// use returns what the daemon with this program has used, nothing if it is the empty string. It runs on the node: there
+// the daemon has a process of its own, found by its program as its container sees it. The CPU time includes CNI plugins
+// that it has started and waited for.
 func (a *arena) use(ctx context.Context, program string) (usage, error) {
 	if program == "" {
 		return usage{}, nil
@@ -185,6 +190,8 @@ func parseUsage(program, text string) (u usage, err error) {
 }
 
 // histogram is the sum of seconds and the count of all histograms that have a prefix, with _sum or _count for its %s.
+// Differences of two of these are what was measured in between; histograms only grow while the daemon lives, which
+// counting looks at.
 func (a *arena) histogram(ctx context.Context, port int, prefix string) (seconds, count float64, err error) {
 	if prefix == "" {
 		return 0, 0, nil

@@ -24,7 +24,8 @@ const (
 // Ours is the name of this driver among the contestants.
 const Ours = "netdev and macvlan by this driver"
 
-// contestant is one way to give pods interfaces.
+// contestant is one way to give pods interfaces. Nothing of a contestant is known elsewhere: to add one is to add an
+// element to contestants, and its binary to the folder of peers.
 type contestant struct {
 	name string
 	// kinds it has, beside pods without any.
@@ -144,7 +145,8 @@ func startDranet(ctx context.Context, a *arena) error {
 	return err
 }
 
-// startMultus makes the peer the node's CNI plugin, in front of the one that is there.
+// startMultus makes the peer the node's CNI plugin, in front of the one that is there. Of the files in the folder, the
+// runtime takes the first by name. It watches the folder, so nothing has to be restarted.
 func startMultus(ctx context.Context, a *arena) error {
 	if err := a.apply(ctx, nad.Definition); err != nil {
 		return err

@@ -3,4 +3,8 @@
 // machine. What it measured is kept as it was (Results); tables and charts are made of that alone.
 //
 // The rule of this package: every contestant gets the same pods, the same links and the same clock.
+//
+// A round goes through all contestants, so that what changes with time, such as the load of the machine, meets each of
+// them. Every contestant has a new cluster, and in it goes through the stages of measure: pods without interfaces of
+// its own, pods one after the other, a tight loop, many at once, and one after a kill.
 package duel

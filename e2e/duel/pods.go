@@ -20,7 +20,8 @@ import (
 // errTooLong says that a pod is not as it should be after readyIn.
 var errTooLong = errors.New("it took too long")
 
-// readyIn is how long a pod may take until it counts as one that does not start.
+// readyIn is how long a pod may take until it counts as one that does not start. It is longer than any kubelet waits
+// before it tries again, so one failed try does not count as a pod that does not start.
 const readyIn = 2 * time.Minute
 
 // pod sleeps until it is told to end, which it does at once.
@@ -47,7 +48,9 @@ func pod(name string, r request) *corev1.Pod {
 }
 
 // follower sees all pods of the duel, so that no watch has to begin while the clock runs. It takes what the API server
-// sends at once, and keeps it: a watch whose events wait is ended by the server.
+// sends at once, and keeps it: a watch whose events wait is ended by the server. The channel has room for all events of
+// a series, so the goroutine never waits. failed is written before the channel is closed, and read after, which orders
+// the two. When an event was seen is noted there and not where it is waited for.
 type follower struct {
 	cancel context.CancelFunc
 	events chan seenPod // never full
@@ -100,7 +103,8 @@ func (a *arena) follow(ctx context.Context) (*follower, error) {
 
 func (f *follower) stop() { f.cancel() }
 
-// wait returns when a pod is as asked for; when it was seen is the result.
+// wait returns when a pod is as asked for; when it was seen is the result. Events that are for another pod are dropped:
+// each pod is waited for in the order in which pods are made. It is for one goroutine.
 func (f *follower) wait(parent context.Context, what string, done func(watch.EventType, *corev1.Pod) bool) (
 	time.Time, error,
 ) {
@@ -141,7 +145,9 @@ func isReady(p *corev1.Pod) bool {
 }
 
 // series makes n pods one after the other. With churn the next is made as soon as the last is being deleted; otherwise
-// when it has gone. The first pod is not counted: classes, policies and caches are new to it.
+// when it has gone. The first pod is not counted: classes, policies and caches are new to it. The time begins before
+// the request to create the pod, and ends when this process has heard that it is Ready, so it has the API server's part
+// in it, which is the same for all.
 func (a *arena) series(ctx context.Context, prefix string, n int, r request, churn bool, options metav1.DeleteOptions) (
 	milliseconds []float64, err error,
 ) {
@@ -178,6 +184,7 @@ func (a *arena) series(ctx context.Context, prefix string, n int, r request, chu
 }
 
 // burst makes n pods at once and returns when each was Ready, sorted as they became it. Pods that do not are left out.
+// The limit is for each next pod: it begins anew whenever one becomes Ready.
 func (a *arena) burst(ctx context.Context, n int, r request) (milliseconds []float64, err error) {
 	f, err := a.follow(ctx)
 	if err != nil {

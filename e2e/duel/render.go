@@ -16,7 +16,8 @@ const (
 	partEnds   = "<!-- made by duel: end -->"
 )
 
-// Render writes the tables of results into a page, and the charts that it shows beside it.
+// Render writes the tables of results into a page, and the charts that it shows beside it. Charts are written first, so
+// that the page never shows tables that are newer than they.
 func Render(r *Results, page string) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -34,7 +35,8 @@ func Render(r *Results, page string) error {
 	return os.WriteFile(page, []byte(replaced), 0o644)
 }
 
-// Replace puts a made part into a page, in place of the one that is there.
+// Replace puts a made part into a page, in place of the one that is there. What stands between the lines before is
+// thrown away. Everything else stays, byte for byte.
 func Replace(page, part string) (string, error) {
 	before, rest, found := strings.Cut(page, partBegins+"\n")
 	if !found {
@@ -220,7 +222,8 @@ const (
 // colours are told apart by those who see red and green alike, too (Okabe and Ito's palette).
 func colours() []string { return []string{"#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7"} }
 
-// curves are those of all contestants that were measured with each of interfaces, and the highest of their values.
+// curves are those of all contestants that were measured with each of interfaces, and the highest of their values. A
+// contestant that lacks one of the numbers has no curve: a gap would look like a measurement.
 func (r *Results) curves(kinds []string) (curves []curve, highest float64) {
 	highest = smallestTickStep
 	for _, name := range r.names() {

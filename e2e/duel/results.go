@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Results are all that one run has measured, sample by sample.
+// Results are all that one run has measured, sample by sample. Samples are kept and no statistics, so that other tables
+// can be made of an old run. Its form is that of the file: fields that are added must be optional.
 type Results struct {
 	// Time is when the run began.
 	Time time.Time `json:"time"`
@@ -66,7 +67,7 @@ type Cost struct {
 }
 
 // Quantile is the smallest sample that is not exceeded by the share q of all samples (nearest rank), in milliseconds.
-// NaN without samples.
+// NaN without samples. With 20 samples P99 is the largest one. Samples need not be sorted.
 func Quantile(samples []float64, q float64) float64 {
 	if len(samples) == 0 {
 		return math.NaN()

@@ -41,7 +41,8 @@ type Options struct {
 // interfaces that pods are given.
 func interfaces() []int { return []int{1, 2, 4, 8} }
 
-// Run measures all contestants, each on a cluster of its own.
+// Run measures all contestants, each on a cluster of its own. A contestant that fails is named in Skipped with the
+// reason, and what was measured of it before stays in the results; the run goes on.
 func Run(ctx context.Context, options Options) (*Results, error) {
 	r := &Results{Time: time.Now().UTC(), Machine: machine(), Versions: versions(ctx, options),
 		Samples: options.Samples, Rounds: options.Rounds, Skipped: map[string]string{}}
@@ -87,6 +88,8 @@ func (c contestant) missing(options Options) string {
 	return ""
 }
 
+// measure is one contestant in one round, on a cluster of its own. Costs are added at the end only, so a contestant
+// that did not get there has none.
 func measure(ctx context.Context, options Options, c contestant, r *Results) (err error) {
 	a, err := enter(ctx, options)
 	if err != nil {
@@ -167,7 +170,9 @@ func (m *measurement) single(ctx context.Context) error {
 	return nil
 }
 
-// counting adds what the daemon uses while do makes pods with n interfaces each to the cost.
+// counting adds what the daemon uses while do makes pods with n interfaces each to the cost. A daemon that is another
+// process afterwards has lost what it had counted, so that is an error. Averages of histograms are those of the last
+// round of pods that asked for them.
 func (m *measurement) counting(ctx context.Context, n, pods int, hooks bool, do func() error) error {
 	before, err := m.use(ctx, m.daemon)
 	if err != nil {
@@ -221,7 +226,8 @@ func (m *measurement) counting(ctx context.Context, n, pods int, hooks bool, do 
 	return nil
 }
 
-// countSliceWrites counts the changes of the contestant's ResourceSlices until the result is called.
+// countSliceWrites counts the changes of the contestant's ResourceSlices until the result is called. It counts events,
+// so a write that changes nothing is none. The watch begins where the list ends, so nothing is counted twice.
 func (m *measurement) countSliceWrites(ctx context.Context) (end func() int, err error) {
 	if m.driver == "" {
 		return func() int { return 0 }, nil
@@ -274,7 +280,8 @@ func (m *measurement) churn(ctx context.Context) error {
 	return nil
 }
 
-// burst is many pods at once, with one macvlan each, and with one moved link each where any free link will do.
+// burst is many pods at once, with one macvlan each, and with one moved link each where any free link will do. For
+// moved links there must be as many links as pods, so that the time is that of the driver and not of a queue.
 func (m *measurement) burst(ctx context.Context) error {
 	burst := func(kind string, n int, r request) error {
 		times, err := m.arena.burst(ctx, crowd, r)
@@ -304,7 +311,8 @@ func (m *measurement) burst(ctx context.Context) error {
 	return nil
 }
 
-// killed is one pod that is made right after the daemon was killed.
+// killed is one pod that is made right after the daemon was killed. The pod is created while nobody answers for its
+// claim: kubelet starts the daemon again first, so most of the time is its start.
 func (m *measurement) killed(ctx context.Context) error {
 	if m.daemon == "" || !slices.Contains(m.kinds, moved) {
 		return nil
@@ -361,7 +369,8 @@ func machine() map[string]string {
 	return m
 }
 
-// versions are those of what was measured. That of a peer is read from its binary.
+// versions are those of what was measured. That of a peer is read from its binary. A binary of go build has its own
+// module without a version; then it is looked for among the dependencies, as in a module of tools.
 func versions(ctx context.Context, options Options) map[string]string {
 	v := map[string]string{"go": runtime.Version()}
 	output, err := exec.CommandContext(ctx, "git", "-C", options.Clone, "rev-parse", "--short", "HEAD").Output()

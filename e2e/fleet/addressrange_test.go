@@ -299,13 +299,18 @@ func inBlock(block *v1alpha1.AddressBlock, address string) bool {
 	})
 }
 
-// reach holds that a pod reaches all addresses of its peers through net1.
+// reach waits until all addresses of its peers answer a pod through net1: a single ping may go unanswered on a busy
+// machine.
 func (f *fleet) reach(pod string, peers ...[]string) {
 	f.Helper()
 	for _, address := range slices.Concat(peers...) {
-		if output, err := f.ping(pod, address); err != nil {
-			f.Errorf("pod %s does not reach %s: %v\n%s", pod, address, err, output)
-		}
+		f.eventually(fmt.Sprintf("pod %s reaches %s", pod, address), func(context.Context) error {
+			output, err := f.ping(pod, address)
+			if err != nil {
+				err = fmt.Errorf("%w\n%s", err, output)
+			}
+			return err
+		})
 	}
 }
 

@@ -189,18 +189,21 @@ func (f *fleet) asItWas() {
 	}
 }
 
-// inPod are the links of a pod on a node, by name, as the kernel has them.
+// inPod are the links of a pod on a node, by name, as the kernel has them. A look misses a namespace if the process by
+// which it was found ends meanwhile, as that of a probe or of kubectl exec may: then it looks again.
 func (f *fleet) inPod(n *lab.Node, pod string) map[string]link {
 	f.Helper()
-	all, err := spaces(f.Context(), n)
-	if err != nil {
-		f.Fatal(err)
-	}
 	links := map[string]link{}
-	for _, s := range all {
-		for _, l := range s.links {
-			if s.pod == pod {
-				links[l.Name] = l
+	for try := 0; try < 5 && len(links) == 0; try++ {
+		all, err := spaces(f.Context(), n)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, s := range all {
+			for _, l := range s.links {
+				if s.pod == pod {
+					links[l.Name] = l
+				}
 			}
 		}
 	}

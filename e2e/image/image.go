@@ -24,7 +24,9 @@ const (
 	typeGzip     = typeLayer + "+gzip"
 )
 
-// descriptor points at a blob of the image.
+// descriptor points at a blob of the image. These types are the parts of the OCI image specification that this package
+// writes, with the fields in a fixed order: encoding/json keeps the order of a struct, and sorts the keys of maps, so
+// the same value has the same bytes.
 type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
@@ -51,6 +53,8 @@ type index struct {
 	Manifests     []descriptor `json:"manifests"`
 }
 
+// configFile is the configuration of an image. It has neither a time nor a history, which the specification allows to
+// leave out.
 type configFile struct {
 	platform
 	Config runConfig `json:"config"`
@@ -73,7 +77,9 @@ type rootFS struct {
 
 // Write packs an image into the tar file at path, in the OCI image layout with one layer: the image that the only spec
 // describes, or one for several architectures, of which each spec describes one. The file appears complete or not at
-// all.
+// all. It is safe beside readers of an older file, and beside another Write of the same path: the last one wins.
+// Sources are read twice, and must not change meanwhile; one that does is an error. The temporary file lies in the same
+// folder, for the rename.
 func Write(path string, specs ...Spec) error {
 	if err := checkSpecs(specs); err != nil {
 		return fmt.Errorf("cannot write image %q: %w", path, err)
@@ -85,7 +91,8 @@ func Write(path string, specs ...Spec) error {
 	return nil
 }
 
-// checkSpecs refuses specs that are not one image.
+// checkSpecs refuses specs that are not one image. One index may have two manifests for one architecture, but nobody
+// could say which of them a runtime takes.
 func checkSpecs(specs []Spec) error {
 	if len(specs) == 0 {
 		return errors.New("it has no spec")
@@ -133,7 +140,8 @@ type named struct {
 	desc descriptor
 }
 
-// newVariant generates the layer, only to learn its digest and size.
+// newVariant generates the layer, only to learn its digest and size. A descriptor stands before what it points at, in
+// the manifest and in the header of the tar file, so digest and size must be known before the layer is written.
 func newVariant(s Spec) (variant, error) {
 	entries, err := s.entries()
 	if err != nil {
@@ -165,7 +173,9 @@ func newVariant(s Spec) (variant, error) {
 }
 
 // writeLayout writes the image layout. Each layer is generated twice, first to learn its digest and size and then to
-// write it, so that large binaries need neither memory nor a temporary file.
+// write it, so that large binaries need neither memory nor a temporary file. index.json has one entry, also where there
+// are several architectures: the index over them is a blob of its own, and its digest is what a registry calls the
+// image by.
 func writeLayout(w io.Writer, specs []Spec) error {
 	variants := make([]variant, 0, len(specs))
 	var blobs []named
@@ -226,7 +236,9 @@ func writeBlobs(out *tar.Writer, idx []byte, blobs []named, variants []variant) 
 	return out.Close()
 }
 
-// encodeLayer writes the layer as it is stored, and returns the digest of what it unpacks to.
+// encodeLayer writes the layer as it is stored, and returns the digest of what it unpacks to. A registry names the
+// layer by what is stored, and the configuration by what it unpacks to (diff_id), so that a layer that is compressed
+// otherwise is known as the same.
 func encodeLayer(w io.Writer, entries []entry, compressed bool) (string, error) {
 	if !compressed {
 		m := newMeter(w)
@@ -284,7 +296,8 @@ func blob(mediaType string, v any) (named, error) {
 		Size: int64(len(data))}}, nil
 }
 
-// meter counts and digests what passes through it.
+// meter counts and digests what passes through it. It counts what the writer behind it took, so that after an error
+// both are right.
 type meter struct {
 	out  io.Writer
 	hash hash.Hash

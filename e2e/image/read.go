@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// maxDocument is the size in bytes above which an index, manifest or configuration is refused.
+// maxDocument is the size in bytes above which an index, manifest or configuration is refused. It bounds the memory
+// that a hostile archive costs. Layers are never held in memory.
 const maxDocument = 1 << 20
 
 // Summary is what an image archive says of itself.
@@ -26,7 +27,10 @@ type Summary struct {
 }
 
 // Read verifies an archive of Write, all of whose blobs must have the digests and sizes by which others point at them,
-// and no others may be there. visit gets each regular file of each architecture; its path is absolute.
+// and no others may be there. visit gets each regular file of each architecture; its path is absolute. Content that
+// visit gets is of a blob with the right digest; whether it unpacks to what the configuration says is known only at the
+// end, so what visit has collected counts only if Read returns no error. An error of visit ends it, and is returned.
+// visit need not read all of a file. Links and folders are not visited, so that no name leads elsewhere.
 func Read(path string, visit func(architecture, name string, content io.Reader) error) (Summary, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -44,6 +48,8 @@ func Read(path string, visit func(architecture, name string, content io.Reader) 
 // span is where a blob is in the archive.
 type span struct{ start, size int64 }
 
+// reader verifies one archive. Its used has the digests that something points at: a blob that nothing points at could
+// carry anything past a look at the image.
 type reader struct {
 	file  *os.File
 	blobs map[string]span // by digest
@@ -125,6 +131,8 @@ func (r *reader) scan() error {
 	}
 }
 
+// open finds the blob of a descriptor, and notes that it is used. A blob can be opened again: two architectures may
+// share a layer.
 func (r *reader) open(d descriptor) (*io.SectionReader, error) {
 	where, ok := r.blobs[d.Digest]
 	if !ok {
@@ -137,6 +145,8 @@ func (r *reader) open(d descriptor) (*io.SectionReader, error) {
 	return io.NewSectionReader(r.file, where.start, where.size), nil
 }
 
+// document decodes a blob of JSON. The size of the descriptor is compared with that of the blob by open, so the limit
+// holds for what is read.
 func (r *reader) document(d descriptor, object any) error {
 	if d.Size > maxDocument {
 		return fmt.Errorf("blob %s has %d bytes, more than %d", d.Digest, d.Size, maxDocument)
@@ -151,6 +161,8 @@ func (r *reader) document(d descriptor, object any) error {
 	return nil
 }
 
+// variant verifies the image of one architecture. A platform stands in two places, of which runtimes look at either;
+// here they must agree.
 func (r *reader) variant(d descriptor) (configFile, error) {
 	var m manifest
 	var config configFile
@@ -176,6 +188,8 @@ func (r *reader) variant(d descriptor) (configFile, error) {
 	return config, nil
 }
 
+// layer visits the files of a layer, and verifies what it unpacks to. The tar reader stops at the end of its archive,
+// but the digest is of all bytes, so the rest is read, too.
 func (r *reader) layer(architecture string, d descriptor, diffID string) error {
 	section, err := r.open(d)
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 // defaultPath is what a program finds as PATH unless the image says otherwise.
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Spec describes an image. All paths inside the image are absolute and clean.
+// Spec describes an image. All paths inside the image are absolute and clean. It is data: Write reads it and changes
+// nothing. Owner and group of all files are root, whatever User is; times are the beginning of 1970.
 type Spec struct {
 	// Ref is the name under which the image is imported, for example "localhost/driver:e2e".
 	Ref string
@@ -84,7 +85,8 @@ func (s Spec) env() []string {
 	return append([]string{defaultPath}, s.Env...)
 }
 
-// entries lists everything in the layer, parents before children.
+// entries lists everything in the layer, parents before children. Every problem is returned, not only the first one.
+// The order of files, links and folders in the spec has no influence.
 func (s Spec) entries() ([]entry, error) {
 	if err := checkRef(s.Ref); err != nil {
 		return nil, err
@@ -153,6 +155,8 @@ func withParents(items map[string]entry) ([]entry, error) {
 	return out, nil
 }
 
+// checkRef refuses a name without a tag: kubelet adds ":latest" to a name without one, and would not find the image
+// under the name as it is.
 func checkRef(ref string) error {
 	name, tag, ok := strings.Cut(ref[strings.LastIndex(ref, "/")+1:], ":")
 	if !ok || name == "" || tag == "" || strings.ContainsAny(ref, " \t\r\n\x00@") {
@@ -198,6 +202,8 @@ func writeEntry(tw *tar.Writer, e entry) error {
 	return copyFile(tw, h, e.file.Source)
 }
 
+// copyFile adds a local file. The size is asked of the open file; archive/tar reports a file that grows or shrinks
+// meanwhile.
 func copyFile(tw *tar.Writer, h *tar.Header, source string) error {
 	f, err := os.Open(source)
 	if err != nil {

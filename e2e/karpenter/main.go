@@ -69,6 +69,8 @@ func serve(questions io.Reader, answers io.Writer) error {
 // instanceType is the name of the only kind of node.
 const instanceType = "kind"
 
+// decide answers the question. Each has an allocator of its own, so no answer depends on an earlier one. A refusal is
+// an answer, and no error.
 func (q *question) decide(ctx context.Context) answer {
 	node := nodeClaim{name: q.Node}
 	var published []dynamicresources.ResourceSlice
@@ -108,7 +110,8 @@ func template(slice *resourceapi.ResourceSlice) dynamicresources.ResourceSlice {
 	return dynamicresources.NewTemplateSlice(t)
 }
 
-// state is what the held devices are to Karpenter.
+// state is what the held devices are to Karpenter. Devices with shares are counted by the capacity that their claims
+// consume; one without is taken as a whole.
 func (q *question) state() dynamicresources.AllocatedDeviceState {
 	state := dynamicresources.AllocatedDeviceState{ExclusiveDevices: sets.New[cloudprovider.DeviceID](),
 		ConsumedCapacity: map[cloudprovider.DeviceID]map[resourceapi.QualifiedName]resource.Quantity{}}

@@ -30,6 +30,8 @@ func main() {
 	fmt.Println(address)
 }
 
+// read returns the PCI address of a device as KubeVirt finds it below a root. It needs root, and changes the root of
+// the whole process: it is good for one reading. KubeVirt's code has paths as virt-launcher sees them.
 func read(root, claim, nameInPod, request string) (string, error) {
 	if err := syscall.Chroot(root); err != nil {
 		return "", fmt.Errorf("cannot change the root to %s: %w", root, err)

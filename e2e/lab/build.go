@@ -42,7 +42,8 @@ func (b Binaries) Path(name string) string {
 	return filepath.Join(b.Dir, name)
 }
 
-// Cached tells where the binaries are, or would be, and whether they are there.
+// Cached tells where the binaries are, or would be, and whether they are there. It takes no lock: the folder gets its
+// name when it is complete, so one that is there can be used.
 func Cached(ctx context.Context, o BuildOptions) (Binaries, bool, error) {
 	_, b, err := locate(ctx, &o)
 	return b, err == nil && exists(b.Dir), err
@@ -90,7 +91,8 @@ func locate(ctx context.Context, o *BuildOptions) (toolchain, Binaries, error) {
 	return t, Binaries{Dir: dir, CNIDir: filepath.Join(dir, "cni")}, err
 }
 
-// buildInto builds in a folder of its own, which gets its name only when it is complete.
+// buildInto builds in a folder of its own, which gets its name only when it is complete. It lies beside the result,
+// since a rename works within one file system only. What a killed build left stays there as building-*.
 func buildInto(ctx context.Context, t toolchain, dir string, p *progress) error {
 	p.step("building %d programs; from nothing this takes 5 to 15 minutes, once", len(t.tools))
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), "building-*")
@@ -115,6 +117,7 @@ func buildInto(ctx context.Context, t toolchain, dir string, p *progress) error 
 	if err := t.arrange(tmp); err != nil {
 		return fmt.Errorf("cannot arrange the tools: %w", err)
 	}
+	// MkdirTemp makes folders for their owner alone, but those who share the cache may run the programs, too.
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		return err
 	}
@@ -145,7 +148,10 @@ func printProgress(p *progress, log *buildLog, dir string, packages, programs in
 	}
 }
 
-// buildLog counts the packages that go build -v names and keeps the rest, which is what went wrong.
+// buildLog counts the packages that go build -v names and keeps the rest, which is what went wrong. It relies on two
+// habits of the go command: the path of a package stands alone in its line, and everything else, such as "go:
+// downloading" or the "# PACKAGE" before errors of the compiler, has blanks or a hash sign. What is read of a pipe may
+// end within a line: part is one that has not ended yet. The lock is for printProgress, which reads meanwhile.
 type buildLog struct {
 	mu    sync.Mutex
 	part  []byte
@@ -190,7 +196,10 @@ func (l *buildLog) tail() string {
 	return strings.Join(lines[max(0, len(lines)-30):], "\n")
 }
 
-// lockFile waits for an exclusive lock. The file stays: removing it would let two hold the lock.
+// lockFile waits for an exclusive lock. The file stays: removing it would let two hold the lock. The kernel gives the
+// lock back when the process ends, however it ends, so no stale lock can be left (flock(2)). It is polled, because a
+// blocking flock could not be ended by the context. Processes that are started meanwhile do not inherit the descriptor,
+// and with it the lock: Go opens files with O_CLOEXEC.
 func lockFile(ctx context.Context, path string) (func(), error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
 	if err != nil {

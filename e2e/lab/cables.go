@@ -13,7 +13,8 @@ import (
 // wireName is the bridge on which the links of several nodes meet, in the network namespace of the control plane.
 const wireName = "wire0"
 
-// uplinkName is a node's link to the network of nodes and pods, by which it reaches the API server.
+// uplinkName is a node's link to the network of nodes and pods, by which it reaches the API server. Inside the node it
+// is a port of the bridge that has the node's address, so nodes and pods of all nodes share one segment.
 const uplinkName = "uplink"
 
 // Segment is a network that a node can be disconnected from.
@@ -30,7 +31,10 @@ const (
 // Segments lists them.
 func Segments() []Segment { return []Segment{API, Wire} }
 
-// cable leads from a link of a node to a port of a bridge on the machine of the control plane.
+// cable leads from a link of a node to a port of a bridge on the machine of the control plane. It is a veth pair: the
+// link in the node's network namespace, its peer, the port, in that of the cluster's process 1. Who owns the port can
+// take the carrier away without the node's help. The link gets the index and the address in the node: the kernel takes
+// the index of a request, if no other link there has it.
 type cable struct {
 	link, port string
 	index      int
@@ -39,7 +43,11 @@ type cable struct {
 }
 
 // cables are those of a node in one of its boots. Names and hardware addresses stay; indexes, and their order, are
-// others than in the boot before.
+// others than in the boot before. After a reboot of a real machine, drivers are probed in another order. That is
+// imitated here: a boot counts its indexes from another base, and rotates the links over them, so that whoever relies
+// on an index or an order of the boot before is found out. Ten boots have bases of their own, then they repeat. The
+// addresses are locally administered (the second lowest bit of the first byte), and the byte of the number bounds
+// maxNodes and maxNodeLinks.
 func (n *Node) cables(boot int) []cable {
 	number, links := n.state.Number, n.state.Links
 	// The first indexes are those of lo and the bridge with the pods.
@@ -61,6 +69,7 @@ func (n *Node) cables(boot int) []cable {
 // ports are the other sides of a node's links to a segment.
 func (n *Node) ports(segment Segment) []string {
 	var ports []string
+	// Only names and bridges are of interest, which no boot changes; the indexes of boot 0 are of no use.
 	for _, c := range n.cables(0) {
 		if (segment == API) == (c.bridge == bridgeName) {
 			ports = append(ports, c.port)
@@ -69,7 +78,8 @@ func (n *Node) ports(segment Segment) []string {
 	return ports
 }
 
-// plug connects a node that has just started.
+// plug connects a node that has just started. It is not undone if it fails: boot begins with unplug. The bridge of the
+// node must be there, which process 1 of the node has made before it answers.
 func (n *Node) plug(boot int) error {
 	outside, err := netns.GetFromPath(n.cluster.process().namespace("net"))
 	if err != nil {
@@ -96,7 +106,9 @@ func (n *Node) plug(boot int) error {
 	return nil
 }
 
-// unplug removes the links of a node, if there are any, whatever still holds its network namespace.
+// unplug removes the links of a node, if there are any, whatever still holds its network namespace. A boot must not
+// wait for the kernel, which destroys the namespace of a dead node at its leisure (cleanup_net), and the links in it:
+// their ports have the names that the next boot's need. To delete a port deletes its link, too.
 func (n *Node) unplug() error {
 	return n.cluster.withHandle(func(h *netlink.Handle) error {
 		for _, segment := range Segments() {
@@ -119,7 +131,9 @@ func (n *Node) unplug() error {
 }
 
 // Disconnect takes a node's links to a segment away from it, as if somebody pulled the cables: the links stay, without
-// a carrier. The node must be on; its next boot has all cables plugged in.
+// a carrier. The node must be on; its next boot has all cables plugged in. The ports are set down on the side of the
+// control plane (veth_close takes the carrier of both ends), so that the node sees what a pulled cable looks like: its
+// link is still up, without LOWER_UP. It may be called again.
 func (n *Node) Disconnect(segment Segment) error {
 	return n.eachPort("disconnect", segment, func(h *netlink.Handle, port netlink.Link) error {
 		return h.LinkSetDown(port)
@@ -143,6 +157,7 @@ func (n *Node) Connected(segment Segment) (bool, error) {
 	return connected, err
 }
 
+// eachPort is an error if the node is off, since it has no cables then.
 func (n *Node) eachPort(verb string, segment Segment, do func(*netlink.Handle, netlink.Link) error) error {
 	err := n.cluster.withHandle(func(h *netlink.Handle) error {
 		for _, name := range n.ports(segment) {

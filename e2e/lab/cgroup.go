@@ -47,7 +47,9 @@ func cgroup2(path string) (bool, error) {
 	return st.Type == unix.CGROUP2_SUPER_MAGIC, nil
 }
 
-// makeCgroups makes the parent of all pods' cgroups, which kubelet wants to find.
+// makeCgroups makes the parent of all pods' cgroups, which kubelet wants to find. Kubelet does not make the cgroup of
+// its setting cgroupRoot, and does not start without it. The name may have several parts: nodes of one cluster have
+// theirs below the cluster's.
 func makeCgroups(name string) error {
 	paths, err := cgroupPaths(name)
 	if err != nil {
@@ -65,7 +67,8 @@ func makeCgroups(name string) error {
 }
 
 // removeCgroups removes the cgroups with all that containers left in them. The kernel takes a moment to let go of a
-// cgroup after its last process, so this is tried again until the context ends.
+// cgroup after its last process, so this is tried again until the context ends. Until then rmdir says EBUSY. A cgroup
+// that is gone is none to remove, so it may be called again.
 func removeCgroups(ctx context.Context, name string) error {
 	paths, err := cgroupPaths(name)
 	if err != nil {
@@ -80,7 +83,8 @@ func removeCgroups(ctx context.Context, name string) error {
 	})
 }
 
-// removeTree removes nested cgroups, the innermost first. Their files cannot be removed and go with them.
+// removeTree removes nested cgroups, the innermost first. Their files cannot be removed and go with them. A plain
+// os.RemoveAll would begin with the files, and end there.
 func removeTree(root string) error {
 	var dirs []string
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

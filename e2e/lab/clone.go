@@ -14,7 +14,8 @@ const modulePath = "github.com/dra-networking/dra-network-driver"
 // cacheVariable is the environment variable that moves the cache.
 const cacheVariable = "DRA_NETWORK_CACHE"
 
-// findClone walks up from the working directory to the clone of the project.
+// findClone walks up from the working directory to the clone of the project. It passes the go.mod of e2e, which is a
+// module of its own with a longer path.
 func findClone() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -63,7 +64,8 @@ func cacheDir(dir string) (string, error) {
 	return dir, nil
 }
 
-// exists tells whether there is something at path.
+// exists tells whether there is something at path. If that can't be told it says yes: whoever asks makes or removes
+// something otherwise.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return !errors.Is(err, os.ErrNotExist)

@@ -26,12 +26,16 @@ const (
 )
 
 // Cluster is a running cluster. Its methods may be used by several goroutines at once, except Down. The methods of its
-// Machine are about the node, or, where there are several, about the machine of the control plane.
+// Machine are about the node, or, where there are several, about the machine of the control plane. It is a handle: [Up]
+// and [Open] may return several for one cluster, in several processes. One that Open returned has neither lifetime nor
+// exited.
 type Cluster struct {
 	Machine
-	// lifetime is the end of the pipe that keeps an attached cluster alive.
+	// lifetime is the end of the pipe that keeps an attached cluster alive. It is nil for a detached cluster. Nothing
+	// is ever written to it: process 1 ends itself when it reads the end.
 	lifetime io.Closer
-	// exited is closed when process 1, if it is our child, has ended.
+	// exited is closed when process 1, if it is our child, has ended. Down waits for it, or a zombie would keep the
+	// process ID.
 	exited chan struct{}
 }
 
@@ -44,9 +48,11 @@ type state struct {
 	Cgroup   string    `json:"cgroup"`
 	Detached bool      `json:"detached"`
 	Started  time.Time `json:"started"`
-	// Ready says that the start is complete; of one node of several, its last boot.
+	// Ready says that the start is complete; of one node of several, its last boot. A detached cluster that is not
+	// Ready is a start that was broken off, and the next Up removes it.
 	Ready bool `json:"ready"`
-	// Init is process 1 as the host sees it.
+	// Init is process 1 as the host sees it. It is zero before process 1 runs, and in a handle for one node of several,
+	// whose file alone has it (see Machine.process).
 	Init processID `json:"init"`
 	// Nodes are the names of the nodes where there are several, and Links how many of each one's lead to the wire.
 	Nodes []string `json:"nodes,omitempty"`
@@ -62,6 +68,8 @@ func newCluster(o Options, s state) *Cluster {
 	return &Cluster{Machine: Machine{opts: o, state: s}}
 }
 
+// save writes the state for other processes. Only who holds the lock of the run directory may call it: the name of the
+// new file is fixed.
 func (s state) save() error {
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -74,7 +82,7 @@ func (s state) save() error {
 	return os.Rename(path+".new", path)
 }
 
-// loadState reads the state of the cluster in runDir.
+// loadState reads the state of the cluster in runDir. The error is fs.ErrNotExist where there is no cluster.
 func loadState(runDir string) (state, error) {
 	var s state
 	data, err := os.ReadFile(filepath.Join(runDir, stateFile))
@@ -85,7 +93,9 @@ func loadState(runDir string) (state, error) {
 	return s, err
 }
 
-// Open finds a cluster that another process has started. Only Name, CacheDir and RunDir of the options matter.
+// Open finds a cluster that another process has started. Only Name, CacheDir and RunDir of the options matter. It does
+// not wait: a cluster whose start is not complete is found, too. The error is [ErrNotRunning] if process 1 is not
+// there, whatever is left of the cluster. Nothing has to be closed; Down ends the cluster for everybody.
 func Open(o Options) (*Cluster, error) {
 	o, err := o.forOpen()
 	if err != nil {
@@ -131,7 +141,8 @@ func (m *Machine) RunDir() string { return m.state.RunDir }
 // ManifestDir is where kubelet looks for static pods.
 func (m *Machine) ManifestDir() string { return filepath.Join(m.state.RunDir, manifestDir) }
 
-// Logs is the file with what the component printed.
+// Logs is the file with what the component printed. It is appended to in each start of the component, and kept until
+// the cluster is removed. "node" is process 1 itself.
 func (m *Machine) Logs(component Component) string {
 	return filepath.Join(m.state.RunDir, node.LogDir, string(component)+".log")
 }
@@ -140,7 +151,9 @@ func (m *Machine) Logs(component Component) string {
 // RESTConfig.
 func (m *Machine) Kubeconfig() string { return m.opts.pki("admin.kubeconfig") }
 
-// Status tells how the components are.
+// Status tells how the components are. Components that were never started are missing. Where there are several nodes,
+// the Status of the cluster has each of them, by its name, as if it were a component: its process 1 is started in the
+// same way.
 func (m *Machine) Status(ctx context.Context) (map[Component]ComponentStatus, error) {
 	resp, err := node.Call(ctx, m.state.RunDir, node.Request{Op: node.OpStatus})
 	if err != nil {
@@ -155,10 +168,10 @@ func (m *Machine) Status(ctx context.Context) (map[Component]ComponentStatus, er
 
 // ComponentStatus tells how one component is.
 type ComponentStatus struct {
-	// PID is the process ID inside the node.
+	// PID is the process ID inside the node. After the end it is the number that the process had.
 	PID int
 	// Running tells whether the component runs.
 	Running bool
-	// Result tells how the component ended.
+	// Result tells how the component ended. It is empty while the component runs.
 	Result string
 }

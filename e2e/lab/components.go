@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 )
 
-// Component names one program of the cluster.
+// Component names one program of the cluster. It is also the name of its binary and of its log.
 type Component string
 
 // The components of a cluster.
@@ -18,12 +18,14 @@ const (
 	Kubelet           Component = "kubelet"
 )
 
-// Components lists all components in the order of their start.
+// Components lists all components in the order of their start. It is the order where all code is emulated and one waits
+// for the other (see Pack); elsewhere several start at once.
 func Components() []Component {
 	return []Component{Etcd, Containerd, APIServer, ControllerManager, Scheduler, Kubelet}
 }
 
-// health is where a component tells over HTTP that it works. containerd has no such place.
+// health is where a component tells over HTTP that it works. containerd has no such place. The ports are the defaults
+// of the components. All addresses are those of the namespace that they run in.
 func (c Component) health() string {
 	switch c {
 	case Etcd:
@@ -41,7 +43,8 @@ func (c Component) health() string {
 	}
 }
 
-// commandLine is what a component is started with.
+// commandLine is what a component is started with. It begins with the program. The same options give the same command
+// line, so a component that is started again is the same.
 func commandLine(c Component, o Options, b Binaries) ([]string, error) {
 	var args []string
 	switch c {
@@ -86,6 +89,8 @@ func (o Options) etcdData() string {
 	return filepath.Join(o.RunDir, etcdDir)
 }
 
+// etcdArgs are those of etcd. Nothing is synchronised to the disk: a cluster does not outlive the machine, and on slow
+// disks etcd spends its time with that.
 func etcdArgs(o Options) []string {
 	const peer = "http://127.0.0.1:2380"
 	return []string{
@@ -98,6 +103,8 @@ func etcdArgs(o Options) []string {
 func apiServerArgs(o Options) []string {
 	args := withGates(o,
 		"--etcd-servers="+etcdURL,
+		// Process 1 has given the first address of Services to the loopback interface. So pods find the API server,
+		// although nothing translates the addresses of Services.
 		"--bind-address="+apiAddress, "--secure-port=443",
 		// A Service's endpoint must not be a loopback address: advertise the node's and keep the endpoint out of the
 		// way.
@@ -105,6 +112,8 @@ func apiServerArgs(o Options) []string {
 		"--service-cluster-ip-range="+serviceRange,
 		"--enable-aggregator-routing=true", // without kube-proxy, webhooks are reached at the addresses of their pods
 		"--allow-privileged=true",
+		// As on real clusters: what a driver may do with its token, and kubelet with its certificate, is part of what
+		// is tested.
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--client-ca-file="+o.pki("ca.crt"),
 		"--tls-cert-file="+o.pki("apiserver.crt"), "--tls-private-key-file="+o.pki("apiserver.key"),
@@ -137,6 +146,7 @@ func controllerManagerArgs(o Options) []string {
 	return args
 }
 
+// kubeletArgs are only those settings that have no field in kubelet's configuration.
 func kubeletArgs(o Options) []string {
 	args := []string{
 		"--config=" + filepath.Join(o.RunDir, kubeletFile), "--kubeconfig=" + o.pki("kubelet.kubeconfig"),

@@ -29,14 +29,18 @@ const (
 // containerdSocket is where containerd serves on the node.
 const containerdSocket = "/run/containerd/containerd.sock"
 
-// defaultNRITimeout is containerd's own.
+// defaultNRITimeout is containerd's own. It is nri's DefaultPluginRequestTimeout. Written out, a new default would not
+// change tests unseen.
 const defaultNRITimeout = 2 * time.Second
 
 // volumePluginDir is made by kubelet and controller-manager. Their default is below /usr, which is the host's.
 const volumePluginDir = "/var/lib/kubelet/volume-plugins"
 
 // containerdConfig renders containerd's configuration. The OOM score cannot be lowered without CAP_SYS_RESOURCE, which
-// CI machines lack, and AppArmor profiles cannot be loaded from inside the namespaces.
+// CI machines lack, and AppArmor profiles cannot be loaded from inside the namespaces. By default containerd would
+// import files of /etc/containerd/conf.d, which the node shows as the host has them: imports is empty. The cgroup
+// driver must be that of kubelet, cgroupfs: there is no systemd inside. The sandbox image is pinned, or kubelet's image
+// garbage collection could remove what nobody can pull again. An empty baseSpec is containerd's own.
 func containerdConfig(runc, baseSpec string, nriTimeout time.Duration) string {
 	return fmt.Sprintf(`version = 4
 root = "/var/lib/containerd"
@@ -69,7 +73,12 @@ imports = []
 `, PauseImage, baseSpec, strconv.Quote(runc), cmp.Or(nriTimeout, defaultNRITimeout))
 }
 
-// kubeletConfig renders kubelet's configuration.
+// kubeletConfig renders kubelet's configuration. Most settings make it fast or keep it from the machine: there is no
+// limit of images and events, which kubelet would otherwise pace, nothing is evicted for the state of the host's disk,
+// and static pods are looked for each second and not each 20. More pods than by default, 110, are allowed, so that
+// tests can fill a node. Cgroups of pods are below the cluster's own, which is removed with it. Authentication and
+// authorization are those of real clusters: RBAC decides who may run a command in a pod. Without kube-proxy nobody uses
+// kubelet's chains of iptables, which the kernel may lack.
 func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 	pki := func(name string) string { return filepath.Join(o.RunDir, pkiDir, name) }
 	address := "127.0.0.1"
@@ -121,7 +130,9 @@ func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 }
 
 // clusterNetwork renders the CNI configuration of the pods' first interface. Several nodes have one network, and each a
-// part of its addresses.
+// part of its addresses. The plugin joins the bridge that process 1 has made, and must not give it an address
+// (isGateway). Addresses that are given out are kept in /run, so that they are forgotten in a reboot, as the pods are
+// that had them.
 func (o Options) clusterNetwork() (string, error) {
 	pods := map[string]any{"subnet": podSubnet, "rangeStart": podRangeStart, "gateway": o.address()}
 	if o.number > 0 {
@@ -142,14 +153,17 @@ func (o Options) clusterNetwork() (string, error) {
 	return string(data), err
 }
 
-// memberAddress is that of one node of several, by its number.
+// memberAddress is that of one node of several, by its number. The control plane has 10.88.0.1 and 10.88.0.2 is
+// reserved (gatewayAddress), so nodes begin with 10.88.0.11.
 func memberAddress(number int) string { return podAddress(0, 10+number) }
 
-// podAddress is in the network of all nodes and pods.
+// podAddress is in the network of all nodes and pods. Pods of the n-th node are in 10.88.n.0; the nodes themselves in
+// 10.88.0.0.
 func podAddress(third, last int) string { return fmt.Sprintf("10.88.%d.%d", third, last) }
 
 // hostsFile makes the node's name lead to kubelet, which listens on the loopback interface. Of several nodes, all know
-// all.
+// all. It is all of name resolution: the API server reaches kubelets by the names of their nodes
+// (--kubelet-preferred-address-types), and resolv.conf is empty.
 func (o Options) hostsFile(nodes []string) string {
 	if len(nodes) == 0 {
 		return "127.0.0.1 localhost " + o.NodeName + "\n::1 localhost\n"

@@ -18,13 +18,16 @@ import (
 // pollInterval is how often is asked whether something is ready.
 const pollInterval = 20 * time.Millisecond
 
-// Stop sends sig to a component, for example SIGKILL, and waits until it has ended. Nothing starts it again.
+// Stop sends sig to a component, for example SIGKILL, and waits until it has ended. Nothing starts it again. It is an
+// error if the component does not run, or has not ended after two minutes. The API server may take a minute to end
+// after SIGTERM, as it lets requests finish.
 func (m *Machine) Stop(ctx context.Context, component Component, sig syscall.Signal) error {
 	_, err := node.Call(ctx, m.state.RunDir, node.Request{Op: node.OpStop, Name: string(component), Signal: sig})
 	return m.explain("stop", component, err)
 }
 
-// Start starts a stopped component with the command line it had and waits until it is healthy.
+// Start starts a stopped component with the command line it had and waits until it is healthy. It is an error if it
+// runs already, or was never started.
 func (m *Machine) Start(ctx context.Context, component Component) error {
 	_, err := node.Call(ctx, m.state.RunDir, node.Request{Op: node.OpStart, Name: string(component)})
 	if err != nil {
@@ -33,7 +36,8 @@ func (m *Machine) Start(ctx context.Context, component Component) error {
 	return m.WaitHealthy(ctx, component)
 }
 
-// Restart stops a component with sig, starts it again and waits until it is healthy. Pods stay.
+// Restart stops a component with sig, starts it again and waits until it is healthy. Pods stay. Processes of pods
+// belong to containerd's shims, which run on without containerd.
 func (m *Machine) Restart(ctx context.Context, component Component, sig syscall.Signal) error {
 	if err := m.Stop(ctx, component, sig); err != nil {
 		return err
@@ -58,7 +62,8 @@ func (m *Machine) launch(ctx context.Context, component Component) error {
 	return m.explain("start", component, err)
 }
 
-// WaitHealthy waits until a component says that it works, or has ended.
+// WaitHealthy waits until a component says that it works, or has ended. There is no limit but the context's; a
+// component that has ended is an error at once, with the end of its log.
 func (m *Machine) WaitHealthy(ctx context.Context, component Component) error {
 	return m.waitFor(ctx, string(component), component, func(ctx context.Context) error {
 		if component == Containerd {
@@ -76,7 +81,9 @@ func (m *Machine) WaitHealthy(ctx context.Context, component Component) error {
 // errEnded stops the waiting for a component that cannot become ready any more.
 var errEnded = errors.New("has ended")
 
-// waitFor polls try until it succeeds; it gives up when the component has ended.
+// waitFor polls try until it succeeds; it gives up when the component has ended. What says in messages what is waited
+// for; component is the one whose end makes that pointless, and whose log is shown. That Status fails is no such end:
+// process 1 may be busy, and the next try asks it again.
 func (m *Machine) waitFor(
 	ctx context.Context, what string, component Component, try func(context.Context) error,
 ) error {
@@ -99,7 +106,8 @@ func (m *Machine) waitFor(
 	return nil
 }
 
-// get asks one of the cluster's HTTP servers as the administrator.
+// get asks one of the cluster's HTTP servers as the administrator. The connection is its own and ends with it: a server
+// that was killed and started again must not be asked on a dead one.
 func (m *Machine) get(ctx context.Context, address string) ([]byte, error) {
 	client, err := m.httpClient()
 	if err != nil {

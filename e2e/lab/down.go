@@ -11,13 +11,16 @@ import (
 // stopTimeout bounds the end of a cluster; normally it takes a fraction of a second.
 const stopTimeout = 20 * time.Second
 
-// Down ends the cluster and removes everything of it. It may be called again.
+// Down ends the cluster and removes everything of it. It may be called again. It must not run beside other methods of
+// the handle. It is an error if process 1 does not end within 20 seconds, or its cgroups can't be removed; then it may
+// be called again, and the state that it needs for that is still there.
 func (c *Cluster) Down(ctx context.Context) error {
 	unlock, err := lockRun(ctx, c.state.RunDir)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	// Without this look, a handle of somebody who comes late would end the cluster of somebody else.
 	if current, err := loadState(c.state.RunDir); err == nil && current.Init != c.state.Init {
 		return nil // a newer cluster has taken the name, and removed this one
 	}
@@ -36,6 +39,9 @@ func (c *Cluster) remove(ctx context.Context) error {
 }
 
 // end kills process 1, with which the kernel ends all others and drops mounts and interfaces, and removes the cgroups.
+// The kernel ends process 1 of a PID namespace only after all others in it (zap_pid_ns_processes), so when it is gone
+// no process holds a cgroup, a mount or a link. With several nodes that includes their PID namespaces, which are
+// nested.
 func (c *Cluster) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
@@ -54,7 +60,8 @@ func (c *Cluster) end(ctx context.Context) error {
 }
 
 // Remove ends the cluster that the options name, however it is, and removes what is left of it. It tells whether there
-// was anything. Only Name, CacheDir and RunDir of the options matter.
+// was anything. Only Name, CacheDir and RunDir of the options matter. It needs no handle, so that people and the next
+// run get rid of what a crash left. It may be called again.
 func Remove(ctx context.Context, o Options) (bool, error) {
 	o, err := o.forOpen()
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/node"
 )
 
-// Network says how the card of a machine elsewhere leads into the cluster's network namespace.
+// Network says how the card of a machine elsewhere leads into the cluster's network namespace. It has the fields of
+// vm.Uplink, into which the command lab converts it: this package cannot know package vm, which imports it.
 type Network struct {
 	// Link is how the card is called on the machine.
 	Link string
@@ -25,7 +26,8 @@ type Network struct {
 	Ports   []int
 }
 
-// kubeletPort is where the API server finds kubelet.
+// kubeletPort is where the API server finds kubelet. In the cluster's namespace QEMU listens there in kubelet's place:
+// the name of the node leads to 127.0.0.1 (see hostsFile).
 const kubeletPort = 10250
 
 // NetworkElsewhere is what a machine needs to be the node of a cluster that has it elsewhere.
@@ -42,14 +44,16 @@ func (c *Cluster) FoldersElsewhere() (written string, read []string) {
 }
 
 // JoinCommand is what a machine elsewhere runs to become the node. It runs the given command when containerd and
-// kubelet work, and ends with it.
+// kubelet work, and ends with it. The exit status is that of the given command. It runs as root on a machine that has
+// nothing else to do: what it mounts and writes is not undone.
 func (c *Cluster) JoinCommand(args ...string) []string {
 	return append([]string{filepath.Join(c.state.RunDir, helperDir, "labnode"), "join", c.state.RunDir}, args...)
 }
 
 // Pack prepares all that another machine needs to be a whole cluster, control plane included, and starts nothing: one
 // that shows FoldersElsewhere under their own paths and runs JoinCommand, on which it ends with the cluster. All of it
-// is in RunDir, which must be empty or new, and which the caller removes.
+// is in RunDir, which must be empty or new, and which the caller removes. No process, cgroup or namespace is made here,
+// so there is nothing to end. The folder is not locked: it is for the caller alone.
 func Pack(ctx context.Context, o Options) (*Cluster, error) {
 	o.allElsewhere = true
 	o, err := o.withDefaults()
@@ -79,7 +83,8 @@ func Pack(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// joining is nil unless the node is elsewhere.
+// joining is nil unless the node is elsewhere. Containerd comes with its images, and before kubelet: a static pod whose
+// image is not there would wait for kubelet's next try.
 func (c *Cluster) joining() (*node.Joining, error) {
 	if !c.opts.elsewhere() {
 		return nil, nil
@@ -112,7 +117,8 @@ func (c *Cluster) joining() (*node.Joining, error) {
 	return j, nil
 }
 
-// imagesElsewhere puts all images where the machine sees them.
+// imagesElsewhere puts all images where the machine sees them. They are copied, since of this machine's files the other
+// sees only FoldersElsewhere.
 func (c *Cluster) imagesElsewhere() ([]string, error) {
 	images, err := c.writeImages()
 	if err != nil {

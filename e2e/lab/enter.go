@@ -16,7 +16,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// namespaces are entered in this order: PID first, since /proc shows the host's processes only until mnt is entered.
+// namespaces are entered in this order: PID first, since /proc shows the host's processes only until mnt is entered. A
+// thread that enters a PID namespace stays where it is: only the processes that it starts are inside (setns(2)). So
+// "pid" is for commands, and a connection needs no more than "net".
 func namespaces() []namespace {
 	return []namespace{
 		{"pid", unix.CLONE_NEWPID}, {"net", unix.CLONE_NEWNET}, {"ipc", unix.CLONE_NEWIPC},
@@ -29,7 +31,9 @@ type namespace struct {
 	flag int
 }
 
-// Exec runs a command inside the machine's namespaces and returns what it printed to its standard output.
+// Exec runs a command inside the machine's namespaces and returns what it printed to its standard output. What was
+// printed is returned also with an error. The error is ErrNotRunning if the machine is off, and an *exec.ExitError with
+// what the command wrote to its standard error if that failed.
 func (m *Machine) Exec(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := m.Command(ctx, args...)
 	var out, errOut strings.Builder
@@ -42,7 +46,10 @@ func (m *Machine) Exec(ctx context.Context, args ...string) ([]byte, error) {
 	return []byte(out.String()), err
 }
 
-// Command prepares a command for Start or Run: the cluster's programs are in its PATH and KUBECONFIG is set.
+// Command prepares a command for Start or Run: the cluster's programs are in its PATH and KUBECONFIG is set. The
+// program is looked up here and now, before any namespace is entered: exec.Command searches the caller's PATH and not
+// that of cmd.Env. All that the host has in /usr is at the same place inside. The name in cmd.Args stays as given, for
+// programs such as busybox that go by it. The caller may set the streams and Dir, which must exist inside.
 func (m *Machine) Command(ctx context.Context, args ...string) *exec.Cmd {
 	name := args[0]
 	for _, dir := range []string{m.state.Binaries.Dir, m.state.Binaries.CNIDir} {
@@ -56,7 +63,8 @@ func (m *Machine) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// environment is the caller's without proxies: they do not reach the cluster's addresses.
+// environment is the caller's without proxies: they do not reach the cluster's addresses. KUBECACHEDIR keeps kubectl's
+// cache out of the home folder, where it would outlive the cluster and be taken for the next one's.
 func (m *Machine) environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")
@@ -79,12 +87,16 @@ func (m *Machine) Run(cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
-// StartCommand starts cmd inside the machine's namespaces. The caller waits for it.
+// StartCommand starts cmd inside the machine's namespaces. The caller waits for it. The context of Command kills it as
+// usual. It must not ask for a death signal (Pdeathsig): the kernel sends that when the starting thread ends, which is
+// at once.
 func (m *Machine) StartCommand(cmd *exec.Cmd) error {
 	return m.onThread(cmd.Start, "pid", "net", "ipc", "uts", "mnt")
 }
 
-// DialContext opens a connection from inside the node's network namespace. The address must not need a name server.
+// DialContext opens a connection from inside the node's network namespace. The address must not need a name server. The
+// socket stays in the namespace in which it was made, so the connection may be used on any thread. Several may dial at
+// once.
 func (m *Machine) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	var conn net.Conn
 	err := m.onThread(func() error {
@@ -97,6 +109,7 @@ func (m *Machine) DialContext(ctx context.Context, network, address string) (net
 }
 
 // OnNetwork runs do on a thread that is in the machine's network namespace: processes that it starts are there, too.
+// Goroutines that do starts are on other threads, which are not.
 func (m *Machine) OnNetwork(do func() error) error { return m.onThread(do, "net") }
 
 // RESTConfig is the administrator's access to the API server. It works outside of the machine's namespaces, since it
@@ -113,7 +126,9 @@ func (m *Machine) RESTConfig() (*rest.Config, error) {
 }
 
 // onThread runs do on a thread of its own that has entered some of the machine's namespaces. The thread is never used
-// for anything else: it ends with the goroutine, because that is still locked to it.
+// for anything else: it ends with the goroutine, because that is still locked to it. It cannot be brought back: a
+// thread that has left the file system attributes of its process (CLONE_FS) stays apart, and one that fails to return
+// would run any goroutine in a foreign namespace. The Go runtime ends a thread whose goroutine ends locked.
 func (m *Machine) onThread(do func() error, names ...string) error {
 	result := make(chan error, 1)
 	go func() {
@@ -133,7 +148,8 @@ func (m *Machine) onThread(do func() error, names ...string) error {
 	return <-result
 }
 
-// enter moves the calling thread. All namespaces are opened before any is entered.
+// enter moves the calling thread. All namespaces are opened before any is entered. Opened later, those of the host's
+// /proc could not be found any more once mnt or pid is entered.
 func (m *Machine) enter(names []string) error {
 	init := m.process()
 	if !init.alive() {

@@ -12,7 +12,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/image"
 )
 
-// Images that every cluster has. Nothing can be pulled: pods need imagePullPolicy Never or IfNotPresent.
+// Images that every cluster has. Nothing can be pulled: pods need imagePullPolicy Never or IfNotPresent. The pods of
+// tests name them. They are made anew for each cluster, of the busybox of this machine, so their content may differ
+// from machine to machine.
 const (
 	// PauseImage holds a pod's namespaces open.
 	PauseImage = "localhost/pause:e2e"
@@ -63,7 +65,8 @@ func (c *Cluster) writeImages() ([]string, error) {
 	return paths, nil
 }
 
-// ImportImages makes image archives, such as image.Write writes, known to the node.
+// ImportImages makes image archives, such as image.Write writes, known to the node. An image of the same name is
+// replaced; containers that run keep theirs. "k8s.io" is the namespace of containerd that kubelet sees.
 func (m *Machine) ImportImages(ctx context.Context, tars ...string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, t := range tars {

@@ -294,7 +294,7 @@ func waitPod(
 ) {
 	t.Helper()
 	var last corev1.PodStatus
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true,
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 3*time.Minute, true,
 		func(ctx context.Context) (bool, error) {
 			p, err := client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
 			if err != nil {

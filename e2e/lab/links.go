@@ -9,7 +9,8 @@ import (
 )
 
 // Netlink opens a handle on the node's network namespace, with which tests make the hardware they need. The caller
-// closes it.
+// closes it. A handle works from any thread, since a socket belongs to the network namespace in which it was made. One
+// handle is for one goroutine at a time.
 func (m *Machine) Netlink() (*netlink.Handle, error) {
 	ns, err := netns.GetFromPath(m.process().namespace("net"))
 	if err != nil {
@@ -21,6 +22,7 @@ func (m *Machine) Netlink() (*netlink.Handle, error) {
 }
 
 // AddVeth makes a pair of connected interfaces in the node and sets both up. A macvlan can have either as its parent.
+// Nothing removes it but DeleteLink or the end of the node: whoever deletes either end has deleted both.
 func (m *Machine) AddVeth(name, peer string) error {
 	return m.addLink(&netlink.Veth{LinkAttrs: named(name), PeerName: peer}, peer)
 }
@@ -48,7 +50,8 @@ func (m *Machine) AddBridge(name string, ports ...string) error {
 	})
 }
 
-// DeleteLink removes an interface of the node, and with a veth its peer.
+// DeleteLink removes an interface of the node, and with a veth its peer. It is an error if the node's own namespace
+// does not have it, as while a pod has it.
 func (m *Machine) DeleteLink(name string) error {
 	return m.withHandle(func(h *netlink.Handle) error {
 		link, err := h.LinkByName(name)
@@ -59,7 +62,8 @@ func (m *Machine) DeleteLink(name string) error {
 	})
 }
 
-// addLink makes link and sets it, and others by name, up.
+// addLink makes link and sets it, and others by name, up. It is not undone if it fails half-way. Links are found again
+// by name, since the kernel chooses the index unless link has one.
 func (m *Machine) addLink(link netlink.Link, options ...string) error {
 	return m.withHandle(func(h *netlink.Handle) error {
 		name := link.Attrs().Name

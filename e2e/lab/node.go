@@ -31,13 +31,15 @@ const (
 // Node is one of several nodes: a machine with mounts, processes, network and cgroups of its own, which can be switched
 // off like one. What it wrote to /etc, /opt and /var stays on its disk; /run, processes, mounts, namespaces and links
 // end at once. After each boot it has another boot ID, in its own /proc and in those of its containers, and its links
-// have other indexes in another order, with the names and hardware addresses that they had.
+// have other indexes in another order, with the names and hardware addresses that they had. The state of the handle is
+// of the moment when it was made, except for Init, which process reads each time. So handles of several processes may
+// be used at once: those that switch a node take the lock of its run directory.
 type Node struct {
 	Machine
 	cluster *Cluster
 }
 
-// Nodes are the nodes of a cluster with several, none for others.
+// Nodes are the nodes of a cluster with several, none for others. Each call makes new handles. They need not be on.
 func (c *Cluster) Nodes() []*Node {
 	var all []*Node
 	for i, name := range c.state.Nodes {
@@ -66,11 +68,12 @@ func (c *Cluster) Node(name string) (*Node, error) {
 // Address is the node's, for kubelet and pods of the node's network.
 func (n *Node) Address() string { return n.opts.address() }
 
-// On tells whether the node is switched on.
+// On tells whether the node is switched on. One whose boot was broken off is on, too, although nothing may work there.
 func (n *Node) On() bool { return n.process().alive() }
 
 // PowerOff ends all processes of the node at once, as if its power failed, and its links with them. A node that is off
-// stays so.
+// stays so. The API server learns of it as of any lost node: its kubelet renews its lease no more. Cgroups and links
+// are gone when it returns.
 func (n *Node) PowerOff(ctx context.Context) error {
 	unlock, err := lockRun(ctx, n.state.RunDir)
 	if err != nil {
@@ -84,7 +87,8 @@ func (n *Node) PowerOff(ctx context.Context) error {
 }
 
 // PowerOn starts a node that is off, with all its cables plugged in, and returns when it is Ready in this boot. A node
-// that is on stays so; one whose last boot was broken off starts again.
+// that is on stays so; one whose last boot was broken off starts again. If it fails, the node is left as it is, on or
+// off, with its logs, and the next PowerOn begins anew.
 func (n *Node) PowerOn(ctx context.Context) error {
 	unlock, err := lockRun(ctx, n.state.RunDir)
 	if err != nil {
@@ -111,7 +115,9 @@ func (n *Node) Reboot(ctx context.Context) error {
 	return n.boot(ctx, nil)
 }
 
-// off kills the node's process 1. The kernel ends it only after all others of the node.
+// off kills the node's process 1. The kernel ends it only after all others of the node. Which process that is, the
+// process 1 of the cluster is asked, and not the node's file: a boot that died between start and file has left one that
+// only its parent knows.
 func (n *Node) off(ctx context.Context) error {
 	all, err := n.cluster.Status(ctx)
 	if err != nil {
@@ -136,7 +142,8 @@ func (n *Node) clear(ctx context.Context) error {
 }
 
 // boot starts the node, which is switched off before, and waits until it is Ready. Images are imported if there are
-// any.
+// any. The caller holds the lock of the node. Its file says Ready only between the last step and the next boot, so a
+// node that is on and not Ready is one whose boot was broken off.
 func (n *Node) boot(ctx context.Context, images []string) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
@@ -159,7 +166,10 @@ func (n *Node) boot(ctx context.Context, images []string) error {
 	return nil
 }
 
-// startInit has the cluster's process 1 start that of the node, and plugs the node's cables in.
+// startInit has the cluster's process 1 start that of the node, and plugs the node's cables in. The file is written
+// twice: before the start without Init, so that nobody takes the process of the boot before for the node's, whose ID
+// may be used again; and after it with what the kernel says of the listener of the control socket, which is the process
+// ID as this process sees it, whatever namespace that has.
 func (n *Node) startInit(ctx context.Context, bootID string) error {
 	dir := n.state.RunDir
 	saved, err := loadState(dir)
@@ -177,6 +187,7 @@ func (n *Node) startInit(ctx context.Context, bootID string) error {
 	if err := spec.Save(); err != nil {
 		return err
 	}
+	// The socket of a dead process is a file that nobody listens on: the new one could not bind to its name.
 	if err := os.RemoveAll(filepath.Join(dir, node.ControlSocket)); err != nil { // of the boot before
 		return err
 	}
@@ -213,7 +224,8 @@ func (n *Node) saveReady() error {
 	return saved.save()
 }
 
-// launchSaved starts a component with the command line that was saved when the cluster was made.
+// launchSaved starts a component with the command line that was saved when the cluster was made. The process 1 of this
+// boot has started nothing before, so it cannot know the command line.
 func (n *Node) launchSaved(ctx context.Context, component Component) error {
 	saved, err := loadState(n.state.RunDir)
 	if err != nil {
@@ -227,7 +239,9 @@ func (n *Node) launchSaved(ctx context.Context, component Component) error {
 	return n.WaitHealthy(ctx, component)
 }
 
-// waitReady waits until the API server knows that the node is ready in this boot.
+// waitReady waits until the API server knows that the node is ready in this boot. That the object says Ready is not
+// enough: of a node that was off for seconds only, nobody has noticed yet. Kubelet reports the boot ID of /proc, which
+// is another one in each boot, together with its conditions.
 func (n *Node) waitReady(ctx context.Context, bootID string) error {
 	return n.waitFor(ctx, "node "+n.state.NodeName, Kubelet, func(ctx context.Context) error {
 		var object corev1.Node
@@ -241,7 +255,8 @@ func (n *Node) waitReady(ctx context.Context, bootID string) error {
 	})
 }
 
-// prepare writes all that the node's run directory must have before its first boot.
+// prepare writes all that the node's run directory must have before its first boot. It is done once, by Up: another
+// boot finds the same keys, configuration and command lines, as a machine does on its disk.
 func (n *Node) prepare(keys *authority) error {
 	for _, d := range []string{node.LogDir, node.KubeletDir, node.ContainerdDir, node.PrivateDir, node.DiskDir, pkiDir,
 		manifestDir} {
@@ -271,6 +286,8 @@ func (n *Node) prepare(keys *authority) error {
 	return n.saveSpec()
 }
 
+// saveSpec writes what process 1 of the node is told. The run directory of the cluster is kept, too: the helper
+// programs, and the certificates of the control plane, are there.
 func (n *Node) saveSpec() error {
 	network, err := n.opts.clusterNetwork()
 	if err != nil {
@@ -293,7 +310,10 @@ func (n *Node) saveSpec() error {
 }
 
 // writeBaseSpec writes what containerd makes the specification of each container of: its own, with the hook that shows
-// the node's boot ID.
+// the node's boot ID. A hook of the specification reaches every container, also those of sandboxes, without anything in
+// the manifests of tests. createContainer is the one that runs in the container's mount namespace before its root is
+// changed (OCI runtime specification, "Lifecycle"): /proc of the container is mounted then, and files of the node can
+// still be bound over it.
 func (c *Cluster) writeBaseSpec(ctx context.Context) error {
 	data, err := exec.CommandContext(ctx, c.state.Binaries.Path("ctr"), "oci", "spec").Output()
 	if err != nil {
@@ -314,7 +334,8 @@ func (c *Cluster) writeBaseSpec(ctx context.Context) error {
 // helper is the path of a small program of our own.
 func (c *Cluster) helper(name string) string { return filepath.Join(c.state.RunDir, helperDir, name) }
 
-// bootAll starts all of several nodes for the first time.
+// bootAll starts all of several nodes for the first time. All boot at once. When one fails the others are stopped
+// half-way, and Up ends the cluster.
 func (c *Cluster) bootAll(ctx context.Context, p *progress) error {
 	nodes := c.Nodes()
 	if len(nodes) == 0 {

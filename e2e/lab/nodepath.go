@@ -15,7 +15,7 @@ const maxLinks = 40
 
 // NodePath turns a path in the node's file system into one that can be used from outside. Symbolic links, such as
 // /var/run, are resolved in the node's root: the kernel would resolve absolute ones in the root of the caller, which is
-// the host's.
+// the host's. The path need not exist. It holds as long as process 1 of this boot.
 func (m *Machine) NodePath(path string) (string, error) {
 	resolved, err := resolveIn(m.root(), path)
 	if err != nil {
@@ -25,7 +25,7 @@ func (m *Machine) NodePath(path string) (string, error) {
 }
 
 // NodeGlob returns the paths in the node's file system that match a pattern, sorted, as paths that can be used from
-// outside.
+// outside. Folders that do not exist match nothing. Unlike in a shell, * also matches names that begin with a dot.
 func (m *Machine) NodeGlob(pattern string) ([]string, error) {
 	found, err := globIn(m.root(), pattern)
 	if err != nil {
@@ -39,7 +39,8 @@ func (m *Machine) root() string { return fmt.Sprintf("/proc/%d/root", m.process(
 
 // resolveIn finds a path below root without following a link out of it. What does not exist is taken as it is written,
 // but root must: a node that has ended has no files, which is no answer. Links of /proc/PID stay, since they name no
-// files.
+// files. Nobody is kept out by that: the node may exchange a link between the look and the use. It runs only what tests
+// want.
 func resolveIn(root, path string) (string, error) {
 	if _, err := os.Stat(root); err != nil {
 		return "", err

@@ -118,9 +118,9 @@ func checkCables(t *testing.T, first, second *lab.Node) {
 }
 
 // ping tries until there is an answer.
-func ping(t *testing.T, from *lab.Node, address string, tries int) (out []byte, err error) {
+func ping(t *testing.T, sender *lab.Node, address string, tries int) (out []byte, err error) {
 	for range tries {
-		if out, err = from.Exec(t.Context(), "busybox", "ping", "-c", "1", "-W", "1", address); err == nil {
+		if out, err = sender.Exec(t.Context(), "busybox", "ping", "-c", "1", "-W", "1", address); err == nil {
 			break
 		}
 	}

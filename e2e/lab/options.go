@@ -87,10 +87,12 @@ type Options struct {
 	number int
 }
 
-// nameForm is what both a folder and a cgroup can be called.
+// nameForm is what both a folder and a cgroup can be called. It is also a good host name, and label of DNS, to which
+// several nodes add a number: 40 characters leave room for that.
 var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
 
-// withDefaults fills in what is empty and checks the rest.
+// withDefaults fills in what is empty and checks the rest. It makes no folder but the cache. Paths are absolute
+// afterwards, since components run in / and helpers in the clone.
 func (o Options) withDefaults() (Options, error) {
 	o.Name = or(o.Name, DefaultName)
 	o.NodeName = or(o.NodeName, "e2e-node")
@@ -174,6 +176,7 @@ func (o Options) address() string {
 	return memberAddress(o.number)
 }
 
+// checkFiles finds what is missing at once, and not after minutes of building.
 func (o *Options) checkFiles() error {
 	for _, path := range slices.Concat(o.Images, o.ExtraCNIDirs) {
 		if _, err := os.Stat(path); err != nil {
@@ -212,7 +215,7 @@ func (o *Options) paths() error {
 	return errors.Join(errs...)
 }
 
-// wait bounds the start by the timeout.
+// wait bounds the start by the timeout. The cause is what people read in place of "context deadline exceeded".
 func (o Options) wait(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, o.StartTimeout,
 		fmt.Errorf("the cluster was not ready after %s", o.StartTimeout))

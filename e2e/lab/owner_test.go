@@ -60,7 +60,7 @@ func TestClusterEndsWithItsOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = owner.Wait() // was killed
-	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 10*time.Second, true,
+	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true,
 		func(context.Context) (bool, error) {
 			_, err := os.Stat(filepath.Join("/proc", pid))
 			return errors.Is(err, fs.ErrNotExist), nil

@@ -22,7 +22,8 @@ import (
 // validity is how long the certificates hold; clusters live shorter.
 const validity = 30 * 24 * time.Hour
 
-// authority is the cluster's certificate authority.
+// authority is the cluster's certificate authority. Its key is in the run directory, as that of any component: whoever
+// can read that is root here. It must not use a serial number twice (RFC 5280, 4.1.2.2).
 type authority struct {
 	dir    string
 	cert   *x509.Certificate
@@ -31,7 +32,8 @@ type authority struct {
 	serial int64
 }
 
-// identity is one certificate the cluster needs.
+// identity is one certificate the cluster needs. Its common name is the user and its organizations are the groups of
+// who shows it to the API server (x509 authentication).
 type identity struct {
 	file string
 	name string
@@ -42,7 +44,9 @@ type identity struct {
 	kubeconfig bool
 }
 
-// identities lists the certificates of a cluster.
+// identities lists the certificates of a cluster. The groups are those that Kubernetes knows: system:masters may do
+// everything, whatever RBAC says, and system:nodes with the user system:node:NAME makes a kubelet one to the Node
+// authorizer and the NodeRestriction admission plugin.
 func identities(node string) []identity {
 	return []identity{
 		{file: "apiserver", name: "kube-apiserver", dns: []string{
@@ -59,7 +63,8 @@ func identities(node string) []identity {
 	}
 }
 
-// memberIdentities lists the certificates that one node of several needs.
+// memberIdentities lists the certificates that one node of several needs. The administrator's is for whoever runs
+// kubectl there.
 func memberIdentities(node string) []identity {
 	var mine []identity
 	for _, id := range identities(node) {
@@ -82,7 +87,8 @@ func writePKI(dir, node, server string, ips []net.IP) (*authority, error) {
 	return a, a.writeServiceAccounts()
 }
 
-// writeMember writes into dir what one node of several has of the cluster's keys.
+// writeMember writes into dir what one node of several has of the cluster's keys. The copy counts serial numbers on;
+// they are given back, so that the next node has others.
 func (a *authority) writeMember(dir, node, server string, ips []net.IP) error {
 	member := *a
 	member.dir = dir
@@ -103,7 +109,8 @@ func (a *authority) issueAll(all []identity, server string, ips []net.IP) error 
 	return nil
 }
 
-// writeServiceAccounts writes the keys that tokens of service accounts are signed with.
+// writeServiceAccounts writes the keys that tokens of service accounts are signed with. The controller manager signs
+// with sa.key, and the API server verifies with sa.pub; both have to be of one pair.
 func (a *authority) writeServiceAccounts() error {
 	sa, _, err := a.newKey("sa")
 	if err != nil {
@@ -150,6 +157,8 @@ func (a *authority) template(id identity) *x509.Certificate {
 	}
 }
 
+// issue makes one certificate with its key. A certificate with names is a server's, and every other a client's; none is
+// both.
 func (a *authority) issue(id identity, server string, ips []net.IP) error {
 	key, keyPEM, err := a.newKey(id.file)
 	if err != nil {

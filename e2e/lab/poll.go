@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// poll calls try until it succeeds or the context ends; then it tells why try failed last.
+// poll calls try until it succeeds or the context ends; then it tells why try failed last. Try is called at least once,
+// also if the context has ended. It is never called twice at the same time.
 func poll(ctx context.Context, every time.Duration, try func(context.Context) error) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

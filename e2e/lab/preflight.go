@@ -11,13 +11,16 @@ import (
 	"strings"
 )
 
-// requirement is something the machine must have, and the Debian package that brings it.
+// requirement is something the machine must have, and the Debian package that brings it. A check that returns nil has
+// found it. It looks for the thing itself and not for the package: it may have come in another way.
 type requirement struct {
 	pkg   string
 	check func(context.Context) error
 }
 
-// checkCompiler makes sure that the tools can be built.
+// checkCompiler makes sure that the tools can be built. They are for runc, whose part that enters namespaces is C
+// (libcontainer/nsenter), and which filters system calls with libseccomp. Nothing is needed where the cache has the
+// programs.
 func checkCompiler(ctx context.Context, p *progress) error {
 	return require(ctx, p, []requirement{
 		{"gcc", inPath("gcc")},
@@ -41,7 +44,8 @@ func checkMachine(ctx context.Context, p *progress) error {
 	})
 }
 
-// require installs what is missing, where that can be done, and otherwise says what to install.
+// require installs what is missing, where that can be done, and otherwise says what to install. After an installation
+// it checks everything again: a package may be installed and broken.
 func require(ctx context.Context, p *progress, all []requirement) error {
 	missing := missing(ctx, all)
 	if len(missing) == 0 {
@@ -86,7 +90,8 @@ func inPath(name string) func(context.Context) error {
 	}
 }
 
-// StaticBusybox finds a busybox that needs no libraries.
+// StaticBusybox finds a busybox that needs no libraries. The toolbox image has no dynamic loader: a program that names
+// one (PT_INTERP) could not be started there.
 func StaticBusybox() (string, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {

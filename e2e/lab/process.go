@@ -11,7 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processID names a process for good: a number alone may be used again for another process.
+// processID names a process for good: a number alone may be used again for another process. A file of state may be
+// older than the process that has its number now. Start time and boot tell them apart, as no two processes of one boot
+// have the same number and started in the same tick.
 type processID struct {
 	PID int `json:"pid"`
 	// Start is when the process started, in clock ticks since the machine did.
@@ -36,7 +38,8 @@ func identify(pid int) (processID, error) {
 }
 
 // readStat returns start time and state from /proc/PID/stat. The name before them may hold anything, so they are
-// counted from its closing parenthesis.
+// counted from its closing parenthesis. In proc_pid_stat(5) the state is the third field and the start time the 22nd:
+// the first and the 20th behind the name.
 func readStat(pid int) (start uint64, status byte, err error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -51,7 +54,7 @@ func readStat(pid int) (start uint64, status byte, err error) {
 }
 
 // alive tells whether the process is there. A zombie is not: for process 1 of a namespace it means that all others
-// ended.
+// ended. What can't be read is not there.
 func (p processID) alive() bool {
 	if p.PID <= 0 {
 		return false
@@ -60,7 +63,8 @@ func (p processID) alive() bool {
 	return err == nil && start == p.Start && p.Boot == bootID() && status != 'Z' && status != 'X'
 }
 
-// kill ends the process and waits until it is gone.
+// kill ends the process and waits until it is gone. It is no error if it was not there. A process that we are the
+// parent of counts as gone when it is a zombie.
 func (p processID) kill(ctx context.Context) error {
 	if p.PID <= 0 {
 		return nil

@@ -29,7 +29,8 @@ func (p *progress) step(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.out, "%7.2f s  %s\n", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Write prints what a program says as it is.
+// Write prints what a program says as it is. It makes progress an io.Writer for the output of programs, between whose
+// lines steps may come.
 func (p *progress) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,7 +21,7 @@ func (m *Machine) waitNode(ctx context.Context) error {
 	})
 }
 
-// isReady says what keeps a node from being ready.
+// isReady says what keeps a node from being ready. nil means that it is.
 func isReady(n corev1.Node) error {
 	for _, cond := range n.Status.Conditions {
 		if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue {
@@ -34,7 +34,8 @@ func isReady(n corev1.Node) error {
 	return fmt.Errorf("it has not reported yet")
 }
 
-// waitServiceAccount waits for the account without which no pod can be made. It comes later than the node is ready.
+// waitServiceAccount waits for the account without which no pod can be made. It comes later than the node is ready. The
+// admission plugin ServiceAccount refuses pods of a namespace without it.
 func (m *Machine) waitServiceAccount(ctx context.Context) error {
 	return m.waitFor(ctx, "the default service account", ControllerManager, func(ctx context.Context) error {
 		var sa corev1.ServiceAccount

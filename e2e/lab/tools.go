@@ -16,6 +16,8 @@ import (
 	"strings"
 )
 
+// Of the tags, seccomp is runc's, no_btrfs and no_zfs leave out snapshotters of containerd that need headers of these
+// file systems, and osusergo and netgo keep C libraries out of name look-ups.
 const (
 	buildTags      = "seccomp no_btrfs no_zfs osusergo netgo"
 	pluginsPath    = "github.com/containernetworking/plugins/"
@@ -83,7 +85,9 @@ func readTools(ctx context.Context, dir string) (toolchain, error) {
 	return t, err
 }
 
-// buildFlags puts the versions from go.mod into the binaries, where released ones have them too.
+// buildFlags puts the versions from go.mod into the binaries, where released ones have them too. Without that
+// Kubernetes calls itself v0.0.0-master+$Format:%H$ (component-base/version), and what it tells of itself, such as in
+// kubectl version and in the Node object, would be wrong.
 func buildFlags(mod goMod) ([]string, error) {
 	versions := map[string]string{}
 	for _, r := range mod.Require {
@@ -107,7 +111,8 @@ func buildFlags(mod goMod) ([]string, error) {
 	return []string{"-trimpath", "-tags", buildTags, "-ldflags", strings.Join(ld, " ")}, nil
 }
 
-// fingerprint names the binaries by everything they depend on.
+// fingerprint names the binaries by everything they depend on. A change of code in this package that changes what is
+// built must change one of these, or the cache hides it.
 func (t toolchain) fingerprint(goVersion string) (string, error) {
 	h := sha256.New()
 	for _, f := range []string{"go.mod", "go.sum"} {
@@ -123,7 +128,8 @@ func (t toolchain) fingerprint(goVersion string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil))[:16], nil
 }
 
-// command prepares a go command in the module. Settings of the caller that would change the result are taken away.
+// command prepares a go command in the module. Settings of the caller that would change the result are taken away. CGO
+// is for runc. Without GOWORK=off the go.work of the clone would choose other versions of what the modules share.
 func (t toolchain) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = t.dir
@@ -148,7 +154,8 @@ func (t toolchain) packages(ctx context.Context) (int, error) {
 	return strings.Count(string(out), "\n"), nil
 }
 
-// arrange gives the binaries the names and the places they are looked for under.
+// arrange gives the binaries the names and the places they are looked for under. Go names a program after the last
+// folder of its path, which for etcd is "server".
 func (t toolchain) arrange(dir string) error {
 	if err := os.Rename(filepath.Join(dir, "server"), filepath.Join(dir, "etcd")); err != nil {
 		return err

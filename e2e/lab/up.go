@@ -18,7 +18,10 @@ import (
 )
 
 // Up starts a cluster and returns when pods can be made. What an earlier run of the same name left is removed first.
-// The context bounds the start only; without Detached the cluster ends with this process at the latest.
+// The context bounds the start only; without Detached the cluster ends with this process at the latest. If it fails,
+// all that runs is ended, and the run directory stays for its logs until the next start. It fails at once if a cluster
+// of the name is running. Without Detached, a cluster also ends when this process is killed: the kernel closes its end
+// of the pipe.
 func Up(ctx context.Context, o Options) (*Cluster, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -57,7 +60,8 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// lockRun keeps two from starting or stopping the same cluster at once.
+// lockRun keeps two from starting or stopping the same cluster at once. The lock is beside the directory, since that is
+// removed while it is held.
 func lockRun(ctx context.Context, runDir string) (func(), error) {
 	if err := os.MkdirAll(filepath.Dir(runDir), 0o755); err != nil {
 		return nil, fmt.Errorf("cannot make the run directory: %w", err)
@@ -114,6 +118,8 @@ func checkEmpty(dir string) error {
 	return nil
 }
 
+// bringUp does all of Up that the start timeout bounds. The file cluster.json is written before anything that outlives
+// this process, so that whoever comes after a crash finds it and removes the rest.
 func (c *Cluster) bringUp(ctx context.Context, p *progress) error {
 	if err := c.write(ctx); err != nil {
 		return err
@@ -226,7 +232,8 @@ func (c *Cluster) saveSpec() error {
 	return spec.Save()
 }
 
-// helpers builds the two small programs of our own.
+// helpers builds the two small programs of our own. They are built for each cluster, from the clone as it is now: a
+// changed labnode needs no other step. Without CGO they run in any root file system.
 func (c *Cluster) helpers(ctx context.Context) error {
 	dir := filepath.Join(c.state.RunDir, helperDir)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", dir+string(filepath.Separator),
@@ -239,7 +246,9 @@ func (c *Cluster) helpers(ctx context.Context) error {
 	return nil
 }
 
-// startInit starts process 1 in namespaces of its own and waits until it can be told what to do.
+// startInit starts process 1 in namespaces of its own and waits until it can be told what to do. Process 1 opens its
+// control socket as the last thing before it serves, so an answer means that mounts and network are made. It is not
+// bound to ctx, which ends with the start.
 func (c *Cluster) startInit(ctx context.Context) error {
 	logPath := c.Logs("node")
 	out, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -282,7 +291,9 @@ func (c *Cluster) startInit(ctx context.Context) error {
 	return nil
 }
 
-// startTied starts process 1, and unless detached holds one end of a pipe whose other end process 1 watches.
+// startTied starts process 1, and unless detached holds one end of a pipe whose other end process 1 watches. Go opens
+// pipes with O_CLOEXEC, so no other child of this process holds the writing end: it closes exactly when this process
+// closes it or ends.
 func (c *Cluster) startTied(cmd *exec.Cmd) error {
 	if c.state.Detached {
 		return cmd.Start()
@@ -320,7 +331,8 @@ func (c *Cluster) startAll(ctx context.Context, p *progress, comps []Component) 
 	return group.Wait()
 }
 
-// prepared waits for what a healthy component has yet to bring before pods can be made.
+// prepared waits for what a healthy component has yet to bring before pods can be made. All other components are
+// complete when they are healthy. Images come before kubelet starts, or a static pod would not find its own.
 func (c *Cluster) prepared(ctx context.Context, comp Component) error {
 	switch comp {
 	case Containerd:

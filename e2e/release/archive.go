@@ -20,7 +20,10 @@ type item struct {
 	mode         int64
 }
 
-// writeArchive writes items as a compressed tar file, sorted by name, of root, all with the same time.
+// writeArchive writes items as a compressed tar file, sorted by name, of root, all with the same time. Nothing in it
+// depends on the machine: gzip has no name and no time, and the tar format is USTAR, which has whole seconds and no
+// extension headers that a newer Go might write otherwise. The file is written in place; the folder around it is what
+// appears at once.
 func writeArchive(file string, made time.Time, items []item) (err error) {
 	items = slices.SortedFunc(slices.Values(items), func(a, b item) int { return strings.Compare(a.name, b.name) })
 	f, err := os.Create(file)
@@ -55,7 +58,9 @@ func addItem(archive *tar.Writer, made time.Time, i item) error {
 	return err
 }
 
-// readArchive hands out the files of what writeArchive writes.
+// readArchive hands out the files of what writeArchive writes. It is for archives from elsewhere: anything but a
+// regular file below the folder is refused, before anybody could join its name with a path. Contents are held in
+// memory, one at a time.
 func readArchive(file string, visit func(name string, content []byte) error) error {
 	f, err := os.Open(file)
 	if err != nil {

@@ -26,7 +26,9 @@ const (
 	buildTags     = "grpcnotrace"
 )
 
-// build compiles the programs, and the CNI plugins that the image with plugins has, into folders of their own.
+// build compiles the programs, and the CNI plugins that the image with plugins has, into folders of their own. Programs
+// are of the source at the commit. Plugins are others' code at the versions of e2e/tools/go.mod, which the commit
+// fixes, too.
 func (s Source) build(ctx context.Context, architecture, programs, plugins string) error {
 	err := compile(ctx, s.path(), architecture, programs, "-s -w", "./cmd/...")
 	if err != nil {
@@ -48,7 +50,9 @@ func (s Source) build(ctx context.Context, architecture, programs, plugins strin
 }
 
 // compile runs go build. Every setting that changes its result is set here; those of "go env -w" are left out, also
-// where the environment has an empty value, which go takes for none.
+// where the environment has an empty value, which go takes for none. GOAMD64 and GOARM64 are the oldest levels, so that
+// programs run on all processors. -trimpath keeps the folder out of the result, and -buildvcs=auto writes commit and
+// tag into it, where git is found and the folder is a clone.
 func compile(ctx context.Context, module, architecture, dir, ldflags string, packages ...string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -63,7 +67,9 @@ func compile(ctx context.Context, module, architecture, dir, ldflags string, pac
 	return err
 }
 
-// checkPrograms makes sure that Go has found the version and the commit: it writes none where it finds no git.
+// checkPrograms makes sure that Go has found the version and the commit: it writes none where it finds no git. Without
+// the check, a release made where git is missing would have programs of no version, and nobody would notice until
+// somebody asks one.
 func (s Source) checkPrograms(dir string) error {
 	for _, name := range append(stack.Contents(stack.Driver), stack.Contents(stack.Controller)...) {
 		info, err := buildinfo.ReadFile(filepath.Join(dir, name))
@@ -77,7 +83,8 @@ func (s Source) checkPrograms(dir string) error {
 	return nil
 }
 
-// checkVersion reports how a program differs from one of this version that was built of this commit.
+// checkVersion reports how a program differs from one of this version that was built of this commit. It looks at what
+// Go has written into the binary (debug/buildinfo), so the program of another architecture need not run.
 func checkVersion(info *debug.BuildInfo, version, commit string) error {
 	if info.Main.Version != version {
 		return fmt.Errorf("its version is %q, not %q", info.Main.Version, version)

@@ -21,7 +21,8 @@ const (
 	crdFolder = "crds"
 )
 
-// registryPattern is a registry with or without a path in it.
+// registryPattern is a registry with or without a path in it. It becomes part of image names, and of YAML that is
+// written without quotes: nothing in it may have a meaning there.
 var registryPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d+)?(/[a-z0-9]+([._-][a-z0-9]+)*)*$`)
 
 // chartVersion is the version of the chart, which Helm wants without the v.
@@ -30,7 +31,8 @@ func chartVersion(version string) string { return strings.TrimPrefix(version, "v
 func chartFile(version string) string { return chartName + "-" + chartVersion(version) + ".tgz" }
 
 // writeChart packs the chart as Helm does, with the version of the release as its own and as that of the images, which
-// it takes from registry.
+// it takes from registry. Helm itself is not needed: a packed chart is an archive whose only folder has its name. It
+// refuses a chart whose version is no semantic one.
 func (s Source) writeChart(dir, registry string) error {
 	root := s.path("deploy", "chart")
 	var items []item
@@ -60,7 +62,9 @@ func (s Source) writeChart(dir, registry string) error {
 	return writeArchive(filepath.Join(dir, chartFile(s.Version)), s.Time, items)
 }
 
-// addFolder adds the files below dir, also those below a link to a folder.
+// addFolder adds the files below dir, also those below a link to a folder. Links are followed, since the chart has its
+// definitions by one, and a link out of the archive would lead nowhere. The order is that of ReadDir; writeArchive
+// sorts anyway.
 func addFolder(items *[]item, dir, name string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -83,7 +87,8 @@ func addFolder(items *[]item, dir, name string) error {
 	return nil
 }
 
-// replaceAll replaces patterns, each of which must be found.
+// replaceAll replaces patterns, each of which must be found. A pattern that is not found means that the files have
+// changed and the release would name images of the working tree, so it is an error.
 func replaceAll(content []byte, replacements map[string]string) ([]byte, error) {
 	for pattern, replacement := range replacements {
 		expression := regexp.MustCompile(pattern)
@@ -95,7 +100,9 @@ func replaceAll(content []byte, replacements map[string]string) ([]byte, error) 
 	return content, nil
 }
 
-// writeManifests writes what is applied without Helm: the definitions, and everything else.
+// writeManifests writes what is applied without Helm: the definitions, and everything else. Definitions are a file of
+// their own, as they have to be established before objects of their kinds can be applied. The order is that of
+// kustomization.yaml.
 func (s Source) writeManifests(dir, registry string) error {
 	data, err := os.ReadFile(s.path("deploy", "kustomization.yaml"))
 	if err != nil {

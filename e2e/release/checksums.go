@@ -60,7 +60,8 @@ func formatSums(sums map[string]string) string {
 	return text.String()
 }
 
-// compareSums reports each file that is not as it should be, is missing, or should not be there.
+// compareSums reports each file that is not as it should be, is missing, or should not be there. says is what the
+// wanted ones were read of, for the messages.
 func compareSums(want, got map[string]string, says string) error {
 	var problems []error
 	for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -79,7 +80,9 @@ func compareSums(want, got map[string]string, says string) error {
 	return errors.Join(problems...)
 }
 
-// parseSums reads what formatSums writes, and nothing else.
+// parseSums reads what formatSums writes, and nothing else. A name must be that of a file in the folder. What
+// formatSums would not write again, byte for byte, is refused: so no two texts have one meaning, and nothing that is
+// signed goes unread.
 func parseSums(text string) (map[string]string, error) {
 	sums := map[string]string{}
 	for line := range strings.Lines(text) {

@@ -28,7 +28,8 @@ func imageNames() []string { return []string{stack.Controller, stack.Driver, wit
 
 func imageFile(name, version string) string { return name + "_" + version + ".oci.tar" }
 
-// writeImages packs each image for all architectures, and lists them with their digests.
+// writeImages packs each image for all architectures, and lists them with their digests. The digests are read of the
+// finished archives, by the code that verifies them.
 func (m maker) writeImages() error {
 	var list strings.Builder
 	for _, name := range imageNames() {
@@ -60,6 +61,8 @@ func imageLine(name, version string, summary image.Summary) string {
 	return summary.Ref + "@" + summary.Digest + " " + imageFile(name, version) + "\n"
 }
 
+// image describes an image for one architecture. The images with and without plugins have the same program: the suffix
+// of the name is cut off.
 func (m maker) image(name, architecture string) (image.Spec, error) {
 	program := strings.TrimSuffix(name, strings.TrimPrefix(withPlugins, stack.Driver))
 	spec := stack.Image(program, m.programs(architecture), m.Registry+"/"+name+":"+m.Version)
@@ -75,6 +78,8 @@ func (m maker) image(name, architecture string) (image.Spec, error) {
 	return spec, err
 }
 
+// labels are of all images. They are the annotations of the OCI image specification. The time is that of the commit, as
+// of all files of a release.
 func (m maker) labels() map[string]string {
 	return map[string]string{
 		"org.opencontainers.image.created":  m.source.Time.Format("2006-01-02T15:04:05Z"),
@@ -91,7 +96,8 @@ func newBinary(content []byte) (binary, error) {
 }
 
 // readImages verifies the images and returns the binaries that they have, by architecture and name. A binary of several
-// images is the same in all.
+// images is the same in all. Binaries that an image has beside its program are known by their base name: no two of
+// different content may have one.
 func readImages(dir, version string) (map[string]map[string]binary, []image.Summary, error) {
 	found := map[string]map[string]binary{}
 	var summaries []image.Summary

@@ -33,7 +33,9 @@ type Options struct {
 	Progress io.Writer
 }
 
-// Make writes the files of a release into a folder, which appears complete or not at all.
+// Make writes the files of a release into a folder, which appears complete or not at all. The temporary folder is
+// beside Out, for the rename. It needs git, Go, and the modules of the commit; the network is used only for modules
+// that are not in Go's cache. Making the same again gives the same bytes.
 func Make(ctx context.Context, o Options) error {
 	if err := makeRelease(ctx, o); err != nil {
 		return fmt.Errorf("cannot make release %s: %w", o.Version, err)
@@ -82,7 +84,7 @@ func makeRelease(ctx context.Context, o Options) error {
 	return os.Rename(m.files, o.Out)
 }
 
-// maker makes one release.
+// maker makes one release. files is what becomes Out, and work all of the temporary folder, with source and binaries.
 type maker struct {
 	Options
 	source      Source
@@ -156,6 +158,8 @@ func (m maker) writeArchives(architecture string) error {
 	return nil
 }
 
+// writeSBOM lists what the binaries of one architecture are made of. It is made of the binaries and not of go.mod: what
+// the linker left out is in no program.
 func (m maker) writeSBOM(architecture string) error {
 	binaries := map[string]binary{}
 	for _, dir := range []string{m.programs(architecture), m.plugins(architecture)} {
@@ -180,7 +184,8 @@ func (m maker) writeSBOM(architecture string) error {
 	return os.WriteFile(filepath.Join(m.files, sbomName(m.Version, architecture)), data, 0o644)
 }
 
-// seal writes the checksums of everything, and signs them and where everything comes from.
+// seal writes the checksums of everything, and signs them and where everything comes from. Signature and provenance are
+// written last, about files that do not change any more. SHA256SUMS does not have them, since they are made of it.
 func (m maker) seal() error {
 	sums, err := sumFolder(m.files)
 	if err != nil {

@@ -52,7 +52,9 @@ type runDetails struct {
 }
 
 // newProvenance says of what, how and by whom the files with these checksums were made. Times are missing: they would
-// be all that differs between two runs.
+// be all that differs between two runs. The subjects are all files of SHA256SUMS. The parameters are those with which
+// somebody else can make the release again, which is what externalParameters are for (SLSA provenance,
+// "buildDefinition").
 func newProvenance(o Options, source Source, goVersion string, sums map[string]string) ([]byte, error) {
 	s := statement{Type: statementType, PredicateType: predicateType}
 	for _, name := range slices.Sorted(maps.Keys(sums)) {

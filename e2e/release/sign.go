@@ -19,7 +19,8 @@ import (
 const payloadType = "application/vnd.in-toto+json"
 
 // ParseKey reads a private key, ECDSA P-256 as PEM, as `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256`
-// makes it. Errors have nothing of it.
+// makes it. Errors have nothing of it. The curve is the one that cosign verifies without further options. A key with a
+// password would have to be asked for, which no workflow can answer.
 func ParseKey(data []byte) (*ecdsa.PrivateKey, error) {
 	block, _ := pem.Decode(data)
 	if block == nil {
@@ -62,8 +63,9 @@ func ParsePublicKey(data []byte) (*ecdsa.PublicKey, error) {
 	return public, nil
 }
 
-// sign returns the signature of data as `cosign sign-blob` and `openssl dgst -sha256 -sign` write it: ASN.1, in
-// base64. The same data and key have the same signature (RFC 6979), so it is as reproducible as the rest.
+// sign returns the signature of data as `cosign sign-blob` and `openssl dgst -sha256 -sign` write it: ASN.1, in base64.
+// The same data and key have the same signature (RFC 6979), so it is as reproducible as the rest. A nil reader in place
+// of a random one is what asks crypto/ecdsa for that.
 func sign(key *ecdsa.PrivateKey, data []byte) (string, error) {
 	digest := sha256.Sum256(data)
 	signature, err := key.Sign(nil, digest[:], crypto.SHA256)
@@ -82,7 +84,8 @@ func checkSignature(key *ecdsa.PublicKey, data []byte, encoded string) error {
 	return nil
 }
 
-// keyID names a key: the SHA-256 of its encoding (PKIX).
+// keyID names a key: the SHA-256 of its encoding (PKIX). It is a hint for people and tools that have several keys;
+// verification does not look at it.
 func keyID(key *ecdsa.PublicKey) (string, error) {
 	encoded, err := x509.MarshalPKIXPublicKey(key)
 	sum := sha256.Sum256(encoded)
@@ -101,7 +104,8 @@ type envelopeSignature struct {
 	Signature string `json:"sig"`
 }
 
-// preAuthentication is what a DSSE signature is of ("PAE" in version 1 of its protocol).
+// preAuthentication is what a DSSE signature is of ("PAE" in version 1 of its protocol). Type and lengths are signed
+// with the payload, so that one that is signed for another purpose, or split otherwise, is none of these.
 func preAuthentication(kind string, payload []byte) []byte {
 	return append(fmt.Appendf(nil, "DSSEv1 %d %s %d ", len(kind), kind, len(payload)), payload...)
 }
@@ -120,7 +124,8 @@ func seal(key *ecdsa.PrivateKey, payload []byte) ([]byte, error) {
 	return append(data, '\n'), err
 }
 
-// open returns the payload of an envelope that key has signed.
+// open returns the payload of an envelope that key has signed. Nothing of the payload is decoded before a signature is
+// known to be good. One good signature is enough, whoever else has signed.
 func open(key *ecdsa.PublicKey, data []byte) ([]byte, error) {
 	var e envelope
 	decoder := json.NewDecoder(bytes.NewReader(data))

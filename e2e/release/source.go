@@ -25,7 +25,8 @@ type Source struct {
 
 // Checkout clones the commit that is checked out in clone into dir, and tags it there. Go writes the tag into the
 // programs that it builds. Changes that are not committed are refused, for they would not be in the release; so is a
-// version that clone has for another commit.
+// version that clone has for another commit. A clone, and no worktree, since it must have the one tag only: Go takes
+// the version of a program of the tags at its commit, and another one there could win. dir must not exist.
 func Checkout(ctx context.Context, clone, version, dir string) (Source, error) {
 	fail := func(err error) (Source, error) {
 		return Source{}, fmt.Errorf("cannot check out %s for release %q: %w", clone, version, err)
@@ -41,7 +42,8 @@ func Checkout(ctx context.Context, clone, version, dir string) (Source, error) {
 	if err != nil {
 		return fail(err)
 	}
-	// An empty answer: there is no such tag yet.
+	// An empty answer: there is no such tag yet. Of an annotated tag the first is the commit that it leads to; of a
+	// plain one the first is empty and the second is the commit.
 	if tagged, err := git(ctx, clone, "for-each-ref", "--format=%(*objectname)%(objectname)",
 		"refs/tags/"+version); err != nil || tagged != "" && !strings.HasPrefix(tagged, commit) {
 		return fail(orElse(err, "the tag is of another commit: check that one out, or choose another version"))

@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// Report is what a verified release is.
+// Report is what a verified release is. Without a key it says what the files claim, and Signed is false.
 type Report struct {
 	Version, Commit, Registry string
 	// Signed says that checksums and provenance are of the key.
@@ -30,7 +30,9 @@ type Report struct {
 
 // Verify checks the files of a release against each other and, where key is not nil, against the signature and the
 // provenance. Where version is not empty, it is the one that the release must have: an older one is signed as well. It
-// needs no network, and returns every problem that it can tell apart.
+// needs no network, and returns every problem that it can tell apart. The order is what makes it safe: the signature is
+// of SHA256SUMS, that has the digests of all files, and only then is a file parsed. A folder must have all files of a
+// release and no others. Without a key, it finds damage and mistakes, and no forgery.
 func Verify(dir, version string, key *ecdsa.PublicKey) (Report, error) {
 	v := verifier{dir: dir, key: key}
 	report, err := v.run(version)
@@ -101,6 +103,7 @@ func (v *verifier) checksums() (map[string]string, error) {
 }
 
 // names learns the version of the names of files, and verifies that they are all those of a release of this version.
+// The version is part of names that are signed, so no file has to be trusted for it.
 func (v *verifier) names(sums map[string]string, wanted string) error {
 	prefix, suffix, _ := strings.Cut(imageFile(stack.Controller, "\n"), "\n")
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
@@ -142,7 +145,8 @@ func contents(version string) []string {
 	return names
 }
 
-// images verifies the images, and learns commit and registry of them.
+// images verifies the images, and learns commit and registry of them. The first image says which commit and registry it
+// is, and all others have to say the same; the programs in them say the commit, too (see binaries).
 func (v *verifier) images() (map[string]map[string]binary, []image.Summary, error) {
 	found, summaries, err := readImages(v.dir, v.Version)
 	if err != nil {
@@ -172,7 +176,7 @@ func (v *verifier) images() (map[string]map[string]binary, []image.Summary, erro
 }
 
 // binaries verifies that the programs are of version and commit, are the same in images and archives, and that the SBOM
-// is theirs.
+// is theirs. The SBOM is not parsed: it is made again of the binaries, and must be the same file.
 func (v *verifier) binaries(architecture string, found map[string]binary) error {
 	var problems []error
 	programs := append(stack.Contents(stack.Driver), stack.Contents(stack.Controller)...)
@@ -291,7 +295,8 @@ func (v *verifier) manifests() error {
 	return nil
 }
 
-// provenance verifies that the key's owner says that exactly these files were made of this commit.
+// provenance verifies that the key's owner says that exactly these files were made of this commit. A key signs many
+// releases, so the statement must be about these files, this version and this commit.
 func (v *verifier) provenance(sums map[string]string) error {
 	data, err := v.read(provenanceName)
 	if err != nil {

@@ -64,7 +64,8 @@ func Image(name, bin, ref string) image.Spec {
 	return spec
 }
 
-// Pack writes an image archive of each binary into dir and returns their paths. The tag is that of the images.
+// Pack writes an image archive of each binary into dir and returns their paths. The tag is that of the images. It
+// builds nothing: the binaries must be static, as the images have no libraries.
 func Pack(bin, dir, tag string) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -80,7 +81,9 @@ func Pack(bin, dir, tag string) ([]string, error) {
 	return tars, nil
 }
 
-// Install packs, imports and deploys everything, and waits until driver and controller are ready.
+// Install packs, imports and deploys everything, and waits until driver and controller are ready. It may be called
+// again with other binaries: images of the same name are replaced, and pods that run from the old ones are deleted,
+// since nothing in the manifests changes that would replace them. Each workload has a minute to become ready.
 func Install(ctx context.Context, cluster *lab.Cluster, options Options) error {
 	if options.Progress == nil {
 		options.Progress = io.Discard
@@ -131,7 +134,8 @@ func restart(ctx context.Context, cluster *lab.Cluster) error {
 func Workloads() []string { return []string{"deployment/" + Controller, "daemonset/" + Driver} }
 
 // Commands are those that apply the manifests of a deploy folder, as the comment in its kustomization.yaml says:
-// definitions first. They do not wait for what they make.
+// definitions first. They do not wait for what they make. Definitions come first and are waited for: kubectl looks up
+// the kinds of all objects before it writes the first, and would not find those of the same folder.
 func Commands(deploy string) [][]string {
 	return [][]string{
 		{"kubectl", "apply", "-f", filepath.Join(deploy, "crds")},

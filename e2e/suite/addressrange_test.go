@@ -55,7 +55,7 @@ spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
 	}
 	for address, name := range addresses {
 		if name != "pod0" {
-			e.inPod("pod0", "ping", "-c", "1", "-w", "5", "-I", "net1", address)
+			e.reaches("pod0", "net1", address)
 		}
 	}
 	e.rangeSays("BlocksAssigned=False Exhausted", "few addresses left or none: ")

@@ -141,6 +141,17 @@ func (e *env) inPod(pod string, args ...string) string {
 	return output
 }
 
+// reaches waits until an address answers a pod's ping through an interface: a single one may go unanswered on a busy
+// machine.
+func (e *env) reaches(pod, ifName, address string) {
+	e.Helper()
+	e.eventually(fmt.Sprintf("pod %s reaches %s through %s", pod, address, ifName), func(context.Context) (bool, error) {
+		output, err := e.kubectl("", "exec", pod, "--", "ping", "-c", "1", "-w", "5", "-I", ifName, address)
+		return err == nil && strings.Contains(output, "1 packets received"),
+			fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be none
+	})
+}
+
 // eventually waits until a condition holds; its last error says why it does not.
 func (e *env) eventually(what string, condition func(context.Context) (bool, error)) {
 	e.Helper()

@@ -39,16 +39,16 @@ func TestLifecycle(t *testing.T) {
 	e.must("kubectl", "label", "namespace", stack.Namespace, "pod-security.kubernetes.io/enforce=privileged")
 	e.importPlugin("image-macvlan")
 	e.must(helm, "install", "dra-network", deploy+"/chart", "--namespace", stack.Namespace, "--set",
-		"cniPlugins.image=localhost/cni-plugins:e2e", "--wait", "--timeout=60s")
+		"cniPlugins.image=localhost/cni-plugins:e2e", "--wait", "--timeout=2m")
 	// no schema says what its parameter of the device is
 	e.usedAndRemoved("chart", "image-macvlan", "master: lc-chart, ", func() {
-		e.must(helm, "uninstall", "dra-network", "--namespace", stack.Namespace, "--wait", "--timeout=60s")
+		e.must(helm, "uninstall", "dra-network", "--namespace", stack.Namespace, "--wait", "--timeout=2m")
 		e.must("kubectl", "delete", "-f", deploy+"/crds")
-		e.must("kubectl", "delete", "namespace", stack.Namespace, "--timeout=60s")
+		e.must("kubectl", "delete", "namespace", stack.Namespace, "--timeout=2m")
 	}, func() {
 		e.must(helm, "upgrade", "dra-network", deploy+"/chart", "--namespace", stack.Namespace,
-			"--reset-then-reuse-values", "--set", "node.logLevel=4", "--wait", "--timeout=60s")
-		e.must(helm, "test", "dra-network", "--namespace", stack.Namespace, "--logs", "--timeout=60s")
+			"--reset-then-reuse-values", "--set", "node.logLevel=4", "--wait", "--timeout=2m")
+		e.must(helm, "test", "dra-network", "--namespace", stack.Namespace, "--logs", "--timeout=2m")
 		e.noRightsLeft()
 	})
 }
@@ -91,10 +91,10 @@ func (e *env) usedAndRemoved(name, plugin, config string, remove func(), meanwhi
 		e.create(pod(name+"-later", link))
 		e.ready(name + "-later")
 	}
-	e.must("kubectl", "-n", e.namespace, "delete", "pods", "--all", "--timeout=60s")
+	e.must("kubectl", "-n", e.namespace, "delete", "pods", "--all", "--timeout=2m")
 	e.must("kubectl", "-n", e.namespace, "delete", "resourceclaimtemplates", "--all")
-	e.must("kubectl", "delete", "ntopo", "--all", "--timeout=60s")
-	e.must("kubectl", "delete", "dep", "--all", "--timeout=60s")
+	e.must("kubectl", "delete", "ntopo", "--all", "--timeout=2m")
+	e.must("kubectl", "delete", "dep", "--all", "--timeout=2m")
 	if left, err := e.netdra("release"); err != nil || !strings.Contains(left, "nothing") {
 		e.Errorf("netdra release says %v\n%s", err, left)
 	}

@@ -2,6 +2,7 @@ package suite
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -62,12 +63,15 @@ subjects: [{kind: ServiceAccount, name: helper, namespace: elsewhere}]
 		"bundle --all-nodes -o FILE": {"written to"},
 	} {
 		replace := strings.NewReplacer("NODE", e.cluster.NodeName(), "FILE", file)
-		output, err := e.elsewhere(kubeconfig, strings.Fields(replace.Replace(line))...)
-		for _, text := range want {
-			if err != nil || !strings.Contains(output, replace.Replace(text)) {
-				t.Errorf("netdra %s: %v, without %q\n%s", line, err, text, output)
+		// Again and again: doctor says what the driver last saw of devices and plugins, which may be of a moment ago.
+		e.eventually(fmt.Sprintf("netdra %s says %q", line, want), func(context.Context) (bool, error) {
+			output, err := e.elsewhere(kubeconfig, strings.Fields(replace.Replace(line))...)
+			said := err == nil
+			for _, text := range want {
+				said = said && strings.Contains(output, replace.Replace(text))
 			}
-		}
+			return said, fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be none
+		})
 	}
 	if env := e.inPod("one", "env"); !containsAll(env, []string{"_INTERFACE=net1\n", "DRA_NETWORK_NET1_REQUEST=",
 		"DRA_NETWORK_NET1_MAC=", "DRA_NETWORK_NET1_IPS=10.159.0.",

@@ -7,7 +7,9 @@ import (
 )
 
 // cpioWriter writes an archive in the format "newc", which the kernel takes as its initial file system. Names are
-// relative to the root, and folders come before what is in them.
+// relative to the root, and folders come before what is in them. See
+// Documentation/driver-api/early-userspace/buffer-format.rst of the kernel. Writing it here needs no cpio program, and
+// the same content has the same bytes. After the first error nothing is written; finish returns it.
 type cpioWriter struct {
 	output io.Writer
 	ino    int
@@ -34,6 +36,8 @@ func (w *cpioWriter) finish() error {
 }
 
 // entry writes the header of 13 hexadecimal numbers, the name and the data; the latter two are filled up to four bytes.
+// In order they are: inode, mode, owner, group, number of links, time, size, device of the file (two), device of a
+// special file (two), length of the name with its zero byte, and a checksum, which this format has not.
 func (w *cpioWriter) entry(name string, mode int, data []byte) {
 	w.ino++
 	header := "070701"

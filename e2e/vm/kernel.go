@@ -20,7 +20,9 @@ const (
 	sector              = 512
 )
 
-// unpackKernel takes the kernel proper out of a bzImage, whose own unpacking takes an emulated processor seconds.
+// unpackKernel takes the kernel proper out of a bzImage, whose own unpacking takes an emulated processor seconds. QEMU
+// starts the unpacked kernel, an ELF file, by its PVH entry point, which Debian's kernels have. Nothing in the image is
+// trusted to be where it says: all offsets are compared with its length.
 func unpackKernel(image []byte) ([]byte, error) {
 	if len(image) < endOfHeader || string(image[offsetMagic:offsetMagic+4]) != "HdrS" {
 		return nil, errors.New("it is no x86 kernel image")

@@ -18,7 +18,9 @@ const (
 	OVS
 )
 
-// recipe is the version of how images are made: whoever changes that increases it.
+// recipe is the version of how images are made: whoever changes that increases it. The name of an image in the cache is
+// made of it, so a changed recipe makes another image beside the old one. Debian's versions are not part of the name:
+// an image stays as it was made until somebody removes it.
 const recipe = "1"
 
 const (
@@ -42,6 +44,8 @@ type parts struct {
 	modules []string
 }
 
+// parts are those of a kind. Each call returns a value of its own. Modules are loaded by name when somebody needs them,
+// which is how the kernel autoloads; what is not listed is not in the image, although the kernel has it.
 func (k Kind) parts() *parts {
 	p := &parts{
 		prefix: "vm-", suites: []string{suite, suite + "-updates"}, kernelSuite: suite,
@@ -75,7 +79,8 @@ func rdmaModules() []string {
 	return strings.Fields("ib_core ib_uverbs ib_umad rdma_ucm rdma_cm ib_cm iw_cm rdma_rxe")
 }
 
-// earlyModules are those without which the root file system can't be mounted.
+// earlyModules are those without which the root file system can't be mounted. They are loaded by vminit from the
+// initial file system, without modprobe, which is in the root file system.
 func earlyModules() []string { return []string{"9p", "9pnet_virtio", "overlay"} }
 
 // folder is the name of the image in the cache, which says what it is made of.

@@ -21,11 +21,15 @@ const (
 	emulation = "tcg,thread=single,tb-size=512"
 )
 
-// kernelParameters are those of every machine.
+// kernelParameters are those of every machine. Together they make an emulated boot short and sure: panic=-1 reboots at
+// once, which ends QEMU (-no-reboot); mitigations and address randomization cost time and protect nothing here;
+// random.trust_cpu gives entropy without waiting; and the kernel must not measure timers, which are late on a busy host
+// (tsc, no_timer_check). The IOMMU is for vfio-pci.
 const kernelParameters = "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off random.trust_cpu=on nokaslr " +
 	"tsc=reliable no_timer_check intel_iommu=on iommu=pt"
 
-// machine is what QEMU is told; see arguments.
+// machine is what QEMU is told; see arguments. All paths are those of the host and absolute; commas end values of
+// QEMU's options, so folders must have none.
 type machine struct {
 	imageDir, runDir string
 	accelerator      string
@@ -42,11 +46,14 @@ type hostFolder struct {
 	writable  bool
 }
 
-// numaNodes is how many there are. Physical functions alternate between them, each on a PCIe root of its own.
+// numaNodes is how many there are. Physical functions alternate between them, each on a PCIe root of its own. Two are
+// the least that a test of alignment needs. There is one processor, on the first: the second has memory only.
 const numaNodes = 2
 
 // arguments are QEMU's command line, without the program. The machine has two serial lines: the kernel's console, in
-// the file console.log, and the command's terminal, which is QEMU's own standard input and output.
+// the file console.log, and the command's terminal, which is QEMU's own standard input and output. Devices that nobody
+// needs are switched off, since each is probed in an emulated boot. Fixed PCI addresses come first, or QEMU could have
+// given their places to a device that takes any.
 func (m *machine) arguments() []string {
 	root := filepath.Join(m.imageDir, "root")
 	processor := "max"
@@ -82,6 +89,8 @@ func (m *machine) arguments() []string {
 	return args
 }
 
+// arguments are those of the card. It is QEMU's user-mode network, which needs no link and no right on the host: QEMU
+// opens sockets as a process of the network namespace that it was started in.
 func (u *Uplink) arguments() []string {
 	network := fmt.Sprintf("user,id=uplink,ipv6=off,net=%s,host=%s", u.Subnet, u.Gateway)
 	for _, port := range u.Ports {
@@ -91,7 +100,10 @@ func (u *Uplink) arguments() []string {
 		guest.UplinkMAC}
 }
 
-// hardware is NUMA nodes, PCIe and network cards. All cards are on one network segment, which ends in QEMU.
+// hardware is NUMA nodes, PCIe and network cards. All cards are on one network segment, which ends in QEMU. Each
+// physical function is behind a root port of its own on an expander bridge (pxb-pcie), which is what gives it a NUMA
+// node. Bus numbers begin at 0x40 and 0x80; the function is on the bus behind its port, so the first is 0000:41:00.0
+// and the second 0000:81:00.0. The option romfile= leaves out boot ROMs, which are in no package that is fetched.
 func (m *machine) hardware() []string {
 	var args []string
 	for node := range numaNodes {

@@ -14,7 +14,8 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// moduleTree is what a kernel package has below lib/modules/VERSION.
+// moduleTree is what a kernel package has below lib/modules/VERSION. It is read by what files say and not by
+// modules.dep, which exists only after depmod has run in an installed system.
 type moduleTree struct {
 	dir string
 	// paths of the files, relative to dir, by the modules' names.
@@ -58,7 +59,9 @@ func moduleName(path string) string {
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// collect returns the modules of the names and all that they depend on, each after those that it depends on.
+// collect returns the modules of the names and all that they depend on, each after those that it depends on. What is
+// built into the kernel is left out, and each module is there once. A name that the kernel does not have is an error:
+// the list is wrong then, or the kernel is another one.
 func (t *moduleTree) collect(names []string) ([]module, error) {
 	var all []module
 	seen := map[string]bool{}

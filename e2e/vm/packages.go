@@ -14,13 +14,17 @@ import (
 
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// apt is apt-get with a root of its own: it knows nothing of what is installed, and changes nothing of it.
+// apt is apt-get with a root of its own: it knows nothing of what is installed, and changes nothing of it. Its status
+// file is empty, so that it fetches all that packages depend on, also what this machine has. Nobody else uses its
+// folders, so it takes no lock, and does not wait for an apt-get of the system.
 type apt struct {
 	dir    string
 	mirror string
 }
 
 // newApt lays out the root in dir, for packages of the suites. An empty mirror means that of this machine's own apt.
+// Where the keyring of Debian is missing, apt goes by the keys that this machine trusts; packages without a good
+// signature are refused in both cases.
 func newApt(ctx context.Context, dir, mirror string, suites []string) (*apt, error) {
 	if mirror == "" {
 		var err error
@@ -65,7 +69,8 @@ func ownMirror(ctx context.Context) (string, error) {
 	return "", errors.New("apt has no mirror of Debian on this machine: name one")
 }
 
-// run runs apt-get in the root.
+// run runs apt-get in the root. It returns what was printed to standard output; an error has the rest. Recommendations
+// are left out: they would double the image.
 func (a *apt) run(ctx context.Context, args ...string) (string, error) {
 	settings := []string{
 		"Dir::Etc::sourcelist=" + filepath.Join(a.dir, "sources.list"), "Dir::Etc::sourceparts=" +
@@ -91,7 +96,9 @@ func (a *apt) run(ctx context.Context, args ...string) (string, error) {
 	return output.String(), nil
 }
 
-// fetch downloads the packages of an image and its kernel's, and returns the files and which kernel it is.
+// fetch downloads the packages of an image and its kernel's, and returns the files and which kernel it is. The kernel
+// is asked for by its meta package, in a simulation, to learn its release; then its packages are downloaded without
+// what they depend on.
 func (a *apt) fetch(ctx context.Context, p *parts) ([]string, kernelVersion, error) {
 	var kernel kernelVersion
 	if _, err := a.run(ctx, "update"); err != nil {
@@ -151,7 +158,8 @@ func plannedKernel(plan string) (kernelVersion, error) {
 	return kernelVersion{}, fmt.Errorf("apt would install no kernel: %s", plan)
 }
 
-// unpack unpacks packages into root, without running anything of them.
+// unpack unpacks packages into root, without running anything of them. Maintainer scripts do not run, so users,
+// alternatives and services of packages are missing: the guest writes the few files that programs expect.
 func unpack(ctx context.Context, root string, files []string) error {
 	if err := os.MkdirAll(filepath.Join(root, "usr"), 0o755); err != nil {
 		return err

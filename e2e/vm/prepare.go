@@ -37,7 +37,8 @@ type Options struct {
 	Progress io.Writer
 }
 
-// Image is what machines boot from. It is read-only, so that any number of them can run at a time.
+// Image is what machines boot from. It is read-only, so that any number of them can run at a time. It may be used by
+// several goroutines.
 type Image struct {
 	dir   string
 	parts *parts
@@ -51,7 +52,9 @@ type Image struct {
 }
 
 // Prepare makes the image, unless the cache has it, and builds vminit. From nothing it takes about half a minute and
-// downloads 160 MB. Several may prepare at once: the others wait.
+// downloads 160 MB. Several may prepare at once: the others wait. The error is ErrUnavailable if something is missing
+// that others provide: the architecture, Debian's tools, or a mirror. The working directory must be inside a clone of
+// the project, of which vminit is built each time.
 func Prepare(ctx context.Context, o Options) (*Image, error) {
 	if err := checkHost(); err != nil {
 		return nil, err
@@ -104,7 +107,9 @@ func checkHost() error {
 	return nil
 }
 
-// make makes the image in a folder of its own, which gets its name only when it is complete.
+// make makes the image in a folder of its own, which gets its name only when it is complete. The folder is beside the
+// result, for the rename. Documentation and locales are removed: the host reads the root file system for the machine,
+// and a smaller one is faster to cache.
 func (i *Image) make(ctx context.Context) error {
 	tmp, err := os.MkdirTemp(filepath.Dir(i.dir), "making-vm-*")
 	if err != nil {
@@ -164,7 +169,8 @@ func (i *Image) printf(format string, args ...any) {
 }
 
 // installKernel puts the unpacked kernel, what it is and the early modules into dir, and leaves of the modules in root
-// only those that machines can load, unpacked.
+// only those that machines can load, unpacked. An emulated processor takes seconds to decompress what this machine does
+// in no time: the kernel, and modules one by one when they are loaded.
 func (i *Image) installKernel(ctx context.Context, dir, root string, kernel kernelVersion) error {
 	tree := filepath.Join(root, "usr", "lib", "modules", kernel.Release)
 	image, err := os.ReadFile(filepath.Join(root, "boot", "vmlinuz-"+kernel.Release))
@@ -235,7 +241,8 @@ func writeFile(path string, data []byte) error {
 	return os.WriteFile(path, data, 0o644)
 }
 
-// depmod runs the image's own, without entering it.
+// depmod runs the image's own, without entering it. The loader of the image is called by its path with the image's
+// libraries: so it runs on any host, and needs no root.
 func depmod(ctx context.Context, root, version string) error {
 	cmd := exec.CommandContext(ctx, filepath.Join(root, loader),
 		"--argv0", "depmod", "--library-path", filepath.Join(root, libraries), filepath.Join(root, "usr/bin/kmod"),
@@ -282,7 +289,8 @@ func goTool(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// initialFiles is the file system that the kernel starts with.
+// initialFiles is the file system that the kernel starts with. It is made for each machine, since vminit is built anew
+// in each run. The names of the modules give their order.
 func (i *Image) initialFiles(output io.Writer) error {
 	archive := cpioWriter{output: output}
 	modules := filepath.Join(i.dir, "modules")

@@ -22,7 +22,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
 )
 
-// Command is a machine and what runs in it. Only Args must be set.
+// Command is a machine and what runs in it. Only Args must be set. The zero value boots a machine that switches itself
+// off. Run does not change it.
 type Command struct {
 	// Args is the command, as root, with iproute2, ethtool, jq, bash and the like at hand.
 	Args []string
@@ -80,7 +81,9 @@ type Result struct {
 }
 
 // Run boots a machine, runs the command and ends the machine. A command that fails is no error, but one that could not
-// be run, or did not end, is. The machine ends with the context and with this process.
+// be run, or did not end, is. The machine ends with the context and with this process. Several machines may run at
+// once, each with a folder of its own. The exit status of a command that could not be run is undefined: look at the
+// error first, which has the end of the console.
 func (i *Image) Run(ctx context.Context, c Command) (Result, error) {
 	return i.run(ctx, c, i.accelerator)
 }
@@ -140,7 +143,9 @@ func (c *Command) order(m *machine) (*guest.Order, error) {
 	return order, nil
 }
 
-// showFolders adds the folders of the host that the command needs to the machine and to its order.
+// showFolders adds the folders of the host that the command needs to the machine and to its order. A folder is shown by
+// 9p under a tag, since a path may be too long for one. A folder must exist when the machine starts; files in it may
+// come and go.
 func (c *Command) showFolders(m *machine, order *guest.Order) error {
 	add := func(outside, inside string, writable bool) error {
 		path, err := filepath.Abs(outside)
@@ -206,7 +211,9 @@ func (i *Image) writeRunDir(dir string, order *guest.Order) error {
 	return errors.Join(i.initialFiles(archive), archive.Close())
 }
 
-// boot runs QEMU until the machine switches itself off.
+// boot runs QEMU until the machine switches itself off. How the command ended is in the outcome file and not in QEMU's
+// exit status, which is 0 for any machine that switched itself off. The time limit kills QEMU, and with it the machine;
+// WaitDelay bounds the wait for whoever else has its output.
 func (i *Image) boot(ctx context.Context, m *machine, c *Command) error {
 	root := filepath.Join(i.dir, "root")
 	args := append([]string{"--library-path", filepath.Join(root, libraries), filepath.Join(root, qemu)},
@@ -251,6 +258,8 @@ func consoleTail(dir string) string {
 	return strings.Join(lines[max(0, len(lines)-20):], "\n")
 }
 
+// readOutcome reads what vminit has written. No file means that the machine ended before its command did: a panic, or
+// vminit could not mount the control folder.
 func readOutcome(dir string) (Result, error) {
 	var outcome guest.Outcome
 	data, err := os.ReadFile(filepath.Join(dir, guest.OutcomeFile))

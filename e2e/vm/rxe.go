@@ -31,7 +31,9 @@ var ErrNoRXE = errors.New("the lab's Soft RoCE cannot be had here")
 
 const rxeModule = "rdma_rxe.ko"
 
-// buildRXEScript runs in the build root. Its arguments are the kernel's release and its first two numbers.
+// buildRXEScript runs in the build root. Its arguments are the kernel's release and its first two numbers. It is part
+// of the name in the cache, so a changed script or patch builds anew. The patch must apply without fuzz: a hunk that
+// lands elsewhere could build and be wrong.
 const buildRXEScript = `set -eu
 mount -t proc proc /proc # in which objtool looks
 ln -s mawk /usr/bin/awk
@@ -44,7 +46,8 @@ x86_64-linux-gnu-strip --strip-debug rdma_rxe.ko`
 // RXE returns the file of the lab's variant of the kernel module rdma_rxe, whose devices follow their links into
 // network namespaces (see rxe/README.md). It is built of Debian's source of the image's kernel, unless the cache has
 // it: from nothing that takes a minute and downloads 250 MB. It fails with ErrNoRXE if that cannot be had, or not built
-// here; that the patch does not fit the source is another error.
+// here; that the patch does not fit the source is another error. The module fits the kernel of this image only (its
+// vermagic), and the cache has one for each version of the kernel's packages.
 func (i *Image) RXE(ctx context.Context) (string, error) {
 	var kernel kernelVersion
 	data, err := os.ReadFile(filepath.Join(i.dir, kernelFile))
@@ -129,7 +132,9 @@ func (i *Image) fetchSource(ctx context.Context, dir string, kernel kernelVersio
 	return private.files()
 }
 
-// runInRoot runs a script with root as its root, and in a process namespace of its own, which ends with it.
+// runInRoot runs a script with root as its root, and in a process namespace of its own, which ends with it. The scripts
+// of a foreign kernel source run as root there, but see neither processes nor mounts of this machine; what hangs ends
+// with the first of them. The folder needs /dev/null and nothing else of /dev.
 func runInRoot(ctx context.Context, root, script string, args ...string) error {
 	for _, name := range []string{"dev", "proc", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil {

@@ -32,6 +32,8 @@ type config struct {
 
 const smallestMTU = 68
 
+// parse reads the configuration, and returns every problem. What it knows is the documented part of the real plugin's
+// configuration; what is not known is ignored, as CNI wants it.
 func parse(data []byte) (*config, error) {
 	c := &config{}
 	if err := json.Unmarshal(data, c); err != nil {
@@ -90,7 +92,9 @@ func add(args *skel.CmdArgs) error {
 	return types.PrintResult(result, c.CNIVersion)
 }
 
-// build makes the bond in this thread's namespace, of links that are set down for that, and returns its address.
+// build makes the bond in this thread's namespace, of links that are set down for that, and returns its address. A bond
+// takes only links that are down (bond_enslave), and its own address is that of the first. If it fails half-way, DEL
+// undoes what was made.
 func (c *config) build(name string) (mac string, err error) {
 	members := make([]netlink.Link, len(c.Links))
 	for i := range c.Links {
@@ -145,6 +149,7 @@ func configure(args *skel.CmdArgs, c *config, result *types100.Result) error {
 	return ns.WithNetNSPath(args.Netns, func(ns.NetNS) error { return ipam.ConfigureIface(args.IfName, result) })
 }
 
+// del is DEL. The lease is given back first, so that a namespace that is gone does not keep it.
 func del(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -161,7 +166,8 @@ func del(args *skel.CmdArgs) error {
 	return ns.WithNetNSPath(args.Netns, func(ns.NetNS) error { return c.dissolve(args.IfName) })
 }
 
-// dissolve frees the links that are still there and deletes the bond, if there is one.
+// dissolve frees the links that are still there and deletes the bond, if there is one. Members are taken one by one,
+// before the bond is deleted, so that they come out up and with addresses of their own.
 func (c *config) dissolve(name string) error {
 	bond, err := netlinksafe.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {

@@ -64,6 +64,8 @@ type demo struct {
 // name of the demo's cluster.
 const name = "demo"
 
+// run shows all chapters, in their order. Paths are those of the clone, which must be the working directory. A cluster
+// that is kept is one that the command lab finds by its name.
 func (d *demo) run(ctx context.Context) (err error) {
 	d.clone, err = os.Getwd()
 	if err != nil {

@@ -18,7 +18,8 @@ type result struct {
 	problems     []string
 }
 
-// page is what a page of HTML links to, and what in it can be linked to.
+// page is what a page of HTML links to, and what in it can be linked to. A link is kept as it is written in the page:
+// what it is relative to, follow knows.
 type page struct {
 	links []link
 	names map[string]bool // attributes "id"
@@ -30,7 +31,8 @@ type link struct {
 }
 
 // check reads every page of a site. Links between its files lead to files that are there, and to parts of pages that
-// are there; what a browser loads is a file of the site.
+// are there; what a browser loads is a file of the site. The site is a file system, so it is the same whether it lies
+// in a folder or in memory. Problems are sorted; they are no error.
 func check(site fs.FS) (result, error) {
 	pages := map[string]page{}
 	err := fs.WalkDir(site, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -65,7 +67,8 @@ func check(site fs.FS) (result, error) {
 	return found, nil
 }
 
-// follow says whether a link is one within the site, and what is wrong with it.
+// follow says whether a link is one within the site, and what is wrong with it. Sites are put into folders, one for
+// each version, and read from the disk as well, so absolute paths and links to folders are wrong.
 func follow(site fs.FS, pages map[string]page, source string, l link) (inside bool, problem string) {
 	target, err := url.Parse(l.target)
 	switch {

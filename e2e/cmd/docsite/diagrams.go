@@ -13,7 +13,8 @@ import (
 // diagramStyle draws lines and letters in the colour of text, on light pages and dark ones.
 const diagramStyle = `<style>svg { color: #1f2328 } @media (prefers-color-scheme: dark) { svg { color: #e6edf3 } }</style>`
 
-// draw makes the picture of a diagram in ASCII. Its first line is "# " and the title, for who cannot see it.
+// draw makes the picture of a diagram in ASCII. Its first line is "# " and the title, for who cannot see it. The same
+// text gives the same picture.
 func draw(text string) (string, error) {
 	title, art, _ := strings.Cut(text, "\n")
 	title, found := strings.CutPrefix(title, "# ")

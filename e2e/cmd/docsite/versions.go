@@ -33,7 +33,8 @@ const versionsPage = `<!DOCTYPE html>
 `
 
 // listVersions writes the first page of a site: which versions it has, as folders. Every version links to it, so that
-// old ones lead to new ones without being made again.
+// old ones lead to new ones without being made again. It goes by the folders that are there, so a version that is
+// removed by hand needs nothing else.
 func listVersions(folder string) error {
 	entries, err := filepath.Glob(filepath.Join(folder, "*", "index.html"))
 	if err != nil {

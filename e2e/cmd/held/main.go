@@ -38,6 +38,8 @@ type config struct {
 	PrevResult json.RawMessage `json:"prevResult"`
 }
 
+// run is one call of the plugin. What the other plugin printed is passed on also if it failed, since a CNI error is on
+// the standard output. Its exit status becomes this one's.
 func run() error {
 	stdin, err := io.ReadAll(os.Stdin)
 	if err != nil {
@@ -63,7 +65,8 @@ func run() error {
 	return errors.Join(err, writeErr)
 }
 
-// call runs the other plugin, and returns what that prints.
+// call runs the other plugin, and returns what that prints. Environment and configuration are passed on as they are;
+// the other plugin ignores the keys that it does not know.
 func (c *config) call(command string, stdin []byte) ([]byte, error) {
 	if c.Plugin == "" {
 		if command == "ADD" {
@@ -80,7 +83,8 @@ func (c *config) call(command string, stdin []byte) ([]byte, error) {
 	return plugin.Output()
 }
 
-// wait waits while the test wants it. The file by which it says so goes when it does not wait any more.
+// wait waits while the test wants it. The file by which it says so goes when it does not wait any more. A test that
+// kills the plugin leaves the file; the next run writes it again.
 func (c *config) wait(moment string) (err error) {
 	wanted, waits := c.Control+"."+moment, c.Control+".at-"+moment
 	if c.Control == "" || !exists(wanted) {

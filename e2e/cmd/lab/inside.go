@@ -47,7 +47,8 @@ the cluster.`,
 }
 
 // inside runs a command with our standard streams. An interrupt typed at the terminal reaches the command directly, so
-// it is only kept from ending us first; a request to terminate is passed on.
+// it is only kept from ending us first; a request to terminate is passed on. It does not use the context of the
+// command, which an interrupt ends: the child would be killed, where a shell inside should only get the signal.
 func inside(w *where, node string, args []string) error {
 	m, err := w.machine(node)
 	if err != nil {
@@ -112,7 +113,8 @@ func startCommand(w *where) *cobra.Command {
 		func(ctx context.Context, m *lab.Machine, comp lab.Component) error { return m.Start(ctx, comp) })
 }
 
-// componentCommand is a command that does something to one component and tells how long that took.
+// componentCommand is a command that does something to one component and tells how long that took. Two minutes are the
+// limit of process 1 for a stop, too.
 func componentCommand(
 	w *where, verb, short, done string, do func(context.Context, *lab.Machine, lab.Component) error,
 ) *cobra.Command {

@@ -46,6 +46,8 @@ func kubernetesFlag(cmd *cobra.Command, version *string) {
 		"(default that of e2e/tools)")
 }
 
+// upCommand starts a cluster, which is detached, as this command ends when it is up. An interrupt before ends the
+// start, and what was started.
 func upCommand(w *where) *cobra.Command {
 	var o lab.Options
 	var quiet bool
@@ -102,6 +104,7 @@ containerd, and links to a wire that all share: see "lab node".`,
 	return cmd
 }
 
+// downCommand says where there is no cluster, which is no failure, so that scripts can begin with it.
 func downCommand(w *where) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",

@@ -24,7 +24,9 @@ func main() {
 	os.Exit(code)
 }
 
-// run returns the exit status. A command that ran inside the cluster has already said what is wrong with it.
+// run returns the exit status. A command that ran inside the cluster has already said what is wrong with it. The status
+// of a command is passed on in two cases: "lab exec" returns its error as it is, and "lab vm" as an exitError. Anything
+// wrapped is an error of lab itself, which is printed, and 1.
 func run(ctx context.Context, stderr io.Writer) int {
 	err := rootCommand().ExecuteContext(ctx)
 	exit, direct := err.(*exec.ExitError) //nolint:errorlint // one that is wrapped is of a program of ours, and says why

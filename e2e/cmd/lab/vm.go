@@ -36,7 +36,7 @@ const (
 	cniPath     = extraDir + ":" + doublesDir + ":" + pluginsDir
 )
 
-// vmFlags describe a machine.
+// vmFlags describe a machine. Commands copy the vm.Command before they add to it: the flags are as the user wrote them.
 type vmFlags struct {
 	where   *where
 	mirror  string
@@ -168,7 +168,9 @@ were skipped.`,
 	return cmd
 }
 
-// run prepares, boots, and returns an exitError if the command failed.
+// run prepares, boots, and returns an exitError if the command failed. The phases are: the image, from the cache; the
+// module of RDMA, if wanted; what the machine has of the project, built now, in a temporary folder; and the machine,
+// alone or with a cluster. Everything ends with this process.
 func (f *vmFlags) run(cmd *cobra.Command, c vm.Command) error {
 	ctx := cmd.Context()
 	kind, err := f.kind()
@@ -216,7 +218,8 @@ func (f *vmFlags) run(cmd *cobra.Command, c vm.Command) error {
 	return nil
 }
 
-// exitError is the status of a command that has said itself what is wrong.
+// exitError is the status of a command that has said itself what is wrong. It is a type of its own, so that main can
+// pass the status on and print nothing.
 type exitError int
 
 // Error implements error.
@@ -241,7 +244,8 @@ func doublesUsed(extra []string) string {
 		"of those)"
 }
 
-// equip builds what a machine has of the project.
+// equip builds what a machine has of the project. Later environment variables win, so what the user sets by --env
+// stands behind. netdra is built here, and driver and controller are not: they are those of --bin, in images.
 func (f *vmFlags) equip(ctx context.Context, c *vm.Command, tmp string, progress io.Writer) error {
 	binaries, err := lab.Build(ctx, lab.BuildOptions{CacheDir: f.where.cache, Progress: os.Stderr})
 	if err != nil {
@@ -289,7 +293,8 @@ func (f *vmFlags) equip(ctx context.Context, c *vm.Command, tmp string, progress
 	return nil
 }
 
-// test runs the tests of a package.
+// test runs the tests of a package. The tests' own limit is shorter than the machine's, so that it is go test that
+// prints where they hang.
 func (f *vmFlags) test(cmd *cobra.Command, testedPackage string, flags ...string) error {
 	dir, err := os.MkdirTemp("", "lab-vm-test-*")
 	if err != nil {

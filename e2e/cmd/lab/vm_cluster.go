@@ -48,7 +48,9 @@ func (p *clusterPlace) Set(text string) error {
 }
 
 // runAsNode runs a command on a machine that is the node of a cluster whose control plane is outside, with driver and
-// controller as they are shipped. The control plane's code is not emulated: a pod starts in seconds.
+// controller as they are shipped. The control plane's code is not emulated: a pod starts in seconds. QEMU is started in
+// the network namespace of the cluster, where its user-mode network finds the API server. The manifests are applied
+// before the machine boots, so that the driver's pod is made as soon as the node registers.
 func (f *vmFlags) runAsNode(
 	ctx context.Context, image *vm.Image, c vm.Command, tmp string, progress io.Writer,
 ) (result vm.Result, err error) {
@@ -88,7 +90,7 @@ func (f *vmFlags) runAsNode(
 }
 
 // runAsCluster runs a command on a machine that is a whole cluster with driver and controller as they are shipped, when
-// these work.
+// these work. The run directory is among the temporary files, so nothing of the cluster is left when they are removed.
 func (f *vmFlags) runAsCluster(
 	ctx context.Context, image *vm.Image, c vm.Command, tmp string, progress io.Writer,
 ) (result vm.Result, err error) {
@@ -137,7 +139,8 @@ func join(c *vm.Command, cluster *lab.Cluster) {
 }
 
 // installScript applies the manifests inside, and runs a command when driver and controller work. Its arguments are a
-// file for what kubectl says, which is printed only if it fails, and the command.
+// file for what kubectl says, which is printed only if it fails, and the command. The words of commands have no blanks
+// and no special characters, so they need no quotes.
 func installScript() string {
 	commands := stack.Commands(manifestsDir)
 	for _, workload := range stack.Workloads() {

@@ -15,7 +15,7 @@ type testOutput struct {
 	verdict string // the last PASS or FAIL
 }
 
-// Write implements io.Writer.
+// Write implements io.Writer. A line may come in parts. What cannot be passed on is an error, but was looked at.
 func (o *testOutput) Write(data []byte) (int, error) {
 	for part := range bytes.Lines(data) {
 		o.line = append(o.line, part...)
@@ -37,7 +37,8 @@ func (o *testOutput) inspect(line string, pass bool) {
 	}
 }
 
-// check says what is wrong with tests whose exit status was 0.
+// check says what is wrong with tests whose exit status was 0. A test that calls os.Exit(0) leaves no PASS; one whose
+// name is wrong leaves a PASS of nothing.
 func (o *testOutput) check() error {
 	switch {
 	case o.verdict != "PASS":

@@ -35,7 +35,8 @@ func (m *rdmaMode) Set(text string) error {
 }
 
 // addRDMA adds to a command what makes its machine one with RDMA. Where the lab's variant of rxe cannot be had, the
-// machine has the distribution's, and tests that need the lab's skip.
+// machine has the distribution's, and tests that need the lab's skip. netns_mode=0 is the kernel's exclusive mode. At
+// run time the mode can be changed only while there is one network namespace, so it is a parameter of the boot.
 func (f *vmFlags) addRDMA(ctx context.Context, image *vm.Image, c *vm.Command, progress io.Writer) error {
 	if f.rdma == "" {
 		if f.stockRXE {

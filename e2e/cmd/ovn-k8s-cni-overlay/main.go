@@ -75,12 +75,15 @@ func request(args *skel.CmdArgs) ovnkube.Request {
 	return ovnkube.Request{Env: env, Config: args.StdinData}
 }
 
-// report tells the server how long a call took, as the real plugin does; nothing depends on it.
+// report tells the server how long a call took, as the real plugin does; nothing depends on it. err is a pointer, as
+// the call is deferred before the result is known.
 func (p plugin) report(command string, start time.Time, err *error) {
 	_, _ = p.post("http://dummy/metrics", ovnkube.Metrics{Command: command,
 		ElapsedTime: time.Since(start).Seconds(), HasErr: *err != nil})
 }
 
+// post sends a message to the server and returns the answer. There is no limit here: the runtime ends a plugin that it
+// does not want to wait for, and the server goes on.
 func (p plugin) post(url string, message any) ([]byte, error) {
 	data, err := json.Marshal(message)
 	if err != nil {

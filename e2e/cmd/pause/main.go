@@ -19,7 +19,8 @@ func main() {
 	}
 }
 
-// reap collects every child that has ended: one SIGCHLD may stand for several.
+// reap collects every child that has ended: one SIGCHLD may stand for several. Its own container has one process;
+// others are left to it where a pod shares its process namespace.
 func reap() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)

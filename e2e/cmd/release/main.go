@@ -70,7 +70,8 @@ environment) it signs the checksums and says where everything comes from.`,
 	return cmd
 }
 
-// signingKey reads the key of a file or of the environment; without both there is none.
+// signingKey reads the key of a file or of the environment; without both there is none. The key is taken out of the
+// environment, which child processes inherit: go runs compilers, and git may run hooks.
 func signingKey(file string) (*ecdsa.PrivateKey, error) {
 	if file != "" { // an empty one is none that signs
 		data, err := os.ReadFile(file)

@@ -16,7 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/movelink"
 )
 
-// add is ADD. A setting that is refused leaves the earlier ones as they are; later failures undo the move.
+// add is ADD. A setting that is refused leaves the earlier ones as they are; later failures undo the move. The lock is
+// held until the end, and DEL of the same function waits for it.
 func (p *plugin) add(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -53,6 +54,8 @@ func (p *plugin) add(args *skel.CmdArgs) error {
 	return types.PrintResult(result, c.CNIVersion)
 }
 
+// attach does all that comes after the settings, and writes the record last. A plugin that is killed before has changed
+// the function and leaves DEL nothing to go by: the driver must undo it by itself.
 func (p *plugin) attach(args *skel.CmdArgs, c *config, r *record, pod ns.NetNS, result *types100.Result) error {
 	if r.Link != "" {
 		if err := enter(r, c.MAC, pod, result.Interfaces[0]); err != nil {

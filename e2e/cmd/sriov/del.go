@@ -24,6 +24,8 @@ func (p *plugin) del(args *skel.CmdArgs) error {
 	return errors.Join(p.delRecorded(args, r), os.Remove(p.recordPath(args)))
 }
 
+// delRecorded takes back what the record says. A function that could not be found or reset stays in the pod, since the
+// order is settings first; the record goes all the same.
 func (p *plugin) delRecorded(args *skel.CmdArgs, r *record) error {
 	c, err := parse(r.Stdin)
 	if err != nil {

@@ -20,7 +20,8 @@ type function struct {
 	link string
 }
 
-// find looks up the function at a PCI address.
+// find looks up the function at a PCI address. The number of a function is that of its virtfn link, which netlink
+// counts by, too (IFLA_VF_INFO). It works wherever the function's own link is.
 func (p *plugin) find(address string) (*function, error) {
 	dir := filepath.Join(p.pci, address)
 	pfDir := filepath.Join(dir, "physfn")
@@ -129,7 +130,8 @@ func (f *function) setMAC(text string) error {
 	return netlink.LinkSetVfHardwareAddr(f.pf, f.index, mac)
 }
 
-// reset gives the function back those settings that the configuration has changed.
+// reset gives the function back those settings that the configuration has changed. It tries all of them, whatever
+// fails, and returns every error.
 func (f *function) reset(c *config, before settings) error {
 	var problems []error
 	if c.VLAN != nil {

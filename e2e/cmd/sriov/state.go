@@ -62,7 +62,8 @@ func (p *plugin) load(args *skel.CmdArgs) (*record, error) {
 
 func (p *plugin) claimPath(address string) string { return filepath.Join(p.state, "pci", address) }
 
-// lock is held while a function is changed. Its file stays.
+// lock is held while a function is changed. Its file stays. The kernel gives it back when the plugin ends, however it
+// ends.
 func (p *plugin) lock(address string) (unlock func(), err error) {
 	path := filepath.Join(p.state, "pci", "vf_lock", address+".lock")
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -78,7 +79,8 @@ func (p *plugin) lock(address string) (unlock func(), err error) {
 	return func() { _ = file.Close() }, nil
 }
 
-// claim notes which namespace has the function. It fails while another namespace that has it exists.
+// claim notes which namespace has the function. It fails while another namespace that has it exists. A namespace that
+// is gone frees the function, so a DEL that never came does not block it for good. The lock must be held.
 func (p *plugin) claim(address, namespace string) error {
 	path := p.claimPath(address)
 	if holder, err := os.ReadFile(path); err == nil && ns.IsNSorErr(string(holder)) == nil {

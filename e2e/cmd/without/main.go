@@ -25,7 +25,8 @@ func main() {
 }
 
 // run takes capabilities from the bounding set of this thread, and executes the program in it: root gets the rest
-// there.
+// there. The bounding set is the limit of what execve(2) gives to root (capabilities(7)), and it belongs to a thread:
+// so the thread is locked, and it is the one that becomes the program. It returns only an error.
 func run(names, command []string) error {
 	runtime.LockOSThread()
 	for _, name := range names {

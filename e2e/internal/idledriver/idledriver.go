@@ -30,7 +30,7 @@ const (
 
 type driver struct{}
 
-// PrepareResourceClaims implements kubeletplugin.DRAPlugin.
+// PrepareResourceClaims implements kubeletplugin.DRAPlugin. Without CDI devices the runtime has nothing to do for them.
 func (driver) PrepareResourceClaims(_ context.Context, claims []*resourceapi.ResourceClaim) (
 	map[types.UID]kubeletplugin.PrepareResult, error,
 ) {
@@ -66,7 +66,9 @@ func (driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHeal
 }
 
 // Start serves so many devices on the cluster's node, makes the DeviceClass, and returns what ends all of it: sockets,
-// class and slices.
+// class and slices. It runs in this process, on the host, and serves sockets on the node: so no pod, no image and no
+// rights are part of what is measured. After an error nothing is left but the class, if the helper could not be
+// started. stop is called once.
 func Start(ctx context.Context, cluster *lab.Cluster, client kubernetes.Interface, devices int) (
 	stop func() error, err error,
 ) {

@@ -35,7 +35,8 @@ func (n *Node) DriverReady() {
 	})
 }
 
-// KillDriver kills the driver. Kubelet starts another.
+// KillDriver kills the driver. Kubelet starts another. It may be between two lives: then there is none to be killed,
+// and the test ends, since it would show nothing.
 func (n *Node) KillDriver() {
 	n.t.Helper()
 	pids, err := process.PIDs(process.Runs(DriverName))
@@ -81,7 +82,7 @@ func (n *Node) driverPods(ctx context.Context) ([]corev1.Pod, error) {
 	return pods.Items, nil
 }
 
-// Forgotten says what the driver still has in its journal.
+// Forgotten says what the driver still has in its journal. nil means that there is nothing.
 func Forgotten(ctx context.Context) error {
 	var problems []error
 	for _, kind := range []string{"claims", "sandboxes", "leftovers"} {

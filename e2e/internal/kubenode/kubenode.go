@@ -27,6 +27,7 @@ import (
 var ErrStill = errors.New("it is still as before")
 
 // Node is the machine, for one test, which uses one namespace. Its methods end the test if they can't do what they say.
+// It is for one goroutine, as testing.T ends a test only from its own.
 type Node struct {
 	Client    kubernetes.Interface
 	Objects   client.Client
@@ -72,7 +73,8 @@ func (n *Node) must(err error) {
 	}
 }
 
-// Until repeats a look until it finds nothing wrong.
+// Until repeats a look until it finds nothing wrong. A look gets the context of the wait, so one that hangs ends with
+// it. The last error that a look had of its own is shown.
 func (n *Node) Until(what string, condition func(context.Context) error) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), n.patience)
@@ -127,7 +129,8 @@ func (n *Node) Explain() {
 }
 
 // Apply applies documents of YAML, and deletes the objects at the end of the test. Those of namespaces without one are
-// in the node's.
+// in the node's. An object that is refused for good ends the test; any other error is tried again, as the webhook and
+// definitions may be on their way.
 func (n *Node) Apply(documents string) {
 	n.t.Helper()
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(documents), 4096)
@@ -156,7 +159,8 @@ func (n *Node) Apply(documents string) {
 	}
 }
 
-// Delete deletes an object and waits until it has gone.
+// Delete deletes an object and waits until it has gone. It asks again and again, so an object that somebody makes anew
+// is deleted, too.
 func (n *Node) Delete(object client.Object) {
 	n.t.Helper()
 	n.Until("end of "+object.GetName(), func(ctx context.Context) error {

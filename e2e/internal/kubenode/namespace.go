@@ -13,7 +13,8 @@ import (
 )
 
 // DestroyNamespace takes away everything that holds the network namespace of a pod, processes and pins, so that the
-// kernel destroys it.
+// kernel destroys it. The kernel destroys it a moment later, and gives physical links in it back to the node's. The pod
+// is not told.
 func (n *Node) DestroyNamespace(pod string) {
 	n.t.Helper()
 	dir, err := n.Process(pod)

@@ -21,7 +21,9 @@ const Observed = "POD_OF_TEST"
 // Mark is the value of Observed in the containers of a pod.
 func (n *Node) Mark(pod string) string { return n.Namespace + "/" + pod }
 
-// Process is the folder in /proc of a process of a pod's container. The error is fs.ErrNotExist if there is none.
+// Process is the folder in /proc of a process of a pod's container. The error is fs.ErrNotExist if there is none. Which
+// of several is not said: all are in the namespaces of the pod. One that runs before the container's program does not
+// have the variable yet.
 func (n *Node) Process(pod string) (string, error) {
 	found, err := process.Find(process.HasVariable(Observed, n.Mark(pod)))
 	if err != nil {

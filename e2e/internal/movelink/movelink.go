@@ -11,7 +11,11 @@ import (
 )
 
 // Move moves a link of this thread's namespace to another under a new name. Change, which may be nil, is done on the
-// way.
+// way. The kernel moves a link under the name that it has, and refuses that if the target has one of that name. In
+// between no name is taken.
+//
+// It is not undone: if it fails half-way the link is lost with the temporary namespace, where the kernel destroys a
+// virtual link and gives a physical one back to the first namespace (default_device_exit_net).
 func Move(link netlink.Link, name string, target ns.NetNS, change func(netlink.Link) error) error {
 	between, err := ns.TempNetNS()
 	if err != nil {

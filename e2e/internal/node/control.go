@@ -25,7 +25,8 @@ const (
 // requestTimeout bounds one request on the serving side.
 const requestTimeout = 2 * time.Minute
 
-// Request is what one connection to the control socket asks for.
+// Request is what one connection to the control socket asks for. One connection has one request and one answer, each a
+// JSON document; then it is closed.
 type Request struct {
 	Op   string   `json:"op"`
 	Name string   `json:"name,omitempty"`
@@ -35,7 +36,7 @@ type Request struct {
 	Signal  syscall.Signal `json:"signal,omitempty"`
 }
 
-// Response is the answer.
+// Response is the answer. Processes are all that were ever started, also with an error.
 type Response struct {
 	Error     string             `json:"error,omitempty"`
 	Processes map[string]Process `json:"processes,omitempty"`
@@ -62,6 +63,8 @@ func listen() (net.Listener, error) {
 	return l, nil
 }
 
+// serve answers requests, all at once, and returns only with an error: a stop that takes its time must not keep others
+// from asking.
 func (s *supervisor) serve(l net.Listener) error {
 	for {
 		conn, err := l.Accept()
@@ -77,6 +80,8 @@ func (s *supervisor) serve(l net.Listener) error {
 	}
 }
 
+// answer serves one connection. Errors of the request go to whoever asks; an error of the connection can only be
+// logged.
 func (s *supervisor) answer(conn net.Conn) error {
 	var req Request
 	if err := json.NewDecoder(conn).Decode(&req); err != nil {
@@ -92,6 +97,7 @@ func (s *supervisor) answer(conn net.Conn) error {
 	return json.NewEncoder(conn).Encode(resp)
 }
 
+// handle does what a request wants. Status needs nothing but the answer, which has it in any case.
 func (s *supervisor) handle(ctx context.Context, req Request) error {
 	switch req.Op {
 	case OpStart:
@@ -105,7 +111,8 @@ func (s *supervisor) handle(ctx context.Context, req Request) error {
 	}
 }
 
-// listener is the process that listens at the other end.
+// listener is the process that listens at the other end. The kernel keeps who called listen(2), and translates the
+// process ID into the PID namespace of who asks (SO_PEERCRED, unix(7)).
 func listener(conn net.Conn) (int, error) {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -127,7 +134,9 @@ func listener(conn net.Conn) (int, error) {
 	return int(peer.Pid), nil
 }
 
-// Call sends one request to the process 1 of the cluster in runDir.
+// Call sends one request to the process 1 of the cluster in runDir. It works from any namespaces, since it goes by the
+// file. The deadline in the past ends reads and writes that wait when the context ends; without it a process 1 that
+// hangs would hold the caller.
 func Call(ctx context.Context, runDir string, req Request) (Response, error) {
 	var resp Response
 	dir, err := os.Open(runDir)

@@ -22,7 +22,9 @@ const joinTimeout = 3 * time.Minute
 const joinInterval = 200 * time.Millisecond
 
 // Join makes this machine the node of the cluster in runDir, runs a command when all components work, and returns its
-// exit status. It is for machines that end with the command: nothing is undone.
+// exit status. It is for machines that end with the command: nothing is undone. It is called once on a machine, as
+// root. Components run on after the command: the machine ends with it. The exit status is -1 if a signal has ended the
+// command.
 func Join(runDir string, command []string) (int, error) {
 	s, err := Load(runDir)
 	if err != nil {
@@ -51,7 +53,9 @@ func Join(runDir string, command []string) (int, error) {
 	return 0, err
 }
 
-// furnish makes the folders, mounts and files that components want.
+// furnish makes the folders, mounts and files that components want. It is what mountAll does for namespaces, without
+// hiding a host: the machine has a root of its own, most of it in memory. The root is shared before anything starts,
+// which mount propagation into pods and out of them needs.
 func (s Spec) furnish() error {
 	if err := os.Symlink("/run", "/var/run"); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
@@ -77,7 +81,8 @@ func (s Spec) furnish() error {
 	return writeFiles(s.Files)
 }
 
-// connect makes the bridge with the pods, and the way to the API server.
+// connect makes the bridge with the pods, and the way to the API server. Without an uplink the API server will run
+// here, so its address is given to the loopback interface.
 func (s Spec) connect() error {
 	bridge, err := makeBridge(s)
 	if err != nil {
@@ -124,7 +129,8 @@ func (s Spec) importImage(ctx context.Context, path string) error {
 }
 
 // startComponent returns when the component works and has the images, or has ended. What it prints is with the logs of
-// the cluster.
+// the cluster. The context bounds the wait alone: cmd is not bound to it, and Wait goes on in its goroutine after the
+// return, so that no zombie is left.
 func (s Spec) startComponent(c Component) error {
 	path := filepath.Join(s.RunDir, LogDir, c.Name+".log")
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -157,7 +163,8 @@ func (s Spec) startComponent(c Component) error {
 	return nil
 }
 
-// works waits until the component says so, and returns why it does not when the context ends.
+// works waits until the component says so, and returns why it does not when the context ends. The last error of a probe
+// tells more than that time is over, which the caller adds.
 func (c Component) works(ctx context.Context) error {
 	// The certificates of some components are made up by themselves, and nobody else is on this machine.
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // see above
@@ -177,7 +184,7 @@ func (c Component) works(ctx context.Context) error {
 	}
 }
 
-// request looks once whether the component works.
+// probe looks once whether the component works.
 func (c Component) probe(ctx context.Context, client *http.Client) error {
 	if filepath.IsAbs(c.Health) {
 		return AskRuntime(ctx, c.Health)

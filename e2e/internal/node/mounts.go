@@ -11,10 +11,14 @@ import (
 )
 
 // overlays are the host's directories below which the node needs its own files. An overlay shows what is there and
-// takes what is written, so nothing is ever created on the host, not even a mount point.
+// takes what is written, so nothing is ever created on the host, not even a mount point. These are the folders that
+// kubelet, containerd and network add-ons write to on any node. /usr stays the host's, read by all.
 func overlays() []string { return []string{"/etc", "/opt", "/var/lib"} }
 
 // sysctls are the settings that kubelet writes and that are not private to any namespace: it writes into files instead.
+// Kubelet sets them when it starts (setupKernelTunables), and does not start if it can't. They belong to the kernel as
+// a whole, so without the files it would change the host. The values are those that it wants, so most often it has
+// nothing to write.
 func sysctls() map[string]string {
 	return map[string]string{
 		"vm/overcommit_memory":      "1",
@@ -27,7 +31,11 @@ func sysctls() map[string]string {
 }
 
 // mountAll makes the node's view of the file system. Everything is private until the end: only then do pods get the
-// shared root that mount propagation needs, in a peer group the host is not part of.
+// shared root that mount propagation needs, in a peer group the host is not part of. The order matters. /proc must be
+// that of the new PID namespace before anything is looked up by a number. The private memory file system is needed by
+// what comes after. Mounts that hide the host come before those that use the places that they make. Files are last,
+// since they lie in the overlays. A mount made while the root is still shared with the host would appear there, too
+// (mount_namespaces(7)).
 func mountAll(s Spec) error {
 	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
@@ -55,7 +63,8 @@ func mountAll(s Spec) error {
 }
 
 // mountSys mounts a sysfs of the new network namespace, whose /sys/class/net shows the node's interfaces and not the
-// host's, and puts the cgroup mounts that it covers back in place.
+// host's, and puts the cgroup mounts that it covers back in place. A sysfs shows the network namespace in which it was
+// mounted, whoever reads it.
 func mountSys() error {
 	const cgroups = "/sys/fs/cgroup"
 	return keeping([]string{cgroups}, func() error {
@@ -64,7 +73,8 @@ func mountSys() error {
 }
 
 // keeping runs cover, which hides dirs, and then binds dirs, with all that is mounted below, over their own paths
-// again.
+// again. A descriptor opened with O_PATH goes on naming the folder below whatever covers its path, and /proc/self/fd
+// gives mount(2) a path to it. A folder whose path is gone by then is made anew, in what covers it.
 func keeping(dirs []string, cover func() error) error {
 	fds := make([]int, 0, len(dirs))
 	defer func() {
@@ -99,7 +109,9 @@ func bindTree(fd int, target string) error {
 	return mount(fmt.Sprintf("/proc/self/fd/%d", fd), target, "", unix.MS_BIND|unix.MS_REC, "")
 }
 
-// disk is where overlays keep what is written: with one node in memory, with several where it outlives a reboot.
+// disk is where overlays keep what is written: with one node in memory, with several where it outlives a reboot. The
+// memory file system ends with the mount namespace, so a node of its own leaves nothing; the disk is a folder of the
+// run directory.
 func (s Spec) disk(private string) string {
 	if s.Member == nil {
 		return private
@@ -107,7 +119,10 @@ func (s Spec) disk(private string) string {
 	return filepath.Join(s.RunDir, DiskDir)
 }
 
-// coverHost hides the host's run-time state and makes the host's configuration writable without writing to it.
+// coverHost hides the host's run-time state and makes the host's configuration writable without writing to it. A member
+// is inside of the machine with the wire, where overlays cover these folders already. The kernel stacks two file
+// systems at most (FILESYSTEM_MAX_STACK_DEPTH), and containers of the member need one for themselves, so its overlays
+// are of the host's own folders, which the machine with the wire has bound below HostDir before it covered them.
 func (s Spec) coverHost(private string) error {
 	host := "/"
 	if s.Member != nil {
@@ -151,7 +166,8 @@ func makeFolders() error {
 	return nil
 }
 
-// mountState puts what grows large on the disk of the run directory.
+// mountState puts what grows large on the disk of the run directory. An overlay could not carry containerd's snapshots,
+// which are overlays themselves, and memory could not hold images.
 func mountState(s Spec) error {
 	for source, target := range map[string]string{
 		filepath.Join(s.RunDir, KubeletDir):    "/var/lib/kubelet",
@@ -169,12 +185,15 @@ func mountState(s Spec) error {
 	return nil
 }
 
-// mountCNI shows dirs as one, writable, since network add-ons install their plugins there.
+// mountCNI shows dirs as one, writable, since network add-ons install their plugins there. The first folder hides files
+// of the same name in later ones, as overlay file systems do with lower layers.
 func mountCNI(dirs []string, disk string) error {
 	return overlay(disk, "/opt/cni/bin", dirs...)
 }
 
-// overlay mounts a writable view of the lower directories at target. What is written goes to the folder disk.
+// overlay mounts a writable view of the lower directories at target. What is written goes to the folder disk. Upper and
+// work must be on one file system, and the work folder is the kernel's alone. What a member wrote before is there
+// again.
 func overlay(disk, target string, lower ...string) error {
 	name := strings.ReplaceAll(strings.Trim(target, "/"), "/", "-")
 	upper, work := filepath.Join(disk, name, "upper"), filepath.Join(disk, name, "work")
@@ -206,6 +225,8 @@ func (s Spec) settings() map[string]string {
 	return all
 }
 
+// mountSysctls binds files over settings that are there: what a process writes is kept there, and the kernel never
+// hears of it.
 func mountSysctls(private string, settings map[string]string) error {
 	for name, value := range settings {
 		target := filepath.Join("/proc/sys", name)
@@ -240,6 +261,8 @@ func writeFiles(files map[string]string) error {
 	return nil
 }
 
+// mount is mount(2) with an error that says what was mounted where. An empty source changes the propagation of the
+// mount at target.
 func mount(source, target, kind string, flags uintptr, options string) error {
 	if err := unix.Mount(source, target, kind, flags, options); err != nil {
 		if source == "" {

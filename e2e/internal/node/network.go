@@ -10,7 +10,8 @@ import (
 )
 
 // setupNetwork gives the new network namespace the API's address on the loopback interface, or the way to it, and a
-// bridge that carries the node's address and the pods.
+// bridge that carries the node's address and the pods. The namespace is new, so nothing is there and nothing has to be
+// looked for. It runs once, on any thread: all of process 1 is in it.
 func setupNetwork(s Spec) error {
 	if s.Member != nil {
 		return setupMember(s)
@@ -29,7 +30,9 @@ func setupNetwork(s Spec) error {
 	return forward()
 }
 
-// setupMember does the same for one node of several. The cables are plugged in from outside.
+// setupMember does the same for one node of several. The cables are plugged in from outside. Its API address leads by
+// way of the control plane's address on the segment that all share, to which the cables are yet to be plugged in:
+// routes need no carrier.
 func setupMember(s Spec) error {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
@@ -66,7 +69,8 @@ func makeWire(name string) error {
 	return nil
 }
 
-// routeAPI leads to the API server by way of a gateway on the bridge.
+// routeAPI leads to the API server by way of a gateway on the bridge. A route of its own, since there is no default
+// one: nothing leads out of a cluster.
 func routeAPI(s Spec, bridge netlink.Link, gateway string) error {
 	_, api, err := net.ParseCIDR(s.APIAddress + "/32")
 	if err == nil {
@@ -87,7 +91,8 @@ func serveHere(s Spec) error {
 	return address(lo, s.APIAddress+"/32")
 }
 
-// makeBridge makes the bridge that carries the node's address and the pods.
+// makeBridge makes the bridge that carries the node's address and the pods. An address that was set stays
+// (br_stp_recalculate_bridge_id looks at that). Each member has another one, as all bridges are on one segment.
 func makeBridge(s Spec) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = s.Bridge
@@ -104,7 +109,8 @@ func makeBridge(s Spec) (netlink.Link, error) {
 	return bridge, address(bridge, s.NodeAddress)
 }
 
-// forward lets pods reach other networks than their own.
+// forward lets pods reach other networks than their own. The setting is one of the network namespace, so the host keeps
+// its own.
 func forward() error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1\n"), 0o644); err != nil {
 		return fmt.Errorf("cannot switch IP forwarding on: %w", err)

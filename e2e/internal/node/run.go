@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-// Run is the main function of process 1. It returns only when the node cannot go on.
+// Run is the main function of process 1. It returns only when the node cannot go on. It must be process 1: it reaps
+// what others leave to it, and the kernel ends its namespace with it. An error ends it, too, and is in its log.
 func Run(runDir string) error {
 	if os.Getpid() != 1 {
 		return fmt.Errorf("this program is process 1 of a lab cluster and cannot be run by hand: use the lab command")
@@ -17,10 +18,13 @@ func Run(runDir string) error {
 	if err != nil {
 		return err
 	}
+	// The kernel gives process 1 no signal that it has no handler for, except for SIGKILL from outside
+	// (pid_namespaces(7)).
 	go exitOn(syscall.SIGTERM, syscall.SIGINT)
 	if s.Lifetime {
 		go exitAtEnd(os.NewFile(LifetimeFD, "lifetime"))
 	}
+	// Whoever waits for us must see a lost owner and a signal also while mounts are made, so both are watched before.
 	if err := prepare(s); err != nil {
 		return err
 	}

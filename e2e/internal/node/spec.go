@@ -21,10 +21,12 @@ const (
 // HostDir is below PrivateDir, and shows members what of the host process 1 covers.
 const HostDir = "host"
 
-// LifetimeFD is the file descriptor of the pipe whose end means that the owner of the cluster is gone.
+// LifetimeFD is the file descriptor of the pipe whose end means that the owner of the cluster is gone. It is the first
+// after the standard streams, where os/exec puts ExtraFiles.
 const LifetimeFD = 3
 
-// Spec says how the node's namespaces are to be prepared.
+// Spec says how the node's namespaces are to be prepared. It is a file, and no arguments, since a member is started
+// again in each boot, by a process that knows nothing of options. Save is called by package lab only, before the start.
 type Spec struct {
 	// RunDir holds the cluster's state.
 	RunDir string `json:"runDir"`

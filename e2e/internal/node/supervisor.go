@@ -13,7 +13,8 @@ import (
 	"syscall"
 )
 
-// Namespaces are those that every machine has of its own.
+// Namespaces are those that every machine has of its own. Cgroups and users are the host's: limits are those of cgroups
+// of its own, and root is root.
 const Namespaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC |
 	syscall.CLONE_NEWUTS
 
@@ -28,7 +29,8 @@ type process struct {
 }
 
 // supervisor starts components and reaps them together with everything else that is left to process 1. Only its loop
-// waits for children: two waiters would steal each other's results.
+// waits for children: two waiters would steal each other's results. A component is a record forever: one that has ended
+// keeps its command line and its result. The lock guards the records; done is closed under it, once.
 type supervisor struct {
 	logDir string
 	mu     sync.Mutex
@@ -39,7 +41,8 @@ func newSupervisor(logDir string) *supervisor {
 	return &supervisor{logDir: logDir, procs: map[string]*process{}}
 }
 
-// start runs a component; without argv it runs as it did the last time.
+// start runs a component; without argv it runs as it did the last time. It returns as soon as the program runs; whether
+// it works, the other side asks it.
 func (s *supervisor) start(req Request) error {
 	name, argv, machine := req.Name, req.Argv, req.Machine
 	s.mu.Lock()
@@ -63,6 +66,9 @@ func (s *supervisor) start(req Request) error {
 	return nil
 }
 
+// fork starts a program and returns its process ID. os/exec would do, but for its Wait, which the loop of reap would
+// compete with. The log is appended to by the component itself, so nothing is lost when process 1 is busy. The
+// environment is that of process 1, with the cluster's programs in PATH, where containerd finds its shim.
 func (s *supervisor) fork(name string, argv []string, machine bool) (int, error) {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
@@ -90,7 +96,8 @@ func (s *supervisor) fork(name string, argv []string, machine bool) (int, error)
 	})
 }
 
-// stop sends sig and waits until the component has ended.
+// stop sends sig and waits until the component has ended. Processes that the component has started stay, except for
+// those of a machine, whose process 1 takes them with it.
 func (s *supervisor) stop(ctx context.Context, name string, sig syscall.Signal) error {
 	s.mu.Lock()
 	p := s.procs[name]
@@ -111,7 +118,9 @@ func (s *supervisor) stop(ctx context.Context, name string, sig syscall.Signal) 
 	}
 }
 
-// reap collects ended children for ever. SIGCHLD tells when it is worth asking again after there were none at all.
+// reap collects ended children for ever. SIGCHLD tells when it is worth asking again after there were none at all. A
+// child that is left to us between the answer that there are none and the wait for the signal is not missed: its signal
+// is kept in the channel. One signal may stand for several children, so each wait goes on until there are none.
 func (s *supervisor) reap() {
 	child := make(chan os.Signal, 1)
 	signal.Notify(child, syscall.SIGCHLD)
@@ -127,6 +136,8 @@ func (s *supervisor) reap() {
 	}
 }
 
+// ended notes the result of a child. Most children are nobody's component: processes of pods whose shim has ended, for
+// example.
 func (s *supervisor) ended(pid int, status syscall.WaitStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,9 @@ const (
 // interval is the pause between two looks.
 const interval = 50 * time.Millisecond
 
-// Observer watches the processes below one /proc.
+// Observer watches the processes below one /proc. It samples: what was wrong for less than the pause between two looks
+// may be missed. exclusive has indexes of the node's own namespace, by which a macvlan interface in a pod names its
+// parent. The lock is for Report, which may be called while Run runs.
 type Observer struct {
 	proc      string
 	exclusive map[int]string
@@ -42,7 +44,7 @@ func New(proc string, exclusive map[int]string) *Observer {
 	return &Observer{proc: proc, exclusive: exclusive, seen: map[string]bool{}}
 }
 
-// Run watches until ctx ends.
+// Run watches until ctx ends. It finishes the look that it is in. It runs once.
 func (o *Observer) Run(ctx context.Context) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -64,7 +66,9 @@ func (o *Observer) Report() (findings []string, processes, looks int) {
 }
 
 // inspect takes one reading. What seems wrong is looked at once more: the process may be ending, or the interface
-// moving on.
+// moving on. One reading is no moment: processes are looked at one after another, and their namespaces with them, so a
+// link that moves may be seen in two, or a process with the links of the moment before. A finding needs two readings
+// that agree.
 func (o *Observer) inspect() {
 	reading := read(o.proc)
 	wrong := o.violations(reading)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reading is what the kernel said at one moment.
+// reading is what the kernel said at one moment. It holds only values, so it can be compared with a later one.
 type reading struct {
 	processes  []process
 	namespaces map[string]map[string]link // by namespace and name
@@ -33,7 +33,8 @@ type link struct {
 	addressed bool
 }
 
-// missing are the interfaces that a process should have and has not.
+// missing are the interfaces that a process should have and has not. An interface without an address is missing, too: a
+// container could not use it.
 func (r reading) missing(p process) []string {
 	return slices.DeleteFunc(slices.Clone(p.interfaces),
 		func(name string) bool { return r.namespaces[p.namespace][name].addressed })
@@ -57,7 +58,9 @@ func (r reading) users(parent int) []string {
 	return users
 }
 
-// read looks at every process but those in the node's own network namespace. What ends meanwhile is not there.
+// read looks at every process but those in the node's own network namespace. What ends meanwhile is not there. A
+// namespace is read once, by the first of its processes, also if none of them is watched: its links may stand on an
+// exclusive one.
 func read(proc string) reading {
 	now := reading{namespaces: map[string]map[string]link{}}
 	node, err := os.Readlink(filepath.Join(proc, "1/ns/net"))
@@ -82,6 +85,8 @@ func read(proc string) reading {
 	return now
 }
 
+// readProcess reports false for processes that are not watched, or are ending. One whose environment is not its own
+// yet, since the runtime has not executed the container's program, has none of the variables and is not watched.
 func readProcess(dir, namespace string) (process, bool) {
 	environment, err := os.ReadFile(filepath.Join(dir, "environ"))
 	if err != nil {
@@ -106,6 +111,8 @@ func readProcess(dir, namespace string) (process, bool) {
 	return p, true
 }
 
+// readLinks reads the links of a namespace by their names. Only macvlans count as interfaces on top of another: a veth
+// has an index there, too, which is that of its peer.
 func readLinks(path string) (map[string]link, error) {
 	namespace, err := netns.GetFromPath(path)
 	if err != nil {

@@ -27,8 +27,9 @@ type Version struct {
 	Bin, Deploy string
 }
 
-// Build builds the programs of a commit into a folder of the cache that has the commit's ID, unless it is there. Several
-// may build at once: each in a folder of its own, which gets its name when it is complete.
+// Build builds the programs of a commit into a folder of the cache that has the commit's ID, unless it is there.
+// Several may build at once: each in a folder of its own, which gets its name when it is complete. A folder with its
+// final name is complete. ErrNoHistory is for tests to skip; other errors are failures.
 func Build(ctx context.Context, clone, cache, commit string) (Version, error) {
 	dir := filepath.Join(cache, "version-"+commit)
 	version := Version{Bin: filepath.Join(dir, "bin"), Deploy: filepath.Join(dir, "deploy")}
@@ -68,7 +69,8 @@ func findCommit(ctx context.Context, clone, commit string) error {
 	return err
 }
 
-// buildInto leaves the programs and the deploy folder below kept. Sources are not kept: no test needs them.
+// buildInto leaves the programs and the deploy folder below kept. Sources are not kept: no test needs them. The sources
+// are those of the commit and not of a worktree, so nothing of the clone is touched.
 func buildInto(ctx context.Context, clone, commit, dir string) error {
 	archive, sources, kept := filepath.Join(dir, "sources.tar"), filepath.Join(dir, "sources"), filepath.Join(dir,
 		"kept")

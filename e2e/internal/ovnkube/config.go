@@ -23,7 +23,7 @@ const (
 )
 
 // parseConf reads a configuration as the server does, which looks at little: what a network is it knows from the
-// NetworkAttachmentDefinition.
+// NetworkAttachmentDefinition. The MTU is filled in before, so that a configuration that names one wins.
 func parseConf(data []byte) (*netConf, error) {
 	conf := &netConf{MTU: defaultMTU}
 	if err := json.Unmarshal(data, conf); err != nil {
@@ -49,7 +49,7 @@ type network struct {
 }
 
 // parseNetwork reads the configuration of a NetworkAttachmentDefinition as the controllers do. A network that has
-// errors does not exist for them.
+// errors does not exist for them. nad is namespace/name of the object, which the configuration must repeat.
 func parseNetwork(nad string, data []byte) (*network, error) {
 	conf, err := parseConf(data)
 	if err != nil {
@@ -62,6 +62,8 @@ func parseNetwork(nad string, data []byte) (*network, error) {
 	return n, errors.Join(n.validate(nad), subnetsErr, excludedErr)
 }
 
+// validate returns every problem. What the double does not know is refused as well, so that no test passes for want of
+// it.
 func (n *network) validate(nad string) error {
 	var problems []error
 	check := func(good bool, format string, args ...any) {

@@ -29,7 +29,9 @@ func attachmentDefinitions() schema.GroupVersionResource {
 }
 
 // Controller gives the pods of a node addresses on the networks that they want and that a NetworkAttachmentDefinition
-// describes, and writes them into the pods' annotation. Who has which address it knows from nothing but these.
+// describes, and writes them into the pods' annotation. Who has which address it knows from nothing but these. It is
+// stateless: after a restart it knows what it knew, as the real one rebuilds its allocator of the annotations. One
+// controller for a node is enough for tests; two would give an address twice.
 type Controller struct {
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
@@ -40,7 +42,8 @@ type Controller struct {
 // interval is how often it looks.
 const interval = 100 * time.Millisecond
 
-// Run works until ctx ends.
+// Run works until ctx ends. It lists anew each time: a watch would save nothing in a cluster of tests, and could be
+// behind.
 func (c *Controller) Run(ctx context.Context) {
 	for {
 		if err := c.sync(ctx); err != nil && ctx.Err() == nil {
@@ -75,6 +78,8 @@ func (c *Controller) sync(ctx context.Context) error {
 	return nil
 }
 
+// isAlive reports whether a pod needs its addresses. A pod that has ended keeps its annotation, but its addresses can
+// be given to others.
 func isAlive(pod *corev1.Pod) bool {
 	return !pod.Spec.HostNetwork && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
@@ -99,7 +104,9 @@ func (c *Controller) networks(ctx context.Context) (map[string]*network, error) 
 	return networks, nil
 }
 
-// give writes the addresses that a pod lacks.
+// give writes the addresses that a pod lacks. A network whose object is missing or wrong is passed over: the pod's ADD
+// then waits, and times out, as with the real one. The patch names the UID, so a pod of the same name that came
+// meanwhile refuses it.
 func (c *Controller) give(
 	ctx context.Context, pod *corev1.Pod, networks map[string]*network, pods []corev1.Pod,
 ) error {
@@ -167,7 +174,8 @@ func taken(pods []corev1.Pod, given map[string]podNetwork) map[string]bool {
 }
 
 // allocate takes the first free address of each subnet: not the first of the subnet, nor the last. A MAC address is
-// made of the IPv4 address, else of the owner.
+// made of the IPv4 address, else of the owner. 0a:58 and the address is how OVN-Kubernetes makes MAC addresses
+// (util.IPAddrToHWAddr).
 func allocate(n *network, owner string, taken map[string]bool) (podNetwork, error) {
 	sum := sha256.Sum256([]byte(owner))
 	mac := append(net.HardwareAddr{0x0a, 0x58}, sum[:4]...)

@@ -11,7 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/movelink"
 )
 
-// functionLink returns the name of the link of a virtual function on the host.
+// functionLink returns the name of the link of a virtual function on the host. A function that is bound to vfio-pci, or
+// is in a pod, has none, and that is an error here.
 func (v *vswitch) functionLink(address string) (string, error) {
 	dir := filepath.Join(v.pci, address)
 	if _, err := os.Stat(filepath.Join(dir, "physfn")); err != nil {
@@ -43,7 +44,7 @@ func moveToPod(name, podName string, pod ns.NetNS) error {
 }
 
 // returnFunction moves a function to the host, under the name that it had there. Its MAC and MTU stay as they were in
-// the pod.
+// the pod. It is a weakness of the real server: whoever gets the function next finds what the last one has set.
 func (v *vswitch) returnFunction(r *podRequest, pod ns.NetNS) error {
 	ports, err := v.ports()
 	if err != nil {

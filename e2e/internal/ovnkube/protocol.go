@@ -4,6 +4,11 @@
 // br-int stands for that of Open vSwitch, and files for its database.
 //
 // It knows no VLANs, no representors, no primary networks, and no networks of several nodes.
+//
+// A request takes this way: the plugin posts its environment and configuration to the server; that waits until the
+// controller has written addresses for the pod into its annotation; and then it makes the interface and notes it as a
+// port. Errors have the words of the real server where a driver could meet them, so that tests of what users read hold
+// for both.
 package ovnkube
 
 import (

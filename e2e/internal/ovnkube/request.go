@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// podRequest is one ADD or DEL.
+// podRequest is one ADD or DEL. namespace, pod and uid are of CNI_ARGS; uid is empty where the runtime gives none.
 type podRequest struct {
 	namespace, pod, uid string
 	sandbox             string
@@ -28,6 +28,8 @@ func (r *podRequest) String() string {
 		r.conf.NADName, r.key)
 }
 
+// parseRequest reads a request as the real server does. The configuration's own error is swallowed, as the real server
+// does: whoever reads "broken stdin args" has to guess.
 func parseRequest(request *Request) (*podRequest, error) {
 	conf, err := parseConf(request.Config)
 	if err != nil {
@@ -122,7 +124,8 @@ func (s *Server) find(ctx context.Context, r *podRequest) (*corev1.Pod, error) {
 	}
 }
 
-// waitForAddresses waits until the controller has given the pod its addresses.
+// waitForAddresses waits until the controller has given the pod its addresses. The limit of the request bounds it. The
+// pod is read anew each time, so one that is replaced by another of its name is found out by its UID.
 func (s *Server) waitForAddresses(ctx context.Context, r *podRequest) (*corev1.Pod, podNetwork, error) {
 	for {
 		pod, err := s.find(ctx, r)
@@ -151,7 +154,8 @@ func (s *Server) pause(ctx context.Context) error {
 	}
 }
 
-// del is DEL. While the pod is there, its annotation must imply the interface, as for ADD.
+// del is DEL. While the pod is there, its annotation must imply the interface, as for ADD. A pod that changed its
+// annotation can't be detached, therefore. A pod that is gone is detached under the name of the definition.
 func (s *Server) del(ctx context.Context, r *podRequest) error {
 	pod, err := s.client.CoreV1().Pods(r.namespace).Get(ctx, r.pod, metav1.GetOptions{})
 	switch {

@@ -14,7 +14,9 @@ import (
 // it.
 const State = "/var/run/ovn-kubernetes/double"
 
-// Run is OVN-Kubernetes on a node until ctx ends: server and controller. limit bounds requests, 0 for [RealLimit].
+// Run is OVN-Kubernetes on a node until ctx ends: server and controller. limit bounds requests, 0 for [RealLimit]. It
+// must run in the mount and network namespaces of the node. Pods that are attached stay so when it ends, as ports are
+// files.
 func Run(ctx context.Context, kubeconfig, node string, limit time.Duration) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {

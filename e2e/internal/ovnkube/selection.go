@@ -27,7 +27,8 @@ type selection struct {
 
 func (s selection) nad() string { return s.Namespace + "/" + s.Name }
 
-// selections are the networks that a pod wants, in order; the interface is what the pod gets.
+// selections are the networks that a pod wants, in order; the interface is what the pod gets. Both forms of the
+// annotation are those of the Network Plumbing Working Group's specification: a list with commas, or JSON.
 func selections(pod *corev1.Pod) ([]selection, error) {
 	text := pod.Annotations[networksAnnotation]
 	if text == "" {
@@ -66,7 +67,8 @@ func selections(pod *corev1.Pod) ([]selection, error) {
 }
 
 // nadKey is by what a pod's attachment is known: the name of the NetworkAttachmentDefinition, for the second one of a
-// pod with "/1", and so on. The interface says which it is.
+// pod with "/1", and so on. The interface says which it is. Order counts: the second element for one definition is
+// "/1", whatever its interface is called.
 func nadKey(pod *corev1.Pod, ifName, nad string) (string, error) {
 	wanted, err := selections(pod)
 	if err != nil {

@@ -96,7 +96,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// handle goes on when the plugin is gone: the limit is the server's own.
+// handle goes on when the plugin is gone: the limit is the server's own. A driver that gives up on a plugin that hangs
+// must expect that: the interface may appear after it has cleaned up. The clock is injected, so that tests need not
+// wait.
 func (s *Server) handle(body []byte) ([]byte, error) {
 	request := &Request{}
 	if err := json.Unmarshal(body, request); err != nil {

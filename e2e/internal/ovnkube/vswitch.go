@@ -20,7 +20,9 @@ import (
 // integration is the name of the bridge that stands for that of Open vSwitch.
 const integration = "br-int"
 
-// vswitch stands for Open vSwitch.
+// vswitch stands for Open vSwitch. It does not lock: the server handles requests of different pods at once, and each
+// port is a file of its own. Its functions run in the namespace of the node and enter that of the pod on a thread of
+// their own (ns.Do).
 type vswitch struct {
 	state string // folder of ports: one file each
 	pci   string // of sysfs
@@ -55,7 +57,8 @@ func (v *vswitch) checkMapping(conf *netConf) error {
 	return nil
 }
 
-// plug gives the pod its interface: one end of a veth, or the virtual function netdev.
+// plug gives the pod its interface: one end of a veth, or the virtual function netdev. If it fails half-way, what was
+// made stays: kubelet has the pod's sandbox made again, and DEL of the old one removes its port.
 func (v *vswitch) plug(r *podRequest, addresses podNetwork, netdev string) (*types100.Result, error) {
 	pod, err := ns.GetNS(r.netns)
 	if err != nil {
@@ -88,7 +91,9 @@ func (v *vswitch) plug(r *podRequest, addresses podNetwork, netdev string) (*typ
 		Sandbox: r.sandbox, IfName: r.ifName, Network: r.conf.Name, NADKey: r.key, Netdev: netdev})
 }
 
-// makeVeth makes the veth. Its end on the host is called after the sandbox and the index of the other end.
+// makeVeth makes the veth. Its end on the host is called after the sandbox and the index of the other end. The final
+// name has the index of the other end in it, which is known only when it is made; until then it has a name of the
+// sandbox.
 func makeVeth(r *podRequest, pod ns.NetNS) (*types100.Interface, error) {
 	bridge, err := netlink.LinkByName(integration)
 	if err != nil {
@@ -126,12 +131,14 @@ func makeVeth(r *podRequest, pod ns.NetNS) (*types100.Interface, error) {
 	return made, err
 }
 
+// hostName is what the host's end of a pod's veth is called, for which IFNAMSIZ leaves 15 characters.
 func hostName(sandbox string, index int) string {
 	suffix := "_" + strconv.Itoa(index)
 	return sandbox[:15-len(suffix)] + suffix
 }
 
-// addPort adds a port. One of the same pod and network, of an older sandbox, is no port any more.
+// addPort adds a port. One of the same pod and network, of an older sandbox, is no port any more. The name of an
+// interface may be that of a sandbox which ended without a DEL.
 func (v *vswitch) addPort(name string, p port) error {
 	ports, err := v.ports()
 	if err != nil {
@@ -165,7 +172,7 @@ func (v *vswitch) ports() (map[string]port, error) {
 	return ports, err
 }
 
-// deletePort removes a port, and the veth of that name.
+// deletePort removes a port, and the veth of that name. It is no error if either is gone.
 func (v *vswitch) deletePort(name string) error {
 	err := os.Remove(v.portPath(name))
 	if errors.Is(err, os.ErrNotExist) {

@@ -16,7 +16,8 @@ import (
 // Match reports whether a process is one that is looked for. A process that ends meanwhile is none.
 type Match func(procfs.Proc) bool
 
-// Find returns the processes that all matches hold of, in the order of their numbers.
+// Find returns the processes that all matches hold of, in the order of their numbers. A match that fails to read a
+// process is no match, so without root others' processes are not found, and that is no error.
 func Find(matches ...Match) ([]procfs.Proc, error) {
 	all, err := procfs.AllProcs()
 	if err != nil {
@@ -54,7 +55,8 @@ func PIDs(matches ...Match) ([]int, error) {
 	return pids, err
 }
 
-// Runs matches the processes that execute a program.
+// Runs matches the processes that execute a program. It goes by the link /proc/PID/exe, which a program can't change,
+// and not by the name in its arguments.
 func Runs(program string) Match {
 	return func(candidate procfs.Proc) bool {
 		path, err := candidate.Executable()
@@ -70,7 +72,8 @@ func HasArgument(accept func(string) bool) Match {
 	}
 }
 
-// HasVariable matches the processes that were started with an environment variable.
+// HasVariable matches the processes that were started with an environment variable. The environment is that of the
+// start of the program (/proc/PID/environ): what it sets later is not seen.
 func HasVariable(name, value string) Match {
 	return func(candidate procfs.Proc) bool {
 		environment, err := candidate.Environ()

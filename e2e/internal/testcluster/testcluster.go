@@ -39,7 +39,8 @@ func NeedsRoot(t *testing.T) {
 // Start starts a cluster.
 type Start func(context.Context) (*lab.Cluster, kubernetes.Interface, error)
 
-// Up starts a cluster of this repository, which it ends again if it returns an error.
+// Up starts a cluster of this repository, which it ends again if it returns an error. The options' Clone and Progress
+// are set here. The context bounds the start alone.
 func Up(ctx context.Context, options lab.Options) (*lab.Cluster, kubernetes.Interface, error) {
 	clone, err := Clone()
 	if err != nil {
@@ -66,7 +67,8 @@ func down(cluster *lab.Cluster) error {
 	return cluster.Down(ctx)
 }
 
-// ForTest starts a cluster until the end of a test.
+// ForTest starts a cluster until the end of a test. It ends with the test, also if the test has failed. A cluster that
+// does not end fails the test.
 func ForTest(t *testing.T, start Start) (*lab.Cluster, kubernetes.Interface) {
 	t.Helper()
 	NeedsRoot(t)
@@ -96,7 +98,8 @@ func ControlPlane(t *testing.T, name string) *lab.Cluster {
 	return cluster
 }
 
-// Define creates the driver's CustomResourceDefinitions in a cluster, and waits until they are served.
+// Define creates the driver's CustomResourceDefinitions in a cluster, and waits until they are served. It may be called
+// again.
 func Define(ctx context.Context, cluster *lab.Cluster) error {
 	clone, err := Clone()
 	if err != nil {
@@ -113,7 +116,8 @@ func Define(ctx context.Context, cluster *lab.Cluster) error {
 	return nil
 }
 
-// Install installs the driver of the working tree in a cluster.
+// Install installs the driver of the working tree in a cluster. The binaries are those of bin, as they were built last:
+// it builds nothing.
 func Install(ctx context.Context, cluster *lab.Cluster) error {
 	clone, err := Clone()
 	if err != nil {
@@ -123,7 +127,9 @@ func Install(ctx context.Context, cluster *lab.Cluster) error {
 		stack.Options{Clone: clone, Bin: filepath.Join(clone, "bin"), Progress: os.Stderr})
 }
 
-// Shared is the cluster of a run of tests, with the driver. The first test that needs it starts it.
+// Shared is the cluster of a run of tests, with the driver. The first test that needs it starts it. It is a package
+// variable of the tests, set before they run. Tests may call Get at once. A process that is killed, as when go test is
+// over time, takes the cluster with it (see lab.Up).
 type Shared struct {
 	// Start starts the cluster, without the driver.
 	Start Start
@@ -155,7 +161,8 @@ func (s *Shared) start() (err error) {
 	return Install(ctx, s.cluster)
 }
 
-// Main runs the tests of a package, ends the cluster, and returns the exit status of the process.
+// Main runs the tests of a package, ends the cluster, and returns the exit status of the process. Without a test that
+// called Get it starts nothing.
 func (s *Shared) Main(m *testing.M) int {
 	code := m.Run()
 	if s.cluster == nil {

@@ -28,7 +28,8 @@ func mountAll(mounts []mount) error {
 }
 
 // shared is a folder of the host. What is read-only never changes, so the machine may remember it; of what is written
-// to, both sides see at once what the other did.
+// to, both sides see at once what the other did. The access mode of QEMU is what keeps a folder read-only: the mount
+// option says only what the kernel may assume. The large msize saves round trips, of which each costs an exit to QEMU.
 func shared(f Folder) mount {
 	m := mount{source: f.Tag, path: f.Path, kind: "9p",
 		options: "trans=virtio,version=9p2000.L,msize=524288,cache=loose", flags: unix.MS_RDONLY}
@@ -38,7 +39,10 @@ func shared(f Folder) mount {
 	return m
 }
 
-// furnish turns the initial file system into the real one: the unpacked packages, with a memory file system above.
+// furnish turns the initial file system into the real one: the unpacked packages, with a memory file system above. The
+// phases are: devices and processes; modules, without which there is neither 9p nor an overlay; the packages below and
+// memory above as one root; then that becomes the root, and takes /dev and /proc along. What mounts need must be in the
+// initial file system or made here, as nothing else is there before.
 func furnish() error {
 	const root = "/machine"
 	err := mountAll([]mount{
@@ -87,7 +91,8 @@ func furnish() error {
 	})
 }
 
-// enter is what switch_root does: the initial file system can't be unmounted, so the new root goes on top of it.
+// enter is what switch_root does: the initial file system can't be unmounted, so the new root goes on top of it. The
+// kernel runs vminit from its rootfs, which pivot_root refuses to leave (pivot_root(2)).
 func enter(root string) error {
 	if err := os.Chdir(root); err != nil {
 		return err

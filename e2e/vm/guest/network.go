@@ -10,6 +10,8 @@ import (
 )
 
 // makeVFs gives every physical function its virtual ones. The driver makes them only of a function whose link is up.
+// Functions of one physical function come together: to change their number, the kernel wants it to be 0 first, as it is
+// after a boot.
 func makeVFs(count int) error {
 	functions, err := filepath.Glob("/sys/bus/pci/devices/*/sriov_numvfs")
 	if err != nil {

@@ -16,7 +16,9 @@ import (
 
 const controlDir = "/run/vm"
 
-// Run is the life of the machine. It returns only if the machine could not be switched off.
+// Run is the life of the machine. It returns only if the machine could not be switched off. A panic of this process is
+// one of the kernel, which reboots at once; QEMU ends then, and outside nothing is found but the console. Written files
+// reach the host at the latest with the sync.
 func Run() error {
 	err := live()
 	if err != nil {
@@ -26,6 +28,8 @@ func Run() error {
 	return errors.Join(err, unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF))
 }
 
+// live makes the machine ready, obeys the order, and writes the outcome. An error that it returns could not be told
+// outside, except on the console; one of the order is in the outcome.
 func live() error {
 	if err := furnish(); err != nil {
 		return err
@@ -45,6 +49,8 @@ func live() error {
 	return os.WriteFile(filepath.Join(controlDir, OutcomeFile), data, 0o644)
 }
 
+// obey reads the order and runs its command. The uptime tells how long boot and command took, without the clock of the
+// host, which runs on when an emulated processor waits.
 func obey(outcome *Outcome) error {
 	var order Order
 	data, err := os.ReadFile(filepath.Join(controlDir, OrderFile))
@@ -73,6 +79,8 @@ func obey(outcome *Outcome) error {
 	return err
 }
 
+// prepare makes what the order wants before its command. Folders come before modules, as module files are in them; and
+// modules before links, which drivers make.
 func prepare(order *Order) error {
 	if err := smallFiles(); err != nil {
 		return err
@@ -111,7 +119,8 @@ func prepare(order *Order) error {
 }
 
 // run runs the command and returns its exit status. As the first process it is the parent of all whose own has ended,
-// too.
+// too. Only the command is waited for: when it has ended its children are killed with the machine. A status of 128 and
+// a signal is what a shell would say.
 func run(order *Order) (int, error) {
 	terminal, err := openTerminal(order.Window)
 	if err != nil {
@@ -156,7 +165,8 @@ func run(order *Order) (int, error) {
 	}
 }
 
-// openTerminal opens the serial line: as a terminal with a window, or as a plain stream of bytes.
+// openTerminal opens the serial line: as a terminal with a window, or as a plain stream of bytes. Without a window, the
+// line must pass on what the command writes byte by byte: OPOST would put a carriage return before each new line.
 func openTerminal(window *Window) (*os.File, error) {
 	file, err := os.OpenFile(Terminal, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -183,7 +193,8 @@ func openTerminal(window *Window) (*os.File, error) {
 }
 
 // drain waits until all output has left the machine. It opens the terminal again: the kernel has taken it from all who
-// had it when a shell that it controlled ended.
+// had it when a shell that it controlled ended. With another argument than 0, TCSBRK waits and sends no break
+// (ioctl_tty(2), tcdrain(3)).
 func drain() error {
 	terminal, err := os.OpenFile(Terminal, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
