@@ -34,7 +34,8 @@ type Options struct {
 	Only []string
 	// Progress is told what is measured.
 	Progress io.Writer
-	// Keep is given what was measured so far, after each contestant: a run that is broken off keeps what it has.
+	// Keep is given what was measured so far, after each contestant: a run that is broken off keeps what it has. May be
+	// nil.
 	Keep func(*Results) error
 }
 
@@ -62,6 +63,9 @@ func Run(ctx context.Context, options Options) (*Results, error) {
 				return nil, ctx.Err()
 			case err != nil: // what was measured before stays: the others took their time, too
 				r.Skipped[c.name] = fmt.Sprintf("not whole: %v", err)
+			}
+			if options.Keep == nil {
+				continue
 			}
 			if err := options.Keep(r); err != nil {
 				return nil, err
