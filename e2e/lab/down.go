@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -34,6 +35,18 @@ func (c *Cluster) Down(ctx context.Context) error {
 func (c *Cluster) remove(ctx context.Context) error {
 	if err := c.end(ctx); err != nil {
 		return err
+	}
+	entries, err := os.ReadDir(c.state.RunDir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.Name() == stateFile {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(c.state.RunDir, entry.Name())); err != nil {
+			return err
+		}
 	}
 	return os.RemoveAll(c.state.RunDir)
 }

@@ -70,8 +70,11 @@ func (p processID) kill(ctx context.Context) error {
 		return nil
 	}
 	fd, err := unix.PidfdOpen(p.PID, 0)
+	if err == unix.ESRCH {
+		return nil
+	}
 	if err != nil {
-		return nil // no such process
+		return fmt.Errorf("cannot open process %d: %w", p.PID, err)
 	}
 	defer func() { _ = unix.Close(fd) }() // only names the process
 	if !p.alive() {                       // asked after the descriptor names the process: now it can't be exchanged

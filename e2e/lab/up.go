@@ -162,14 +162,15 @@ func (c *Cluster) write(ctx context.Context) error {
 
 // prepare writes everything that the components read.
 func (c *Cluster) prepare() error {
+	// First, or a crash leaves a folder that nobody knows for a cluster's.
+	if err := c.state.save(); err != nil {
+		return err
+	}
 	for _, d := range []string{node.LogDir, node.KubeletDir, node.ContainerdDir, node.PrivateDir, pkiDir, etcdDir,
 		imageDir, helperDir, manifestDir} {
 		if err := os.MkdirAll(filepath.Join(c.state.RunDir, d), 0o700); err != nil {
 			return err
 		}
-	}
-	if err := c.state.save(); err != nil { // before anything outside of the run directory is made
-		return err
 	}
 	keys, err := writePKI(filepath.Join(c.state.RunDir, pkiDir), c.state.NodeName, apiURL, c.opts.addresses())
 	if err != nil {

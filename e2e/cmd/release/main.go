@@ -73,16 +73,16 @@ environment) it signs the checksums and says where everything comes from.`,
 // signingKey reads the key of a file or of the environment; without both there is none. The key is taken out of the
 // environment, which child processes inherit: go runs compilers, and git may run hooks.
 func signingKey(file string) (*ecdsa.PrivateKey, error) {
+	data := os.Getenv(keyVariable)
+	if err := os.Unsetenv(keyVariable); err != nil { // git and go need not have it
+		return nil, fmt.Errorf("cannot keep the key from other programs: %w", err)
+	}
 	if file != "" { // an empty one is none that signs
 		data, err := os.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the key: %w", err)
 		}
 		return release.ParseKey(data)
-	}
-	data := os.Getenv(keyVariable)
-	if err := os.Unsetenv(keyVariable); err != nil { // git and go need not have it
-		return nil, fmt.Errorf("cannot keep the key from other programs: %w", err)
 	}
 	if data == "" {
 		return nil, nil
