@@ -26,7 +26,8 @@ func explainAttributes(entry *draslices.Entry) []ExplainedAttribute {
 	return explained
 }
 
-// attributesText lists the attributes that an entry has of its policy.
+// attributesText lists the attributes that an entry has of its policy. Two texts are equal if and only if the
+// attributes are: changes are found by comparing them.
 func attributesText(entry *draslices.Entry) string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(entry.Persona.AdditionalAttributes)) {

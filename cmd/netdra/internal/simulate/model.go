@@ -29,7 +29,8 @@ type model struct {
 	trials      []trial
 }
 
-// trial is a set of claims that must fit together on one node.
+// trial is a set of claims that must fit together on one node. A pod with several claims is one trial: kube-scheduler
+// allocates all of them on one node or none.
 type trial struct {
 	title string
 	// pod is the one that the claims are for; nil for claims without a pod.
@@ -102,7 +103,8 @@ func (w *input) arrangeTrials() ([]trial, error) {
 	return trials, nil
 }
 
-// claimOf finds or makes a claim of a pod. It is nil for one that has its devices already.
+// claimOf finds or makes a claim of a pod. It is nil for one that has its devices already. It returns the object by
+// which the claim is named as its source, so that a template is not tried on its own, too.
 func (w *input) claimOf(pod *corev1.Pod, reference *corev1.PodResourceClaim) (claim *resourceapi.ResourceClaim,
 	source metav1.Object, err error) {
 	same := func(o metav1.Object, name string) bool {
