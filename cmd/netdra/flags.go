@@ -37,7 +37,7 @@ func textFormFlag(cmd *cobra.Command, form *string, usage string) {
 }
 
 // formValue is a flag's value that takes synonyms: every command knows the words of all, text, table, wide, json and
-// yaml.
+// yaml. Set takes any word: CheckForm and CheckListForm refuse it with the words that the command knows.
 type formValue struct {
 	form     *string
 	synonyms []string

@@ -48,6 +48,9 @@ From elsewhere, name the node with --node, or an object whose node is asked: pod
 then runs in the driver's pod on that node, with your rights in the cluster ("netdra help remote").`
 
 // addRemote adds the flags to a command, and lets it ask the node that they name.
+//
+// It wraps RunE and Args that the command has at this moment, so it must be called last. Flags that the command has
+// already, such as --node of policies, keep their meaning, and are read by their names.
 func addRemote(cmd *cobra.Command, deps osdeps.Deps, streams printer.Streams, r *remoteCommand) {
 	r.deps, r.streams = deps, streams
 	set := cmd.Flags()
@@ -88,6 +91,9 @@ func addRemote(cmd *cobra.Command, deps osdeps.Deps, streams printer.Streams, r 
 }
 
 // run reports whether the command was for another node.
+//
+// On a node a command without --node and without an object stays local; elsewhere the name of a claim is enough to look
+// for its node. If that fails for want of a kubeconfig, the local command tells the user what it lacks.
 func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool, err error) {
 	flags := cmd.Flags()
 	node, _ := flags.GetString("node") // one of the command's own has the same meaning
@@ -179,7 +185,8 @@ func (r *remoteCommand) checkFlags(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// ask asks the node of the objects, which must be one.
+// ask asks the node of the objects, which must be one. Each object may stand for several lines of arguments, which are
+// run one after the other: commands such as explain take one device.
 func (r *remoteCommand) ask(cmd *cobra.Command, cluster *remote.Cluster, objects []remote.Object, rest []string) error {
 	ctx := cmd.Context()
 	var lines [][]string
@@ -240,7 +247,8 @@ func qualified(names []string, namespace string) []string {
 	return all
 }
 
-// passedOn are the flags that the user has set, as arguments.
+// passedOn are the flags that the user has set, as arguments. They are written as --name=value, so that a value which
+// begins with a dash stays one.
 func passedOn(flags *pflag.FlagSet, forward []string) []string {
 	var arguments []string
 	flags.Visit(func(flag *pflag.Flag) {

@@ -33,7 +33,7 @@ const (
 // that wait hold their bodies, so their number is bounded, too.
 type limited struct {
 	next http.Handler
-	// requests has a place for each request that is being read or waits; turn has one for the request that is judged.
+	// requests has a place for each request that is being read or waits; slots has one for the request that is judged.
 	requests, slots chan struct{}
 }
 

@@ -26,7 +26,8 @@ type network struct {
 	pools           []*pool
 }
 
-// readNetwork reads a NetworkAttachmentDefinition.
+// readNetwork reads a NetworkAttachmentDefinition. The operator's kinds are read before: what it makes of them is the
+// same network a second time.
 func (m *importer) readNetwork(o *object) {
 	annotations := o.readMetadata()
 	n := &network{source: o.source, namespace: o.namespace, name: o.name,
@@ -68,7 +69,8 @@ func (n *network) readConfig(f *fields) {
 	}
 }
 
-// readOperatorNetwork reads a kind that the SR-IOV operator makes NetworkAttachmentDefinitions of.
+// readOperatorNetwork reads a kind that the SR-IOV operator makes NetworkAttachmentDefinitions of. It builds the
+// configuration that the operator would write, and translates that.
 func (m *importer) readOperatorNetwork(o *object) {
 	o.readMetadata()
 	kind, spec := known().Networks[o.kind], o.child("spec")
@@ -116,7 +118,8 @@ func (m *importer) network(namespace, name string) *network {
 	return nil
 }
 
-// forget marks everything as read, here and inside: a finding about the whole says why.
+// forget marks everything as read, here and inside: a finding about the whole says why. Without it every field of an
+// object that is not translated would be a finding of its own.
 func (f *fields) forget() {
 	f.takeAll()
 	for _, child := range f.children {

@@ -10,7 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// Page is what there is to see, in the order in which it is shown. All texts are plain.
+// Page is what there is to see, in the order in which it is shown. All texts are plain. The only fields with markup are
+// those of type template.HTML.
 type Page struct {
 	Node, Time, Source string
 	Versions           string
@@ -201,7 +202,7 @@ type PolicyView struct {
 	Problem  bool
 }
 
-// Build is the page of a node.
+// Build is the page of a node. It is pure: the same node gives the same page.
 func Build(node Node) Page {
 	node.Sandboxes = addLastAttempts(&node)
 	used := useOf(&node)

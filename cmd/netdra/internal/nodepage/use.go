@@ -11,7 +11,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// use is who holds what, and what is left of what devices share.
+// use is who holds what, and what is left of what devices share. It is computed once and then only read.
 type use struct {
 	asked   bool
 	holders map[draslices.EntryID][]string

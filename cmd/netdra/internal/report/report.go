@@ -42,7 +42,8 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	return printer.Save(streams, f.Output, page)
 }
 
-// page reads everything and makes the page.
+// page reads everything and makes the page. Nothing is cached between two calls: a page that is served shows the node
+// as it is.
 func (f *Options) page(ctx context.Context, deps osdeps.Deps, streams printer.Streams) ([]byte, error) {
 	s, err := f.Read(ctx, deps, streams, nodeapi.PathLeftovers)
 	if err != nil {
