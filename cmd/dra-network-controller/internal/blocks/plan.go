@@ -66,6 +66,10 @@ type Changes struct {
 // Plan says which blocks shall be made, released and returned. Of the blocks that are there it gives the least free
 // number, so that one whose cache is behind collides with what it has not seen, and looks again, in place of giving a
 // node a second block.
+//
+// Its phases: what becomes of each block that is there; a first block for every selected node, in the order of names,
+// before any node gets a second; further blocks by demand; and blocks for claims of several pods, which need one with
+// room for all of them.
 func Plan(s State) Changes {
 	var c Changes
 	for i := range s.Blocks {

@@ -13,7 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Options are common to the commands that compile a topology.
+// Options are common to the commands that compile a topology. CNIPath is a list of directories, separated as in $PATH;
+// Pod is NAMESPACE/NAME; Netns a path or a name, and a namespace is made for an empty one.
 type Options struct {
 	manifest.TopologySource
 	DeviceOptions

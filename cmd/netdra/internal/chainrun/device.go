@@ -21,7 +21,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// DeviceOptions select the links that stand for allocated devices.
+// DeviceOptions select the links that stand for allocated devices. Devices are STEP=LINK or LINK, in the order of
+// instances; Shared are names of steps; Force takes links that carry the machine's own traffic.
 type DeviceOptions struct {
 	Devices []string
 	Shared  []string

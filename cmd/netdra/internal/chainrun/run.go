@@ -14,7 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// RunOptions are those of chain run.
+// RunOptions are those of chain run. Timeout is for one call of a plugin. Keep leaves the chain attached after the
+// command, Hold until Enter or a signal.
 type RunOptions struct {
 	Options
 	State   string

@@ -16,7 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// session is one run.
+// session is one run. prepare fills it without changing the machine; begin, attach and detach follow, each only after
+// the one before.
 type session struct {
 	*RunOptions
 	deps     *osdeps.Deps
@@ -38,7 +39,7 @@ type session struct {
 	result     RunResult
 }
 
-// RunResult is the result of a run as JSON or YAML.
+// RunResult is the result of a run as JSON or YAML. Its names are an interface for scripts.
 type RunResult struct {
 	Run      string `json:"run"`
 	Topology string `json:"topology"`

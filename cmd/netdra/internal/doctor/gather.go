@@ -87,8 +87,7 @@ func (input *Input) dropInUse(later *nodestate.Answers) {
 	})
 }
 
-// text is a short file of the kernel, trimmed; empty if it cannot be read. Files of /proc and /sys have no size, so
-// they are read until their end.
+// text is a short file of the kernel, trimmed; empty if it cannot be read.
 func (s *Sources) text(file string) string {
 	data, err := fs.ReadFile(s.Root, relative(file))
 	if err != nil {

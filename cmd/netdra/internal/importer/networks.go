@@ -10,7 +10,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// network is what a pod may name in the annotation of Multus.
+// network is what a pod may name in the annotation of Multus. It is filled in two phases: reading sets what the
+// configuration says, and translate sets topology, selector, link, refused and pools. A network without a topology
+// could not be translated.
 type network struct {
 	*source
 	namespace, name string

@@ -17,7 +17,8 @@ const (
 	annotationDefault  = "v1.multus-cni.io/default-network"
 )
 
-// workload is a pod, or an object that makes pods. Its document is changed in place, so whatever else it has stays.
+// workload is a pod, or an object that makes pods. Its document is changed in place, so whatever else it has stays. pod
+// is a part of document, so that what is written into the one is in the other.
 type workload struct {
 	*source
 	document        map[string]any

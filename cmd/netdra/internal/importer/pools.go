@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// pool is a resource of a device plugin: devices, of which pods ask for some by its name.
+// pool is a resource of a device plugin: devices, of which pods ask for some by its name. terms are parts of a CEL
+// expression that must all be true; plugins and reserved are known only when all networks were translated.
 type pool struct {
 	*source
 	resource string // with prefix, as pods name it

@@ -97,7 +97,8 @@ type Cell struct {
 	State State
 }
 
-// Row is a device, or several that differ in their names only.
+// Row is a device, or several that differ in their names only. Members are sorted as devices are, and the first one
+// gives the row its name; Held and Why are of all of them.
 type Row struct {
 	ID, Label, Type string
 	Members         []Member

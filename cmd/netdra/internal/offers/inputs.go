@@ -25,6 +25,10 @@ import (
 )
 
 // Inputs selects the machine and the policies: the flags that all commands about offers share.
+//
+// Nil and empty differ: nil Addresses, Labels and Plugins mean that the flag was not given, so that the driver, or the
+// cluster, is asked, or every plugin is taken to be there. An empty Recording is this machine, and an empty Node the
+// name that the machine, the recording or the driver has.
 type Inputs struct {
 	Files, Plugins  []string
 	Recording, Node string

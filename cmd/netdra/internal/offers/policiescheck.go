@@ -31,7 +31,8 @@ type PoliciesCheck struct {
 	Changes  []Change      `json:"changes"`
 }
 
-// policyCheck is the result for one policy.
+// policyCheck is the result for one policy. Names are those of devices, not of published entries: a policy decides
+// about devices.
 type policyCheck struct {
 	Name string `json:"name"`
 	// Invalid is why it would not be accepted.

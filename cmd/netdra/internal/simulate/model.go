@@ -40,7 +40,8 @@ type trial struct {
 	named bool
 }
 
-// validate refuses what the API server or the controller would refuse.
+// validate refuses what the API server or the controller would refuse. It stops at the first kind of fault: what
+// follows from an invalid topology would only confuse.
 func (w *input) validate() (*model, error) {
 	m := &model{policies: w.policies, schemas: w.schemas, namespaces: w.namespaces,
 		definitions: w.definitions}

@@ -221,7 +221,8 @@ func exposesNothing(inputs *offers.Inputs, policies []policyapi.DeviceExposurePo
 		strings.Join(names, ", "), command)
 }
 
-// Answer is the result for a pod or a claim.
+// Answer is the result for a pod or a claim. Fits means both: the allocator finds devices, and the driver would attach
+// them.
 type Answer struct {
 	What string `json:"what"`
 	Fits bool   `json:"fits"`

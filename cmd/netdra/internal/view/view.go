@@ -19,7 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// View is what a network namespace holds at one moment.
+// View is what a network namespace holds at one moment. It is a value that can be stored as JSON: the journal of runs
+// has one.
 type View struct {
 	// Interfaces are sorted by index.
 	Interfaces []Interface `json:"interfaces"`
