@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// exitCodesHelp is a topic of "netdra help".
+// exitCodesHelp is a topic of "netdra help". Each command's Long has its own part, so a change is to be made in both.
 func exitCodesHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exit-codes",

@@ -131,7 +131,7 @@ func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool
 	return true, r.ask(cmd, cluster, objects, rest)
 }
 
-// splitObjects separates TYPE/NAME from other arguments.
+// splitObjects separates TYPE/NAME from other arguments. Their order does not matter: all must be on one node.
 func splitObjects(arguments []string) (objects []remote.Object, rest []string) {
 	for _, argument := range arguments {
 		if object, found := remote.ParseObject(argument); found {
@@ -153,6 +153,9 @@ func claimObjects(names []string) []remote.Object {
 
 // isNode reports whether the driver runs on this machine, or the user says where its files are. In the driver's pod,
 // whose variable rootVariable is, it runs also where its socket is not there yet: nothing is asked with its rights.
+//
+// It decides whether a claim's name is looked up on this machine or in the cluster. A file that is there is taken as a
+// sign, whether or not the driver answers: on a node the reason why it does not is worth more than a detour.
 func isNode(flags *pflag.FlagSet) bool {
 	if os.Getenv(rootVariable) != "" {
 		return true
@@ -169,7 +172,8 @@ func isNode(flags *pflag.FlagSet) bool {
 	return false
 }
 
-// checkFlags refuses those that mean nothing elsewhere.
+// checkFlags refuses those that mean nothing elsewhere. A flag that was silently dropped would give the answer to
+// another question.
 func (r *remoteCommand) checkFlags(flags *pflag.FlagSet) error {
 	var wrong []string
 	flags.Visit(func(flag *pflag.Flag) {
@@ -227,7 +231,8 @@ func (r *remoteCommand) ask(cmd *cobra.Command, cluster *remote.Cluster, objects
 	return cluster.Relay(ctx, r.streams, node, lines...)
 }
 
-// commandPath returns the names of a command below the root.
+// commandPath returns the names of a command below the root. Aliases are resolved: an older netdra on the node may not
+// have them.
 func commandPath(cmd *cobra.Command) []string {
 	if !cmd.HasParent() {
 		return nil

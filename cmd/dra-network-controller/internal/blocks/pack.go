@@ -31,7 +31,7 @@ type room struct {
 // them. A claim for more pods than any block has addresses is refused by the driver, so no block is for it.
 //
 // It is a simulation of what the driver will do at Prepare, and may be wrong where claims are prepared in another
-// order. Then a claim waits in kubelet's retries until its addresses are known, and the next look counts with them.
+// order. Then kubelet calls Prepare again, and the next look counts with the addresses that claims have by then.
 func (c *Changes) lacks(s *State, node string) int {
 	rooms := c.rooms(s, node)
 	var waiting []Claim

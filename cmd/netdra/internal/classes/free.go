@@ -45,6 +45,7 @@ func count(ctx context.Context, simulator *simulate.Simulator, classes []Class) 
 	counted := map[string]result{}
 	for i := range classes {
 		class := &classes[i]
+		// The first class of a topology asks for all of its classes, so its result holds for the others.
 		found, known := counted[class.Topology]
 		if !known {
 			free, err := simulator.Free(ctx, append([]string{class.Name}, class.With...), mostFree)

@@ -14,6 +14,8 @@ import (
 // worse than one that offers nothing until somebody has replaced the term.
 const never = "false"
 
+// attribute is the CEL expression of an attribute. Policies are evaluated on facts, of which every device has all, so
+// no test for its presence is needed; ofResource, which becomes part of a class, has one.
 func attribute(name string) string {
 	return fmt.Sprintf("device.attributes[%q].%s", policyapi.AttributeDomain, name)
 }

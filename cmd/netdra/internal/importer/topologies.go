@@ -245,7 +245,8 @@ func (m *importer) inside(f *fields, schema *v1alpha1.CNIPluginSchemaSpec, befor
 	}
 }
 
-// capabilities translates what a runtime would pass on from the pod.
+// capabilities translates what a runtime would pass on from the pod. In CNI the runtime fills runtimeConfig for
+// capabilities that are true; here claims do, for those that the topology lets them choose.
 func (m *importer) capabilities(f *fields, step *v1alpha1.Step) {
 	capabilities := f.child("capabilities")
 	for _, key := range sortedKeys(capabilities.values) {
@@ -331,7 +332,8 @@ func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step, schema 
 	step.Config = &runtime.RawExtension{Raw: raw}
 }
 
-// addresses copies the parameters of the IPAM plugin that its schema has.
+// addresses copies the parameters of the IPAM plugin that its schema has. The whole object goes under ipam, as the
+// driver passes it to the plugin that delegates.
 func (m *importer) addresses(f *fields, ipam map[string]any) map[string]any {
 	cniType, _ := ipam["type"].(string)
 	schema, hasSchema := m.options.Schemas.Lookup(cniType)

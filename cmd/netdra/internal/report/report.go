@@ -75,7 +75,8 @@ func (f *Options) nodeOf(s *offers.Snapshot) nodepage.Node {
 }
 
 // asPublished are the entries that the driver publishes. It tells no more of them than what they stand for and their
-// taints; what they have and take is as computed here, and not known of one that only a claim keeps published.
+// taints; what they have and take is as computed here, and not known of one that only a claim keeps published. Taints
+// are the driver's, since it alone knows what is quarantined or withdrawn.
 func asPublished(computed, published []draslices.Entry) []draslices.Entry {
 	byID := make(map[draslices.EntryID]*draslices.Entry, len(computed))
 	for i := range computed {

@@ -162,7 +162,7 @@ func complete(mode resourceapi.DeviceAllocationMode, count int64) (resourceapi.D
 }
 
 // NodesOf returns a node for every node name in slices, sorted, with labels that only a name gives: for slices of
-// files. A topology with a node selector by other labels finds no node, as the labels of a file's node are not known.
+// files. A slice that is for all nodes with some other label is reached by none of these.
 func NodesOf(published []*resourceapi.ResourceSlice) []*corev1.Node {
 	names := map[string]bool{}
 	for _, slice := range published {
