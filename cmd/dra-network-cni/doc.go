@@ -4,4 +4,8 @@
 //
 //	netdev   a CNI plugin that gives a pod a network device of the host
 //	gate     an OCI hook that refuses containers whose claim is not attached to their network namespace
+//
+// It is one binary since most of its size is Go's runtime, and the driver installs it on the host. It is not the
+// driver's own binary: a hook runs for every container with a claim, and starts in 3 ms in place of 23
+// (docs/adr/0020-gates-name-namespaces.md).
 package main

@@ -19,6 +19,8 @@ func programs() map[string]func() {
 }
 
 func main() {
+	// The name decides first, as in BusyBox: a runtime calls a CNI plugin by its path, and gives it no arguments. The
+	// hook is called with arguments, so it may be the second case.
 	all := programs()
 	name := filepath.Base(os.Args[0])
 	if _, known := all[name]; !known && len(os.Args) > 1 {

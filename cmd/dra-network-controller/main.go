@@ -46,6 +46,7 @@ type options struct {
 	webhook              webhookOptions
 }
 
+// SetupSignalHandler ends the context with the first signal, and the process with the second.
 func main() {
 	if err := command().ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		fmt.Fprintln(os.Stderr, "dra-network-controller:", err)
@@ -98,6 +99,8 @@ works for the whole cluster; all of them serve the webhook.`,
 	flags.BoolVar(&o.serviceEndpoints, "service-endpoints", false,
 		"write EndpointSlices of Services with the annotation "+endpoints.AnnotationTopology+
 			"; keeps a part of every pod in memory")
+	// Of klog's flags only the verbosity is offered: the others configure files of logs, which a container does not
+	// have.
 	logging := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(logging)
 	flags.AddGoFlag(logging.Lookup("v"))
@@ -137,6 +140,7 @@ func run(c *cobra.Command, o *options) error {
 		reconcilers = append(reconcilers, &endpoints.Reconciler{Client: manager.GetClient(),
 			Events: manager.GetEventRecorder("dra-network-controller")})
 	}
+	// A controller begins when its caches are filled, in Start.
 	for _, reconciler := range reconcilers {
 		if err := reconciler.SetupWithManager(manager); err != nil {
 			return fmt.Errorf("cannot set up a controller: %w", err)
@@ -145,6 +149,7 @@ func run(c *cobra.Command, o *options) error {
 	return manager.Start(c.Context())
 }
 
+// kubeconfig finds the cluster as kubectl does: the file, else $KUBECONFIG, else the pod's service account.
 func kubeconfig(path string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = path
@@ -158,6 +163,9 @@ func kubeconfig(path string) (*rest.Config, error) {
 	return config, nil
 }
 
+// newManager makes the manager, and restricts its cache: claims and pods are stripped before they are kept, and of
+// EndpointSlices only those of this controller are asked for. Without that, memory would grow with every pod and slice
+// of the cluster.
 func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), topologyapi.AddToScheme(scheme),

@@ -42,6 +42,8 @@ func (o *webhookOptions) addFlags(flags *pflag.FlagSet) {
 			"is left")
 }
 
+// validate refuses contradictions before anything is started: a controller that starts with a webhook that cannot work
+// would only show that in its log.
 func (o *webhookOptions) validate() error {
 	namespace, name, _ := strings.Cut(o.secret, "/")
 	switch {
@@ -62,7 +64,9 @@ func (o *webhookOptions) validate() error {
 	return nil
 }
 
-// serve has the manager serve the webhook, in all replicas: questions go to any of them.
+// serve has the manager serve the webhook, in all replicas: questions go to any of them. With a certificate of its own,
+// readiness waits for the first look at the Secret and not for a certificate: the certificate is made by the leader,
+// and a rollout may wait for this replica to be ready before there is one.
 func (o *webhookOptions) serve(m ctrl.Manager) error {
 	server := webhook.Options{Address: o.address, CertDir: o.certDir}
 	var runnables []manager.Runnable

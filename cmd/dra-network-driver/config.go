@@ -13,6 +13,9 @@ import (
 // applyFile sets the flags that a file names, unless the command line has set them. The file is a YAML map with the
 // names of flags as keys and strings, numbers, booleans or lists of strings as values. A key that is no flag is an
 // error: a setting that is silently ignored would be worse.
+//
+// It must be called after the command line was parsed, since that marks flags as changed. Names are applied in their
+// order, so that of several errors always the same is reported.
 func applyFile(flags *pflag.FlagSet, path string) error {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -29,6 +32,7 @@ func applyFile(flags *pflag.FlagSet, path string) error {
 			return fmt.Errorf("--config %s: there is no setting %q; settings are called as flags are, see --help", path,
 				name)
 		}
+		// The command line wins: an administrator adds a flag to try something without touching the file of all nodes.
 		if flag.Changed {
 			continue
 		}
@@ -43,7 +47,8 @@ func applyFile(flags *pflag.FlagSet, path string) error {
 	return nil
 }
 
-// asText returns a value as it would be on the command line.
+// asText returns a value as it would be on the command line. Lists are joined by commas, as pflag reads them, so an
+// element can have none.
 func asText(value any) (string, error) {
 	switch value := value.(type) {
 	case string, bool, int64, float64:

@@ -24,6 +24,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
+// The first signal cancels the context, and the driver then ends by itself: it waits for plugins that run and closes
+// its gates. Kubelet kills what takes longer than the pod's grace period.
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
@@ -79,12 +81,15 @@ at the same paths as on the host.`,
 	return cmd
 }
 
-// inProcess are the CNI plugins of dra-network-cni that need no process of their own.
+// inProcess are the CNI plugins of dra-network-cni that need no process of their own. Here is the only place that names
+// one: the engine knows paths of programs and this interface.
 func inProcess() map[string]executor.InProcess {
 	return map[string]executor.InProcess{netdev.Name: netdev.NewInProcess()}
 }
 
-// addFlags adds those that are fields of the driver's configuration.
+// addFlags adds those that are fields of the driver's configuration. Defaults are the paths of a stock kubelet and
+// containerd. The DaemonSet mounts these paths at the same place, so one value is right inside of the container and on
+// the host.
 func addFlags(flags *pflag.FlagSet, config *plugin.Config) {
 	flags.StringVar(&config.NodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node in Kubernetes")
 	flags.StringVar(&config.PluginDir, "plugin-dir", "/var/lib/kubelet/plugins/dra.networking",
@@ -123,6 +128,8 @@ const (
 	verbosityHelp = "log level: 0 problems only, 2 what happened, 4 why, 6 every call"
 )
 
+// replayCommand makes "publish", with which schedulers and policies are tried on hardware that is elsewhere. It only
+// publishes: kubelet and the container runtime never hear of it.
 func replayCommand() *cobra.Command {
 	config := plugin.ReplayConfig{}
 	var kubeconfig string
@@ -188,6 +195,9 @@ func run(ctx context.Context, config plugin.Config, kubeconfig string) error {
 	return driver.Run(ctx)
 }
 
+// restConfig returns how to reach the API server: a pod's service account for an empty path. The rate limit is above
+// client-go's default of 5 a second: package kubeletplugin reads every claim before it is prepared, so pods that start
+// together would wait for each other.
 func restConfig(kubeconfig string) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
+// bundleCommand makes "bundle". It runs other commands in this process by run, with the same dependencies: what a user
+// sees is what the archive has.
 func bundleCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	var output string
 	save := func(files []bundle.File) error {

@@ -34,6 +34,7 @@ Exit status:
 	return cmd
 }
 
+// addChainFlags adds the flags that plan and run share, so that a plan is shown by the command line that runs it.
 func addChainFlags(cmd *cobra.Command, f *chainrun.Options) {
 	flags := cmd.Flags()
 	nameFlag(cmd, &f.Name)
@@ -56,7 +57,8 @@ func addChainFlags(cmd *cobra.Command, f *chainrun.Options) {
 	completeDevices(cmd)
 }
 
-// completeDevices offers the links of the machine.
+// completeDevices offers the links of the machine. Without addresses of the node the driver's rule for infrastructure
+// is not applied: the shell offers links, and the command refuses those that must not be used.
 func completeDevices(cmd *cobra.Command) {
 	// The error would be that the flag does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("device", func(cmd *cobra.Command, _ []string, typed string) ([]string,

@@ -11,7 +11,7 @@ import (
 )
 
 // completeFrom offers names that the driver knows. Without the driver, or without the right to ask it, nothing is
-// offered.
+// offered. It must not print: the shell would take that for names.
 func completeFrom(socket *string, names func(*nodestate.Answers) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)

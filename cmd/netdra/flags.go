@@ -37,7 +37,7 @@ func textFormFlag(cmd *cobra.Command, form *string, usage string) {
 }
 
 // formValue is a flag's value that takes synonyms: every command knows the words of all, text, table, wide, json and
-// yaml.
+// yaml. Set takes any word: CheckForm and CheckListForm refuse it with the words that the command knows.
 type formValue struct {
 	form     *string
 	synonyms []string
@@ -112,6 +112,8 @@ func logFlag(cmd *cobra.Command, log *bool) {
 	cmd.Flags().BoolVar(log, "log", false, "write every CNI call with its input and output to stderr")
 }
 
+// addInputFlags adds the flags of [offers.Inputs]. --node-address is parsed while flags are read, so a wrong address
+// ends the command before it begins; addresses that are not given stay nil, which means that the driver is asked.
 func addInputFlags(cmd *cobra.Command, f *offers.Inputs) {
 	set := cmd.Flags()
 	set.StringArrayVarP(&f.Files, "filename", "f", nil,
@@ -139,6 +141,8 @@ func addInputFlags(cmd *cobra.Command, f *offers.Inputs) {
 	_ = cmd.MarkFlagDirname("from") // the flag exists
 }
 
+// logDirFlag adds the directory of the driver's log. Defaults come from variables, since in the driver's pod, and on
+// nodes with other paths, users would have to repeat the flag.
 func logDirFlag(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "log-dir", cmp.Or(os.Getenv("NETDRA_LOG_DIR"), nodeclient.DefaultLogDir),
 		"directory of the driver's log of CNI calls; $NETDRA_LOG_DIR sets the default")

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// exitCodesHelp is a topic of "netdra help".
+// exitCodesHelp is a topic of "netdra help". Each command's Long has its own part, so a change is to be made in both.
 func exitCodesHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exit-codes",
@@ -52,7 +52,8 @@ func displayName(name string) string {
 	return "netdra"
 }
 
-// callAs puts the display name into usage lines and examples.
+// callAs puts the display name into usage lines and examples. Only examples at the beginning of a line are changed:
+// elsewhere netdra is the name of the program.
 func callAs(root *cobra.Command, name string) {
 	if name == root.Name() {
 		return

@@ -31,8 +31,9 @@ func main() {
 }
 
 // notifyContext ends with the first signal that asks the process to end. Further ones are swallowed: undoing takes no
-// longer than its time limits, and a process that is killed in the middle leaves work to "netdra chain undo". A
-// reader of the output that goes away (SIGPIPE) ends nothing.
+// longer than its time limits, and a process that is killed in the middle leaves work to "netdra chain undo". A reader
+// of the output that goes away (SIGPIPE) ends nothing. Without a handler Go ends a process whose standard output breaks
+// (package os/signal, "SIGPIPE"), in the middle of a run.
 func notifyContext() (context.Context, context.CancelFunc) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -43,7 +44,7 @@ func notifyContext() (context.Context, context.CancelFunc) {
 }
 
 // run runs a command line and returns the exit status. An error without one of its own was found before anything was
-// run.
+// run. Tests and bundle call it, too, so it touches no global state of the process.
 func run(ctx context.Context, deps osdeps.Deps, streams printer.Streams, arguments ...string) int {
 	root := rootCommand(deps, streams)
 	root.SetArgs(arguments)

@@ -48,6 +48,9 @@ From elsewhere, name the node with --node, or an object whose node is asked: pod
 then runs in the driver's pod on that node, with your rights in the cluster ("netdra help remote").`
 
 // addRemote adds the flags to a command, and lets it ask the node that they name.
+//
+// It wraps RunE and Args that the command has at this moment, so it must be called last. Flags that the command has
+// already, such as --node of policies, keep their meaning, and are read by their names.
 func addRemote(cmd *cobra.Command, deps osdeps.Deps, streams printer.Streams, r *remoteCommand) {
 	r.deps, r.streams = deps, streams
 	set := cmd.Flags()
@@ -88,6 +91,9 @@ func addRemote(cmd *cobra.Command, deps osdeps.Deps, streams printer.Streams, r 
 }
 
 // run reports whether the command was for another node.
+//
+// On a node a command without --node and without an object stays local; elsewhere the name of a claim is enough to look
+// for its node. If that fails for want of a kubeconfig, the local command tells the user what it lacks.
 func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool, err error) {
 	flags := cmd.Flags()
 	node, _ := flags.GetString("node") // one of the command's own has the same meaning
@@ -125,7 +131,7 @@ func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool
 	return true, r.ask(cmd, cluster, objects, rest)
 }
 
-// splitObjects separates TYPE/NAME from other arguments.
+// splitObjects separates TYPE/NAME from other arguments. Their order does not matter: all must be on one node.
 func splitObjects(arguments []string) (objects []remote.Object, rest []string) {
 	for _, argument := range arguments {
 		if object, found := remote.ParseObject(argument); found {
@@ -147,6 +153,9 @@ func claimObjects(names []string) []remote.Object {
 
 // isNode reports whether the driver runs on this machine, or the user says where its files are. In the driver's pod,
 // whose variable rootVariable is, it runs also where its socket is not there yet: nothing is asked with its rights.
+//
+// It decides whether a claim's name is looked up on this machine or in the cluster. A file that is there is taken as a
+// sign, whether or not the driver answers: on a node the reason why it does not is worth more than a detour.
 func isNode(flags *pflag.FlagSet) bool {
 	if os.Getenv(rootVariable) != "" {
 		return true
@@ -163,7 +172,8 @@ func isNode(flags *pflag.FlagSet) bool {
 	return false
 }
 
-// checkFlags refuses those that mean nothing elsewhere.
+// checkFlags refuses those that mean nothing elsewhere. A flag that was silently dropped would give the answer to
+// another question.
 func (r *remoteCommand) checkFlags(flags *pflag.FlagSet) error {
 	var wrong []string
 	flags.Visit(func(flag *pflag.Flag) {
@@ -179,7 +189,8 @@ func (r *remoteCommand) checkFlags(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// ask asks the node of the objects, which must be one.
+// ask asks the node of the objects, which must be one. Each object may stand for several lines of arguments, which are
+// run one after the other: commands such as explain take one device.
 func (r *remoteCommand) ask(cmd *cobra.Command, cluster *remote.Cluster, objects []remote.Object, rest []string) error {
 	ctx := cmd.Context()
 	var lines [][]string
@@ -220,7 +231,8 @@ func (r *remoteCommand) ask(cmd *cobra.Command, cluster *remote.Cluster, objects
 	return cluster.Relay(ctx, r.streams, node, lines...)
 }
 
-// commandPath returns the names of a command below the root.
+// commandPath returns the names of a command below the root. Aliases are resolved: an older netdra on the node may not
+// have them.
 func commandPath(cmd *cobra.Command) []string {
 	if !cmd.HasParent() {
 		return nil
@@ -240,7 +252,8 @@ func qualified(names []string, namespace string) []string {
 	return all
 }
 
-// passedOn are the flags that the user has set, as arguments.
+// passedOn are the flags that the user has set, as arguments. They are written as --name=value, so that a value which
+// begins with a dash stays one.
 func passedOn(flags *pflag.FlagSet, forward []string) []string {
 	var arguments []string
 	flags.Visit(func(flag *pflag.Flag) {

@@ -91,7 +91,8 @@ func (v *validation) print(out *printer.Printer) {
 	}
 }
 
-// validateFile returns a result for each topology and range of a file.
+// validateFile returns a result for each topology and range of a file. A file without a topology is an error, as is a
+// name that no topology has; ranges are judged beside topologies.
 func validateFile(streams printer.Streams, file, name string, schemas cnichain.Schemas) []validation {
 	documents, err := manifest.Read(file, streams.In)
 	if err == nil && (name != "" || countTopologies(documents) == 0) {

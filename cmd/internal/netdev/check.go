@@ -11,7 +11,8 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 )
 
-// check compares the pod with what ADD has returned.
+// check compares the pod with what ADD has returned. It takes no lock: a link that moves meanwhile is one whose DEL
+// runs, and then the runtime has no use for the answer.
 func check(args *skel.CmdArgs) error {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {
@@ -42,6 +43,9 @@ func check(args *skel.CmdArgs) error {
 	})
 }
 
+// checkLink compares the link with the result, and with the record where there is one. The hardware address alone does
+// not identify a link: an application may give its own link the name and the address of ours. The index does, see
+// [record].
 func checkLink(args *skel.CmdArgs, given *types100.Interface) error {
 	pod, err := openNamespace(args.Netns)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// config is what the plugin is given.
+// config is what the plugin is given. Keys that are not here are ignored: runtimes and Multus add some of their own.
 type config struct {
 	types.NetConf
 	// Device is the name of the link on the host.
@@ -28,6 +28,9 @@ type config struct {
 	} `json:"runtimeConfig,omitempty"`
 }
 
+// readConfig reads the configuration that a runtime gives on standard input. Its errors are of type *types.Error with
+// the codes of the CNI specification, which runtimes tell apart. After it, DeviceID is resolved: the other fields say
+// what is meant, and nothing else in this package reads it.
 func readConfig(data []byte) (*config, error) {
 	conf := &config{}
 	if err := json.Unmarshal(data, conf); err != nil {
@@ -54,7 +57,8 @@ func isOnBus(id string) bool {
 	return err == nil || strings.Contains(id, ":")
 }
 
-// previous is the result of ADD, as the runtime has kept it; nil if it gives none.
+// previous is the result of ADD, as the runtime has kept it; nil if it gives none. DEL has it since version 0.4.0 of
+// the specification, and CHECK always.
 func (c *config) previous() (*types100.Result, error) {
 	if c.PrevResult == nil {
 		return nil, nil
@@ -66,7 +70,8 @@ func (c *config) previous() (*types100.Result, error) {
 	return result, nil
 }
 
-// interfaceOf is what a result says of an interface in a pod; nil if it says nothing.
+// interfaceOf is what a result says of an interface in a pod; nil if it says nothing. An interface without a sandbox is
+// one of the host, such as the other end of a veth pair.
 func interfaceOf(result *types100.Result, name string) *types100.Interface {
 	if result == nil {
 		return nil

@@ -14,7 +14,9 @@ import (
 )
 
 // del takes the link back, then gives the addresses back: nobody else may get them while the link still has them. What
-// of it is done already, or can't be done as the namespace is gone, is no error.
+// of it is done already, or can't be done as the namespace is gone, is no error. The specification wants DEL to succeed
+// also when resources are missing, and lets the runtime repeat it: an error for what is done would keep the pod from
+// ending.
 func del(ctx context.Context, args *skel.CmdArgs) error {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {
@@ -25,6 +27,8 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	defer host.close()
+	// Both are tried whatever becomes of the first: an IPAM plugin that is never called leaks the address for good,
+	// while the link is found by the next DEL.
 	err = delLink(ctx, host, conf, args)
 	if conf.IPAM.Type != "" {
 		err = errors.Join(err, ipam.ExecDel(conf.IPAM.Type, args.StdinData))
@@ -32,6 +36,9 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 	return err
 }
 
+// delLink reads the record without the lock: nobody else writes the record of this attachment, since runtimes do not
+// call plugins in parallel for one container. removeIncomplete comes last, as its error must not keep a link from its
+// host.
 func delLink(ctx context.Context, host *namespace, conf *config, args *skel.CmdArgs) error {
 	r, err := readRecord(recordPath(args.ContainerID, args.IfName))
 	if err == nil && r == nil {
@@ -57,6 +64,10 @@ func releaseLocked(ctx context.Context, host *namespace, r *record, netns string
 
 // release brings a link to the host if it is in the pod's namespace, which may have another path by now, and forgets
 // it.
+//
+// It is idempotent, and the record is removed last: a crash anywhere before leaves a record, by which the next DEL, ADD
+// or GC begins again. Two paths are tried, since a runtime may call DEL with an empty CNI_NETNS, and may have mounted
+// the namespace elsewhere since ADD. The namespace counts only if it is the one of the record: a path can be reused.
 func (r *record) release(host *namespace, netns string) error {
 	for _, path := range slices.Compact([]string{netns, r.Netns}) {
 		if path == "" {
@@ -83,6 +94,9 @@ func (r *record) release(host *namespace, netns string) error {
 	return r.remove()
 }
 
+// moveOut moves the link to the host if it is in the pod. The link is found by its index: applications may rename
+// links, and may give the old name to another. The index on the host may be taken by now, for example by a link that
+// came from another namespace with its index; then the link gets a new one, and HostIndex follows it for restoreUp.
 func (r *record) moveOut(host, pod *namespace) error {
 	present, err := pod.has(r.Index)
 	if err != nil || !present {
@@ -107,6 +121,9 @@ func (r *record) moveOut(host, pod *namespace) error {
 	return nil
 }
 
+// restoreUp sets the link up again if it was up before ADD: the kernel closes a device that changes its namespace. The
+// name and the index must both be those of the record, so that a stranger's link which took the name meanwhile is left
+// alone.
 func (r *record) restoreUp(host *namespace) error {
 	if !r.Up {
 		return nil
@@ -123,6 +140,11 @@ func (r *record) restoreUp(host *namespace) error {
 
 // recordOfResult makes up for a record that is lost: the link is the one in the pod that ADD has returned, if it is
 // still so. It returns nil if there is none.
+//
+// Records are in a directory that is emptied at boot, but also when an administrator cleans up. Then only prevResult
+// tells what ADD did. Every doubt ends in nil: a link that stays in the pod returns with the end of its namespace if it
+// is hardware, while a stranger's link that is moved to the host is lost to the application. The name on the host is a
+// guess where the configuration names no link.
 func (c *config) recordOfResult(host *namespace, args *skel.CmdArgs) (*record, error) {
 	result, err := c.previous()
 	given := interfaceOf(result, args.IfName)
@@ -155,7 +177,10 @@ func (c *config) recordOfResult(host *namespace, args *skel.CmdArgs) (*record, e
 	}, nil
 }
 
-// collect releases what the network has that no attachment has any more.
+// collect releases what the network has that no attachment has any more. It is the verb GC of CNI 1.1. Attachments of
+// other networks are never touched: the runtime lists those of one network only. A record that cannot be read does not
+// keep the others from being released. What is listed as valid may be without a record, such as a function without a
+// link.
 func collect(args *skel.CmdArgs) error {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {

@@ -17,11 +17,14 @@ import (
 // sysfs is where the devices of the buses are.
 const sysfs = "/sys/bus"
 
-// userspaceDrivers hand a function to an application, without a link.
+// userspaceDrivers hand a function to an application, without a link. A function that is bound to one of them has no
+// link until it is bound to a kernel driver again, so ADD has nothing to move. ADD still asks the IPAM plugin: the
+// application may want an address.
 func userspaceDrivers() []string { return []string{"vfio-pci", "uio_pci_generic", "igb_uio"} }
 
 // findDevice looks up the link that is asked for. It is nil if the device is a function that a driver for applications
-// has.
+// has. A device that is named by its place on a bus is looked up by index: between sysfs and netlink another program
+// may rename the link.
 func findDevice(conf *config, host *namespace) (netlink.Link, error) {
 	dir, err := conf.folder()
 	if err != nil {
@@ -57,7 +60,8 @@ func (c *config) linkName() string {
 	return c.Device
 }
 
-// folder is that of the device in sysfs; "" if it is looked up by its name.
+// folder is that of the device in sysfs; "" if it is looked up by its name. runtimeConfig.deviceID comes first: it is
+// what a device plugin has allocated, while the rest of the configuration is the same for every pod of the network.
 func (c *config) folder() (string, error) {
 	if id := c.RuntimeConfig.DeviceID; id != "" {
 		for _, bus := range []string{"pci", "auxiliary"} {
@@ -84,6 +88,9 @@ func (c *config) folder() (string, error) {
 	return "", nil
 }
 
+// deviceFolder is the directory of a device in sysfs. Its error matches [fs.ErrNotExist] for a device that is not
+// there. Names with a slash, or that begin with a dot, are refused before they reach the file system: the configuration
+// may come from the annotation of a pod.
 func deviceFolder(bus, name string) (string, error) {
 	if name != filepath.Base(name) || strings.HasPrefix(name, ".") {
 		return "", types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("%q is not the name of a device", name),
@@ -96,8 +103,12 @@ func deviceFolder(bus, name string) (string, error) {
 
 // linkIndexBelow is the index of a device's link. A device with several, such as a card with representors, needs a
 // name.
+//
+// sysfs shows links of the network namespace in which it was mounted, so a link that is in a pod is not listed: that is
+// how a device that somebody else has already is noticed.
 func linkIndexBelow(dir, name string) (int, error) {
 	var links []string
+	// The link of a virtio card is below the device on the virtio bus, which is a child of the PCI function.
 	for _, pattern := range []string{"net/*", "virtio*/net/*"} {
 		found, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {

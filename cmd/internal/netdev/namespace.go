@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace is a network namespace that is open.
+// namespace is a network namespace that is open. It is used by one goroutine. Its sockets stay in the namespace in
+// which they were made, so a thread has to enter it only for that: package netlink locks one meanwhile.
 type namespace struct {
 	handle netns.NsHandle
 	links  *netlink.Handle
@@ -32,12 +33,13 @@ func openNamespace(path string) (*namespace, error) {
 }
 
 // isGone reports whether a namespace could not be opened since nothing is at its path, or a file on which none is
-// mounted any more.
+// mounted any more. The kernel answers EINVAL for such a file: it opens like any other, and only setns refuses it.
 func isGone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EINVAL)
 }
 
-// openHost opens the namespace of this process.
+// openHost opens the namespace of this process. Not /proc/self: that is the main thread, which is in another namespace
+// if a goroutine was locked to it and left it so.
 func openHost() (*namespace, error) { return openNamespace("/proc/thread-self/ns/net") }
 
 func (n *namespace) close() {
@@ -45,10 +47,13 @@ func (n *namespace) close() {
 	_ = n.handle.Close()
 }
 
-// id tells namespaces apart while they are there.
+// id tells namespaces apart while they are there. It is made of the device and inode of the namespace's file
+// (namespaces(7)). An inode can be reused after the end of its namespace, so a record counts only together with the
+// index of its link.
 func (n *namespace) id() string { return n.handle.UniqueId() }
 
-// has reports whether a link has an index.
+// has reports whether a link has an index. The kernel gives the error ENODEV for none, which netlink turns into
+// LinkNotFoundError; any other error says nothing about the link.
 func (n *namespace) has(index int) (bool, error) {
 	_, err := n.links.LinkByIndex(index)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -66,7 +71,8 @@ func (n *namespace) owner(name string) (netlink.Link, error) {
 	return link, err
 }
 
-// freeIndex is an index that no link has and that is not reserved: the wanted one if possible.
+// freeIndex is an index that no link has and that is not reserved: the wanted one if possible. It is free at this
+// moment only: if an application makes a link with it meanwhile, the move fails.
 func (n *namespace) freeIndex(wanted int, reserved ...int) (int, error) {
 	taken, err := n.has(wanted)
 	if err != nil || !taken && !slices.Contains(reserved, wanted) {
@@ -104,6 +110,9 @@ func (l linkLocation) describe() (side, action string) {
 // move moves the link at one place to another in a single request. The kernel moves first and renames then, unless the
 // old name is taken there: what would make the second fail is looked for before, and if it fails nevertheless, the link
 // goes back.
+//
+// Two requests, move and rename, were the alternative: a process that is killed between them leaves a link in the pod
+// under its name of the host, where it may collide with the pod's own links.
 func move(source, target linkLocation) error {
 	if err := checkName(source, target); err != nil {
 		return err
@@ -113,6 +122,8 @@ func move(source, target linkLocation) error {
 		return nil
 	}
 	err = fmt.Errorf("cannot move link %q: %w", source.name, err)
+	// The kernel does not say how far it came, so both sides are asked. Only a link that is surely in the target, and
+	// surely not in the source, is sent back: anything else could move a stranger.
 	arrived, lookErr := target.space.has(target.index)
 	stayed, stayErr := source.space.has(source.index)
 	if lookErr != nil || stayErr != nil || !arrived || stayed {
@@ -145,7 +156,10 @@ func checkName(source, target linkLocation) error {
 	return nil
 }
 
-// request moves and renames a link in one netlink message. Kernels before 5.12 choose the index themselves.
+// request moves and renames a link in one netlink message. Kernels before 5.13 choose the index themselves. The socket
+// is in the source namespace, which is where the kernel looks up link.Index; the descriptor names the target
+// (IFLA_NET_NS_FD). The answer comes when the link has arrived: do_setlink holds the lock for changes of links (RTNL)
+// throughout, so no other request changes a link between the move and the new name.
 func request(source, target linkLocation) error {
 	socket, err := nl.GetNetlinkSocketAt(source.space.handle, netns.None(), unix.NETLINK_ROUTE)
 	if err != nil {

@@ -19,6 +19,8 @@ func Main() {
 	skel.PluginMainFuncs(functions(), versions(), "CNI plugin "+Name+": moves a network device of the host into a pod")
 }
 
+// versions begins after 0.2.0, whose results name no interfaces: DEL without a record could not know the link by
+// prevResult.
 func versions() version.PluginInfo { return version.PluginSupports("0.3.1", "0.4.0", "1.0.0", "1.1.0") }
 
 func functions() skel.CNIFuncs {
@@ -37,9 +39,10 @@ func functions() skel.CNIFuncs {
 
 // InProcess is the plugin as a part of another process, without the time that a process of its own takes to start. It
 // does what [Main] does, in the same order and with the same files, so whatever kills it leaves what DEL undoes. It is
-// safe for concurrent use.
+// safe for concurrent use. The reasons, and what was measured, are in docs/adr/0030-netdev-in-process.md.
 type InProcess struct {
-	// turn has room for whoever moves a link: others wait here no longer than they want to.
+	// turn has room for whoever moves a link: others wait here no longer than they want to. The file lock excludes
+	// them, too, but whoever waits for that polls it: a move takes 15 ms, and the turn passes at once.
 	turn chan struct{}
 }
 
@@ -47,14 +50,17 @@ type InProcess struct {
 func NewInProcess() *InProcess { return &InProcess{turn: make(chan struct{}, 1)} }
 
 // Accepts reports whether Call can do what a process would. Processes are what asks others for addresses: an IPAM
-// plugin has the environment of its caller, and a context must be able to end it.
+// plugin has the environment of its caller, and a context must be able to end it. CHECK, STATUS and GC are rare, so
+// their few milliseconds are not worth a second way to run them.
 func (*InProcess) Accepts(command string, stdin []byte) bool {
 	conf, err := readConfig(stdin)
 	return err == nil && conf.IPAM.Type == "" && (command == "ADD" || command == "DEL")
 }
 
 // Call is ADD or DEL. It returns what the process would print; its errors are of type *types.Error. When ctx ends
-// before it has begun to move the link, it stops; a move that has begun is carried out, as it is in the kernel.
+// before it has begun to move the link, it stops; a move that has begun is carried out, as it is in the kernel. The
+// version is checked as package skel does it for a process, so that the same configuration is refused with the same
+// error.
 func (p *InProcess) Call(ctx context.Context, command string, args *skel.CmdArgs) ([]byte, error) {
 	stdout, err := p.call(ctx, command, args)
 	if err == nil {

@@ -15,9 +15,16 @@ import (
 )
 
 // stateDir is emptied at boot, as namespaces are.
+//
+// It is on a tmpfs, so records survive a process and not a boot, and need no fsync. The driver's pod mounts /run/cni of
+// the host: a plugin that runs as a process on the host finds the same records.
 const stateDir = "/run/cni/netdev"
 
 // record is what brings a link back. It is written before the link moves, and removed when it is back.
+//
+// The name of its file is the attachment: the runtime's ID of the container and the name of the interface, which
+// identify an ADD for the DEL that comes later. Unknown fields of a newer version are ignored, so that a downgraded
+// driver can still undo.
 type record struct {
 	Network     string `json:"network"`
 	ContainerID string `json:"containerID"`
@@ -41,11 +48,13 @@ func (r *record) path() string { return recordPath(r.ContainerID, r.IfName) }
 // that was killed may leave it.
 func incomplete() string { return filepath.Join(stateDir, "incomplete") }
 
+// recordPath keeps both parts inside of the directory, whatever a runtime passes on.
 func recordPath(containerID, ifName string) string {
 	return filepath.Join(stateDir, filepath.Base(containerID)+"_"+filepath.Base(ifName)+".json")
 }
 
-// write makes the file appear whole.
+// write makes the file appear whole. Whoever calls it has the lock: all writers use one incomplete file. A reader
+// without the lock sees the old record or the new one (rename(2)).
 func (r *record) write() error {
 	data, err := json.Marshal(r)
 	if err == nil {
@@ -105,7 +114,9 @@ func readRecord(path string) (*record, error) {
 // lockInterval is after what time a lock that another process has is tried again.
 const lockInterval = time.Millisecond
 
-// lock keeps others from moving links; it ends with this process at the latest. It waits no longer than ctx.
+// lock keeps others from moving links; it ends with this process at the latest. It waits no longer than ctx. The lock
+// is flock(2) on a file that is never removed: if it were, two processes could lock two files of one name. It belongs
+// to the open file, so goroutines of one process exclude each other, too. unlock closes the file.
 func lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
 		return nil, err
@@ -136,7 +147,8 @@ func lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// readRecords returns all.
+// readRecords returns all. A record that cannot be read is in the error, and the others are returned with it. newRecord
+// refuses to go on then: the index that it would choose may be reserved by what it could not read.
 func readRecords() ([]*record, error) {
 	entries, err := os.ReadDir(stateDir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -33,6 +33,8 @@ func Get() Info {
 	return infoOf(build)
 }
 
+// infoOf reads what cmd/go stamps into binaries (go help buildvcs). "(devel)" is the version of a main module that was
+// built without a repository.
 func infoOf(build *debug.BuildInfo) Info {
 	info := Info{Version: build.Main.Version, Go: build.GoVersion}
 	for _, setting := range build.Settings {
@@ -51,7 +53,8 @@ func infoOf(build *debug.BuildInfo) Info {
 	return info
 }
 
-// String is for people: the version, the commit if the version does not have it, and Go's.
+// String is for people: the version, the commit if the version does not have it, and Go's. A pseudo-version ends in the
+// first twelve digits of the commit, and one of a changed tree in "+dirty": neither is said twice.
 func (i Info) String() string {
 	text := i.Version
 	if short := i.Revision[:min(len(i.Revision), 12)]; short != "" && !strings.Contains(text, short) {

@@ -19,7 +19,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// place is a topology on a node.
+// place is a topology on a node. Claims do not name ranges: a range is found through the topology, whose steps may
+// change while the claim lives.
 type place struct{ node, topology string }
 
 // use is what a claim takes: how often a pod gets each topology, how many pods there are, and which addresses they
@@ -33,7 +34,8 @@ type use struct {
 	addresses []string
 }
 
-// Group is a PodGroup for which claims are reserved (KEP-5729).
+// Group is a PodGroup for which claims are reserved (KEP-5729). The UID is part of the key: a PodGroup that is made
+// again under its name has another size.
 type Group struct {
 	Namespace, Name string
 	UID             types.UID
@@ -41,6 +43,10 @@ type Group struct {
 
 // demand knows what claims take of the nodes' addresses. It is told of every claim, so that a plan need not look at all
 // of them. It is safe for concurrent use.
+//
+// Invariant: instances is the sum over byClaim of instances × pods, where pods is podsOf at the time of the last
+// change. So whoever changes a claim or the size of a group takes the old amount out before, and puts the new one in
+// after.
 type demand struct {
 	mu        sync.Mutex
 	byClaim   map[types.UID]use
@@ -56,7 +62,9 @@ func newDemand() *demand {
 		sizes: map[Group]int{}}
 }
 
-// useOf says what a claim takes. A claim that the driver refuses takes nothing.
+// useOf says what a claim takes. A claim that the driver refuses takes nothing. A step that is instantiated several
+// times takes an address for each instance, and the steps of one topology are instantiated together: the most frequent
+// one says how often.
 func useOf(claim *resourceapi.ResourceClaim) use {
 	found := use{created: claim.CreationTimestamp.Time, instances: map[place]int{}}
 	devices, err := claimspec.Devices(claim)
@@ -68,6 +76,7 @@ func useOf(claim *resourceapi.ResourceClaim) use {
 		step string
 	}
 	perStep := map[root]int{}
+	// A claim that is allocated and not reserved yet is about to get its first pod.
 	found.pods = max(1, len(claim.Status.ReservedFor))
 	for _, reference := range claim.Status.ReservedFor {
 		if reference.APIGroup == schedulingapi.GroupName && reference.Resource == "podgroups" {
@@ -88,7 +97,7 @@ func useOf(claim *resourceapi.ResourceClaim) use {
 	return found
 }
 
-// nodeOf is the node of a pool: pools of the driver are called <node>/<card>.
+// nodeOf is the node of a pool: pools of the driver are called <node>/<card>. Names of nodes have no slash (RFC 1123).
 func nodeOf(pool string) string {
 	node, _, _ := strings.Cut(pool, "/")
 	return node
@@ -104,9 +113,14 @@ func (d *demand) forget(claim *resourceapi.ResourceClaim) []string {
 	return d.replace(claim.UID, use{})
 }
 
+// replace puts what a claim takes now in place of what it took, nothing for a claim that is gone. It returns the
+// topologies whose ranges have to be looked at again: none if only a condition or an address has changed, which is most
+// updates of claims.
 func (d *demand) replace(uid types.UID, now use) (topologies []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	// The order matters: the old amount goes out with the size of its group, which is forgotten only then, and may be
+	// the new group's, too.
 	before := d.byClaim[uid]
 	d.add(before, -1)
 	delete(d.byClaim, uid)
@@ -142,9 +156,11 @@ func (d *demand) forgetSize(group Group) {
 	delete(d.sizes, group)
 }
 
-// podsOf is how many pods a claim is for.
+// podsOf is how many pods a claim is for. The size of no group is 0, as the empty group is never measured.
 func (d *demand) podsOf(u *use) int { return max(u.pods, d.sizes[u.group]) }
 
+// add adds what a claim takes, with a sign. Entries that become 0 are deleted: places of deleted topologies and nodes
+// would otherwise stay for the life of the process.
 func (d *demand) add(u use, sign int) {
 	for spot, count := range u.instances {
 		if d.instances[spot] += sign * count * d.podsOf(&u); d.instances[spot] == 0 {
@@ -177,7 +193,8 @@ func (u *use) takes(perPod map[string]int) bool {
 	return false
 }
 
-// resize notes how many pods a group has.
+// resize notes how many pods a group has. It is called with a size that was read without the lock. Claims of the group
+// that came meanwhile are counted here, too.
 func (d *demand) resize(group Group, pods int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -209,7 +226,8 @@ func perPod(name string, topologies []v1alpha1.NetworkTopology) map[string]int {
 }
 
 // ofRange is how many addresses claims take, by node, of the range that perPod is of. A claim has one block for each of
-// its steps, so it takes a block's addresses at most, whatever number its PodGroup says: that may be any.
+// its steps, so it takes a block's addresses at most, whatever number its PodGroup says: that may be any. The second
+// loop takes back the excess over a block, which add has counted for every pod.
 func (d *demand) ofRange(perPod map[string]int, blockSize int) map[string]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -232,7 +250,7 @@ func (d *demand) ofRange(perPod map[string]int, blockSize int) map[string]int {
 }
 
 // sharedOn are the claims that take addresses of a range, oldest first, by node, of the nodes on which one of them is
-// for several pods.
+// for several pods. Claims are sorted by time and UID, so that two looks pack them alike.
 func (d *demand) sharedOn(perPod map[string]int) map[string][]Claim {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -267,6 +285,9 @@ func (d *demand) sharedOn(perPod map[string]int) map[string][]Claim {
 // inUse reports whether pods may have addresses of a block that is released: a claim on the node that is as old as the
 // block's release takes addresses of the range, or has one in its status although the topologies have changed. The
 // first needs no status, which a driver may write late.
+//
+// The name of the node is compared, not its UID: claims know names only. So a block of a Node object that was made
+// again stays while claims of the new one are as old as the release; it is late at worst, and never early.
 func (d *demand) inUse(block *v1alpha1.AddressBlock, perPod map[string]int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -29,6 +29,9 @@ type room struct {
 // one. Claims whose addresses are known are where they are. Others get what the node's driver gives: the first block
 // with room, by number, and in the order in which claims were made, which is nearly that in which kubelet prepares
 // them. A claim for more pods than any block has addresses is refused by the driver, so no block is for it.
+//
+// It is a simulation of what the driver will do at Prepare, and may be wrong where claims are prepared in another
+// order. Then kubelet calls Prepare again, and the next look counts with the addresses that claims have by then.
 func (c *Changes) lacks(s *State, node string) int {
 	rooms := c.rooms(s, node)
 	var waiting []Claim
@@ -42,6 +45,7 @@ func (c *Changes) lacks(s *State, node string) int {
 			waiting = append(waiting, claim)
 		}
 	}
+	// The largest of those that find none: a block that has room for it has room for any of the others.
 	least := 0
 	for _, claim := range waiting {
 		for range claim.Steps {
@@ -57,7 +61,8 @@ func (c *Changes) lacks(s *State, node string) int {
 }
 
 // known are the blocks, by their index, of the steps of a claim whose addresses its status has: one step for each
-// block, or for as many addresses of it as pods take for several steps.
+// block, or for as many addresses of it as pods take for several steps. Addresses of a pod are one of each family, so a
+// step's addresses are families × pods; a claim whose pods have not all started has fewer, which still is one step.
 func known(claim *Claim, rooms []room) []int {
 	var steps []int
 	for i := range rooms {
@@ -77,7 +82,8 @@ func known(claim *Claim, rooms []room) []int {
 	return steps[:min(len(steps), claim.Steps)]
 }
 
-// rooms are the blocks of a node, those that it is about to get included, by number.
+// rooms are the blocks of a node, those that it is about to get included, by number. They are sorted as the driver
+// tries them.
 func (c *Changes) rooms(s *State, node string) []room {
 	var found []room
 	add := func(block *v1alpha1.AddressBlock) {

@@ -27,7 +27,8 @@ type Node struct {
 	Selected bool
 }
 
-// State is everything that a plan depends on.
+// State is everything that a plan depends on. All of it is read from caches, so it may be old. Plan need not know: what
+// it wants is refused by the API server, or looked up there, where an old reading would do harm.
 type State struct {
 	// Range is the range; of one that is gone it has the name and a deletion timestamp.
 	Range *v1alpha1.AddressRange
@@ -47,7 +48,8 @@ type State struct {
 	Now   time.Time
 }
 
-// Changes are what is to be done. Objects are complete, as they shall be written or deleted.
+// Changes are what is to be done. Objects are complete, as they shall be written or deleted. The order in which they
+// are carried out is that of Reconciler.carryOut. A block is in one of the lists at most.
 type Changes struct {
 	Create, Update []v1alpha1.AddressBlock
 	// Release are blocks whose node is gone, or whose range, with the time of that in their status.
@@ -64,11 +66,17 @@ type Changes struct {
 // Plan says which blocks shall be made, released and returned. Of the blocks that are there it gives the least free
 // number, so that one whose cache is behind collides with what it has not seen, and looks again, in place of giving a
 // node a second block.
+//
+// Its phases: what becomes of each block that is there; a first block for every selected node, in the order of names,
+// before any node gets a second; further blocks by demand; and blocks for claims of several pods, which need one with
+// room for all of them.
 func Plan(s State) Changes {
 	var c Changes
 	for i := range s.Blocks {
 		c.keep(&s, &s.Blocks[i])
 	}
+	// Blocks of an invalid range stay with their nodes, since pods use them. It gives none, and a range that is being
+	// deleted gives none either.
 	if s.Addresses == nil || s.Range.DeletionTimestamp != nil {
 		return c
 	}
@@ -103,6 +111,8 @@ func Plan(s State) Changes {
 			has += size(&c.Create[len(c.Create)-1])
 		}
 	}
+	// Last, since a sum of free addresses says nothing of claims that need them in one block. Each round gives a block,
+	// so it ends when all claims find room, or when the range has none left.
 	for _, name := range slices.Sorted(maps.Keys(s.Shared)) {
 		if _, owns := capacity[name]; !owns || slices.Contains(c.Short, name) {
 			continue
@@ -119,6 +129,9 @@ func Plan(s State) Changes {
 }
 
 // keep says what becomes of a block that is there.
+//
+// A node that the range's nodeSelector no longer takes keeps its blocks, and gets further ones while its claims need
+// them: its pods have addresses of the range.
 func (c *Changes) keep(s *State, block *v1alpha1.AddressBlock) {
 	switch {
 	case block.DeletionTimestamp != nil:
@@ -145,7 +158,8 @@ func (c *Changes) keep(s *State, block *v1alpha1.AddressBlock) {
 }
 
 // current is a block with the networks and exclusions that the range has now; nil if they are the same, and of blocks
-// that are no block of the range as it is.
+// that are no block of the range as it is. The networks of a block never change: the driver of its node has given
+// addresses of them.
 func current(s *State, block *v1alpha1.AddressBlock) *v1alpha1.AddressBlock {
 	if int(block.Spec.Index) >= s.Addresses.Count() {
 		return nil
@@ -183,7 +197,8 @@ func size(block *v1alpha1.AddressBlock) int {
 	return parsed.Size
 }
 
-// spare is how many addresses a node shall have left, so that those who come while another block is made find one.
+// spare is how many addresses a node shall have left, so that those who come while another block is made find one. It
+// covers the time from the allocation of claims until a block is created and its driver has heard of it.
 func spare(r *v1alpha1.AddressRange) int { return max(1, int(r.Spec.BlockSize)/4) }
 
 func returnDelay(r *v1alpha1.AddressRange) time.Duration {
@@ -216,7 +231,8 @@ func newFreeBlocks(s *State) *freeBlocks {
 	return f
 }
 
-// next is the free block with the least number that has so many addresses to give, at least one.
+// next is the free block with the least number that has so many addresses to give, at least one. It counts the block as
+// taken, so the next call returns another.
 func (f *freeBlocks) next(least int) (v1alpha1.AddressBlockSpec, bool) {
 	for f.taken[f.index] {
 		f.index++

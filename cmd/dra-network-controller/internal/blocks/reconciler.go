@@ -45,7 +45,8 @@ const (
 	gather = 100 * time.Millisecond
 )
 
-// Reconciler gives nodes blocks of every AddressRange. All fields are required.
+// Reconciler gives nodes blocks of every AddressRange. All fields are required. It may be running in two processes for
+// a moment, when a lease changes hands: nothing that is written depends on being alone.
 type Reconciler struct {
 	// Client reads through a cache and writes to the API server. It has only the metadata of nodes.
 	Client client.Client
@@ -66,7 +67,8 @@ func (r *Reconciler) claims() *demand {
 }
 
 // SetupWithManager has the manager call Reconcile for every range that changed, or whose blocks, nodes, topologies or
-// claims did.
+// claims did. Nodes are watched by their metadata: their status is most of them, and what kubelet writes all the time,
+// while only names, UIDs and labels count here.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	specChanged := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	ofBlock := func(_ context.Context, block client.Object) []reconcile.Request {
@@ -90,7 +92,9 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 }
 
 // later gathers changes. What is told of an object, and whether it is gone, is told at once, also of all objects that
-// there are at the start before any range is looked at.
+// there are at the start before any range is looked at. Package controller-runtime starts no worker before each handler
+// has had the objects of the first list (source.Kind, HasSynced), so demand is complete when the first block could be
+// returned.
 func (r *Reconciler) later(
 	ranges func(ctx context.Context, object client.Object, gone bool) []string,
 ) handler.EventHandler {
@@ -134,6 +138,7 @@ func (r *Reconciler) ofClaim(ctx context.Context, object client.Object, gone boo
 		changed = r.claims().forget
 	}
 	var ranges []string
+	// A topology that is gone has no ranges any more; its change has woken all of them.
 	for _, name := range changed(claim) {
 		topology := &v1alpha1.NetworkTopology{}
 		if err := r.Client.Get(ctx, types.NamespacedName{Name: name}, topology); err == nil {
@@ -152,6 +157,9 @@ func requests(names []string) []reconcile.Request {
 }
 
 // Reconcile implements reconcile.Reconciler.
+//
+// Phases: the sizes of PodGroups are asked for, everything is read, the plan is made and carried out, the status is
+// written. A plan that was carried out in part is not continued: the next look makes a new one of what is there.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	unmeasured := r.measure(ctx, request.Name) // nobody has to wait for that
 	state, problems, remarks, err := r.read(ctx, request.Name)
@@ -174,7 +182,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 }
 
 // read gathers what a plan depends on. Of a range that is gone it makes one that is being deleted: blocks of a range
-// whose finalizer somebody removed are returned, too.
+// whose finalizer somebody removed are returned, too. The lists are shared with the cache and must not be changed; the
+// range, which carryOut changes, is a copy.
 func (r *Reconciler) read(
 	ctx context.Context, name string,
 ) (state *State, problems field.ErrorList, remarks []string, err error) {
@@ -204,6 +213,7 @@ func (r *Reconciler) read(
 		}
 	}
 	selector, problems := r.judge(state)
+	// Of an invalid range no size is known, and nothing is given, so demand need not be bounded.
 	counts, blockSize := perPod(name, topologies.Items), math.MaxInt32
 	if state.Addresses != nil {
 		blockSize = state.Addresses.BlockSize()
@@ -222,7 +232,9 @@ func (r *Reconciler) read(
 }
 
 // measure finds out how many pods PodGroups have whose claims take addresses of a range: as many as are scheduled at a
-// time. It is asked once: those that come later take what is left. Of a group without such a number nobody knows.
+// time. It is asked once: those that come later take what is left. Of a group without such a number nobody knows. A
+// PodGroup that is gone, or whose API the cluster does not serve, counts as one pod: its absence must not keep nodes
+// from blocks.
 func (r *Reconciler) measure(ctx context.Context, name string) error {
 	var topologies v1alpha1.NetworkTopologyList
 	if err := r.Client.List(ctx, &topologies, client.UnsafeDisableDeepCopy); err != nil { // they are read only
@@ -262,6 +274,9 @@ func (r *Reconciler) judge(state *State) (labels.Selector, field.ErrorList) {
 
 // carryOut makes the changes. Before a block is released the API server itself is asked: a cache may lack a node that
 // has just registered.
+//
+// The finalizer comes first: without it a range could vanish between this look and the creation of its block. The first
+// failure ends the look, since the rest of the plan was made on the assumption that it succeeds.
 func (r *Reconciler) carryOut(ctx context.Context, state *State, changes *Changes) error {
 	if err := r.keepFinalizer(ctx, state); err != nil {
 		return err
@@ -290,7 +305,7 @@ func (r *Reconciler) carryOut(ctx context.Context, state *State, changes *Change
 }
 
 // keepFinalizer puts the finalizer on a range before it gives anything, and removes it when the API server has no block
-// of it any more.
+// of it any more. The cache may not have a block that was just created, so the last word is the API server's.
 func (r *Reconciler) keepFinalizer(ctx context.Context, state *State) error {
 	changed := state.Range.DeepCopy()
 	switch {
@@ -322,7 +337,8 @@ func (r *Reconciler) keepFinalizer(ctx context.Context, state *State) error {
 }
 
 // release notes when the node of a block was found to be gone. The time is in the object: a controller that takes over
-// goes on counting.
+// goes on counting. The update carries the version that was looked at: a block that was released by another process
+// keeps its earlier time.
 func (r *Reconciler) release(ctx context.Context, state *State, block *v1alpha1.AddressBlock) error {
 	if entitled, err := r.entitled(ctx, state, block); err != nil || entitled {
 		return err
@@ -344,7 +360,8 @@ func (r *Reconciler) giveBack(ctx context.Context, block *v1alpha1.AddressBlock)
 }
 
 // entitled reports whether the API server still has the node that a block belongs to, and the range, which is not being
-// deleted. What it has said once of a UID stays so.
+// deleted. What it has said once of a UID stays so. So the answer "no" needs no lock and no repetition, while the
+// answer "yes" is only for now.
 func (r *Reconciler) entitled(ctx context.Context, state *State, block *v1alpha1.AddressBlock) (bool, error) {
 	node := &metav1.PartialObjectMetadata{}
 	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
@@ -366,6 +383,8 @@ func (r *Reconciler) entitled(ctx context.Context, state *State, block *v1alpha1
 	return err == nil && live.DeletionTimestamp == nil, nil
 }
 
+// writeStatus skips a range whose finalizer is gone: the API server deletes it with that write, and an update would
+// only be answered with a conflict or that it is not there.
 func (r *Reconciler) writeStatus(
 	ctx context.Context, old *v1alpha1.AddressRange, status v1alpha1.AddressRangeStatus,
 ) error {
@@ -383,7 +402,8 @@ func (r *Reconciler) writeStatus(
 	return nil
 }
 
-// Transform keeps of a claim what the controller reads, since it keeps all of them in memory.
+// Transform keeps of a claim what the controller reads, since it keeps all of them in memory. Device data and
+// conditions are the largest part of a claim's status, and nobody reads them here.
 func Transform(object any) (any, error) {
 	claim, ok := object.(*resourceapi.ResourceClaim)
 	if !ok {

@@ -28,7 +28,8 @@ const (
 const manyNodes = 10
 
 // Status returns the status of a range after changes were carried out. It is equal to the one that the range has where
-// nothing has changed.
+// nothing has changed. Counts are those after the changes, computed from the plan: the cache shows only later what was
+// written, so counts of it would be wrong until the next look.
 func Status(s *State, c *Changes, problems field.ErrorList, remarks []string) v1alpha1.AddressRangeStatus {
 	status := *s.Range.Status.DeepCopy()
 	status.Given = int32(len(s.Blocks) + len(c.Create) - len(c.Return)) //nolint:gosec // at most 65,536

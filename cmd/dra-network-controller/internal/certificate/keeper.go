@@ -43,7 +43,8 @@ type Keeper struct {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (*Keeper) NeedLeaderElection() bool { return true }
 
-// Start keeps the certificate until the context ends. It never fails.
+// Start keeps the certificate until the context ends. It never fails. An error that Start returned would end the
+// manager, and with it the controllers, which need no webhook.
 func (k *Keeper) Start(ctx context.Context) error {
 	log := newSparing(ctrl.Log.WithName("webhook-certificate"),
 		"cannot keep the webhook's certificate, objects are judged by their condition only while it is so")
@@ -65,7 +66,8 @@ func (k *Keeper) Start(ctx context.Context) error {
 }
 
 // pause is the time until the next look after so many failures. Few are over soon: an installation may start the
-// controller before it makes the objects of the webhook.
+// controller before it makes the objects of the webhook. The pause grows by a second with each failure, up to the
+// period.
 func (k *Keeper) pause(failures int) time.Duration {
 	if failures == 0 {
 		return k.Rotation.Period()
@@ -75,6 +77,10 @@ func (k *Keeper) pause(failures int) time.Duration {
 
 // keep looks once, and does what there is to do: first the Secret, since no API server may trust what a crash could
 // lose.
+//
+// Trust is compared and written at each look, also when no certificate changes: it repairs a configuration from which
+// somebody has removed caBundle. trust gets the bundle of what the Secret holds now, so what it writes never names an
+// authority that only this process knows.
 func (k *Keeper) keep(ctx context.Context) error {
 	var configuration admissionregistration.ValidatingWebhookConfiguration
 	if err := k.Reader.Get(ctx, types.NamespacedName{Name: k.Configuration}, &configuration); err != nil {
@@ -104,7 +110,9 @@ func (k *Keeper) keep(ctx context.Context) error {
 	return k.trust(ctx, &configuration, wanted.Bundle())
 }
 
-// names are those under which API servers ask the webhooks of a configuration, sorted.
+// names are those under which API servers ask the webhooks of a configuration, sorted. A service is asked as
+// NAME.NAMESPACE.svc, a URL by its host (kubernetes, apiserver/pkg/util/webhook). The controller must not guess them
+// from its own settings: whoever installs it may rename the Service.
 func names(configuration *admissionregistration.ValidatingWebhookConfiguration) ([]string, error) {
 	var names []string
 	for i := range configuration.Webhooks {
@@ -128,7 +136,8 @@ func names(configuration *admissionregistration.ValidatingWebhookConfiguration) 
 	return names, nil
 }
 
-// trusts reports whether all webhooks of a configuration have an authority in their bundle.
+// trusts reports whether all webhooks of a configuration have an authority in their bundle. An empty authority, that of
+// no next certificate, is trusted by nobody: every text contains it.
 func trusts(configuration *admissionregistration.ValidatingWebhookConfiguration, ca []byte) bool {
 	for i := range configuration.Webhooks {
 		if len(ca) == 0 || !bytes.Contains(configuration.Webhooks[i].ClientConfig.CABundle, ca) {

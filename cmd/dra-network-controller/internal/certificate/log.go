@@ -2,7 +2,9 @@ package certificate
 
 import "github.com/go-logr/logr"
 
-// sparing logs the errors of something that is tried again and again: each when it appears, and that it is over.
+// sparing logs the errors of something that is tried again and again: each when it appears, and that it is over. Errors
+// are compared by their text: one with a changing part, such as a time, would be logged at each look. It is used by one
+// goroutine.
 type sparing struct {
 	log  logr.Logger
 	what string

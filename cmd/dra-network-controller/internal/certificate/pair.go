@@ -32,7 +32,8 @@ type Pair struct {
 	Certificate, Key []byte
 }
 
-// newPair makes a pair for names, which are DNS names and IP addresses.
+// newPair makes a pair for names, which are DNS names and IP addresses. The authority may sign no further authorities
+// (MaxPathLenZero). Both certificates expire at once: one of them alone is of no use.
 func newPair(names []string, now time.Time, validity time.Duration) (Pair, error) {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -73,6 +74,8 @@ func newPair(names []string, now time.Time, validity time.Duration) (Pair, error
 	}, nil
 }
 
+// template is what both certificates have in common. The serial number is random and above 0, as RFC 5280 (4.1.2.2)
+// wants it.
 func template(commonName string, now time.Time, validity time.Duration) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), serialBits))
 	if err != nil {
@@ -104,7 +107,8 @@ func (p Pair) check(names []string, now time.Time) (*x509.Certificate, error) {
 	return pair.Leaf, nil
 }
 
-// made is when newPair made a certificate.
+// made is when newPair made a certificate. It is not kept beside the certificate: NotBefore says it, and cannot be lost
+// or contradict it.
 func made(certificate *x509.Certificate) time.Time { return certificate.NotBefore.Add(backdate) }
 
 // Held is what the Secret holds.
@@ -117,7 +121,8 @@ type Held struct {
 	FormerCA []byte
 }
 
-// Bundle returns all that API servers should trust.
+// Bundle returns all that API servers should trust. It is PEM, one certificate after the other; parts that are empty
+// add nothing.
 func (h Held) Bundle() []byte {
 	return slices.Concat(h.Current.CA, h.Next.CA, h.FormerCA)
 }
@@ -138,7 +143,8 @@ func read(data map[string][]byte) Held {
 	}
 }
 
-// data is the opposite of read.
+// data is the opposite of read. Keys without a value are left out, so that the Secret shows at a look whether a
+// certificate waits.
 func (h Held) data() map[string][]byte {
 	data := map[string][]byte{
 		keyCA: h.Current.CA, keyCertificate: h.Current.Certificate, keyKey: h.Current.Key,

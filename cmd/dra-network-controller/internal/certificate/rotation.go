@@ -31,12 +31,16 @@ const looks = 30
 func (r Rotation) Period() time.Duration { return min(maxPeriod, r.Validity/looks) }
 
 // settled is how long the next certificate must be there before it is served, so that every API server has seen that it
-// is to be trusted.
+// is to be trusted. API servers watch configurations, so they have normally seen it at once.
 func (r Rotation) settled() time.Duration { return 2 * r.Period() }
 
 // Wanted returns what the Secret should hold and why that is something else than now; nothing is to be done if there is
 // no why. names are those under which API servers ask; trusted reports whether their configuration has the authority of
 // the next certificate.
+//
+// It makes one step of the rotation at a time, and every step is also the repair of something: names that have changed,
+// or a Secret that was emptied. A current certificate of no use is replaced without waiting for trust: it serves
+// nobody, so nothing can become worse.
 func (r Rotation) Wanted(held Held, names []string, trusted bool, now time.Time) (wanted Held, why string, err error) {
 	current, problem := held.Current.check(names, now)
 	next, nextProblem := held.Next.check(names, now)

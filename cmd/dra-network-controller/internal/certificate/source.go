@@ -19,6 +19,7 @@ import (
 const impatience = time.Second
 
 // Source hands out the current certificate of the Secret. It is a manager's runnable, at work in all replicas.
+// GetCertificate and Ready may be called by many goroutines at once, while Start runs in one.
 type Source struct {
 	// Reader reads from the API server.
 	Reader client.Reader
@@ -52,7 +53,8 @@ func (s *Source) Start(ctx context.Context) error {
 	}
 }
 
-// reload reads the Secret once. What was read before stays when that fails.
+// reload reads the Secret once. What was read before stays when that fails. A certificate that has expired is served,
+// too: the client refuses it and says so, which is clearer than no answer.
 func (s *Source) reload(ctx context.Context) error {
 	defer s.looked.Store(true)
 	var secret corev1.Secret

@@ -32,7 +32,8 @@ const (
 )
 
 // Of returns the condition Accepted: True with the summary and the remarks where there are no problems, else False with
-// all problems.
+// all problems. LastTransitionTime is left out: meta.SetStatusCondition keeps the old one while the status stays the
+// same, so that equal conditions compare equal and nothing is written.
 func Of(generation int64, summary string, problems field.ErrorList, remarks ...string) metav1.Condition {
 	condition := metav1.Condition{
 		Type:               Accepted,
@@ -60,7 +61,8 @@ func Describe(problems field.ErrorList) string {
 	return enumerate("problem", texts)
 }
 
-// enumerate puts texts on one line, as many as a condition holds.
+// enumerate puts texts on one line, as many as a condition holds. A single text gets no number, and is not bounded
+// here.
 func enumerate(what string, texts []string) string {
 	if len(texts) == 1 {
 		return texts[0]
@@ -97,7 +99,7 @@ func shortened(problem *field.Error) *field.Error {
 }
 
 // Causes returns problems as the API server details a refusal: each with its field, and all together not much longer
-// than a condition.
+// than a condition. kubectl prints each on a line of its own.
 func Causes(problems field.ErrorList) []metav1.StatusCause {
 	var causes []metav1.StatusCause
 	size := 0
@@ -129,7 +131,8 @@ func oneLine(text string) string {
 // hintMark is where the hint of a message begins.
 const hintMark = `; "kubectl `
 
-// WithHint ends the message of a condition with a command, which begins with kubectl, and what it shows.
+// WithHint ends the message of a condition with a command, which begins with kubectl, and what it shows. The hint
+// always fits: the message before it is cut. cutBeforeHint finds it by hintMark.
 func WithHint(condition metav1.Condition, command, shows string) metav1.Condition {
 	hint := fmt.Sprintf("; %q %s", command, shows)
 	condition.Message = Cut(condition.Message, maxMessage-len(hint)) + hint
@@ -147,7 +150,8 @@ func cutBeforeHint(message string, size int) string {
 // Bound cuts a message to what a condition holds.
 func Bound(message string) string { return Cut(message, maxMessage) }
 
-// Cut shortens text to at most size bytes, at a character, and shows that it did.
+// Cut shortens text to at most size bytes, at a character, and shows that it did. size must not be less than the mark
+// is long.
 func Cut(text string, size int) string {
 	const mark = "..."
 	if len(text) <= size {

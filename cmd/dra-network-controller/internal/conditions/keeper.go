@@ -20,7 +20,9 @@ import (
 // soon is when to look again after a conflict. By then the cache has caught up.
 const soon = 200 * time.Millisecond
 
-// Keeper keeps the condition Accepted of every object of a kind. All fields are required.
+// Keeper keeps the condition Accepted of every object of a kind. All fields are required. It is for kinds whose
+// condition depends on nothing but the object itself; what depends on other objects needs a reconciler of its own,
+// which watches those.
 type Keeper[T client.Object] struct {
 	// Client reads through a cache and writes to the API server.
 	Client client.Client
@@ -34,7 +36,8 @@ type Keeper[T client.Object] struct {
 	Accepted func(T) metav1.Condition
 }
 
-// SetupWithManager has the manager call Reconcile for every object whose specification changed.
+// SetupWithManager has the manager call Reconcile for every object whose specification changed. Writing a status does
+// not change the generation, so the keeper does not wake itself.
 func (k *Keeper[T]) SetupWithManager(manager ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(manager).
 		Named(strings.ToLower(k.Kind)).
@@ -42,7 +45,8 @@ func (k *Keeper[T]) SetupWithManager(manager ctrl.Manager) error {
 		Complete(k)
 }
 
-// Reconcile implements reconcile.Reconciler.
+// Reconcile implements reconcile.Reconciler. An update carries the resource version that was read, so a judgement of an
+// older specification is never written over one of a newer.
 func (k *Keeper[T]) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	object := k.New()
 	if err := k.Client.Get(ctx, request.NamespacedName, object); err != nil {

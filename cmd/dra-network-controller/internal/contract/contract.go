@@ -18,6 +18,8 @@ import (
 // Accepted returns the condition of a schema: what is wrong with it, or what it is.
 func Accepted(schema *v1alpha1.CNIPluginSchema) metav1.Condition {
 	summary := fmt.Sprintf("topologies are checked against this contract of %s", schema.Spec.CNIType)
+	// A schema of the cluster goes before the built-in one of the same plugin, and stays what it is when the driver is
+	// upgraded. Authors who copied a built-in schema to change one line do not expect that.
 	var remarks []string
 	if _, builtIn := cnichain.DefaultSchemas().Lookup(schema.Spec.CNIType); builtIn {
 		remarks = append(remarks, "it replaces the built-in schema of "+schema.Spec.CNIType+

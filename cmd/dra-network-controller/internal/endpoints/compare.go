@@ -17,7 +17,8 @@ import (
 // ManagedBy is the value of the label by which slices of the controller are known (KEP-752).
 const ManagedBy = "dra-network-controller.networking.dra.io"
 
-// maxEndpoints is how many endpoints a slice has at most, as those of Kubernetes do by default.
+// maxEndpoints is how many endpoints a slice has at most, as those of Kubernetes do by default. kube-proxy and others
+// read any number up to 1,000; smaller slices make a change of one endpoint cheaper for all who watch.
 const maxEndpoints = 100
 
 // Changes are what is to be written. Objects are complete.
@@ -27,6 +28,10 @@ type Changes struct {
 
 // Compare says how slices that are there become those that are wanted. An endpoint stays in the slice in which it is,
 // so that a pod which comes or goes changes one slice.
+//
+// It is deterministic: slices and endpoints are taken in the order of their names and addresses, and new names are
+// numbers, so two replicas that see the same write the same. Slices that lost most of their endpoints are not merged:
+// moving endpoints changes two objects, for nothing that a client notices.
 func Compare(
 	service *corev1.Service, wanted map[Group]Endpoints, existing []discoveryapi.EndpointSlice,
 ) (c Changes, err error) {
@@ -85,7 +90,8 @@ func groupOf(slice *discoveryapi.EndpointSlice) (Group, error) {
 	return Group{Family: slice.AddressType, Ports: string(text)}, nil
 }
 
-// keep takes from the endpoints that are wanted those that a slice has.
+// keep takes from the endpoints that are wanted those that a slice has. It removes them from the rest, so an address
+// that stands in two slices, as after a conflict, stays in the first.
 func keep(slice *discoveryapi.EndpointSlice, rest Endpoints) []discoveryapi.Endpoint {
 	var kept []discoveryapi.Endpoint
 	for i := range slice.Endpoints {
@@ -113,7 +119,9 @@ func fill(endpoints []discoveryapi.Endpoint, rest Endpoints) []discoveryapi.Endp
 	return endpoints
 }
 
-// with is a slice as it shall be; nil if it is so.
+// with is a slice as it shall be; nil if it is so. Labels and owners are set as a whole: the slice belongs to the
+// controller (KEP-752, managed-by), and the garbage collector removes it with its Service. headless is the label by
+// which kube-proxy ignores slices of Services without a cluster IP.
 func with(
 	service *corev1.Service, old *discoveryapi.EndpointSlice, endpoints []discoveryapi.Endpoint,
 ) *discoveryapi.EndpointSlice {

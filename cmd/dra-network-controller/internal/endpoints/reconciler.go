@@ -30,7 +30,8 @@ const soon = 200 * time.Millisecond
 // that a problem cites may be long.
 const maxEvent = 1000
 
-// Reconciler keeps the EndpointSlices of every annotated Service as they should be. All fields are required.
+// Reconciler keeps the EndpointSlices of every annotated Service as they should be. All fields are required. Use one
+// for a process: told is what keeps events from being repeated.
 type Reconciler struct {
 	// Client reads through a cache and writes to the API server.
 	Client client.Client
@@ -43,7 +44,8 @@ type Reconciler struct {
 }
 
 // SetupWithManager has the manager call Reconcile for every annotated Service that changed, or whose pods, claims or
-// slices did.
+// slices did. Pods and claims change far more often than Services, so their handler decides first which Services are
+// concerned.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	ofObject := handler.EnqueueRequestsFromMapFunc(r.ofObject)
 	return ctrl.NewControllerManagedBy(manager).
@@ -98,7 +100,8 @@ func concerns(object client.Object) func(*Query) bool {
 	return nil
 }
 
-// Reconcile implements reconcile.Reconciler.
+// Reconcile implements reconcile.Reconciler. It is called for every Service of the cluster. One without our annotation
+// has no slices and no query, and costs two reads of the cache.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	service := &corev1.Service{}
 	if err := r.Client.Get(ctx, request.NamespacedName, service); apierrors.IsNotFound(err) {
@@ -116,6 +119,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	query, problem := ParseQuery(service)
 	r.tell(request.NamespacedName, service, problem)
 	var wanted map[Group]Endpoints
+	// Without a query everything is unwanted, so slices go when the annotation does, or becomes wrong. To leave them
+	// would send traffic to pods that nobody selects any more.
 	if query != nil {
 		if wanted, err = r.wanted(ctx, service, query); err != nil {
 			return reconcile.Result{}, err

@@ -30,7 +30,7 @@ const (
 	AnnotationSelector = "networking.dra.io/endpoints-selector"
 )
 
-// Query is what a Service asks for.
+// Query is what a Service asks for. An empty Step stands for all root steps.
 type Query struct {
 	Topology, Step string
 	Pods           labels.Selector
@@ -63,7 +63,8 @@ func ParseQuery(service *corev1.Service) (*Query, error) {
 	return query, nil
 }
 
-// Group is what all endpoints of a slice have in common.
+// Group is what all endpoints of a slice have in common. A slice has one address type and one list of ports for all of
+// its endpoints (KEP-752), so pods whose named ports have other numbers are in slices of their own.
 type Group struct {
 	Family discoveryapi.AddressType
 	// Ports are those of the slice as JSON, sorted.
@@ -87,7 +88,8 @@ func (e Endpoints) add(endpoint discoveryapi.Endpoint) {
 	e[address] = endpoint
 }
 
-// Wanted are the endpoints that a Service shall have. Pods and claims are those of its namespace, claims by name.
+// Wanted are the endpoints that a Service shall have. Pods and claims are those of its namespace, claims by name. Pods
+// that ended are left out at once, since their addresses may be given to others while the pod object stays.
 func Wanted(
 	service *corev1.Service, query *Query, pods []corev1.Pod, claims map[string]*resourceapi.ResourceClaim,
 ) (map[Group]Endpoints, error) {
@@ -119,7 +121,8 @@ func Wanted(
 }
 
 // addressesOf are the addresses that a claim's devices have in a pod, by its status. Of a claim that several pods use
-// the status does not say whose an address is, so it has none.
+// the status does not say whose an address is, so it has none. The UID is compared: a pod that was made again under its
+// name, as in a StatefulSet, may find a claim that is still reserved for the old one.
 func addressesOf(claim *resourceapi.ResourceClaim, pod types.UID, query *Query) []netip.Addr {
 	if claim == nil || len(claim.Status.ReservedFor) != 1 || claim.Status.ReservedFor[0].UID != pod {
 		return nil
@@ -155,7 +158,7 @@ func ofQuery(devices []claimspec.Device, query *Query) (found []*claimspec.Devic
 }
 
 // reachable are the addresses that the API server takes as those of endpoints: none that mean something on one node
-// only.
+// only. Status has addresses with their prefix length (KEP-4817).
 func reachable(texts []string) []netip.Addr {
 	var found []netip.Addr
 	for _, text := range texts {
@@ -229,7 +232,8 @@ func namedPort(pod *corev1.Pod, name string, protocol corev1.Protocol) int32 {
 	return 0
 }
 
-// TransformPod keeps of a pod what endpoints are made of, since the controller keeps all pods in memory.
+// TransformPod keeps of a pod what endpoints are made of, since the controller keeps all pods in memory. Containers are
+// stripped to their ports, in their order, since the first port of a name counts.
 func TransformPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {

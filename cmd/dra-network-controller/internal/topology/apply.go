@@ -7,12 +7,15 @@ import (
 )
 
 // applyConfiguration returns exactly the fields of a class that the controller owns. A resource version, where the
-// class has one, makes the API server refuse to change another version of it.
+// class has one, makes the API server refuse to change another version of it. Owner references must have Controller and
+// BlockOwnerDeletion set, as deviceclasses.Of does: a nil pointer would panic here.
 func applyConfiguration(class *resourceapi.DeviceClass) *resourceapply.DeviceClassApplyConfiguration {
 	configuration := resourceapply.DeviceClass(class.Name).
 		WithLabels(class.Labels).
 		WithAnnotations(class.Annotations).
 		WithSpec(applySpec(class.Spec))
+	// With the UID an apply cannot make a class that was deleted meanwhile: the API server answers with a conflict, and
+	// the next look makes it with create, which sees a class of somebody else.
 	if class.ResourceVersion != "" {
 		configuration.WithUID(class.UID).WithResourceVersion(class.ResourceVersion)
 	}

@@ -40,6 +40,11 @@ type Changes struct {
 
 // Compare returns what is to be done so that the topology has the wanted classes. existing are all classes of the
 // cluster.
+//
+// Its cases, in the order of the switch: ours and not wanted, to be deleted, if the owner reference proves it; not
+// wanted and not provably ours, which is left alone; wanted but somebody else's, which is reported and left alone; ours
+// and right; ours with a name of an extended resource that it may not have; ours and different. What no class of the
+// cluster matches is created.
 func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass) Changes {
 	var changes Changes
 	wanted, changes.Named = withoutTakenNames(topology, wanted, existing)
@@ -80,7 +85,8 @@ func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.
 }
 
 // withoutTakenNames returns the wanted classes without the names of extended resources that other classes have, and
-// those others.
+// those others. kube-scheduler maps a resource to one class, and of several it takes the one that was made last
+// (KEP-5004). Without this check a new topology would take over the pods that ask for the resource of another.
 func withoutTakenNames(
 	topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass,
 ) (free, holders []resourceapi.DeviceClass) {
@@ -147,7 +153,9 @@ func belongsTo(class *resourceapi.DeviceClass, topology *v1alpha1.NetworkTopolog
 	return topology.UID != "" && class.Labels[v1alpha1.LabelTopologyUID] == string(topology.UID)
 }
 
-// isAsWanted reports whether everything that we set is there. Labels and annotations of others are theirs.
+// isAsWanted reports whether everything that we set is there. Labels and annotations of others are theirs. The lists of
+// selectors and configuration must be equal as a whole: a selector more would hide devices, and a configuration more
+// would change what the driver attaches.
 func isAsWanted(found, want *resourceapi.DeviceClass) bool {
 	for key, value := range want.Labels {
 		if found.Labels[key] != value {
@@ -176,6 +184,9 @@ func sameConfig(a, b resourceapi.DeviceClassConfiguration) bool {
 
 // Orphans returns the classes that were made for topologies of a name but not for the one that has it, which has the
 // UID; empty if there is none. Those that are deleted already, and held by somebody's finalizer, need nothing more.
+//
+// The UID decides: a topology that was deleted and made again under its name owns none of the classes of the first,
+// although labels and names are the same.
 func Orphans(name string, uid types.UID, existing []resourceapi.DeviceClass) []resourceapi.DeviceClass {
 	var orphans []resourceapi.DeviceClass
 	for i := range existing {
@@ -198,7 +209,9 @@ func topologyOf(class metav1.Object) *metav1.OwnerReference {
 }
 
 // concerned returns the names of the topologies that a class is, was or should be of, so that they are looked at again
-// when it changes, also when it takes or frees a name that one of them wants, or when its topology is gone.
+// when it changes, also when it takes or frees a name that one of them wants, or when its topology is gone. The prefix
+// finds classes that nobody owns and that have the name of a wanted class. It may name topologies without need; a look
+// that changes nothing costs no request.
 func concerned(class metav1.Object, topologies []v1alpha1.NetworkTopology) []string {
 	var names []string
 	owner := metav1.GetControllerOf(class)

@@ -21,6 +21,7 @@ import (
 func Judge(
 	topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, checkSelector func(string) error,
 ) (problems, breaches field.ErrorList) {
+	// The name becomes the value of a label on each class, and such values are shorter than names of objects.
 	if size := len(topology.Name); size > validation.LabelValueMaxLength {
 		problems = append(problems,
 			field.TooLong(field.NewPath("metadata", "name"), topology.Name, validation.LabelValueMaxLength))
@@ -54,6 +55,9 @@ func mismatches(topology *v1alpha1.NetworkTopology) field.ErrorList {
 	return problems
 }
 
+// judgeRoot checks what classes are made of. The plugin's name becomes the name of a device attribute, which must be a
+// C identifier of at most 32 characters: no device could have another, so no pod with the class would ever be
+// scheduled.
 func judgeRoot(path *field.Path, step *v1alpha1.Step, checkSelector func(string) error) field.ErrorList {
 	if !isRoot(step) {
 		return nil

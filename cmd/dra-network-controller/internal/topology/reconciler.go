@@ -56,7 +56,8 @@ type Reconciler struct {
 }
 
 // SetupWithManager has the manager call Reconcile for every topology whose specification changed, whose classes
-// changed, and for all when a CNIPluginSchema changed.
+// changed, and for all when a CNIPluginSchema changed. Changes of classes have no predicate: a class that somebody
+// edits or deletes must be put right, and the next look at it, after our own write, finds nothing to do.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	specChanged := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	return ctrl.NewControllerManagedBy(manager).
@@ -69,6 +70,10 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 }
 
 // Reconcile implements reconcile.Reconciler.
+//
+// Orphans are removed before anything is made: a class of an earlier topology of the same name would be in the way of
+// create. A topology that is being deleted is left to the garbage collector. The status is written last, and describes
+// what the changes above have come to.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	topology := &v1alpha1.NetworkTopology{}
 	err := r.Client.Get(ctx, request.NamespacedName, topology)
@@ -108,7 +113,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // removeOrphans deletes classes of topologies that are gone, unless only our cache says so. The garbage collector does
 // this as well, but for up to 30 seconds after the definition of NetworkTopologies was made it doesn't know the kind,
-// and what is deleted then it misses for good.
+// and what is deleted then it misses for good. The API server is asked since the cache of topologies may be behind that
+// of classes: both are filled by watches of their own.
 func (r *Reconciler) removeOrphans(
 	ctx context.Context, name types.NamespacedName, orphans []resourceapi.DeviceClass,
 ) error {
@@ -143,7 +149,8 @@ func (r *Reconciler) evaluate(
 	return problems, append(remarks, cnichain.Remarks(topology, schemas)...), nil
 }
 
-// wasAccepted reports whether the topology was accepted as it is now.
+// wasAccepted reports whether the topology was accepted as it is now. A new generation is judged by all rules: whoever
+// changes a topology can also correct it.
 func wasAccepted(topology *v1alpha1.NetworkTopology) bool {
 	accepted := meta.FindStatusCondition(topology.Status.Conditions, v1alpha1.ConditionAccepted)
 	return accepted != nil && accepted.Status == metav1.ConditionTrue &&
@@ -151,7 +158,8 @@ func wasAccepted(topology *v1alpha1.NetworkTopology) bool {
 }
 
 // Schemas returns the built-in schemas and those of the cluster, which go before them. What one that is invalid says of
-// parameters is left out.
+// parameters is left out. An invalid schema keeps what it says beside parameters, such as which parameter names the
+// device: without that, every topology with the plugin would lose its classes for a spelling mistake.
 func Schemas(ctx context.Context, reader client.Reader) (cnichain.Schemas, error) {
 	var schemas v1alpha1.CNIPluginSchemaList
 	if err := reader.List(ctx, &schemas); err != nil {
@@ -214,7 +222,8 @@ func (r *Reconciler) create(ctx context.Context, class *resourceapi.DeviceClass)
 }
 
 // repair sets the fields of a class that the controller owns (server-side apply, by force). Fields of other managers
-// stay as they are.
+// stay as they are. The patch has the resource version of the class that was compared, so a class that has changed
+// since is compared again.
 func (r *Reconciler) repair(ctx context.Context, class *resourceapi.DeviceClass) error {
 	err := r.Client.Apply(ctx, applyConfiguration(class), client.FieldOwner(FieldOwner), client.ForceOwnership)
 	return r.explain("apply", class.Name, err)
@@ -250,6 +259,8 @@ func (r *Reconciler) delete(ctx context.Context, class *resourceapi.DeviceClass)
 	return nil
 }
 
+// writeStatus writes only what differs: an unchanged status that is written wakes every watch of topologies, among them
+// those of all nodes. The events come after the write, so that a conflict tells nothing twice.
 func (r *Reconciler) writeStatus(
 	ctx context.Context, topology *v1alpha1.NetworkTopology, status v1alpha1.NetworkTopologyStatus,
 ) error {

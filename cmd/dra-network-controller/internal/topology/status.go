@@ -42,6 +42,9 @@ type Outcome struct {
 }
 
 // Status returns the status of a topology. It is equal to the one that the topology has where nothing has changed.
+//
+// It starts from the status that is there, so that SetStatusCondition keeps the times of conditions that stay. The two
+// hints exclude each other: with a topology that is not accepted, why it has no classes is not worth a second command.
 func Status(
 	topology *v1alpha1.NetworkTopology, problems field.ErrorList, remarks []string, outcome Outcome,
 ) v1alpha1.NetworkTopologyStatus {
@@ -80,6 +83,8 @@ func rootSteps(topology *v1alpha1.NetworkTopology) int {
 	return n
 }
 
+// classesReady is the condition ClassesReady. The cases go from what hides the others to what is least: a failure may
+// be why a class is missing, and a taken name of a resource leaves classes that work.
 func classesReady(topology *v1alpha1.NetworkTopology, accepted bool, outcome Outcome) metav1.Condition {
 	condition := metav1.Condition{
 		Type:               v1alpha1.ConditionClassesReady,

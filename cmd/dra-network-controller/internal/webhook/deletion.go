@@ -20,7 +20,8 @@ import (
 const maxNamed = 5
 
 // deletionWarnings says what becomes of claims that use an object that is being deleted. Nothing is refused: pods keep
-// what they have. What can't be read is said by nobody: a deletion must not wait for a courtesy.
+// what they have. What can't be read is said by nobody: a deletion must not wait for a courtesy. Claims are read from
+// the cache, so the answer takes no request to the API server.
 func (h *Handler) deletionWarnings(ctx context.Context, kind metav1.GroupVersionKind, raw []byte) []string {
 	var deleted metav1.PartialObjectMetadata
 	known := kind.Kind == kindTopology && kind.Group == topologyapi.GroupVersion().Group ||
@@ -47,6 +48,8 @@ func (h *Handler) deletionWarnings(ctx context.Context, kind metav1.GroupVersion
 			users = append(users, name)
 		}
 	}
+	// A policy has no list of its users: which policy exposed a device is known on its node only, so all holders are
+	// counted.
 	switch {
 	case kind.Kind == kindTopology && len(users) > 0:
 		return []string{fmt.Sprintf("NetworkTopology %s is used by %s: their pods keep their interfaces, and "+

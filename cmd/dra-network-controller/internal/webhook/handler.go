@@ -50,6 +50,10 @@ type assessment struct {
 
 // Handle answers one request. An object whose specification is not changed passes even if it is wrong, so that labels
 // and finalizers of what was stored before a rule can still be written.
+//
+// The order matters: deletions first, since they have no new object; then what is none of our business, which passes
+// without a word; then kinds that a newer or foreign configuration sends here, which pass with a warning; then objects
+// that are to be judged. Answers are deterministic and have no side effects, so the API server may ask twice.
 func (h *Handler) Handle(ctx context.Context, request admission.Request) admission.Response {
 	if request.Operation == admissionv1.Delete && request.SubResource == "" {
 		return admission.Allowed("").WithWarnings(h.deletionWarnings(ctx, request.Kind, request.OldObject.Raw)...)
@@ -88,6 +92,7 @@ func (h *Handler) checkOf(kind metav1.GroupVersionKind) func(context.Context, []
 	return nil
 }
 
+// checkPolicy judges a policy by the function that nodes use, so the two cannot disagree.
 func (h *Handler) checkPolicy(ctx context.Context, raw []byte) assessment {
 	var p policyapi.DeviceExposurePolicy
 	if err := json.Unmarshal(raw, &p); err != nil {
@@ -112,6 +117,9 @@ func pluginsOf(p *policyapi.DeviceExposurePolicy) []string {
 	return names
 }
 
+// checkTopology refuses broken contracts of plugins, too. The controller accepts those of a topology that was accepted
+// before (see Reconciler.evaluate in package topology), but here somebody is changing the specification, and can
+// correct it.
 func (h *Handler) checkTopology(ctx context.Context, raw []byte) assessment {
 	var t topologyapi.NetworkTopology
 	if err := json.Unmarshal(raw, &t); err != nil {
@@ -133,13 +141,15 @@ func checkSchema(_ context.Context, raw []byte) assessment {
 	return assessment{problems: cnichain.ValidateSchema(&s.Spec)}
 }
 
-// unreadable is the assessment of an object that the driver could not read either.
+// unreadable is the assessment of an object that the driver could not read either. The API server has checked it
+// against the definition, so this is a definition that is newer or older than this binary.
 func unreadable(err error) assessment {
 	return assessment{problems: field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{},
 		fmt.Sprintf("cannot be read: %v", err))}}
 }
 
-// sameSpec reports whether two objects have the same specification.
+// sameSpec reports whether two objects have the same specification. Objects without a specification are never the same:
+// nothing would be compared. JSON is compared as values, since the API server may order keys otherwise.
 func sameSpec(before, after []byte) bool {
 	var old, updated struct {
 		Spec any `json:"spec"`
@@ -149,7 +159,8 @@ func sameSpec(before, after []byte) bool {
 }
 
 // refused answers as the API server does when the definition of a resource refuses an object. Of the details kubectl
-// prints the object, and each problem on a line of its own; the message is for others.
+// prints the object, and each problem on a line of its own; the message is for others. Without Details kubectl would
+// print the message alone, on one line however many problems there are.
 func refused(kind, name string, problems field.ErrorList) admission.Response {
 	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{
 		Result: &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity,

@@ -28,10 +28,12 @@ const (
 	requestLimit = 2 * time.Second
 )
 
-// limited passes requests on one at a time, and refuses those that are too large or wait too long.
+// limited passes requests on one at a time, and refuses those that are too large or wait too long. Judging compiles CEL
+// expressions, which takes processor time that controllers need: one at a time is what may be taken from them. Requests
+// that wait hold their bodies, so their number is bounded, too.
 type limited struct {
 	next http.Handler
-	// requests has a place for each request that is being read or waits; turn has one for the request that is judged.
+	// requests has a place for each request that is being read or waits; slots has one for the request that is judged.
 	requests, slots chan struct{}
 }
 
@@ -43,6 +45,8 @@ func newLimited(next http.Handler) *limited {
 func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestLimit)
 	defer cancel()
+	// The place is taken before the body is read: a client that sends its body slowly fills one place, until the
+	// deadline.
 	if !acquire(ctx, l.requests) {
 		refuse(w, http.StatusServiceUnavailable,
 			fmt.Errorf("cannot judge the object: %d other requests are not done; write it again later", maxRequests))
@@ -53,6 +57,8 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// A connection without deadlines is one of a test.
 		_ = http.NewResponseController(w).SetReadDeadline(deadline)
 	}
+	// The body is read here and not by the handler: the turn below must not be held by a client that has not sent all
+	// yet.
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	switch {
 	case len(body) > maxBody:
@@ -90,7 +96,9 @@ func acquire(ctx context.Context, places chan struct{}) bool {
 
 func release(places chan struct{}) { <-places }
 
-// refuse answers without having judged. The API server takes that as a webhook that has failed.
+// refuse answers without having judged. The API server takes that as a webhook that has failed. The shipped
+// configuration has the failurePolicy Ignore, so the object passes unjudged, and the condition Accepted tells the
+// author.
 func refuse(w http.ResponseWriter, code int, err error) {
 	response := admission.Errored(int32(code), err) //nolint:gosec // it is one of the codes of HTTP
 	w.Header().Set("Content-Type", "application/json")

@@ -25,7 +25,9 @@ type Options struct {
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 }
 
-// NewServer returns a server, which reads CNIPluginSchemas and ResourceClaims through the reader.
+// NewServer returns a server, which reads CNIPluginSchemas and ResourceClaims through the reader. It listens to nothing
+// before the manager starts it. The files of CertDir are tried at once: a manager whose server fails later ends as a
+// whole.
 func NewServer(o Options, cluster client.Reader) (webhook.Server, error) {
 	host, portText, err := net.SplitHostPort(o.Address)
 	if err != nil {
@@ -46,6 +48,7 @@ func NewServer(o Options, cluster client.Reader) (webhook.Server, error) {
 		Host: host, Port: int(port), CertDir: o.CertDir,
 		TLSOpts: []func(*tls.Config){func(c *tls.Config) {
 			c.MinVersion = tls.VersionTLS12
+			// With CertDir, package webhook watches the files itself; it does so only if GetCertificate is not set.
 			if o.CertDir == "" {
 				c.GetCertificate = o.GetCertificate
 			}

@@ -40,6 +40,9 @@ const mostBytes = 512 << 20
 
 // Read returns the files of an archive that a node has made, below a directory. A node can't name files outside of it,
 // and nothing but regular files is taken.
+//
+// The node may be in the hands of somebody else: its archive may be a bomb, or name ../../.ssh/authorized_keys. Files
+// are kept in memory only, bounded in sum.
 func Read(data []byte, dir string) ([]File, error) { return read(data, dir, mostBytes) }
 
 func read(data []byte, dir string, most int64) ([]File, error) {

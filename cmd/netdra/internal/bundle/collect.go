@@ -32,7 +32,9 @@ func nodeCommands() [][]string {
 	}
 }
 
-// Node collects the files of this node. What a command could not do is in the file "commands.txt".
+// Node collects the files of this node. What a command could not do is in the file "commands.txt". Commands are run one
+// after another in this process, with their usual arguments, so that the bundle holds what users see. A JSON file that
+// cannot be cleaned of secrets is left out rather than added as it is.
 func Node(ctx context.Context, run Command) []File {
 	var files []File
 	var commands strings.Builder

@@ -12,13 +12,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// CallLog prints every CNI call in full, secrets included: its reader is the author of the configuration.
+// CallLog prints every CNI call in full, secrets included: its reader is the author of the configuration. The zero
+// value with W set is ready. It is safe for concurrent use, and writes each call whole.
 type CallLog struct {
 	mu sync.Mutex
 	W  io.Writer
 }
 
-// Record implements executor.Recorder.
+// Record implements executor.Recorder. Text of plugins is cleaned of what commands a terminal.
 func (l *CallLog) Record(call executor.Call) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "--- %s %s, step %s: exit status %d after %s\n",

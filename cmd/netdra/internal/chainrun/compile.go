@@ -13,7 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Options are common to the commands that compile a topology.
+// Options are common to the commands that compile a topology. CNIPath is a list of directories, separated as in $PATH;
+// Pod is NAMESPACE/NAME; Netns a path or a name, and a namespace is made for an empty one.
 type Options struct {
 	manifest.TopologySource
 	DeviceOptions
@@ -25,7 +26,8 @@ type Options struct {
 	Form        string
 }
 
-// parsePod reads --pod and --annotation.
+// parsePod reads --pod and --annotation. The UID is that of the run: plugins that keep something by the pod's UID must
+// not find what an earlier run has left.
 func (f *Options) parsePod(uid string) (executor.Pod, error) {
 	namespace, name, found := strings.Cut(f.Pod, "/")
 	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {
@@ -45,7 +47,9 @@ func (f *Options) parsePod(uid string) (executor.Pod, error) {
 // directories reads --cni-path.
 func (f *Options) directories() []string { return filepath.SplitList(f.CNIPath) }
 
-// compile makes the plan of a run. It changes nothing and runs plugins only to ask for their versions.
+// compile makes the plan of a run. It changes nothing and runs plugins only to ask for their versions. All problems are
+// in the error, one on each line, as the author corrects them together. Plugins are asked for versions by the CNI verb
+// VERSION, which has no effects.
 func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *executor.Executor,
 	topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
 	pod executor.Pod, devices []cnichain.RootDevice,
@@ -78,7 +82,8 @@ func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *exec
 		strings.Join(lines, "\n  "), f.hint(topology))
 }
 
-// hint returns the flags that are missing to give every root step a device.
+// hint returns the flags that are missing to give every root step a device. A step that was named is not repeated. A
+// single root step may be meant by a --device without a name.
 func (f *Options) hint(topology *v1alpha1.NetworkTopology) string {
 	given := map[string]bool{}
 	for i := range f.Devices {

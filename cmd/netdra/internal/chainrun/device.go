@@ -21,7 +21,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// DeviceOptions select the links that stand for allocated devices.
+// DeviceOptions select the links that stand for allocated devices. Devices are STEP=LINK or LINK, in the order of
+// instances; Shared are names of steps; Force takes links that carry the machine's own traffic.
 type DeviceOptions struct {
 	Devices []string
 	Shared  []string
@@ -31,7 +32,8 @@ type DeviceOptions struct {
 // deviceChoice is one --device: a link for a root step.
 type deviceChoice struct{ step, link string }
 
-// parse reads the flags; the step may be left out when there is only one that takes a device.
+// parse reads the flags; the step may be left out when there is only one that takes a device. It returns every problem.
+// A topology that was loaded has a root step, so roots is never empty.
 func (f *DeviceOptions) parse(topology *v1alpha1.NetworkTopology) ([]deviceChoice, error) {
 	roots := manifest.RootSteps(topology)
 	var problems []error
@@ -73,6 +75,10 @@ func (f *DeviceOptions) parse(topology *v1alpha1.NetworkTopology) ([]deviceChoic
 
 // bindDevices finds the devices on the machine, and refuses those that a chain would take from the machine's own
 // traffic.
+//
+// The rules are stricter than the driver's: there, an administrator has offered the device by a policy, while here
+// somebody may have mistyped a name on a machine that is reached by that very link. With --force only what cannot work
+// is refused.
 func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
 	flags *DeviceOptions) ([]cnichain.RootDevice, error) {
 	wanted, err := flags.parse(topology)
@@ -100,6 +106,8 @@ func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.Network
 			continue
 		}
 		device := deviceOf(found, node, choice.step, stepType(topology, choice.step))
+		// A bridge is shared whatever the flags say: plugins add ports to it, and no plugin can move it, since the
+		// kernel keeps bridges in their namespace (br_dev_setup).
 		bridge := found.Type == discovery.TypeBridge || found.BridgeType != ""
 		device.Exclusive = !slices.Contains(flags.Shared, choice.step) && !bridge
 		if movesDevices(schemas, device.CNIs[0]) && bridge {
@@ -142,7 +150,8 @@ func refuseTwice(devices []cnichain.RootDevice) []error {
 	return problems
 }
 
-// findFacts finds a device by PCI address, name, or alternative name.
+// findFacts finds a device by PCI address, name, or alternative name. PCI addresses come first: no link can have such a
+// name. Orphans are functions whose names are not known; they can be named by their address only.
 func findFacts(facts *discovery.Facts, link string) (*discovery.Device, error) {
 	if address, err := discovery.ParsePCIAddress(link); err == nil {
 		for _, list := range [][]discovery.Device{facts.Devices, facts.Orphans} {
@@ -209,7 +218,8 @@ func valueOf(attribute resourceapi.DeviceAttribute) any {
 }
 
 // describeHarm describes the connectivity that this machine would lose; empty if none is known. A user who is logged in
-// over the network would lose the session.
+// over the network would lose the session. It is a warning of what is easily overlooked and no proof: an application
+// may use a link in ways that leave no trace in its configuration.
 func describeHarm(facts *discovery.Device, device *cnichain.Device, hostView view.View) string {
 	if facts.DefaultRoute {
 		return "it carries this machine's default route, or stands below the link that does, and a chain may cut " +
@@ -241,7 +251,8 @@ func stepType(topology *v1alpha1.NetworkTopology, name string) string {
 	return ""
 }
 
-// takeBaselines records the state of the devices. A device must have it again when it is back on the host.
+// takeBaselines records the state of the devices. A device must have it again when it is back on the host. The executor
+// compares with it after DEL, and restores what differs (docs/adr/0007-owners-and-baselines.md).
 func takeBaselines(m *osdeps.Deps, devices []cnichain.RootDevice) error {
 	var problems []error
 	for i := range devices {
@@ -255,7 +266,8 @@ func takeBaselines(m *osdeps.Deps, devices []cnichain.RootDevice) error {
 	return errors.Join(problems...)
 }
 
-// findNamespace returns the path of a namespace that is given by path or by name.
+// findNamespace returns the path of a namespace that is given by path or by name. The host's own namespace is refused:
+// a chain there would rename the machine's links.
 func findNamespace(m *osdeps.Deps, given string) (string, error) {
 	path := given
 	if !strings.Contains(given, "/") {

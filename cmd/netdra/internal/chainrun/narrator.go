@@ -12,6 +12,9 @@ import (
 
 // narrator is a journal that prints what is written to it. The journal is the one place that knows when a step begins
 // and how it ended, including what the engine has verified. It is used by one goroutine.
+//
+// Save is called before a step and after it, so the time between two calls is that of the step; began is set when a
+// record has been written, which leaves the time for writing out.
 type narrator struct {
 	executor.Journal
 	out   *printer.Printer
@@ -46,7 +49,8 @@ type stepReport struct {
 	Result any `json:"result,omitempty"`
 }
 
-// watch takes the state of an attachment; only later changes are printed.
+// watch takes the state of an attachment; only later changes are printed. It is called again before an attachment is
+// undone: the steps of the report stay, so that both the times of ADD and of DEL are in it.
 func (n *narrator) watch(attachment *executor.Attachment) {
 	n.attachment = attachment
 	n.known = make([]stepStatus, len(attachment.Steps))
@@ -87,7 +91,8 @@ func (n *narrator) Delete(sandboxID string) error {
 	return n.Journal.Delete(sandboxID)
 }
 
-// reportSteps prints the outcome of the steps that have changed.
+// reportSteps prints the outcome of the steps that have changed. The executor changes the attachment in place, so what
+// it was is kept in known.
 func (n *narrator) reportSteps() {
 	took := n.clock.Since(n.began)
 	n.out.EndPending()
@@ -125,7 +130,8 @@ func (n *narrator) reportStep(attachment *executor.Attachment, i int, previous s
 	}
 }
 
-// announce shows the step that runs next, on a terminal.
+// announce shows the step that runs next, on a terminal. The last step in its order is looked for first: while steps
+// are undone, those before it are still to come.
 func (n *narrator) announce(attachment *executor.Attachment) {
 	for i := len(attachment.Steps) - 1; i >= 0; i-- {
 		record := &attachment.Steps[i]

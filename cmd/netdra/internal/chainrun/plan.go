@@ -65,6 +65,7 @@ func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.S
 	if err != nil {
 		return nil, err
 	}
+	// With a namespace the names are those that the run would give, beside the links that are there already.
 	var taken []cnichain.Link
 	if f.Netns != "" {
 		path, err := findNamespace(deps, f.Netns)
@@ -91,7 +92,8 @@ func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.S
 	return describePlan(topology, named)
 }
 
-// describePlan describes an attachment whose interfaces have names and whose steps have not run.
+// describePlan describes an attachment whose interfaces have names and whose steps have not run. Steps of further
+// instances of the topology follow those of the first, in the same order.
 func describePlan(topology *v1alpha1.NetworkTopology, named *executor.Attachment) (*PlannedChain, error) {
 	chain := &PlannedChain{Topology: topology.Name, DeviceClasses: manifest.ClassNames(topology)}
 	for i := range named.Steps {

@@ -14,7 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// RunOptions are those of chain run.
+// RunOptions are those of chain run. Timeout is for one call of a plugin. Keep leaves the chain attached after the
+// command, Hold until Enter or a signal.
 type RunOptions struct {
 	Options
 	State   string
@@ -25,7 +26,9 @@ type RunOptions struct {
 	Log     bool
 }
 
-// Run does everything first that changes nothing, so that a refusal leaves nothing to undo.
+// Run does everything first that changes nothing, so that a refusal leaves nothing to undo. The phases: usage, the
+// topology, the journal and what earlier runs have left in it, devices and plan; then everything that changes the
+// machine.
 func (f *RunOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) error {
 	if err := printer.CheckForm(f.Form); err != nil {
 		return err
@@ -59,7 +62,8 @@ func (f *RunOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer
 	return s.runAndUndo(ctx)
 }
 
-// newSession connects the engine with the journal and the output.
+// newSession connects the engine with the journal and the output. As JSON or YAML the result is alone on the standard
+// output, and progress goes to the other.
 func newSession(f *RunOptions, deps *osdeps.Deps, streams printer.Streams, opened *RunJournal) *session {
 	progress := streams.Out
 	if f.Form != printer.FormText {
@@ -103,6 +107,7 @@ func (s *session) prepare(ctx context.Context, topology *v1alpha1.NetworkTopolog
 	if err != nil {
 		return err
 	}
+	// As late as possible, since whatever changes the device from here on is seen as a change of the run.
 	if err := takeBaselines(s.deps, devices); err != nil {
 		return err
 	}

@@ -21,7 +21,8 @@ import (
 // DefaultState is the directory of the journal.
 const DefaultState = "/var/lib/netdra"
 
-// RunJournal survives the process. One process has it open at a time, so that two cannot undo the same run.
+// RunJournal survives the process. One process has it open at a time, so that two cannot undo the same run. The lock is
+// that of the database's file, which the kernel releases when a process dies.
 type RunJournal struct {
 	dir    string
 	Opened journal.Opened
@@ -43,7 +44,8 @@ type RunRecord struct {
 
 func journalPath(dir string) string { return filepath.Join(dir, "journal.db") }
 
-// OpenRunJournal opens or makes the journal in a directory.
+// OpenRunJournal opens or makes the journal in a directory. A file that cannot be read is moved away and reported once,
+// and an error each time would keep the user from going on.
 func OpenRunJournal(dir string, now time.Time) (*RunJournal, error) {
 	opened, err := journal.Open(journalPath(dir), now)
 	if errors.Is(err, bolterrors.ErrTimeout) {
@@ -72,7 +74,8 @@ func OpenRunJournal(dir string, now time.Time) (*RunJournal, error) {
 // Close lets another process open the journal.
 func (s *RunJournal) Close() error { return s.Opened.Close() }
 
-// lock is the file that is locked while a CNI plugin runs: undo waits for plugins of a killed run with it.
+// lock is the file that is locked while a CNI plugin runs: undo waits for plugins of a killed run with it. It is not
+// the database's lock: that ends with netdra, while a plugin may outlive the netdra that started it.
 func (s *RunJournal) lock() string { return filepath.Join(s.dir, "cni.lock") }
 
 // undoHint returns the command that undoes what this journal has.
@@ -91,7 +94,8 @@ type earlierRuns struct {
 	damaged     []journal.Damaged
 }
 
-// load reads what earlier runs left, and gives it to the executor.
+// load reads what earlier runs left, and gives it to the executor. The executor keeps the leftovers, and retries them
+// by their keys.
 func (s *RunJournal) load(executor *executor.Executor) (*earlierRuns, error) {
 	attachments, damaged, err := s.Chains.Load(executor)
 	if err != nil {
@@ -105,7 +109,8 @@ func (s *RunJournal) load(executor *executor.Executor) (*earlierRuns, error) {
 		damaged: append(damaged, damagedRuns...)}, nil
 }
 
-// keys returns the runs that are not undone, oldest first.
+// keys returns the runs that are not undone, oldest first. A run without an attachment was killed before its first
+// step, or after its last; an attachment without a run has a damaged record.
 func (e *earlierRuns) keys() []string {
 	started := map[string]time.Time{}
 	for key, run := range e.runs {
@@ -122,7 +127,8 @@ func (e *earlierRuns) keys() []string {
 	return keys
 }
 
-// dirs returns the plugin directories of the runs: undo needs the plugins that ADD was called with.
+// dirs returns the plugin directories of the runs: undo needs the plugins that ADD was called with. The directories of
+// a new run may have other versions, or none.
 func (e *earlierRuns) dirs() []string {
 	var dirs []string
 	for _, key := range e.keys() {

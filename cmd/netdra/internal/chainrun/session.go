@@ -16,7 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// session is one run.
+// session is one run. prepare fills it without changing the machine; begin, attach and detach follow, each only after
+// the one before.
 type session struct {
 	*RunOptions
 	deps     *osdeps.Deps
@@ -38,7 +39,7 @@ type session struct {
 	result     RunResult
 }
 
-// RunResult is the result of a run as JSON or YAML.
+// RunResult is the result of a run as JSON or YAML. Its names are an interface for scripts.
 type RunResult struct {
 	Run      string `json:"run"`
 	Topology string `json:"topology"`
@@ -80,7 +81,9 @@ func (s *session) runAndUndo(ctx context.Context) error {
 	return s.finish(failure, s.detach(ctx))
 }
 
-// begin records the run before it creates the namespace: a killed run must be found again.
+// begin records the run before it creates the namespace: a killed run must be found again. The namespace is held open
+// besides its name: a plugin that removes the name cannot take away what is compared at the end. After an error
+// everything is removed again, and the run is not in the journal.
 func (s *session) begin() (release func(), err error) {
 	id := s.attachment.SandboxID
 	if s.record.Before, err = s.deps.Inspect(""); err != nil {
@@ -111,7 +114,8 @@ func (s *session) begin() (release func(), err error) {
 	return release, nil
 }
 
-// attach adds the chain and shows what is there.
+// attach adds the chain and shows what is there. An error leaves the chain for detach, also one after all steps have
+// succeeded.
 func (s *session) attach(ctx context.Context) error {
 	s.narrator.watch(s.attachment)
 	if err := s.executor.Add(ctx, s.attachment, s.namespace, s.node); err != nil {
@@ -153,7 +157,8 @@ func (s *session) cause(ctx context.Context, err error) error {
 	return err
 }
 
-// wait returns on Enter, or when ctx ends. At the end of the input only ctx counts: the run may have no terminal.
+// wait returns on Enter, or when ctx ends. At the end of the input only ctx counts: the run may have no terminal. The
+// goroutine that reads stays until the process ends: a read of a terminal cannot be cancelled.
 func (s *session) wait(ctx context.Context) {
 	keys := "Enter or Ctrl-C"
 	if s.File == "-" { // the input was the topology
@@ -182,7 +187,8 @@ func (s *session) leaveAttached() error {
 	return s.print()
 }
 
-// detach undoes the chain and verifies that. The error is of what is left.
+// detach undoes the chain and verifies that. The error is of what is left. The run stays in the journal after an error,
+// and is deleted when there are only differences: those are for a person to look at, and undo would find nothing to do.
 func (s *session) detach(ctx context.Context) error {
 	s.narrator.watch(s.attachment)
 	err := undoAttachment(ctx, s.executor, s.out, s.attachment)
@@ -203,6 +209,9 @@ const UndoAttempts = 4
 
 // undoAttachment undoes an attachment also after ctx has ended: an interrupted run must not stay attached. After the
 // first failure it continues no longer than one call may take.
+//
+// The limit of one attempt has room for every step to take its time, and for one more. Pauses double, from 200 ms on:
+// what keeps a plugin from undoing is often gone in a moment, such as a process that still uses the device.
 func undoAttachment(ctx context.Context, executor *executor.Executor, out *printer.Printer,
 	attachment *executor.Attachment) error {
 	start := executor.Clock.Now()
@@ -226,7 +235,8 @@ const (
 	proofPause    = 50 * time.Millisecond
 )
 
-// verifyRestored compares the namespace and the machine with what they were.
+// verifyRestored compares the namespace and the machine with what they were. It asks the kernel and not the plugins:
+// what they said is not what is being proved.
 func (s *session) verifyRestored() ([]string, error) {
 	for attempt := 1; ; attempt++ {
 		inside, err := s.deps.Inspect(s.held)
@@ -259,7 +269,8 @@ func machineDifferences(deps *osdeps.Deps, before view.View) ([]string, error) {
 	return differences, nil
 }
 
-// finish prints the end of a run, and returns the exit status.
+// finish prints the end of a run, and returns the exit status. What is left counts more than what failed: the exit
+// status tells scripts whether the machine is clean.
 func (s *session) finish(failure, remains error) error {
 	s.result.Outcome = OutcomeUndone
 	err := failure

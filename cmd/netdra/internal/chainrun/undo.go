@@ -15,7 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
-// earlierLimit is how long a CNI plugin that an earlier run started may still run.
+// earlierLimit is how long a CNI plugin that an earlier run started may still run. It is longer than the 30 s that a
+// call may take by default.
 const earlierLimit = 40 * time.Second
 
 // UndoOptions are the options of "chain undo".
@@ -38,7 +39,8 @@ type undoer struct {
 	remains  []error
 }
 
-// Run undoes everything that the journal has.
+// Run undoes everything that the journal has. It can be called again and again: what is undone is not in the journal
+// any more.
 func (f *UndoOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) error {
 	if f.Timeout <= 0 {
 		return exit.Refusef("--timeout %s: say how long a plugin may take, for example 30s", f.Timeout)
@@ -83,6 +85,8 @@ func (u *undoer) awaitEarlier(ctx context.Context) error {
 	return nil
 }
 
+// undoAll goes on after an error, so that one run that cannot be undone does not keep the devices of the others.
+// Leftovers come after the attachments, since undoing those may make new ones.
 func (u *undoer) undoAll(ctx context.Context) error {
 	for _, key := range u.earlier.keys() {
 		u.out.Printf("%s", u.earlier.describe(key))
@@ -116,7 +120,8 @@ func (u *undoer) undoAll(ctx context.Context) error {
 	return nil
 }
 
-// undoRun undoes one run and says what is not as it was before: that may be others' doing, since time has passed.
+// undoRun undoes one run and says what is not as it was before: that may be others' doing, since time has passed. With
+// --forget an attachment that resists loses its namespace's name and its record; its links stay where they are.
 func (u *undoer) undoRun(ctx context.Context, key string) error {
 	record := u.earlier.runs[key]
 	if slices.ContainsFunc(u.earlier.damaged, func(damaged journal.Damaged) bool { return damaged.Key == key }) &&
@@ -151,7 +156,8 @@ func (u *undoer) undoRun(ctx context.Context, key string) error {
 	return u.journal.Runs.Delete(key)
 }
 
-// retryLeftover retries a step that the engine gave up.
+// retryLeftover retries a step that the engine gave up. The signal that ends the command does not end the attempt: a
+// plugin that is killed in the middle is how leftovers come to be.
 func (u *undoer) retryLeftover(ctx context.Context, leftover executor.Leftover) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*u.Timeout)
 	defer cancel()

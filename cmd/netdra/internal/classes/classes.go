@@ -38,7 +38,8 @@ type Class struct {
 	FreeProblem string `json:"freeProblem,omitempty"`
 }
 
-// Of returns the classes that exist of some topologies, sorted by name.
+// Of returns the classes that exist of some topologies, sorted by name. Classes are taken from the status of the
+// topology: what its specification would give may not have been made yet.
 func Of(topologies []v1alpha1.NetworkTopology) []Class {
 	classes := []Class{}
 	for i := range topologies {
@@ -66,7 +67,8 @@ func Of(topologies []v1alpha1.NetworkTopology) []Class {
 	return classes
 }
 
-// List prints the classes of a cluster, with free also how many claims fit on which nodes.
+// List prints the classes of a cluster, with free also how many claims fit on which nodes. The list is read as JSON by
+// its path, so that no client for the driver's API group is linked in.
 func List(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, form string, free bool) error {
 	if err := printer.CheckListForm(form); err != nil {
 		return err

@@ -35,7 +35,8 @@ func addFree(ctx context.Context, cluster *remote.Cluster, classes []Class) erro
 }
 
 // count counts for each topology. What is wrong with one, such as a selector that cannot be evaluated for a device of
-// some node, is told of its classes, and the others are counted.
+// some node, is told of its classes, and the others are counted. A topology is counted once, for all of its classes: a
+// claim must ask for all of them.
 func count(ctx context.Context, simulator *simulate.Simulator, classes []Class) error {
 	type result struct {
 		free    map[string]int
@@ -44,6 +45,7 @@ func count(ctx context.Context, simulator *simulate.Simulator, classes []Class) 
 	counted := map[string]result{}
 	for i := range classes {
 		class := &classes[i]
+		// The first class of a topology asks for all of its classes, so its result holds for the others.
 		found, known := counted[class.Topology]
 		if !known {
 			free, err := simulator.Free(ctx, append([]string{class.Name}, class.With...), mostFree)
@@ -62,6 +64,8 @@ func count(ctx context.Context, simulator *simulate.Simulator, classes []Class) 
 }
 
 // read returns what the allocator needs of the cluster: the nodes that publish network devices, and who has what.
+// Devices of other drivers are left out, as no class of a topology selects them. All claims count, also those of other
+// namespaces, which hold devices, too.
 func read(ctx context.Context, cluster *remote.Cluster) (*simulate.Cluster, error) {
 	published, err := cluster.Resource.ResourceSlices().List(ctx, metav1.ListOptions{
 		FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + v1alpha1.DriverName})

@@ -44,7 +44,7 @@ func ListDevices(ctx context.Context, cluster *remote.Cluster, streams printer.S
 	return failures(streams, answers)
 }
 
-// failures prints why nodes could not be asked.
+// failures prints why nodes could not be asked. It returns exit status 2 if there is one: the list is not complete.
 func failures[T any](streams printer.Streams, answers []remote.Of[T]) error {
 	code := 0
 	for i := range answers {

@@ -15,7 +15,7 @@ type nodeEffect struct {
 }
 
 // ListPolicies prints what policies do on every node; all policies without names. The error is of nodes that could not
-// be asked.
+// be asked. The double dash keeps the name of a policy from being read as a flag on the node.
 func ListPolicies(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, form string,
 	names []string) error {
 	if err := printer.CheckListForm(form); err != nil {

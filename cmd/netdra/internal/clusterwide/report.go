@@ -48,8 +48,9 @@ type nodeReport struct {
 	findings []doctor.Finding
 }
 
-// Report returns one page for the cluster: what is wrong, and for each node what is free and who holds the rest.
-// Nodes that can't be asked are problems on it.
+// Report returns one page for the cluster: what is wrong, and for each node what is free and who holds the rest. Nodes
+// that can't be asked are problems on it. The page is as old as now says; nodes were asked at moments up to a few
+// minutes apart.
 func Report(ctx context.Context, cluster *remote.Cluster, now time.Time) ([]byte, error) {
 	answers, err := remote.Each(ctx, cluster, func(ctx context.Context, node string) (nodeReport, error) {
 		var report nodeReport
@@ -65,7 +66,7 @@ func Report(ctx context.Context, cluster *remote.Cluster, now time.Time) ([]byte
 	return write(answers, now)
 }
 
-// write returns the page of what nodes have answered.
+// write returns the page of what nodes have answered. Package html/template escapes what nodes say.
 func write(answers []remote.Of[nodeReport], now time.Time) ([]byte, error) {
 	parsed, err := template.New("page").Funcs(template.FuncMap{"join": strings.Join, "class": class}).Parse(pageHTML)
 	if err != nil {

@@ -17,7 +17,9 @@ import (
 // clusterLimit is how long the API server may take for all questions.
 const clusterLimit = 15 * time.Second
 
-// ReadCluster asks an API server for what a node needs of it.
+// ReadCluster asks an API server for what a node needs of it. It never fails: why the API server cannot be asked is a
+// finding. The kubeconfig may be kubelet's own, so only what every authenticated client may read is needed: versions
+// and groups.
 func ReadCluster(ctx context.Context, kubeconfig string) *Cluster {
 	found := &Cluster{}
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
@@ -64,8 +66,9 @@ func readVersion(client *discovery.DiscoveryClient, found *Cluster) error {
 	return nil
 }
 
-// featuresOff are those that the API server's metrics say are off. They are not known to who may not read the
-// metrics, as kubelet.
+// featuresOff are those that the API server's metrics say are off. They are not known to who may not read the metrics,
+// as kubelet. The metric is written by all components of Kubernetes (component-base, metrics/prometheus/feature); that
+// of the scheduler, which matters most, is not reachable from a node.
 func featuresOff(ctx context.Context, client restclient.Interface) (off []string, known bool) {
 	metrics, err := client.Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
@@ -93,7 +96,8 @@ func parseFeatures(metrics string) []string {
 	return off
 }
 
-// serverClock notes what time it is where answers come from.
+// serverClock notes what time it is where answers come from. The offset is that of the last answer. The header Date has
+// whole seconds, and the way of the answer counts as time of the server: both are far below mostClock.
 type serverClock struct {
 	mu     sync.Mutex
 	offset time.Duration

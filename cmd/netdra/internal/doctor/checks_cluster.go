@@ -28,7 +28,8 @@ func neededAPIs() []struct{ name, do string } {
 	}
 }
 
-// features are the gates that the driver needs, with what becomes of devices without them.
+// features are the gates that the driver needs, with what becomes of devices without them. Switches of the API server
+// stand for those of all components, which are set alike by the usual installers.
 func features() []struct{ name, effect string } {
 	return []struct{ name, effect string }{
 		{"DynamicResourceAllocation", "no claim is allocated"},

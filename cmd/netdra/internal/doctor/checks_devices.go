@@ -112,7 +112,8 @@ func checkQuarantine(input *Input) []Finding {
 }
 
 // owners are other programs that give network devices to pods, by the name of a process or of a driver that kubelet
-// knows.
+// knows. Kubelet knows DRA drivers by the names under which they register; a device plugin is known by its process
+// only.
 func owners() []struct{ process, driver, title string } {
 	return []struct{ process, driver, title string }{
 		{process: "sriovdp", title: "the SR-IOV network device plugin"},
@@ -121,6 +122,8 @@ func owners() []struct{ process, driver, title string } {
 	}
 }
 
+// checkOwners finds programs that could give away the same devices. That they do is certain only for checkDoubleOwners,
+// so these are warnings.
 func checkOwners(input *Input) []Finding {
 	if len(input.Driver.Published) == 0 {
 		return nil
@@ -159,7 +162,8 @@ func checkOwners(input *Input) []Finding {
 // multusAnnotation is the annotation by which pods select what Multus attaches.
 const multusAnnotation = "k8s.v1.cni.cncf.io/networks"
 
-// attachedTwice finds plugins of topologies that want what Multus also obeys.
+// attachedTwice finds plugins of topologies that want what Multus also obeys. Such plugins obey the annotation of the
+// pod, and so does Multus: both would make the same interface.
 func attachedTwice(input *Input) []Finding {
 	var found []Finding
 	for _, name := range sortedKeys(input.Plugins) {
@@ -183,6 +187,7 @@ func checkDoubleOwners(input *Input) []Finding {
 	var found []Finding
 	seen := map[string]bool{}
 	for _, pooled := range input.Pooled {
+		// A device plugin may call a device by its address or by its link.
 		named := func(e draslices.Entry) bool {
 			return pooled.ID == string(e.Device.PCIAddress) || pooled.ID == string(e.Device.Interface)
 		}
@@ -207,6 +212,8 @@ func checkDoubleOwners(input *Input) []Finding {
 	return found
 }
 
+// checkManagers leaves out links that pods only share: those stay on the host, where a network manager may look after
+// them.
 func checkManagers(input *Input) []Finding {
 	var found []Finding
 	for _, link := range input.Links {
@@ -236,6 +243,8 @@ func exclusively(published []draslices.Entry, name string) bool {
 	})
 }
 
+// checkIOMMU is silent without a topology that gives functions to applications, and without hardware for them: most
+// nodes need no IOMMU.
 func checkIOMMU(input *Input) []Finding {
 	var topologies []string
 	for i := range input.Driver.State.Topologies {

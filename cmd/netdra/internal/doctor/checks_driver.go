@@ -16,6 +16,8 @@ func driverChecks() []check {
 	}
 }
 
+// checkAnswers tells apart a driver that waits, one that does not answer, and none. The probe answers before the socket
+// does: it is served while the driver still waits for its caches.
 func checkAnswers(input *Input) []Finding {
 	switch {
 	case input.Driver != nil:
@@ -51,6 +53,8 @@ func checkReady(input *Input) []Finding {
 	}}
 }
 
+// checkNodeName compares with --hostname-override, the one name that kubelet's command line has. A cloud provider, or a
+// lower-case host name, may give another, so nothing is said without the flag.
 func checkNodeName(input *Input) []Finding {
 	state := &input.Driver.State
 	if !state.NodeFound {
@@ -79,6 +83,8 @@ func checkNodeName(input *Input) []Finding {
 	}}
 }
 
+// checkJournal finds journals by the names under which the driver sets unreadable ones aside. The warning stays until
+// the file is removed: what was lost does not come back by itself.
 func checkJournal(input *Input) []Finding {
 	var found []Finding
 	for _, path := range input.SetAside {

@@ -12,6 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
+// Each of these compares what is on the node with what the driver says that it has. Gather has asked the driver before
+// and after, so what is found was there without an owner all the time.
 func leftoverChecks() []check {
 	return []check{
 		{group: groupLeft, name: "cdi-specs", fine: "every CDI spec is of a prepared claim", needs: needsDriver,
@@ -38,6 +40,8 @@ func pinned(path string, sandboxes []nodestate.Sandbox) bool {
 	return slices.ContainsFunc(sandboxes, func(s nodestate.Sandbox) bool { return host.IsPinOf(path, s.Pin) })
 }
 
+// checkCDIFiles finds specs without a claim. A gate is dangerous, since it lets containers start; the others only
+// mislead. So after a lost journal gates are reported, and the others are not.
 func checkCDIFiles(input *Input) []Finding {
 	var found []Finding
 	for _, file := range input.CDIFiles {
@@ -92,6 +96,8 @@ func checkClaims(input *Input) []Finding {
 	return found
 }
 
+// checkTransitLinks finds links under the names that they have between the pod and their own name on the host. A link
+// on its way is no fault, so nothing is said while anything is being undone or attached.
 func checkTransitLinks(input *Input) []Finding {
 	if len(input.Driver.Leftovers) > 0 {
 		return nil // it is one of these, of which is told elsewhere

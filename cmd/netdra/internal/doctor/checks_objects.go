@@ -41,6 +41,7 @@ func checkTopologies(input *Input) []Finding {
 	return found
 }
 
+// judgeConditions returns the first condition that is missing or not true: those after it follow from it.
 func judgeConditions(object string, conditions []metav1.Condition, why string, kinds ...string) []Finding {
 	for _, kind := range kinds {
 		condition := meta.FindStatusCondition(conditions, kind)

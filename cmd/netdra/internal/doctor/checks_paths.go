@@ -56,6 +56,8 @@ const (
 	leastInodes = 100
 )
 
+// checkDisks is told of the directories that the driver writes to. Without space in the plugin directory the journal
+// cannot be written, and so nothing is attached; the log of CNI calls may be missing without harm.
 func checkDisks(input *Input) []Finding {
 	var found []Finding
 	for i := range input.Disks {
@@ -88,6 +90,8 @@ func checkDisks(input *Input) []Finding {
 	return found
 }
 
+// checkPlugins knows two views: files of the node, and what the driver sees in its container. A plugin that only the
+// node has is one that is not mounted, or a link whose target is not.
 func checkPlugins(input *Input) []Finding {
 	var found []Finding
 	dirs := strings.Join(input.Settings.CNIDirs, ", ")
@@ -139,7 +143,7 @@ func needsPod(input *Input) string {
 }
 
 // checkPluginFolders compares what schemas say that plugins need with the mounts of the driver's container, in which
-// they run.
+// they run. A mount of a parent directory has what is below it, too.
 func checkPluginFolders(input *Input) []Finding {
 	var found []Finding
 	for _, name := range sortedKeys(input.Plugins) {

@@ -25,7 +25,8 @@ type RDMAPart struct {
 const auxiliaryDevices = "/sys/bus/auxiliary/devices"
 
 // rdmaParts finds them by their names, which are those of the module, of the part, and a number (the kernel's
-// Documentation/driver-api/auxiliary_bus.rst): mlx5_core.rdma.0, bnxt_en.rdma.0, ice.roce.0, i40e.iwarp.0.
+// Documentation/driver-api/auxiliary_bus.rst): mlx5_core.rdma.0, bnxt_en.rdma.0, ice.roce.0, i40e.iwarp.0. The
+// directory of the part in sysfs is below that of the card, so the link tells the function.
 func (s *Sources) rdmaParts() []RDMAPart {
 	var parts []RDMAPart
 	for _, name := range s.names(auxiliaryDevices) {
@@ -54,7 +55,8 @@ func cutLast(text, separator string) (before, after string, found bool) {
 	return text[:i], text[i+len(separator):], true
 }
 
-// checkRDMA tells whose the RDMA devices are, and finds published devices whose card could have some.
+// checkRDMA tells whose the RDMA devices are, and finds published devices whose card could have some. Without a driver
+// of the RDMA part the card is published with rdma == false, which is right and surprising.
 func checkRDMA(input *Input) []Finding {
 	names := map[string]string{} // of published functions, by address
 	mode := ""

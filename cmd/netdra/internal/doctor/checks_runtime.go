@@ -76,6 +76,8 @@ func checkNRISocket(input *Input) []Finding {
 	}}
 }
 
+// checkNRITimeout takes what containerd has told the driver at its registration over what the file says: the file may
+// have changed since containerd was started.
 func checkNRITimeout(input *Input) []Finding {
 	given := input.Containerd.NRITimeout
 	if input.Driver != nil && input.Driver.State.NRITimeout > 0 {
@@ -94,6 +96,8 @@ func checkNRITimeout(input *Input) []Finding {
 	}}
 }
 
+// checkRequired finds a deadlock: the driver's own pod is created by a containerd that refuses to create pods without
+// the driver.
 func checkRequired(input *Input) []Finding {
 	// A plugin is named with or without its index.
 	isOurs := func(name string) bool { return name == nriName || strings.HasSuffix(name, "-"+nriName) }

@@ -48,7 +48,9 @@ const (
 	dropIns = "/etc/containerd/conf.d/*.toml"
 )
 
-// readContainerd reads a configuration with all that it imports. The defaults are those of containerd 2.2 and newer.
+// readContainerd reads a configuration with all that it imports. The defaults are those of containerd 2.2 and newer. It
+// reads files and does not run "containerd config dump", which is not there in the driver's pod. A configuration that
+// was changed after containerd has started is read as it will be.
 func readContainerd(root fs.FS, file string) *Containerd {
 	c := &Containerd{
 		File: file, NRISocket: "/var/run/nri/nri.sock", NRITimeout: 2 * time.Second, CDIDirs: []string{"/etc/cdi",
@@ -69,6 +71,9 @@ func readContainerd(root fs.FS, file string) *Containerd {
 }
 
 // merge adds a file and its imports; what comes later wins.
+//
+// It does as containerd since 2.0 (cmd/containerd/server/config, mergeConfig): a file comes before its imports, which
+// win over it, and tables are merged key by key. Older versions replaced whole sections.
 func merge(root fs.FS, file string, target map[string]any, seen map[string]bool) error {
 	if seen[file] {
 		return nil
@@ -91,6 +96,7 @@ func merge(root fs.FS, file string, target map[string]any, seen map[string]bool)
 	return mergeImports(root, file, imports, target, seen)
 }
 
+// mergeImports takes the files of patterns in the order of their names. A pattern without matches is no error.
 func mergeImports(root fs.FS, file string, imports []any, target map[string]any, seen map[string]bool) error {
 	for _, entry := range imports {
 		pattern, _ := entry.(string)
@@ -123,7 +129,8 @@ func overlay(target, over map[string]any) {
 	}
 }
 
-// section is a part of the configuration that matters here.
+// section is a part of the configuration that matters here. It is the union of what the sections of NRI and CRI may
+// have: each has a part of it.
 type section struct {
 	Disable        *bool    `toml:"disable"`
 	SocketPath     string   `toml:"socket_path"`
@@ -141,7 +148,8 @@ type section struct {
 	} `toml:"default_validator"`
 }
 
-// apply takes over what is set. Only sections that matter are decoded: others may hold anything.
+// apply takes over what is set. Only sections that matter are decoded: others may hold anything. CRI's new section
+// comes last and wins over that of an old version of the configuration.
 func (c *Containerd) apply(settings map[string]any) error {
 	plugins, _ := settings["plugins"].(map[string]any)
 	sections := map[string]section{}

@@ -28,7 +28,8 @@ type Finding struct {
 	Source string `json:"source,omitempty"`
 }
 
-// check is one question.
+// check is one question. inspect is pure. It is called only if needs has found nothing missing, so it may use what
+// needs has looked at without looking for nil.
 type check struct {
 	group, name string
 	// fine is what is said if nothing is found.
@@ -58,6 +59,8 @@ func Examine(input *Input) []Finding {
 	return all
 }
 
+// findings gives each finding its group and name, so that checks need not repeat them. What cannot be looked at is
+// Unknown and never OK: a user would take it for healthy.
 func (c *check) findings(input *Input) []Finding {
 	if c.needs != nil {
 		if missing := c.needs(input); missing != "" {

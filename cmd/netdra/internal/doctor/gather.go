@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// Sources are where things are read.
+// Sources are where things are read. Tests replace all of it: a file system in memory, and functions.
 type Sources struct {
 	// Root is the node's file system, and Path where that is for system calls: "/" on the node itself.
 	Root fs.FS
@@ -68,6 +68,7 @@ func Gather(ctx context.Context, sources Sources) *Input {
 	return input
 }
 
+// readDriver reads all lists or none: half of them would make what the others have look left over.
 func (s *Sources) readDriver(ctx context.Context) (*nodestate.Answers, error) {
 	return nodeclient.Read(ctx, s.Query, nodeapi.PathState, nodeapi.PathPolicies, nodeapi.PathPublished,
 		nodeapi.PathClaims,
@@ -108,6 +109,8 @@ func (s *Sources) names(dir string) []string {
 	return names
 }
 
+// processes lists what runs. A process that ends meanwhile is left out. Kernel threads have no command line, and stay,
+// since nothing looks for their names.
 func (s *Sources) processes() []Process {
 	var all []Process
 	for _, pid := range s.names("/proc") {
@@ -125,7 +128,8 @@ func (s *Sources) processes() []Process {
 	return all
 }
 
-// isContained reports whether a process has an ID for each of several PID namespaces.
+// isContained reports whether a process has an ID for each of several PID namespaces. NSpid has the ID in each PID
+// namespace from that of the reader to that of the process (proc_pid_status(5)).
 func isContained(status string) bool {
 	for line := range strings.Lines(status) {
 		if ids, found := strings.CutPrefix(line, "NSpid:"); found {
@@ -135,6 +139,8 @@ func isContained(status string) bool {
 	return false
 }
 
+// containerd is found by its process, whose flags say where its configuration is. Without one the usual file is read if
+// it is there: containerd may be what does not start.
 func (s *Sources) containerd(input *Input) *Containerd {
 	process := input.process("containerd")
 	if process == nil {
@@ -153,6 +159,7 @@ func (s *Sources) containerd(input *Input) *Containerd {
 	return readContainerd(s.Root, file)
 }
 
+// kubelet reads flags only: its configuration file has no root directory, and no node name.
 func (input *Input) kubelet() *Kubelet {
 	process := input.process("kubelet")
 	if process == nil {
@@ -165,7 +172,8 @@ func (input *Input) kubelet() *Kubelet {
 	return &Kubelet{RootDir: root, NodeName: process.flag("hostname-override")}
 }
 
-// files lists what the driver and others have in its directories.
+// files lists what the driver and others have in its directories. Directories that do not exist have no files; that
+// they are missing is found by the disks below.
 func (s *Sources) files(input *Input) {
 	for _, name := range s.names(input.Settings.PluginDir) {
 		if nodeapi.IsUnreadableJournal(name) {
@@ -198,6 +206,8 @@ func (s *Sources) files(input *Input) {
 	}
 }
 
+// disk asks for the space that others than root may use (f_bavail), which is what is left before the node is in
+// trouble.
 func (s *Sources) disk(dir string) Disk {
 	disk := Disk{Path: dir}
 	var stat unix.Statfs_t
@@ -247,6 +257,8 @@ func (s *Sources) mounts(process *Process) []string {
 	return paths
 }
 
+// plugin looks for a CNI plugin in the driver's directories, where the first one counts, and elsewhere, to tell whoever
+// wonders why a plugin that is installed is not found.
 func (s *Sources) plugin(input *Input, name string) PluginFile {
 	plugin := PluginFile{HostPaths: hostPaths(&input.Driver.State, name),
 		PodAnnotation: podAnnotation(&input.Driver.State, name)}
@@ -298,8 +310,8 @@ func podAnnotation(state *nodestate.State, plugin string) string {
 // mostLinks is how many links to links are followed.
 const mostLinks = 8
 
-// stat follows a link to an absolute path, too, which a file system that is mounted elsewhere refuses: it is a path
-// of the node.
+// stat follows a link to an absolute path, too, which a file system that is mounted elsewhere refuses: it is a path of
+// the node. It bounds loops of links.
 func (s *Sources) stat(file string) (fs.FileInfo, error) {
 	for range mostLinks {
 		target, err := fs.ReadLink(s.Root, relative(file))
@@ -311,7 +323,8 @@ func (s *Sources) stat(file string) (fs.FileInfo, error) {
 	return fs.Stat(s.Root, relative(file))
 }
 
-// hardware reads what the kernel says of links, of the IOMMU, and of RDMA.
+// hardware reads what the kernel says of links, of the IOMMU, and of RDMA. The names of links are those of the host
+// only if netdra runs in its network namespace, as the driver's pod does.
 func (s *Sources) hardware(input *Input) {
 	for _, name := range s.names("/sys/class/net") {
 		input.Links = append(input.Links, Link{Name: name, Manager: s.manager(s.text(path.Join("/sys/class/net", name,
@@ -326,7 +339,8 @@ func (s *Sources) hardware(input *Input) {
 	input.RDMAParts = s.rdmaParts()
 }
 
-// manager says who configures the link of an index, by the state files of NetworkManager and systemd-networkd.
+// manager says who configures the link of an index, by the state files of NetworkManager and systemd-networkd. Both
+// write one file for each index. Asking them over D-Bus would need the bus of the host.
 func (s *Sources) manager(index string) string {
 	if index == "" {
 		return ""

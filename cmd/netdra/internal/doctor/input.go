@@ -10,7 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// Input is everything that checks look at. Paths are those of the node.
+// Input is everything that checks look at. Paths are those of the node. It is a value: checks must not change it. Nil
+// and empty fields mean that something is not there or could not be read, and the check that needs it says which.
 type Input struct {
 	Hostname  string
 	Processes []Process
@@ -117,7 +118,8 @@ type Cluster struct {
 	Ahead time.Duration
 }
 
-// process finds a process by its name, in a container only if there is no other: pods, too, run containerd.
+// process finds a process by its name, in a container only if there is no other: pods, too, run containerd. The kernel
+// keeps the first 15 bytes of a name (TASK_COMM_LEN), so names are compared at that length.
 func (input *Input) process(name string) *Process {
 	name = name[:min(len(name), 15)]
 	var contained *Process
@@ -133,7 +135,8 @@ func (input *Input) process(name string) *Process {
 	return contained
 }
 
-// flag is the value of a flag on a command line.
+// flag is the value of a flag on a command line. It knows -name value, --name value and --name=value. The first of
+// several counts, unlike in package pflag; nobody sets these twice.
 func (p *Process) flag(name string) string {
 	for i, arg := range p.Args {
 		key, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
@@ -149,6 +152,9 @@ func (p *Process) flag(name string) string {
 }
 
 // samePath reports whether two paths are one: /var/run is /run everywhere.
+//
+// A link /var/run with an absolute target cannot be followed in a file system that is mounted elsewhere, so paths are
+// compared and opened in the form without it.
 func samePath(path, other string) bool { return plainPath(path) == plainPath(other) }
 
 func plainPath(path string) string {

@@ -12,7 +12,7 @@ import (
 
 // pooled reads which devices other owners have: what device plugins have registered with kubelet, which it keeps in a
 // checkpoint (kubernetes, pkg/kubelet/cm/devicemanager/checkpoint), and of what they tell Multus. Those with pods are
-// first.
+// first. The checkpoint is no API of kubelet. A file in another form reads as empty, and the check then knows less.
 func (s *Sources) pooled(input *Input) []PooledDevice {
 	root := "/var/lib/kubelet"
 	if input.Kubelet != nil {

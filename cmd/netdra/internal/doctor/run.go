@@ -33,7 +33,7 @@ func VersionsOfInput(input *Input) nodeclient.Versions {
 	return nodeclient.VersionsOf(&input.Driver.State)
 }
 
-// Gather reads everything.
+// Gather reads everything. The error is of --root; everything else that cannot be read is in the Input.
 func (f *Options) Gather(ctx context.Context) (*Input, error) {
 	root, closeRoot, err := openNode(f.Root)
 	if err != nil {
@@ -54,7 +54,8 @@ func (f *Options) Gather(ctx context.Context) (*Input, error) {
 	return Gather(ctx, sources), nil
 }
 
-// openNode opens a node's file system. Links in one that is mounted elsewhere do not lead out of it.
+// openNode opens a node's file system. Links in one that is mounted elsewhere do not lead out of it. At "/" itself
+// links must be followed: os.Root refuses absolute targets, which distributions have in /var/run and /lib.
 func openNode(path string) (fs.FS, func(), error) {
 	if filepath.Clean(path) == "/" {
 		return os.DirFS("/"), func() {}, nil
@@ -67,7 +68,7 @@ func openNode(path string) (fs.FS, func(), error) {
 }
 
 // probe returns why the driver is not ready, as its readiness probe reports it; empty if it is ready or does not
-// answer.
+// answer. It is asked when the socket does not answer: the two are served by one process, but the socket only later.
 func probe(ctx context.Context, url string) string {
 	if url == "" {
 		return ""

@@ -14,7 +14,8 @@ const (
 	compServer     = "API server"
 )
 
-// fault is something that is known to be wrong with some versions.
+// fault is something that is known to be wrong with some versions. Versions are compared without what follows a hyphen
+// or a plus, as distributions add it.
 type fault struct {
 	component string
 	// first is the first version that has it, before the first that has not.

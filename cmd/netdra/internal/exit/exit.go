@@ -13,7 +13,8 @@ const (
 	Left    = 3 // something could not be undone
 )
 
-// Error is an error with the exit status that it ends the process with.
+// Error is an error with the exit status that it ends the process with. main prints Err, unless it is ErrPrinted, and
+// ends with Code.
 type Error struct {
 	Code int
 	Err  error
@@ -33,7 +34,7 @@ func Refusef(format string, arguments ...any) error {
 	return &Error{Code: Refused, Err: fmt.Errorf(format, arguments...)}
 }
 
-// NotUndone is an error of something that could not be undone.
+// NotUndone is an error of something that could not be undone. Errors that are nil are left out.
 func NotUndone(errs ...error) error {
 	return &Error{Code: Left, Err: errors.Join(errs...)}
 }

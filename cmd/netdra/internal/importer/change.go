@@ -12,6 +12,10 @@ import (
 
 // change gives a pod claims in place of what the annotation names and what its containers ask a device plugin for. It
 // reports false if there is nothing to change.
+//
+// Each network of the annotation is one of three: without a topology it stays in the annotation; reserved, it stays and
+// the pod gets a claim for its device; else a claim takes its place. Every claim that stands for a network with a
+// resource uses up one device that the containers asked for, and what remains in asked had no network.
 func (m *importer) change(w *workload) bool {
 	asked := w.takeResources(m.resources())
 	var kept []map[string]any
@@ -57,6 +61,7 @@ func (m *importer) change(w *workload) bool {
 }
 
 // keepsResource reports that a network which stays with Multus needs a device of a resource that was taken away.
+// takeResources removes the resource from all containers at once, since networks are not told apart there.
 func (w *workload) keepsResource(s *selection, n *network, asked map[string]*need) {
 	if n == nil || asked[n.resource] == nil {
 		return
@@ -86,7 +91,8 @@ func (n *need) add(container map[string]any, isInit bool, count int64) {
 	n.count += count
 }
 
-// giveRest makes claims of the devices that no network of the annotation stands for.
+// giveRest makes claims of the devices that no network of the annotation stands for. A device plugin gives such devices
+// without a network, as only the topology of the pool itself does.
 func (m *importer) giveRest(w *workload, name string, left *need) {
 	if left.count <= 0 {
 		return
@@ -104,8 +110,8 @@ func (m *importer) giveRest(w *workload, name string, left *need) {
 	}
 }
 
-// templateFor returns the name of the claim template for a network of a pod: one of its own if the pod wants
-// something, else that of the network.
+// templateFor returns the name of the claim template for a network of a pod: one of its own if the pod wants something,
+// else that of the network. A wish that cannot be kept is a finding, and the pod still gets the network without it.
 func (m *importer) templateFor(w *workload, s *selection, n *network) string {
 	wanted := s.wishes
 	path := s.place()
@@ -145,7 +151,8 @@ func (m *importer) plainTemplate(n *network, namespace string) string {
 }
 
 // addClaim names a claim in the pod, and in its containers: in all, so that none starts without the interface; where
-// containers get device files with it, only in those that asked for the resource.
+// containers get device files with it, only in those that asked for the resource. The gate of a claim is a CDI device,
+// so it holds back only containers that name the claim (docs/adr/0001-fail-closed-with-cdi.md).
 func (w *workload) addClaim(n *network, templateName string, asked *need) {
 	spec := objectAt(w.pod, "spec")
 	claims, _ := spec["resourceClaims"].([]any)
@@ -194,7 +201,8 @@ func (w *workload) eachContainer(do func(container map[string]any, path string))
 	}
 }
 
-// takeResources removes the resources of device plugins from the containers, and returns what was asked for.
+// takeResources removes the resources of device plugins from the containers, and returns what was asked for. Requests
+// and limits of an extended resource are equal where both are set (Kubernetes refuses others), so one of them counts.
 func (w *workload) takeResources(known []string) map[string]*need {
 	asked := map[string]*need{}
 	w.eachContainer(func(container map[string]any, path string) {
@@ -248,7 +256,8 @@ func devicesOf(value any) (count int64, readable bool) {
 // maxDevices bounds how many devices a container may ask for: a claim may have as many.
 const maxDevices = 32
 
-// setNetworks leaves networks in the annotation that only Multus can attach.
+// setNetworks leaves networks in the annotation that only Multus can attach. What stays is written as JSON, also where
+// it was the short form: elements may have fields that the short form has not.
 func (w *workload) setNetworks(kept []map[string]any) {
 	annotations := objectAt(objectAt(w.pod, "metadata"), "annotations")
 	delete(annotations, annotationNetworks)
@@ -263,7 +272,8 @@ func (w *workload) setNetworks(kept []map[string]any) {
 	}
 }
 
-// clean removes what the cluster has written into an object, so that it can be created again.
+// clean removes what the cluster has written into an object, so that it can be created again. Only a pod that was read
+// from a cluster has a node; with it the scheduler, and so the allocation of claims, would be passed by.
 func (w *workload) clean() {
 	delete(w.document, "status")
 	for _, metadata := range []map[string]any{objectAt(w.document, "metadata"), objectAt(w.pod, "metadata")} {
@@ -310,7 +320,8 @@ func (m *importer) ownNetworkOf(resourceName string) *network {
 	return nil
 }
 
-// users are the namespaces whose pods use a network: its own, and those of the pods that were read.
+// users are the namespaces whose pods use a network: its own, and those of the pods that were read. Its topology is
+// allowed in these namespaces only.
 func (m *importer) users(n *network) []string {
 	names := map[string]bool{}
 	if n.namespace != "" {

@@ -15,7 +15,8 @@ import (
 // request is the name of the only request of a template.
 const request = "net"
 
-// template makes the claim template of a network in a namespace.
+// template makes the claim template of a network in a namespace. A topology that import makes has one root step, so a
+// claim asks for one class.
 func template(n *network, namespace, name string) *resourceapi.ResourceClaimTemplate {
 	t := &resourceapi.ResourceClaimTemplate{}
 	t.APIVersion, t.Kind = resourceapi.SchemeGroupVersion.String(), "ResourceClaimTemplate"
@@ -26,7 +27,8 @@ func template(n *network, namespace, name string) *resourceapi.ResourceClaimTemp
 	return t
 }
 
-// choose adds to a template what a pod wants of the interface, step by step.
+// choose adds to a template what a pod wants of the interface, step by step. Parameters are decoded as the driver does
+// it before they are written, so that a pod never waits for a claim that the driver refuses.
 func choose(t *resourceapi.ResourceClaimTemplate, all []v1alpha1.ClaimParameters) error {
 	for i := range all {
 		all[i].APIVersion, all[i].Kind = v1alpha1.GroupVersion().String(), v1alpha1.ClaimParametersKind
@@ -65,7 +67,7 @@ func stepThatTakes(topology *v1alpha1.NetworkTopology, parameter v1alpha1.ClaimP
 	return ""
 }
 
-// wishes are what a pod wants of one interface.
+// wishes are what a pod wants of one interface. A field that is empty is no wish.
 type wishes struct {
 	mac, interfaceName string
 	ips                []string

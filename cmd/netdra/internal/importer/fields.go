@@ -26,7 +26,8 @@ type Finding struct {
 	order int // of the object in the input
 }
 
-// source is an object of the input, which findings are about.
+// source is an object of the input, which findings are about. order keeps findings in the order of the input, although
+// objects are read in several passes.
 type source struct {
 	location, object string
 	order            int
@@ -56,7 +57,8 @@ func shorten(value any) string {
 	return string(encoded)
 }
 
-// fields are those of one object of the input. Whoever reads one marks it; close reports those that nobody has read.
+// fields are those of one object of the input. Whoever reads one marks it; close reports those that nobody has read. A
+// child is closed with its parent; an object inside of a string is a child, too. Not safe for concurrent use.
 type fields struct {
 	*source
 	path     string // with a separator at its end, or empty
@@ -74,7 +76,7 @@ func newFields(s *source, path string, values map[string]any) *fields {
 func (f *fields) whole() string { return strings.TrimRight(f.path, ".: ") }
 
 // take returns a value and marks it as read; nil if there is none. The programs that read the input ignore the case of
-// keys, as encoding/json does.
+// keys, as encoding/json does. An exact key comes first, as it does there; of others the first by name counts.
 func (f *fields) take(key string) any {
 	if _, exact := f.values[key]; exact {
 		f.read[key] = true
@@ -89,7 +91,7 @@ func (f *fields) take(key string) any {
 	return nil
 }
 
-// typed returns a value of a type; one of another type is a finding.
+// typed returns a value of a type; one of another type is a finding. YAML gives all numbers as float64.
 func typed[T any](f *fields, key, want string) T {
 	value := f.take(key)
 	result, matches := value.(T)
@@ -221,6 +223,9 @@ func (f *fields) close() {
 }
 
 // restricts returns the terms of a selector, with one that nothing fulfils if a part of it was not understood.
+//
+// It must be called when everything that is known of the selector has been read. A policy that ignored a restriction
+// would offer devices that the original kept back.
 func (f *fields) restricts(terms []string) []string {
 	for _, key := range slices.Sorted(maps.Keys(f.values)) {
 		if !f.read[key] {
@@ -243,7 +248,8 @@ func (f *fields) nothing(terms []string) []string {
 	return append(terms, never)
 }
 
-// decodeJSON reads an object in JSON, as it stands inside of a string. A key that stands twice is an error.
+// decodeJSON reads an object in JSON, as it stands inside of a string. A key that stands twice is an error. Package
+// json takes the last of two equal keys, and other parsers the first.
 func decodeJSON(text string) (map[string]any, error) {
 	decoder := json.NewDecoder(strings.NewReader(text))
 	var object map[string]any

@@ -40,7 +40,7 @@ type Result struct {
 	Findings []Finding `json:"findings"`
 }
 
-// importer is one translation. What is read comes first, then what is made of it.
+// importer is one translation. What is read comes first, then what is made of it. It is used once, by one goroutine.
 type importer struct {
 	options   Options
 	pools     []*pool
@@ -50,7 +50,8 @@ type importer struct {
 	names     map[string]bool // "KIND NAME" of what was made
 }
 
-// Import translates documents. The error is about documents that cannot be read; everything else is a finding.
+// Import translates documents. The error is about documents that cannot be read; everything else is a finding. Output
+// depends on the input only: whatever a map holds is sorted, so that two runs can be compared.
 func Import(documents []manifest.Document, options Options) (*Result, error) {
 	result := &Result{Objects: []any{}, Findings: []Finding{}}
 	objects, err := expand(documents, &result.Findings)
@@ -114,7 +115,8 @@ func (m *importer) third(o *object) bool {
 	return hasPod
 }
 
-// skip reports an object that nothing is made of.
+// skip reports an object that nothing is made of. Nobody has to do anything about objects that are often in the same
+// file and mean nothing to networks.
 func (m *importer) skip(o *object, reason string) {
 	o.forget()
 	unrelated := []string{"Namespace", kindConfigMap, "Service", "Secret", "ServiceAccount"}
@@ -123,6 +125,9 @@ func (m *importer) skip(o *object, reason string) {
 }
 
 // make makes everything of what was read.
+//
+// The order in the result is that of kubectl apply: policies and topologies before the templates and pods that need
+// them.
 func (m *importer) make(result *Result) error {
 	for _, n := range m.networks {
 		m.translate(n)
@@ -186,7 +191,8 @@ func (m *importer) templatesOf(n *network) {
 	m.plainTemplate(n, orDefault(n.namespace, m.options.Namespace))
 }
 
-// ownNetworks makes topologies of pools that no network names: device plugins need none.
+// ownNetworks makes topologies of pools that no network names: device plugins need none. Their pods get the function
+// and nothing else, as before.
 func (m *importer) ownNetworks() {
 	for _, p := range m.pools {
 		if slices.ContainsFunc(m.networks, func(n *network) bool { return n.resource == p.resource }) {
@@ -211,7 +217,8 @@ func (m *importer) explainNamespaces(n *network) {
 	}
 }
 
-// problemsOf are what the API server, the controller or the webhook would refuse a topology for.
+// problemsOf are what the API server, the controller or the webhook would refuse a topology for. An invalid topology is
+// not written: its author would learn of it only from the API server.
 func (m *importer) problemsOf(topology *v1alpha1.NetworkTopology) []string {
 	var problems []string
 	for _, problem := range cnichain.Validate(topology, m.options.Schemas) {
@@ -227,7 +234,8 @@ func (m *importer) problemsOf(topology *v1alpha1.NetworkTopology) []string {
 	return problems
 }
 
-// unique returns a name of a kind that nothing has yet.
+// unique returns a name of a kind that nothing has yet. kind may contain a namespace, so that names of templates may
+// repeat in others.
 func (m *importer) unique(kind string, parts ...string) string {
 	base := objectName(parts...)
 	if base == "" {
@@ -264,7 +272,8 @@ func (r *Result) YAML() ([]byte, error) {
 	return all, nil
 }
 
-// tidy returns an object without what the types of Kubernetes write for fields that nobody has set.
+// tidy returns an object without what the types of Kubernetes write for fields that nobody has set. Go's types write an
+// empty status and creationTimestamp: null, which kubectl would send.
 func tidy(object any) (map[string]any, error) {
 	data, err := json.Marshal(object)
 	if err != nil {

@@ -41,6 +41,9 @@ func (n *network) keepClaims(topology *v1alpha1.NetworkTopology) {
 
 // staysAsItIs reports whether a pod gets all of its networks by the resources that its containers ask for, under the
 // same names of interfaces. It can't choose anything then, since it has no claim of its own.
+//
+// The order of interfaces is what decides: Multus numbers them by the annotation, and the driver by the requests of the
+// claim that kube-scheduler makes. Where both give the same sequence of resources, net1 stays net1.
 func (m *importer) staysAsItIs(w *workload) bool {
 	if !m.options.KeepResourceNames {
 		return false

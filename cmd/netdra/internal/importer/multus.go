@@ -9,7 +9,7 @@ import (
 
 // reserve makes of a network with a resource a topology that gives pods its devices and attaches nothing: Multus goes
 // on running the plugins of the network. Of a network without a resource nothing is made: Multus needs no device for
-// it.
+// it. Parameters of the plugins are not read then: none of them is ours to translate.
 func (m *importer) reserve(n *network, topology *v1alpha1.NetworkTopology) *v1alpha1.Step {
 	cniType := n.plugins[0].text("type")
 	for _, plugin := range n.plugins {

@@ -10,7 +10,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// network is what a pod may name in the annotation of Multus.
+// network is what a pod may name in the annotation of Multus. It is filled in two phases: reading sets what the
+// configuration says, and translate sets topology, selector, link, refused and pools. A network without a topology
+// could not be translated.
 type network struct {
 	*source
 	namespace, name string
@@ -26,7 +28,8 @@ type network struct {
 	pools           []*pool
 }
 
-// readNetwork reads a NetworkAttachmentDefinition.
+// readNetwork reads a NetworkAttachmentDefinition. The operator's kinds are read before: what it makes of them is the
+// same network a second time.
 func (m *importer) readNetwork(o *object) {
 	annotations := o.readMetadata()
 	n := &network{source: o.source, namespace: o.namespace, name: o.name,
@@ -68,7 +71,8 @@ func (n *network) readConfig(f *fields) {
 	}
 }
 
-// readOperatorNetwork reads a kind that the SR-IOV operator makes NetworkAttachmentDefinitions of.
+// readOperatorNetwork reads a kind that the SR-IOV operator makes NetworkAttachmentDefinitions of. It builds the
+// configuration that the operator would write, and translates that.
 func (m *importer) readOperatorNetwork(o *object) {
 	o.readMetadata()
 	kind, spec := known().Networks[o.kind], o.child("spec")
@@ -116,7 +120,8 @@ func (m *importer) network(namespace, name string) *network {
 	return nil
 }
 
-// forget marks everything as read, here and inside: a finding about the whole says why.
+// forget marks everything as read, here and inside: a finding about the whole says why. Without it every field of an
+// object that is not translated would be a finding of its own.
 func (f *fields) forget() {
 	f.takeAll()
 	for _, child := range f.children {

@@ -17,7 +17,8 @@ const (
 	annotationDefault  = "v1.multus-cni.io/default-network"
 )
 
-// workload is a pod, or an object that makes pods. Its document is changed in place, so whatever else it has stays.
+// workload is a pod, or an object that makes pods. Its document is changed in place, so whatever else it has stays. pod
+// is a part of document, so that what is written into the one is in the other.
 type workload struct {
 	*source
 	document        map[string]any
@@ -87,7 +88,8 @@ func objectAt(object map[string]any, key string) map[string]any {
 	return value
 }
 
-// parseSelections reads the annotation: JSON, or NAMESPACE/NAME@INTERFACE separated by commas.
+// parseSelections reads the annotation: JSON, or NAMESPACE/NAME@INTERFACE separated by commas. It is the syntax of the
+// Kubernetes Network Custom Resource Definition De-facto Standard.
 func parseSelections(text string) ([]map[string]any, error) {
 	text = strings.TrimSpace(text)
 	if strings.HasPrefix(text, "[") {
@@ -142,7 +144,8 @@ func (s *selection) read() {
 	s.close()
 }
 
-// withPrefixes gives addresses without prefix length that of the subnet of the network that has them.
+// withPrefixes gives addresses without prefix length that of the subnet of the network that has them. ClaimParameters
+// want addresses with a prefix length, while Multus leaves it to the IPAM plugin.
 func withPrefixes(ips []string, topology *v1alpha1.NetworkTopology) ([]string, error) {
 	all := slices.Clone(ips)
 	for i, text := range ips {
@@ -164,7 +167,8 @@ func withPrefixes(ips []string, topology *v1alpha1.NetworkTopology) ([]string, e
 	return all, nil
 }
 
-// subnetOf finds the subnet of the configuration that has an address.
+// subnetOf finds the subnet of the configuration that has an address. It searches the text for the parameters of known
+// IPAM plugins, wherever they are nested.
 func subnetOf(address netip.Addr, topology *v1alpha1.NetworkTopology) netip.Prefix {
 	for i := range topology.Spec.Steps {
 		if topology.Spec.Steps[i].Config == nil {

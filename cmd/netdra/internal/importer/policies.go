@@ -55,7 +55,8 @@ func appendValid(all []*policyapi.DeviceExposurePolicy, made *policyapi.DeviceEx
 // sharers is how many pods may share a link: Multus has no bound, and schedulers count with one.
 const sharers = "1024"
 
-// linkPolicies offer the links that configurations name, for each link and plugin one.
+// linkPolicies offer the links that configurations name, for each link and plugin one. Networks with a resource are
+// left out: their devices are those of a pool.
 func (m *importer) linkPolicies() []*policyapi.DeviceExposurePolicy {
 	var all []*policyapi.DeviceExposurePolicy
 	seen := map[[2]string]bool{}
@@ -89,7 +90,8 @@ func suffix(plugin string) string {
 	return "-" + strings.Trim(stepName(plugin, nil)[:min(len(stepName(plugin, nil)), 31)], "-")
 }
 
-// exclusionGroup is the same for plugins of a link that cannot share it; empty if all can.
+// exclusionGroup is the same for plugins of a link that cannot share it; empty if all can. One name is enough, since a
+// group is about the entries of one link.
 func (m *importer) exclusionGroup(selector, plugin string) string {
 	schema, _ := m.options.Schemas.Lookup(plugin)
 	for _, n := range m.networks {

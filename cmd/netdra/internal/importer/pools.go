@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// pool is a resource of a device plugin: devices, of which pods ask for some by its name.
+// pool is a resource of a device plugin: devices, of which pods ask for some by its name. terms are parts of a CEL
+// expression that must all be true; plugins and reserved are known only when all networks were translated.
 type pool struct {
 	*source
 	resource string // with prefix, as pods name it
@@ -95,6 +96,7 @@ func (m *importer) readResource(f *fields) *pool {
 			alternatives = append(alternatives, allOf(terms))
 		}
 	}
+	// The device plugin offers functions, and cards that have made none.
 	p.terms = append(p.terms, attribute("pciAddress")+` != ""`, attribute("numVFs")+" == 0")
 	switch {
 	case f.mistyped:
@@ -195,7 +197,8 @@ func (m *importer) addPool(s *source, prefix, name string) *pool {
 	return p
 }
 
-// readNodePolicy reads what the SR-IOV operator makes functions and a pool of.
+// readNodePolicy reads what the SR-IOV operator makes functions and a pool of. Only virtual functions are meant: the
+// operator makes them.
 func (m *importer) readNodePolicy(o *object) {
 	o.readMetadata()
 	spec := o.child("spec")
@@ -278,7 +281,8 @@ func (m *importer) nicSelector(f *fields, p *pool) {
 	}
 }
 
-// functionsOf is the term for the virtual functions of a card with a PCI id. Functions have ids of their own.
+// functionsOf is the term for the virtual functions of a card with a PCI id. Functions have ids of their own. A
+// selector by the card's id would match no function.
 func (f *fields) functionsOf(vendor, id string) string {
 	vendors := []string{vendor}
 	if vendor == "" {

@@ -24,6 +24,7 @@ type object struct {
 }
 
 // expand returns the objects of documents; the items of a list, as kubectl writes them, are objects of their own.
+// Documents are read strictly: of two equal keys it could not be said which one counts.
 func expand(documents []manifest.Document, findings *[]Finding) ([]*object, error) {
 	var all []*object
 	for i := range documents {
@@ -80,7 +81,8 @@ func (o *object) readMetadata() *fields {
 	return annotations
 }
 
-// inside returns the fields of an object in JSON that stands in a string. What cannot be read is a finding.
+// inside returns the fields of an object in JSON that stands in a string. What cannot be read is a finding. Findings
+// about what is in it have the path of the string, a colon, and the path inside.
 func (f *fields) inside(key string) *fields {
 	text := f.text(key)
 	if strings.TrimSpace(text) == "" {
@@ -94,7 +96,9 @@ func (f *fields) inside(key string) *fields {
 	return f.adopt(f.path+key+": ", values)
 }
 
-// checkDuplicates refuses JSON in which a key stands twice: programs differ in which one they take.
+// checkDuplicates refuses JSON in which a key stands twice: programs differ in which one they take. YAML is a superset
+// of JSON but for tabs, and its strict parser finds what package json lets pass. Other errors of that parser say
+// nothing, since the text was read as JSON before.
 func checkDuplicates(text string) error {
 	var content any
 	if err := yaml.UnmarshalStrict([]byte(strings.ReplaceAll(text, "\t", " ")), &content); err != nil &&

@@ -92,7 +92,8 @@ func (c *Command) print(streams printer.Streams, result *Result) error {
 	return err
 }
 
-// simulate shows what the policies would offer of machines, and tries the claims on them.
+// simulate shows what the policies would offer of machines, and tries the claims on them. What was made is tried as a
+// user would try the written file, by the same commands.
 func (c *Command) simulate(ctx context.Context, deps osdeps.Deps, streams printer.Streams, result *Result) error {
 	if !slices.ContainsFunc(result.Objects, func(o any) bool { return kindOf(o) == manifest.KindPolicy }) {
 		return exit.Refusef("cannot try claims: no policy was made, so nothing would be offered; see the report")

@@ -14,6 +14,8 @@ import (
 // worse than one that offers nothing until somebody has replaced the term.
 const never = "false"
 
+// attribute is the CEL expression of an attribute. Policies are evaluated on facts, of which every device has all, so
+// no test for its presence is needed; ofResource, which becomes part of a class, has one.
 func attribute(name string) string {
 	return fmt.Sprintf("device.attributes[%q].%s", policyapi.AttributeDomain, name)
 }
@@ -36,7 +38,8 @@ func allOf(terms []string) string { return join(terms, " && ", "||") }
 // anyOf joins terms by "||".
 func anyOf(terms []string) string { return join(terms, " || ", "&&") }
 
-// join puts brackets around terms that have the other operator.
+// join puts brackets around terms that have the other operator. A single term is returned as it is; its caller puts it
+// into a place of its own.
 func join(terms []string, operator, other string) string {
 	if len(terms) == 1 {
 		return terms[0]
@@ -52,8 +55,8 @@ func join(terms []string, operator, other string) string {
 }
 
 // ofCards is the term for the functions of cards, each "CARD" or "CARD#0-3,5" with the indexes of virtual functions.
-// Without indexes the card itself is meant, too. parent is the attribute with a function's card, and device the
-// one with what the device itself is called.
+// Without indexes the card itself is meant, too. parent is the attribute with a function's card, and device the one
+// with what the device itself is called. Addresses are compared as text, so they are written as sysfs has them.
 func ofCards(cards []string, parent, device string, functionsOnly bool) (string, error) {
 	var terms, whole []string
 	for _, text := range cards {
@@ -131,7 +134,8 @@ func lower(texts []string) []string {
 	return all
 }
 
-// objectName makes a name of an object out of any text.
+// objectName makes a name of an object out of any text. Names are cut to 40 bytes, so that suffixes, such as that of a
+// second object or of a class, fit into a label.
 func objectName(parts ...string) string {
 	name := strings.ToLower(strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "-"))
 	name = regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(name, "-")

@@ -25,7 +25,9 @@ const (
 	byName         = "ifName"
 )
 
-// translate makes the topology of a network; it has none if that cannot be, for a reason that is a finding.
+// translate makes the topology of a network; it has none if that cannot be, for a reason that is a finding. The first
+// plugin must be translated; a later one that cannot be is left out with a finding, and the network works without what
+// it adds.
 func (m *importer) translate(n *network) {
 	defer func() {
 		if n.topology == nil {
@@ -139,7 +141,8 @@ func (m *importer) step(n *network, f *fields, before []v1alpha1.Step) *v1alpha1
 	return step
 }
 
-// spell writes keys as the schema has them: plugins ignore their case, and topologies don't.
+// spell writes keys as the schema has them: plugins ignore their case, and topologies don't. A key that is there in the
+// right case stays, and the other one becomes a finding.
 func spell(config map[string]any, properties map[string]v1alpha1.Parameter) {
 	for _, key := range sortedKeys(config) {
 		for _, property := range sortedKeys(properties) {
@@ -166,7 +169,8 @@ func stepName(cniType string, before []v1alpha1.Step) string {
 }
 
 // root says which devices the root step takes: those of the resource, or the one that the configuration names. It
-// reports false, with a finding, if neither is there.
+// reports false, with a finding, if neither is there. The resource wins over a device that the configuration names:
+// runtimes replace that by the device that was allocated.
 func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec,
 	hasSchema bool) bool {
 	term := m.namedDevice(n, f, schema, hasSchema)
@@ -234,7 +238,8 @@ func (m *importer) namedDevice(n *network, f *fields, schema *v1alpha1.CNIPlugin
 	return term
 }
 
-// inside points a plugin that stands on an interface in the pod to the one before it.
+// inside points a plugin that stands on an interface in the pod to the one before it. The name in the configuration is
+// the one that Multus would give; names in the pod are the claim's to choose.
 func (m *importer) inside(f *fields, schema *v1alpha1.CNIPluginSchemaSpec, before []v1alpha1.Step) {
 	if inPod, _ := f.values["linkInContainer"].(bool); !inPod {
 		return
@@ -248,7 +253,8 @@ func (m *importer) inside(f *fields, schema *v1alpha1.CNIPluginSchemaSpec, befor
 	}
 }
 
-// capabilities translates what a runtime would pass on from the pod.
+// capabilities translates what a runtime would pass on from the pod. In CNI the runtime fills runtimeConfig for
+// capabilities that are true; here claims do, for those that the topology lets them choose.
 func (m *importer) capabilities(f *fields, step *v1alpha1.Step) {
 	capabilities := f.child("capabilities")
 	for _, key := range sortedKeys(capabilities.values) {
@@ -334,7 +340,8 @@ func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step, schema 
 	step.Config = &runtime.RawExtension{Raw: raw}
 }
 
-// addresses copies the parameters of the IPAM plugin that its schema has.
+// addresses copies the parameters of the IPAM plugin that its schema has. The whole object goes under ipam, as the
+// driver passes it to the plugin that delegates.
 func (m *importer) addresses(f *fields, ipam map[string]any) map[string]any {
 	cniType, _ := ipam["type"].(string)
 	schema, hasSchema := m.options.Schemas.Lookup(cniType)

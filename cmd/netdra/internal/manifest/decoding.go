@@ -16,7 +16,8 @@ import (
 )
 
 // explainDecodeError says in the words of YAML what is wrong with a document that cannot be read into a Go type, which
-// may be nil if it is not known.
+// may be nil if it is not known. Errors that it does not know are returned as they are. It reads texts of package json,
+// so a change there makes the explanation worse and never wrong.
 func explainDecodeError(err error, document []byte, goType reflect.Type) error {
 	var mistyped *json.UnmarshalTypeError
 	if errors.As(err, &mistyped) && mistyped.Field != "" {

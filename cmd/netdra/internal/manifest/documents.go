@@ -33,7 +33,8 @@ func (d *Document) Location() string { return fmt.Sprintf("%s:%d", d.file, d.lin
 // maxFile bounds what is read, in bytes: an object in Kubernetes is smaller than 1.5 MiB.
 const maxFile = 16 << 20
 
-// Read reads the documents of a file, or of stdin for "-". Those that hold only comments are left out.
+// Read reads the documents of a file, or of stdin for "-". Those that hold only comments are left out. Input is bounded
+// before it is parsed. Standard input can be read once: of two files named "-" the second is empty.
 func Read(path string, stdin io.Reader) ([]Document, error) {
 	name, reader := path, stdin
 	if path == "-" {
@@ -72,7 +73,8 @@ type part struct {
 }
 
 // split cuts a YAML stream at its "---" lines. Every part begins with as many empty lines as stand before it, so that
-// parsers count lines as editors do.
+// parsers count lines as editors do. A "---" inside of a block of text is indented, as YAML wants it, and so does not
+// count.
 func split(stream string) []part {
 	var parts []part
 	var text strings.Builder
@@ -121,7 +123,8 @@ func identify(file string, part part) (*Document, error) {
 	return found, checkKind(found, header.APIVersion)
 }
 
-// checkKind refuses kinds that the driver's group does not have. Those of other groups are for others.
+// checkKind refuses kinds that the driver's group does not have. Those of other groups are for others. A misspelt kind
+// would otherwise be skipped like a kind of others, and its author would wonder why nothing happens.
 func checkKind(found *Document, apiVersion string) error {
 	group, _, _ := strings.Cut(apiVersion, "/")
 	kinds := []string{KindTopology, KindSchema, KindPolicy, KindRange, KindBlock}
@@ -161,7 +164,8 @@ const (
 )
 
 // DecodeStrict reads a document into an object, or into a new object of its kind if that is nil. A field that the type
-// does not have, or that stands twice, is an error, and every such error is one of the result.
+// does not have, or that stands twice, is an error, and every such error is one of the result. A field that is dropped
+// without a word would change what the object means.
 func DecodeStrict(
 	found *Document, object runtime.Object, builders ...func(*runtime.Scheme) error,
 ) (decoded runtime.Object, problems []error) {

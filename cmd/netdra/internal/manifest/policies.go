@@ -16,7 +16,8 @@ const KindPolicy = "DeviceExposurePolicy"
 // defaultPriority is what the API server gives a policy without a priority.
 const defaultPriority = 100
 
-// ReadPolicies reads the policies of files, each complete as the API server would have it.
+// ReadPolicies reads the policies of files, each complete as the API server would have it. None at all is an error: an
+// empty list would look like a cluster that hides every device.
 func ReadPolicies(files []string, stdin io.Reader) ([]policyapi.DeviceExposurePolicy, error) {
 	var policies []policyapi.DeviceExposurePolicy
 	first := map[string]string{} // where a policy is, by name
@@ -52,8 +53,9 @@ func ReadPolicies(files []string, stdin io.Reader) ([]policyapi.DeviceExposurePo
 	return policies, nil
 }
 
-// DecodePolicy reads a policy strictly: a field that the type does not have, or has twice, is an error. What is
-// absent is as the API server would set it.
+// DecodePolicy reads a policy strictly: a field that the type does not have, or has twice, is an error. What is absent
+// is as the API server would set it. Defaults are set before decoding, so that a value that is written as empty stays
+// empty.
 func DecodePolicy(found *Document) (*policyapi.DeviceExposurePolicy, error) {
 	p := &policyapi.DeviceExposurePolicy{Spec: policyapi.DeviceExposurePolicySpec{
 		Priority: defaultPriority, Action: policyapi.ActionExpose,

@@ -9,7 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Position returns FILE:LINE of a field, or of its last parent that exists: a missing field is missing there.
+// Position returns FILE:LINE of a field, or of its last parent that exists: a missing field is missing there. Lines are
+// right without an offset, since every document begins with the empty lines of those before it.
 func (d *Document) Position(field string) string {
 	var root yaml.Node
 	if err := yaml.Unmarshal(d.Data, &root); err != nil || len(root.Content) == 0 {

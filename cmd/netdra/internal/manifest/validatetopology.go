@@ -71,6 +71,7 @@ func ReadTopology(found *Document, schemas cnichain.Schemas) (*v1alpha1.NetworkT
 
 // validateTopology reports every problem of a topology as the controller does: of its name and namespaces, its steps,
 // and the expressions of its root steps. Only that a plugin's name makes no attribute name is left to the controller.
+// The name is checked here since the API server is not asked.
 func validateTopology(topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas) field.ErrorList {
 	var problems field.ErrorList
 	name := field.NewPath("metadata", "name")
@@ -138,7 +139,8 @@ func ReadRange(found *Document) (*v1alpha1.AddressRange, []string) {
 	return addressRange, lines
 }
 
-// LoadSchemas returns the built-in schemas, each replaced by that of the file for the same plugin.
+// LoadSchemas returns the built-in schemas, each replaced by that of the file for the same plugin. It goes on after an
+// error, so that all schemas of a file are judged.
 func LoadSchemas(path string, stdin io.Reader) (cnichain.Schemas, error) {
 	schemas := cnichain.DefaultSchemas()
 	if path == "" {

@@ -11,7 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// chooseClaims returns the claims with the names; all without names.
+// chooseClaims returns the claims with the names; all without names. A name may stand for several claims: one that was
+// deleted and made again may be prepared beside the old one, with another UID.
 func chooseClaims(claims []Claim, names []string) ([]Claim, error) {
 	if len(names) == 0 {
 		return claims, nil
@@ -48,7 +49,8 @@ type claimRow struct {
 }
 
 // ListClaims prints the claims that the driver has prepared; all without names. The error is of claims that failed or
-// lost an interface.
+// lost an interface. The list is printed before the error is returned: its exit status is for scripts, the list for
+// people.
 func ListClaims(ctx context.Context, streams printer.Streams, socket, form string, names []string) error {
 	if err := printer.CheckListForm(form); err != nil {
 		return err

@@ -50,7 +50,7 @@ type Pod struct {
 	Error      string                `json:"error,omitempty"`
 }
 
-// Claims are sorted by namespace and name.
+// Claims are sorted by namespace and name. They are never nil, so that JSON has a list.
 func Claims(answers *nodestate.Answers) []Claim {
 	claims := make([]Claim, 0, len(answers.Claims))
 	for i := range answers.Claims {
@@ -62,6 +62,8 @@ func Claims(answers *nodestate.Answers) []Claim {
 	return claims
 }
 
+// claim is a claim with the state that a user has to know of: that of the pod which is worst off. A claim that several
+// pods use may be attached in one and fail in another.
 func claim(record *nodestate.Claim, sandboxes []nodestate.Sandbox) Claim {
 	c := Claim{
 		Namespace: record.Claim.Namespace, Name: record.Claim.Name, UID: record.Claim.UID,
@@ -91,6 +93,8 @@ func claim(record *nodestate.Claim, sandboxes []nodestate.Sandbox) Claim {
 	return c
 }
 
+// podOf is a sandbox as one of its claims sees it. Failure stays set while a sandbox that failed is undone or tried
+// again; of a ready one it is old.
 func podOf(sandbox *nodestate.Sandbox, claimUID string) Pod {
 	pod := Pod{Name: sandbox.Pod.String(), Sandbox: sandbox.ID, Since: sandbox.Since, Error: sandbox.Failure}
 	switch {
@@ -114,7 +118,7 @@ func podOf(sandbox *nodestate.Sandbox, claimUID string) Pod {
 	return pod
 }
 
-// severity orders the states of pods.
+// severity orders the states of pods. States that a pod does not have, such as Prepared, are below all others (-1).
 func severity(state string) int {
 	return slices.Index([]string{Attached, Detaching, Attaching, Lost, Failed}, state)
 }

@@ -27,7 +27,8 @@ const SocketVariable = "NETDRA_SOCKET"
 // DefaultSocket returns the socket of this node's driver unless a flag names another.
 func DefaultSocket() string { return cmp.Or(os.Getenv(SocketVariable), ShippedSocket()) }
 
-// Client asks the driver of this node.
+// Client asks the driver of this node. It is safe for concurrent use, and needs no closing: each request has a
+// connection of its own.
 type Client struct {
 	socket string
 	http   *http.Client
@@ -45,6 +46,8 @@ func New(socket string) Client {
 		Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }
 
+// send returns the body of an answer with status 200. The bodies of others are the driver's own sentences, and become
+// the error as they are. The node socket is root's, so what comes from it is bounded by time only.
 func (d Client) send(ctx context.Context, method, path string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://driver"+path, http.NoBody)
 	if err != nil {
@@ -75,7 +78,7 @@ func (d Client) send(ctx context.Context, method, path string) ([]byte, error) {
 // answerLimit is how long a driver may take to answer a GET, which reads memory. One that takes longer hangs.
 const answerLimit = 10 * time.Second
 
-// Get reads the answer at a path.
+// Get reads the answer at a path. target is left as it is after an error of the connection.
 func (d Client) Get(ctx context.Context, path string, target any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
@@ -93,10 +96,13 @@ func (d Client) sendAndDecode(ctx context.Context, method, path string, target a
 	return nil
 }
 
-// Query reads the answer at a path of the node socket, as [Client.Get] does.
+// Query reads the answer at a path of the node socket, as [Client.Get] does. Tests and doctor replace it, to read
+// answers without a socket.
 type Query func(ctx context.Context, path string, target any) error
 
-// Read reads the answers at some paths; the others stay empty.
+// Read reads the answers at some paths; the others stay empty. The answers are from moments one after the other: a
+// claim may be in one and not yet in the next. A path that is not one of these is a programming error, which decoding
+// into nil reports.
 func Read(ctx context.Context, query Query, paths ...string) (*nodestate.Answers, error) {
 	answers := &nodestate.Answers{}
 	targets := map[string]any{

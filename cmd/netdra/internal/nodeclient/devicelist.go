@@ -9,7 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// chooseDevices returns the devices with the names; all without names.
+// chooseDevices returns the devices with the names; all without names. A name may stand for several devices: each way
+// to use a link is a device of its own.
 func chooseDevices(devices []Device, names []string) ([]Device, error) {
 	if len(names) == 0 {
 		return devices, nil

@@ -62,7 +62,8 @@ type Counter struct {
 	Total string `json:"total"`
 }
 
-// Devices are in the order of publication, with those in quarantine that are not published at the end.
+// Devices are in the order of publication, with those in quarantine that are not published at the end. A device in
+// quarantine may be published with a taint or not at all; whoever looks for it must find it here.
 func Devices(answers *nodestate.Answers) []Device {
 	devices := make([]Device, 0, len(answers.Published))
 	for i := range answers.Published {
@@ -88,6 +89,9 @@ func Devices(answers *nodestate.Answers) []Device {
 	return devices
 }
 
+// device puts together what the driver's lists say of one entry. A taint says more than that a claim holds it, and a
+// holder more than that something excludes it. That an interface is lost hides neither: of a shared device other pods
+// may be well.
 func device(answers *nodestate.Answers, entry *draslices.Entry) Device {
 	d := Device{
 		Name: entry.Name, Pool: entry.Pool, Type: entry.Device.Type, Interface: string(entry.Device.Interface),
@@ -151,6 +155,7 @@ func holders(answers *nodestate.Answers, entry *draslices.Entry) []Holder {
 	return found
 }
 
+// counters sums what claims consume, as the scheduler does it from allocations (KEP-5075).
 func counters(answers *nodestate.Answers, entry *draslices.Entry) []Counter {
 	var found []Counter
 	for _, capacity := range entry.Persona.Capacity {
@@ -180,6 +185,8 @@ func blockedBy(answers *nodestate.Answers, entry *draslices.Entry) string {
 
 // excludes reports whether two entries cannot be in use at once: those of one device, unless both share it and are not
 // of one exclusion group, and a physical function that is taken as a whole and its virtual functions.
+//
+// It repeats what counters say to the scheduler (slices), for people who want a name in place of a number.
 func excludes(entry, other *draslices.Entry) bool {
 	if entry.Pool == other.Pool && entry.Name == other.Name {
 		return false

@@ -23,7 +23,8 @@ type ReleaseOptions struct {
 }
 
 // Run lists failed cleanups or orphaned files; with keys or All the driver retries or removes them. The error is of
-// those that failed again.
+// those that failed again. The driver does the work: only it has the locks under which nothing that is starting loses
+// anything.
 func (f *ReleaseOptions) Run(ctx context.Context, streams printer.Streams, keys []string) error {
 	if err := printer.CheckListForm(f.Form); err != nil {
 		return err
@@ -88,7 +89,7 @@ func listLeftovers(streams printer.Streams, form string, leftovers []executor.Le
 	return err
 }
 
-// retryLeftovers tries every key, also after one has failed.
+// retryLeftovers tries every key, also after one has failed. Each is a request of its own, since one may take minutes.
 func retryLeftovers(ctx context.Context, out *printer.Printer, client Client, keys []string) error {
 	failed := false
 	for _, key := range keys {
@@ -112,7 +113,8 @@ func (d Client) Leftovers(ctx context.Context) ([]executor.Leftover, error) {
 	return leftovers, err
 }
 
-// releaseOrphans lists orphaned files; with All the driver removes them.
+// releaseOrphans lists orphaned files; with All the driver removes them. An orphan with an error was not removed; which
+// those are is known only afterwards.
 func (f *ReleaseOptions) releaseOrphans(ctx context.Context, streams printer.Streams, client Client) error {
 	method := http.MethodGet
 	if f.All {

@@ -32,6 +32,8 @@ type TraceOptions struct {
 }
 
 // Run prints the calls that were made for a claim, or the claims that the log has. The error is of calls that failed.
+// It needs no driver: the log is read from files, also while the driver is down or was removed. The exit status counts
+// all calls, also those that --failed hides.
 func (f *TraceOptions) Run(streams printer.Streams, claims []string) error {
 	if err := printer.CheckForm(f.Form); err != nil {
 		return err
@@ -75,7 +77,8 @@ func (f *TraceOptions) listClaims(streams printer.Streams) error {
 	})
 }
 
-// readCalls returns the calls that were made for a claim, by their times, and warns of those that cannot be read.
+// readCalls returns the calls that were made for a claim, by their times, and warns of those that cannot be read. A
+// line that was cut by a crash does not hide the others.
 func (f *TraceOptions) readCalls(streams printer.Streams, name string) ([]executor.LoggedCall, error) {
 	namespace, short := splitClaim(name)
 	calls, err := executor.ReadCalls(f.Dir, namespace, short)
@@ -139,7 +142,8 @@ func outcomeText(call *executor.LoggedCall) string {
 	return "ok: " + text
 }
 
-// ResultText is the error of a call, or the interfaces and addresses that ADD created in the pod.
+// ResultText is the error of a call, or the interfaces and addresses that ADD created in the pod. A result of a version
+// before 1.0 is read as far as it is alike: its addresses and interfaces have the same names.
 func ResultText(call *executor.LoggedCall) string {
 	if call.Error != "" {
 		return call.Error

@@ -30,6 +30,7 @@ func VersionsOf(state *nodestate.State) Versions {
 // String is one line.
 func (v Versions) String() string {
 	parts := []string{"netdra " + v.Netdra.String()}
+	// The runtime has its name in its version, containerd://2.4.2, as kubelet reports it in the Node.
 	for _, component := range []struct{ name, version string }{{"driver", v.Driver}, {"kubelet", v.Kubelet},
 		{"", v.Runtime}, {"kernel", v.Kernel}} {
 		if component.version != "" {

@@ -12,8 +12,9 @@ import (
 // sandboxEnded is the state of a sandbox that the driver has no more.
 const sandboxEnded = "ended"
 
-// addLastAttempts adds, for claims that no sandbox has now, the last one that the log knows: a chain that fails at
-// once is undone and its sandbox is gone, until the container runtime makes another.
+// addLastAttempts adds, for claims that no sandbox has now, the last one that the log knows: a chain that fails at once
+// is undone and its sandbox is gone, until the container runtime makes another. Without them a page that is made
+// between two attempts would show nothing of why the pod waits.
 func addLastAttempts(node *Node) []nodestate.Sandbox {
 	boxes := slices.Clone(node.Sandboxes)
 	for i := range node.Claims {

@@ -27,7 +27,8 @@ const (
 	mostOutput = 1024
 )
 
-// claimsOf are all claims, those that something is wrong with first.
+// claimsOf are all claims, those that something is wrong with first. IDs are given after sorting, so that links within
+// the page are stable for the same node.
 func claimsOf(node *Node) []ClaimView {
 	views := make([]ClaimView, 0, len(node.Claims))
 	for i := range node.Claims {
@@ -86,7 +87,8 @@ func claimOf(node *Node, claim *nodestate.Claim) ClaimView {
 	return view
 }
 
-// runOf is the claim's chain in one sandbox.
+// runOf is the claim's chain in one sandbox. Without a sandbox it is the chain as it will be. Steps of several
+// topologies follow each other, so the indexes of After are moved by those before.
 func runOf(claim *nodestate.Claim, box *nodestate.Sandbox, logged []executor.LoggedCall) Run {
 	run := Run{State: box.State, Failure: box.Failure, Sandbox: box.ID}
 	if box.ID != "" {
@@ -152,6 +154,9 @@ const (
 )
 
 // stepOf is a step and how long its last ADD took.
+//
+// The log may have several attempts: the last call says what the step is now, and the last ADD how long it took. A DEL
+// without an error after a failed ADD is a step that failed and was cleaned up.
 func stepOf(planned *cnichain.PlanStep, calls []executor.LoggedCall) (Step, time.Duration) {
 	step := Step{Name: stepName(planned.Name, planned.Instance), Plugin: planned.Type, State: stepWaiting}
 	if planned.Device != nil {

@@ -116,7 +116,7 @@ func otherNames(d *discovery.Device) string {
 }
 
 // said is everything but the names of a device and of its entries, and of claims that hold them. A physical function
-// speaks for itself.
+// speaks for itself. It is a key: whatever the page shows of a device must be in it, or rows are joined that differ.
 func (r *Row) said(device *discovery.Device) string {
 	offers := slices.Clone(r.Offers)
 	for i := range offers {
@@ -157,7 +157,7 @@ func suffixOrSelf(suffix string) string {
 	return "…" + suffix
 }
 
-// stateOf is that of a device with such entries.
+// stateOf is that of a device with such entries. The order is that of what an administrator has to know first.
 func stateOf(offers []Offer) State {
 	has := func(state State) bool {
 		return slices.ContainsFunc(offers, func(o Offer) bool { return o.State == state })

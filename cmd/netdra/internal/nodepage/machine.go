@@ -10,7 +10,8 @@ import (
 )
 
 // machineOf draws the machine: NUMA nodes, in them PCIe roots, below them devices with their virtual functions; then
-// links that are not hardware.
+// links that are not hardware. A virtual function whose physical one is not on the node, as in a virtual machine, is a
+// card of its own.
 func machineOf(node *Node, rows []Row) []Area {
 	devices := map[string]*discovery.Device{}
 	for i := range node.Decision.Devices {

@@ -10,7 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// Page is what there is to see, in the order in which it is shown. All texts are plain.
+// Page is what there is to see, in the order in which it is shown. All texts are plain. The only fields with markup are
+// those of type template.HTML.
 type Page struct {
 	Node, Time, Source string
 	Versions           string
@@ -96,7 +97,8 @@ type Cell struct {
 	State State
 }
 
-// Row is a device, or several that differ in their names only.
+// Row is a device, or several that differ in their names only. Members are sorted as devices are, and the first one
+// gives the row its name; Held and Why are of all of them.
 type Row struct {
 	ID, Label, Type string
 	Members         []Member
@@ -201,7 +203,7 @@ type PolicyView struct {
 	Problem  bool
 }
 
-// Build is the page of a node.
+// Build is the page of a node. It is pure: the same node gives the same page.
 func Build(node Node) Page {
 	node.Sandboxes = addLastAttempts(&node)
 	used := useOf(&node)

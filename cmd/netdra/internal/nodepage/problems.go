@@ -87,7 +87,8 @@ func tracing(node *Node, box *nodestate.Sandbox) string {
 	return "see its chain below, or all that plugins were given and have said: " + strings.Join(commands, "; ")
 }
 
-// taintProblems are devices that no claim should get now.
+// taintProblems are devices that no claim should get now. Several entries of a device have the same taint, which is
+// told once.
 func taintProblems(node *Node) []Problem {
 	var problems []Problem
 	for i := range node.Result.Entries {

@@ -19,7 +19,8 @@ var pageCSS string
 var pageJS string
 
 // Policy is the Content-Security-Policy of the page: nothing is fetched, and no style or script runs but those of its
-// own.
+// own. Style and script are allowed by their hashes, so that text which got past escaping still does not run. The page
+// has it as a meta element, and the server as a header.
 func Policy() string {
 	return strings.Join([]string{
 		"default-src 'none'", "img-src data:", "style-src " + digest(pageCSS), "script-src " + digest(pageJS),

@@ -11,7 +11,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// use is who holds what, and what is left of what devices share.
+// use is who holds what, and what is left of what devices share. It is computed once and then only read.
 type use struct {
 	asked   bool
 	holders map[draslices.EntryID][]string
@@ -61,6 +61,7 @@ func idOf(entry *draslices.Entry) draslices.EntryID {
 	return draslices.EntryID{Pool: entry.Pool, Name: entry.Name}
 }
 
+// hold notes that a claim has an entry. A claim that has it in several requests is named once, and consumes for each.
 func (u *use) hold(id draslices.EntryID, claim string, consumed map[resourceapi.QualifiedName]resource.Quantity) {
 	if !slices.Contains(u.holders[id], claim) {
 		u.holders[id] = append(u.holders[id], claim)
@@ -75,6 +76,7 @@ func (u *use) hold(id draslices.EntryID, claim string, consumed map[resourceapi.
 	}
 }
 
+// charge takes from the counters what an entry in use consumes. Counters that are not published any more are left out.
 func (u *use) charge(entry *draslices.Entry) {
 	for _, c := range entry.Spec.ConsumesCounters {
 		for name, amount := range c.Counters {

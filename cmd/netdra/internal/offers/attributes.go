@@ -26,7 +26,8 @@ func explainAttributes(entry *draslices.Entry) []ExplainedAttribute {
 	return explained
 }
 
-// attributesText lists the attributes that an entry has of its policy.
+// attributesText lists the attributes that an entry has of its policy. Changes are found by comparing such texts, so
+// the order is fixed.
 func attributesText(entry *draslices.Entry) string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(entry.Persona.AdditionalAttributes)) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Offer is one published device, in words.
+// Offer is one published device, in words. All fields are comparable: a change is a difference of any of them.
 type Offer struct {
 	Pool     string `json:"pool"`
 	Name     string `json:"name"`
@@ -45,7 +45,8 @@ type Field struct {
 	After  string `json:"after"`
 }
 
-// Compare returns the changes, sorted by pool and name.
+// Compare returns the changes, sorted by pool and name. Pool and name identify a device: one that is called otherwise
+// is removed and added.
 func Compare(before, after []Offer) []Change {
 	changes := []Change{}
 	for i := range before {

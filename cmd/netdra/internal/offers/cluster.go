@@ -13,7 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// askCluster reads from the Node object what the driver reads from it.
+// askCluster reads from the Node object what the driver reads from it. Only the fields of the answers that the Node
+// object has are filled.
 func (f *Inputs) askCluster(ctx context.Context, deps osdeps.Deps) (*nodestate.Answers, error) {
 	name, err := f.NodeName(deps)
 	if err != nil {

@@ -51,7 +51,8 @@ func (s *Snapshot) devices() []nodeclient.Device {
 	return nodeclient.Devices(s.Answers)
 }
 
-// heldBy returns the claims that hold a published device, as namespace/name.
+// heldBy returns the claims that hold a published device, as namespace/name. Nil means that nobody holds it only if the
+// driver was asked.
 func (s *Snapshot) heldBy(pool, name string) []string {
 	var claims []string
 	if s.Answers == nil {
@@ -154,7 +155,8 @@ type ExplainedOutcome struct {
 	Why     string `json:"why,omitempty"`
 }
 
-// explain finds a device by any of its names.
+// explain finds a device by any of its names. Problems without a device are those of a policy, and are told where one
+// of the entries comes from that policy.
 func (s *Snapshot) explain(name string) (*Explanation, error) {
 	i := slices.IndexFunc(s.Decision.Devices, func(d policy.DeviceDecision) bool { return s.hasName(&d, name) })
 	if i < 0 {
@@ -208,6 +210,8 @@ func (s *Snapshot) noDevice(name string) error {
 	return fmt.Errorf("there is no device %s: there are %s", name, cmp.Or(strings.Join(names, ", "), "none"))
 }
 
+// entry describes one name of a device. Use, capacity and consumption are the cells of the row that "netdra slices"
+// prints, so that the two never differ.
 func (s *Snapshot) entry(entry *draslices.Entry, published upcoming.Node) ExplainedEntry {
 	row := sliceRow(entry, publishedAs(published, entry))
 	e := ExplainedEntry{Name: entry.Name, Pool: entry.Pool, Use: row[3], Plugins: s.installedPlugins(entry),
@@ -325,7 +329,8 @@ func (e *Explanation) print(out *printer.Printer) {
 // fewestFolded is how many policies that do nothing for the same reason are worth one row for each.
 const fewestFolded = 3
 
-// folded returns the outcomes that a reader looks for, and one row for policies that do nothing for the same reason.
+// folded returns the outcomes that a reader looks for, and one row for policies that do nothing for the same reason. On
+// a node with many policies most are for other nodes or other devices, and would hide the one that decided.
 func (e *Explanation) folded() []ExplainedOutcome {
 	idle := func(o ExplainedOutcome) bool {
 		return o.Outcome == string(policy.NoMatch) || o.Outcome == string(policy.OtherNodes)

@@ -46,7 +46,7 @@ func (f *FactsOptions) Run(ctx context.Context, streams printer.Streams) error {
 }
 
 // openSource returns the recording that the facts are read from. This machine is recorded, too, so that what is printed
-// is what --record writes.
+// is what --record writes. It also shows the author of a fault report what the recording gives away.
 func (f *FactsOptions) openSource(ctx context.Context) (discovery.Recording, error) {
 	if f.Recording != "" {
 		return openRecording(f.Recording)

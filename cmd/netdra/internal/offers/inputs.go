@@ -25,6 +25,10 @@ import (
 )
 
 // Inputs selects the machine and the policies: the flags that all commands about offers share.
+//
+// Nil and empty differ: nil Addresses, Labels and Plugins mean that the flag was not given, so that the driver, or the
+// cluster, is asked, or every plugin is taken to be there. An empty Recording is this machine, and an empty Node the
+// name that the machine, the recording or the driver has.
 type Inputs struct {
 	Files, Plugins  []string
 	Recording, Node string
@@ -48,7 +52,8 @@ type Snapshot struct {
 }
 
 // Read takes the policies from files; without any it takes everything that it can from the driver of this node. More
-// are further paths of its socket.
+// are further paths of its socket. The two sources are never mixed: with files the answer is what would be, without
+// them what is.
 func (f *Inputs) Read(ctx context.Context, deps osdeps.Deps, streams printer.Streams, more ...string) (*Snapshot,
 	error) {
 	switch {
@@ -72,7 +77,8 @@ func (f *Inputs) readFiles(ctx context.Context, deps osdeps.Deps, streams printe
 	return s, err
 }
 
-// Build resolves policies for the machine. What it could not learn about the node is printed as a warning.
+// Build resolves policies for the machine. What it could not learn about the node is printed as a warning. Answers
+// stays nil, also if the driver was asked about the node: what it publishes is of other policies.
 func (f *Inputs) Build(ctx context.Context, deps osdeps.Deps, policies []policyapi.DeviceExposurePolicy,
 	out *printer.Printer) (*Snapshot, error) {
 	facts, err := f.readFacts(ctx, deps, out)
@@ -83,7 +89,8 @@ func (f *Inputs) Build(ctx context.Context, deps osdeps.Deps, policies []policya
 }
 
 // readDriver asks the driver of this node, and reads the devices that are on the node itself. Devices in pods are as
-// they were when their claims were prepared.
+// they were when their claims were prepared. The facts are read anew, and not the driver's: netdra must run in the
+// node's network namespace, with the rights to read what the driver reads.
 func (f *Inputs) readDriver(ctx context.Context, deps osdeps.Deps, more ...string) (*Snapshot, error) {
 	paths := append(more, nodeapi.PathState, nodeapi.PathPolicies, nodeapi.PathPublished, nodeapi.PathClaims,
 		nodeapi.PathSandboxes)
@@ -106,7 +113,8 @@ func (f *Inputs) readDriver(ctx context.Context, deps osdeps.Deps, more ...strin
 	return asked.resolve(deps, addPublished(facts, answers.Published), answers.Inputs.Policies, answers)
 }
 
-// addPublished adds devices that the driver publishes and that are not on the node itself now.
+// addPublished adds devices that the driver publishes and that are not on the node itself now. Devices in pods are not
+// in the node's namespace, so discovery cannot see them.
 func addPublished(facts discovery.Facts, published []draslices.Entry) discovery.Facts {
 	known := map[discovery.IfName]bool{}
 	for i := range facts.Devices {
@@ -163,6 +171,9 @@ const driverLimit = 2 * time.Second
 
 // findNode finds out what the driver knows of this node and flags do not say: links that carry the node's addresses are
 // its infrastructure, which policies never offer. The driver is asked first, then the cluster if a kubeconfig is given.
+//
+// Flags win, then the driver, then the Node object; without any of them the command works and says what may be wrong.
+// It changes f: what was found is used for all that follows.
 func (f *Inputs) findNode(ctx context.Context, deps osdeps.Deps, out *printer.Printer) error {
 	if f.Addresses != nil {
 		return nil
@@ -193,7 +204,7 @@ func (f *Inputs) findNode(ctx context.Context, deps osdeps.Deps, out *printer.Pr
 	return nil
 }
 
-// NodeName is the name as kubelet would have it.
+// NodeName is the name as kubelet would have it. Kubelet takes the host's name in lower case unless it is told another.
 func (f *Inputs) NodeName(deps osdeps.Deps) (string, error) {
 	switch {
 	case f.Node != "":

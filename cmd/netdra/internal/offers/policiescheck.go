@@ -31,7 +31,8 @@ type PoliciesCheck struct {
 	Changes  []Change      `json:"changes"`
 }
 
-// policyCheck is the result for one policy.
+// policyCheck is the result for one policy. Names are those of devices, not of published entries: a policy decides
+// about devices.
 type policyCheck struct {
 	Name string `json:"name"`
 	// Invalid is why it would not be accepted.
@@ -52,6 +53,9 @@ type policyCheck struct {
 }
 
 // Run prints what the policies of files would expose, hide and change.
+//
+// Both snapshots are of the same facts, so that a cable that is pulled between two readings is no effect of a policy.
+// An invalid policy is compared, too: the answer is what nodes would do with it.
 func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams, files []string) error {
 	if len(f.Files) > 0 {
 		return exit.Refusef("-f: say the files without it: netdra policies test FILE")
@@ -111,7 +115,7 @@ func (f *CheckOptions) withNodeOf(before *Snapshot) *Inputs {
 	return &inputs
 }
 
-// mergePolicies are the policies that would be there.
+// mergePolicies are the policies that would be there. Policies are told apart by name, as in a cluster.
 func mergePolicies(old, given []policyapi.DeviceExposurePolicy, alone bool) []policyapi.DeviceExposurePolicy {
 	if alone {
 		return given

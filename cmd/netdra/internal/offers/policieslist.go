@@ -34,7 +34,8 @@ const (
 	effectInvalid    = "invalid"
 )
 
-// PolicyEffects returns what the policies of the cluster do on the node of the driver; all of them without names.
+// PolicyEffects returns what the policies of the cluster do on the node of the driver; all of them without names. Lists
+// are never nil, so that scripts find a list in JSON.
 func (f *Inputs) PolicyEffects(ctx context.Context, deps osdeps.Deps, names []string) ([]PolicyEffect, error) {
 	snapshot, err := f.readDriver(ctx, deps)
 	if err != nil {

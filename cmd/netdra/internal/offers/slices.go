@@ -79,7 +79,8 @@ func (f *SlicesOptions) Run(ctx context.Context, deps osdeps.Deps, streams print
 	return printDocuments(streams.Out, sliceObjects(name, published))
 }
 
-// build makes the slices in the form that was asked for.
+// build makes the slices in the form that was asked for. mixins and flat are two forms of the same: flat is what mixins
+// resolve to, and shows that nothing is lost.
 func (f *SlicesOptions) build(s *Snapshot) (upcoming.Node, error) {
 	if f.Form == slicesKEP5941 {
 		return upcoming.RequestDriven(s.Node.Name, s.Decision, s.Features)

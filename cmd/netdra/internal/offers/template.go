@@ -25,7 +25,8 @@ func (f *SlicesOptions) checkTemplate() error {
 	return nil
 }
 
-// withoutIdentity returns the result without the attributes by which machines of one kind differ.
+// withoutIdentity returns the result without the attributes by which machines of one kind differ. Devices are copied
+// before attributes are removed: the map is shared with the Decision.
 func withoutIdentity(result draslices.Result) draslices.Result {
 	strip := func(d *resourceapi.Device) {
 		*d = *d.DeepCopy()

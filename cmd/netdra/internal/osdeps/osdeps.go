@@ -100,7 +100,8 @@ func newRunID() (string, error) {
 	return "netdra-" + hex.EncodeToString(random), nil
 }
 
-// holdNamespace opens the namespace: while it is open it lives.
+// holdNamespace opens the namespace: while it is open it lives. The path is one of this process only: a CNI plugin
+// cannot use it.
 func holdNamespace(path string) (string, func(), error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -109,6 +110,7 @@ func holdNamespace(path string) (string, func(), error) {
 	return fmt.Sprintf("/proc/self/fd/%d", file.Fd()), func() { _ = file.Close() }, nil
 }
 
+// isHostNamespace compares files: those in nsfs are the same if and only if the namespaces are.
 func isHostNamespace(path string) bool {
 	given, givenErr := os.Stat(path)
 	current, ownErr := os.Stat("/proc/thread-self/ns/net") // /proc/self is the main thread

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// Graph is what is drawn. Boxes stand in an order in which they could be run.
+// Graph is what is drawn. Boxes stand in an order in which they could be run. The layout relies on that: the row of a
+// box follows from the rows of those before it.
 type Graph struct {
 	Title string
 	Boxes []Box

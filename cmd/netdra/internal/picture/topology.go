@@ -32,7 +32,8 @@ type topologyStep struct {
 	layer         int // how many steps stand before it at least, one after the other
 }
 
-// OfTopology returns the graph of a valid topology.
+// OfTopology returns the graph of a valid topology. Steps of a valid topology stand behind those that they depend on,
+// which is why one pass is enough.
 func OfTopology(topology *v1alpha1.NetworkTopology) Topology {
 	d := Topology{name: topology.Name}
 	index := map[string]int{}

@@ -126,7 +126,8 @@ func Encode(w io.Writer, form string, result any) error {
 	return err
 }
 
-// Printer writes for people. What it cannot write is lost: nothing that a run does may depend on who reads.
+// Printer writes for people. What it cannot write is lost: nothing that a run does may depend on who reads. It is not
+// safe for concurrent use.
 type Printer struct {
 	W        io.Writer
 	Terminal bool // moves the cursor
@@ -156,7 +157,8 @@ const (
 )
 
 // Sanitize replaces what is not seen but commands a terminal, or turns text around: what plugins say, and what links
-// are called, is strangers' text. With colours, those of the printer stay.
+// are called, is strangers' text. With colours, those of the printer stay. Line feeds and tabs stay; a carriage return
+// does not, since it would let text overwrite what stands before it. Bytes that are no UTF-8 become U+FFFD.
 func Sanitize(text string, colours bool) string {
 	var cleaned strings.Builder
 	for text != "" {

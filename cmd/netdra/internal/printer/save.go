@@ -29,7 +29,8 @@ func ErrTerminal() error {
 }
 
 // replaceFile replaces a file in one step. It is for the user's eyes: it names pods and claims. What is not a regular
-// file is not replaced: root would replace /dev/null.
+// file is not replaced: root would replace /dev/null. The name of the temporary file is not predictable, so no other
+// user of the directory can be there before.
 func replaceFile(path string, data []byte) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("cannot replace %s: it is not a regular file; leave -o out, and redirect the output", path)

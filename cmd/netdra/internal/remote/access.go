@@ -42,8 +42,8 @@ type Access struct {
 	DriverNamespace string
 }
 
-// Streamer runs a command in a container of a pod. The error of a command that ended with another exit status than 0
-// is one of k8s.io/client-go/util/exec.
+// Streamer runs a command in a container of a pod. The error of a command that ended with another exit status than 0 is
+// one of k8s.io/client-go/util/exec. Tests replace it, since package remotecommand needs a real kubelet.
 type Streamer func(ctx context.Context, pod *corev1.Pod, command []string, stdout, stderr io.Writer) error
 
 // Cluster is one, with the rights of the caller.
@@ -60,7 +60,8 @@ type Cluster struct {
 	Patience time.Duration
 }
 
-// Connect reads the kubeconfig; it sends nothing yet.
+// Connect reads the kubeconfig; it sends nothing yet. Fields of Access are as flags of kubectl, and its files are
+// looked for as kubectl does.
 func Connect(access Access) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	if files := filepath.SplitList(access.Kubeconfig); len(files) > 1 { // as $KUBECONFIG may have

@@ -25,6 +25,8 @@ type Answer struct {
 const mostBytes = 256 << 20
 
 // Run runs netdra with arguments in the driver's pod of a node. The error is of a command that could not be run.
+// Arguments are passed as a list and never through a shell. An exit status up to that of [exit.Left] is an answer of
+// netdra; higher ones are of whoever could not start it, such as 126 and 127 of the runtime.
 func (c *Cluster) Run(ctx context.Context, node string, arguments ...string) (Answer, error) {
 	pods, err := c.driverPods(ctx, node)
 	if err != nil {
@@ -73,7 +75,8 @@ type limited struct {
 	full bool
 }
 
-// Write implements io.Writer. It never fails: the command on the node is to end by itself.
+// Write implements io.Writer. It never fails: the command on the node is to end by itself. An error here would break
+// the stream, and the command would end in the middle of what it does.
 func (l *limited) Write(data []byte) (int, error) {
 	if l.Len()+len(data) > mostBytes {
 		l.full = true

@@ -30,7 +30,8 @@ type Object struct {
 	Kind, Namespace, Name string
 }
 
-// ParseObject reads TYPE/NAME, with the types as kubectl knows them. It reports whether the text is one.
+// ParseObject reads TYPE/NAME, with the types as kubectl knows them. It reports whether the text is one. NAMESPACE/NAME
+// of a namespace that is called "pod" is read as a pod.
 func ParseObject(text string) (Object, bool) {
 	kind, name, found := strings.Cut(text, "/")
 	if !found || name == "" || strings.Contains(name, "/") {
@@ -61,7 +62,8 @@ type Place struct {
 	Claims, Devices []string
 }
 
-// Locate finds the node of an object, its claims and their devices.
+// Locate finds the node of an object, its claims and their devices. A claim that was named without a kind may be a pod:
+// users know their pods, and rarely the generated names of claims.
 func (c *Cluster) Locate(ctx context.Context, object Object) (*Place, error) {
 	if object.Namespace == "" {
 		object.Namespace = c.Namespace
@@ -154,7 +156,7 @@ func (c *Cluster) locateClaim(ctx context.Context, namespace, name string) (*Pla
 }
 
 // allocatedNode is the node to which an allocation is bound: devices of this driver are of one node, which the
-// scheduler writes as a selector.
+// scheduler writes as a selector. It is a match of metadata.name, as the allocator makes it for slices with a nodeName.
 func allocatedNode(allocation *resourceapi.AllocationResult) (string, error) {
 	if allocation.NodeSelector != nil {
 		for _, term := range allocation.NodeSelector.NodeSelectorTerms {

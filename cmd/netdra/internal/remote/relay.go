@@ -15,7 +15,8 @@ import (
 )
 
 // Relay runs command lines on a node, one after another, and writes what they write. The error has the worst of their
-// exit statuses.
+// exit statuses. What a node writes is cleaned: whoever has taken over a node must not command the terminal of an
+// administrator.
 func (c *Cluster) Relay(ctx context.Context, streams printer.Streams, node string, lines ...[]string) error {
 	worst := exit.OK
 	for _, line := range lines {
@@ -42,7 +43,8 @@ func Status(code int) error {
 	return &exit.Error{Code: code, Err: exit.ErrPrinted}
 }
 
-// Decode runs a command line that writes JSON, and reads it. Exit status 1 is an answer, too.
+// Decode runs a command line that writes JSON, and reads it. Exit status 1 is an answer, too. Fields that a newer
+// driver writes are ignored.
 func (c *Cluster) Decode(ctx context.Context, node string, target any, line ...string) error {
 	answer, err := c.Run(ctx, node, line...)
 	if err != nil {
@@ -73,7 +75,8 @@ const (
 var errSlow = errors.New("it takes too long to answer; ask it alone with --node")
 
 // Each calls ask for every node on which the driver runs, several at a time, and returns the answers in the order of
-// their nodes. A node that can't be asked is an answer, too.
+// their nodes. A node that can't be asked is an answer, too. ask gets a context with a deadline of its own, so one node
+// that hangs delays the others at most by its place among those that are asked at once.
 func Each[T any](ctx context.Context, c *Cluster, ask func(ctx context.Context, node string) (T, error)) ([]Of[T],
 	error) {
 	pods, err := c.driverPods(ctx, "")

@@ -42,7 +42,8 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	return printer.Save(streams, f.Output, page)
 }
 
-// page reads everything and makes the page.
+// page reads everything and makes the page. Nothing is cached between two calls: a page that is served shows the node
+// as it is.
 func (f *Options) page(ctx context.Context, deps osdeps.Deps, streams printer.Streams) ([]byte, error) {
 	s, err := f.Read(ctx, deps, streams, nodeapi.PathLeftovers)
 	if err != nil {
@@ -74,7 +75,8 @@ func (f *Options) nodeOf(s *offers.Snapshot) nodepage.Node {
 }
 
 // asPublished are the entries that the driver publishes. It tells no more of them than what they stand for and their
-// taints; what they have and take is as computed here, and not known of one that only a claim keeps published.
+// taints; what they have and take is as computed here, and not known of one that only a claim keeps published. Taints
+// are the driver's, since it alone knows what is quarantined or withdrawn.
 func asPublished(computed, published []draslices.Entry) []draslices.Entry {
 	byID := make(map[draslices.EntryID]*draslices.Entry, len(computed))
 	for i := range computed {

@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// serveReport serves the page until ctx ends.
+// serveReport serves the page until ctx ends. Requests under way are cut off at the end: the page only reads.
 func (f *Options) serveReport(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
 	address, err := loopback(f.Serve)
 	if err != nil {
@@ -60,7 +60,8 @@ func loopback(given string) (netip.AddrPort, error) {
 }
 
 // PageHandler answers GET /<word>/ and nothing else. The word keeps other users of the machine out, and the check of
-// the host keeps out pages of others, whose host name was made to resolve to this machine (DNS rebinding).
+// the host keeps out pages of others, whose host name was made to resolve to this machine (DNS rebinding). Anything but
+// the page is 404, also a wrong word, so the two cannot be told apart.
 func PageHandler(word string, page func(context.Context) ([]byte, error)) http.Handler {
 	mux := http.NewServeMux()
 	var busy sync.Mutex // reading the machine is work: it is done once at a time

@@ -19,6 +19,9 @@ import (
 )
 
 // Cluster has the objects that the scheduler allocates by.
+//
+// Objects are only read. Claims must have an allocation; features that are off must be off in the cluster, too, or the
+// answer is another than the scheduler's.
 type Cluster struct {
 	Nodes   []*corev1.Node
 	Slices  []*resourceapi.ResourceSlice
@@ -29,7 +32,8 @@ type Cluster struct {
 	ListAttributes, CompatibilityGroups, DerivedAttributes bool
 }
 
-// Simulator tries claims out. It is not safe for concurrent use.
+// Simulator tries claims out. It is not safe for concurrent use. Compiled expressions are kept, since the allocator
+// evaluates the same ones for each node and trial.
 type Simulator struct {
 	cluster  Cluster
 	compiled *dracel.Cache
@@ -42,7 +46,8 @@ func New(cluster Cluster) *Simulator {
 	})}
 }
 
-// Take makes claims that were given devices part of the cluster, and does nothing for claims that were not.
+// Take makes claims that were given devices part of the cluster, and does nothing for claims that were not. results has
+// one element for each claim, or none.
 func (s *Simulator) Take(claims []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult) {
 	for i := range results {
 		taken := claims[i].DeepCopy()
@@ -75,6 +80,10 @@ func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
 
 // allocate runs the allocator for claims that all must fit on a node, beside those that hold devices. There are no
 // results if they do not fit.
+//
+// A new allocator is made each time, as kube-scheduler makes one for each pod: it keeps state of what is allocated. An
+// error is one that would also end the scheduling of the pod on every node, such as a selector that reads an attribute
+// which a device lacks; that claims do not fit is none.
 func (s *Simulator) allocate(ctx context.Context, node *corev1.Node, claims,
 	beside []*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
 	features := structured.Features{
@@ -95,7 +104,8 @@ func (s *Simulator) allocate(ctx context.Context, node *corev1.Node, claims,
 	return results, nil
 }
 
-// stateOf returns what kube-scheduler keeps about allocated claims.
+// stateOf returns what kube-scheduler keeps about allocated claims. With admin access a device is not taken from others
+// (KEP-5018), so it does not count. A shared device counts by its share and by what was consumed of it (KEP-5075).
 func stateOf(claims []*resourceapi.ResourceClaim) structured.AllocatedState {
 	state := structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),
@@ -119,7 +129,8 @@ func stateOf(claims []*resourceapi.ResourceClaim) structured.AllocatedState {
 	return state
 }
 
-// Complete sets the defaults of the API server in a claim that was not sent to it.
+// Complete sets the defaults of the API server in a claim that was not sent to it. The allocator expects them: a count
+// of 0 would be an allocation of nothing.
 func Complete(claim *resourceapi.ResourceClaim) error {
 	if len(claim.Spec.Devices.Requests) == 0 {
 		return errors.New("the claim asks for nothing; add spec.devices.requests")
@@ -151,7 +162,7 @@ func complete(mode resourceapi.DeviceAllocationMode, count int64) (resourceapi.D
 }
 
 // NodesOf returns a node for every node name in slices, sorted, with labels that only a name gives: for slices of
-// files.
+// files. A slice that is for all nodes with some other label is reached by none of these.
 func NodesOf(published []*resourceapi.ResourceSlice) []*corev1.Node {
 	names := map[string]bool{}
 	for _, slice := range published {

@@ -18,6 +18,7 @@ import (
 // The scheduler gives a claim what it asks for. The driver still refuses a claim that may not ask for it.
 
 // addDriverChecks adds why the driver would refuse the claims of a trial with the devices that they got, in its words.
+// Of claims that do not fit there are no results: then only what is known without devices is added, as remarks.
 func (t *Answer) addDriverChecks(
 	m *model, trial *trial, results []resourceapi.AllocationResult, classes []*resourceapi.DeviceClass,
 ) {
@@ -44,6 +45,9 @@ func (t *Answer) addDriverChecks(
 
 // refusals say why the driver would refuse an allocated claim of a pod, which may be nil. remarks say what cannot be
 // checked.
+//
+// The functions are those that the driver calls at Prepare. What files lack makes a remark and no refusal: a cluster
+// may have it.
 func (m *model) refusals(
 	claim *resourceapi.ResourceClaim, pod *corev1.Pod, classes []*resourceapi.DeviceClass,
 ) (refused, remarks []string) {

@@ -17,6 +17,8 @@ import (
 // What follows makes the same, on nodes without a device plugin for the resource.
 
 // addExtendedClaims adds to the trials of pods the claims of their extended resources, and drops trials without claims.
+// It is called when all classes are known, also those of a cluster. A pod that the user has named and that has no claim
+// is an error, as the answer to "why is it pending" cannot be here.
 func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass, nodes []*corev1.Node) error {
 	var trials []trial
 	for _, t := range m.trials {
@@ -37,7 +39,8 @@ func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass, nodes []*c
 	return nil
 }
 
-// extendedClaim is the claim for all extended resources of a pod; nil if it asks for none of a class.
+// extendedClaim is the claim for all extended resources of a pod; nil if it asks for none of a class. Requests are
+// sorted by name, as kube-scheduler writes them, since the first that fits gets the first device.
 func extendedClaim(pod *corev1.Pod, classes []*resourceapi.DeviceClass) *resourceapi.ResourceClaim {
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	byResource := classesByResource(containers, classes)
@@ -96,6 +99,9 @@ func ofDevicePlugins(pod *corev1.Pod, classes []*resourceapi.DeviceClass, nodes 
 
 // requestsFor are the requests for one resource. Each container that lasts has devices of its own; init containers that
 // end use those of later containers, and together as many more as the greediest of them lacks.
+//
+// It follows createRequestsAndMappings of kube-scheduler (pkg/scheduler/framework/plugins/dynamicresources): containers
+// are visited from the last to the first, so that what later ones have is known when an init container is looked at.
 func requestsFor(
 	resource corev1.ResourceName, class string, containers []corev1.Container, initContainers int,
 ) []resourceapi.DeviceRequest {

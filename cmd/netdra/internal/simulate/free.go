@@ -11,7 +11,8 @@ import (
 )
 
 // Free returns how many more claims that ask for one device of each class fit on each node, by its name: those on which
-// one fits, and at most so many.
+// one fits, and at most so many. Claims are added one by one, since they may exclude each other in ways that no
+// division shows.
 func (s *Simulator) Free(ctx context.Context, classNames []string, most int) (map[string]int, error) {
 	free := map[string]int{}
 	for _, node := range s.cluster.Nodes {

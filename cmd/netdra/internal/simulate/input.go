@@ -50,7 +50,8 @@ func parse(files []string, stdin io.Reader) (*input, error) {
 	return w, nil
 }
 
-// add reads one document, strictly.
+// add reads one document, strictly. A document of another kind is none of ours. The order of documents is kept for what
+// is tried, and does not matter for the rest.
 func (w *input) add(found *manifest.Document) error {
 	switch found.Kind {
 	case manifest.KindPolicy:
@@ -76,6 +77,7 @@ func (w *input) add(found *manifest.Document) error {
 	return nil
 }
 
+// addDefinition reads only the configuration: the types of Multus are not linked into netdra.
 func (w *input) addDefinition(found *manifest.Document) error {
 	var definition struct {
 		metav1.ObjectMeta `json:"metadata"`

@@ -12,6 +12,7 @@ import (
 
 // lacking says which drivers publish the attribute of a constraint on no device of a node, of those whose devices the
 // claims get without the constraint: with such a driver no devices can meet it. It is empty if there is none.
+// matchAttribute and distinctAttribute fail for a device without the attribute (API of ResourceClaim).
 func (s *Simulator) lacking(node *corev1.Node, constraint *resourceapi.DeviceConstraint,
 	without []resourceapi.AllocationResult) string {
 	name := ptr.Deref(constraint.MatchAttribute, ptr.Deref(constraint.DistinctAttribute, ""))

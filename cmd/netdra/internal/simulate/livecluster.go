@@ -40,6 +40,8 @@ func connect(kubeconfig string) (*liveCluster, error) {
 }
 
 // addTo adds what the cluster has to what files say. A class of a file goes before one of the same name in the cluster.
+// Files go first since the lister of classes returns the first of a name. Nodes are sorted, so that answers are the
+// same each time.
 func (l *liveCluster) addTo(ctx context.Context, cluster *Cluster) error {
 	nodes, err := l.core.Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -124,7 +126,8 @@ func (l *liveCluster) topologies(ctx context.Context) ([]v1alpha1.NetworkTopolog
 	return list.Items, err
 }
 
-// podTrials makes a trial of each pod, with its claims that are not allocated.
+// podTrials makes a trial of each pod, with its claims that are not allocated. A claim that is allocated is where it
+// is, and counts as held.
 func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, error) {
 	var trials []trial
 	for _, name := range names {

@@ -31,7 +31,8 @@ type model struct {
 	trials      []trial
 }
 
-// trial is a set of claims that must fit together on one node.
+// trial is a set of claims that must fit together on one node. A pod with several claims is one trial: kube-scheduler
+// allocates all of them on one node or none.
 type trial struct {
 	title string
 	// pod is the one that the claims are for; nil for claims without a pod.
@@ -51,7 +52,8 @@ func (t *trial) namespace() string {
 	return namespaceOf(t.claims[0])
 }
 
-// validate refuses what the API server or the controller would refuse.
+// validate refuses what the API server or the controller would refuse. It stops at the first kind of fault: what
+// follows from an invalid topology would only confuse.
 func (w *input) validate() (*model, error) {
 	m := &model{policies: w.policies, schemas: w.schemas, namespaces: w.namespaces,
 		definitions: w.definitions}
@@ -114,7 +116,8 @@ func (w *input) arrangeTrials() ([]trial, error) {
 	return trials, nil
 }
 
-// claimOf finds or makes a claim of a pod. It is nil for one that has its devices already.
+// claimOf finds or makes a claim of a pod. It is nil for one that has its devices already. It returns the object by
+// which the claim is named as its source, so that a template is not tried on its own, too.
 func (w *input) claimOf(pod *corev1.Pod, reference *corev1.PodResourceClaim) (claim *resourceapi.ResourceClaim,
 	source metav1.Object, err error) {
 	same := func(o metav1.Object, name string) bool {

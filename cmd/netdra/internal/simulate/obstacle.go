@@ -21,6 +21,9 @@ import (
 
 // tooFew returns which request finds too few devices on a node even if nobody holds any; empty if none does, or if that
 // cannot be said because the request has alternatives.
+//
+// It looks only at selectors and taints, without the allocator, and so can name numbers. Where a device is shared, the
+// number of devices says nothing, and the allocator is asked.
 func (s *Simulator) tooFew(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string,
 	error) {
 	for _, claim := range claims {
@@ -139,6 +142,8 @@ func (s *Simulator) devicesOn(node *corev1.Node) []device {
 }
 
 // matching are the devices for which all selectors are true.
+//
+// As in the scheduler an error of one device is an error of the whole: it does not skip the device.
 func (s *Simulator) matching(ctx context.Context, devices []device, selectors []resourceapi.DeviceSelector) ([]device,
 	error) {
 	var found []device
@@ -188,6 +193,7 @@ func untainted(devices []device, tolerations []resourceapi.DeviceToleration) (us
 	return usable, tainted
 }
 
+// tolerates is ToleratesTaint of package resourceclaim for one taint; an empty operator is Equal.
 func tolerates(toleration *resourceapi.DeviceToleration, taint *resourceapi.DeviceTaint) bool {
 	if toleration.Effect != "" && toleration.Effect != taint.Effect || toleration.Key != "" &&
 		toleration.Key != taint.Key {
@@ -197,7 +203,8 @@ func tolerates(toleration *resourceapi.DeviceToleration, taint *resourceapi.Devi
 }
 
 // impossible describes what keeps claims from a node on which nobody holds anything: the first of their constraints,
-// amounts, requests and claims without which they fit.
+// amounts, requests and claims without which they fit. They are tried in the order of how much they would change, and
+// the first is told: a user corrects one thing at a time.
 func (s *Simulator) impossible(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string,
 	error) {
 	for _, less := range relaxations(claims) {
@@ -224,6 +231,8 @@ type relaxation struct {
 	constraint *resourceapi.DeviceConstraint
 }
 
+// relaxations are the claims with one thing less each. Claims that are not changed are shared with the caller, and must
+// not be written to.
 func relaxations(claims []*resourceapi.ResourceClaim) []relaxation {
 	var all []relaxation
 	without := func(i int, reason string, change func(*resourceapi.DeviceClaim)) {
@@ -286,7 +295,8 @@ func qualify(requests map[resourceapi.QualifiedName]resource.Quantity) map[resou
 	return qualified
 }
 
-// dropRequest removes a request, and what constraints say of it.
+// dropRequest removes a request, and what constraints say of it. A constraint for no request at all would be one for
+// all of them, so it goes, too.
 func dropRequest(claim *resourceapi.DeviceClaim, request string) {
 	isIt := func(name string) bool { return name == request || strings.HasPrefix(name, request+"/") }
 	claim.Requests = slices.DeleteFunc(claim.Requests,

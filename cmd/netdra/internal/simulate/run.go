@@ -36,7 +36,8 @@ type Options struct {
 	DerivedAttributes bool
 }
 
-// Run parses, validates, builds the model of the cluster, and prints the answers.
+// Run parses, validates, builds the model of the cluster, and prints the answers. All input is read and judged before
+// anything is tried, so that a mistake in the last file is told at once.
 func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
 	if err := printer.CheckForm(f.Output); err != nil {
 		return err
@@ -105,7 +106,8 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 }
 
 // buildCluster returns what the allocator sees: the objects of the files, with a live cluster or recorded machines.
-// Pods of the live cluster are added to the trials.
+// Pods of the live cluster are added to the trials. With a live cluster policies of files change nothing: its slices
+// are what its drivers publish.
 func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *printer.Printer, parsed *input,
 	m *model) (*Cluster, error) {
 	cluster := &Cluster{
@@ -175,7 +177,8 @@ func (f *Options) addMachines(ctx context.Context, deps osdeps.Deps, out *printe
 	return idle, nil
 }
 
-// resourceSlices are a node's, as they would be published.
+// resourceSlices are a node's, as they would be published. Names and the generation matter only in that they are the
+// same for all slices of a pool: the allocator takes a pool as incomplete otherwise.
 func resourceSlices(node string, published *draslices.Result) []*resourceapi.ResourceSlice {
 	var all []*resourceapi.ResourceSlice
 	pools := published.Resources.Pools
@@ -225,7 +228,8 @@ func exposesNothing(inputs *offers.Inputs, policies []policyapi.DeviceExposurePo
 		strings.Join(names, ", "), command)
 }
 
-// Answer is the result for a pod or a claim.
+// Answer is the result for a pod or a claim. Fits means both: the allocator finds devices, and the driver would attach
+// them.
 type Answer struct {
 	What string `json:"what"`
 	Fits bool   `json:"fits"`
@@ -254,6 +258,8 @@ type nodeRefusal struct {
 	Short   []string `json:"short,omitempty"`
 }
 
+// answerOf puts a verdict into words of JSON. Devices are those of the first node: on others they may be different
+// ones.
 func answerOf(trial *trial, verdict *Verdict) Answer {
 	tried := Answer{What: trial.title, Fits: len(verdict.Nodes) > 0, Nodes: verdict.Nodes}
 	for i := range verdict.Results {

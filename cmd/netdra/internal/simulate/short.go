@@ -10,7 +10,8 @@ import (
 )
 
 // short returns which of the devices that would be allocated are held by claims, and of which counters there is not
-// enough beside all claims that hold devices.
+// enough beside all claims that hold devices. It is an explanation beside the allocator's decision: if it finds
+// nothing, the claims in the way are named without it.
 func (s *Simulator) short(results []resourceapi.AllocationResult, inTheWay []*resourceapi.ResourceClaim) []string {
 	var texts []string
 	wanted := map[deviceKey]bool{}
@@ -110,8 +111,8 @@ func keyOf(result *resourceapi.DeviceRequestAllocationResult) deviceKey {
 
 type counterKey struct{ driver, pool, set, name string }
 
-// counters names those of which the wanted devices need more than the held ones leave. A device that is shared
-// consumes once.
+// counters names those of which the wanted devices need more than the held ones leave. A device that is shared consumes
+// once. So a held device adds nothing to what is needed, also if it is wanted.
 func (s *Simulator) counters(wanted, held map[deviceKey]bool) []string {
 	total, used, needed := map[counterKey]resource.Quantity{}, map[counterKey]resource.Quantity{},
 		map[counterKey]resource.Quantity{}

@@ -62,6 +62,9 @@ func (s *Simulator) Try(ctx context.Context, claims ...*resourceapi.ResourceClai
 }
 
 // refusal finds out why claims do not fit on a node. What is cheap to say is tried first.
+//
+// The steps: too few devices at all; not even on an empty node, and what to leave out then; and else the claims that
+// are in the way. Only the last depends on what is held now.
 func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (Refusal,
 	error) {
 	refusal := Refusal{Node: node.Name}
@@ -91,8 +94,10 @@ func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*re
 	return refusal, nil
 }
 
-// inTheWay finds claims without which the new ones fit, none of which can stay, and what is then allocated. Each
-// claim is put back if it can be, so what is left is needed; who came first stays.
+// inTheWay finds claims without which the new ones fit, none of which can stay, and what is then allocated. Each claim
+// is put back if it can be, so what is left is needed; who came first stays. It runs the allocator once for each held
+// claim, so it takes time that grows with the cluster; it is called for nodes without room only. The set is minimal and
+// not the smallest that there is.
 func (s *Simulator) inTheWay(ctx context.Context, node *corev1.Node,
 	claims []*resourceapi.ResourceClaim) (inTheWay []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult,
 	err error) {

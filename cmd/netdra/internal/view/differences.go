@@ -7,7 +7,8 @@ import (
 )
 
 // Differences says, in one sentence each, what is not as it was. Links are the same if their name is, or else their
-// index. The address of a bridge is not compared: it has that of one of its ports unless it was given one.
+// index. The address of a bridge is not compared: it has that of one of its ports unless it was given one. Carrier is
+// not compared: it changes with the cable. A new alternative name is no difference, as udev adds some by itself.
 func Differences(before, after View) []string {
 	differences := []string{}
 	seen := map[int]bool{} // by index, the links of after that were there before

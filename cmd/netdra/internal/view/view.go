@@ -19,7 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// View is what a network namespace holds at one moment.
+// View is what a network namespace holds at one moment. It is a value that can be stored as JSON: the journal of runs
+// has one.
 type View struct {
 	// Interfaces are sorted by index.
 	Interfaces []Interface `json:"interfaces"`
@@ -87,7 +88,8 @@ func (r Route) String() string {
 }
 
 // Read looks at the namespace at the path, or at that of the calling thread when the path is empty. A reading that a
-// change has interrupted is repeated a few times.
+// change has interrupted is repeated a few times. The kernel marks a dump during which something changed
+// (NLM_F_DUMP_INTR): it may lack what was there all the time.
 func Read(path string) (View, error) {
 	namespace := netns.None()
 	if path != "" {
@@ -172,7 +174,8 @@ func interfaceOf(link netlink.Link, names map[int]string, addresses []netlink.Ad
 	return shown
 }
 
-// routesOf has one route for each next hop.
+// routesOf has one route for each next hop. Link-local and multicast routes are left out: the kernel makes them with
+// addresses.
 func routesOf(route *netlink.Route, names map[int]string) []Route {
 	shown := Route{Destination: "default", Metric: route.Priority, Source: ipText(route.Src)}
 	if route.Dst != nil {
