@@ -250,6 +250,7 @@ $(TOOLS)/%: .ci/tools/go.mod .ci/tools/go.sum
 
 generate: $(TOOLS)/controller-gen $(TOOLS)/helm ## Generate CRDs, deepcopy functions, manifests from the chart, and the reference
 	$(TOOLS)/controller-gen object crd:maxDescLen=400 paths=./policy/v1alpha1 paths=./cnichain/v1alpha1 output:crd:dir=deploy/crds
+	$(GO) run ./deploy/internal/serveversions deploy/crds/*.yaml
 	@mkdir -p $(BIN)
 	@for template in deploy/chart/templates/*.yaml; do \
 		name="$$(basename "$$template")"; \

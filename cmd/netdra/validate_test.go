@@ -75,8 +75,18 @@ func TestValidate(t *testing.T) {
 ✗ DIR/t.yaml:2: unknown field "spec.steps[1].dependsOn"; did you mean dependOn?
 `},
 		"another version": {code: exit.Refused, content: strings.Replace(linkThenTune, "v1alpha1", "v1", 1),
-			want: "✗ DIR/t.yaml:2: netdra reads apiVersion networking.dra.io/v1alpha1 only, in which there are " +
-				"NetworkTopology and CNIPluginSchema\n"},
+			want: "✗ DIR/t.yaml:2: netdra reads NetworkTopology of apiVersion networking.dra.io/v1alpha1 and " +
+				"networking.dra.io/v1beta1 only\n"},
+		"in both versions": {content: strings.Replace(linkThenTune, "v1alpha1", "v1beta1", 1) +
+			"---\napiVersion: networking.dra.io/v1beta1\nkind: AddressRange\n" +
+			"metadata: {name: r}\nspec: {cidrs: [10.0.0.0/24]}\n" +
+			strings.Replace("---\n"+linkThenTune, "name: moved", "name: again", 1),
+			want: "✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link\n" +
+				"✓ DIR/t.yaml:16: range r is fine; a step uses it by addressRange\n" +
+				"✓ DIR/t.yaml:22: topology again is fine; a claim asks for deviceClassName again-link\n"},
+		"misspelt in the other version": {code: exit.Refused,
+			content: strings.NewReplacer("v1alpha1", "v1beta1", "dependOn", "dependsOn").Replace(linkThenTune),
+			want:    "✗ DIR/t.yaml:2: unknown field \"spec.steps[1].dependsOn\"; did you mean dependOn?\n"},
 		"no YAML": {code: exit.Refused, content: linkThenTune + "---\na: [\n",
 			want: "✗ DIR/t.yaml: not a Kubernetes object in YAML: error converting YAML to JSON: yaml: line 16: did " +
 				"not find expected node content\n"},

@@ -11,7 +11,7 @@ import (
 // ClaimParameters are the opaque parameters in a claim: what its author wants of one interface. They are honoured only
 // as far as the step allows it (claimParameters), and never name a device or a plugin's configuration.
 type ClaimParameters struct {
-	// APIVersion is networking.dra.io/v1alpha1. May be empty.
+	// APIVersion is networking.dra.io/v1alpha1 or networking.dra.io/v1beta1, which mean the same. May be empty.
 	APIVersion string `json:"apiVersion,omitempty"`
 	// Kind is ClaimParameters. May be empty.
 	Kind string `json:"kind,omitempty"`

@@ -52,3 +52,25 @@ func TestClaimParametersThatNoInterfaceCanHave(t *testing.T) {
 		}
 	}
 }
+
+// Parameters of claims and classes keep the version that their author wrote, and mean the same in all that are served.
+func TestParametersOfEveryServedVersion(t *testing.T) {
+	for _, served := range v1alpha1.ServedVersions() {
+		header := `{"apiVersion":"` + served.String() + `",`
+		claim, err := v1alpha1.DecodeClaimParameters([]byte(header + `"kind":"ClaimParameters","interfaceName":"net7"}`))
+		if err != nil || claim.InterfaceName != "net7" {
+			t.Errorf("%s: got %+v, %v", served, claim, err)
+		}
+		class, err := v1alpha1.DecodeParameters([]byte(header +
+			`"kind":"StepParameters","networkTopologyRef":{"name":"t"},"step":"s"}`))
+		if err != nil || class.Step != "s" || class.NetworkTopologyRef.Name != "t" {
+			t.Errorf("%s: got %+v, %v", served, class, err)
+		}
+	}
+	const want = `apiVersion "networking.dra.io/v1beta2", this driver reads "networking.dra.io/v1alpha1, networking.dra.io/v1beta1"`
+	_, err := v1alpha1.DecodeClaimParameters([]byte(
+		`{"apiVersion":"networking.dra.io/v1beta2","kind":"ClaimParameters","interfaceName":"net7"}`))
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want ... %s ...", err, want)
+	}
+}

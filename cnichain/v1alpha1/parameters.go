@@ -11,7 +11,7 @@ import (
 // Parameters are the opaque parameters in a generated DeviceClass: which step of which topology attaches the device.
 // They are honoured only from a class, never from a claim.
 type Parameters struct {
-	// APIVersion is networking.dra.io/v1alpha1. May be empty.
+	// APIVersion is networking.dra.io/v1alpha1 or networking.dra.io/v1beta1, which mean the same. May be empty.
 	APIVersion string `json:"apiVersion,omitempty"`
 	// Kind is StepParameters. May be empty.
 	Kind string `json:"kind,omitempty"`
@@ -56,10 +56,11 @@ func decode(raw []byte, target any) error {
 	return nil
 }
 
-// checkKind takes what is empty for what is wanted.
+// checkKind takes what is empty for what is wanted. No API server converts parameters: claims keep the version that their
+// author wrote, so each that is served is read.
 func checkKind(apiVersion, kind, want string) error {
-	if apiVersion != "" && apiVersion != GroupVersion().String() {
-		return fmt.Errorf("parameters have apiVersion %q, this driver reads %q", apiVersion, GroupVersion())
+	if apiVersion != "" && !IsServed(apiVersion) {
+		return fmt.Errorf("parameters have apiVersion %q, this driver reads %q", apiVersion, servedNames())
 	}
 	if kind != "" && kind != want {
 		return fmt.Errorf("parameters have kind %q, want %q", kind, want)

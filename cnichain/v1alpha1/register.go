@@ -1,6 +1,9 @@
 package v1alpha1
 
 import (
+	"slices"
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -12,6 +15,27 @@ const DriverName = "dra.networking"
 // GroupVersion returns the API group and version of the types in this package.
 func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: "networking.dra.io", Version: "v1alpha1"}
+}
+
+// ServedVersions returns the versions in which the API server has the kinds of the group, the stored one first. All of
+// them have the shape of the types in this package (ADR 31).
+func ServedVersions() []schema.GroupVersion {
+	stored := GroupVersion()
+	return []schema.GroupVersion{stored, {Group: stored.Group, Version: "v1beta1"}}
+}
+
+// servedNames are the served versions for a message.
+func servedNames() string {
+	var names []string
+	for _, gv := range ServedVersions() {
+		names = append(names, gv.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// IsServed reports whether an apiVersion is that of a served version.
+func IsServed(apiVersion string) bool {
+	return slices.ContainsFunc(ServedVersions(), func(gv schema.GroupVersion) bool { return gv.String() == apiVersion })
 }
 
 // AddToScheme registers the types of this package.

@@ -24,7 +24,9 @@ func TestAPI(t *testing.T) {
 	}
 	var text bytes.Buffer
 	text.WriteString("# The API\n\nMade of the definitions in `deploy/crds` by `make generate`. `[]` are the items " +
-		"of a list, `{}` the values of a map.\n")
+		"of a list, `{}` the values of a map.\n" +
+		"Both versions of a kind are the same: what is written in one can be read in the other " +
+		"([which to use](../upgrade.md#which-version-of-the-apis)).\n")
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -34,9 +36,13 @@ func TestAPI(t *testing.T) {
 		if err := yaml.UnmarshalStrict(data, &definition); err != nil {
 			t.Fatal(err)
 		}
-		version := definition.Spec.Versions[0]
-		fmt.Fprintf(&text, "\n## %s\n\n`%s/%s`, of the cluster. Short names: %s.\n\n%s\n", definition.Spec.Names.Kind,
-			definition.Spec.Group, version.Name,
+		version := definition.Spec.Versions[0] // the others are the same, which a test of the definitions holds
+		var served []string
+		for i := range definition.Spec.Versions {
+			served = append(served, fmt.Sprintf("`%s/%s`", definition.Spec.Group, definition.Spec.Versions[i].Name))
+		}
+		fmt.Fprintf(&text, "\n## %s\n\n%s, of the cluster. Short names: %s.\n\n%s\n", definition.Spec.Names.Kind,
+			strings.Join(served, " and "),
 			strings.Join(definition.Spec.Names.ShortNames, ", "), version.Schema.OpenAPIV3Schema.Description)
 		for _, part := range []string{"spec", "status"} {
 			if schema, ok := version.Schema.OpenAPIV3Schema.Properties[part]; ok {

@@ -199,10 +199,11 @@ func Orphans(name string, uid types.UID, existing []resourceapi.DeviceClass) []r
 	return orphans
 }
 
-// topologyOf is the reference to the topology that a class was made for, nil if it wasn't made for one.
+// topologyOf is the reference to the topology that a class was made for, nil if it wasn't made for one. The version in
+// it is the one that a controller stored by: of two controllers, each knows the classes of the other.
 func topologyOf(class metav1.Object) *metav1.OwnerReference {
 	owner := metav1.GetControllerOf(class)
-	if owner == nil || owner.Kind != deviceclasses.OwnerKind || owner.APIVersion != v1alpha1.GroupVersion().String() {
+	if owner == nil || owner.Kind != deviceclasses.OwnerKind || !v1alpha1.IsServed(owner.APIVersion) {
 		return nil
 	}
 	return owner

@@ -35,6 +35,9 @@ func TestCompare(t *testing.T) {
 			want: "repair"},
 		"annotation of others added": {change: func(c *resourceapi.DeviceClass) { c.Annotations["other"] = "x" },
 			want: "ready"},
+		"owner in the other version": {change: func(c *resourceapi.DeviceClass) {
+			c.OwnerReferences[0].APIVersion = "networking.dra.io/v1beta1"
+		}, want: "repair"},
 		"owner lost": {change: func(c *resourceapi.DeviceClass) { c.OwnerReferences = nil }, want: "repair"},
 		"selector lost": {change: func(c *resourceapi.DeviceClass) { c.Spec.Selectors = c.Spec.Selectors[1:] },
 			want: "repair"},
@@ -152,6 +155,9 @@ func TestConcerned(t *testing.T) {
 			&v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "z", UID: "uid-z"},
 				Spec: v1alpha1.NetworkTopologySpec{Steps: []v1alpha1.Step{{Name: "s"}}}}, false,
 		)[0].ObjectMeta, []string{"z"}},
+		"by owner that is gone, of the other version": {metav1.ObjectMeta{Name: "q",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "networking.dra.io/v1beta1", Kind: "NetworkTopology",
+				Name: "z", UID: "uid-z", Controller: ptr.To(true)}}}, []string{"z"}},
 		"by owner of that kind elsewhere": {metav1.ObjectMeta{Name: "q",
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "NetworkTopology", Name: "q",
 				Controller: ptr.To(true)}}}, nil},

@@ -79,14 +79,19 @@ func (h *Handler) Handle(ctx context.Context, request admission.Request) admissi
 	}
 }
 
-// checkOf returns the check of a kind; nil if there is none.
+// checkOf returns the check of a kind; nil if there is none. Our configuration has the API server ask in the stored
+// version whatever version somebody writes (matchPolicy Equivalent); one that names other served versions is
+// asked in those, which have the same shape.
 func (h *Handler) checkOf(kind metav1.GroupVersionKind) func(context.Context, []byte) assessment {
-	switch schema.GroupVersionKind(kind) {
-	case policyapi.GroupVersion().WithKind(kindPolicy):
+	if !topologyapi.IsServed(schema.GroupVersionKind(kind).GroupVersion().String()) {
+		return nil
+	}
+	switch kind.Kind {
+	case kindPolicy:
 		return h.checkPolicy
-	case topologyapi.GroupVersion().WithKind(kindTopology):
+	case kindTopology:
 		return h.checkTopology
-	case topologyapi.GroupVersion().WithKind(kindSchema):
+	case kindSchema:
 		return checkSchema
 	}
 	return nil

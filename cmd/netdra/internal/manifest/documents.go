@@ -16,6 +16,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1beta1"
 )
 
 // Document is one YAML document of a file.
@@ -190,14 +191,30 @@ func DecodeStrict(
 	return decoded, problems
 }
 
-// decode reads a document of a kind of the driver's group.
-func decode[T runtime.Object](found *Document, kind string) (object T, problems []error) {
-	decoded, problems := DecodeStrict(found, nil, v1alpha1.AddToScheme)
+// decodeServed reads a document of the driver's group, in any version that is served: all have one shape. The object is
+// of the stored version then, so that whatever is printed of it names that one, as the objects do that netdra makes.
+func decodeServed(
+	found *Document, object runtime.Object, builders ...func(*runtime.Scheme) error,
+) (runtime.Object, []error) {
+	decoded, problems := DecodeStrict(found, object, builders...)
 	if len(problems) > 0 {
 		if runtime.IsNotRegisteredError(problems[0]) {
-			problems[0] = fmt.Errorf("netdra reads apiVersion %s only, in which there are %s and %s",
-				v1alpha1.GroupVersion(), KindTopology, KindSchema)
+			var versions []string
+			for _, served := range v1alpha1.ServedVersions() {
+				versions = append(versions, served.String())
+			}
+			problems[0] = fmt.Errorf("netdra reads %s of apiVersion %s only", found.Kind, strings.Join(versions, " and "))
 		}
+		return decoded, problems
+	}
+	decoded.GetObjectKind().SetGroupVersionKind(v1alpha1.GroupVersion().WithKind(found.Kind))
+	return decoded, nil
+}
+
+// decode reads a document of a kind of the driver's group.
+func decode[T runtime.Object](found *Document, kind string) (object T, problems []error) {
+	decoded, problems := decodeServed(found, nil, v1alpha1.AddToScheme, v1beta1.AddToScheme)
+	if len(problems) > 0 {
 		return object, problems
 	}
 	object, matches := decoded.(T)

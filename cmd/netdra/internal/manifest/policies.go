@@ -8,6 +8,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	policybeta "github.com/dra-networking/dra-network-driver/policy/v1beta1"
 )
 
 // KindPolicy is the kind of what an administrator says of devices.
@@ -60,7 +61,7 @@ func DecodePolicy(found *Document) (*policyapi.DeviceExposurePolicy, error) {
 	p := &policyapi.DeviceExposurePolicy{Spec: policyapi.DeviceExposurePolicySpec{
 		Priority: defaultPriority, Action: policyapi.ActionExpose,
 	}}
-	_, problems := DecodeStrict(found, p, policyapi.AddToScheme)
+	_, problems := decodeServed(found, p, policyapi.AddToScheme, policybeta.AddToScheme)
 	switch {
 	case len(problems) > 0:
 		return nil, fmt.Errorf("%s: policy %s cannot be read: %w", found.Location(), found.Name,

@@ -1,0 +1,41 @@
+// Package v1beta1 holds the NetworkTopology, the CNIPluginSchema, the AddressRange and the AddressBlock of
+// networking.dra.io/v1beta1, which have the shape of v1alpha1 (ADR 31).
+//
+// The rule of this package: its types are those of v1alpha1 under another version, so that the compiler knows that
+// neither has a field that the other lacks. The types of fields are used from there.
+package v1beta1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// Kinds of the version.
+type (
+	NetworkTopology     = v1alpha1.NetworkTopology
+	NetworkTopologyList = v1alpha1.NetworkTopologyList
+	CNIPluginSchema     = v1alpha1.CNIPluginSchema
+	CNIPluginSchemaList = v1alpha1.CNIPluginSchemaList
+	AddressRange        = v1alpha1.AddressRange
+	AddressRangeList    = v1alpha1.AddressRangeList
+	AddressBlock        = v1alpha1.AddressBlock
+	AddressBlockList    = v1alpha1.AddressBlockList
+)
+
+// GroupVersion returns the API group and version of the kinds in this package.
+func GroupVersion() schema.GroupVersion {
+	return schema.GroupVersion{Group: v1alpha1.GroupVersion().Group, Version: "v1beta1"}
+}
+
+// AddToScheme registers the kinds of this package. A scheme that also has v1alpha1 reads both versions, and can't tell
+// by the type of an object in which to write it: clients have a scheme with one of them.
+func AddToScheme(scheme *runtime.Scheme) error {
+	gv := GroupVersion()
+	scheme.AddKnownTypes(gv, &NetworkTopology{}, &NetworkTopologyList{}, &CNIPluginSchema{}, &CNIPluginSchemaList{},
+		&AddressRange{}, &AddressRangeList{}, &AddressBlock{}, &AddressBlockList{})
+	metav1.AddToGroupVersion(scheme, gv)
+	return nil
+}

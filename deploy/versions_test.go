@@ -1,0 +1,422 @@
+package deploy_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	topologycorpus "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1/corpus"
+	topologybeta "github.com/dra-networking/dra-network-driver/cnichain/v1beta1"
+	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
+	policybeta "github.com/dra-networking/dra-network-driver/policy/v1beta1"
+)
+
+// everyField has objects that set, together, every field of their kinds.
+const everyField = "testdata/every-field.yaml"
+
+// served is one version of a kind as the API server and as Go programs know it.
+type served struct {
+	name string
+	definition
+	decoder runtime.Decoder
+}
+
+// versionsOf returns the served versions of every kind.
+func versionsOf(t *testing.T) map[string][]served {
+	t.Helper()
+	builders := map[string][]func(*runtime.Scheme) error{
+		topologyapi.GroupVersion().String():  {topologyapi.AddToScheme, policyapi.AddToScheme},
+		topologybeta.GroupVersion().String(): {topologybeta.AddToScheme, policybeta.AddToScheme},
+	}
+	kinds := map[string][]served{}
+	for _, file := range files(t, "crds/*.yaml") {
+		crd := find[*apiextensions.CustomResourceDefinition](t, file)
+		for i := range crd.Spec.Versions {
+			single := crd.DeepCopy()
+			single.Spec.Versions = crd.Spec.Versions[i : i+1]
+			version := served{name: crd.Spec.Group + "/" + crd.Spec.Versions[i].Name, definition: newDefinition(t, single)}
+			scheme := runtime.NewScheme()
+			for _, addToScheme := range builders[version.name] {
+				if err := addToScheme(scheme); err != nil {
+					t.Fatal(err)
+				}
+			}
+			version.decoder = serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+			kinds[crd.Spec.Names.Kind] = append(kinds[crd.Spec.Names.Kind], version)
+		}
+	}
+	return kinds
+}
+
+// examples returns objects of every kind as clients send them, valid and invalid ones.
+func examples(t *testing.T) []map[string]any {
+	t.Helper()
+	var objects []map[string]any
+	for _, document := range documents(t, everyField) {
+		for range 8 { // of some kinds there are no others
+			objects = append(objects, decode(t, document))
+		}
+	}
+	for _, c := range slices.Concat(corpus.Valid(t), corpus.Invalid(t)) {
+		objects = append(objects, c.Object(t))
+	}
+	for _, c := range slices.Concat(topologycorpus.Valid(t), topologycorpus.Invalid(t),
+		topologycorpus.InvalidSchemas(t)) {
+		objects = append(objects, c.Object(t))
+	}
+	schemas := cnichain.DefaultSchemas().All()
+	for _, cniType := range slices.Sorted(maps.Keys(schemas)) {
+		object := untyped(t, &topologyapi.CNIPluginSchema{Spec: schemas[cniType]})
+		object["apiVersion"], object["kind"] = topologyapi.GroupVersion().String(), "CNIPluginSchema"
+		delete(object, "status")
+		objects = append(objects, object)
+	}
+	return objects
+}
+
+// TestConversion: random objects, made of those that are valid and of those that are not, are judged alike in all
+// served versions. What is valid can be written in one, read in another with every field, and the other way, by the API
+// server and by Go programs.
+func TestConversion(t *testing.T) {
+	kinds := versionsOf(t)
+	originals := examples(t)
+	rounds := 32
+	if testing.Short() {
+		rounds = 4
+	}
+	valid, refused := map[string]int{}, map[string]int{}
+	for seed := range rounds {
+		random := rand.New(rand.NewPCG(uint64(seed), 7)) //nolint:gosec // the same objects at every run
+		for _, original := range originals {
+			object := runtime.DeepCopyJSON(original)
+			for range seed % 4 { // every fourth round has them as they are
+				mutate(random, object, originals)
+			}
+			kind := object["kind"].(string)
+			if convert(t, kinds[kind], object) {
+				valid[kind]++
+			} else {
+				refused[kind]++
+			}
+		}
+	}
+	for kind := range kinds {
+		if valid[kind] < 2*rounds || refused[kind] < rounds {
+			t.Errorf("%s: %d objects were valid and %d not: that says little", kind, valid[kind], refused[kind])
+		}
+	}
+	t.Logf("valid: %v, refused: %v", valid, refused)
+}
+
+// convert takes an object through each pair of versions, and reports whether it is valid in all of them.
+func convert(t *testing.T, versions []served, object map[string]any) bool {
+	t.Helper()
+	stored, problems := versions[0].judge(t, object)
+	for _, other := range versions[1:] {
+		storedByOther, problemsOfOther := other.judge(t, object)
+		if diff := cmp.Diff(problems, problemsOfOther); diff != "" {
+			t.Errorf("it is judged differently (-%s +%s):\n%s\n%v", versions[0].name, other.name, diff, object)
+			return false
+		}
+		if len(problems) > 0 {
+			continue
+		}
+		if diff := cmp.Diff(stored["spec"], storedByOther["spec"]); diff != "" {
+			t.Errorf("it is stored differently (-%s +%s):\n%s", versions[0].name, other.name, diff)
+		}
+		exchange(t, versions[0], other, stored)
+		exchange(t, other, versions[0], storedByOther)
+	}
+	return len(problems) == 0
+}
+
+// exchange writes an object in one version, has a Go program read and write it in another, and reads it in the first
+// version again.
+func exchange(t *testing.T, writer, reader served, object map[string]any) {
+	t.Helper()
+	// Go writes the objects that others leave out if a field of them has a default, so that they have all defaults.
+	complete := writer.rewritten(t, object)
+	again := renamed(reader.rewritten(t, renamed(complete, reader.name)), writer.name)
+	if diff := cmp.Diff(complete, again); diff != "" {
+		t.Errorf("written in %s, read and written in %s, it is another (-before +after):\n%s", writer.name, reader.name,
+			diff)
+	}
+	if before, after := writer.decodeTyped(t, complete), writer.decodeTyped(t, again); !equality.Semantic.DeepEqual(before,
+		after) {
+		t.Errorf("written in %s, read and written in %s, Go reads it differently", writer.name, reader.name)
+	}
+}
+
+// rewritten returns what the API server stores when a Go program writes what it has read.
+func (s served) rewritten(t *testing.T, object map[string]any) map[string]any {
+	t.Helper()
+	read := s.decodeTyped(t, object)
+	if gv := read.GetObjectKind().GroupVersionKind().GroupVersion().String(); gv != s.name {
+		t.Errorf("it is read in %s, want %s", gv, s.name)
+	}
+	data, err := json.Marshal(read)
+	written := map[string]any{}
+	if err == nil {
+		err = utiljson.Unmarshal(data, &written)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, hasStatus := object["status"]; !hasStatus {
+		delete(written, "status") // Go writes an empty one
+	}
+	stored, problems := s.store(t, written)
+	if len(problems) > 0 {
+		t.Errorf("%s: what was read is refused when it is written: %v", s.name, problems)
+	}
+	return stored
+}
+
+// store returns an object as the API server stores it when it is written in a version, and why it refuses it.
+func (s served) store(t *testing.T, object map[string]any) (stored map[string]any, problems []string) {
+	t.Helper()
+	stored = renamed(object, s.name)
+	pruning.Prune(stored, s.structural, true)
+	defaulting.PruneNonNullableNullsWithoutDefaults(stored, s.structural)
+	for _, problem := range s.admit(t, stored) {
+		problems = append(problems, problem.Error())
+	}
+	slices.Sort(problems) // the schema's are in the order of a map
+	return stored, problems
+}
+
+// judge returns an object as the API server stores it, and why it is refused: by the API server, or else by the webhook.
+func (s served) judge(t *testing.T, object map[string]any) (stored map[string]any, problems []string) {
+	t.Helper()
+	if stored, problems = s.store(t, object); len(problems) > 0 {
+		return stored, problems
+	}
+	var found field.ErrorList
+	switch o := s.decodeTyped(t, stored).(type) {
+	case *policybeta.DeviceExposurePolicy:
+		found, _ = policy.Check(o)
+	case *topologybeta.NetworkTopology:
+		found = cnichain.Validate(o, cnichain.DefaultSchemas())
+	case *topologybeta.CNIPluginSchema:
+		found = cnichain.ValidateSchema(&o.Spec)
+	}
+	for _, problem := range found {
+		problems = append(problems, problem.Error())
+	}
+	return stored, problems
+}
+
+// decodeTyped reads an object strictly, as a program with the types of the version does.
+func (s served) decodeTyped(t *testing.T, object map[string]any) runtime.Object {
+	t.Helper()
+	data, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	typed, _, err := s.decoder.Decode(data, nil, nil)
+	if err != nil {
+		t.Fatalf("cannot read what %s takes: %v\n%s", s.name, err, data)
+	}
+	return typed
+}
+
+// renamed is what the API server makes of an object when it converts it.
+func renamed(object map[string]any, apiVersion string) map[string]any {
+	object = runtime.DeepCopyJSON(object)
+	object["apiVersion"] = apiVersion
+	return object
+}
+
+// mutate changes one value of a specification: it goes, becomes what another object has under the same name, or is repeated.
+func mutate(random *rand.Rand, object map[string]any, pool []map[string]any) {
+	parent := object
+	for {
+		var keys []string
+		for _, key := range slices.Sorted(maps.Keys(parent)) {
+			if key != "apiVersion" && key != "kind" && key != "metadata" && key != "status" {
+				keys = append(keys, key)
+			}
+		}
+		if len(keys) == 0 {
+			return
+		}
+		key := keys[random.IntN(len(keys))]
+		value := parent[key]
+		if list, isList := value.([]any); isList && len(list) > 0 && random.IntN(2) == 0 {
+			value = list[random.IntN(len(list))]
+		}
+		if child, isObject := value.(map[string]any); isObject && len(child) > 0 && random.IntN(5) > 0 {
+			parent = child
+			continue
+		}
+		change(random, parent, key, pool)
+		return
+	}
+}
+
+func change(random *rand.Rand, parent map[string]any, key string, pool []map[string]any) {
+	switch random.IntN(4) {
+	case 0:
+		delete(parent, key)
+	case 1:
+		if list, isList := parent[key].([]any); isList && len(list) > 0 {
+			parent[key] = append(list, runtime.DeepCopyJSONValue(list[random.IntN(len(list))]))
+			return
+		}
+		parent[key] = []any{nil, "", "x", int64(0), int64(-1), true, map[string]any{}, []any{}}[random.IntN(8)]
+	default:
+		found := valuesOf(pool[random.IntN(len(pool))], key)
+		if len(found) > 0 {
+			parent[key] = runtime.DeepCopyJSONValue(found[random.IntN(len(found))])
+		}
+	}
+}
+
+// valuesOf returns what stands under a name anywhere in a value, in a fixed order.
+func valuesOf(value any, name string) (found []any) {
+	switch value := value.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			if key == name {
+				found = append(found, value[key])
+			}
+			found = append(found, valuesOf(value[key], name)...)
+		}
+	case []any:
+		for _, item := range value {
+			found = append(found, valuesOf(item, name)...)
+		}
+	}
+	return found
+}
+
+// TestEveryFieldIsSet: who adds a field to a kind adds it to the objects that conversions are tested with.
+func TestEveryFieldIsSet(t *testing.T) {
+	set := map[string]map[string]bool{}
+	for _, document := range documents(t, everyField) {
+		object := decode(t, document)
+		kind := object["kind"].(string)
+		if set[kind] == nil {
+			set[kind] = map[string]bool{}
+		}
+		for _, version := range versionsOf(t)[kind] {
+			if stored, problems := version.judge(t, object); len(problems) > 0 {
+				t.Errorf("%s %v: %v", kind, object["metadata"], problems)
+			} else if diff := cmp.Diff(renamed(object, version.name), stored); diff != "" {
+				t.Errorf("%s %v is not stored as it is written (-written +stored):\n%s", kind, object["metadata"], diff)
+			}
+			renamed := renamed(object, version.name)
+			written := version.rewritten(t, renamed)
+			if !equality.Semantic.DeepEqual(version.decodeTyped(t, renamed), version.decodeTyped(t, written)) {
+				t.Errorf("%s %v is not what Go makes of it:\n%s", kind, object["metadata"], cmp.Diff(renamed, written))
+			}
+			collectFields(version.structural, written, "", set[kind])
+		}
+	}
+	for kind, versions := range versionsOf(t) {
+		for _, version := range versions {
+			for _, field := range fieldsOf(version.structural, "") {
+				if !set[kind][field] {
+					t.Errorf("%s: no %s of %s sets %s", version.name, kind, everyField, field)
+				}
+			}
+		}
+	}
+}
+
+// fieldsOf returns the paths of the fields of a schema, sorted, but for those of metadata.
+func fieldsOf(structural *schema.Structural, path string) (fields []string) {
+	for _, name := range slices.Sorted(maps.Keys(structural.Properties)) {
+		if path == "" && name != "spec" && name != "status" {
+			continue
+		}
+		property := structural.Properties[name]
+		fields = append(fields, path+"."+name)
+		fields = append(fields, fieldsOf(&property, path+"."+name)...)
+	}
+	if structural.Items != nil {
+		fields = append(fields, fieldsOf(structural.Items, path+"[]")...)
+	}
+	if structural.AdditionalProperties != nil && structural.AdditionalProperties.Structural != nil {
+		fields = append(fields, fieldsOf(structural.AdditionalProperties.Structural, path+"{}")...)
+	}
+	return fields
+}
+
+// collectFields adds the paths of the fields that a value sets.
+func collectFields(structural *schema.Structural, value any, path string, set map[string]bool) {
+	switch value := value.(type) {
+	case map[string]any:
+		for key, child := range value {
+			if property, isField := structural.Properties[key]; isField {
+				set[path+"."+key] = true
+				collectFields(&property, child, path+"."+key, set)
+			} else if more := structural.AdditionalProperties; more != nil && more.Structural != nil {
+				collectFields(more.Structural, child, path+"{}", set)
+			}
+		}
+	case []any:
+		for _, item := range value {
+			if structural.Items != nil {
+				collectFields(structural.Items, item, path+"[]", set)
+			}
+		}
+	}
+}
+
+// TestVersions: every kind is served in all versions, stored in the first, and the versions differ in name only:
+// columns, selectable fields and subresources included. That Go's types are the same, the compiler knows.
+func TestVersions(t *testing.T) {
+	for _, file := range files(t, "crds/*.yaml") {
+		crd := find[*apiextensions.CustomResourceDefinition](t, file)
+		if crd.Spec.Conversion == nil || crd.Spec.Conversion.Strategy != apiextensions.NoneConverter {
+			t.Errorf("%s: want the conversion strategy None, got %+v", file, crd.Spec.Conversion)
+		}
+		var want []apiextensions.CustomResourceDefinitionVersion
+		for i, gv := range topologyapi.ServedVersions() {
+			version := *crd.Spec.Versions[0].DeepCopy()
+			version.Name, version.Served, version.Storage = gv.Version, true, i == 0
+			want = append(want, version)
+		}
+		if diff := cmp.Diff(want, crd.Spec.Versions); diff != "" {
+			t.Errorf("%s: wrong versions (-want +got): run make generate\n%s", file, diff)
+		}
+	}
+}
+
+// TestSchemesHaveEveryKind: each version of the types has the kinds of the definitions, and no version twice.
+func TestSchemesHaveEveryKind(t *testing.T) {
+	alpha, beta := runtime.NewScheme(), runtime.NewScheme()
+	if err := errors.Join(topologyapi.AddToScheme(alpha), policyapi.AddToScheme(alpha), topologybeta.AddToScheme(beta),
+		policybeta.AddToScheme(beta)); err != nil {
+		t.Fatal(err)
+	}
+	if topologybeta.GroupVersion() != policybeta.GroupVersion() ||
+		fmt.Sprint(topologyapi.ServedVersions()) != fmt.Sprint([]any{topologyapi.GroupVersion(),
+			topologybeta.GroupVersion()}) {
+		t.Errorf("served are %v", topologyapi.ServedVersions())
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(alpha.KnownTypes(topologyapi.GroupVersion()))),
+		slices.Sorted(maps.Keys(beta.KnownTypes(topologybeta.GroupVersion())))); diff != "" {
+		t.Errorf("other kinds (-v1alpha1 +v1beta1):\n%s", diff)
+	}
+}
