@@ -17,6 +17,9 @@ const maxAddresses = 16
 
 // stepsOf returns the steps that a device goes through, by index, in order: the one that attaches it, and all that
 // depend on that.
+//
+// One pass is enough: in a plan a step comes after all that it depends on. For example, a bond of two devices depends
+// on both ports, and is a step of each.
 func stepsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) []int {
 	var found []int
 	for i := range steps {
@@ -67,6 +70,9 @@ func MissingOf(steps []executor.StepRecord, missing map[int]string, claimUID str
 }
 
 // NetworkData describes the device's final interface: that of the last step that depends on the device.
+//
+// The last step counts since it has the interface that applications see: of a VF and a VLAN on it, the VLAN's addresses
+// are those of the pod.
 func NetworkData(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) *resourceapi.NetworkDeviceData {
 	final := -1
 	if mine := stepsOf(steps, claimUID, held); len(mine) > 0 {
@@ -85,6 +91,7 @@ func NetworkData(steps []executor.StepRecord, claimUID string, held *claims.Held
 	}
 	for _, ip := range steps[final].Merged.IPs {
 		address := ip.Address.String()
+		// An address that names no interface counts as one of the step's own.
 		if len(data.IPs) < maxAddresses && (ip.Interface == nil || *ip.Interface == index) &&
 			!slices.Contains(data.IPs, address) {
 			data.IPs = append(data.IPs, address) // the API wants them unique
