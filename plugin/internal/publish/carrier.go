@@ -87,6 +87,10 @@ func (c *carrierTracker) observe(facts discovery.Facts) (changed bool) {
 }
 
 // next is the state after a reading.
+//
+// In the order of the cases: without a carrier a link keeps its state, or loses it now; one that never lost it, or has
+// had it back for long enough, is good; one that has it back for a shorter time goes on waiting; and the last case is
+// the first reading with the carrier back.
 func (s carrierState) next(device *discovery.Device, now time.Time) carrierState {
 	switch {
 	case !device.Carrier:

@@ -115,6 +115,7 @@ func (m *deviceMemory) keep(facts discovery.Facts, inUse []discovery.Device, los
 			now.Names[device.PCIAddress] = device.Name
 		}
 	}
+	// The host is read with every pod, and the disk is written for changes only.
 	if reflect.DeepEqual(now, m.kept) {
 		return nil
 	}
