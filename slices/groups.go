@@ -42,6 +42,8 @@ func planGroups(d conflictDomain, main []Entry, vfs []function, budget amounts) 
 	for i := range main {
 		e := &main[i]
 		switch {
+		// The slot is taken beside the group, so that a function that is enslaved on the host keeps exclusive entries
+		// away.
 		case e.Persona.Exclusive:
 			for _, set := range sets {
 				e.consume(set.Name, amounts{exclusionSlots: quantity(1)}, ownGroup(e))
