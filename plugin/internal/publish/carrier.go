@@ -19,6 +19,9 @@ const carrierHoldOff = 30 * time.Second
 // carrierTracker remembers which links have lost their carrier: they had one when they were read last, and are up
 // still. A link that never had one may be meant to be like that, and one that is taken up needs a moment; neither has
 // lost anything. It is safe for concurrent use.
+//
+// For example, a cable is pulled for a second, three times in a minute. The link is lost from the first pull until 30 s
+// after the last, and the slices are written twice.
 type carrierTracker struct {
 	clock clock.PassiveClock
 
