@@ -225,7 +225,8 @@ func absentLiteral(a access) (string, bool) {
 	return `""`, true
 }
 
-// nearest returns the field of the vocabulary with the name most like id; empty if none is like it.
+// nearest returns the field of the vocabulary with the name most like id; empty if none is like it. So mtuu is answered
+// with mtu, and vendr with vendor. Two edits are the limit, since more make words of five letters alike by chance.
 func nearest(id string) string {
 	var best string
 	var bestDistance int
