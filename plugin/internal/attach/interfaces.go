@@ -91,7 +91,6 @@ func NetworkData(steps []executor.StepRecord, claimUID string, held *claims.Held
 	}
 	for _, ip := range steps[final].Merged.IPs {
 		address := ip.Address.String()
-		// An address that names no interface counts as one of the step's own.
 		if len(data.IPs) < maxAddresses && (ip.Interface == nil || *ip.Interface == index) &&
 			!slices.Contains(data.IPs, address) {
 			data.IPs = append(data.IPs, address) // the API wants them unique
