@@ -212,7 +212,8 @@ func AddressesPerPod(topology *v1alpha1.NetworkTopology, addressRange string) in
 	return count
 }
 
-// TakenAddresses adds to a count, by the name of the block, how many addresses plans take for a number of pods.
+// TakenAddresses adds to a count, by the name of the block, how many addresses plans take for a number of pods. A claim
+// without a known pod counts as one: it will have one.
 func TakenAddresses(plans []Plan, pods int, taken map[string]int) {
 	for i := range plans {
 		for j := range plans[i].Steps {

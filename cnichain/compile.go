@@ -22,6 +22,10 @@ const maxCNIVersion = "1.1.0"
 // Compile makes the plan of one claim from a topology and the devices that the claim was given. It is pure and reports
 // every problem at once; paths are fields of the topology. A problem of the claim (devices missing for a root step)
 // names the DeviceClass that the claim must request.
+//
+// It has three parts. What is stored is checked again, since the API server may have taken it with older rules. Devices
+// and plugins are checked, of which everything that follows makes use. Then each instance is compiled, and the
+// templates are rendered once, with placeholders for what is known only in a pod.
 func Compile(topology *v1alpha1.NetworkTopology, binding Binding) (*Plan, field.ErrorList) {
 	if problems := ValidateStored(topology, binding.Schemas); len(problems) > 0 {
 		return nil, problems
@@ -181,7 +185,8 @@ func (c *compiler) versions(step *v1alpha1.Step) []string {
 	})
 }
 
-// chooseVersion returns the newest version that plugin and driver speak, "" if there is none.
+// chooseVersion returns the newest version that plugin and driver speak, "" if there is none. 0.3.0 is the oldest:
+// before it results have no interfaces, by which the driver knows what a plugin has made.
 func chooseVersion(versions []string) string {
 	best := ""
 	for _, candidate := range versions {
@@ -288,7 +293,8 @@ func (c *compiler) giveDevice(step *PlanStep, device *Device) {
 	}
 }
 
-// dryRun renders the device's own tokens, so that an attribute that the device does not have is found now.
+// dryRun renders the device's own tokens, so that an attribute that the device does not have is found now. Other
+// tokens, such as those of a parent's result, exist only while the chain runs, and stand for an empty string here.
 func (c *compiler) dryRun(plan *Plan) {
 	engine := template.New()
 	for i := range plan.Steps {
@@ -299,6 +305,7 @@ func (c *compiler) dryRun(plan *Plan) {
 			}
 			return "", nil
 		}
+		// Instances follow one another in the plan, each with all steps of the topology.
 		path := c.path.Index(i % len(c.topology.Spec.Steps))
 		if _, err := engine.RenderJSON(step.Config, resolve); err != nil {
 			c.add(field.Invalid(path.Child("config"), step.Name, err.Error()))
@@ -309,6 +316,7 @@ func (c *compiler) dryRun(plan *Plan) {
 	}
 }
 
+// compactConfig is a configuration to render: a step without one has an empty object.
 func compactConfig(config json.RawMessage) json.RawMessage {
 	if len(config) == 0 {
 		return json.RawMessage("{}")

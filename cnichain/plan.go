@@ -183,6 +183,9 @@ func (b *Binding) pods() int { return max(b.Pods, 1) }
 
 // Plan is a topology compiled for one claim: everything that ADD and DEL need, so that nothing is looked up again when
 // the topology, the claim or the device may have changed or gone.
+//
+// It is JSON in the journal, and a driver of another version reads it. Fields may be added whose zero value means what
+// was before. None is renamed or gets another meaning, unless cnichain/journal raises its schema.
 type Plan struct {
 	Topology string `json:"topology"`
 	Claim    Claim  `json:"claim"`

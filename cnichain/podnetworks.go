@@ -107,6 +107,10 @@ type WantedNetwork struct {
 // SelectNetworks finds for each network what a pod's annotations select, and returns the names of the interfaces in the
 // order of wanted: those that the annotations say, and for a plugin that takes any name the wanted one. A network that
 // is selected twice is two attachments. It reports every problem at once.
+//
+// For example, a pod selects "net-a@eth1,net-a", and two steps want net-a, one of them as eth1. With a plugin that
+// takes names from the annotation that one has the first, whatever the order of the steps, and the other the second,
+// which is net2.
 func SelectNetworks(wanted []WantedNetwork, annotations map[string]string, namespace string) ([]string, error) {
 	names := make([]string, len(wanted))
 	free := map[string][]Selection{} // by annotation

@@ -74,6 +74,9 @@ func readDefaultSchemas() Schemas {
 func (s Schemas) All() map[string]v1alpha1.CNIPluginSchemaSpec { return maps.Clone(s.byType) }
 
 // With returns the schemas in which each of the cluster's replaces the one of its type.
+//
+// A contract of the cluster replaces the built-in one as a whole. Merged, nobody could take anything from a built-in
+// contract that is wrong for another version of the plugin.
 func (s Schemas) With(schemas ...v1alpha1.CNIPluginSchema) Schemas {
 	byType := maps.Clone(s.byType)
 	if byType == nil {

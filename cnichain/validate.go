@@ -44,6 +44,9 @@ func Validate(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorLi
 // ValidateStored reports the problems for which a node refuses a topology: names, order, references, templates, and
 // configuration that the driver itself sets. It repeats what the CRD's own rules say, since those may be older than
 // this. What a plugin may make of the rest is not its business: a schema that changes must not stop pods.
+//
+// For example, a schema that now requires a key makes CheckContracts refuse a new topology. An old one without the key
+// goes on to work on nodes, or fails with the plugin's own error.
 func ValidateStored(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
 	v := &validator{schemas: schemas, templates: template.New(), seen: map[string]int{}, steps: topology.Spec.Steps}
 	path := field.NewPath("spec", "steps")

@@ -31,6 +31,9 @@ type routing interface {
 // Busy says what the node itself does with links at this moment, in one reading. A link that is busy must not be taken
 // away. A link that is not there is not busy. A physical function is busy with all that its virtual functions are, if
 // these are on the host.
+//
+// It is asked a moment before a device is taken, and for a few links. So it reads what Read leaves out, such as routes
+// of all tables and rules, and no hardware.
 func Busy(ctx context.Context, source Sources, names ...IfName) (map[IfName]Use, error) {
 	return attempt(ctx, func() (map[IfName]Use, error) { return readUses(source, names) })
 }
@@ -116,6 +119,8 @@ func configured(source, lister LinkLister, list []netlink.Link) (map[int]Use, er
 			return nil, err
 		}
 	}
+	// A copy of the keys: the loop adds the links below, whose own lower links are found with the one that stands on
+	// top.
 	for _, index := range slices.Collect(maps.Keys(uses)) {
 		for below := range withLower([]int{index}, list) {
 			if below != index {

@@ -122,9 +122,9 @@ func deviceOf(l netlink.Link, byIndex map[int]netlink.Link) Device {
 	return d
 }
 
-// isDatapath reports whether a link of Open vSwitch is a datapath. The kernel makes the link of a datapath the master of
-// its ports but for internal ones (ovs_netdev_link of net/openvswitch/vport-netdev.c). ovs-vswitchd has one datapath,
-// which it names ovs-system; ovs-dpctl can make others.
+// isDatapath reports whether a link of Open vSwitch is a datapath. The kernel makes the link of a datapath the master
+// of its ports but for internal ones (ovs_netdev_link of net/openvswitch/vport-netdev.c). ovs-vswitchd has one
+// datapath, which it names ovs-system; ovs-dpctl can make others.
 func isDatapath(attrs *netlink.LinkAttrs, byIndex map[int]netlink.Link) bool {
 	if attrs.Name == "ovs-system" {
 		return true
@@ -199,6 +199,9 @@ func linksWith(source LinkLister, nodeAddresses []netip.Addr) ([]int, error) {
 // withLower returns the links and all that stand below them: bridge ports, bond members, parents. Below a bridge of
 // Open vSwitch are the ports of all of them: the kernel has one datapath for all bridges, which is the master of all
 // ports.
+//
+// For example, a default route goes over br0, whose port is bond0, whose members are eth0 and eth1: all four carry the
+// node's traffic. A VLAN finds its parent by parentIndex, and members and ports have their master's index.
 func withLower(todo []int, list []netlink.Link) map[int]bool {
 	lower := map[int][]int{}
 	ovsPorts := portsOfOpenVSwitch(list)
@@ -266,6 +269,9 @@ func defaultRouteLinks(r netlink.Route) []int {
 
 // uplinks returns, for every PCI function with links, the index of the link that stands for it. Functions with several
 // ports, and those whose virtual functions have representors, have more than one link.
+//
+// For example, a ConnectX function in switchdev mode has the link ens1f0np0 (phys_port_name p0) and a representor
+// ens1f0npf0vf0 (pf0vf0) for each virtual function. The first stands for the function.
 func uplinks(links []link) map[PCIAddress]int {
 	sorted := slices.Clone(links)
 	slices.SortFunc(sorted, func(a, b link) int {

@@ -121,6 +121,8 @@ func (r *rdmaReading) addPorts(links []link) {
 // addMembers gives bonds and teams the devices of their members: the device of a bond in hardware (mlx5_bond_0) names
 // one of the members as the link of its port, and the RoCE addresses (GIDs) that the kernel makes of a bond's IP
 // addresses are those of its members' devices (drivers/infiniband/core/roce_gid_mgmt.c).
+//
+// It comes after addPorts, so that a bond gets also what netlink has told of its members.
 func (r *rdmaReading) addMembers(links []link) {
 	members := map[IfName][]string{}
 	for i := range links {

@@ -48,6 +48,10 @@ func attempt[T any](ctx context.Context, reading func() (T, error)) (T, error) {
 }
 
 // readOnce takes one reading.
+//
+// Links are read first, and sysfs afterwards. A link that has gone in between has no directory any more, which is
+// errChanged, and the reading is repeated. A link that has come in between is not seen, and the kernel's event asks for
+// another reading.
 func readOnce(source Sources) (Facts, error) {
 	links, problems, err := readLinks(source.Links, source.NodeAddresses)
 	if err != nil {
@@ -74,6 +78,10 @@ func readOnce(source Sources) (Facts, error) {
 }
 
 // assemble joins links and PCI functions. It uses the map of functions up.
+//
+// A function may have several links: the one that uplinks names is the function's, and others are devices without a
+// function, such as representors. Functions that are left have no link on the host. A virtual one is a device
+// nevertheless, since a pod may have its link, or a driver for applications.
 func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddress]int, problems []Problem) Facts {
 	facts := Facts{Problems: problems}
 	devices := make(map[string]Device, len(links)+len(byAddress))
@@ -111,7 +119,8 @@ func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddr
 }
 
 // protectPFs says of physical functions that they carry the node's traffic if one of their virtual functions does:
-// most drivers take the links of these down with their own.
+// most drivers take the links of these down with their own. For example, a node whose default route goes over a virtual
+// function of ens1f0 loses its network with ens1f0.
 func protectPFs(vfs []Device, devices map[string]Device) {
 	withCarrier := map[PCIAddress]bool{}
 	for i := range vfs {

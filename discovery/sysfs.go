@@ -75,6 +75,8 @@ func (s *sysfs) addLink(l *link, known map[PCIAddress]Device) error {
 
 // addPorts adds what tells the links of hardware apart that stand on the same function. A virtual function with one
 // link, as nearly all links are on machines with many, has nothing to tell apart and is no port of a switch.
+//
+// It reads files only where there is something to tell apart, since a driver may ask its card for them.
 func (s *sysfs) addPorts(links []link, known map[PCIAddress]Device) {
 	counts := map[PCIAddress]int{}
 	for i := range links {
@@ -253,6 +255,8 @@ func (p place) failed(name string, err error) {
 // link is none, or the driver does not have that fact. Show functions of the kernel's net/core/net-sysfs.c return
 // EINVAL for links that are down, EOPNOTSUPP where the driver has no such operation, and ENODEV for devices that are
 // going away.
+//
+// Everything else is a fault, such as EIO of a card that does not answer, and is reported as a problem of the device.
 func isAbsent(err error) bool {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
 		return true

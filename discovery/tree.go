@@ -83,6 +83,7 @@ func (f *treeFS) add(entry treeEntry) {
 	}
 	dir := path.Dir(entry.name)
 	f.children[dir] = append(f.children[dir], entry)
+	// It ends at "." or at a directory that is there already.
 	f.add(treeEntry{name: dir, mode: fs.ModeDir | 0o555})
 }
 
@@ -205,6 +206,9 @@ func errnoOf(name string) syscall.Errno {
 }
 
 // recorder is a file system that keeps what was read through it. Several goroutines may read at a time.
+//
+// A recording has what the reading asked for and nothing else. So it is small, and a newer driver that asks for more
+// needs a new one.
 type recorder struct {
 	fs.ReadLinkFS
 

@@ -57,6 +57,7 @@ func renew(ctx context.Context, events Events, changed func(), broken <-chan err
 			}
 			var err error
 			if broken, err = events.Subscribe(ctx, changed); err == nil {
+				// What happened while there was no subscription has sent nothing.
 				changed()
 				break
 			}
@@ -65,6 +66,9 @@ func renew(ctx context.Context, events Events, changed func(), broken <-chan err
 }
 
 // coalesce turns bursts of changes, and every period, into triggers.
+//
+// For example, links that appear every 50 ms for ten seconds give a trigger each second, by limit, and one after the
+// last of them, by quiet.
 func coalesce(ctx context.Context, raw <-chan struct{}, triggers chan<- struct{}, period time.Duration) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()

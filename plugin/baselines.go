@@ -44,6 +44,7 @@ func (b baselines) take(ctx context.Context, record *claims.Record) error {
 // ofSteps returns steps with the baselines of their devices.
 func (b baselines) ofSteps(ctx context.Context, steps []cnichain.PlanStep) ([]cnichain.PlanStep, error) {
 	steps = slices.Clone(steps)
+	// Immediately before the snapshots: what the node begins to do with a link in between is not seen.
 	if err := b.notBusy(ctx, steps); err != nil {
 		return nil, err
 	}

@@ -102,6 +102,7 @@ func customClient(config *rest.Config) (rest.Interface, runtime.ParameterCodec, 
 	config = rest.CopyConfig(config)
 	config.GroupVersion, config.APIPath = &gv, "/apis"
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	// Custom resources have no protobuf, whatever the caller's configuration asks for.
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	client, err := rest.RESTClientFor(config)
 	if err != nil {
@@ -122,6 +123,7 @@ type resourceOf struct {
 	example runtime.Object
 }
 
+// typed is a custom resource for an informer. example and list are copied for every object that is read.
 func typed[T object, L runtime.Object](
 	client rest.Interface, codec runtime.ParameterCodec, resource string, example T, list L,
 ) resourceOf {

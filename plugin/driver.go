@@ -144,7 +144,8 @@ const journalRetry = 5 * time.Second
 
 // awaitJournal opens the journal, however long that takes. A process that ended instead would be started again and
 // again and help nobody: pods that run are not touched, pods without claims start, and those with claims wait, because
-// nothing is registered with kubelet or the runtime. The probe says why.
+// nothing is registered with kubelet or the runtime. The probe says why. One reason is the lock of the driver before,
+// which may still finish its chains.
 func (d *Driver) awaitJournal(ctx context.Context, again <-chan time.Time) error {
 	return d.startup.await(ctx, again, "Waiting for the journal: no pod with claims starts on this node until it can "+
 		"be opened",
@@ -215,6 +216,9 @@ func (d *Driver) Run(ctx context.Context) error {
 }
 
 // serve works on the journal.
+//
+// The journal is read, and what an earlier driver left is taken over, before anybody can call: kubelet and the runtime
+// would otherwise be answered from an empty memory.
 func (d *Driver) serve(ctx context.Context) error {
 	if err := os.MkdirAll(d.config.CDIDir, 0o755); err != nil {
 		return fmt.Errorf("cannot make the CDI directory: %w", err)
@@ -239,6 +243,8 @@ func (d *Driver) serve(ctx context.Context) error {
 	group.Go(func() error { return d.watchFatal(ctx) })
 	group.Go(func() error {
 		defer stopNRI()
+		// In this order: DRA ends, then running chains end, then NRI. Pods that start meanwhile are attached or refused
+		// by a driver that still answers.
 		defer d.finishWork()
 		return d.serveDRA(ctx)
 	})
@@ -335,7 +341,8 @@ func (d *Driver) serveDRA(ctx context.Context) error {
 	return group.Wait()
 }
 
-// finishWork lets what runs end, and nothing begin again.
+// finishWork lets what runs end, and nothing begin again. What does not end in time is ended with the process, and the
+// journal tells the next driver to undo it.
 func (d *Driver) finishWork() {
 	d.stopWork()
 	done := make(chan struct{})

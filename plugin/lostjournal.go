@@ -76,6 +76,9 @@ const lostLimit = 20 * time.Second
 
 // recoverLost prepares and attaches, after a journal was lost, the claims of running pods that have no record any more.
 // Claims whose gate says that they are attached still are left alone.
+//
+// It is done as if kubelet had asked, so the same checks and locks apply. A pod leaves the list when its claims are
+// prepared, and not before.
 func (d *Driver) recoverLost(ctx context.Context) {
 	if !d.journalLost() || !d.nri.runtime.isConnected() || !d.cluster.hasSynced() {
 		return

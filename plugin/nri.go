@@ -108,6 +108,9 @@ func (n *nriPlugin) reportUnattachable(pod *api.PodSandbox, err error) {
 }
 
 // attachLate tries until the pod is attached, ends, or turns out not to be ours.
+//
+// It begins only when the list of the runtime is complete, and ends as soon as the sandbox is stopped, which takes it
+// from the sandboxes that are expected.
 func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	logger := klog.FromContext(n.Work).WithValues("pod", podOf(pod).String(), "sandbox", pod.GetId())
 	attempts := 0
@@ -273,6 +276,10 @@ func (n *nriPlugin) logCall(event string, pod *api.PodSandbox, duration time.Dur
 }
 
 // mayStart says why a container may not start yet.
+//
+// The cases in their order: the sandbox is attached; it is known and not attached; it was there before the driver, and
+// its containers name no claim; its record was lost, and the gate's file admits its namespace. Only then are its claims
+// looked up, in memory and in the cache of pods.
 func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) error {
 	known, ready, failure := n.Sandboxes.State(pod.GetId())
 	named := partsNamed(container)

@@ -68,6 +68,7 @@ func (n *nriPlugin) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// The channel has room for one, so that this ends even when nobody waits for it any more.
 	go func() { ended <- client.Run(ctx) }()
 	limit := n.Clock.NewTimer(nriConnectLimit)
 	defer limit.Stop()
@@ -125,6 +126,9 @@ func (c *nriConnection) Configure(ctx context.Context, _, runtime, version strin
 // Synchronize is evidence of what is there, never of what is not. What the driver remembers of sandboxes is checked
 // against it before containers may start for that. Pods that started while the driver was away are attached now, if
 // none of their containers runs that names a claim.
+//
+// What ran before is noted first, since CreateContainer asks for it. Then known sandboxes are confirmed, which opens
+// their gates. Then kubelet's calls are answered again, and last the sandboxes are attached that nobody knows.
 func (c *nriConnection) Synchronize(
 	_ context.Context, pods []*api.PodSandbox, containers []*api.Container,
 ) ([]*api.ContainerUpdate, error) {

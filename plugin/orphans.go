@@ -96,6 +96,8 @@ func (d *Driver) keepsPin(name string) bool {
 
 // removeOrphans removes what is left, each thing under the lock of whoever could need it at this moment, and returns it
 // with what could not be removed.
+//
+// The list is older than the removal: what it names may be in use by now. So every owner looks again under its lock.
 func (d *Driver) removeOrphans(ctx context.Context) ([]nodestate.Orphan, error) {
 	found, err := d.findOrphans()
 	for i := range found {

@@ -24,6 +24,7 @@ func (p podClaims) find(pod *api.PodSandbox) ([]claims.Record, error) {
 	if isStatic(pod) {
 		return nil, nil
 	}
+	// Claims of templates have one consumer, which kubelet's Prepare has named. Only shared claims need the cache.
 	records := attachable(p.claims.OfPod(pod.GetUid()))
 	if !p.claims.HasShareable(pod.GetNamespace()) {
 		return records, nil

@@ -124,6 +124,7 @@ func claimOf(claim *resourceapi.ResourceClaim) cnichain.Claim {
 }
 
 // prepare is idempotent: a claim that is prepared is answered from its record, and what a reboot lost is made again.
+// The lock of the claim keeps Prepare and Unprepare of one claim apart. Those of different claims run at once.
 func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
 	unlock, err := d.locks.Acquire(ctx, string(claim.UID))
 	if err != nil {
@@ -142,6 +143,8 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 		known = false
 	}
 	if known {
+		// Kubelet asks again for every new pod of a claim. Such a pod must not be told that all is well while no driver
+		// would attach it.
 		if err := d.checkConnected(&record); err != nil {
 			return nil, err
 		}
@@ -153,6 +156,8 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 		}
 		return d.devices(&record), d.tellOthers(&record)
 	}
+	// From here on the claim has its devices. Nothing on the host has changed yet: that happens when the sandbox
+	// starts.
 	record, err = d.compileAndHold(ctx, claim)
 	if err != nil {
 		return nil, err

@@ -45,7 +45,8 @@ type releaser struct {
 }
 
 // unprepareToTheEnd keeps a driver that is being stopped from ending in the middle: the gRPC server doesn't wait for
-// answers, and a plugin would be killed with the driver.
+// answers, and a plugin would be killed with the driver. The answer waits for the end, too, since kubelet forgets a
+// claim as soon as it gets no error.
 func (r *releaser) unprepareToTheEnd(ctx context.Context, uid string) error {
 	result := make(chan error, 1)
 	if !r.sandboxes.GoTracked(func() { result <- r.unprepare(ctx, uid) }) {
@@ -98,6 +99,7 @@ func (r *releaser) evict(record *claims.Record, naming []*corev1.Pod) {
 	if r.sandboxes.IsReleasing(uid) || len(naming) > 0 || !r.isAbandoned(record) {
 		return
 	}
+	// Every claim that waits for the device asks once a second.
 	if _, begun := r.evicting.LoadOrStore(uid, true); begun {
 		return
 	}
@@ -111,6 +113,8 @@ func (r *releaser) evict(record *claims.Record, naming []*corev1.Pod) {
 			return // somebody prepares or releases it
 		}
 		defer unlock()
+		// Asked under the lock of the claim, and from the API server itself. A cache could be older than an allocation
+		// that Prepare has just acted on.
 		allocated, err := r.cluster.isAllocated(ctx, record)
 		if err != nil || allocated {
 			logger.V(2).Info("A claim without pods keeps its devices", "allocated", allocated, "err", err)
@@ -139,6 +143,10 @@ func (r *releaser) isAbandoned(record *claims.Record) bool {
 }
 
 // release ends with every device back on the host. The caller has the claim's lock.
+//
+// The order matters when the process ends in between. Devices return first and are proven to be back. Then the record
+// goes, which frees them for other claims. What follows concerns files, which a sweep sets right, and what is told of
+// the claim.
 func (r *releaser) release(ctx context.Context, uid string) error {
 	done, err := r.sandboxes.ReleaseClaim(ctx, uid)
 	defer done()

@@ -82,6 +82,9 @@ func (d *Driver) inProcess() executor.InProcessExec {
 }
 
 // build wires the pieces.
+//
+// Some pieces need others that do not exist yet, such as CheckFree, which asks d.dra. They are given functions that
+// look only when they are called, which is after everything is built.
 func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	var host host.Linux
 	bootID, err := host.Boot()

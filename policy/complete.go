@@ -17,6 +17,9 @@ import (
 // with the value that stands for its absence: pfName becomes (has(pfName) ? pfName : ""). Then the expression says of a
 // device in a class what it says in a policy. What is guarded already stays as it is, as does what the driver does not
 // publish. The error says what cannot be guarded; it is that of an expression that does not compile, too.
+//
+// Texts are cut and joined, and not printed from the tree: macros are expanded there, and authors want to find their
+// own words in the DeviceClass.
 func ClassExpression(expression string) (string, error) {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err != nil {
@@ -70,6 +73,9 @@ type guard struct {
 }
 
 // newGuard returns the guard of one reading: operand.name or operand["name"].
+//
+// The reading starts where the leftmost part of its operand does, which the parser tells without brackets. openBrackets
+// adds those, as in (device.attributes)["dra.networking"].mtu.
 func newGuard(source []rune, w *walker, reading unguardedReading, absent string) (guard, error) {
 	operator := int(w.offsets[reading.expr.ID()].Start)
 	start := operator

@@ -67,6 +67,8 @@ type computedRule struct {
 
 // shareAttributeCost divides what the evaluations of computed attributes may cost among the policies that have some, as
 // evaluate does for selectors: all share readingCost, and each expression has evaluationShare for every device.
+//
+// Policies that only exclude take no part: they give no attributes.
 func shareAttributeCost(rules []*rule, devices int) {
 	asking := 0
 	for _, r := range rules {
@@ -134,6 +136,9 @@ func fixedAttribute(v v1alpha1.AttributeValue) resourceapi.DeviceAttribute {
 
 // lookUp adds the attributes of the device's row: its own, or else that of its physical function. Which of both counts
 // does not depend on the names in it, so a row of a virtual function is all that it has.
+//
+// For example, a table has rows for ens1f0 and for its function v1. v1 has the attributes of its own row and none of
+// the other. v2, which has no row, has those of ens1f0.
 func (a *attributeRules) lookUp(d *discovery.Device, result *policyAttributes) {
 	if len(a.table) == 0 {
 		return
@@ -217,6 +222,8 @@ func (a *attributeRules) evaluate(c *computedRule, device variables) (*resourcea
 // attributeOf translates what an expression has yielded; nil if that is nothing. The API server refuses a whole slice
 // for one value that is too long, and an empty string, which stands for absent facts, would make devices equal that
 // have nothing in common.
+//
+// So two nodes without a switch name do not count as being on one switch.
 func attributeOf(value ref.Val) (*resourceapi.DeviceAttribute, error) {
 	switch value := value.(type) {
 	case *types.Optional:

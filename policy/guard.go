@@ -57,6 +57,9 @@ type unguardedReading struct {
 }
 
 // walk collects the unguarded accesses in e, where known is there.
+//
+// An example: in has(device.attributes["dra.networking"].mtu) && device.attributes["dra.networking"].mtu > 1500 the
+// left side implies that the mtu is there, so the right one is not in the list. Without the left side it is.
 func (w *walker) walk(e ast.Expr, known present, vars scope) {
 	if a, ok := accessOf(e, vars); ok && !known[a] {
 		w.unguarded = append(w.unguarded, unguardedReading{a, e})
@@ -125,6 +128,7 @@ func (w *walker) walkComprehension(c ast.ComprehensionExpr, known present, vars 
 	w.walk(c.IterRange(), known, vars)
 	w.walk(c.AccuInit(), known, vars)
 	inside := maps.Clone(vars)
+	// A loop variable hides a bound one of the same name.
 	delete(inside, c.IterVar())
 	delete(inside, c.IterVar2())
 	if isBind(c) {
@@ -135,7 +139,8 @@ func (w *walker) walkComprehension(c ast.ComprehensionExpr, known present, vars 
 	w.walk(c.Result(), known, inside)
 }
 
-// isBind reports whether a comprehension is cel.bind, which loops over nothing.
+// isBind reports whether a comprehension is cel.bind, which loops over nothing. The macro is cel.bind(name, value,
+// body): the value is the accumulator's beginning, and the body the result.
 func isBind(c ast.ComprehensionExpr) bool {
 	return c.IterRange().Kind() == ast.ListKind && c.IterRange().AsList().Size() == 0
 }
@@ -150,7 +155,8 @@ func resolve(e ast.Expr, vars scope) ast.Expr {
 	return e
 }
 
-// implied returns what is there when e is true, or false.
+// implied returns what is there when e is true, or false. Of !(a || b) that is true, both a and b are false: so
+// LogicalNot turns truth around, and combine decides what that says of several operands.
 func implied(e ast.Expr, truth bool, vars scope) present {
 	if e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
 		if domain, ok := domainOf(e.AsSelect().Operand(), vars); ok && truth && !domain.computed {

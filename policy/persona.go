@@ -21,6 +21,8 @@ func personas(p *v1alpha1.DeviceExposurePolicy, attributes policyAttributes) []P
 	return entries
 }
 
+// withoutAttributes separates the plugins: those that need the device alone, and those that share it, can't be offered
+// by one entry, since an entry is allocated either once or many times.
 func withoutAttributes(p *v1alpha1.DeviceExposurePolicy) []Persona {
 	e := p.Spec.Exposure
 	if !e.AllowMultipleAllocations {

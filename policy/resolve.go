@@ -159,6 +159,7 @@ func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([
 			asking++
 		}
 	}
+	// A share of its own for each: an expensive policy of one author must not make those of others fail.
 	budget := max(readingCost/uint64(max(asking, 1)), evaluationShare*uint64(len(devices)))
 	spent := make([]uint64, len(rules))
 	answers := make([][]answer, len(devices))
@@ -205,6 +206,9 @@ func (r *rule) hasSelectorToEvaluate() bool {
 }
 
 // decide decides on one device. The rules are sorted by name, and the answers are theirs.
+//
+// For example, policies a (priority 5) and b (priority 10) have no suffix, and c has "-shared". When all three match, b
+// and c give the device an entry each, and a is told that b wins.
 func decide(d discovery.Device, rules []*rule, answers []answer) DeviceDecision {
 	decision := DeviceDecision{Device: d, Reasons: make([]Reason, len(rules))}
 	var candidates []int

@@ -31,6 +31,9 @@ type compiler func(expression string, env environment.Type) (selector, error)
 
 // compile compiles an expression that selects. New expressions may use what the oldest supported API server knows;
 // stored ones also what newer ones do.
+//
+// Validation compiles as new, so that nobody stores what an older API server or node can't read. Nodes compile as
+// stored: an expression that was taken once must not stop when the driver is older than its author's tools.
 func compile(expression string, env environment.Type) (selector, error) {
 	options := dracel.Options{EnvType: &env}
 	result := compileAs(expression, options)
@@ -222,7 +225,8 @@ func absentLiteral(a access) (string, bool) {
 	return `""`, true
 }
 
-// nearest returns the field of the vocabulary with the name most like id; empty if none is like it.
+// nearest returns the field of the vocabulary with the name most like id; empty if none is like it. So mtuu is answered
+// with mtu, and vendr with vendor. Two edits are the limit, since more make words of five letters alike by chance.
 func nearest(id string) string {
 	var best string
 	var bestDistance int

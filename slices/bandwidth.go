@@ -47,6 +47,7 @@ func (d conflictDomain) link() link {
 }
 
 // share is the part of the bandwidth that each function has by default. One that is less than a step is not rounded.
+// For example, 25000 Mbit/s and 8 functions are 3100 for each, and not 3125.
 func (l link) share() int64 {
 	if l.functions == 0 {
 		return 0
@@ -69,6 +70,9 @@ func declared(p policy.Persona) *policy.Capacity {
 
 // bandwidths returns the amounts with which an exclusive persona of a virtual function is offered: the tiers of a
 // request policy, or one amount. Like any capacity without a request policy, one without a default is taken as a whole.
+//
+// For example, valid values of 1000 and 10000 give each virtual function two entries, of which at most one is held, and
+// of which the scheduler takes the smallest that satisfies a request.
 func (l link) bandwidths(p policy.Persona) (values []resource.Quantity, tiers bool) {
 	c := declared(p)
 	if c == nil {
@@ -132,6 +136,8 @@ func (b *builder) heldBandwidth(pool, name string) (int64, bool) {
 
 // setBandwidth sets what the entries of a virtual function take of the link. Shared entries that may be held at once
 // and have no bandwidth of their own divide the function's share, so that together they take no more than it.
+//
+// What a claim holds comes before all else: the sum of what is published must be what the scheduler has counted.
 func (b *builder) setBandwidth(pool string, l link, entries []Entry) {
 	for i := range entries {
 		e := &entries[i]

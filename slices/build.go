@@ -184,6 +184,10 @@ func (b *builder) sortedProblems() []policy.Problem {
 
 // domain returns the entries of a conflict domain in the order of publication (shared ones, exclusive ones, virtual
 // functions by index, tiers ascending; the scheduler takes the first that fits) and its counter sets.
+//
+// First come the entries, then what they have in common, as in functions and bandwidth, and last the counters, which
+// depend on all of them. What does not fit is left out at each step, and what a claim holds comes last for that: the
+// scheduler would count its share as free.
 func (b *builder) domain(pool string, d conflictDomain) ([]Entry, []resourceapi.CounterSet) {
 	var main []Entry
 	if d.main != nil {
@@ -232,6 +236,9 @@ func (b *builder) onlyHeld(pool string, entries []Entry) []Entry {
 
 // coverHeld raises counters to what claims hold of them: policies that now exclude what is held at once must not make a
 // counter negative, which would block the whole pool.
+//
+// For example, two claims share a device, and a new policy puts their entries into one exclusion group. Both go on to
+// consume each other's mirror: together twice the counter, which is raised to that.
 func (b *builder) coverHeld(pool string, entries []Entry, counterSets []resourceapi.CounterSet) {
 	for _, set := range counterSets {
 		held := amounts{}
@@ -284,7 +291,8 @@ func (b *builder) withoutDuplicates(entries []Entry) []Entry {
 }
 
 // pool distributes counters and devices over slices. A pool of several devices has counters, so that its slices are of
-// the smaller size, which is also that for list attributes.
+// the smaller size, which is also that for list attributes. Counter sets have slices of their own: the API does not let
+// one slice have both.
 func pool(entries []Entry, counterSets []resourceapi.CounterSet) resourceslice.Pool {
 	var p resourceslice.Pool
 	for chunk := range stdslices.Chunk(counterSets, resourceapi.ResourceSliceMaxCounterSets) {

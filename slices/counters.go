@@ -31,6 +31,10 @@ type amounts map[string]resource.Quantity
 // A shared entry consumes its own mirrors in full and those of its group's peers. The scheduler charges that once, when
 // the first claim takes a share, and releases it with the last; while it is charged, neither a peer nor an exclusive
 // entry fits. An exclusive entry consumes everything.
+//
+// For example, a device has the shared entries a (capacity bandwidth of 10) and b (capacity pods of 5), of one group,
+// and the exclusive entry x. The counters are bandwidth-capacity of 10 and pods-capacity of 5. While a claim has a
+// share of a, both are used up, and neither b nor x fits. Other shares of a fit, since the scheduler charges a once.
 func separateCounters(entries []Entry, prefix string, extra amounts) (all amounts, each []amounts) {
 	all = maps.Clone(extra)
 	mirrors := make([]amounts, len(entries))

@@ -49,6 +49,9 @@ func (b *builder) withinSet(pool string, vfs []function) {
 // planFunctions gives the entries of virtual functions what they consume: what the plan of the domain says and their
 // bandwidth, and of one further set what is local to their function. It returns these sets: whole functions in the
 // order of their indices, as many in each set as it can have counters. An entry cannot consume from more than two sets.
+//
+// A function's counters are never divided over two sets: its entries would have to consume from three, with that of the
+// domain.
 func planFunctions(d conflictDomain, vfs []function, plan *plan) []resourceapi.CounterSet {
 	var blocks []resourceapi.CounterSet
 	for _, vf := range vfs {

@@ -20,6 +20,10 @@ const shared = "shared"
 // and again every exclusive entry, has a group of its own. So the groups of an entry depend on its own name and policy
 // alone and stay as they are while it is in use, whatever comes and goes beside it: the scheduler reads them anew in
 // each cycle.
+//
+// For example, a device has the shared entries a and b without an exclusion group, c and d of the group g, and the
+// exclusive entry x. In the domain's set a and b have "shared" and x has "only-x". In the set of g, c, d and x each
+// have a group of their own. So a and b go together, c goes with a and b but not with d, and x goes with nobody.
 func planGroups(d conflictDomain, main []Entry, vfs []function, budget amounts) (*plan, error) {
 	if len(main) < 2 && !d.mayHaveFunctions() {
 		return nil, nil
@@ -42,6 +46,8 @@ func planGroups(d conflictDomain, main []Entry, vfs []function, budget amounts) 
 	for i := range main {
 		e := &main[i]
 		switch {
+		// The slot is taken beside the group, so that a function that is enslaved on the host keeps exclusive entries
+		// away.
 		case e.Persona.Exclusive:
 			for _, set := range sets {
 				e.consume(set.Name, amounts{exclusionSlots: quantity(1)}, ownGroup(e))

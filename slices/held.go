@@ -22,6 +22,9 @@ type Holding struct {
 // keep returns a device's entries with those that claims hold. An exclusive one stays as it was. A shared one follows
 // its policy, but for what would let the scheduler give the device twice: when the policy is gone, or has become
 // exclusive, the entry stays as it was and is withdrawn, which means that nobody else gets it.
+//
+// For example, a claim holds eth1-shared, and the policy is deleted. The entry is published as before, with a taint
+// that keeps others away, until the claim is released.
 func (b *builder) keep(pool string, d discovery.Device, entries []Entry) []Entry {
 	for _, id := range b.held[heldDevice{pool: pool, name: d.Name}] {
 		holding := b.features.Held[id]

@@ -24,6 +24,8 @@ type MissingFeatures struct {
 
 // Without returns the result without what the cluster cannot enforce: a device is rather not published than given to
 // pods that exclude each other. The receiver is not changed.
+//
+// Counter sets stay as they are, also with fewer entries: what the others consume is computed with all of them.
 func (r Result) Without(missing MissingFeatures) Result {
 	if missing == (MissingFeatures{}) {
 		return r
@@ -78,6 +80,9 @@ func counterSets(p resourceslice.Pool) []resourceapi.CounterSet {
 }
 
 // Tainted returns the result with the taints that a function gives to entries. The receiver is not changed.
+//
+// Taints change with cables and pods, and nothing else may change with them: names, pools and counters are settled
+// before.
 func (r Result) Tainted(taints func(Entry) []resourceapi.DeviceTaint) Result {
 	if !stdslices.ContainsFunc(r.Entries, func(e Entry) bool { return len(taints(e)) > 0 }) {
 		return r

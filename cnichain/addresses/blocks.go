@@ -98,7 +98,8 @@ func parseExcluded(text string) (netip.Prefix, error) {
 	return network, nil
 }
 
-// Count is how many blocks the range has.
+// Count is how many blocks the range has. For example, 10.20.0.0/16 with blocks of 64 has 2^(32-16-6) = 1024. A network
+// of IPv6 would have more than anybody needs, which maxBlocks cuts off.
 func (r Range) Count() int {
 	count := maxBlocks
 	for _, network := range r.networks {
@@ -117,6 +118,7 @@ func (r Range) BlockSize() int { return 1 << r.blockBits }
 func (r Range) Spec(name string, index int) v1alpha1.AddressBlockSpec {
 	spec := v1alpha1.AddressBlockSpec{AddressRange: name, Index: int32(index)} //nolint:gosec // below maxBlocks
 	for _, network := range r.networks {
+		// Index 3 of blocks of 64 in 10.20.0.0/16 begins 192 addresses further: 10.20.0.192/26.
 		first := plus(network.Addr(), uint64(index)<<r.blockBits) //nolint:gosec // not negative
 		cidr := netip.PrefixFrom(first, first.BitLen()-r.blockBits)
 		spec.CIDRs = append(spec.CIDRs, cidr.String())
@@ -204,6 +206,9 @@ func reserved(network netip.Prefix) []netip.Prefix {
 }
 
 // runs are the addresses of a block without those that are excluded.
+//
+// For example, of 10.20.0.0/26 without 10.20.0.0, .1 and .16/28 there are two: .2 to .15, and .32 to .63. Excluded
+// networks may overlap one another, so next never goes back.
 func runs(block netip.Prefix, exclude []netip.Prefix) []Run {
 	exclude = slices.DeleteFunc(slices.Clone(exclude), func(e netip.Prefix) bool { return !e.Overlaps(block) })
 	slices.SortFunc(exclude, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
@@ -241,7 +246,8 @@ func low(address netip.Addr) uint64 {
 	return binary.BigEndian.Uint64(raw[8:])
 }
 
-// plus adds to the lowest 64 bits of an address.
+// plus adds to the lowest 64 bits of an address. No block needs a carry beyond them: a range has at most 2^16 blocks of
+// at most 2^12 addresses.
 func plus(address netip.Addr, n uint64) netip.Addr {
 	raw := address.As16()
 	binary.BigEndian.PutUint64(raw[8:], binary.BigEndian.Uint64(raw[8:])+n)

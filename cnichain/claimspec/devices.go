@@ -177,7 +177,8 @@ func opaqueParameters(
 	return found
 }
 
-// appliesTo follows the API: no requests mean all of them; a request stands for its subrequests.
+// appliesTo follows the API: no requests mean all of them; a request stands for its subrequests. For example,
+// configuration for the request nic applies to its alternative nic/fast.
 func appliesTo(requests []string, request string) bool {
 	if len(requests) == 0 {
 		return true

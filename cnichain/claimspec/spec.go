@@ -85,6 +85,9 @@ func (s *Spec) devices() map[string]int {
 }
 
 // CheckDevices checks that every root step has the same number of devices, and that every device has a root step.
+//
+// For example, a bond has the root steps left and right. A claim with two devices for each gets two bonds. One with two
+// for left and one for right is refused.
 func (s *Spec) CheckDevices() field.ErrorList {
 	var problems field.ErrorList
 	count, instances := s.devices(), s.Instances()
@@ -133,6 +136,9 @@ func (s *Spec) CheckNames() field.ErrorList {
 }
 
 // Parameters returns what the claim sets of each step of an instance, by step, as far as the topology allows it.
+//
+// For example, of three devices for the step left the second belongs to instance 1, and so does what the claim says
+// beside its request.
 func (s *Spec) Parameters(instance int) (map[string]v1alpha1.ClaimParameters, field.ErrorList) {
 	given := parameterSet{Spec: s, bySteps: map[string]v1alpha1.ClaimParameters{}, set: map[string]bool{}}
 	seen := map[string]int{}
@@ -144,6 +150,7 @@ func (s *Spec) Parameters(instance int) (map[string]v1alpha1.ClaimParameters, fi
 		}
 		seen[root.Step]++
 	}
+	// In a fixed order, so that of two values for one step the same is refused, however the requests are listed.
 	slices.SortStableFunc(roots, func(a, b *Root) int { return strings.Compare(a.Step, b.Step) })
 	for _, root := range roots {
 		for i := range root.Parameters {

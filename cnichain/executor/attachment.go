@@ -38,6 +38,9 @@ const (
 type StepPhase string
 
 const (
+	// A step goes from Planned over Adding, Added and Deleting to Deleted. A step that was never begun goes from
+	// Planned to Deleted at once. After a crash Adding and Added mean the same unless the attachment is Ready: the step
+	// is undone.
 	// StepPlanned means that the plugin was not called: there is nothing to undo.
 	StepPlanned StepPhase = "Planned"
 	// StepAdding means that ADD was about to be called, and may or may not have had an effect.
@@ -53,6 +56,9 @@ const (
 
 // Attachment is the durable record of what was done for one pod sandbox. Sandboxes, not pods, are the key: a pod may
 // get a second sandbox before the first is gone.
+//
+// The JSON names are a contract with the journals of earlier drivers (testdata/records). Add and Del change the record
+// while they run: whoever reads it at the same time works with a copy that was made before.
 type Attachment struct {
 	SandboxID string `json:"sandboxID"`
 	Pod       Pod    `json:"pod"`
@@ -77,6 +83,9 @@ type Attachment struct {
 }
 
 // StepRecord is the durable record of one step.
+//
+// The step of the plan is a part of the record, and with it the plugin's quirks and the device's baseline. A driver
+// that starts after a crash undoes the step without topology, schema and claim, which may have changed or gone by then.
 type StepRecord struct {
 	Claim    cnichain.Claim    `json:"claim"`
 	Topology string            `json:"topology"`
@@ -114,7 +123,9 @@ func (s *StepRecord) Title() string {
 }
 
 // NewAttachment makes the record of a sandbox from the plans of its claims, which must be in the order of the pod's
-// resource claims. Nothing has been run yet; interface names are given by [AssignNames].
+// resource claims. Nothing has been run yet; interface names are given by [AssignNames]. Steps and devices are shared
+// with the plans, and so with attachments of other pods of the claim: they are replaced in a record, never changed in
+// place.
 func NewAttachment(sandboxID string, pod Pod, plans []cnichain.Plan) *Attachment {
 	attachment := &Attachment{SandboxID: sandboxID, Pod: pod, Phase: PhaseAttaching}
 	for _, plan := range plans {

@@ -17,6 +17,10 @@ type callPlan struct {
 }
 
 // call makes one CNI call within the step's time limit, and records it.
+//
+// The wait for a turn at the physical function counts towards ctx, and not towards the step's limit: a plugin must not
+// lose its time because others came before it. Output and error come back without secrets. Stdin goes to the log whole,
+// and [CallLog] redacts it.
 func (e *Executor) call(
 	ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan,
 ) (CallOutput, error) {
@@ -49,7 +53,8 @@ func (e *Executor) call(
 }
 
 // environ is all that a plugin sees of the environment (CNI specification, section 2 "Parameters"): the driver's own
-// variables are not for plugins.
+// variables are not for plugins. PATH is the exception: some plugins are scripts, and others run programs of the host
+// such as iptables.
 func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan callPlan) []string {
 	environ := []string{
 		"CNI_COMMAND=" + plan.command,
@@ -59,6 +64,8 @@ func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan call
 	if plan.command == commandStatus || plan.command == commandGC { // these are about a network, not a container
 		return environ
 	}
+	// Without IgnoreUnknown a plugin refuses the arguments that it does not know (types.LoadArgs of the CNI library),
+	// and only few know those of Kubernetes.
 	args := []string{
 		"IgnoreUnknown=true",
 		"K8S_POD_NAMESPACE=" + attachment.Pod.Namespace,

@@ -115,9 +115,11 @@ func (l *CallLog) write(claim cnichain.Claim, sandboxID string, line []byte) err
 	if err := os.MkdirAll(l.Dir(claim), 0o700); err != nil {
 		return err
 	}
+	// Base keeps an ID, which comes from the runtime, from leading out of the folder.
 	path := filepath.Join(l.Dir(claim), filepath.Base(sandboxID)+logSuffix)
 	info, err := os.Stat(path)
 	if err == nil && info.Size()+int64(len(line)) > maxLogFile {
+		// This replaces the older of two files, so a sandbox never has more.
 		if err := os.Rename(path, path+".1"); err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ func logFolder(claim cnichain.Claim) string {
 }
 
 // logPrefix begins the folders of claims of a name. One that would be too long for a file's name is cut, and has a hash
-// of the whole.
+// of the whole. A namespace has at most 63 characters (RFC 1123 label), so there is always room for a part of the name.
 func logPrefix(namespace, name string) string {
 	const uid = 36
 	room := maxFileName - len(namespace) - len("__") - uid

@@ -153,7 +153,8 @@ func (e *Executor) GC(ctx context.Context, attachments []*Attachment) error {
 	return errors.Join(problems...)
 }
 
-// gcStdin is the configuration of an ADD with the attachments that are valid, and without its result.
+// gcStdin is the configuration of an ADD with the attachments that are valid, and without its result. prevResult and
+// runtimeConfig belong to one container, and GC is about a network (CNI specification, section 2 "GC").
 func gcStdin(record *StepRecord, valid []types.GCAttachment) (json.RawMessage, error) {
 	fields := map[string]json.RawMessage{}
 	if err := json.Unmarshal(record.Stdin, &fields); err != nil {

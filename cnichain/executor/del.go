@@ -27,6 +27,9 @@ func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...st
 	return e.delAll(ctx, attachment, claims)
 }
 
+// delAll is Del for callers that hold the sandbox's semaphore. It writes down what is to be undone, makes sure of the
+// pin, undoes the steps from the last to the first, and forgets the attachment when nothing of it is left. Without a
+// pin it undoes nothing: a namespace that lives would count as gone, and a device in it as destroyed.
 func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []string) error {
 	var problems []error
 	if markDeleting(attachment, claims) || attachment.unsaved {
@@ -38,6 +41,8 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 	if err := e.pinAgain(attachment); err != nil { // nothing in the namespace may count as gone
 		return errors.Join(append(problems, err)...)
 	}
+	// A step that fails keeps no other from being undone: a plugin that hangs must not hold the devices of others. A
+	// step for which no time is left is not begun, and no failure is counted for it.
 	for i := len(attachment.Steps) - 1; i >= 0; i-- {
 		record := &attachment.Steps[i]
 		if record.Phase != StepDeleting {
@@ -79,6 +84,7 @@ func (e *Executor) pinAgain(attachment *Attachment) error {
 }
 
 // markDeleting says which steps are to be undone; no claims mean all. It reports whether that is news for the journal.
+// Where only some claims leave, the phase of the attachment stays, since the others go on using it.
 func markDeleting(attachment *Attachment, claims []string) (changed bool) {
 	if len(claims) == 0 && attachment.Phase != PhaseDetaching {
 		attachment.Phase, changed = PhaseDetaching, true
@@ -89,6 +95,7 @@ func markDeleting(attachment *Attachment, claims []string) (changed bool) {
 			continue
 		}
 		switch record.Phase {
+		// This needs no commit: a crash brings the step back as Planned, which is undone in the same way.
 		case StepPlanned:
 			record.Phase = StepDeleted // nothing was done
 		case StepAdding, StepAdded:
@@ -100,6 +107,9 @@ func markDeleting(attachment *Attachment, claims []string) (changed bool) {
 }
 
 // delStep undoes a step and records how that went.
+//
+// The end of the step is written before its device loses the owner, so that no later owner is in the journal first. The
+// last step's end is the deletion of the record: see finish.
 func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	failure := e.undo(ctx, attachment, record)
 	if failure != nil {
@@ -111,6 +121,9 @@ func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *
 		if !e.retriesExhausted(attachment, record) {
 			return errors.Join(failure, e.save(attachment))
 		}
+		// The leftover is on disk before the step counts as deleted. A crash in between leaves both: then the step is
+		// undone once more, and its leftover is written again under the same key. The other way round, the device would
+		// be lost.
 		if err := e.recordLeftover(attachment, record, failure); err != nil {
 			return errors.Join(failure, err)
 		}
@@ -144,6 +157,9 @@ func isDeleted(attachment *Attachment) bool {
 }
 
 // finish forgets an attachment of which nothing is left.
+//
+// Pins go before the record: a crash in between leaves a record without pins, which is finished again. The other way
+// round, pins would be left that no record names, and with them namespaces that keep devices.
 func (e *Executor) finish(attachment *Attachment) error {
 	if !isDeleted(attachment) {
 		return nil
@@ -160,6 +176,7 @@ func (e *Executor) finish(attachment *Attachment) error {
 }
 
 // delStdin is the stdin of the step's ADD with its own result as prevResult (CNI specification, section 3 "Deletions").
+// Where the configuration cannot be completed, DEL is called with what ADD was given, rather than not at all.
 func delStdin(record *StepRecord) json.RawMessage {
 	if record.Result == nil || !speaks(record.Step.CNIVersion, "0.4.0") {
 		return record.Stdin

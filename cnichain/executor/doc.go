@@ -17,6 +17,28 @@
 //   - Nothing waits for ever: a step that cannot be undone becomes a [Leftover], and its device is held back until
 //     [Executor.Retry] succeeds.
 //
+// # What the journal says when
+//
+// Each line is one commit; whatever lies between two commits may be done, half done or not begun after a crash.
+//
+//	Add   attachment Attaching, all steps Planned    then: the namespace is pinned, names are given
+//	      step 1 Adding                              then: driver, ADD, look, RDMA devices
+//	      step 1 Added, step 2 Adding                then: the same for step 2
+//	      all steps Added, attachment Ready
+//	Del   attachment Detaching, steps Deleting       then: DEL of the last step, look, device restored
+//	      last step Deleted                          then: the same for the step before
+//	      the record is deleted, in place of the first step's Deleted
+//
+// A chain that gives RDMA devices has one more commit before it is Ready, since their GIDs are waited for.
+//
+// # Where to look
+//
+// attachment.go has the records, executor.go Add, del.go and undo.go Del, leftover.go and retry.go what could not be
+// undone, owners.go who may touch a device. exec.go and inprocess.go run plugins, call.go what is the same for every
+// call. result.go, stdin.go, names.go and templatevars.go compute what plugins are given and what becomes of their
+// answers. check.go has CHECK, STATUS and GC, which only people ask for. The calllog files write and read the log for
+// people.
+//
 // # How to use it
 //
 // Load a journal ([github.com/dra-networking/dra-network-driver/cnichain/journal] has one) into a new executor, wait

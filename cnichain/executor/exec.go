@@ -23,11 +23,11 @@ import (
 const (
 	// maxOutput bounds what is kept of each of a plugin's streams.
 	maxOutput = 1 << 20
-	// maxMessage bounds what a plugin says of its failure, in bytes.
+	// maxMessage bounds what a plugin says of its failure, in bytes. The rest is in the call log.
 	maxMessage = 4096
-	// finishGrace is how long a plugin may go on after its caller has lost interest, because its pod is deleted, say. One
-	// that is ended in the middle of a move may lose the link for good: host-device (CNI plugins 1.9) renames it in a
-	// network namespace of its own, which ends with the plugin and takes virtual links with it. Healthy plugins take
+	// finishGrace is how long a plugin may go on after its caller has lost interest, because its pod is deleted, say.
+	// One that is ended in the middle of a move may lose the link for good: host-device (CNI plugins 1.9) renames it in
+	// a network namespace of its own, which ends with the plugin and takes virtual links with it. Healthy plugins take
 	// less than a second.
 	finishGrace = 5 * time.Second
 	// killGrace is how long a plugin has between SIGTERM and SIGKILL, and how long its grandchildren may hold its
@@ -60,7 +60,8 @@ func (e *ExecError) Error() string {
 // Unwrap returns the cause.
 func (e *ExecError) Unwrap() error { return e.Err }
 
-// CallOutput is what a plugin printed and how it ended, also when it failed.
+// CallOutput is what a plugin printed and how it ended, also when it failed. ExitCode is -1 for a program that did not
+// start, and for one that a signal has ended. Truncated is true when one of the streams was longer than maxOutput.
 type CallOutput struct {
 	Stdout, Stderr []byte
 	ExitCode       int
@@ -80,6 +81,9 @@ type PluginExec struct {
 var _ invoke.Exec = PluginExec{}
 
 // Call runs a plugin and returns everything that it printed.
+//
+// A program that is open for writing can't be executed (ETXTBSY, execve(2)). Call then waits 50, 100, 200 and 400 ms
+// before the next attempts, and gives up after the fifth.
 func (e PluginExec) Call(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
 	for attempt := 0; ; attempt++ {
 		output, err := e.callOnce(ctx, path, stdin, environ)
@@ -95,7 +99,12 @@ func (e PluginExec) Call(ctx context.Context, path string, stdin []byte, environ
 	}
 }
 
+// callOnce starts a plugin as the leader of a process group of its own (Setpgid). So a signal reaches the helpers that
+// it has started too, no signal for the driver's group reaches it, and isPlugin can tell it from a daemon. The lock's
+// file is inherited as descriptor 3: flock(2) belongs to the open file, so it lasts until the last process that has it
+// is gone, whatever becomes of this one.
 func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
+	// exec.Cmd looks at running alone, which outlives ctx by finishGrace: it would start a plugin for nobody.
 	if ctx.Err() != nil {
 		return CallOutput{ExitCode: -1}, &ExecError{Plugin: filepath.Base(path), ExitCode: -1,
 			Err: fmt.Errorf("not called: %w", context.Cause(ctx))}
@@ -110,6 +119,8 @@ func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, env
 	cmd := exec.CommandContext(running, path)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// It begins with the end of the plugin, or with Cancel, whichever comes first. Then os/exec sends SIGKILL to the
+	// plugin, and closes the pipes that grandchildren may still hold. The group gets its SIGKILL below.
 	cmd.WaitDelay = killGrace
 	cmd.Cancel = func() error { return signalGroup(cmd.Process.Pid, syscall.SIGTERM) }
 	if lock != nil {
@@ -143,6 +154,8 @@ func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, env
 }
 
 // untilFinished returns a context that ends when the time of another is up, or finishGrace after that one is cancelled.
+// A deadline gives no grace: the caller still waits, and whoever has used up the time of a step hangs. A deadline that
+// passes after the cancellation does not shorten the grace, which bounds the rest anyway.
 func untilFinished(ctx context.Context) (running context.Context, release func()) {
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -157,7 +170,8 @@ func untilFinished(ctx context.Context) (running context.Context, release func()
 	return running, func() { stop(); end() }
 }
 
-// lock takes the lock; nil without one.
+// lock takes the lock; nil without one. It never waits. A shared lock is refused only in the moment in which somebody
+// holds the exclusive one, which is taken to see whether it can be had, and given back at once.
 func (e PluginExec) lock(mode int) (*os.File, error) {
 	if e.Lock == "" {
 		return nil, nil
@@ -175,6 +189,10 @@ func (e PluginExec) lock(mode int) (*os.File, error) {
 
 // AwaitEarlier waits until no plugin runs any more that an earlier process has started, which may have been killed in
 // the middle: an ADD that ends after its DEL leaves what no record has. It must be called before anything is undone.
+//
+// It polls, since flock(2) has no limit of time. Without [PluginExec.Lock] nothing is known of earlier plugins, and it
+// returns at once. After an error the caller may go on: what such a plugin still does is then found by the looks that
+// follow every DEL, or becomes a [Leftover].
 func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -261,6 +279,7 @@ func isPlugin(process string) bool {
 	return len(fields) < 4 || fields[2] == pid && fields[3] != pid
 }
 
+// signalGroup signals a plugin with all that it has started in its group. A group that has ended is no error.
 func signalGroup(pid int, signal syscall.Signal) error {
 	if err := syscall.Kill(-pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return err
@@ -268,7 +287,8 @@ func signalGroup(pid int, signal syscall.Signal) error {
 	return nil
 }
 
-// pluginError prefers the error that the plugin printed (CNI specification, section 5 "Error") to how it exited.
+// pluginError prefers the error that the plugin printed (CNI specification, section 5 "Error") to how it exited. What
+// is no error of the specification is quoted: some plugins print a text, others a result, before they fail.
 func pluginError(output CallOutput, err error) error {
 	var printed types.Error
 	if output.ExitCode > 0 && json.Unmarshal(output.Stdout, &printed) == nil && printed.Code != 0 {
@@ -286,7 +306,8 @@ func (e PluginExec) ExecPlugin(ctx context.Context, path string, stdin []byte, e
 	return output.Stdout, err
 }
 
-// FindInPath looks a bare file name up in the directories, and nowhere else.
+// FindInPath looks a bare file name up in the directories, and nowhere else. Types come from topologies and
+// NetworkAttachmentDefinitions: with a slash in it, a type could name any program of the host.
 func (PluginExec) FindInPath(plugin string, paths []string) (string, error) {
 	if err := cnichain.CheckBinaryName(plugin); err != nil {
 		return "", fmt.Errorf("CNI type %q %w", plugin, err)
@@ -314,7 +335,8 @@ type boundedBuffer struct {
 	truncated bool
 }
 
-// Write implements io.Writer.
+// Write implements io.Writer. It reports everything as written: os/exec would stop reading after an error, and the
+// plugin would end by SIGPIPE.
 func (b *boundedBuffer) Write(data []byte) (int, error) {
 	room := b.limit - b.kept.Len()
 	if len(data) > room {

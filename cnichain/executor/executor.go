@@ -29,7 +29,7 @@ type Exec interface {
 	Call(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error)
 }
 
-// Options of an executor.
+// Options of an executor. Exec, Host and Journal are required. The zero value of everything else has a meaning.
 type Options struct {
 	Exec    Exec
 	Host    host.Host
@@ -53,6 +53,10 @@ type Options struct {
 
 // Executor runs attachments. It is safe for concurrent use, but not on one attachment: the CNI specification forbids
 // parallel operations on one container, so callers serialise by sandbox.
+//
+// owners and leftovers are indexes over the journal, which [Executor.Load] fills. sandboxes makes a second call for one
+// sandbox wait all the same, and byPF bounds calls for one physical function (see perPF). probed has what plugins have
+// said of their versions. It is never shortened: a program that is replaced has another key, and a node has few.
 type Executor struct {
 	Options
 	templates template.Engine
@@ -126,6 +130,9 @@ func stepError(record *StepRecord, command string, err error) error {
 // name of the node. On error everything is undone before Add returns; what could not be undone makes it an UndoError,
 // and the attachment stays in the journal in [PhaseDetaching], to be given to [Executor.Del] again. The undoing does
 // not stop when ctx ends.
+//
+// An error that is no UndoError means that nothing of the attachment is left. A sandbox with leftovers is refused
+// before anything is written.
 func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node string) error {
 	release, err := e.sandboxes.Acquire(ctx, attachment.SandboxID)
 	if err != nil {
@@ -138,6 +145,7 @@ func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node 
 	if err = e.add(ctx, attachment, netns, node); err == nil {
 		return nil
 	}
+	// One call with all of its time for each step, and once more that time for the looks at the machine.
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx),
 		time.Duration(len(attachment.Steps)+1)*e.StepTimeout)
 	defer cancel()
@@ -147,6 +155,8 @@ func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node 
 	return err
 }
 
+// add is Add without the undoing. The record is written before the namespace is pinned, so that every pin has an owner
+// after a crash. From then on the namespace is found by the pin alone: the runtime may remove its own path at any time.
 func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node string) error {
 	boot, err := e.Host.Boot()
 	if err != nil {
@@ -160,6 +170,7 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 	if err := e.Host.Pin(netns, attachment.Pin); err != nil {
 		return err
 	}
+	// The commit of the first step has this ID. A crash before that leaves an attachment without steps to undo.
 	if attachment.NetNSID, err = e.Host.NamespaceID(attachment.Pin); err != nil {
 		return err
 	}
@@ -216,7 +227,8 @@ func (e *Executor) addStep(
 	return seen, nil
 }
 
-// beginStep prepares a step, and writes down that it may be done from now on.
+// beginStep prepares a step, and writes down that it may be done from now on. Nothing of the machine has changed when
+// it fails, so the step counts as planned, and DEL is not called for it.
 func (e *Executor) beginStep(
 	ctx context.Context, attachment *Attachment, record *StepRecord, node string, seen []cnichain.Link,
 ) error {
@@ -252,7 +264,8 @@ func (e *Executor) bindDriver(record *StepRecord) (err error) {
 	return err
 }
 
-// acquireDevice makes the attachment the owner of the step's exclusive device, unless that is held back.
+// acquireDevice makes the attachment the owner of the step's exclusive device, unless that is held back. The owner
+// comes first, so that no other attachment gets the device between the looks at it and ADD.
 func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if err := e.owners.acquire(attachment, record); err != nil {
 		return err
@@ -276,6 +289,9 @@ func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, re
 // renewBaseline takes a new baseline of a device that no pod has if the one of its plan is of an earlier boot: what
 // the device was then must not come back. The plan keeps its own; the attachment, which undoing works with, has the
 // new one.
+//
+// A pod can outlive a reboot: kubelet makes another sandbox of it, and asks for its claims to be prepared again, which
+// the driver answers from the record. So the plan's baseline may be that of a boot that is over.
 func (e *Executor) renewBaseline(ctx context.Context, record *StepRecord) error {
 	now, err := e.RenewedBaseline(ctx, record.Step.Device)
 	if err == nil {
@@ -340,6 +356,10 @@ func (e *Executor) checkUnrenamed(device *cnichain.Device) error {
 // nameTaken says whether ADD failed because another has made an interface of that name since it was seen to be free.
 // DEL would delete that one. Plugins say "file exists" of routes and addresses too, so the link is looked at: it is the
 // step's own if it is the device, or stands on it or on the interface of a parent step.
+//
+// The message is all that there is to judge by: CNI has no error code for a name that is taken (specification, section
+// 5 "Error"), and netlink's EEXIST reaches the driver as the plugin's text. A wrong yes leaves a link in the pod until
+// its namespace ends; a wrong no deletes a link that the pod's own network may need.
 func (e *Executor) nameTaken(attachment *Attachment, record *StepRecord, failure error) bool {
 	text := strings.ToLower(failure.Error())
 	exists := strings.Contains(text, "file exists") || strings.Contains(text, "already exists")
@@ -374,6 +394,9 @@ func standsOn(link *cnichain.Link, index int, elsewhere bool) bool {
 
 // prepareStep gives the step its interface name and its stdin, and checks that an interface of that name may be made: a
 // failed ADD is followed by DEL, which would delete another's interface of the same name.
+//
+// seen are the pod's links as the step before has left them. They are not read again: nothing but plugins and other
+// writers into the pod's namespace can have changed them, and nameTaken is for those.
 func (e *Executor) prepareStep(
 	attachment *Attachment, record *StepRecord, node string, seen []cnichain.Link,
 ) error {
@@ -405,6 +428,8 @@ func (e *Executor) prepareStep(
 	return err
 }
 
+// findLink finds the link that has a name, be it an alternative one. For the kernel both kinds are one space of names:
+// it finds a link by either, and refuses a name that is any link's (net/core/dev.c, netdev_name_node_lookup).
 func findLink(links []cnichain.Link, name string) *cnichain.Link {
 	for i := range links {
 		if links[i].Name == name {
@@ -419,7 +444,9 @@ func findLink(links []cnichain.Link, name string) *cnichain.Link {
 	return nil
 }
 
-// callAdd calls ADD; "try again later" (CNI code 11) is tried again a few times.
+// callAdd calls ADD; "try again later" (CNI code 11) is tried again a few times. In between it waits 200, 400 and 800
+// ms. What the plugin has printed is kept in the version of its configuration: that is what DEL has to pass as
+// prevResult.
 func (e *Executor) callAdd(ctx context.Context, attachment *Attachment, record *StepRecord) (*types100.Result, error) {
 	for attempt := 0; ; attempt++ {
 		output, err := e.call(ctx, attachment, record, callPlan{

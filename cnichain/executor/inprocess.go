@@ -46,6 +46,7 @@ func (e InProcessExec) Call(ctx context.Context, path string, stdin []byte, envi
 	if lock != nil {
 		defer func() { _ = lock.Close() }()
 	}
+	// A call for nobody is not begun. One that has begun is never interrupted, as a process is not within finishGrace.
 	if err = context.Cause(ctx); err == nil {
 		var stdout []byte
 		if stdout, err = callRecovered(ctx, plugin, command, args); err == nil {

@@ -128,7 +128,8 @@ func (l *leftovers) all() []Leftover {
 	return list
 }
 
-// countFailure is called after each DEL that failed.
+// countFailure is called after each DEL that failed. The record's FailingSince is for people, and outlives the process.
+// The attachment's failingSince decides when to give up, and does not.
 func (e *Executor) countFailure(attachment *Attachment, record *StepRecord) {
 	now := e.Clock.Now()
 	record.Failures++
@@ -147,6 +148,9 @@ func (e *Executor) retriesExhausted(attachment *Attachment, record *StepRecord) 
 }
 
 // recordLeftover records that a step can't be undone. The device is held back before its owner is forgotten.
+//
+// Attachment and step are copied: the attachment goes on without the step, and under another phase. The look whether
+// the device is on the host may repair it, too, as every restoring does.
 func (e *Executor) recordLeftover(attachment *Attachment, record *StepRecord, reason error) error {
 	alone := *record
 	alone.Step.DependsOn = nil
@@ -191,6 +195,9 @@ func (e *Executor) VerifyReturned(plans []cnichain.Plan) error {
 	return errors.Join(problems...)
 }
 
+// verifyReturned is VerifyReturned for one device. A leftover that it makes has the sandbox claim-<UID>, which no
+// runtime has: there is no pin, and no plugin to be called, so that [Executor.Retry] does nothing but restore the
+// device.
 func (e *Executor) verifyReturned(record *StepRecord) error {
 	device := record.Step.Device
 	err := e.restore(device)

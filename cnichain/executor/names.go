@@ -12,6 +12,10 @@ import (
 // AssignNames gives every step of a new attachment the interface that it makes or works on. taken are the names and
 // altnames that the pod's namespace has already. Names that hold templates of earlier steps are given when the step is
 // run. Errors name both steps that want one name.
+//
+// Names are given in this order: those that annotations of the pod say, those that topologies and claims ask for, and
+// then net1, net2 and so on, in the order of the pod's claims. So a claim that is added at the end renames no
+// interface.
 func AssignNames(attachment *Attachment, taken []cnichain.Link) error {
 	owner := map[string]string{}
 	for _, link := range taken {

@@ -20,7 +20,8 @@ type owner struct {
 	epoch     uint64
 }
 
-// load takes over an owner from the journal.
+// load takes over an owner from the journal. Where several records have one device, the newest owner counts: a crash
+// has kept it from the journal that the others were done.
 func (o *owners) load(attachment *Attachment) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

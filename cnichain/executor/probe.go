@@ -12,7 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// probeKey changes when a binary is replaced.
+// probeKey changes when a binary is replaced. A rename puts another inode at the path, and whoever writes in place
+// changes the time.
 type probeKey struct {
 	path  string
 	inode uint64
@@ -50,6 +51,8 @@ func (e *Executor) Probe(ctx context.Context, cniTypes []string) (map[string]cni
 	return plugins, nil
 }
 
+// probe asks a program once, however many claims need it. Two callers at once may both ask, and get the same answer. A
+// failure is not remembered: an installer may be writing the program at this moment.
 func (e *Executor) probe(ctx context.Context, path string) (cnichain.Plugin, error) {
 	info, err := os.Stat(path)
 	if err != nil {

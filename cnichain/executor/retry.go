@@ -8,7 +8,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Load tells a new executor what the journal holds, by key, before anything else is asked of it.
+// Load tells a new executor what the journal holds, by key, before anything else is asked of it. From then on every
+// device of an attachment that is not undone has an owner, so that no new pod is given it.
 func (e *Executor) Load(attachments map[string]*Attachment, leftovers map[string]Leftover) {
 	for _, attachment := range attachments {
 		adoptBoot(attachment)
@@ -71,6 +72,7 @@ func (e *Executor) Retry(ctx context.Context, key string) error {
 		return err
 	}
 	defer release()
+	// Another call may have undone it while this one waited.
 	if leftover, known = e.leftovers.get(key); !known {
 		return nil
 	}

@@ -38,6 +38,8 @@ func secretKeys() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)passw|secret|token|credential|private|api-?key|psk`)
 }
 
+// collect takes all strings below a secret key, however deep. Numbers and booleans are left out: they would be found in
+// any text.
 func (s *secrets) collect(value any, keys *regexp.Regexp, secret bool) {
 	switch value := value.(type) {
 	case map[string]any:

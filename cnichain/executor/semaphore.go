@@ -21,7 +21,9 @@ func newKeyedSemaphore(limit int) keyedSemaphore {
 	return keyedSemaphore{limit: limit, mu: &sync.Mutex{}, byKey: map[string]*semaphore{}}
 }
 
-// Acquire waits for a slot, or for the end of ctx. The caller frees the slot with release.
+// Acquire waits for a slot, or for the end of ctx. The caller frees the slot with release. users counts those who hold
+// and those who wait, and the last one takes the entry with it: keys are IDs of sandboxes, of which a node sees new
+// ones for ever.
 func (k *keyedSemaphore) Acquire(ctx context.Context, key string) (release func(), err error) {
 	k.mu.Lock()
 	entry := k.byKey[key]

@@ -16,6 +16,11 @@ const repairAfter = 3
 // undo leaves nothing of a step: DEL, whatever the plugin has left in the pod although it said that it had not,
 // addresses, and the exclusive device proven to be on the host. What is not the step's own is never touched. A DEL that
 // fails is a failure also if nothing is to be seen any more: plugins keep things where the driver can't look.
+//
+// The order matters. RDMA devices return first, since some kernel drivers remove them with their link. DEL comes before
+// the driver's own work, since only the plugin knows what it keeps elsewhere: until repairAfter failures the driver
+// changes nothing else, so that the plugin finds what it has left. Then the pod is looked at, then the addresses are
+// released, and the device is restored last, when nothing can change it any more.
 func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if e.owners.hasNewerOwner(record) {
 		return e.releaseAddresses(ctx, attachment, record) // these are kept by sandbox
@@ -142,6 +147,8 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	if failure == nil {
 		return nil
 	}
+	// The plugin has failed, but its interface is gone. That is enough where the schema says so, and where the machine
+	// has lost the hardware. It is also enough for a device that is on the host.
 	state, _, err = e.locate(attachment, record)
 	if err != nil || state != linkAbsent {
 		return failure
@@ -184,7 +191,9 @@ func (e *Executor) away(record *StepRecord, link *cnichain.Link) (device *cnicha
 	return device, !onHost || link != nil && record.Step.Moves && isMoved(link, device), err
 }
 
-// delWithoutNetns undoes a step whose interface went with its namespace, or must not be looked for by name.
+// delWithoutNetns undoes a step whose interface went with its namespace, or must not be looked for by name. CNI_NETNS
+// is empty then, as DEL allows (CNI specification, section 2 "DEL"), unless the plugin's schema knows that the plugin
+// needs something else.
 func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	plan := callPlan{command: commandDel, path: e.binary(&record.Step), stdin: delStdin(record)}
 	switch {
@@ -233,7 +242,8 @@ func (e *Executor) delInPlaceholder(
 }
 
 // releaseAddresses calls the step's IPAM plugin itself, as the step's plugin would have (CNI specification, section 4
-// "Delegated plugin execution procedure").
+// "Delegated plugin execution procedure"). DEL may be called any number of times, so it does not matter whether the
+// step's plugin has released them already.
 func (e *Executor) releaseAddresses(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	ipam := cnichain.IPAMType(record.Stdin)
 	if ipam == "" {

@@ -73,7 +73,8 @@ func (e *Executor) keptAddress(step *cnichain.PlanStep) (string, error) {
 }
 
 // verifyClaimParams says whether a plugin has done what the claim wants: some ignore it, and a pod with another address
-// than it was promised must not run.
+// than it was promised must not run. mac is what the interface has now, or what the physical function keeps for a step
+// that binds a driver.
 func verifyClaimParams(step *cnichain.PlanStep, mac string, result *types100.Result) error {
 	if step.MAC != "" && mac != step.MAC {
 		return fmt.Errorf("%s gave the interface the MAC address %s although the claim wants %s: it does not know "+

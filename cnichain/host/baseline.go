@@ -24,6 +24,7 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 		return device, err
 	}
 	if device.BootID != boot {
+		// Kind and port stay: they choose among several links of one function, and no reboot changes them.
 		device.Baseline = cnichain.Baseline{Kind: device.Kind, Port: device.Port}
 	}
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -43,6 +44,7 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 			}
 		}
 	}
+	// Last of what concerns the link: with a boot ID findDevice compares the baseline, which was not read before.
 	device.BootID = boot
 	device.Driver = driverOf(&device)
 	if device.PCIAddress != "" {
@@ -62,6 +64,7 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 // here only if somebody asked for them: the kernel does not show those that a master or a socket needs.
 const ownFlags = unix.IFF_PROMISC | unix.IFF_ALLMULTI | unix.IFF_NOARP | unix.IFF_MULTICAST
 
+// readBaseline notes what Restore gives back later. A property that is not noted here is inherited by the next owner.
 func readBaseline(device *cnichain.Device, link netlink.Link) {
 	attrs := link.Attrs()
 	device.IfName = attrs.Name

@@ -26,6 +26,11 @@ type busWrite struct{ file, value string }
 // rebind lists what to write so that a function goes from one binding to another. No other driver can take it in
 // between: the override comes first. A crash may leave any part of it done; what that leads to is a binding, from which
 // rebind leads on.
+//
+// An example, from mlx5_core to vfio-pci: driver_override gets "vfio-pci", the function is unbound, and drivers_probe
+// has the kernel look for a driver, of which only vfio-pci may take it. On the way back the override is mlx5_core for
+// the probe, and is cleared afterwards if there was none before. A newline clears it
+// (Documentation/ABI/testing/sysfs-bus-pci).
 func rebind(address string, current, want driverBinding) []busWrite {
 	function := filepath.Join("devices", address)
 	override := func(driver string) busWrite {
@@ -65,6 +70,8 @@ func overrideOf(address string) string {
 }
 
 // changeBinding changes how a function is bound and looks again.
+//
+// The kernel reports success of a probe also when no driver took the function. So the binding is read again.
 func changeBinding(device *cnichain.Device, want driverBinding) error {
 	for _, write := range rebind(device.PCIAddress, readBinding(device.PCIAddress), want) {
 		if err := writeBus(write); err != nil {
@@ -90,6 +97,9 @@ func writeBus(write busWrite) error {
 }
 
 // BindDriver gives a device to the driver that its step wants.
+//
+// All that can be refused is refused before anything changes: a function that has lost its driver and gets no other is
+// worth nothing to anybody.
 func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 	if _, err := os.Stat(filepath.Join(busPCI, "drivers", device.BindTo)); err != nil {
 		return nil, fmt.Errorf("the kernel has no driver %s for device %s: load its module on the node (modprobe %s)",

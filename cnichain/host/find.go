@@ -29,6 +29,9 @@ func findDevice(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, 
 
 // findVirtual prefers the link with the name that devices have on their way to the host, which only the driver gives:
 // while the device was away, somebody may have made a link like it. Nil if there is none.
+//
+// For example, a device eth5 was killed on its way out of a pod, and an administrator has made another eth5 meanwhile.
+// The device is called dra-1a2b3c4d and is found by that name. The other is left alone.
 func findVirtual(links []netlink.Link, device *cnichain.Device) netlink.Link {
 	var found netlink.Link
 	for _, link := range links {
@@ -80,6 +83,9 @@ func sameAddress(attrs *netlink.LinkAttrs, device *cnichain.Device) bool {
 }
 
 // findByPCI takes the link of the function that is on the same port: some functions have several, and representors.
+//
+// A function can have several links: a NIC with two ports on one function, or the representors of its virtual
+// functions. dev_port and phys_port_name tell them apart, and do not change with names.
 func findByPCI(links []netlink.Link, device *cnichain.Device) (netlink.Link, error) {
 	names, err := linksOfFunction(device.PCIAddress)
 	if err != nil {

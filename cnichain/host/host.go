@@ -2,6 +2,17 @@
 //
 // The rule of this package: it moves, names and restores what it is told to, and decides nothing. What it changes it
 // reads again: an operation that returns nil is proven, not assumed. It knows no plugin and no pod.
+//
+// The files of the implementation:
+//
+//	linux.go        namespaces: pins, links, how they are entered
+//	find.go         which link is a device
+//	baseline.go     how a device is before a claim takes it
+//	return.go       the way of a device out of a pod
+//	restore.go      the way back to its baseline, with vf.go and network.go
+//	driverbind.go   kernel drivers of PCI functions
+//	rdma.go         RDMA devices, with verbs.go
+//	placeholder.go  a namespace for a DEL whose interface is gone
 package host
 
 import (

@@ -35,7 +35,8 @@ func (h Linux) Boot() (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// Pin bind-mounts the namespace.
+// Pin bind-mounts the namespace. The mount holds a reference to the namespace, as a process in it would. Without it the
+// kernel ends the namespace with its last process.
 func (h Linux) Pin(path, pin string) error {
 	if h.Exists(pin) {
 		return nil
@@ -46,6 +47,8 @@ func (h Linux) Pin(path, pin string) error {
 	if err := os.MkdirAll(filepath.Dir(pin), 0o755); err != nil {
 		return fmt.Errorf("cannot pin network namespace %s: %w", path, err)
 	}
+	// A crash before the mount leaves an empty file. Exists does not take that for a pin, the next Pin mounts over it,
+	// and Unpin removes it.
 	file, err := os.OpenFile(pin, os.O_CREATE|os.O_RDONLY, 0o444)
 	if err != nil {
 		return fmt.Errorf("cannot pin network namespace %s: %w", path, err)
@@ -59,6 +62,9 @@ func (h Linux) Pin(path, pin string) error {
 }
 
 // Unpin unmounts and removes the pin.
+//
+// The mount is detached at once, also while a plugin has the file open. EINVAL says that nothing is mounted there,
+// ENOENT that there is no file.
 func (Linux) Unpin(pin string) error {
 	err := unix.Unmount(pin, unix.MNT_DETACH)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
@@ -73,7 +79,8 @@ func (Linux) Unpin(pin string) error {
 // Exists checks for a namespace file system at the path.
 func (Linux) Exists(pin string) bool { return ns.IsNSorErr(pin) == nil }
 
-// NamespaceID is the inode in the kernel's file system of namespaces.
+// NamespaceID is the inode in the kernel's file system of namespaces. The kernel uses inodes of ended namespaces again.
+// So two IDs are worth comparing only while one of the namespaces is kept.
 func (Linux) NamespaceID(path string) (string, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(path, &stat); err != nil {
@@ -137,7 +144,8 @@ func inNamespace(path string, do func(*netlink.Handle) error) error {
 	return do(handle)
 }
 
-// listLinks repeats a dump that was interrupted by a change: a partial dump would show links as gone.
+// listLinks repeats a dump that was interrupted by a change: a partial dump would show links as gone. All ten attempts
+// together take half a second, after which the error is returned with what was read.
 func listLinks(handle *netlink.Handle) ([]netlink.Link, error) {
 	for attempt := 0; ; attempt++ {
 		links, err := handle.LinkList()

@@ -15,7 +15,8 @@ import (
 // maxNetworkEntries bounds what is recorded, and restored, of one link.
 const maxNetworkEntries = 1000
 
-// keptAddressFlags are those of an address that somebody may set.
+// keptAddressFlags are those of an address that somebody may set. Others are states that the kernel reports, such as
+// IFA_F_TENTATIVE, and are not set.
 const keptAddressFlags = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_NOPREFIXROUTE |
 	unix.IFA_F_MANAGETEMPADDR
 
@@ -85,6 +86,7 @@ func isNodeRoute(r *netlink.Route) bool {
 		r.Flags&unix.RTM_F_CLONED == 0
 }
 
+// nodeRoute has no multipath and no encapsulation: discovery does not let go of links whose routes have them.
 func nodeRoute(r *netlink.Route, family int) cnichain.NodeRoute {
 	route := cnichain.NodeRoute{
 		Family: family, Table: r.Table, Priority: r.Priority, Scope: int(r.Scope), Protocol: int(r.Protocol),
@@ -105,6 +107,8 @@ func nodeRoute(r *netlink.Route, family int) cnichain.NodeRoute {
 
 // restoreNetwork adds what is missing on a link, and looks again: routes without a gateway first, by which the
 // gateways of the others are reached.
+//
+// It adds and never removes: what the node's own network service has added meanwhile is its business.
 func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	if device.Network == nil {
 		return nil

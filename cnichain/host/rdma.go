@@ -155,6 +155,8 @@ func functionOfRDMA(name string) string {
 }
 
 // MoveRDMA moves the device and looks for it in the namespace.
+//
+// The index is that of the device for as long as it exists, in every namespace. Names may be those of others.
 func (h Linux) MoveRDMA(path string, device cnichain.RDMADevice) error {
 	namespace, err := netns.GetFromPath(path)
 	if err != nil {

@@ -16,6 +16,10 @@ import (
 
 // Restore finds the device wherever it is called on the host, changes what is not as its baseline says, and looks
 // again.
+//
+// The order is that of what each needs: the driver makes the link, an RDMA device is known by its link, the PF's
+// settings allow what the function asks for, and addresses and routes need a link that is up. A crash anywhere leaves a
+// device that the next Restore finds again, and finishes.
 func (h Linux) Restore(device cnichain.Device) error {
 	boot, err := h.Boot()
 	if err != nil {
@@ -79,6 +83,8 @@ func restoreConfigured(handle *netlink.Handle, device *cnichain.Device) error {
 	return restoreNetwork(handle, link, device)
 }
 
+// restoreSettings gives the link its settings. Some drivers refuse an address to a function that is not trusted. Then
+// it is trusted for that moment, and restoreVF takes the trust away again, whatever came of it.
 func restoreSettings(handle *netlink.Handle, device *cnichain.Device) error {
 	err := restoreLink(handle, device)
 	if err == nil || errors.Is(err, os.ErrNotExist) || device.VF == nil || device.VF.Trust {
@@ -173,6 +179,9 @@ func (Linux) Gone(device cnichain.Device) bool {
 }
 
 // applyBaseline changes only what is not as it was.
+//
+// up follows the state of the link, as the calls change it: what sets it down is not asked for again, and only the end
+// decides by it.
 func applyBaseline(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	attrs := link.Attrs()
 	up := attrs.Flags&net.FlagUp != 0

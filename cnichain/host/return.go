@@ -63,6 +63,9 @@ func resetInPod(handle *netlink.Handle, link netlink.Link, seen *cnichain.Link, 
 
 // MoveToHost moves a link to the host. On its way it has a name that nothing else has: its own may be taken on either
 // side.
+//
+// A driver that is killed after the move leaves the link under that name, by which Restore knows it. The kernel sets a
+// link down when it moves, and drops its addresses and routes.
 func (Linux) MoveToHost(path string, index int, device cnichain.Device) error {
 	hostNetns, err := netns.Get() // of this thread, which is in the host's like every other
 	if err != nil {
@@ -78,6 +81,8 @@ func (Linux) MoveToHost(path string, index int, device cnichain.Device) error {
 		if err := setNames(handle, link, &cnichain.Device{}, transitName(&device)); err != nil {
 			return err
 		}
+		// Hardware would come back by itself when the namespace ends, under a name that the kernel chooses (dev%d if
+		// its own is taken). A virtual link would be deleted.
 		return handle.LinkSetNsFd(link, int(hostNetns))
 	})
 	if err != nil {
@@ -95,8 +100,8 @@ func transitName(device *cnichain.Device) string {
 
 var transitNames = regexp.MustCompile(`^dra-[0-9a-f]{8}$`)
 
-// IsTransitName reports whether a link has a name that devices have on their way to the host only. One that keeps it was
-// left by a driver that was killed.
+// IsTransitName reports whether a link has a name that devices have on their way to the host only. One that keeps it
+// was left by a driver that was killed.
 func IsTransitName(name string) bool { return transitNames.MatchString(name) }
 
 // Remove deletes a virtual link.

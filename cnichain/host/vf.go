@@ -82,7 +82,8 @@ func vfIndex(pfDir, address string) (int, error) {
 		os.ErrNotExist)
 }
 
-// restoreVF changes what is not as it was, and looks again.
+// restoreVF changes what is not as it was, and looks again. Settings that are as they were are not written: some
+// drivers reset a function for each write.
 func restoreVF(handle *netlink.Handle, device *cnichain.Device) error {
 	pf, info, err := findVF(handle, device)
 	if err != nil {

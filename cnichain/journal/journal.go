@@ -22,12 +22,14 @@ import (
 // schema is the version of the records' form. A journal of a newer schema is not opened. It is raised whenever a field
 // is added that undoing needs: an older driver would write the record back without it. Records of older schemas are
 // read.
+// Fields that undoing does not need are added without that: an older driver drops them when it writes a record.
 //
 //	2: baselines have the boot in which they were taken, VLANs, and what the node has configured;
 //	   attachments their namespace's ID.
 const schema = 2
 
-// DB is an open journal. It is safe for concurrent use; another process can't open it at the same time.
+// DB is an open journal. It is safe for concurrent use; another process can't open it at the same time. bbolt locks the
+// file with flock(2), which ends with the process, however that ends.
 type DB struct {
 	bolt *bbolt.DB
 }
@@ -104,6 +106,7 @@ var (
 // open opens a file and checks it whole. bbolt panics on some damage, and a file that is shorter than its pages faults,
 // since it is mapped into memory.
 func open(path string) (bolt *bbolt.DB, err error) {
+	// This holds for one goroutine, and only in here: elsewhere a fault is one of the program, and must end it.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if damage := recover(); damage != nil {
@@ -120,6 +123,7 @@ func open(path string) (bolt *bbolt.DB, err error) {
 		info.Size() < int64(2*os.Getpagesize()) {
 		return nil, fmt.Errorf("%w: the file has %d bytes", errDamaged, info.Size())
 	}
+	// Timeout is for the lock. A driver that is being replaced may hold it for a moment longer.
 	bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second})
 	if errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) ||
 		errors.Is(err, bolterrors.ErrVersionMismatch) {
@@ -184,7 +188,8 @@ func stamp(bolt *bbolt.DB) error {
 // Close closes the journal.
 func (db *DB) Close() error { return db.bolt.Close() }
 
-// Bucket keeps records of one type by key.
+// Bucket keeps records of one type by key. A record is stored as JSON, so that its names are a contract between
+// versions of the driver.
 type Bucket[T any] struct {
 	bolt *bbolt.DB
 	name []byte
@@ -209,7 +214,8 @@ func NewBucket[T any](db *DB, name string) (*Bucket[T], error) {
 	return &Bucket[T]{bolt: db.bolt, name: []byte(name)}, nil
 }
 
-// envelope is the form of a stored record.
+// envelope is the form of a stored record. Checksum is over Payload as it stands in the file: bbolt proves the
+// structure of its pages, not what they hold.
 type envelope struct {
 	Schema   int             `json:"schema"`
 	Checksum uint32          `json:"crc32c"`
@@ -220,7 +226,8 @@ func checksum(payload []byte) uint32 {
 	return crc32.Checksum(payload, crc32.MakeTable(crc32.Castagnoli))
 }
 
-// Put stores a record; when it returns nil the record is on disk.
+// Put stores a record; when it returns nil the record is on disk. bbolt writes one transaction at a time, and syncs the
+// file in each: concurrent calls wait for each other's disk.
 func (b *Bucket[T]) Put(key string, record T) error {
 	payload, err := json.Marshal(record)
 	if err != nil {

@@ -226,6 +226,8 @@ func (h *Handle) Rename(index uint32, name string) error {
 	return h.handle.RdmaLinkSetName(&netlink.RdmaLink{Attrs: netlink.RdmaLinkAttrs{Index: index}}, name)
 }
 
+// request asks and waits for the answer. NLM_F_ACK makes the kernel answer also where it has nothing to say, so that
+// the wait has an end.
 func (h *Handle) request(command, flags int, attributes []*nl.RtAttr) ([][]byte, error) {
 	request := nl.NewNetlinkRequest(nl.RDMA_NL_NLDEV<<nl.RDMA_NL_GET_CLIENT_SHIFT|command, flags|unix.NLM_F_ACK)
 	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_RDMA: h.socket}

@@ -67,6 +67,9 @@ type Lookup func(Token) (any, error)
 // Engine renders templates on parsed JSON, never on text: a string that is exactly one token takes the type of what
 // the token names; tokens inside a string are written into it. What is substituted can't add keys, can't leave its
 // string, and isn't rendered again.
+//
+// For example, with an MTU of 9000, "{{ device.mtu }}" becomes the number 9000 and "mtu-{{ device.mtu }}" the text
+// mtu-9000. A name such as x","y":"z stays one string, since the document is written anew from values.
 type Engine struct {
 	tokens *regexp.Regexp
 	names  *regexp.Regexp
@@ -78,6 +81,8 @@ func New() Engine {
 }
 
 // RenderJSON renders every string in a JSON document; keys are left alone.
+//
+// Numbers stay as they are written (json.Number): a float would turn 9007199254740993 into another one.
 func (t Engine) RenderJSON(document json.RawMessage, resolve Lookup) (json.RawMessage, error) {
 	value, err := DecodeJSON(document)
 	if err != nil {
@@ -210,4 +215,6 @@ func DecodeJSON(document json.RawMessage) (any, error) {
 }
 
 // Contains is true for a text that holds a token.
+//
+// A token that is not closed counts, which HasTokens does not see.
 func Contains(text string) bool { return strings.Contains(text, "{{") }

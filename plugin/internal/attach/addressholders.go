@@ -14,6 +14,8 @@ import (
 
 // withAddressHolders adds to the failure of a step who has the addresses that the claim asks of it: plugins only say
 // that an address is taken. Known are the pods of this node that the same step of the same topology has given one.
+//
+// It is called after a failure only, and reads memory: a pod that starts as it should costs nothing.
 func (s *Sandboxes) withAddressHolders(failure error, records []claims.Record) error {
 	var step *executor.StepError
 	if !errors.As(failure, &step) {

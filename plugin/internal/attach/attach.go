@@ -42,6 +42,9 @@ const (
 // Attach runs the chains of a sandbox's claims. It returns when that is done, has failed and is undone, or has taken
 // too long; then it goes on in the background and containers are held meanwhile. A second call for one sandbox joins
 // the first.
+//
+// No error means that the sandbox is ready or goes on in the background: the runtime goes on with the pod either way.
+// It is the gate, and not this answer, that keeps containers from starting too early.
 func (s *Sandboxes) Attach(
 	ctx context.Context, id string, pod executor.Pod, netns string, records []claims.Record,
 ) error {
@@ -56,6 +59,7 @@ func (s *Sandboxes) Attach(
 		}
 		return err
 	}
+	// The loop does not end with ctx: this call is over in a moment, and the chain may take longer.
 	if isNew && !s.GoTracked(func() { s.attachLoop(box, netns, records) }) {
 		s.forget(box)
 		return errStopped
@@ -67,6 +71,8 @@ func (s *Sandboxes) Attach(
 	case <-ctx.Done():
 	case <-timer.C():
 	}
+	// The answer may have come between the timer and here. Only stopWaiting, under the lock, decides whether the
+	// failure is returned or tried again.
 	return box.stopWaiting()
 }
 
@@ -106,6 +112,8 @@ func (s *Sandboxes) AttachAfterResync(id string, pod executor.Pod, netns string,
 // attachLoop attaches. After a failure it tries again while the sandbox is there, unless RunPodSandbox still waits and
 // gets the failure.
 func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Record) {
+	// A driver that stops lets a chain finish that runs: an ADD that is ended in the middle would have to be undone.
+	// Only a detach ends this context, by stop.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.work))
 	defer cancel()
 	box.setStop(cancel)
@@ -126,6 +134,8 @@ func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 		}
 		err = s.withAddressHolders(err, records)
 		logger.Error(err, "Cannot attach the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
+		// While RunPodSandbox waits, the failure is its answer and the runtime removes the sandbox. Nothing must be
+		// attached in it after that.
 		if box.reportFailure(err) {
 			s.observer.AttachFailed(box.pod, records, err, 0)
 			s.detachUntilDone(box) // forget it, or go on undoing what could not be undone
@@ -143,6 +153,8 @@ func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 }
 
 func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, records []claims.Record) error {
+	// Before a place is taken: the devices of the older sandbox must be on the host before Add looks for them, and
+	// undoing them may take long.
 	if err := s.detachOlder(ctx, box); err != nil {
 		return err
 	}
@@ -157,6 +169,7 @@ func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 		return err
 	}
 	defer box.release()
+	// A detach that came while this waited has closed the gates and waits for the slot itself.
 	if box.isEnding() {
 		return errStopped
 	}
@@ -166,6 +179,8 @@ func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 			return err
 		}
 	}
+	// A new record, with a pin of its own, for each attempt: what the one before has recorded is undone by now, and a
+	// plugin that keeps state by the path of the namespace takes the new path for another pod.
 	box.startAttempt(s.newAttachment(box.id, box.pod, records))
 	if err := s.executor.Add(ctx, box.attachment, netns, s.node); err != nil {
 		return err
@@ -202,6 +217,7 @@ func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Re
 		return nil, fmt.Errorf("cannot run the chain: %d others have just begun: %w", maxChains, ctx.Err())
 	}
 	box.setRunning(true)
+	// Both the timer and the end of the chain give the place back. A second time would take the place of another chain.
 	release := sync.OnceFunc(func() { box.setRunning(false); <-s.chains })
 	timer := s.clock.AfterFunc(chainTurn, release)
 	places = append(places, func() { timer.Stop(); release() })
@@ -228,15 +244,20 @@ func claimUIDs(records []claims.Record) []string {
 }
 
 // becomeReady opens the gates and only then lets RunPodSandbox return. Its own failures are undone.
+//
+// The phase changes before the gates: SyncGate opens them for sandboxes that are attached, and reads the phase anew. A
+// detach that comes in between closes them again, since it changes the phase before it calls SyncGate.
 func (s *Sandboxes) becomeReady(box *sandbox, records []claims.Record) error {
 	uids := claimUIDs(records)
 	if !box.markOpening(box.attachment) {
 		return errStopped
 	}
+	// A context of its own: the chain may have used up most of attachTimeout, and undoing needs its time.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), DetachTimeout)
 	defer cancel()
 	s.observer.DescribeClaims(ctx, records)
 	if err := s.syncGates(uids); err != nil {
+		// The phase goes back first, so that the second SyncGate closes those gates that the first one has opened.
 		box.resumeAttaching()
 		return errors.Join(err, s.syncGates(uids), s.executor.Del(ctx, box.attachment))
 	}

@@ -17,6 +17,9 @@ import (
 // the path is empty for a sandbox that has none any more. From then on the runtime tells of every new sandbox. A
 // sandbox that is not listed proves nothing: its gate stays closed, and whether it has ended is found out by other
 // means.
+//
+// Sandboxes are confirmed before connected is set, and gates are written last. So no gate opens for a sandbox that was
+// not compared yet, whatever calls SyncGate meanwhile.
 func (s *Sandboxes) Confirm(listed map[string]string) error {
 	for _, box := range s.list() {
 		netns := listed[box.id]
@@ -29,6 +32,8 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 		if ready && known && !same {
 			s.logger(box).Info("The sandbox has another network namespace than the attached one; attaching it again",
 				"netns", netns, "pin", pin)
+			// It is undone but not stopped for good, which StopSandbox would note: the runtime has this sandbox, and
+			// when what was in the old namespace is undone, it is attached again in the new one.
 			box.markReleasing(nil)
 			s.detachUntilDone(box)
 		}
@@ -68,6 +73,8 @@ func (s *Sandboxes) compareNamespaces(netns, pin string) (same, known bool) {
 	if !host.Exists(pin) {
 		return false, true
 	}
+	// The kernel gives the inode of a namespace that has ended to a new one. The pin keeps ours from ending, so equal
+	// inodes mean one namespace here.
 	atPath, err := host.NamespaceID(netns)
 	if err != nil {
 		return false, false
@@ -78,6 +85,9 @@ func (s *Sandboxes) compareNamespaces(netns, pin string) (same, known bool) {
 
 // repin reports whether the namespace of a sandbox is pinned, and pins it again if somebody has removed the pin and the
 // namespace at the runtime's path is provably the same: it has every interface that was attached.
+//
+// Without the pin the kernel would end the namespace together with its last process, and take virtual links with it,
+// before any DEL could run.
 func (s *Sandboxes) repin(box *sandbox, pin string) bool {
 	if s.executor.Host.Exists(pin) {
 		return true

@@ -20,6 +20,9 @@ const (
 
 // detach undoes a sandbox, or what it has of some claims, and returns when nothing of it is left or an attempt has
 // failed.
+//
+// Gates close before anything else, also before a wait for the slot: no container may start with interfaces that are
+// about to go.
 func (s *Sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) error {
 	box := s.find(id)
 	if box == nil {
@@ -36,6 +39,8 @@ func (s *Sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) 
 	if s.find(id) != box {
 		return nil // undone while we waited; its devices may be another's by now
 	}
+	// Del without claims undoes the whole attachment, also steps of claims that nobody asked for: a chain that was
+	// stopped in the middle is undone whole.
 	wanted := leaving
 	if box.isEnding() {
 		wanted = nil // all of it
@@ -43,6 +48,7 @@ func (s *Sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) 
 	if err := s.executor.Del(ctx, box.attachment, wanted...); err != nil {
 		return err
 	}
+	// A second time: meanwhile other claims of the sandbox may have been marked, and all of them are undone by now.
 	if wanted == nil {
 		leaving = box.markReleasing(nil)
 	}
@@ -69,6 +75,9 @@ func (s *Sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
 }
 
 // detachUntilDone undoes a sandbox in the background, again and again; the channel is closed at the end.
+//
+// One such loop runs for a sandbox, however many ask for it: the stop of the sandbox, its removal, the sweep, and a
+// chain that failed may all do so.
 func (s *Sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
 	box.mu.Lock()
 	if box.detachDone != nil {
@@ -98,6 +107,7 @@ func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 	if s.find(box.id) != box {
 		return true // undone by another, and the name may be another sandbox's by now
 	}
+	// As with chains, a driver that stops lets an attempt end that runs, and begins no other.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), DetachTimeout)
 	defer cancel()
 	start := s.clock.Now()
@@ -113,6 +123,9 @@ func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 
 // StopSandbox begins to detach a sandbox that the runtime stops; the channel is closed when that is done. An error
 // would help nobody: Unprepare waits for the end.
+//
+// The stop is noted also for sandboxes that are not known: one that started while the driver was away may be in the
+// list that AttachAfterResync works through at this moment.
 func (s *Sandboxes) StopSandbox(id string) <-chan struct{} {
 	s.mu.Lock()
 	s.stopped.Insert(id)
@@ -137,6 +150,10 @@ func (s *Sandboxes) RemoveSandbox(id string) {
 
 // ReleaseClaim detaches a claim from every sandbox, and keeps it from being attached until done is called: after the
 // claim is forgotten, or when this has failed.
+//
+// The claim counts as being released until its record is gone, and not only until its devices are back. Otherwise a
+// sandbox that starts in between would attach devices that the scheduler gives to another claim a moment later. It is a
+// counter: releases of one claim may overlap.
 func (s *Sandboxes) ReleaseClaim(ctx context.Context, uid string) (done func(), err error) {
 	s.mu.Lock()
 	s.releasing[uid]++

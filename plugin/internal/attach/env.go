@@ -47,6 +47,8 @@ func interfaceEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part
 	return env
 }
 
+// envOfSandbox is interfaceEnv for one sandbox. A prefix that two interfaces of the pod would share, such as net-1 and
+// net_1, has no variables.
 func envOfSandbox(record *claims.Record, steps []executor.StepRecord, part Part) []string {
 	names := map[string]string{} // of the pod's interfaces, by prefix; "" for several
 	for i := range steps {

@@ -17,6 +17,9 @@ const maxAddresses = 16
 
 // stepsOf returns the steps that a device goes through, by index, in order: the one that attaches it, and all that
 // depend on that.
+//
+// One pass is enough: in a plan a step comes after all that it depends on. For example, a bond of two devices depends
+// on both ports, and is a step of each.
 func stepsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) []int {
 	var found []int
 	for i := range steps {
@@ -67,6 +70,9 @@ func MissingOf(steps []executor.StepRecord, missing map[int]string, claimUID str
 }
 
 // NetworkData describes the device's final interface: that of the last step that depends on the device.
+//
+// The last step counts since it has the interface that applications see: of a VF and a VLAN on it, the VLAN's addresses
+// are those of the pod.
 func NetworkData(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) *resourceapi.NetworkDeviceData {
 	final := finalStep(steps, claimUID, held)
 	if final == nil {

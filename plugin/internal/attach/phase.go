@@ -47,6 +47,9 @@ func (p phase) mayBecome(next phase) bool {
 
 // changePhase goes on to a phase, if it may follow the present one, and reports whether it has. What was attached
 // counts only while it is. The caller holds the lock.
+//
+// A change that is refused is no fault: calls of runtime, kubelet and chains come in any order, and the one that comes
+// too late has nothing to do.
 func (b *sandbox) changePhase(next phase) bool {
 	if !b.phase.mayBecome(next) {
 		return false

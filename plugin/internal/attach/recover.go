@@ -18,6 +18,9 @@ import (
 // Recover takes over what an earlier driver left: what was ready at this boot, and still has its namespace, stays;
 // everything else is undone in the background. Gates are closed before it returns, until the runtime has said which
 // sandboxes it has: see [Sandboxes.Confirm].
+//
+// It runs before the driver serves kubelet or connects to the runtime. So nothing registers a sandbox, and no pin is
+// made, while the directory of pins is compared with what is known.
 func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 	pins := map[string]bool{}
 	for _, id := range slices.Sorted(maps.Keys(attachments)) {
@@ -49,6 +52,9 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 // adoptGates closes the gates that an earlier driver left open. Those of claims that the journal does not know, whose
 // namespaces are pinned still, stay: their pods run, and kubelet does not have their claims prepared again when a
 // container ends. known are the names of pins that are in use; those of such gates are added.
+//
+// A suspended gate is as good as an open one here: the driver before may have lost its connection to the runtime before
+// it was killed.
 func (s *Sandboxes) adoptGates(known map[string]bool) error {
 	uids, err := s.gate.claims()
 	problems := []error{err,

@@ -51,6 +51,9 @@ type sandbox struct {
 
 var errStopped = errors.New("the sandbox is being stopped")
 
+// newSandbox makes a sandbox that is being attached. Its claims are those of the attachment's steps. A step that is
+// being undone marks its claim as leaving, also when other steps of the claim are attached: a crash has interrupted its
+// release, and kubelet asks for that again.
 func newSandbox(id string, pod executor.Pod, attachment *executor.Attachment) *sandbox {
 	box := &sandbox{
 		id: id, pod: pod, since: attachment.CreatedAt, pin: attachment.Pin, netns: attachment.NetNS,
@@ -74,6 +77,8 @@ func newSandbox(id string, pod executor.Pod, attachment *executor.Attachment) *s
 
 // recovered makes the sandbox of an attachment that an earlier driver left. What was ready at this boot is ready; no
 // container starts for that before the runtime confirms the sandbox.
+//
+// Everything else is in phaseDetaching from the start, which keeps its gates closed while it is undone.
 func recovered(attachment *executor.Attachment, bootID string) *sandbox {
 	box := newSandbox(attachment.SandboxID, attachment.Pod, attachment)
 	box.late, box.phase = true, phaseDetaching
@@ -130,6 +135,9 @@ func (b *sandbox) steps(claimUID string) []executor.StepRecord {
 }
 
 // stopWaiting returns what RunPodSandbox does. From now on failures are retried in the background.
+//
+// It and reportFailure are the two sides of one decision, under one lock: either RunPodSandbox returns the failure, or
+// the chain is tried again. Never both, since a runtime that got an error removes the sandbox.
 func (b *sandbox) stopWaiting() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -278,6 +286,8 @@ func (b *sandbox) isEnding() bool {
 }
 
 // setStop sets what ends the attaching; it is called at once if the sandbox is being undone already.
+//
+// A stop may come before the loop has its context: then there was nothing to cancel, and nobody would come again.
 func (b *sandbox) setStop(stop context.CancelFunc) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -290,6 +300,8 @@ func (b *sandbox) setStop(stop context.CancelFunc) {
 // markOpening notes that the steps of an attachment are done, so that gates may open. It returns false when the sandbox
 // is being detached meanwhile. The steps are copied: gates are computed from them without the slot, while a detach that
 // holds it changes the attachment.
+//
+// A failure of an earlier attempt is forgotten here, before anybody can read it beside an attached sandbox.
 func (b *sandbox) markOpening(attachment *executor.Attachment) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -340,6 +352,9 @@ func (b *sandbox) reportFailure(err error) (reported bool) {
 
 // markReleasing keeps claims from being attached, and returns those that have to be detached. A chain that is being
 // attached is stopped and detached whole, as is a sandbox that no other claim uses.
+//
+// For example, a pod has the claims a and b. Releasing a leaves b attached, with its gate open. Releasing b afterwards
+// finds no other user, so the sandbox itself ends: its record and its pin go, and not only the steps of b.
 func (b *sandbox) markReleasing(claimUIDs []string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -352,6 +367,7 @@ func (b *sandbox) markReleasing(claimUIDs []string) []string {
 	if !b.phase.isAttached() || len(claimUIDs) == 0 || users == 0 {
 		claimUIDs = slices.Sorted(maps.Keys(b.claims))
 		b.changePhase(phaseDetaching)
+		// Under the lock, as setStop takes it: a cancel function only closes a channel, and takes no lock of ours.
 		b.stop()
 	}
 	for _, uid := range claimUIDs {
@@ -363,6 +379,8 @@ func (b *sandbox) markReleasing(claimUIDs []string) []string {
 }
 
 // removeClaims records that claims are detached, and reports whether the sandbox has none any more.
+//
+// The answer is given also here: RunPodSandbox may still wait for a sandbox that a release has ended.
 func (b *sandbox) removeClaims(claimUIDs []string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

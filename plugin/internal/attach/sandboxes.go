@@ -60,6 +60,9 @@ type Observer interface {
 }
 
 // Sandboxes keeps what is attached. It is safe for concurrent use.
+//
+// It is a register by sandbox ID. The lock guards the maps and is taken before that of a sandbox, never after it, and
+// claims.Store may be asked under it.
 type Sandboxes struct {
 	executor *executor.Executor
 	claims   *claims.Store
@@ -107,6 +110,9 @@ func New(config Config) *Sandboxes {
 // attached nowhere, and every gate while the driver is not connected to the runtime, which then reports no new sandbox.
 // It is called after every change of these. Calls for one claim run one after another, and each reads the state anew:
 // so the last one leaves the gate right, whatever their order.
+//
+// Callers change the state first and call it then. Were the order the other way round, a call of somebody else could
+// open a gate with what was true before.
 func (s *Sandboxes) SyncGate(claimUID string) error {
 	unlock, err := s.gates.Acquire(context.Background(), claimUID)
 	if err != nil {
@@ -114,11 +120,13 @@ func (s *Sandboxes) SyncGate(claimUID string) error {
 	}
 	defer unlock()
 	record, held := s.claims.Get(claimUID)
+	// Its file is all that is known of it: there is nothing to write it anew from.
 	if !held && s.IsUnrecorded(claimUID) {
 		return nil
 	}
 	steps, pins := s.admitted(claimUID)
 	switch {
+	// The content stays on disk, for a driver that finds the journal lost.
 	case held && !s.isConnected():
 		return s.gate.suspend(claimUID)
 	case !held || len(pins) == 0:
@@ -161,6 +169,8 @@ func (s *Sandboxes) syncAllGates() error {
 }
 
 // GoTracked runs work in the background, unless the driver stops.
+//
+// The lock is held over Go: FinishWork must not begin to wait between the check and the count.
 func (s *Sandboxes) GoTracked(do func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +189,7 @@ func (s *Sandboxes) FinishWork() {
 	s.wait.Wait()
 }
 
-// startAttempt registers a sandbox, or finds it. Refused are claims that are being released, and exclusive devices that
+// begin registers a sandbox, or finds it. Refused are claims that are being released, and exclusive devices that
 // another pod's sandbox holds.
 func (s *Sandboxes) begin(
 	id string, pod executor.Pod, netns string, records []claims.Record,
@@ -400,6 +410,8 @@ func (s *Sandboxes) find(id string) *sandbox {
 	return s.byID[id]
 }
 
+// forget ends what is known of a sandbox, unless the ID belongs to a newer object: an ID that was undone may be
+// registered again, after a change of its namespace.
 func (s *Sandboxes) forget(box *sandbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -408,6 +420,8 @@ func (s *Sandboxes) forget(box *sandbox) {
 	}
 }
 
+// list is a copy in the order of IDs, so that callers work without the lock, and log and write files in the same order
+// every time. A sandbox of the copy may have ended meanwhile.
 func (s *Sandboxes) list() []*sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -54,6 +54,9 @@ func (w *Sweeper) Run(ctx context.Context) error {
 
 // Sweep detaches sandboxes that have ended, notes which interfaces are missing in the others, and sets every gate
 // right, whoever has removed or written its file.
+//
+// Sandboxes that have ended come first, so that their interfaces are not reported missing. Gates come last, with all
+// that was found.
 func (w *Sweeper) Sweep(ctx context.Context) {
 	s := w.Sandboxes
 	w.boxes = s.collect(w.boxes, w.PodIsGone)
@@ -73,6 +76,9 @@ func (w *Sweeper) Sweep(ctx context.Context) {
 // sends no events for pods that are older than its process. A list in which a sandbox is missing proves nothing. What
 // counts is that its network namespace is gone from where the runtime keeps it, and that its pod is gone from the API
 // server or has a newer sandbox, twice in a row.
+//
+// Twice in a row, since one look may fall between two steps of the runtime: it removes the path of a namespace before
+// it reports the stop. Thirty seconds later it has reported it.
 func (s *Sandboxes) collect(suspects map[string]bool, podIsGone func(executor.Pod) bool) map[string]bool {
 	ended := map[string]bool{}
 	for _, box := range s.list() {

@@ -106,6 +106,9 @@ func (s *Sandboxes) releaseUnrecorded(claimUID string) error {
 
 // collectUnrecorded releases the orphans whose namespaces are pinned by nobody but us, twice in a row. isNamed
 // reports whether the runtime has a path for the namespace at a pin.
+//
+// An example of isNamed: containerd has /run/netns/cni-… for a sandbox as long as that is not removed. When only our
+// pin is left, the pod has ended.
 func (s *Sandboxes) collectUnrecorded(suspects map[string]bool, isNamed func(pin string) bool) map[string]bool {
 	ended := map[string]bool{}
 	for _, uid := range s.unrecorded.claims() {

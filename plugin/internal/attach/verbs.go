@@ -137,6 +137,8 @@ func (s *Sandboxes) refreshVerbs(box *sandbox, pin string, reader *executor.Verb
 }
 
 // setVerbs notes what has changed, by the index of steps, of the attachment with a pin.
+//
+// The pin tells attempts apart: what was read of an earlier one must not be noted of the steps of its successor.
 func (b *sandbox) setVerbs(pin string, changed map[int]*executor.Verbs) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -157,7 +159,8 @@ func (b *sandbox) isUndescribed() bool {
 	return b.undescribed && b.phase.isAttached()
 }
 
-// setDescribed notes whether they have it; before they are written, so that a change meanwhile counts.
+// setDescribed notes whether they have it; before they are written, so that a change meanwhile counts. The other way
+// round, a change between the writing and the note would be lost until the next one.
 func (b *sandbox) setDescribed(described bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -166,7 +169,8 @@ func (b *sandbox) setDescribed(described bool) {
 
 // describeAgain has the files of a sandbox's claims written again if they are to say something else, and reports
 // whether they are. It holds the slot, so that no claim is released meanwhile: the files are found by the claim's name,
-// which its successor may have. A sandbox of which a claim is being detached is left to the next sweep.
+// which its successor may have. A sandbox of which a claim is being detached is left to the next sweep. It waits a
+// moment only, since a sweep goes through all sandboxes of the node.
 func (s *Sandboxes) describeAgain(box *sandbox) (described bool) {
 	if !box.isUndescribed() {
 		return false

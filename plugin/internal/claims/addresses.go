@@ -25,6 +25,10 @@ func takenAddresses(but string, records ...map[string]Record) map[string]int {
 }
 
 // addressesExceeded returns an error if a claim takes more addresses of a block than other claims leave.
+//
+// For example, a block has eight addresses, and two claims with one pod each were compiled when seven were taken. Both
+// plans may name the last one. The first claim that is held gets it, and the other is compiled again, which then says
+// that the block is full.
 func addressesExceeded(record *Record, held ...map[string]Record) error {
 	wanted := takenAddresses("", map[string]Record{record.Claim.UID: *record})
 	if len(wanted) == 0 {

@@ -16,6 +16,8 @@ import (
 // (before Kubernetes 1.36.2) or work on slices that have just changed, and here is where it would hurt.
 
 // findConflict returns the claim beside which another one may not be prepared, and why; nil if there is none.
+//
+// Records are looked at in the order of their UIDs, so that the message to the user names the same claim at each try.
 func findConflict(record *Record, records map[string]Record) (holder Record, reason error) {
 	for _, uid := range slices.Sorted(maps.Keys(records)) {
 		other := records[uid]
@@ -95,6 +97,9 @@ func selfConflict(record *Record) error {
 }
 
 // exclusionReason returns why two devices may not be held at once; empty if they may. The order does not matter.
+//
+// For example, ens1f0 taken exclusively excludes each of its virtual functions, and the other way round. Two functions
+// of ens1f0 do not exclude each other.
 func exclusionReason(a, b *HeldDevice) string {
 	switch {
 	case Identity(a.Facts) == Identity(b.Facts):

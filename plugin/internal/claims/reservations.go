@@ -60,12 +60,14 @@ func (c *Store) HoldWhenFree(
 	if conflict := (*conflictError)(nil); !errors.As(err, &conflict) {
 		return err
 	}
+	// It was tried once without the queue: most claims conflict with none, and need no place in it.
 	leave := c.enqueue(record)
 	defer leave()
 	notice, limit := clock.NewTimer(NoticeWait), clock.NewTimer(ReleaseWait)
 	defer notice.Stop()
 	defer limit.Stop()
 	for {
+		// Before Hold: a release that comes between Hold and the wait has closed this channel already.
 		freed := c.nextRelease()
 		err := c.Hold(record, complete)
 		conflict := (*conflictError)(nil)
@@ -123,6 +125,8 @@ func (c *Store) enqueue(record Record) (leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting = append(c.waiting, record)
+	// Those behind it looked at this claim as at a holder. Whether it has its devices now or gave up, they have to look
+	// again.
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -133,6 +137,9 @@ func (c *Store) enqueue(record Record) (leave func()) {
 }
 
 // aheadLocked are the claims that have waited for longer than a claim, or all that wait if it does not.
+//
+// A claim that came first would wait forever if those behind it took each device that becomes free: one wants the whole
+// physical function, and others its virtual functions one after another.
 func (c *Store) aheadLocked(uid string) map[string]Record {
 	ahead := map[string]Record{}
 	for _, other := range c.waiting {

@@ -23,6 +23,10 @@ type (
 )
 
 // Store keeps the records in memory and in the journal. It is safe for concurrent use.
+//
+// A claim goes through three states. While Hold completes its record, it is in reserved, which excludes other claims
+// and is lost with the process: nothing was done for it yet. When the record is on disk, it is in byUID, by which
+// kubelet's calls are answered. Release deletes it from the disk first, and then from byUID.
 type Store struct {
 	bucket *journal.Bucket[Record]
 
@@ -65,6 +69,7 @@ func (c *Store) Hold(record Record, complete func(*Record) error) error {
 	if err := c.reserve(record); err != nil {
 		return err
 	}
+	// Without the lock: it reads baselines from the kernel, and other claims are held meanwhile.
 	err := complete(&record)
 	if err == nil {
 		err = c.bucket.Put(record.Claim.UID, record)
@@ -86,6 +91,8 @@ func (c *Store) reserve(record Record) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// Addresses are not compared with those that wait: which claim gets the last one is not worth a queue, since a plan
+	// that has lost is compiled again.
 	ahead := c.aheadLocked(record.Claim.UID)
 	for _, records := range []map[string]Record{c.byUID, c.reserved, ahead} {
 		if holder, err := findConflict(&record, records); err != nil {
@@ -128,6 +135,9 @@ func (c *Store) Renew(record Record) error {
 }
 
 // Release removes a record, durably first.
+//
+// A crash in between leaves no record: the devices are free, as they are. The other way round the next claim could be
+// held while the disk says that two have one device.
 func (c *Store) Release(uid string) error {
 	if err := c.bucket.Delete(uid); err != nil {
 		return err

@@ -19,6 +19,9 @@ import (
 
 // Files keeps, for claims with devices that others attach, a CDI spec in which the names of CDI devices are the IDs of
 // the devices, and a file of device information for each PCI function. It is safe for concurrent use.
+//
+// Files are computed from all records at once, and not from the one claim that has changed: several claims may need one
+// file, and it goes with the last of them.
 type Files struct {
 	cdiDir, infoDir string
 	claims          *claims.Store
@@ -64,6 +67,7 @@ type file struct {
 func (f *Files) Sync(claimUID string) error {
 	f.syncing.Lock()
 	defer f.syncing.Unlock()
+	// Under the lock: of two calls the later one must not write what the records said before.
 	specs, infos, err := f.wanted()
 	if err != nil {
 		return err
@@ -176,6 +180,8 @@ func (f *Files) removeSpecs(wanted map[string]file) error {
 
 // removeInfos removes the driver's device information that no claim needs, and files that a killed driver has not
 // completed.
+//
+// Files that others have written stay, whatever they are called.
 func (f *Files) removeInfos(wanted map[string]file) error {
 	return remove(f.infoDir, func(path string) bool {
 		if strings.HasPrefix(filepath.Base(path), nodeapi.TempPrefix) {

@@ -12,6 +12,9 @@ import (
 const Remedy = "it is tried again; netdra trace on the node shows which CNI plugin is slow"
 
 // Locks are locks by name, of which each has a number of places, that wait no longer than a context.
+//
+// A name has an entry only while somebody has its lock or waits for it. So names of claims that are long gone take no
+// memory.
 type Locks struct {
 	places int
 	mu     sync.Mutex
@@ -47,6 +50,8 @@ func (l *Locks) Acquire(ctx context.Context, key string) (unlock func(), err err
 	}
 	select {
 	case entry.held <- struct{}{}:
+		// In this order: an entry that is deleted while its place is taken would be made anew by the next caller, who
+		// would then have the lock as well.
 		return func() { <-entry.held; leave() }, nil
 	case <-ctx.Done():
 		leave()

@@ -66,6 +66,9 @@ type feature struct {
 
 // detect returns what the API server said last, or asks it. While something is missing it is asked again from time to
 // time; if it doesn't answer, what it said last counts.
+//
+// The lock is held over the requests, so that one caller asks and the others get its answer. Only the publisher and its
+// error handler call it, and neither keeps a pod waiting.
 func (s *apiServer) detect(ctx context.Context) (capabilities, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,6 +161,7 @@ func (s *apiServer) keeps(ctx context.Context, candidate feature) (bool, error) 
 	slice.Spec.Pool = resourceapi.ResourcePool{Name: s.node + "/probe", Generation: 1, ResourceSliceCount: 1}
 	stored, err := s.client.ResourceV1().ResourceSlices().Create(ctx, slice,
 		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	// A dry run goes through strategy and validation like any other write, and stores nothing.
 	if apierrors.IsInvalid(err) { // what is left without the field makes no sense
 		return false, nil
 	}

@@ -19,6 +19,9 @@ const carrierHoldOff = 30 * time.Second
 // carrierTracker remembers which links have lost their carrier: they had one when they were read last, and are up
 // still. A link that never had one may be meant to be like that, and one that is taken up needs a moment; neither has
 // lost anything. It is safe for concurrent use.
+//
+// For example, a cable is pulled for a second, three times in a minute. The link is lost from the first pull until 30 s
+// after the last, and the slices are written twice.
 type carrierTracker struct {
 	clock clock.PassiveClock
 
@@ -87,6 +90,10 @@ func (c *carrierTracker) observe(facts discovery.Facts) (changed bool) {
 }
 
 // next is the state after a reading.
+//
+// In the order of the cases: without a carrier a link keeps its state, or loses it now; one that never lost it, or has
+// had it back for long enough, is good; one that has it back for a shorter time goes on waiting; and the last case is
+// the first reading with the carrier back.
 func (s carrierState) next(device *discovery.Device, now time.Time) carrierState {
 	switch {
 	case !device.Carrier:

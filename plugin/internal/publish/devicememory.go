@@ -18,6 +18,9 @@ const settleTime = 10 * time.Second
 // deviceMemory keeps what must not change with every reading of the host: the names of PCI functions, under which
 // claims hold them, and the speeds of links, which have none while they are down or on their way back to the host. It
 // is durable. Only one goroutine may use it.
+//
+// For example, eth2 is renamed to lan0. It is published as eth2 until the next boot, since claims may hold it by that
+// name.
 type deviceMemory struct {
 	bucket *journal.Bucket[remembered]
 	clock  clock.PassiveClock
@@ -115,6 +118,7 @@ func (m *deviceMemory) keep(facts discovery.Facts, inUse []discovery.Device, los
 			now.Names[device.PCIAddress] = device.Name
 		}
 	}
+	// The host is read with every pod, and the disk is written for changes only.
 	if reflect.DeepEqual(now, m.kept) {
 		return nil
 	}

@@ -252,6 +252,9 @@ func soonest(a, b time.Duration) time.Duration {
 }
 
 // Refresh reads the host, computes the slices and hands them on if they changed.
+//
+// What can fail comes first, and the slices are computed without I/O. An error anywhere leaves what is published:
+// slices of half a reading would take devices from the scheduler that are there.
 func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	start := time.Now()
 	defer func() { telemetry.Observe(p.metrics.refreshes, time.Since(start), err) }()
@@ -336,6 +339,8 @@ func (p *Publisher) IsGone(device discovery.Device) bool {
 // HandleError is told about slices that can't be written as they should be.
 func (p *Publisher) HandleError(ctx context.Context, err error, msg string) {
 	klog.FromContext(ctx).Error(err, msg)
+	// The slices are there already, without the dropped fields. So what was published counts as nothing, and the next
+	// computation leaves out the devices that need them.
 	if dropped := (*resourceslice.DroppedFieldsError)(nil); errors.As(err, &dropped) {
 		// Devices are published without what keeps them apart.
 		p.server.dropped(dropped.DisabledFeatures())
@@ -352,6 +357,9 @@ func (p *Publisher) StartPublishing(publish func(context.Context, resourceslice.
 }
 
 // handOn makes the entries known to Prepare and publishes what has changed.
+//
+// Prepare learns of the entries first: the scheduler may allocate a device as soon as its slice is written, and kubelet
+// asks for it a moment later.
 func (p *Publisher) handOn(ctx context.Context, result *draslices.Result) error {
 	p.offers.set(result.Entries)
 	digest, err := digestOf(result.Resources)
@@ -369,6 +377,8 @@ func (p *Publisher) handOn(ctx context.Context, result *draslices.Result) error 
 	if err := publish(ctx, result.Resources); err != nil {
 		return err
 	}
+	// The digest is noted only after success. After an error the next computation publishes again, also when nothing
+	// has changed.
 	p.metrics.changes.Inc()
 	p.offers.setPublished(digest)
 	return nil

@@ -79,6 +79,8 @@ func (h *Health) Watch(ctx context.Context, reports chan<- kubeletplugin.DeviceH
 	ticker := h.clock.NewTicker(HealthPeriod)
 	defer ticker.Stop()
 	for {
+		// The channel is of the moment of the report: news that comes while it is being sent closes it, and the next
+		// report follows at once.
 		report, told := h.report()
 		select {
 		case <-ctx.Done():

@@ -172,6 +172,8 @@ func (n *Networks) annotate(ctx context.Context, pod executor.Pod, entries []net
 	if err != nil || value == found.Annotations[NetworkStatus] {
 		return err
 	}
+	// With the UID a pod of the same name is refused, and with the resource version a pod that somebody has changed
+	// since it was read. Both are tried again from the start.
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID,
 		"resourceVersion": found.ResourceVersion, "annotations": map[string]string{NetworkStatus: value}}})
 	if err != nil {

@@ -238,6 +238,9 @@ func (s *Writer) Clear(record *claims.Record) {
 }
 
 // Run writes until ctx ends.
+//
+// One worker is enough: it writes one claim after another, a queue keeps each claim once, and no two writes of a claim
+// overlap. After a start all claims are written, since nobody knows what the driver before has written.
 func (s *Writer) Run(ctx context.Context) error {
 	for _, record := range s.claims.All() {
 		s.queue.Add(record.Claim.UID)
@@ -272,6 +275,7 @@ func (s *Writer) write(ctx context.Context, uid string) error {
 			"conditions only", "claim", claim.String())
 		err = s.apply(ctx, claim, withoutNetworkData(wanted))
 	}
+	// The UID is part of the request: another claim of the same name is a conflict.
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // the claim is gone, or another one has its name
 		s.forget(uid)
 		return nil
@@ -286,6 +290,7 @@ func (s *Writer) write(ctx context.Context, uid string) error {
 		delete(s.written, uid) // also what was being written when the claim was released
 		return nil
 	}
+	// What was computed, also where a part of it was refused: the same data would be refused again.
 	s.written[uid] = wanted
 	return nil
 }
@@ -370,6 +375,9 @@ func withoutNetworkData(entries []deviceStatus) []deviceStatus {
 }
 
 // apply writes our entries and no other driver's: they are a map with driver, pool, device and share as key.
+//
+// Force takes the fields from another manager, such as the driver of a node that had the claim before. What this
+// manager has applied before and does not apply now is removed by the API server.
 func (s *Writer) apply(ctx context.Context, claim cnichain.Claim, entries []deviceStatus) error {
 	status := resourceapply.ResourceClaimStatus()
 	for _, entry := range entries {
