@@ -32,7 +32,10 @@ func (e *Executor) call(
 		}
 		defer release()
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.StepTimeout)
+	if ctx.Err() != nil {
+		return CallOutput{}, fmt.Errorf("%s was not called: %w", record.Step.Type, context.Cause(ctx))
+	}
+	ctx, cancel := e.callContext(ctx)
 	defer cancel()
 	environ := e.environ(attachment, record, plan)
 	start := e.Clock.Now()
@@ -50,6 +53,15 @@ func (e *Executor) call(
 		err = fmt.Errorf("%s printed more than %d bytes", record.Step.Type, maxOutput)
 	}
 	return output, err
+}
+
+// callContext returns a context with the time limit of a call. When ctx ends, by its deadline, too, the other is
+// cancelled: a call that began late in an attempt is no plugin that hangs, and may finish (see [PluginExec]).
+func (e *Executor) callContext(ctx context.Context) (called context.Context, release func()) {
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.StepTimeout)
+	called, interrupt := context.WithCancelCause(limited)
+	stop := context.AfterFunc(ctx, func() { interrupt(context.Cause(ctx)) })
+	return called, func() { stop(); interrupt(nil); cancel() }
 }
 
 // environ is all that a plugin sees of the environment (CNI specification, section 2 "Parameters"): the driver's own

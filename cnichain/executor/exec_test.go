@@ -105,6 +105,20 @@ func TestCallLetsPluginsFinish(t *testing.T) {
 	}
 }
 
+// A call that begins late in an attempt is cancelled when the attempt's time is up, which lets plugins finish, and does
+// not run out of its own time.
+func TestCallContext(t *testing.T) {
+	e := New(Options{})
+	attempt, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	called, release := e.callContext(attempt)
+	defer release()
+	<-called.Done()
+	if !errors.Is(called.Err(), context.Canceled) || !errors.Is(context.Cause(called), context.DeadlineExceeded) {
+		t.Errorf("the call ended with %v, because of %v", called.Err(), context.Cause(called))
+	}
+}
+
 // A plugin that hangs is ended all the same when its caller has lost interest.
 func TestCallEndsPluginsThatHang(t *testing.T) {
 	t.Parallel() // takes as long as a plugin may

@@ -40,6 +40,16 @@ func (o *owners) load(attachment *Attachment) {
 	}
 }
 
+// outrank makes every owner from now on newer than the steps of an attachment that owns nothing any more. A leftover is
+// undone again and again, and must not touch its device once that has been given out.
+func (o *owners) outrank(attachment *Attachment) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i := range attachment.Steps {
+		o.last = max(o.last, attachment.Steps[i].Epoch)
+	}
+}
+
 // acquire makes the attachment the owner of the step's device. A device that has one is refused: its DEL is not done.
 func (o *owners) acquire(attachment *Attachment, record *StepRecord) error {
 	identity, owned := ownedDevice(record)

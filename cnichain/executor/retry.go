@@ -17,6 +17,7 @@ func (e *Executor) Load(attachments map[string]*Attachment, leftovers map[string
 	}
 	for _, leftover := range leftovers {
 		adoptBoot(&leftover.Attachment)
+		e.owners.outrank(&leftover.Attachment)
 		e.leftovers.put(leftover)
 	}
 }

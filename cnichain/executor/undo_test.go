@@ -465,6 +465,32 @@ func TestDeviceIsHeldWhileALeftoverIsUndone(t *testing.T) {
 	}
 }
 
+// A driver that has been restarted knows leftovers of pods that are long gone. Whoever gets their device is a newer
+// owner all the same.
+func TestLeftoverLeavesTheNextOwnerAloneAfterARestart(t *testing.T) {
+	w := newWorkbench(t)
+	hardware := device("link", "up0")
+	hardware.Device.PCIAddress = "0000:01:00.0"
+	plan := w.plan("c", `[{name: link, type: host-device, selector: {cel: "true"}, driver: vfio-pci}]`, hardware)
+	plan.Steps[0].Quirks.DelFailsWithoutInterface = false
+	made := attachment(plan)
+	w.must(w.add(made))
+	w.node.Fail("host-device DEL", errors.New("its cache is gone"))
+	for range 10 {
+		_ = w.del(made)
+	}
+	w.restart()
+	left := w.executor.Leftovers()
+	if len(left) != 1 || left[0].Quarantines() != nil {
+		t.Fatalf("leftovers are %+v", left)
+	}
+	w.must(w.add(w.onOtherSandbox(plan)))
+	w.must(w.executor.Retry(context.Background(), left[0].Key))
+	if onHost, err := w.node.OnHost(hardware.Device); onHost || err != nil {
+		t.Errorf("the device was taken from its new owner: %v, %v", onHost, err)
+	}
+}
+
 // An administrator changes the number of virtual functions, or pulls a card, while a pod has one: there is nothing to
 // return, and no DEL can help.
 func TestHardwareThatIsRemovedWhileItIsUsed(t *testing.T) {
