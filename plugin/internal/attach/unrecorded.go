@@ -64,13 +64,24 @@ func (u *unrecorded) hasPinLocked(name string) bool {
 	return false
 }
 
-// remove forgets a claim, and returns those of its pins that no other gate names: a pod may have several claims.
-func (u *unrecorded) remove(claimUID string) (unused []string) {
+// remove forgets a claim after unpin has succeeded for those of its pins that no other gate names: a pod may have
+// several claims. What could not be unpinned stays known, for the next attempt.
+func (u *unrecorded) remove(claimUID string, unpin func(pin string) error) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	pins := slices.Clone(u.pins[claimUID])
+	pins := u.pins[claimUID]
 	delete(u.pins, claimUID)
-	return slices.DeleteFunc(pins, func(pin string) bool { return u.hasPinLocked(filepath.Base(pin)) })
+	var problems []error
+	for _, pin := range pins {
+		if !u.hasPinLocked(filepath.Base(pin)) {
+			problems = append(problems, unpin(pin))
+		}
+	}
+	err := errors.Join(problems...)
+	if err != nil {
+		u.pins[claimUID] = pins
+	}
+	return err
 }
 
 // IsUnrecorded reports whether a claim has attachments of which the journal has lost the record.
@@ -97,11 +108,7 @@ func (s *Sandboxes) AdmitsUnrecorded(claimUID, netns string) bool {
 // releaseUnrecorded forgets what is known of a claim by its gate only. The kernel sends its devices back when the
 // namespace ends.
 func (s *Sandboxes) releaseUnrecorded(claimUID string) error {
-	var problems []error
-	for _, pin := range s.unrecorded.remove(claimUID) {
-		problems = append(problems, s.executor.Host.Unpin(pin))
-	}
-	return errors.Join(problems...)
+	return s.unrecorded.remove(claimUID, s.executor.Host.Unpin)
 }
 
 // collectUnrecorded releases the orphans whose namespaces are pinned by nobody but us, twice in a row. isNamed

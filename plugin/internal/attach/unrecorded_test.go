@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"errors"
 	"slices"
 	"testing"
 )
@@ -20,13 +21,23 @@ func TestUnrecorded(t *testing.T) {
 	if u.has("c") || !u.has("a") || u.hasPin("dra-3") || !u.hasPin("dra-2") {
 		t.Error("it has what was not added, or lacks what was")
 	}
-	if got := u.remove("a"); !slices.Equal(got, []string{second}) || u.has("a") || u.hasPin("dra-2") {
-		t.Errorf("pins that nobody else needs are %v, want the second", got)
+	var unpinned []string
+	unpin := func(pin string) error { unpinned = append(unpinned, pin); return nil }
+	broken := errors.New("the mount is busy")
+	if err := u.remove("a", func(string) error { return broken }); !errors.Is(err, broken) || !u.has("a") ||
+		!u.hasPin("dra-2") {
+		t.Errorf("a claim whose pin is there still is forgotten (%v)", err)
 	}
-	if got := u.remove("b"); !slices.Equal(got, []string{first}) || u.hasPin("dra-1") {
-		t.Errorf("pins that nobody else needs are %v, want the first", got)
+	for _, step := range []struct {
+		claim string
+		want  []string
+	}{{"a", []string{second}}, {"b", []string{first}}, {"b", nil}} {
+		unpinned = nil
+		if err := u.remove(step.claim, unpin); err != nil || !slices.Equal(unpinned, step.want) || u.has(step.claim) {
+			t.Errorf("releasing %s has unpinned %v (%v), want %v", step.claim, unpinned, err, step.want)
+		}
 	}
-	if got := u.remove("b"); len(got) > 0 {
-		t.Errorf("a claim that is not there has pins %v", got)
+	if u.hasPin("dra-1") || u.hasPin("dra-2") {
+		t.Error("a pin of no claim is known")
 	}
 }
