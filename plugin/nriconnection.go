@@ -148,7 +148,7 @@ func (c *nriConnection) Synchronize(
 	}
 	listed := make(map[string]string, len(pods))
 	for _, pod := range pods {
-		listed[pod.GetId()], _ = c.Namespaces.pathOf(pod) // the error is told by attachMissed
+		listed[pod.GetId()], _ = c.Namespaces.pathOf(pod) // the error is told by attachAfterResync
 	}
 	c.runtime.begin(unnamed, named)
 	c.unclaimed.replace(slices.DeleteFunc(slices.Clone(pods), func(pod *api.PodSandbox) bool {
