@@ -83,22 +83,7 @@ func (c *cluster) inside(name string) *place {
 // podObject makes the pod, whose container runs a shell's command once, and waits for nothing.
 func (c *cluster) podObject(name, template, script string) {
 	c.Helper()
-	c.apply(fmt.Sprintf(`
-apiVersion: v1
-kind: Pod
-metadata: {name: %[1]s}
-spec:
-  terminationGracePeriodSeconds: 0
-  restartPolicy: Never
-  automountServiceAccountToken: false
-  resourceClaims: [{name: net, resourceClaimTemplateName: %[2]s}]
-  containers:
-  - name: main
-    image: localhost/toolbox:e2e
-    imagePullPolicy: Never
-    command: [/bin/sh, -c, %[5]q]
-    env: [{name: %[3]s, value: %[4]s}]
-    resources: {claims: [{name: net}]}
+	c.apply(c.barePod(name, template, script) + `
     volumeMounts:
     - {name: programs, mountPath: /usr, readOnly: true}
     - {name: libraries, mountPath: /lib, readOnly: true}
@@ -109,7 +94,29 @@ spec:
   - {name: libraries, hostPath: {path: /usr/lib}}
   - {name: loader, hostPath: {path: /usr/lib64}}
   - {name: providers, hostPath: {path: /etc/libibverbs.d}}
-`, name, template, kubenode.Observed, c.Mark(name), script))
+`)
+}
+
+// barePod is a pod that has no programs of the machine. Its text ends with its container. With a DNS policy that needs
+// what the cluster lacks, kubelet would write an event each time it looks at the pod.
+func (c *cluster) barePod(name, template, script string) string {
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %[1]s}
+spec:
+  dnsPolicy: Default
+  terminationGracePeriodSeconds: 0
+  restartPolicy: Never
+  automountServiceAccountToken: false
+  resourceClaims: [{name: net, resourceClaimTemplateName: %[2]s}]
+  containers:
+  - name: main
+    image: localhost/toolbox:e2e
+    imagePullPolicy: Never
+    command: [/bin/sh, -c, %[5]q]
+    env: [{name: %[3]s, value: %[4]s}]
+    resources: {claims: [{name: net}]}`, name, template, kubenode.Observed, c.Mark(name), script)
 }
 
 // A pod gets a virtual function on a node with RDMA as on any other, and gives it back.

@@ -3,6 +3,7 @@ package rdma
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,24 +17,37 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
-// uverbs is the name of the character device of an RDMA device, whose name must be unique on the machine: this class of
-// sysfs shows all devices in every namespace.
+// uverbs is what findUverbs finds.
 func (b *bench) uverbs(device string) string {
 	b.Helper()
-	nodes, err := filepath.Glob("/sys/class/infiniband_verbs/uverbs*/ibdev")
+	found, err := findUverbs(device)
 	b.must(err)
-	found := ""
+	return found
+}
+
+// findUverbs returns the name of the character device of an RDMA device, whose name must be unique on the machine: this
+// class of sysfs shows all devices in every namespace.
+func findUverbs(device string) (found string, err error) {
+	nodes, err := filepath.Glob("/sys/class/infiniband_verbs/uverbs*/ibdev")
+	if err != nil {
+		return "", err
+	}
 	for _, node := range nodes {
 		name, err := os.ReadFile(node)
-		b.must(err)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+			continue // another device, which was moved meanwhile
+		}
+		if err != nil {
+			return "", err
+		}
 		if strings.TrimSpace(string(name)) == device {
 			found = filepath.Base(filepath.Dir(node))
 		}
 	}
 	if found == "" {
-		b.Fatalf("no character device of %s among %q", device, nodes)
+		return "", fmt.Errorf("no character device of %s among %q", device, nodes)
 	}
-	return found
+	return found, nil
 }
 
 // sees expects that a namespace sees RDMA devices and no others.

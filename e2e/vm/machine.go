@@ -15,10 +15,12 @@ const (
 	qemu      = "usr/bin/qemu-system-x86_64"
 )
 
-// Accelerators of QEMU. Emulation on several threads gains nothing and is less stable.
+// Accelerators of QEMU. Emulation on several threads gains nothing where there is one processor, and where several
+// machines share those of the host.
 const (
 	kvm       = "kvm"
 	emulation = "tcg,thread=single,tb-size=512"
+	parallel  = "tcg,thread=multi,tb-size=512"
 )
 
 // kernelParameters are those of every machine. Together they make an emulated boot short and sure: panic=-1 reboots at
@@ -35,6 +37,7 @@ type machine struct {
 	accelerator      string
 	pfs              int
 	memory           int // MiB
+	processors       int
 	folders          []hostFolder
 	uplink           *Uplink // nil for none
 	parameters       []string
@@ -56,13 +59,17 @@ const numaNodes = 2
 // given their places to a device that takes any.
 func (m *machine) arguments() []string {
 	root := filepath.Join(m.imageDir, "root")
-	processor := "max"
-	if m.accelerator == kvm {
+	processor, accelerator := "max", m.accelerator
+	switch {
+	case accelerator == kvm:
 		processor = "host"
+	case m.processors > 1:
+		accelerator = parallel
 	}
 	args := []string{
 		"-L", filepath.Join(root, "usr/share/qemu"), "-L", filepath.Join(root, "usr/share/seabios"),
-		"-accel", m.accelerator, "-cpu", processor, "-smp", "1", "-m", fmt.Sprint(m.memory / numaNodes * numaNodes),
+		"-accel", accelerator, "-cpu", processor, "-smp", fmt.Sprint(m.processors),
+		"-m", fmt.Sprint(m.memory / numaNodes * numaNodes),
 		"-M", "q35,usb=off,vmport=off,smbus=off,sata=off,hpet=off", "-nodefaults", "-no-user-config", "-display",
 		"none", "-no-reboot",
 		"-kernel", filepath.Join(m.imageDir, "vmlinux"), "-initrd", filepath.Join(m.runDir, "initrd"),
@@ -109,7 +116,7 @@ func (m *machine) hardware() []string {
 	for node := range numaNodes {
 		processors := ""
 		if node == 0 {
-			processors = ",cpus=0"
+			processors = fmt.Sprintf(",cpus=0-%d", m.processors-1)
 		}
 		args = append(args,
 			"-object", fmt.Sprintf("memory-backend-ram,id=memory%d,size=%dM", node, m.memory/numaNodes),

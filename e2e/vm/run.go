@@ -38,6 +38,8 @@ type Command struct {
 	VFs int
 	// MemoryMB is 0 for 1536.
 	MemoryMB int
+	// Processors is 0 for 1. Where all code is emulated, more help one machine that has the host for itself.
+	Processors int
 	// Modules are further kernel modules to load; those of the network cards are.
 	Modules []string
 	// ModuleFiles are files of kernel modules that are loaded after Modules, with what they depend on.
@@ -95,7 +97,8 @@ func (i *Image) run(ctx context.Context, c Command, accelerator string) (Result,
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // a leftover in the folder for temporary files
 	m := &machine{imageDir: i.dir, runDir: dir, accelerator: accelerator, pfs: cmp.Or(c.PFs, 2),
-		memory: cmp.Or(c.MemoryMB, 1536), uplink: c.Uplink, parameters: c.Parameters}
+		memory: cmp.Or(c.MemoryMB, 1536), processors: cmp.Or(c.Processors, 1), uplink: c.Uplink,
+		parameters: c.Parameters}
 	order, err := c.order(m)
 	if err != nil {
 		return Result{}, err

@@ -224,6 +224,27 @@ func TestHardware(t *testing.T) {
 	}
 }
 
+// Each of several processors that are emulated has a thread of its own.
+func TestProcessors(t *testing.T) {
+	for _, test := range []struct {
+		accelerator string
+		processors  int
+		want        []string
+	}{
+		{emulation, 1, []string{"-accel tcg,thread=single,", "-cpu max", "-smp 1 ", "memdev=memory0,cpus=0-0 "}},
+		{emulation, 2, []string{"-accel tcg,thread=multi,", "-cpu max", "-smp 2 ", "memdev=memory0,cpus=0-1 "}},
+		{kvm, 2, []string{"-accel kvm ", "-cpu host", "-smp 2 ", "memdev=memory0,cpus=0-1 "}},
+	} {
+		m := &machine{accelerator: test.accelerator, processors: test.processors, memory: 1024}
+		all := strings.Join(m.arguments(), " ")
+		for _, want := range test.want {
+			if !strings.Contains(all, want) {
+				t.Errorf("%s with %d processors: no %q in\n%s", test.accelerator, test.processors, want, all)
+			}
+		}
+	}
+}
+
 func TestFoldersAreReadOnlyUnlessShared(t *testing.T) {
 	share, other := t.TempDir(), t.TempDir()
 	m := &machine{}

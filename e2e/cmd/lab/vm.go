@@ -88,6 +88,8 @@ work: after three minutes or more where all code is emulated.`,
 	set.IntVar(&f.command.PFs, "pfs", 2, "number of SR-IOV physical functions")
 	set.IntVar(&f.command.VFs, "vfs", 0, "number of virtual functions that each of them has from the start, up to 7")
 	set.IntVar(&f.command.MemoryMB, "memory", 1536, "memory in MiB")
+	set.IntVar(&f.command.Processors, "processors", 1, "number of processors, all on NUMA node 0; without KVM, more "+
+		"help a machine that has this one for itself")
 	set.StringArrayVar(&f.command.Env, "env", nil, "NAME=value to set inside")
 	set.StringSliceVar(&f.command.Modules, "module", nil, "further kernel modules to load, such as bonding")
 	set.StringVar(&f.command.Share, "share", "", "folder to show, writable, as /share")

@@ -73,16 +73,20 @@ func (n *Node) must(err error) {
 	}
 }
 
-// Until repeats a look until it finds nothing wrong. A look gets the context of the wait, so one that hangs ends with
+// Pauses between two looks, the first and the longest: each takes time of a processor that may be emulated.
+const (
+	shortestPause = 125 * time.Millisecond
+	longestPause  = time.Second
+)
+
+// Until repeats a look until it finds nothing wrong, ever less often. A look gets the context of the wait, so one that hangs ends with
 // it. The last error that a look had of its own is shown.
 func (n *Node) Until(what string, condition func(context.Context) error) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), n.patience)
 	defer cancel()
-	tick := time.NewTicker(250 * time.Millisecond)
-	defer tick.Stop()
 	var last error
-	for {
+	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
 		err := condition(ctx)
 		if err == nil {
 			return
@@ -91,7 +95,7 @@ func (n *Node) Until(what string, condition func(context.Context) error) {
 			last = err
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
 			n.Explain()
 			n.t.Fatalf("no %s after %s: %v", what, n.patience, last)
