@@ -79,8 +79,8 @@ const (
 	longestPause  = time.Second
 )
 
-// Until repeats a look until it finds nothing wrong, ever less often. A look gets the context of the wait, so one that hangs ends with
-// it. The last error that a look had of its own is shown.
+// Until repeats a look until it finds nothing wrong, ever less often. A look gets the context of the wait, so one that
+// hangs ends with it. The last error that a look had of its own is shown.
 func (n *Node) Until(what string, condition func(context.Context) error) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), n.patience)
