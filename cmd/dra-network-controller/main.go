@@ -138,7 +138,7 @@ func run(c *cobra.Command, o *options) error {
 	}
 	if o.serviceEndpoints {
 		reconcilers = append(reconcilers, &endpoints.Reconciler{Client: manager.GetClient(),
-			Events: manager.GetEventRecorder("dra-network-controller")})
+			Live: manager.GetAPIReader(), Events: manager.GetEventRecorder("dra-network-controller")})
 	}
 	// A controller begins when its caches are filled, in Start.
 	for _, reconciler := range reconcilers {

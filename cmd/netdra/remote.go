@@ -19,7 +19,7 @@ import (
 // remoteCommand is how a command is run for a node from elsewhere.
 type remoteCommand struct {
 	// forward are the flags that are passed on to the node. Others of the command are about the machine that netdra
-	// runs on, and refused, but for those of local, which make the command a local one.
+	// runs on, and refused, but for those of local, which make the command a local one unless all nodes are asked.
 	forward, local []string
 	// object are the arguments that stand for an object; nil: an object stands for its node only.
 	object func(*remote.Place) [][]string
@@ -101,7 +101,7 @@ func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool
 	objects, rest := splitObjects(arguments)
 	forced := node != "" || r.every || len(objects) > 0
 	switch {
-	case slices.ContainsFunc(r.local, flags.Changed):
+	case slices.ContainsFunc(r.local, flags.Changed) && !r.every: // with --all-nodes checkFlags refuses them
 		return false, nil
 	case !forced && (!r.claims || len(rest) == 0 || isNode(flags)):
 		return false, nil
@@ -183,8 +183,12 @@ func (r *remoteCommand) checkFlags(flags *pflag.FlagSet) error {
 		}
 	})
 	if len(wrong) > 0 {
-		return fmt.Errorf("cannot use %s for another node: it is about this machine; leave it out, or run netdra on "+
-			"the node", strings.Join(wrong, ", "))
+		elsewhere := "for another node"
+		if r.every {
+			elsewhere = "with --all-nodes"
+		}
+		return fmt.Errorf("cannot use %s %s: it is about this machine; leave it out, or run netdra on the node",
+			strings.Join(wrong, ", "), elsewhere)
 	}
 	return nil
 }

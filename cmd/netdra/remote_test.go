@@ -188,6 +188,8 @@ func TestOtherNodesThatCannotBeAsked(t *testing.T) {
 		"devices --node n3":                            "no pod of the driver runs there",
 		"devices --node n1 --socket /x":                "cannot use --socket for another node",
 		"report --node n1 --serve :1":                  "cannot use --serve for another node",
+		"report --all-nodes -f policies.yaml":          "cannot use --filename with --all-nodes",
+		"report --all-nodes --from worker-1":           "cannot use --from with --all-nodes",
 		"claims claim/mv pod/job --node":               "flag needs an argument",
 		"devices node/n1 node/n2":                      "cannot ask nodes n1 and n2 at once",
 		"doctor --node n1 extra":                       `cannot use argument "extra"`,

@@ -19,7 +19,8 @@ runs the scheduler's own allocator and the driver's own checks. It changes nothi
 Files may hold
   ResourceClaim, ResourceClaimTemplate, Pod         what is tried, in the order of files and documents. What fits takes its devices,
                                                     so that it counts for what follows. Claims and templates that pods name are
-                                                    tried with them. A ResourceClaim with an allocation in its status holds it from
+                                                    tried with them. A ResourceClaim that several pods name is allocated once,
+                                                    with the first of them. One with an allocation in its status holds it from
                                                     the beginning. A pod that asks for extended resources of DeviceClasses
                                                     is tried with the claim that kube-scheduler makes of them.
   DeviceExposurePolicy, NetworkTopology             what machines publish, and the DeviceClasses that the controller would make

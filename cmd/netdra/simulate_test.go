@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -217,5 +218,83 @@ spec: {containers: [{name: c, image: x, resources: {limits: {example.com/vf: 2, 
 	}
 	if code != exit.Failed || t.Failed() {
 		t.Errorf("exit status %d\n%s%s", code, stdout, stderr)
+	}
+}
+
+// A claim that two pods name is allocated with the first, and its devices choose the node of the second, also where
+// that pod has another claim.
+func TestSimulateClaimOfTwoPods(t *testing.T) {
+	const files = `apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: p}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}
+  exposure: {supportedCNIPlugins: [{name: sriov, exclusive: true}]}
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: vf}
+spec: {steps: [{name: a, type: sriov, selector: {cel: "true"}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: shared}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: vf-a, count: 3}}]}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: own}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: vf-a}}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: first}
+spec: {containers: [], resourceClaims: [{name: net, resourceClaimName: shared}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: second}
+spec: {containers: [], resourceClaims: [{name: own, resourceClaimName: own}, {name: net, resourceClaimName: shared}]}
+`
+	other := filepath.Join(t.TempDir(), "worker-2")
+	if err := os.CopyFS(other, os.DirFS("../../discovery/testdata/igb-4vfs")); err != nil {
+		t.Fatal(err)
+	}
+	simulated := func(more string) (int, []simulate.Answer) {
+		t.Helper()
+		code, stdout, stderr := runNetdra(t, files+more, "simulate", "-f", "-", "--machines",
+			"../../discovery/testdata/igb-4vfs,"+other, "-o", "json")
+		var answers []simulate.Answer
+		if err := json.Unmarshal([]byte(stdout), &answers); err != nil {
+			t.Fatalf("exit status %d, %v:\n%s%s", code, err, stdout, stderr)
+		}
+		return code, answers
+	}
+	code, answers := simulated("")
+	if code != exit.OK || len(answers) != 2 {
+		t.Fatalf("exit status %d: %+v", code, answers)
+	}
+	first, second := answers[0], answers[1]
+	if fmt.Sprint(first.Nodes, second.Nodes) != "[igb-4vfs worker-2] [igb-4vfs]" || len(first.Devices) != 3 ||
+		len(second.Devices) != 4 || second.Devices[0].Claim != "own" ||
+		!slices.Equal(first.Devices, second.Devices[1:]) {
+		t.Errorf("they get\n%+v\n%+v", first, second)
+	}
+	// There is room on the other node only, where the claim that the pod shares is not.
+	code, answers = simulated(`---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: further}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: vf-a, count: 5}}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: third}
+spec: {containers: [], resourceClaims: [{name: net, resourceClaimName: shared}, {name: more, resourceClaimName: further}]}
+`)
+	if code != exit.Failed || len(answers) != 3 || answers[2].Fits || len(answers[2].Refusals) != 2 ||
+		!slices.Contains(answers[2].Refusals[0].Release, "default/own") ||
+		!strings.Contains(answers[2].Refusals[1].Reason, "claim default/shared has its devices on another node") {
+		t.Errorf("exit status %d: %+v", code, answers)
 	}
 }

@@ -25,7 +25,7 @@ would find: unknown fields, names, order and references of steps, configuration,
 root steps. For a valid topology it prints the DeviceClasses that a claim must ask for. -o json has the same for CI, one
 entry for each object.
 
-Exit status: 0 the topologies are valid, 2 there is a problem.`,
+Exit status: 0 the topologies and ranges are valid, 2 there is a problem.`,
 		Example: `  netdra chain validate deploy/samples/topologies.yaml
   netdra chain validate --schemas my-plugins.yaml topologies/*.yaml
   netdra chain validate topologies/*.yaml -o json | jq '.[] | select(.valid | not)'
@@ -91,11 +91,11 @@ func (v *validation) print(out *printer.Printer) {
 	}
 }
 
-// validateFile returns a result for each topology and range of a file. A file without a topology is an error, as is a
-// name that no topology has; ranges are judged beside topologies.
+// validateFile returns a result for each topology and range of a file. A file without either is an error, as is a name
+// that no topology has: a name chooses topologies, and then ranges are not judged.
 func validateFile(streams printer.Streams, file, name string, schemas cnichain.Schemas) []validation {
 	documents, err := manifest.Read(file, streams.In)
-	if err == nil && (name != "" || countTopologies(documents) == 0) {
+	if err == nil && (name != "" || !slices.ContainsFunc(documents, isJudged)) {
 		_, err = manifest.ChooseTopology(file, documents, name)
 	}
 	if err != nil {
@@ -126,12 +126,6 @@ func validateDocument(found *manifest.Document, schemas cnichain.Schemas) valida
 	return result
 }
 
-func countTopologies(documents []manifest.Document) int {
-	count := 0
-	for i := range documents {
-		if documents[i].Kind == manifest.KindTopology {
-			count++
-		}
-	}
-	return count
+func isJudged(document manifest.Document) bool {
+	return document.Kind == manifest.KindTopology || document.Kind == manifest.KindRange
 }

@@ -113,6 +113,13 @@ func TestValidate(t *testing.T) {
 			want: "✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link\n" +
 				"✗ DIR/t.yaml:19: spec.cidrs[0]: Invalid value: \"10.0.0.0/28\": has not as many addresses as a " +
 				"block, 64: make it larger, or blockSize smaller\n"},
+		"only a range": {content: "apiVersion: networking.dra.io/v1alpha1\nkind: AddressRange\n" +
+			"metadata: {name: r}\nspec: {cidrs: [10.0.0.0/24]}\n",
+			want: "✓ DIR/t.yaml:1: range r is fine; a step uses it by addressRange\n"},
+		"only a range, and a name": {code: exit.Refused, arguments: []string{"--name", "r"},
+			content: "apiVersion: networking.dra.io/v1alpha1\nkind: AddressRange\n" +
+				"metadata: {name: r}\nspec: {cidrs: [10.0.0.0/24]}\n",
+			want: "✗ DIR/t.yaml has no NetworkTopology, only AddressRange r\n"},
 		"another name": {code: exit.Refused, content: linkThenTune, arguments: []string{"--name", "x"},
 			want: "✗ DIR/t.yaml has no topology \"x\": it has moved\n"},
 		"as JSON": {code: exit.Refused, arguments: []string{"-o", "json"}, content: linkThenTune + "---" +

@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryapi "k8s.io/api/discovery/v1"
@@ -49,7 +51,7 @@ func newCluster(t *testing.T, changes ...string) *cluster {
 	c := &cluster{T: t, events: events.NewFakeRecorder(100)}
 	c.must(errors.Join(corev1.AddToScheme(scheme), resourceapi.AddToScheme(scheme), discoveryapi.AddToScheme(scheme)))
 	c.api = fake.NewClientBuilder().WithScheme(scheme).Build()
-	c.r = &Reconciler{Client: c.api, Events: c.events}
+	c.r = &Reconciler{Client: c.api, Live: c.api, Events: c.events}
 	object := &corev1.Service{}
 	c.must(yaml.UnmarshalStrict([]byte(strings.NewReplacer(changes...).Replace(service)), object))
 	c.must(c.api.Create(t.Context(), object))
@@ -251,6 +253,53 @@ func TestServicesThatGetNone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNameThatIsTaken: of a slice of somebody else the author is told, once, until it is gone; of our own that the cache
+// does not have yet nobody is.
+func TestNameThatIsTaken(t *testing.T) {
+	c := newCluster(t)
+	c.pod("a", nil, "10.60.0.2/16")
+	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "db"}}
+	retry := func(want time.Duration) {
+		t.Helper()
+		if result, err := c.r.Reconcile(t.Context(), request); err != nil || result.RequeueAfter != want {
+			t.Errorf("it is looked at again after %v, want %v: %v", result.RequeueAfter, want, err)
+		}
+	}
+	foreign := &discoveryapi.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "db-dra-network-0"},
+		AddressType: discoveryapi.AddressTypeIPv4}
+	for range 2 { // what was told is forgotten when it is no longer so
+		c.must(c.api.Create(t.Context(), foreign.DeepCopy()))
+		retry(later)
+		retry(later)
+		if len(c.events.Events) != 1 {
+			t.Fatalf("%d events, want 1", len(c.events.Events))
+		}
+		if told := <-c.events.Events; !strings.Contains(told, `cannot create EndpointSlice "db-dra-network-0"`) {
+			t.Errorf("the event is %s", told)
+		}
+		c.must(c.api.Delete(t.Context(), foreign.DeepCopy()))
+		retry(0)
+		c.expect("db-dra-network-0 IPv4 metrics=9090 sql=5432: 10.60.0.2 a +ready +serving")
+		c.must(c.api.Delete(t.Context(), foreign.DeepCopy()))
+	}
+	retry(0)
+	c.r.Client = staleSlices{c.api}
+	retry(soon)
+	if len(c.events.Events) != 0 {
+		t.Errorf("the event is %s", <-c.events.Events)
+	}
+}
+
+// staleSlices is a cache that has no slice yet.
+type staleSlices struct{ client.Client }
+
+func (s staleSlices) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	if _, ofSlices := list.(*discoveryapi.EndpointSliceList); ofSlices {
+		return nil
+	}
+	return s.Client.List(ctx, list, options...)
 }
 
 // TestOneAddressOfTwoPods: the endpoint is that of the pod that is ready, whatever the order of the pods.

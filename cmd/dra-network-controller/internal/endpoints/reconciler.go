@@ -2,6 +2,7 @@ package endpoints
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -26,6 +27,10 @@ import (
 // soon is when to look again after a conflict. By then the cache has caught up.
 const soon = 200 * time.Millisecond
 
+// later is when to look again at a name that somebody else's slice has. The cache has only our slices, so nothing tells
+// that it is gone.
+const later = time.Minute
+
 // maxEvent is how much of a problem fits into an event, in bytes: the API server refuses longer ones, and annotations
 // that a problem cites may be long.
 const maxEvent = 1000
@@ -35,6 +40,8 @@ const maxEvent = 1000
 type Reconciler struct {
 	// Client reads through a cache and writes to the API server.
 	Client client.Client
+	// Live reads from the API server: slices of others are not in the cache.
+	Live client.Reader
 	// Events takes the events of Services.
 	Events events.EventRecorder
 
@@ -117,7 +124,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("cannot list EndpointSlices: %w", err)
 	}
 	query, problem := ParseQuery(service)
-	r.tell(request.NamespacedName, service, problem)
+	if problem != nil {
+		r.tell(request.NamespacedName, service, problem)
+	}
 	var wanted map[Group]Endpoints
 	// Without a query everything is unwanted, so slices go when the annotation does, or becomes wrong. To leave them
 	// would send traffic to pods that nobody selects any more.
@@ -131,8 +140,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	err = r.carryOut(ctx, &changes)
-	if apierrors.IsConflict(err) {
+	foreign := &foreignSliceError{}
+	switch {
+	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
 		return reconcile.Result{RequeueAfter: soon}, nil // a slice has changed since the cache read it
+	case errors.As(err, &foreign):
+		r.tell(request.NamespacedName, service, foreign)
+		return reconcile.Result{RequeueAfter: later}, nil
+	case err == nil && problem == nil:
+		r.tell(request.NamespacedName, service, nil)
 	}
 	return reconcile.Result{}, err
 }
@@ -170,11 +186,42 @@ func (r *Reconciler) carryOut(ctx context.Context, changes *Changes) error {
 		}
 	}
 	for i := range changes.Create {
-		if err := r.Client.Create(ctx, &changes.Create[i]); err != nil {
+		if err := r.create(ctx, &changes.Create[i]); err != nil {
 			return fmt.Errorf("cannot create EndpointSlice %s: %w", changes.Create[i].Name, err)
 		}
 	}
 	return nil
+}
+
+// foreignSliceError is of a slice of somebody else that has the name of one that is to be created. It is for the author
+// of the Service.
+type foreignSliceError struct{ name string }
+
+func (e *foreignSliceError) Error() string {
+	return fmt.Sprintf("cannot create EndpointSlice %q: there is one of this name that is not the controller's; delete "+
+		"it, or give the Service another name", e.name)
+}
+
+// create makes a slice. If there is one of its name, the cache does not know it yet, which is AlreadyExists, or never
+// will, since its labels say that it is not one of this Service's: that is a foreignSliceError.
+func (r *Reconciler) create(ctx context.Context, slice *discoveryapi.EndpointSlice) error {
+	err := r.Client.Create(ctx, slice)
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	existing := &discoveryapi.EndpointSlice{}
+	switch readErr := r.Live.Get(ctx, client.ObjectKeyFromObject(slice), existing); {
+	case apierrors.IsNotFound(readErr):
+		return err // it has gone since
+	case readErr != nil:
+		return fmt.Errorf("cannot read the one of this name: %w", readErr)
+	}
+	for _, label := range []string{discoveryapi.LabelServiceName, discoveryapi.LabelManagedBy} {
+		if existing.Labels[label] != slice.Labels[label] {
+			return &foreignSliceError{name: slice.Name}
+		}
+	}
+	return err
 }
 
 // tell writes an event for a problem that was not told yet.

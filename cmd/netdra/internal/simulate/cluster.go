@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
@@ -37,21 +38,27 @@ type Cluster struct {
 type Simulator struct {
 	cluster  Cluster
 	compiled *dracel.Cache
+	// taken are the claims that got devices here, by UID. They are among those of the cluster, too.
+	taken map[types.UID]*resourceapi.ResourceClaim
 }
 
 // New returns a simulator of a cluster.
 func New(cluster Cluster) *Simulator {
-	return &Simulator{cluster: cluster, compiled: dracel.NewCache(200, dracel.Features{
+	return &Simulator{cluster: cluster, taken: map[types.UID]*resourceapi.ResourceClaim{}, compiled: dracel.NewCache(200, dracel.Features{
 		EnableConsumableCapacity: true, EnableListTypeAttributes: cluster.ListAttributes,
 	})}
 }
 
 // Take makes claims that were given devices part of the cluster, and does nothing for claims that were not. results has
-// one element for each claim, or none.
+// one element for each claim, or none. A claim that was taken before keeps its devices: several pods may name it.
 func (s *Simulator) Take(claims []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult) {
 	for i := range results {
+		if s.taken[claims[i].UID] != nil {
+			continue
+		}
 		taken := claims[i].DeepCopy()
 		taken.Status.Allocation = &results[i]
+		s.taken[taken.UID] = taken
 		s.cluster.Claims = append(s.cluster.Claims, taken)
 	}
 }

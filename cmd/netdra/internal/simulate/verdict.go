@@ -2,10 +2,13 @@ package simulate
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
 // Verdict says where the claims of one pod fit.
@@ -30,35 +33,87 @@ type Refusal struct {
 	Short []string
 }
 
-// Try says where the claims of one pod fit, which are not changed.
+// Try says where the claims of one pod fit, which are not changed. A claim that was taken before is not allocated again:
+// as kube-scheduler does with a claim that several pods name, its devices choose the node, and only the others are
+// allocated there.
 func (s *Simulator) Try(ctx context.Context, claims ...*resourceapi.ResourceClaim) (Verdict, error) {
 	var verdict Verdict
 	var no []*corev1.Node
+	untaken := slices.DeleteFunc(slices.Clone(claims), func(claim *resourceapi.ResourceClaim) bool {
+		return s.taken[claim.UID] != nil
+	})
 	for _, node := range s.cluster.Nodes {
-		results, err := s.allocate(ctx, node, claims, s.cluster.Claims)
+		elsewhere, err := s.takenElsewhere(node, claims)
+		if err != nil {
+			return Verdict{}, err
+		}
+		if elsewhere != nil {
+			verdict.Refusals = append(verdict.Refusals, *elsewhere)
+			continue
+		}
+		var results []resourceapi.AllocationResult
+		if len(untaken) > 0 {
+			results, err = s.allocate(ctx, node, untaken, s.cluster.Claims)
+		}
 		switch {
 		case err != nil:
 			return Verdict{}, err
-		case results == nil:
+		case results == nil && len(untaken) > 0:
 			no = append(no, node)
 		default:
 			if verdict.Nodes == nil {
-				verdict.Results = results
+				verdict.Results = s.withTaken(claims, results)
 			}
 			verdict.Nodes = append(verdict.Nodes, node.Name)
 		}
 	}
 	if verdict.Nodes != nil {
+		verdict.Refusals = nil
 		return verdict, nil
 	}
 	for _, node := range no {
-		refusal, err := s.refusal(ctx, node, claims)
+		refusal, err := s.refusal(ctx, node, untaken)
 		if err != nil {
 			return Verdict{}, err
 		}
 		verdict.Refusals = append(verdict.Refusals, refusal)
 	}
+	slices.SortStableFunc(verdict.Refusals, func(a, b Refusal) int { return strings.Compare(a.Node, b.Node) })
 	return verdict, nil
+}
+
+// takenElsewhere refuses a node on which the devices of a claim that was taken before are not; nil if there is none.
+func (s *Simulator) takenElsewhere(node *corev1.Node, claims []*resourceapi.ResourceClaim) (*Refusal, error) {
+	for _, claim := range claims {
+		taken := s.taken[claim.UID]
+		if taken == nil || taken.Status.Allocation.NodeSelector == nil {
+			continue
+		}
+		selector, err := nodeaffinity.NewNodeSelector(taken.Status.Allocation.NodeSelector)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the nodes of claim %s: %w", fullName(claim), err)
+		}
+		if !selector.Match(node) {
+			return &Refusal{Node: node.Name, Reason: fmt.Sprintf("claim %s has its devices on another node already, "+
+				"for a pod that was tried before", fullName(claim))}, nil
+		}
+	}
+	return nil, nil
+}
+
+// withTaken returns the allocations of all claims in their order; results are those of claims that were not taken.
+func (s *Simulator) withTaken(
+	claims []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult,
+) []resourceapi.AllocationResult {
+	all := make([]resourceapi.AllocationResult, 0, len(claims))
+	for _, claim := range claims {
+		if taken := s.taken[claim.UID]; taken != nil {
+			all = append(all, *taken.Status.Allocation)
+			continue
+		}
+		all, results = append(all, results[0]), results[1:]
+	}
+	return all
 }
 
 // refusal finds out why claims do not fit on a node. What is cheap to say is tried first.
