@@ -132,7 +132,7 @@ func TestPublishedPage(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := filepath.Base(path)
-		if is, err := os.ReadFile("../../docs/" + name); err != nil || !bytes.Equal(is, want) {
+		if shown, err := os.ReadFile("../../docs/" + name); err != nil || !bytes.Equal(shown, want) {
 			t.Errorf("docs/%s is not what the samples say (%v); render it again", name, err)
 		}
 	}

@@ -129,10 +129,10 @@ func (p *pair) onceHome() (numbers map[string]string) {
 	p.until("RDMA devices on the machine", func(context.Context) error {
 		numbers = map[string]string{}
 		var problems []error
-		there := p.machine().devices()
+		onHost := p.machine().devices()
 		for _, device := range p.devices {
-			if !slices.Contains(there, device) {
-				problems = append(problems, fmt.Errorf("%s is not among %q", device, there))
+			if !slices.Contains(onHost, device) {
+				problems = append(problems, fmt.Errorf("%s is not among %q", device, onHost))
 				continue
 			}
 			number, err := findUverbs(device) // the kernel makes it when it has listed the device
