@@ -28,7 +28,7 @@ func applyFile(flags *pflag.FlagSet, path string) error {
 	}
 	for _, name := range sortedNames(settings) {
 		flag := flags.Lookup(name)
-		if flag == nil || name == configFlag || name == "help" {
+		if flag == nil || name == configFlag || isOfCobra(name) {
 			return fmt.Errorf("--config %s: there is no setting %q; settings are called as flags are, see --help", path,
 				name)
 		}
@@ -67,11 +67,14 @@ func asText(value any) (string, error) {
 	return "", fmt.Errorf("%v is neither a string, a number, a boolean nor a list of strings", value)
 }
 
+// isOfCobra reports whether a flag is one that cobra adds to every command and acts upon before a file is read.
+func isOfCobra(name string) bool { return name == "help" || name == "version" }
+
 // settings are all flags with their values, for the log.
 func settings(flags *pflag.FlagSet) []string {
 	var all []string
 	flags.VisitAll(func(flag *pflag.Flag) {
-		if flag.Name != "help" {
+		if !isOfCobra(flag.Name) {
 			all = append(all, "--"+flag.Name+"="+flag.Value.String())
 		}
 	})

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -24,6 +25,8 @@ func TestSettings(t *testing.T) {
 			map[string]string{"v": "6", "cdi-dir": "/file"}, ""},
 		"unknown":             {"verbosity: 4", nil, nil, `there is no setting "verbosity"`},
 		"not itself":          {"config: /x", nil, nil, `there is no setting "config"`},
+		"not the version":     {"version: true", nil, nil, `there is no setting "version"`},
+		"not the help":        {"help: true", nil, nil, `there is no setting "help"`},
 		"twice":               {"v: 4\nv: 5", nil, nil, "already set"},
 		"no map":              {"- v", nil, nil, "write a YAML map of flag names to values"},
 		"wrong type":          {"v: many", nil, nil, "v: "},
@@ -35,6 +38,8 @@ func TestSettings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := command()
+			cmd.InitDefaultHelpFlag() // as Execute does
+			cmd.InitDefaultVersionFlag()
 			if err := cmd.ParseFlags(test.arguments); err != nil {
 				t.Fatal(err)
 			}
@@ -61,6 +66,18 @@ func TestSettings(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The log has settings, and no flags that are none.
+func TestLoggedSettings(t *testing.T) {
+	cmd := command()
+	cmd.InitDefaultHelpFlag()
+	cmd.InitDefaultVersionFlag()
+	logged := settings(cmd.Flags())
+	if !slices.Contains(logged, "--v=2") || slices.Contains(logged, "--version=false") ||
+		slices.Contains(logged, "--help=false") {
+		t.Errorf("the log has %q", logged)
 	}
 }
 

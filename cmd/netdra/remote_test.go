@@ -424,6 +424,53 @@ func testFreeClasses(t *testing.T, topologies string) {
 }
 
 // A node can't name files outside of its directory.
+// A node whose netdra makes no bundle says why, also if others make theirs.
+func TestBundleOfANodeThatRefuses(t *testing.T) {
+	w := newWorkstation(t)
+	cluster, err := w.cluster(remote.Access{DriverNamespace: "dra-network"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const archive = "an archive that is none"
+	for name, test := range map[string]struct {
+		code           int
+		stdout, stderr string
+		want           []string
+	}{
+		"older": {exit.Refused, "", "Error: unknown command \"bundle\"\x1b[2J\n", []string{"cannot make the bundle of " +
+			"node n1: exit status 2 of netdra there: ", `unknown command "bundle"`}},
+		"silent":  {exit.Failed, archive, "", []string{"exit status 1 of netdra there: it does not say why"}},
+		"garbled": {exit.OK, archive, "warning: x", []string{"cannot read the bundle of nodes/n1", "there: warning: x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster.Stream = func(_ context.Context, _ *corev1.Pod, _ []string, stdout, stderr io.Writer) error {
+				_, _ = io.WriteString(stdout, test.stdout)
+				_, _ = io.WriteString(stderr, test.stderr)
+				if test.code != exit.OK {
+					return exec.CodeExitError{Err: errors.New("command terminated"), Code: test.code}
+				}
+				return nil
+			}
+			_, single := bundle.Remote(t.Context(), cluster, "n1")
+			files, err := bundle.Remote(t.Context(), cluster, "")
+			if single == nil || err != nil {
+				t.Fatal(single, err)
+			}
+			i := slices.IndexFunc(files, func(file bundle.File) bool { return file.Name == "nodes/n1/error.txt" })
+			if i < 0 {
+				t.Fatalf("no file has the error of n1: %v", files)
+			}
+			for _, text := range []string{single.Error(), string(files[i].Data)} {
+				for _, want := range test.want {
+					if !strings.Contains(text, want) || strings.Contains(text, "\x1b") {
+						t.Errorf("the error is %q, want %q", text, want)
+					}
+				}
+			}
+		})
+	}
+}
+
 func TestBundleStaysInItsDirectory(t *testing.T) {
 	var archive bytes.Buffer
 	if err := bundle.Write(&archive, []bundle.File{{Name: "../../etc/passwd", Data: []byte("x")}},

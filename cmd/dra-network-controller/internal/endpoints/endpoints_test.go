@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -251,6 +252,39 @@ func TestServicesThatGetNone(t *testing.T) {
 			if told := <-c.events.Events; !strings.Contains(told, reason) || len(told) > 1024 {
 				t.Errorf("the event is %s", told)
 			}
+		})
+	}
+}
+
+// TestPortsOfSidecars: a port has the number that Kubernetes gives it, also of a pod as the cache keeps it. Containers
+// count before sidecars, and init containers that end do not count.
+func TestPortsOfSidecars(t *testing.T) {
+	container := func(port int32, policy *corev1.ContainerRestartPolicy) corev1.Container {
+		return corev1.Container{RestartPolicy: policy, Ports: []corev1.ContainerPort{{Name: "metrics",
+			ContainerPort: port, Protocol: corev1.ProtocolTCP}}}
+	}
+	always := ptr.To(corev1.ContainerRestartPolicyAlways)
+	for name, test := range map[string]struct {
+		init, containers []corev1.Container
+		want             string
+	}{
+		"a sidecar": {init: []corev1.Container{container(1, always)}, want: "metrics=1 sql=5432"},
+		"the first sidecar": {init: []corev1.Container{container(1, nil), container(2, always), container(3, always)},
+			want: "metrics=2 sql=5432"},
+		"an init container": {init: []corev1.Container{container(1, nil)}, want: "sql=5432"},
+		"a container and a sidecar": {init: []corev1.Container{container(1, always)},
+			containers: []corev1.Container{container(4, nil)}, want: "metrics=4 sql=5432"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			c.pod("a", func(pod *corev1.Pod, _ *resourceapi.ResourceClaim) {
+				pod.Spec.InitContainers, pod.Spec.Containers = test.init, test.containers
+				kept, err := TransformPod(pod)
+				c.must(err)
+				*pod = *kept.(*corev1.Pod)
+			}, "10.60.0.2/16")
+			c.reconcile()
+			c.expect("db-dra-network-0 IPv4 " + test.want + ": 10.60.0.2 a +ready +serving")
 		})
 	}
 }

@@ -220,20 +220,40 @@ func portsOf(service *corev1.Service, pod *corev1.Pod) []discoveryapi.EndpointPo
 	return ports
 }
 
-// namedPort is 0 if no container has a port of that name.
+// namedPort is 0 if no container has a port of that name. As for Kubernetes, containers count first, and then sidecars,
+// which run beside them (KEP-753).
 func namedPort(pod *corev1.Pod, name string, protocol corev1.Protocol) int32 {
-	for i := range pod.Spec.Containers {
-		for _, port := range pod.Spec.Containers[i].Ports {
+	find := func(container *corev1.Container) int32 {
+		for _, port := range container.Ports {
 			if port.Name == name && port.Protocol == protocol {
 				return port.ContainerPort
 			}
+		}
+		return 0
+	}
+	for i := range pod.Spec.Containers {
+		if number := find(&pod.Spec.Containers[i]); number != 0 {
+			return number
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if !isSidecar(&pod.Spec.InitContainers[i]) {
+			continue
+		}
+		if number := find(&pod.Spec.InitContainers[i]); number != 0 {
+			return number
 		}
 	}
 	return 0
 }
 
+// isSidecar reports whether an init container runs as long as the pod does.
+func isSidecar(container *corev1.Container) bool {
+	return ptr.Deref(container.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways
+}
+
 // TransformPod keeps of a pod what endpoints are made of, since the controller keeps all pods in memory. Containers are
-// stripped to their ports, in their order, since the first port of a name counts.
+// stripped to their ports, in their order, since the first port of a name counts; of init containers only sidecars stay.
 func TransformPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -246,6 +266,13 @@ func TransformPod(object any) (any, error) {
 	for i := range pod.Spec.Containers {
 		if ports := pod.Spec.Containers[i].Ports; len(ports) > 0 {
 			kept.Spec.Containers = append(kept.Spec.Containers, corev1.Container{Ports: ports})
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		container := &pod.Spec.InitContainers[i]
+		if isSidecar(container) && len(container.Ports) > 0 {
+			kept.Spec.InitContainers = append(kept.Spec.InitContainers,
+				corev1.Container{Ports: container.Ports, RestartPolicy: container.RestartPolicy})
 		}
 	}
 	kept.Status = corev1.PodStatus{Phase: pod.Status.Phase, ResourceClaimStatuses: pod.Status.ResourceClaimStatuses,

@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
@@ -134,7 +136,15 @@ func Remote(ctx context.Context, cluster *remote.Cluster, node string) ([]File, 
 		if err != nil {
 			return nil, err
 		}
-		return Read(answer.Stdout, path.Join("nodes", node))
+		if answer.Code != exit.OK {
+			return nil, fmt.Errorf("cannot make the bundle of node %s: exit status %d of netdra there: %s", node,
+				answer.Code, said(&answer))
+		}
+		found, err := Read(answer.Stdout, path.Join("nodes", node))
+		if err != nil && answer.Stderr != "" {
+			err = fmt.Errorf("%w; netdra there: %s", err, said(&answer))
+		}
+		return found, err
 	}
 	files := Cluster(ctx, cluster)
 	if node != "" {
@@ -150,6 +160,11 @@ func Remote(ctx context.Context, cluster *remote.Cluster, node string) ([]File, 
 		}
 	}
 	return files, err
+}
+
+// said is what netdra on a node wrote beside its archive.
+func said(answer *remote.Answer) string {
+	return cmp.Or(printer.Sanitize(answer.Stderr, false), "it does not say why; run it on the node")
 }
 
 // Pack returns the archive of files.
