@@ -34,13 +34,12 @@ const (
 	PhaseDetaching Phase = "Detaching"
 )
 
-// StepPhase of a step in an attachment.
+// StepPhase of a step in an attachment. A step goes from Planned over Adding, Added and Deleting to Deleted. A step that
+// was never begun goes from Planned to Deleted at once. After a crash Adding and Added mean the same unless the
+// attachment is Ready: the step is undone.
 type StepPhase string
 
 const (
-	// A step goes from Planned over Adding, Added and Deleting to Deleted. A step that was never begun goes from
-	// Planned to Deleted at once. After a crash Adding and Added mean the same unless the attachment is Ready: the step
-	// is undone.
 	// StepPlanned means that the plugin was not called: there is nothing to undo.
 	StepPlanned StepPhase = "Planned"
 	// StepAdding means that ADD was about to be called, and may or may not have had an effect.

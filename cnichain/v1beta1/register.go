@@ -13,16 +13,23 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Kinds of the version.
 type (
-	NetworkTopology     = v1alpha1.NetworkTopology
+	// NetworkTopology is [v1alpha1.NetworkTopology] in this version.
+	NetworkTopology = v1alpha1.NetworkTopology
+	// NetworkTopologyList is a list of them.
 	NetworkTopologyList = v1alpha1.NetworkTopologyList
-	CNIPluginSchema     = v1alpha1.CNIPluginSchema
+	// CNIPluginSchema is [v1alpha1.CNIPluginSchema] in this version.
+	CNIPluginSchema = v1alpha1.CNIPluginSchema
+	// CNIPluginSchemaList is a list of them.
 	CNIPluginSchemaList = v1alpha1.CNIPluginSchemaList
-	AddressRange        = v1alpha1.AddressRange
-	AddressRangeList    = v1alpha1.AddressRangeList
-	AddressBlock        = v1alpha1.AddressBlock
-	AddressBlockList    = v1alpha1.AddressBlockList
+	// AddressRange is [v1alpha1.AddressRange] in this version.
+	AddressRange = v1alpha1.AddressRange
+	// AddressRangeList is a list of them.
+	AddressRangeList = v1alpha1.AddressRangeList
+	// AddressBlock is [v1alpha1.AddressBlock] in this version.
+	AddressBlock = v1alpha1.AddressBlock
+	// AddressBlockList is a list of them.
+	AddressBlockList = v1alpha1.AddressBlockList
 )
 
 // GroupVersion returns the API group and version of the kinds in this package.

@@ -12,9 +12,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Kinds of the version.
 type (
-	DeviceExposurePolicy     = v1alpha1.DeviceExposurePolicy
+	// DeviceExposurePolicy is [v1alpha1.DeviceExposurePolicy] in this version.
+	DeviceExposurePolicy = v1alpha1.DeviceExposurePolicy
+	// DeviceExposurePolicyList is a list of them.
 	DeviceExposurePolicyList = v1alpha1.DeviceExposurePolicyList
 )
 

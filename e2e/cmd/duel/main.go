@@ -84,7 +84,7 @@ func render() *cobra.Command {
 		Short: "Make tables and charts of samples",
 		Example: `  duel render --from bin/duel.json --page /tmp/page.md    of the last run
   duel render --from docs/performance.json                of the run that is published`,
-		Args:    cobra.NoArgs,
+		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			results, err := duel.Read(source)
 			if err != nil {
