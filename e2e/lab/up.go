@@ -162,7 +162,10 @@ func (c *Cluster) write(ctx context.Context) error {
 
 // prepare writes everything that the components read.
 func (c *Cluster) prepare() error {
-	// First, or a crash leaves a folder that nobody knows for a cluster's.
+	if err := os.MkdirAll(c.state.RunDir, 0o700); err != nil {
+		return err
+	}
+	// First, or a crash leaves folders that nobody knows for a cluster's.
 	if err := c.state.save(); err != nil {
 		return err
 	}
