@@ -14,10 +14,32 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// CheckTypes says where an expression compares an attribute with a literal of another type, as in mtu > "9000". The
-// compiler takes that, since it doesn't know the attributes. On a device < and > are errors then, and == is never true.
-// Of an expression that does not compile it says nothing.
-func CheckTypes(expression string) error { return checkTypes(expression, compile) }
+// CheckTypes says where a selector compares an attribute with a literal of another type, as in mtu > "9000", and
+// whether it is nothing but an attribute that is not true or false. The compiler takes both, since it doesn't know the
+// attributes. On a device < and > are errors then, == is never true, and an attribute alone selects nothing. Of an
+// expression that does not compile it says nothing.
+func CheckTypes(expression string) error {
+	return errors.Join(checkTypes(expression, compile), checkYields(expression))
+}
+
+// checkYields says whether an expression is nothing but an attribute of another type than true or false.
+func checkYields(expression string) error {
+	s, err := compile(expression, environment.StoredExpressions)
+	if err != nil {
+		return nil //nolint:nilerr // others say so
+	}
+	compiled, issues := s.result.Environment.Compile(s.result.Expression)
+	if issues.Err() != nil {
+		return nil
+	}
+	a, isAttribute := valueOf(compiled.NativeRep().Expr(), scope{})
+	example := map[kind]string{stringKind: `"…"`, numberKind: "1"}[a.kind()]
+	if !isAttribute || example == "" {
+		return nil
+	}
+	return fmt.Errorf("%s is %s, and a selector yields true or false: compare it, as in %s == %s", a.id, a.kind(),
+		a.field("."), example)
+}
 
 // checkTypes is CheckTypes for expressions of any purpose.
 func checkTypes(expression string, compile compiler) error {

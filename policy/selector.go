@@ -55,6 +55,12 @@ func compileAs(expression string, options dracel.Options) dracel.CompilationResu
 // matches evaluates the expression on a device, and says what that has cost.
 func (s selector) matches(device variables) (matches bool, cost uint64, err error) {
 	result, cost, err := s.evaluate(device)
+	if _, isBool := result.(types.Bool); err == nil && !isBool {
+		// The compiler takes an attribute alone, whose type it does not know. An error hides the device; "no match" of a
+		// policy that excludes would offer it.
+		err = fmt.Errorf("cannot evaluate the expression: it yields %v (%s), not true or false", result.Value(),
+			result.Type().TypeName())
+	}
 	return result == types.True, cost, err
 }
 
@@ -73,7 +79,9 @@ func (s selector) evaluate(device variables) (result ref.Val, cost uint64, err e
 
 // CheckSelector says what is wrong with a policy's expression: it must compile to a boolean, be cheap enough, read only
 // attributes that the driver knows, and compare them with what they can be.
-func CheckSelector(expression string) error { return checkDiscovered(expression, compile) }
+func CheckSelector(expression string) error {
+	return errors.Join(checkDiscovered(expression, compile), checkYields(expression))
+}
 
 // checkDiscovered says what is wrong with an expression over what was discovered.
 func checkDiscovered(expression string, compile compiler) error {

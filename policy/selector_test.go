@@ -25,7 +25,7 @@ func TestCheckSelector(t *testing.T) {
 		`@ifName.startsWith("en")`:                                       "",
 		`@defaultRoute`:                                                  "",
 		`has(@custom) && @custom == 1`:                                   "",
-		`@type`:                                                          "",
+		`@type`:                                                          "type is a string, and a selector yields true or false",
 		`@type ==`:                                                       "cannot compile",
 		`1 + 1`:                                                          "yields true or false",
 		`type == "vf"`:                                                   "cannot compile",
@@ -228,6 +228,11 @@ func TestCheckTypes(t *testing.T) {
 		`cel.bind(m, @mtu, m == "1")`:                                            `mtu is a number`,
 		`device.attributes["cni.dra.networking"].?sriov.orValue(false) == "yes"`: `sriov is true or false`,
 		`device.attributes["resource.kubernetes.io"].pcieRoot == 1`:              `pcieRoot is a string`,
+
+		`@ifName`: `ifName is a string, and a selector yields true or false: compare it, as in ` +
+			`device.attributes["dra.networking"].ifName == "…"`,
+		`@?numaNode.orValue(-1)`: `numaNode is a number, and a selector yields true or false`,
+		`@rdma`:                  "",
 
 		`@mtu > 9000 && @mtu >= 9000u && @mtu < 9000.5 && @vfIndex != -1`: "",
 		`string(@mtu) == "9000" && int(@vendor) == 8086`:                  "",

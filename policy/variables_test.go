@@ -62,6 +62,30 @@ func TestExpressionsAsInTheScheduler(t *testing.T) {
 	}
 }
 
+// An expression that yields something else than true or false is an error, as it is in the scheduler: a policy that
+// excludes by it would let everything through.
+func TestSelectorsThatAreNotBoolean(t *testing.T) {
+	d := discovery.Device{Name: "eth0", Type: discovery.TypeNIC, MTU: 9000}
+	for expression, want := range map[string]string{
+		`device.attributes["dra.networking"].type`: `it yields nic (string), not true or false`,
+		`device.attributes["dra.networking"].mtu`:  `it yields 9000 (int), not true or false`,
+	} {
+		s, err := compile(expression, environment.StoredExpressions)
+		if err != nil {
+			t.Errorf("%s: %v", expression, err)
+			continue
+		}
+		if _, _, wantErr := s.result.DeviceMatches(t.Context(),
+			dracel.Device{Driver: v1alpha1.AttributeDomain, Attributes: Attributes(d)}); wantErr == nil {
+			t.Errorf("%s is no error in the scheduler", expression)
+		}
+		if matches, _, err := s.matches(variablesOf(&d)); matches || err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %t, %v; want %s", expression, matches, err, want)
+		}
+	}
+}
+
 // A class says of what is published of a device what a policy says of the device: absent attributes make no difference,
 // and no error.
 func TestClassesSayWhatPoliciesSay(t *testing.T) {
