@@ -103,7 +103,7 @@ func Open(o Options) (*Cluster, error) {
 	}
 	s, err := loadState(o.RunDir)
 	if errors.Is(err, os.ErrNotExist) || err == nil && !s.Init.alive() {
-		return nil, fmt.Errorf("cluster %q is %w: start it with: lab up --name %s", o.Name, ErrNotRunning, o.Name)
+		return nil, fmt.Errorf("cluster %q is %w: start it with: bin/lab up --name %s", o.Name, ErrNotRunning, o.Name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the state of cluster %q: %w", o.Name, err)

@@ -73,7 +73,7 @@ func lockRun(ctx context.Context, runDir string) (func(), error) {
 func sweep(ctx context.Context, o Options) error {
 	s, err := loadState(o.RunDir)
 	if err == nil && running(ctx, s) {
-		return fmt.Errorf("it is running already (process %d): stop it first, for example with: lab down --name %s",
+		return fmt.Errorf("it is running already (process %d): stop it first, for example with: bin/lab down --name %s",
 			s.Init.PID, o.Name)
 	}
 	switch {

@@ -32,7 +32,7 @@ both are ready. Run it again to try changed binaries or manifests. It needs the 
 				stack.Options{Clone: clone, Bin: bin, Progress: cmd.OutOrStdout()}); err != nil {
 				return err
 			}
-			return printf(cmd, "Deployed in %s.  Try: lab --name %s kubectl get resourceslices", since(start), w.name)
+			return printf(cmd, "Deployed in %s.  Try: bin/lab --name %s kubectl get resourceslices", since(start), w.name)
 		},
 	}
 	cmd.Flags().StringVar(&bin, "bin", "bin", "folder with the binaries")

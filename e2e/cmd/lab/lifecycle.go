@@ -99,7 +99,7 @@ containerd, and links to a wire that all share: see "lab node".`,
 		if _, err := lab.Up(cmd.Context(), o); err != nil {
 			return err
 		}
-		return printf(cmd, "Ready in %s.  Try: lab%s kubectl get nodes", since(start), nameFlag(w))
+		return printf(cmd, "Ready in %s.  Try: bin/lab%s kubectl get nodes", since(start), nameFlag(w))
 	}
 	return cmd
 }

@@ -92,7 +92,8 @@ func Connect(access Access) (*Cluster, error) {
 		Core: core, Resource: resource, Namespace: namespace,
 		DriverNamespace: cmp.Or(access.DriverNamespace, DefaultDriverNamespace),
 		Raw: func(ctx context.Context, path string) ([]byte, error) {
-			return core.RESTClient().Get().AbsPath(path).DoRaw(ctx)
+			// Not DoRaw, whose errors do not say what the API server says, such as who may not do what.
+			return core.RESTClient().Get().AbsPath(path).Do(ctx).Raw()
 		},
 		Stream: streamer(config, core.RESTClient()),
 	}, nil

@@ -145,7 +145,7 @@ func (c *Cluster) locateClaim(ctx context.Context, namespace, name string) (*Pla
 	place := &Place{Claims: []string{namespace + "/" + name}, Devices: devicesOf(claim)}
 	if len(place.Devices) == 0 {
 		return nil, fmt.Errorf("cannot ask a node about claim %s/%s: no device of this driver is allocated to it; "+
-			"\"kubectl describe pod\" has the scheduler's reason, and \"netdra simulate --cluster\" says more",
+			"\"kubectl describe pod\" has the scheduler's reason, and \"netdra simulate --pod\" with its pod says more",
 			namespace,
 			name)
 	}

@@ -115,7 +115,7 @@ func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks [
 // topologies are those of the cluster; none if it does not know the kind.
 func (l *liveCluster) topologies(ctx context.Context) ([]v1alpha1.NetworkTopology, error) {
 	data, err := l.core.RESTClient().Get().
-		AbsPath("/apis/" + v1alpha1.GroupVersion().String() + "/networktopologies").DoRaw(ctx)
+		AbsPath("/apis/" + v1alpha1.GroupVersion().String() + "/networktopologies").Do(ctx).Raw()
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
