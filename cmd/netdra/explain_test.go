@@ -184,6 +184,19 @@ func TestExplainAsksTheDriver(t *testing.T) {
 			t.Errorf("exit status %d, want %q:\n%s", code, want, out.String())
 		}
 	}
+	policies, published, sandboxes := answers["/policies"], answers["/published"], answers["/sandboxes"]
+	answers["/policies"] = strings.Replace(policies, `"cel": "true"`, `"cel": "false"`, 1)
+	const taint = `"Spec": {"taints": [{"value": "gone"}]}, `
+	answers["/published"] = strings.Replace(strings.Replace(published, taint, "", 1), `"Name"`,
+		strings.Replace(taint, "gone", "withdrawn", 1)+`"Name"`, 1)
+	answers["/sandboxes"] = `[]`
+	var withdrawn bytes.Buffer
+	if code := run(t.Context(), deps, printer.Streams{Out: &withdrawn, Err: &withdrawn}, "explain", "eth1", "--socket",
+		socket); code != exit.Failed || !strings.Contains(withdrawn.String(), "✗ nic eth1 is withdrawn: no policy offers") ||
+		!strings.Contains(withdrawn.String(), "ns/c\n") {
+		t.Errorf("of a withdrawn device: exit status %d:\n%s", code, withdrawn.String())
+	}
+	answers["/policies"], answers["/published"], answers["/sandboxes"] = policies, published, sandboxes
 	answers["/state"] = `{"cniPlugins": ["bridge"]}`
 	var out bytes.Buffer
 	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &out}, "explain", "eth0", "--socket",

@@ -25,6 +25,8 @@ const (
 	Quarantined = "quarantined"
 	// Gone devices do not exist any more, and a claim holds them.
 	Gone = "gone"
+	// Withdrawn devices are offered by no policy any more, and a claim holds them.
+	Withdrawn = "withdrawn"
 )
 
 // Device is one published device.

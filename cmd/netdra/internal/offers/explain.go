@@ -133,7 +133,7 @@ type ExplainedEntry struct {
 	Attributes []ExplainedAttribute `json:"attributes,omitempty"`
 	// HeldBy are claims, as namespace/name.
 	HeldBy []string `json:"heldBy,omitempty"`
-	// State is gone or lost, as netdra devices says it; empty otherwise.
+	// State is gone, lost or withdrawn, as netdra devices says it; empty otherwise.
 	State string `json:"state,omitempty"`
 }
 
@@ -173,6 +173,7 @@ func (s *Snapshot) explain(name string) (*Explanation, error) {
 			e.Entries = append(e.Entries, s.entry(entry, published))
 		}
 	}
+	e.Entries = append(e.Entries, s.withdrawn(&decided.Device, e.Entries)...)
 	for _, reason := range decided.Reasons {
 		e.Policies = append(e.Policies, ExplainedOutcome{Policy: reason.Policy, Outcome: string(reason.Outcome),
 			Why: reason.Message})
@@ -228,6 +229,28 @@ func (s *Snapshot) entry(entry *draslices.Entry, published upcoming.Node) Explai
 	return e
 }
 
+// withdrawn are the names of a device that stay published for the claims that hold it, though no policy gives it them
+// any more. known are the others.
+func (s *Snapshot) withdrawn(d *discovery.Device, known []ExplainedEntry) (entries []ExplainedEntry) {
+	devices := s.devices()
+	for i := range devices {
+		device := &devices[i]
+		same := device.PCIAddress == string(d.PCIAddress)
+		if d.PCIAddress == "" {
+			same = device.PCIAddress == "" && device.Interface == string(d.Interface)
+		}
+		if device.State != nodeclient.Withdrawn || !same || slices.ContainsFunc(known, func(e ExplainedEntry) bool {
+			return e.Pool == device.Pool && e.Name == device.Name
+		}) {
+			continue
+		}
+		entries = append(entries, ExplainedEntry{Name: device.Name, Pool: device.Pool, Use: device.Use,
+			Plugins: device.Plugins, Policy: device.Policy, HeldBy: s.heldBy(device.Pool, device.Name),
+			State: nodeclient.Withdrawn})
+	}
+	return entries
+}
+
 // lostInterfaces returns which pods have lost interfaces of the entries.
 func (s *Snapshot) lostInterfaces(e *Explanation) []string {
 	var texts []string
@@ -277,6 +300,9 @@ func (e *Explanation) unusableBy() string {
 			return "does not exist on the node any more, and stays published until the claims that hold it are released"
 		case nodeclient.Lost:
 			return "is published, and its interface has vanished from the pod that has it"
+		case nodeclient.Withdrawn:
+			return "is withdrawn: no policy offers it any more, and it stays published until the claims that hold it " +
+				"are released"
 		}
 	}
 	return "is published, and no class picks it: none of its CNI plugins is installed on the node"
