@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -37,6 +38,9 @@ func (c *Cluster) remove(ctx context.Context) error {
 		return err
 	}
 	entries, err := os.ReadDir(c.state.RunDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // by an earlier call
+	}
 	if err != nil {
 		return err
 	}
