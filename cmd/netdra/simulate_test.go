@@ -298,3 +298,36 @@ spec: {containers: [], resourceClaims: [{name: net, resourceClaimName: shared}, 
 		t.Errorf("exit status %d: %+v", code, answers)
 	}
 }
+
+// Claims of one name, or of none, are claims of their own.
+func TestSimulateClaimsOfOneName(t *testing.T) {
+	const files = `apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: p}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}
+  exposure: {supportedCNIPlugins: [{name: sriov, exclusive: true}]}
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: vf}
+spec: {steps: [{name: a, type: sriov, selector: {cel: "true"}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: net}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: vf-a, count: 5}}]}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: net}
+spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: vf-a, count: 5}}]}}}
+`
+	code, stdout, stderr := runNetdra(t, files, "simulate", "-f", "-", "--machines",
+		"../../discovery/testdata/igb-4vfs", "-o", "json")
+	var answers []simulate.Answer
+	if err := json.Unmarshal([]byte(stdout), &answers); err != nil || code != exit.Failed || len(answers) != 2 ||
+		!answers[0].Fits || answers[1].Fits {
+		t.Errorf("five of eight functions are given twice: exit status %d, %v:\n%s%s", code, err, stdout, stderr)
+	}
+}

@@ -104,10 +104,17 @@ func (w *input) arrangeTrials() ([]trial, error) {
 			}
 		}
 	}
+	seen := map[*resourceapi.ResourceClaim]bool{}
 	for _, t := range trials {
 		for _, claim := range t.claims {
+			if seen[claim] {
+				continue // pods share it
+			}
+			seen[claim] = true
 			claim.Namespace = namespaceOf(claim)
-			claim.UID = types.UID(fullName(claim)) // the allocator tells claims apart by it
+			// The allocator tells claims apart by it. Names are not enough: a template may have that of a claim, and
+			// those with generateName have none.
+			claim.UID = types.UID(fmt.Sprintf("%s#%d", fullName(claim), len(seen)))
 			if err := Complete(claim); err != nil {
 				return nil, fmt.Errorf("%s: claim %s: %w", t.title, claim.Name, err)
 			}
