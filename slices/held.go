@@ -39,8 +39,12 @@ func (b *builder) keep(pool string, d discovery.Device, entries []Entry) []Entry
 		}
 		for _, e := range b.entries(d, []policy.Persona{*holding.Persona}) {
 			e.Withdrawn, e.Bandwidth = !given, holding.Bandwidth
-			if e.Withdrawn {
-				delete(e.Spec.Attributes, policy.ExposurePolicy)
+			// Who offers it now counts, and not who did when it was claimed.
+			delete(e.Spec.Attributes, policy.ExposurePolicy)
+			if given {
+				if by, named := entries[i].Spec.Attributes[policy.ExposurePolicy]; named {
+					e.Spec.Attributes[policy.ExposurePolicy] = by
+				}
 			}
 			if i >= 0 {
 				entries[i] = e

@@ -139,6 +139,19 @@ func checkRefused(t *testing.T, held *scheduler, result draslices.Result, plugin
 	}
 }
 
+// A device that a claim holds counts for the policy that offers it now, whichever did when it was claimed.
+func TestHeldDeviceNamesThePolicyOfToday(t *testing.T) {
+	before := build(t, nics(), passthroughPolicy)
+	held := before.Entries[0].Name
+	after := buildWith(t, withHeld(t, features(), before, held), nics(), macvlanPolicy, passthroughPolicy)
+	for _, e := range after.Entries {
+		by := e.Spec.Attributes[policy.ExposurePolicy].StringValue
+		if e.Name == held && (e.Withdrawn || by == nil || *by != "policy-1") {
+			t.Errorf("%s, withdrawn: %t, names policy %v", e.Name, e.Withdrawn, by)
+		}
+	}
+}
+
 func published(result draslices.Result) string {
 	all := make([]string, len(result.Entries))
 	for i, e := range result.Entries {
