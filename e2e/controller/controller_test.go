@@ -153,6 +153,7 @@ func (p *plane) testOffers() {
 		p.kubectl(strings.Replace(policy, "NAME", name, 1), "apply", "-f", "-")
 	}
 	p.untilOffered("offers", 0, 0, "False")
+	p.untilOffered("idle", 0, 0, "False") // or its first count is one of those below
 	before, begin := p.atRest(), time.Now()
 	p.each(nodes, func(i int) error {
 		node := fmt.Sprintf("node-%d", i)
