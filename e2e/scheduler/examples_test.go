@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+	"github.com/dra-networking/dra-network-driver/policy"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
@@ -124,6 +125,12 @@ func specs(t *testing.T, n node, all []*resourceapi.ResourceSlice) []string {
 		spec.Pool.Generation = 1
 		spec.Pool.Name = strings.Replace(spec.Pool.Name, "worker-1/", n.name+"/", 1)
 		spec.NodeName = &n.name
+		for _, device := range spec.Devices { // policies have the node's name before their own: see owned
+			if by := device.Attributes[policy.ExposurePolicy].StringValue; by != nil {
+				own := strings.TrimPrefix(*by, n.name+"-")
+				device.Attributes[policy.ExposurePolicy] = resourceapi.DeviceAttribute{StringValue: &own}
+			}
+		}
 		data, err := yaml.Marshal(spec)
 		if err != nil {
 			t.Fatal(err)
