@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
-	"github.com/dra-networking/dra-network-driver/policy"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
@@ -126,9 +125,10 @@ func specs(t *testing.T, n node, all []*resourceapi.ResourceSlice) []string {
 		spec.Pool.Name = strings.Replace(spec.Pool.Name, "worker-1/", n.name+"/", 1)
 		spec.NodeName = &n.name
 		for _, device := range spec.Devices { // policies have the node's name before their own: see owned
-			if by := device.Attributes[policy.ExposurePolicy].StringValue; by != nil {
-				own := strings.TrimPrefix(*by, n.name+"-")
-				device.Attributes[policy.ExposurePolicy] = resourceapi.DeviceAttribute{StringValue: &own}
+			const exposurePolicy = "dra.networking/exposurePolicy"
+			if by := device.Attributes[exposurePolicy].StringValue; by != nil {
+				name := strings.TrimPrefix(*by, n.name+"-")
+				device.Attributes[exposurePolicy] = resourceapi.DeviceAttribute{StringValue: &name}
 			}
 		}
 		data, err := yaml.Marshal(spec)
