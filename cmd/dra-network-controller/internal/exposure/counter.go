@@ -31,6 +31,9 @@ const (
 	// gather is how long changes of slices are gathered, and so the shortest time between two counts: while many nodes
 	// start, a policy has one new status in this time, and not one for each of them.
 	gather = 5 * time.Second
+	// again is when to look although nothing has changed: a definition that was older than the controller has dropped
+	// the counts, and nobody says when it is replaced.
+	again = 10 * time.Minute
 	// soon is when to look again after a conflict. By then the cache has caught up.
 	soon = 200 * time.Millisecond
 )
@@ -119,7 +122,7 @@ func (c *Counter) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 	if conflict {
 		return reconcile.Result{RequeueAfter: soon}, nil
 	}
-	return reconcile.Result{}, nil
+	return reconcile.Result{RequeueAfter: again}, nil
 }
 
 // write writes a status, if it is another one.
@@ -164,7 +167,7 @@ func devicesOffered(p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int
 	case offers.Devices > 0:
 		condition.Status, condition.Reason = metav1.ConditionTrue, ReasonOffered
 		condition.Message = fmt.Sprintf("devices: %d, nodes: %d", offers.Devices, offers.Nodes)
-	case Accepted(p).Status == metav1.ConditionFalse:
+	case Accepted(p.DeepCopy()).Status == metav1.ConditionFalse: // p is the cache's, and quantities keep their text
 		condition.Reason = ReasonNotAccepted
 		condition.Message = "the policy is not accepted, so it offers no devices: see the condition Accepted"
 	case unnamed > 0:
