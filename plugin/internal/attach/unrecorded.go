@@ -64,24 +64,29 @@ func (u *unrecorded) hasPinLocked(name string) bool {
 	return false
 }
 
-// remove forgets a claim after unpin has succeeded for those of its pins that no other gate names: a pod may have
-// several claims. What could not be unpinned stays known, for the next attempt.
+// remove forgets a claim and unpins those of its pins that no other gate names: a pod may have several claims. If that
+// fails the claim is known again, for the next attempt. The lock is not held meanwhile: hooks of the runtime take it.
 func (u *unrecorded) remove(claimUID string, unpin func(pin string) error) error {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	pins := u.pins[claimUID]
-	delete(u.pins, claimUID)
+	pins, unused := u.take(claimUID)
 	var problems []error
-	for _, pin := range pins {
-		if !u.hasPinLocked(filepath.Base(pin)) {
-			problems = append(problems, unpin(pin))
-		}
+	for _, pin := range unused {
+		problems = append(problems, unpin(pin))
 	}
 	err := errors.Join(problems...)
 	if err != nil {
-		u.pins[claimUID] = pins
+		u.add(claimUID, pins)
 	}
 	return err
+}
+
+// take forgets a claim, and returns its pins and those of them that no other claim has.
+func (u *unrecorded) take(claimUID string) (pins, unused []string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	pins = u.pins[claimUID]
+	delete(u.pins, claimUID)
+	return pins, slices.DeleteFunc(slices.Clone(pins),
+		func(pin string) bool { return u.hasPinLocked(filepath.Base(pin)) })
 }
 
 // IsUnrecorded reports whether a claim has attachments of which the journal has lost the record.
