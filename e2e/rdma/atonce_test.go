@@ -24,7 +24,7 @@ const pairs = 3
 
 // Pods that start at once exchange the numbers of their devices now and then. Each opens its own and no other. Several
 // pairs do that side by side: devices of other pods move meanwhile, and no pair waits alone for kubelet. Two pods start
-// at once six times, or as often as RDMA_ROUNDS says: fifty take a quarter of an hour where nobody else uses the
+// at once six times, or as often as RDMA_ROUNDS says: fifty take 25 minutes where nobody else uses the
 // processors ("lab vm test --cluster --rdma=exclusive --processors 2 --timeout 40m --env RDMA_ROUNDS=50 ...").
 func TestClusterPodsAtOnce(t *testing.T) {
 	c := newCluster(t, exclusive)
