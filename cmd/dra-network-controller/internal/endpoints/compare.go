@@ -78,6 +78,8 @@ func compareGroups(a, b Group) int {
 	return strings.Compare(string(a.Family)+a.Ports, string(b.Family)+b.Ports)
 }
 
+// groupOf is the group that an existing slice belongs to. Ports are compared as text: no ports and an empty list of
+// them are the same to the API server, so they are made the same here.
 func groupOf(slice *discoveryapi.EndpointSlice) (Group, error) {
 	ports := slice.Ports
 	if ports == nil {

@@ -326,6 +326,26 @@ func TestNameThatIsTaken(t *testing.T) {
 	}
 }
 
+// TestTakenNameKeepsNoOther: the slices whose names are free are created, whatever the order.
+func TestTakenNameKeepsNoOther(t *testing.T) {
+	for taken, want := range map[string]string{
+		"db-dra-network-0": "db-dra-network-1 IPv6 metrics=9090 sql=5432: fd00::2 a +ready +serving",
+		"db-dra-network-1": "db-dra-network-0 IPv4 metrics=9090 sql=5432: 10.60.0.2 a +ready +serving",
+	} {
+		c := newCluster(t)
+		c.pod("a", nil, "10.60.0.2/16", "fd00::2/64")
+		foreign := &discoveryapi.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: taken},
+			AddressType: discoveryapi.AddressTypeIPv4}
+		c.must(c.api.Create(t.Context(), foreign.DeepCopy()))
+		request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "db"}}
+		if result, err := c.r.Reconcile(t.Context(), request); err != nil || result.RequeueAfter != later {
+			t.Errorf("it is looked at again after %v, want %v: %v", result.RequeueAfter, later, err)
+		}
+		c.must(c.api.Delete(t.Context(), foreign))
+		c.expect(want)
+	}
+}
+
 // staleSlices is a cache that has no slice yet.
 type staleSlices struct{ client.Client }
 

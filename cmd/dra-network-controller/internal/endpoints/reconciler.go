@@ -140,12 +140,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	err = r.carryOut(ctx, &changes)
-	foreign := &foreignSliceError{}
 	switch {
 	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
 		return reconcile.Result{RequeueAfter: soon}, nil // a slice has changed since the cache read it
-	case errors.As(err, &foreign):
-		r.tell(request.NamespacedName, service, foreign)
+	case errors.As(err, new(*foreignSliceError)):
+		r.tell(request.NamespacedName, service, err)
 		return reconcile.Result{RequeueAfter: later}, nil
 	case err == nil && problem == nil:
 		r.tell(request.NamespacedName, service, nil)
@@ -153,6 +152,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, err
 }
 
+// wanted reads the Service's pods and their claims from the cache, and has the pure function decide. Both lists are of
+// one moment each, not of the same: whatever changes in between is reconciled again.
 func (r *Reconciler) wanted(
 	ctx context.Context, service *corev1.Service, query *Query,
 ) (map[Group]Endpoints, error) {
@@ -171,7 +172,8 @@ func (r *Reconciler) wanted(
 	return Wanted(service, query, pods.Items, byName)
 }
 
-// carryOut makes the changes. What goes comes first: pods that died leave at once.
+// carryOut makes the changes. What goes comes first: pods that died leave at once. A name that somebody else has keeps
+// no other slice from being created; the error, one line for each, is about nothing else then.
 func (r *Reconciler) carryOut(ctx context.Context, changes *Changes) error {
 	for i := range changes.Update {
 		if err := r.Client.Update(ctx, &changes.Update[i]); err != nil {
@@ -185,12 +187,16 @@ func (r *Reconciler) carryOut(ctx context.Context, changes *Changes) error {
 			return fmt.Errorf("cannot delete EndpointSlice %s: %w", slice.Name, err)
 		}
 	}
+	var taken error
 	for i := range changes.Create {
-		if err := r.create(ctx, &changes.Create[i]); err != nil {
+		switch err := r.create(ctx, &changes.Create[i]); {
+		case errors.As(err, new(*foreignSliceError)):
+			taken = errors.Join(taken, err)
+		case err != nil:
 			return fmt.Errorf("cannot create EndpointSlice %s: %w", changes.Create[i].Name, err)
 		}
 	}
-	return nil
+	return taken
 }
 
 // foreignSliceError is of a slice of somebody else that has the name of one that is to be created. It is for the author
