@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -23,6 +24,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/conditions"
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/topology"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/policy"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
@@ -70,6 +74,7 @@ func (c *Counter) SetupWithManager(manager ctrl.Manager) error {
 		Named("offers").
 		Watches(&v1alpha1.DeviceExposurePolicy{}, gathered(), specChanged).
 		Watches(&resourceapi.ResourceSlice{}, gathered(), devicesChanged).
+		Watches(&chainapi.CNIPluginSchema{}, gathered(), specChanged).
 		Complete(c)
 }
 
@@ -96,6 +101,10 @@ func (c *Counter) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 	if len(policies.Items) == 0 {
 		return reconcile.Result{}, nil
 	}
+	schemas, err := topology.Schemas(ctx, c.Client)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	var published resourceapi.ResourceSliceList
 	if err := c.Client.List(ctx, &published, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, fmt.Errorf("cannot list ResourceSlices: %w", err)
@@ -109,7 +118,8 @@ func (c *Counter) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 	conflict := false
 	for i := range policies.Items {
 		p := &policies.Items[i]
-		err := c.write(ctx, p, Status(p, byPolicy[p.Name], unnamed))
+		misspelt := cnichain.MisspeltPlugins(Plugins(p), schemas)
+		err := c.write(ctx, p, Status(p, byPolicy[p.Name], unnamed, misspelt))
 		if apierrors.IsConflict(err) {
 			conflict = true // the object has changed since the cache read it
 			continue
@@ -143,8 +153,11 @@ func (c *Counter) write(
 
 // Status returns the status of a policy of which so much is offered, beside so many devices that don't name their
 // policy. It is equal to the one that the policy has where nothing has changed. One that hides devices has no counts:
-// what is hidden is not published.
-func Status(p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int) v1alpha1.DeviceExposurePolicyStatus {
+// what is hidden is not published. misspelt says which of its plugins are probably other ones: devices are published
+// for them, and no topology takes them.
+func Status(
+	p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int, misspelt []string,
+) v1alpha1.DeviceExposurePolicyStatus {
 	status := *p.Status.DeepCopy()
 	if p.Spec.Action == v1alpha1.ActionExclude {
 		status.Devices, status.Nodes = nil, nil
@@ -153,6 +166,7 @@ func Status(p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int) v1alph
 	}
 	status.Devices, status.Nodes = ptr.To(offers.Devices), ptr.To(offers.Nodes)
 	condition := devicesOffered(p, offers, unnamed)
+	condition.Message = conditions.Bound(strings.Join(append(misspelt, condition.Message), "; "))
 	if condition.Status == metav1.ConditionUnknown {
 		status.Devices, status.Nodes = nil, nil
 	}
@@ -160,6 +174,8 @@ func Status(p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int) v1alph
 	return status
 }
 
+// devicesOffered is the condition of a policy by what the nodes publish because of it. unnamed is how many published
+// devices name no policy at all: while there are some, that none names this one proves nothing.
 func devicesOffered(p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionDevicesOffered, ObservedGeneration: p.Generation,
 		Status: metav1.ConditionFalse}

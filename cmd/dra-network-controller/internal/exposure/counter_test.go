@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/exposure"
+	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/policy"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
@@ -106,7 +107,8 @@ type offersCluster struct {
 func newOffersCluster(t *testing.T, objects ...client.Object) *offersCluster {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, resourceapi.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, resourceapi.AddToScheme,
+		chainapi.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -242,5 +244,29 @@ func TestCountAgainAfterAConflict(t *testing.T) {
 		if (p.Status.Devices != nil) != written {
 			t.Errorf("policy %s: %v", name, p.Status)
 		}
+	}
+}
+
+// A plugin whose name is almost that of a known one is named as long as the policy has it, also when devices are
+// published for it; one of somebody's own is not, nor one that gets a schema.
+func TestMisspeltPlugins(t *testing.T) {
+	p := &v1alpha1.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", Generation: 1}}
+	p.Spec.Exposure = &v1alpha1.Exposure{SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "sriovv", Exclusive: true},
+		{Name: "of-our-own", Exclusive: true}}}
+	c := newOffersCluster(t, p, publishedSlice("a/eth0", 1, "eth0=p"))
+	said := c.count()
+	for _, want := range []string{"1 devices, 1 nodes", "DevicesOffered=True", "plugin sriovv is none that the driver " +
+		"knows: did you mean sriov?"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("the status is %s, want %q", said, want)
+		}
+	}
+	if strings.Contains(said, "of-our-own") {
+		t.Errorf("the status is %s", said)
+	}
+	c.must(c.api.Create(t.Context(), &chainapi.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "sriovv"},
+		Spec: chainapi.CNIPluginSchemaSpec{CNIType: "sriovv"}}))
+	if said := c.count(); strings.Contains(said, "did you mean") {
+		t.Errorf("with a schema the status is %s", said)
 	}
 }

@@ -22,6 +22,18 @@ func Accepted(p *v1alpha1.DeviceExposurePolicy) metav1.Condition {
 		fmt.Sprintf("kubectl netdra policies list %s --all-nodes", p.Name), "shows what nodes make of it")
 }
 
+// Plugins returns the CNI plugins that a policy names, in its order.
+func Plugins(p *v1alpha1.DeviceExposurePolicy) []string {
+	if p.Spec.Exposure == nil {
+		return nil
+	}
+	var names []string
+	for i := range p.Spec.Exposure.SupportedCNIPlugins {
+		names = append(names, p.Spec.Exposure.SupportedCNIPlugins[i].Name)
+	}
+	return names
+}
+
 // Reconciler keeps the condition Accepted of every DeviceExposurePolicy. The client reads through a cache.
 func Reconciler(api client.Client) *conditions.Keeper[*v1alpha1.DeviceExposurePolicy] {
 	return &conditions.Keeper[*v1alpha1.DeviceExposurePolicy]{

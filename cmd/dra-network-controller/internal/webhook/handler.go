@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/conditions"
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/exposure"
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/topology"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -105,21 +106,9 @@ func (h *Handler) checkPolicy(ctx context.Context, raw []byte) assessment {
 	}
 	problems, remarks := policy.Check(&p)
 	if schemas, err := topology.Schemas(ctx, h.cluster); err == nil { // a policy is right or wrong without them
-		remarks = append(remarks, cnichain.MisspeltPlugins(pluginsOf(&p), schemas)...)
+		remarks = append(remarks, cnichain.MisspeltPlugins(exposure.Plugins(&p), schemas)...)
 	}
 	return assessment{problems: problems, remarks: remarks}
-}
-
-// pluginsOf returns the CNI plugins that a policy names.
-func pluginsOf(p *policyapi.DeviceExposurePolicy) []string {
-	if p.Spec.Exposure == nil {
-		return nil
-	}
-	var names []string
-	for i := range p.Spec.Exposure.SupportedCNIPlugins {
-		names = append(names, p.Spec.Exposure.SupportedCNIPlugins[i].Name)
-	}
-	return names
 }
 
 // checkTopology refuses broken contracts of plugins, too. The controller accepts those of a topology that was accepted
