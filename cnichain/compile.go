@@ -30,8 +30,7 @@ func Compile(topology *v1alpha1.NetworkTopology, binding Binding) (*Plan, field.
 	if problems := ValidateStored(topology, binding.Schemas); len(problems) > 0 {
 		return nil, problems
 	}
-	c := &compiler{topology: topology, binding: binding, spec: binding.spec(topology),
-		path: field.NewPath("spec", "steps"), taken: map[string]int{}}
+	c := newCompiler(binding.spec(topology), binding)
 	c.problems = append(c.problems, c.spec.CheckDevices()...)
 	devices := c.distribute()
 	if topology.Spec.Attachment == v1alpha1.AttachmentExternal {
@@ -51,6 +50,20 @@ func Compile(topology *v1alpha1.NetworkTopology, binding Binding) (*Plan, field.
 		return nil, c.problems
 	}
 	return plan, nil
+}
+
+// Outline is what is known of a claim's plan before its devices, and the plugins of its node, are: the steps, and the
+// names that their interfaces are to have. The spec has passed its checks. Devices that others attach have no steps.
+func Outline(spec claimspec.Spec, claim Claim, schemas Schemas) Plan {
+	plan := Plan{Topology: spec.Topology.Name, Claim: claim}
+	if spec.Topology.Spec.Attachment == v1alpha1.AttachmentExternal {
+		return plan
+	}
+	c := newCompiler(spec, Binding{Claim: claim, Schemas: schemas})
+	for instance := range spec.Instances() {
+		plan.Steps = append(plan.Steps, c.outline(instance, len(plan.Steps))...)
+	}
+	return plan
 }
 
 // external is the plan of devices that others attach. Claims cannot say anything of their interfaces.
@@ -81,6 +94,11 @@ type compiler struct {
 	path     *field.Path
 	taken    map[string]int // addresses by block
 	problems field.ErrorList
+}
+
+func newCompiler(spec claimspec.Spec, binding Binding) *compiler {
+	return &compiler{topology: spec.Topology, binding: binding, spec: spec, path: field.NewPath("spec", "steps"),
+		taken: map[string]int{}}
 }
 
 func (c *compiler) add(problem *field.Error) { c.problems = append(c.problems, problem) }
@@ -213,21 +231,30 @@ func orZero(v string) string {
 
 // instance compiles the steps of one instance; base is the index of its first step in the plan.
 func (c *compiler) instance(instance, base int, devices map[string][]RootDevice) []PlanStep {
+	steps := c.outline(instance, base)
+	for i := range c.topology.Spec.Steps {
+		step := &c.topology.Spec.Steps[i]
+		c.giveAddresses(step, &steps[i])
+		if len(step.DependOn) == 0 {
+			device := devices[step.Name][instance].Device
+			device.BindTo = step.Driver
+			c.giveDevice(&steps[i], &device)
+		}
+	}
+	return steps
+}
+
+// outline compiles what does not depend on devices.
+func (c *compiler) outline(instance, base int) []PlanStep {
 	index := map[string]int{}
 	steps := make([]PlanStep, len(c.topology.Spec.Steps))
 	for i := range c.topology.Spec.Steps {
 		step := &c.topology.Spec.Steps[i]
 		index[step.Name] = base + i
 		steps[i] = c.step(step, instance)
-		c.giveAddresses(step, &steps[i])
 		steps[i].PodNetwork = c.podNetwork(i)
 		for _, parent := range step.DependOn {
 			steps[i].DependsOn = append(steps[i].DependsOn, index[parent])
-		}
-		if len(step.DependOn) == 0 {
-			device := devices[step.Name][instance].Device
-			device.BindTo = step.Driver
-			c.giveDevice(&steps[i], &device)
 		}
 	}
 	c.applyParameters(instance, steps)

@@ -104,6 +104,67 @@ func TestSimulateSelectedNetworks(t *testing.T) {
 	}
 }
 
+// Two claims of a pod, each of which is right by itself, may want one name: the driver refuses the pod then, so simulate
+// does not say that it fits.
+func TestSimulateNamesOfAPod(t *testing.T) {
+	const text = `
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: cards}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].type == "pf"'}
+  exposure:
+    allowMultipleAllocations: true
+    capacity: {macvlans: {value: "4", requestPolicy: {default: "1"}}}
+    supportedCNIPlugins: [{name: macvlan, exclusive: false}]
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: lan}
+spec:
+  steps:
+  - name: link
+    type: macvlan
+    selector: {cel: 'device.attributes["dra.networking"].type == "pf"'}
+    claimParameters: [interfaceName]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: first}
+spec:
+  spec:
+    devices:
+      requests: [{name: r, exactly: {deviceClassName: lan-link}}]
+      config: [{opaque: {driver: dra.networking, parameters: {interfaceName: data0}}}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: second}
+spec:
+  spec:
+    devices:
+      requests: [{name: r, exactly: {deviceClassName: lan-link}}]
+      config: [{opaque: {driver: dra.networking, parameters: {interfaceName: NAME}}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: default}
+spec:
+  resourceClaims: [{name: a, resourceClaimTemplateName: first}, {name: b, resourceClaimTemplateName: second}]
+  containers: [{name: main, image: web, resources: {claims: [{name: a}, {name: b}]}}]
+`
+	for name, want := range map[string]string{
+		"data1": "pod default/web fits",
+		"data0": `"data0": step "link" (macvlan) of topology lan already has that name`,
+	} {
+		code, stdout, stderr := runNetdra(t, strings.ReplaceAll(text, "NAME", name), "simulate", "-f", "-", "--machines",
+			"../../discovery/testdata/igb-4vfs")
+		if (code == exit.OK) != (name == "data1") || !strings.Contains(stdout, want) {
+			t.Errorf("exit status %d:\n%s%s\nwant %q", code, stdout, stderr, want)
+		}
+	}
+}
+
 // Cards are put next to GPUs of another driver: on h100 by what both drivers discover, on mi300x by what the policy and
 // the claim say, or a driver of GPUs that publishes the same attribute. A device without the attribute meets no
 // constraint.

@@ -12,6 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -22,6 +23,7 @@ import (
 func (t *Answer) addDriverChecks(
 	m *model, trial *trial, results []resourceapi.AllocationResult, classes []*resourceapi.DeviceClass,
 ) {
+	var plans []cnichain.Plan
 	for i, claim := range trial.claims {
 		problems, certain := m.namespaceProblems(claim)
 		if !t.Fits || !certain {
@@ -39,8 +41,42 @@ func (t *Answer) addDriverChecks(
 		refused, remarks := m.refusals(allocated, trial.pod, classes)
 		t.Refused = append(t.Refused, refused...)
 		t.addRemarks(remarks)
+		if len(refused) == 0 {
+			plans = append(plans, m.outlines(allocated, classes)...)
+		}
+	}
+	if err := checkInterfaces(trial.pod, plans); err != nil && len(t.Refused) == 0 {
+		t.Refused = []string{err.Error()}
 	}
 	t.Fits = t.Fits && len(t.Refused) == 0
+}
+
+// outlines are the plans of a claim that passed its checks, as far as they are known without the node. A topology that
+// is in no file has none.
+func (m *model) outlines(claim *resourceapi.ResourceClaim, classes []*resourceapi.DeviceClass) []cnichain.Plan {
+	devices, err := claimspec.Devices(claim)
+	if err != nil {
+		return nil
+	}
+	var plans []cnichain.Plan
+	id := cnichain.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID)}
+	for _, name := range claimspec.Topologies(devices) {
+		if topology, complete := m.topologyOf(name, classes); complete {
+			plans = append(plans, cnichain.Outline(claimspec.SpecOf(topology, id.String(), devices), id, m.schemas))
+		}
+	}
+	return plans
+}
+
+// checkInterfaces returns an error if the driver could not name all interfaces of a pod: each of its claims may be right
+// by itself, and two may want one name.
+func checkInterfaces(pod *corev1.Pod, plans []cnichain.Plan) error {
+	if pod == nil || len(plans) == 0 {
+		return nil
+	}
+	attachment := executor.NewAttachment("", executor.Pod{Namespace: namespaceOf(pod), Name: pod.Name,
+		Annotations: pod.Annotations}, plans)
+	return executor.AssignNames(attachment, nil)
 }
 
 // refusals say why the driver would refuse an allocated claim of a pod, which may be nil. remarks say what cannot be
