@@ -21,14 +21,14 @@ SRIOV_FLAGS ?=
 RDMA_FLAGS ?=
 OVS_FLAGS ?=
 # Modules of programs of others, beside those whose go.sum names the cache of the local Kubernetes.
-MODULES   := e2e/kwok e2e/karpenter e2e/kubevirt e2e/multus e2e/ovscni
+MODULES   := e2e/kwok e2e/karpenter e2e/kubevirt e2e/multus e2e/ovscni e2e/coredns
 # Tests of e2e/suite that take the cluster apart or take long: "make test-all" runs them, on a cluster of their own.
 LONG      := ^(TestAPIServerDown|TestLifecycle|TestSoak|TestFullNode|TestTightLoop|TestTimes.*|TestSharedClaimWhoseUserIsLost\
 	|TestStaticPodWhileTheAPIServerIsDown|TestDriverThatHangs|TestDeviceThatCannotBeCleaned|TestChainOfSixSeconds\
 	|TestSchedulerBypassed|TestRollingUpdate|TestUpgrade|TestGang|TestMultus.*|TestMigrationFromMultus|TestNetworkStatusBesideMultus\
 	|TestOVNKubernetes(Layer2|Refusals|WithoutAMapping|LocalnetWithADevice)|TestAddressRange)$$
 # Lanes of tests in virtual machines that "test-all" has, those that take longest first. Each machine takes a processor, and with three
-# nodes of Kubernetes at a time all are too slow, so rdma-pods is part of "rdma-test" only.
+# nodes of Kubernetes at a time all are too slow, so rdma-pods is part of "rdma-test" only, and sriov-multus of "sriov-test".
 MACHINES  := sriov-pods sriov-crashes sriov-chains rdma-exclusive rdma-shared ovs-vm
 empty     :=
 LONG      := $(subst $(empty) ,,$(LONG))
@@ -40,7 +40,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath -tags=%,$(shell $(GO) env GOFLA
 export CGO_ENABLED := 0
 RACE      := CGO_ENABLED=1 $(GO) test -race
 
-.PHONY: help build image demo test test-all test-unit test-race test-kernel test-allocator karpenter-check kwok scale e2e e2e-lab e2e-node e2e-planes e2e-long e2e-fleet fleet-long e2e-older e2e-schedulers soak model browser-test pictures diagrams docs-site docs-site-test bench-e2e duel vm-doubles sriov-test sriov-chains sriov-pods kubevirt-reader sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean release release-verify release-again release-try privileges ovs-test ovs-vm ovs-lab
+.PHONY: help build image demo test test-all test-unit test-race test-kernel test-allocator karpenter-check dns-check kwok scale e2e e2e-lab e2e-node e2e-planes e2e-long e2e-fleet fleet-long e2e-older e2e-schedulers soak model browser-test pictures diagrams docs-site docs-site-test bench-e2e duel vm-doubles sriov-test sriov-chains sriov-pods kubevirt-reader sriov-multus sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean release release-verify release-again release-try privileges ovs-test ovs-vm ovs-lab
 
 help: ## Show this help
 	@bold=; plain=; \
@@ -87,6 +87,11 @@ karpenter-check: ## Hold Karpenter's allocator against kube-scheduler's, on rand
 	@mkdir -p $(BIN)
 	cd e2e/karpenter && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$(BIN)/karpenter-allocator .
 	$(GO) test -count=1 -v -run '^TestKarpenterAgrees$$' ./slices -karpenter=$(CURDIR)/$(BIN)/karpenter-allocator
+
+# CoreDNS itself, of the version in e2e/coredns/go.mod, which takes two minutes to compile.
+dns-check: build ## Ask the DNS server of clusters for the names of Services on second networks (root)
+	cd e2e/coredns && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$(BIN)/coredns tool
+	$(GO) test -count=1 -v -run '^TestDNSNamesEndpoints$$' ./e2e/controller -coredns=$(CURDIR)/$(BIN)/coredns
 
 test-kernel: build ## Run chains of real CNI plugins on machines of their own: failures, kills (root)
 	@if [ "$$(id -u)" = 0 ]; then export CNI_PLUGIN_DIR="$$($(LAB) build --dir)/cni"; fi; \
@@ -152,7 +157,7 @@ vm-doubles:
 
 sriov-test: build ## Run the tests on virtual functions, in virtual machines, of which some are nodes of Kubernetes (root)
 	$(MAKE) vm-doubles
-	$(MAKE) -j 3 --output-sync=target sriov-chains sriov-pods sriov-crashes
+	$(MAKE) -j 3 --output-sync=target sriov-chains sriov-pods sriov-crashes sriov-multus
 
 sriov-chains:
 	$(LAB) vm test --timeout 20m $(SRIOV_FLAGS) --skip '^TestCluster' ./e2e/sriov
@@ -166,6 +171,12 @@ kubevirt-reader:
 	@mkdir -p $(BIN)/share
 	cd e2e/kubevirt && GOFLAGS= GOWORK=off $(GO) test .
 	cd e2e/kubevirt && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$(BIN)/share/kubevirt-reader .
+
+# Multus itself, of the version in e2e/multus/go.mod, which one in EXTRA_CNI_DIR replaces. Emulated it takes five minutes.
+sriov-multus:
+	@mkdir -p $(BIN)/share
+	cd e2e/multus && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$(BIN)/share/multus tool
+	$(LAB) --name sriov-multus vm test --cluster --pfs 3 --share $(BIN)/share --timeout 20m $(SRIOV_FLAGS) --run '^TestClusterMultus' ./e2e/sriov
 
 sriov-crashes: # with the time that containerd really gives
 	$(LAB) --name sriov-crashes vm test --cluster --nri-timeout 2s --pfs 3 --timeout 30m $(SRIOV_FLAGS) --run '^TestClusterCrashes' ./e2e/sriov

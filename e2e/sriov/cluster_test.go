@@ -135,9 +135,14 @@ func (c *cluster) index(pod string, request int) int {
 	if len(devices) <= request {
 		c.Fatalf("pod %s has the devices %q", pod, devices)
 	}
-	position := strings.LastIndexByte(devices[request], 'v')
+	return c.functionIndex(devices[request])
+}
+
+// functionIndex is the number of the virtual function that is published under a name.
+func (c *cluster) functionIndex(device string) int {
+	c.Helper()
 	index := -1
-	_, err := fmt.Sscan(devices[request][position+1:], &index)
+	_, err := fmt.Sscan(device[strings.LastIndexByte(device, 'v')+1:], &index)
 	c.must(err)
 	return index
 }

@@ -24,23 +24,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// networkStatus is the annotation in which Multus says what it has attached.
-const networkStatus = "k8s.v1.cni.cncf.io/network-status"
-
 // network is a NetworkAttachmentDefinition, with the name of a resource if it is not empty.
-func network(name, resource, config string) string {
-	annotation := ""
-	if resource != "" {
-		annotation = fmt.Sprintf(", annotations: {k8s.v1.cni.cncf.io/resourceName: %s}", resource)
-	}
-	return fmt.Sprintf(`
-apiVersion: k8s.cni.cncf.io/v1
-kind: NetworkAttachmentDefinition
-metadata: {name: %s%s}
-spec:
-  config: '%s'
-`, name, annotation, config)
-}
+func network(name, resource, config string) string { return nad.Network("", name, resource, config) }
 
 // multus makes the real Multus the network of the node until the end of the test: that of e2e/multus/go.mod, or another
 // one in EXTRA_CNI_DIR.
@@ -65,13 +50,11 @@ func (e *env) multus() {
 	e.apply(nad.Definition)
 	e.Cleanup(func() { e.onNode("rm", "-f", configuration, "/opt/cni/bin/netdev") })
 	e.Cleanup(func() { e.onNode("rm", "-rf", "/var/lib/cni/multus") })
-	// As a delegate: of a list that clusterNetwork names, Multus 4.2.3 forgets what DEL needs.
 	pods, err := os.ReadFile(e.fileOnNode("/etc/cni/net.d/10-lab.conflist"))
 	if err != nil {
 		e.Fatal(err)
 	}
-	e.write(configuration, fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "multus", "type": "multus", "kubeconfig": %q,
-		"delegates": [%s], "logLevel": "verbose", "logFile": "/var/log/multus.log"}`, e.cluster.Kubeconfig(), pods))
+	e.write(configuration, nad.Multus(e.cluster.Kubeconfig(), "/var/log/multus.log", pods))
 	e.Cleanup(func() {
 		if log, err := os.ReadFile(e.fileOnNode("/var/log/multus.log")); e.Failed() && err == nil {
 			e.Logf("the end of Multus' log:\n%s", log[max(0, len(log)-8000):])
@@ -84,7 +67,7 @@ func (e *env) multus() {
 		e.create(pod(name, ""))
 		e.ready(name)
 		defer func() { e.deleting(name); e.gone(name) }()
-		return e.annotation(name) != "", errors.New("a pod has no " + networkStatus)
+		return e.annotation(name) != "", errors.New("a pod has no " + nad.Status)
 	})
 }
 
@@ -95,7 +78,7 @@ func (e *env) annotation(pod string) string {
 	if err != nil {
 		e.Fatal(err)
 	}
-	return found.Annotations[networkStatus]
+	return found.Annotations[nad.Status]
 }
 
 // install copies a program to the node, whole or not at all.
@@ -386,7 +369,7 @@ func (e *env) deployWith(settings ...string) {
 // It may write nothing else of pods.
 func TestNetworkStatusBesideMultus(t *testing.T) {
 	e := newEnv(t, "netstatus")
-	e.deployWith("features.networkStatus=true")
+	e.deployWith("features.nad.Status=true")
 	e.Cleanup(func() {
 		for _, kind := range []string{"validatingadmissionpolicybinding", "validatingadmissionpolicy"} {
 			e.onNode("kubectl", "delete", kind, "dra-network-driver-network-status")
@@ -411,7 +394,7 @@ func TestNetworkStatusBesideMultus(t *testing.T) {
 		`{"metadata": {"labels": {"a": "b"}}}`: {node, "and nothing else"},
 		fmt.Sprintf(annotation, "a"):           {node, "and nothing else"},
 		`{"status": {"reason": "Lies"}}`:       {node, "and nothing else"},
-		fmt.Sprintf(annotation, networkStatus): {"other", "of its own node only"},
+		fmt.Sprintf(annotation, nad.Status):    {"other", "of its own node only"},
 	} {
 		config, err := e.cluster.RESTConfig()
 		if err != nil {
