@@ -119,16 +119,22 @@ func (p *plane) until(what string, try func() error) {
 // startController starts a controller, with further arguments, and returns how to end it.
 func (p *plane) startController(args ...string) (stop func()) {
 	p.t.Helper()
-	log, err := os.CreateTemp(p.t.TempDir(), "controller-*.log")
+	return p.start("controller", append([]string{filepath.Join(p.clone, "bin", "dra-network-controller"),
+		"--kubeconfig=" + p.Kubeconfig(), "--metrics-bind-address=" + metricsAddress}, args...)...)
+}
+
+// start starts a program in the cluster's namespaces, and returns how to end it. What it printed is shown when the test
+// has failed, or the program.
+func (p *plane) start(name string, command ...string) (stop func()) {
+	p.t.Helper()
+	log, err := os.CreateTemp(p.t.TempDir(), name+"-*.log")
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	args = append([]string{filepath.Join(p.clone, "bin", "dra-network-controller"), "--kubeconfig=" + p.Kubeconfig(),
-		"--metrics-bind-address=" + metricsAddress}, args...)
-	cmd := p.Command(context.Background(), args...)
+	cmd := p.Command(context.Background(), command...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := p.StartCommand(cmd); err != nil {
-		p.t.Fatalf("cannot run the controller, which `make build` makes: %v", err)
+		p.t.Fatalf("cannot run %s, which `make build` or a target for one test makes: %v", command[0], err)
 	}
 	ended := false
 	stop = func() {
@@ -138,11 +144,11 @@ func (p *plane) startController(args ...string) (stop func()) {
 		ended = true
 		err := errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait(), log.Close())
 		if text, readErr := os.ReadFile(log.Name()); err != nil || p.t.Failed() {
-			p.t.Logf("the controller said:\n%s", text)
+			p.t.Logf("%s said:\n%s", name, text)
 			err = errors.Join(err, readErr)
 		}
 		if err != nil {
-			p.t.Errorf("the controller: %v", err)
+			p.t.Errorf("%s: %v", name, err)
 		}
 	}
 	p.t.Cleanup(stop)
