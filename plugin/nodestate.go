@@ -23,6 +23,7 @@ func (d *Driver) state() nodestate.State {
 			d.missing()...), Problems: d.publisher.Problems(),
 		SetAside: d.journal.SetAside, NRITimeout: d.nri.runtime.requestTimeout(), Topologies: d.cluster.topologyStates(),
 		HostPaths: d.cluster.pluginHostPaths(), PodAnnotations: d.cluster.podAnnotations(),
+		Refused: d.refusedClaims(),
 		Settings: nodestate.Settings{
 			PluginDir: c.PluginDir, RegistrarDir: c.RegistrarDir, CNIDirs: c.CNIDirs, NetNSDir: c.NetNSDir,
 			CDIDir: c.CDIDir, LogDir: c.LogDir, NRISocket: c.NRISocket,
@@ -40,6 +41,24 @@ func (d *Driver) state() nodestate.State {
 			Kernel: info.KernelVersion}
 	}
 	return state
+}
+
+// refusedClaims are the claims that pods of the node wait for, and that were refused when kubelet asked last. What is
+// remembered of others is old: the pod has gone, or the claim is prepared by now.
+func (d *Driver) refusedClaims() []nodestate.RefusedClaim {
+	var waiting []nodestate.RefusedClaim
+	for _, refused := range d.statuses.Refused() {
+		if _, prepared := d.claims.Get(refused.Claim.UID); prepared {
+			continue
+		}
+		for _, pod := range d.cluster.podsWithClaim(refused.Claim.Namespace, refused.Claim.Name) {
+			refused.Pods = append(refused.Pods, pod.Namespace+"/"+pod.Name)
+		}
+		if len(refused.Pods) > 0 {
+			waiting = append(waiting, refused)
+		}
+	}
+	return waiting
 }
 
 // pluginHostPaths are the paths of the host that plugins need, by CNI type.
@@ -103,6 +122,8 @@ func (d *Driver) claimStates() []nodestate.Claim {
 	return states
 }
 
+// isOrphaned reports whether a claim is prepared for nobody: no pod that kubelet prepared it for is there, no sandbox
+// has it, and no pod of the node names it. All three are asked, as each alone can be behind.
 func (d *Driver) isOrphaned(record *claims.Record, pods sets.Set[string]) bool {
 	for _, consumer := range record.Consumers {
 		if pods.Has(consumer.PodUID) {

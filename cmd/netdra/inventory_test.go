@@ -30,6 +30,9 @@ func busyDriver(t *testing.T) (socket string) {
 				`{"name": "eth2", "pool": "n/eth2", "pciAddress": "0000:02:00.0", "exclusive": true}, ` +
 				`"config": {"type": "macvlan", "psk": "hunter2"}}}]}}]`,
 		),
+		"/state": raw(`{"node": "n", "refused": [
+			{"claim": {"namespace": "ns", "name": "twice", "uid": "u4"}, "pods": ["ns/other"], "at": "2026-01-02T05:00:00Z",
+			"message": "cannot prepare claim ns/twice: device eth1 is held by claim ns/whole"}]}`),
 	})
 }
 
@@ -51,6 +54,7 @@ func TestInventoryGolden(t *testing.T) {
 		{"claims -o wide", exit.Failed},
 		{"claims ns/whole later", exit.OK},
 		{"claims later -o yaml", exit.OK},
+		{"claims ns/twice", exit.Failed},
 		{"claims nothing", exit.Refused},
 		{"claims -o text", exit.Failed},
 	} {
@@ -65,7 +69,7 @@ func TestInventoryGolden(t *testing.T) {
 
 func TestEmptyInventory(t *testing.T) {
 	socket := answering(t, map[string]any{"/published": []any{}, "/claims": []any{}, "/sandboxes": []any{},
-		"/leftovers": []any{}})
+		"/leftovers": []any{}, "/state": map[string]any{}})
 	for command, want := range map[string]string{"devices": "no device is offered", "claims": "no claim is prepared"} {
 		if code, stdout, _ := runNetdra(t, "", command, "--socket", socket); code != exit.OK ||
 			!strings.Contains(stdout, want) {

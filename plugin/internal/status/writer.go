@@ -32,6 +32,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 const (
@@ -58,7 +59,9 @@ type Writer struct {
 	// manager is who owns what is written. Each node has its own: a claim may have been on another one, whose late
 	// writes must not remove ours.
 	manager string
-	queue   workqueue.TypedRateLimitingInterface[string]
+	// node is the name of the node.
+	node  string
+	queue workqueue.TypedRateLimitingInterface[string]
 
 	mu       sync.Mutex
 	failures map[string]failure
@@ -109,7 +112,7 @@ func New(config Config) *Writer {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 2*time.Minute)
 	return &Writer{
 		client: config.Client, events: config.Events, claims: config.Claims, attachments: config.Attachments,
-		clock: config.Clock, manager: fieldManager(config.Node),
+		clock: config.Clock, manager: fieldManager(config.Node), node: config.Node,
 		queue:    workqueue.NewTypedRateLimitingQueue(limiter),
 		failures: map[string]failure{}, written: map[string][]deviceStatus{}, released: map[string]cnichain.Claim{},
 	}
@@ -138,8 +141,8 @@ const ReasonPrepare = "PrepareFailed"
 // Failed records why a claim is not ready.
 func (s *Writer) Failed(claim cnichain.Claim, devices []claims.HeldDevice, reason string, err error) {
 	now := s.clock.Now()
-	hint := claimHint(claim)
-	if reason == ReasonPrepare { // no plugin was called
+	hint := attachHint("claim/"+claim.Name, claim.Namespace, s.node, err)
+	if reason == ReasonPrepare {
 		hint = PrepareHint(claim)
 	}
 	message := telemetry.WithHint(err.Error(), hint)
@@ -148,6 +151,19 @@ func (s *Writer) Failed(claim cnichain.Claim, devices []claims.HeldDevice, reaso
 	s.mu.Unlock()
 	s.ForgetOld()
 	s.queue.Add(claim.UID)
+}
+
+// Refused are the claims whose last attempt to prepare them has failed, in the order of their UIDs, without their pods.
+func (s *Writer) Refused() []nodestate.RefusedClaim {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var refused []nodestate.RefusedClaim
+	for _, uid := range slices.Sorted(maps.Keys(s.failures)) {
+		if f := s.failures[uid]; f.reason == ReasonPrepare {
+			refused = append(refused, nodestate.RefusedClaim{Claim: f.claim, Message: f.message, At: f.failedAt})
+		}
+	}
+	return refused
 }
 
 // ForgetOld forgets failures that have not happened again for long, and the oldest where there are too many. What was
@@ -179,7 +195,8 @@ func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err err
 	if again > 0 {
 		message += fmt.Sprintf("; next try in %s", again)
 	}
-	s.WarnPod(pod, "NetworkAttachFailed", telemetry.WithHint(message, podHint(pod)))
+	s.WarnPod(pod, "NetworkAttachFailed", telemetry.WithHint(message,
+		attachHint("pod/"+pod.Name, pod.Namespace, s.node, err)))
 	for i := range records {
 		if step == nil || step.Claim.UID == records[i].Claim.UID {
 			s.Failed(records[i].Claim, records[i].Devices, reason, err)
@@ -190,22 +207,7 @@ func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err err
 // InterfacesLost tells a pod that interfaces of its claims are missing. The event and the condition are called
 // InterfaceLost, as users know them; in code such an interface is missing.
 func (s *Writer) InterfacesLost(pod executor.Pod, err error) {
-	s.WarnPod(pod, "NetworkInterfaceLost", telemetry.WithHint(err.Error(), podHint(pod)))
-}
-
-// PrepareHint names the command that tells more of a claim that is not prepared.
-func PrepareHint(claim cnichain.Claim) string {
-	return fmt.Sprintf(`"kubectl netdra explain claim/%s -n %s" shows its devices and who holds them`, claim.Name,
-		claim.Namespace)
-}
-
-// podHint names the command that tells more of a pod, and claimHint that of a claim.
-func podHint(pod executor.Pod) string {
-	return fmt.Sprintf(`"kubectl netdra trace pod/%s -n %s" shows all calls`, pod.Name, pod.Namespace)
-}
-
-func claimHint(claim cnichain.Claim) string {
-	return fmt.Sprintf(`"kubectl netdra trace claim/%s -n %s" shows all calls`, claim.Name, claim.Namespace)
+	s.WarnPod(pod, "NetworkInterfaceLost", telemetry.WithHint(err.Error(), lostHint("pod/"+pod.Name, pod.Namespace)))
 }
 
 // WarnPod writes an event of a pod.
@@ -264,6 +266,8 @@ func (s *Writer) Run(ctx context.Context) error {
 	}
 }
 
+// write brings the status of a claim to what the driver knows now. If the API server refuses the network data, which
+// plugins have printed, the conditions are written without it: they are what a user looks for.
 func (s *Writer) write(ctx context.Context, uid string) error {
 	claim, wanted, needed := s.next(uid)
 	if !needed {
@@ -329,7 +333,7 @@ func (s *Writer) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 		case steps != nil && attach.MissingOf(steps, missing, uid, &devices[i]) != "":
 			entry.reason = "InterfaceLost"
 			entry.message = telemetry.WithHint(attach.MissingText(attach.MissingOf(steps, missing, uid, &devices[i])),
-				claimHint(claim))
+				lostHint("claim/"+claim.Name, claim.Namespace))
 		case steps != nil:
 			entry.ready, entry.reason, entry.message = true, "Attached", "every step of the topology is done and was "+
 				"seen in the pod"

@@ -59,6 +59,19 @@ type State struct {
 	// PodAnnotations are the annotations by which pods select what plugins attach, by CNI type; nil from drivers that
 	// do not report them.
 	PodAnnotations map[string]string `json:"podAnnotations,omitempty"`
+	// Refused are the claims that could not be prepared when kubelet asked last, and that a pod waits for.
+	Refused []RefusedClaim `json:"refused,omitempty"`
+}
+
+// RefusedClaim is a claim that is not prepared. Between kubelet's attempts, which are minutes apart after a while,
+// nothing else of the driver knows of it.
+type RefusedClaim struct {
+	Claim cnichain.Claim `json:"claim"`
+	// Pods are those of the node that wait for it, as namespace/name.
+	Pods    []string `json:"pods"`
+	Message string   `json:"message"`
+	// At is when it was refused last.
+	At time.Time `json:"at"`
 }
 
 // Versions are those of the Node object.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
@@ -33,6 +34,21 @@ func chooseClaims(claims []Claim, names []string) ([]Claim, error) {
 	return chosen, nil
 }
 
+// refusedClaims are claims that are not prepared, as their users see them.
+func refusedClaims(refused []nodestate.RefusedClaim) []Claim {
+	var claims []Claim
+	for i := range refused {
+		r := &refused[i]
+		claim := Claim{Namespace: r.Claim.Namespace, Name: r.Claim.Name, UID: r.Claim.UID, Topologies: []string{},
+			Devices: []string{}, State: Failed}
+		for _, pod := range r.Pods {
+			claim.Pods = append(claim.Pods, Pod{Name: pod, State: Failed, Since: r.At, Error: r.Message})
+		}
+		claims = append(claims, claim)
+	}
+	return claims
+}
+
 // splitClaim reads [NAMESPACE/]CLAIM.
 func splitClaim(name string) (namespace, short string) {
 	namespace, short, qualified := strings.Cut(name, "/")
@@ -48,18 +64,18 @@ type claimRow struct {
 	pod   Pod
 }
 
-// ListClaims prints the claims that the driver has prepared; all without names. The error is of claims that failed or
-// lost an interface. The list is printed before the error is returned: its exit status is for scripts, the list for
-// people.
+// ListClaims prints the claims that the driver has prepared, and those that it has refused and pods wait for; all
+// without names. The error is of claims that failed or lost an interface. The list is printed before the error is
+// returned: its exit status is for scripts, the list for people.
 func ListClaims(ctx context.Context, streams printer.Streams, socket, form string, names []string) error {
 	if err := printer.CheckListForm(form); err != nil {
 		return err
 	}
-	answers, err := ReadHolders(ctx, socket)
+	answers, err := Read(ctx, New(socket).Get, nodeapi.PathClaims, nodeapi.PathSandboxes, nodeapi.PathState)
 	if err != nil {
 		return err
 	}
-	claims, err := chooseClaims(Claims(answers), names)
+	claims, err := chooseClaims(append(Claims(answers), refusedClaims(answers.State.Refused)...), names)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,40 @@
+package status
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+)
+
+// PrepareHint names the command that tells more of a claim that is not prepared.
+func PrepareHint(claim cnichain.Claim) string {
+	return fmt.Sprintf(`"kubectl netdra explain claim/%s -n %s" shows its devices and who holds them`, claim.Name,
+		claim.Namespace)
+}
+
+// attachHint names the command that tells more of a failed attempt to attach a pod or a claim, which object names as
+// pod/NAME or claim/NAME. What helps depends on what failed: of a plugin there are calls to look at, of what comes
+// before the first call there are none. What a plugin prints is text, so a kernel that lacks something is known by the
+// text of its error.
+func attachHint(object, namespace, node string, err error) string {
+	var step *executor.StepError
+	if !errors.As(err, &step) {
+		return fmt.Sprintf(`"kubectl netdra claims %s -n %s" shows what it waits for`, object, namespace)
+	}
+	hint := fmt.Sprintf(`"kubectl netdra trace %s -n %s" shows all calls`, object, namespace)
+	if strings.Contains(step.Err.Error(), unix.EOPNOTSUPP.Error()) {
+		hint = fmt.Sprintf("the kernel of node %s may lack what %s needs, such as a module: load it there; ", node,
+			step.Type) + hint
+	}
+	return hint
+}
+
+// lostHint names the command that tells more of a pod or claim that has lost an interface. No call of a plugin took it.
+func lostHint(object, namespace string) string {
+	return fmt.Sprintf(`"kubectl netdra claims %s -n %s" shows which are there`, object, namespace)
+}

@@ -1,0 +1,31 @@
+package status
+
+import (
+	"errors"
+	"testing"
+
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// Between two attempts a claim that was refused is known, until it is prepared; one whose chain failed is none of them,
+// as its sandbox tells.
+func TestRefusedClaims(t *testing.T) {
+	f := newFixture(t)
+	s := New(Config{Client: fake.NewClientset(), Events: record.NewFakeRecorder(10), Claims: f.claims,
+		Attachments: f.boxes, Clock: f.clock, Node: "n"})
+	for _, name := range []string{"b", "a", "c"} {
+		s.Failed(cnichain.Claim{Namespace: "ns", Name: name, UID: name}, nil, map[bool]string{true: "StepFailed",
+			false: ReasonPrepare}[name == "c"], errors.New("device is held"))
+	}
+	if refused := s.Refused(); len(refused) != 2 || refused[0].Claim.Name != "a" || refused[1].Claim.Name != "b" ||
+		refused[0].At != f.clock.Now() {
+		t.Errorf("refused are %+v", refused)
+	}
+	s.Changed("a")
+	if refused := s.Refused(); len(refused) != 1 || refused[0].Claim.Name != "b" {
+		t.Errorf("when a is prepared, refused are %+v", refused)
+	}
+}
