@@ -1,10 +1,12 @@
 package cnichain
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -18,17 +20,57 @@ func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 	ipams := schemas.ipams()
 	plugins := schemas.plugins()
 	var remarks []string
-	add := func(cniType string, alike []string) {
-		if remark := schemas.remark(cniType, alike); remark != "" && !slices.Contains(remarks, remark) {
+	add := func(remark string) {
+		if remark != "" && !slices.Contains(remarks, remark) {
 			remarks = append(remarks, remark)
 		}
 	}
 	for i := range topology.Spec.Steps {
 		step := &topology.Spec.Steps[i]
-		add(step.Type, plugins)
-		add(IPAMType(rawConfig(step)), ipams)
+		add(schemas.remark(step.Type, plugins))
+		add(schemas.remark(IPAMType(rawConfig(step)), ipams))
+		add(schemas.hostRemark(step))
 	}
 	return remarks
+}
+
+// inPodParameters are the parameters by which plugins are told that the links that they stand on are in the pod: a
+// convention of the reference plugins (vlan, macvlan, ipvlan) and of bond. Without it they look on the host.
+func inPodParameters() []string { return []string{"linkInContainer", "linksInContainer"} }
+
+// hostRemark says of a step that its plugin looks for another step's interface, which is in the pod, on the host; empty
+// if it does not. There may be a link of that name, so it is no error: the pod would get an interface on a stranger.
+func (s Schemas) hostRemark(step *v1alpha1.Step) string {
+	schema, known := s.Lookup(step.Type)
+	if !known || schema.Config == nil {
+		return ""
+	}
+	var config map[string]any
+	if json.Unmarshal(rawConfig(step), &config) != nil {
+		return "" // validation has said so
+	}
+	for _, parameter := range inPodParameters() {
+		_, takes := schema.Config.Properties[parameter]
+		if value, given := config[parameter]; !takes || given && value != false { // a template may be true
+			continue
+		}
+		if parent := interfaceOf(rawConfig(step)); parent != "" {
+			return fmt.Sprintf("step %s: %s looks for the interface of step %s on the host, where it is not: "+
+				"set %s: true", step.Name, step.Type, parent, parameter)
+		}
+	}
+	return ""
+}
+
+// interfaceOf returns the first step whose interface a configuration names by a template; empty if there is none.
+func interfaceOf(config json.RawMessage) (step string) {
+	_, _ = template.New().RenderJSON(config, func(t template.Token) (any, error) { // a bad template is told elsewhere
+		if t.Field == template.FieldInterfaceName && step == "" {
+			step = t.Root
+		}
+		return "", nil
+	})
+	return step
 }
 
 // MisspeltPlugins says which of the CNI plugins that a policy names are probably other ones: those without a schema
@@ -53,6 +95,14 @@ func (s Schemas) plugins() []string {
 	ipams := s.ipams()
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.byType)),
 		func(cniType string) bool { return slices.Contains(ipams, cniType) })
+}
+
+// modifiersWith are the CNI types that change an interface of another step and have a capability, sorted.
+func (s Schemas) modifiersWith(capability v1alpha1.Capability) []string {
+	return slices.DeleteFunc(s.plugins(), func(cniType string) bool {
+		schema, _ := s.Lookup(cniType)
+		return schema.Output.Interfaces != interfacesModifies || !slices.Contains(schema.Capabilities, capability)
+	})
 }
 
 // remark is what to know of the use of a plugin, empty if there is nothing. Of those in alike it may be a misspelling.

@@ -37,6 +37,17 @@ func TestRemarks(t *testing.T) {
 		  {name: b, type: sriov, selector: {cel: "true"}, config: {ipam: {type: dhcp}}}]`: {
 			"plugin dhcp: the site has one server only",
 		},
+		`[{name: up, type: netdev, selector: {cel: "true"}},
+		  {name: tag, type: vlan, dependOn: [up], config: {vlanId: 7, master: "{{up.interfaceName}}"}},
+		  {name: b, type: bond, dependOn: [up], config: {links: [{name: "{{ up.interfaceName }}"}]}}]`: {
+			"step tag: vlan looks for the interface of step up on the host, where it is not: set linkInContainer: true",
+			"step b: bond looks for the interface of step up on the host, where it is not: set linksInContainer: true",
+		},
+		`[{name: up, type: netdev, selector: {cel: "true"}},
+		  {name: tag, type: vlan, dependOn: [up],
+		   config: {vlanId: 7, master: "{{ up.interfaceName }}", linkInContainer: true}},
+		  {name: host, type: vlan, dependOn: [up], config: {vlanId: 7, master: eth7}},
+		  {name: tune, type: tuning, dependOn: [up], config: {mtu: 1400}}]`: nil,
 	} {
 		topology := &v1alpha1.NetworkTopology{}
 		if err := yaml.UnmarshalStrict([]byte(steps), &topology.Spec.Steps); err != nil {

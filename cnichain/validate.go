@@ -98,6 +98,8 @@ type validator struct {
 
 func (v *validator) add(problem *field.Error) { v.problems = append(v.problems, problem) }
 
+// step checks a step on its own and against the ones before it. It adds the step to those seen at the end, so that a
+// step that names itself is told apart from one that names an earlier step.
 func (v *validator) step(path *field.Path, i int) {
 	step := &v.steps[i]
 	v.name(path.Child("name"), step.Name)
@@ -122,6 +124,8 @@ func (v *validator) step(path *field.Path, i int) {
 	v.seen[step.Name] = i
 }
 
+// name checks a step's name: it becomes a part of the names of classes, of the network for IPAM plugins and of
+// templates, each of which has less room than an object's name.
 func (v *validator) name(path *field.Path, name string) {
 	for _, problem := range validation.IsDNS1123Label(name) {
 		v.add(field.Invalid(path, name, problem))
@@ -152,6 +156,8 @@ func CheckBinaryName(cniType string) error {
 	return nil
 }
 
+// dependencies checks the names in dependOn. Parents come before their children in the list, so a cycle needs a name
+// that is not seen yet; it is looked for to say which steps it has, in place of "not found".
 func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
 	for i, parent := range step.DependOn {
 		if index, before := v.seen[parent]; before {
@@ -208,6 +214,7 @@ func (v *validator) findPath(start, end string, passed map[string]bool) []string
 	return nil
 }
 
+// root checks that a step takes a device, or stands on others, and never both or neither.
 func (v *validator) root(path *field.Path, step *v1alpha1.Step) {
 	schema, known := v.schemas.Lookup(step.Type)
 	if len(step.DependOn) > 0 {
@@ -327,14 +334,25 @@ func (v *validator) claimParameters(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
+// capability checks that a plugin obeys a key of the runtime configuration. Of one that moves devices, which have a MAC
+// address of their own, plugins are named that change an interface. Of others they are not: an ipvlan can have no other
+// address than its parent.
 func (v *validator) capability(path *field.Path, parameter v1alpha1.ClaimParameter, cniType string,
 	capability v1alpha1.Capability) {
-	if schema, known := v.schemas.Lookup(cniType); known && !slices.Contains(schema.Capabilities, capability) {
-		v.add(field.Invalid(path, parameter, fmt.Sprintf("%s has no capability %s that claims may use (in its "+
-			"schema): remove it", cniType, capability)))
+	schema, known := v.schemas.Lookup(cniType)
+	if !known || slices.Contains(schema.Capabilities, capability) {
+		return
 	}
+	remedy := "remove it"
+	if modifiers := v.schemas.modifiersWith(capability); schema.Output.Devices == devicesMove && len(modifiers) > 0 {
+		remedy += ", or allow it in a step of " + strings.Join(modifiers, " or ") + " that depends on this one"
+	}
+	v.add(field.Invalid(path, parameter, fmt.Sprintf("%s has no capability %s that claims may use (in its schema): %s",
+		cniType, capability, remedy)))
 }
 
+// configuration checks a step's config: keys that the driver sets by itself are refused, as a value of the user's would
+// be lost without a word, or would name another device than the one that was allocated.
 func (v *validator) configuration(path *field.Path, step *v1alpha1.Step) {
 	raw := rawConfig(step)
 	if len(raw) == 0 {
@@ -382,6 +400,7 @@ func (v *validator) runtimeConfig(path *field.Path, raw json.RawMessage) {
 	}
 }
 
+// ifName checks the name that a step wants for its interface, or the template that makes it.
 func (v *validator) ifName(path *field.Path, step *v1alpha1.Step) {
 	name := step.WantedInterfaceName()
 	if name == "" {
@@ -419,6 +438,7 @@ func (v *validator) dry(step *v1alpha1.Step) template.Lookup {
 	}
 }
 
+// ancestors are all steps that a step stands on, directly or not: only their results exist for certain when it runs.
 func (v *validator) ancestors(step *v1alpha1.Step) map[string]bool {
 	ancestors := map[string]bool{}
 	pending := slices.Clone(step.DependOn)

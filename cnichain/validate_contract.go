@@ -202,6 +202,8 @@ func (c *contracts) podNetwork(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
+// ipam checks the IPAM section against the schema of its plugin. One that nobody knows is let through, as with plugins
+// of steps: the project cannot know them all.
 func (c *contracts) ipam(path *field.Path, step *v1alpha1.Step, ipam map[string]any, checker *parameters) {
 	cniType, _ := ipam["type"].(string)
 	schema, known := c.schemas.Lookup(cniType)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -105,6 +107,7 @@ func shown(value any) any {
 	return value
 }
 
+// describeType names a type as people do who write YAML.
 func describeType(t v1alpha1.ParameterType) string {
 	switch t {
 	case v1alpha1.TypeInteger:
@@ -133,6 +136,7 @@ func wantedType(parameter *v1alpha1.Parameter) string {
 	return describeType(parameter.Type)
 }
 
+// text checks a text against the values, the pattern and the format of its parameter.
 func (p *parameters) text(path *field.Path, text string, parameter *v1alpha1.Parameter) {
 	if len(parameter.Enum) > 0 && !slices.Contains(parameter.Enum, text) {
 		p.add(field.NotSupported(path, text, parameter.Enum))
@@ -141,6 +145,29 @@ func (p *parameters) text(path *field.Path, text string, parameter *v1alpha1.Par
 	if err == nil && !pattern.MatchString(text) { // a pattern that is none is a problem of the schema
 		p.add(field.Invalid(path, text, "must match "+parameter.Pattern))
 	}
+	if problem := formatProblem(parameter.Format, text); problem != "" {
+		p.add(field.Invalid(path, text, problem))
+	}
+}
+
+// formatProblem says why a text does not have a format; empty if it has, or if this program does not know the format.
+// Addresses are read as by the driver itself: netip takes no zeros in front, which programs read in different ways.
+func formatProblem(format v1alpha1.ParameterFormat, text string) string {
+	switch format {
+	case v1alpha1.FormatIP:
+		if address, err := netip.ParseAddr(text); err != nil || address.Zone() != "" {
+			return "must be an IP address, such as 10.1.0.5 or fd00::5"
+		}
+	case v1alpha1.FormatCIDR:
+		if _, err := netip.ParsePrefix(text); err != nil {
+			return "must be an address with a prefix length, such as 10.1.0.0/24 or fd00::/64"
+		}
+	case v1alpha1.FormatMAC:
+		if mac, err := net.ParseMAC(text); err != nil || len(mac) != 6 || strings.Count(text, ":") != 5 {
+			return "must be a MAC address, such as 02:00:00:00:00:05"
+		}
+	}
+	return ""
 }
 
 // number checks a number as plugins read it: into an integer goes no fraction and no exponent.

@@ -178,6 +178,8 @@ func (s *schemaProblems) remark(path *field.Path, remark string) {
 	}
 }
 
+// properties checks the parameters of an object, in the order of their names, and that what is required is among them:
+// no configuration could satisfy anything else.
 func (s *schemaProblems) properties(path *field.Path, properties map[string]v1alpha1.Parameter, required []string,
 	depth int) {
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
@@ -191,6 +193,8 @@ func (s *schemaProblems) properties(path *field.Path, properties map[string]v1al
 	}
 }
 
+// parameter checks a parameter and those inside of it. The depth is bounded, since a schema is an object that anybody
+// with the right may write, and checking it recurses.
 func (s *schemaProblems) parameter(path *field.Path, p *v1alpha1.Parameter, depth int) {
 	if depth > maxDepth {
 		s.add(field.TooMany(path, depth, maxDepth))
@@ -213,9 +217,13 @@ func (s *schemaProblems) constraints(path *field.Path, p *v1alpha1.Parameter) {
 	if !slices.Contains(known, p.Type) {
 		s.add(field.NotSupported(path.Child("type"), p.Type, known[1:]))
 	}
-	if (len(p.Enum) > 0 || p.Pattern != "") && p.Type != v1alpha1.TypeString {
-		s.add(field.Invalid(path.Child("type"), p.Type, "enum and pattern are for strings: set type to string, or "+
-			"remove them"))
+	if (len(p.Enum) > 0 || p.Pattern != "" || p.Format != "") && p.Type != v1alpha1.TypeString {
+		s.add(field.Invalid(path.Child("type"), p.Type, "enum, pattern and format are for strings: set type to "+
+			"string, or remove them"))
+	}
+	formats := []v1alpha1.ParameterFormat{"", v1alpha1.FormatIP, v1alpha1.FormatCIDR, v1alpha1.FormatMAC}
+	if !slices.Contains(formats, p.Format) {
+		s.add(field.NotSupported(path.Child("format"), p.Format, formats[1:]))
 	}
 	if (p.Minimum != nil || p.Maximum != nil) && p.Type != v1alpha1.TypeInteger && p.Type != v1alpha1.TypeNumber {
 		s.add(field.Invalid(path.Child("type"), p.Type, "minimum and maximum are for numbers: set type to integer or "+

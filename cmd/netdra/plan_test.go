@@ -23,8 +23,8 @@ spec:
   - name: both
     type: bond
     dependOn: [a, b]
-    config: {name: bond0, mode: active-backup, miimon: "100", links: [{name: "{{ a.interfaceName }}"}, {name: "{{ b.interfaceName }}"}]}
-  - {name: tagged, type: vlan, dependOn: [both], ifName: "{{ both.interfaceName }}.5", config: {vlanId: 5, master: "{{ both.interfaceName }}"}}
+    config: {name: bond0, mode: active-backup, miimon: "100", links: [{name: "{{ a.interfaceName }}"}, {name: "{{ b.interfaceName }}"}], linksInContainer: true}
+  - {name: tagged, type: vlan, dependOn: [both], ifName: "{{ both.interfaceName }}.5", config: {vlanId: 5, master: "{{ both.interfaceName }}", linkInContainer: true}}
 `
 
 // A plugin that attaches only networks that pods select is told the name that the annotation says.

@@ -84,6 +84,8 @@ func stationAddress(text string) (string, error) {
 	return mac.String(), nil
 }
 
+// interfaceAddresses are the addresses that a claim wants, in the form that all of the driver compares: netip writes
+// each address in one way. The error is for the user who wrote the claim.
 func interfaceAddresses(texts []string) ([]string, error) {
 	if len(texts) > maxClaimIPs {
 		return nil, fmt.Errorf("ips has %d addresses, %d at most", len(texts), maxClaimIPs)

@@ -44,6 +44,8 @@ func DecodeParameters(raw []byte) (Parameters, error) {
 	return parameters, nil
 }
 
+// decode reads opaque parameters. Unknown fields and a second document are errors: what the user meant by them would be
+// lost without a word.
 func decode(raw []byte, target any) error {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()

@@ -183,8 +183,19 @@ const (
 	TypeObject  ParameterType = "object"
 )
 
+// ParameterFormat is a form of strings that a regular expression does not describe well.
+// +kubebuilder:validation:Enum=ip;cidr;mac
+type ParameterFormat string
+
+// Formats of parameters.
+const (
+	FormatIP   ParameterFormat = "ip"
+	FormatCIDR ParameterFormat = "cidr"
+	FormatMAC  ParameterFormat = "mac"
+)
+
 // Parameter is a value in a plugin's configuration: a subset of JSON Schema.
-// +kubebuilder:validation:XValidation:rule="!(has(self.enum) || has(self.pattern)) || (has(self.type) && self.type == 'string')",message="enum and pattern are for strings: set type to string, or remove them"
+// +kubebuilder:validation:XValidation:rule="!(has(self.enum) || has(self.pattern) || has(self.format)) || (has(self.type) && self.type == 'string')",message="enum, pattern and format are for strings: set type to string, or remove them"
 // +kubebuilder:validation:XValidation:rule="!(has(self.minimum) || has(self.maximum)) || (has(self.type) && self.type in ['integer', 'number'])",message="minimum and maximum are for numbers: set type to integer or number, or remove them"
 // +kubebuilder:validation:XValidation:rule="!has(self.minimum) || !has(self.maximum) || self.minimum <= self.maximum",message="minimum is greater than maximum: no value would be allowed"
 // +kubebuilder:validation:XValidation:rule="!has(self.items) || (has(self.type) && self.type == 'array')",message="items is for arrays: set type to array, or remove it"
@@ -203,6 +214,10 @@ type Parameter struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Pattern string `json:"pattern,omitempty"`
+	// format is what a string must be: ip (an IPv4 or IPv6 address), cidr (one with a prefix length), or mac (six
+	// octets in hexadecimal with colons). Templates are not held against it.
+	// +optional
+	Format ParameterFormat `json:"format,omitempty"`
 	// minimum is the least number.
 	// +optional
 	Minimum *int64 `json:"minimum,omitempty"`
