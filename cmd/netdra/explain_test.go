@@ -105,7 +105,7 @@ func TestExplainFindsDevicesByAllTheirNames(t *testing.T) {
 		want := offers.Explanation{Device: "eth0", Type: "pf", PCIAddress: "0000:03:00.0",
 			Versions: nodeclient.VersionsOf(nil), Entries: []offers.ExplainedEntry{
 				{Name: "eth0-macvlan", Pool: "worker-1/eth0", Use: "shared", Plugins: []string{"macvlan"},
-					Capacity: "macvlans=64/1", Consumes: "macvlans-capacity=64", Policy: "macvlans"},
+					Capacity: "macvlans=64 (default 1)", Consumes: "macvlans-capacity=64", Policy: "macvlans"},
 				{Name: "eth0-whole", Pool: "worker-1/eth0", Use: "exclusive", Plugins: []string{"host-device"},
 					Capacity: "-", Consumes: "bandwidth=100k exclusion-slots=5 macvlans-capacity=64", Policy: "whole"},
 			}, Policies: []offers.ExplainedOutcome{

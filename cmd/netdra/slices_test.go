@@ -125,33 +125,33 @@ func TestSlicesText(t *testing.T) {
 		flags []string
 		want  string
 	}{{nil, `
-POOL           DEVICE        TYPE  USE        CAPACITY       CONSUMES                                               POLICY
-worker-1/eth0  eth0-macvlan  pf    shared     macvlans=64/1  macvlans-capacity=64                                   macvlans
-worker-1/eth0  eth0-whole    pf    exclusive  -              bandwidth=100k exclusion-slots=5 macvlans-capacity=64  whole
-worker-1/eth0  eth0v0        vf    exclusive  bandwidth=25k  bandwidth=25k exclusion-slots=1                        vfs
-worker-1/eth0  eth0v1        vf    exclusive  bandwidth=25k  bandwidth=25k exclusion-slots=1                        vfs
-worker-1/eth0  eth0v2        vf    exclusive  bandwidth=25k  bandwidth=25k exclusion-slots=1                        vfs
-worker-1/eth0  eth0v3        vf    exclusive  bandwidth=25k  bandwidth=25k exclusion-slots=1                        vfs
+POOL           DEVICE        TYPE  USE        CAPACITY                 CONSUMES                                               POLICY
+worker-1/eth0  eth0-macvlan  pf    shared     macvlans=64 (default 1)  macvlans-capacity=64                                   macvlans
+worker-1/eth0  eth0-whole    pf    exclusive  -                        bandwidth=100k exclusion-slots=5 macvlans-capacity=64  whole
+worker-1/eth0  eth0v0        vf    exclusive  bandwidth=25k            bandwidth=25k exclusion-slots=1                        vfs
+worker-1/eth0  eth0v1        vf    exclusive  bandwidth=25k            bandwidth=25k exclusion-slots=1                        vfs
+worker-1/eth0  eth0v2        vf    exclusive  bandwidth=25k            bandwidth=25k exclusion-slots=1                        vfs
+worker-1/eth0  eth0v3        vf    exclusive  bandwidth=25k            bandwidth=25k exclusion-slots=1                        vfs
 
 6 devices in 1 pool and 2 slices, 6051 bytes
 `}, {[]string{"--form", "kep5941"}, `
-POOL           DEVICE        TYPE  USE        CAPACITY       CONSUMES                                               POLICY
-worker-1/eth0  eth0-macvlan  pf    shared     macvlans=64/1  macvlans-capacity=64                                   macvlans
-worker-1/eth0  eth0-whole    pf    exclusive  -              bandwidth=100k exclusion-slots=5 macvlans-capacity=64  whole
-worker-1/eth0  eth0v0        vf    exclusive  -              bandwidth=as requested exclusion-slots=1               vfs
-worker-1/eth0  eth0v1        vf    exclusive  -              bandwidth=as requested exclusion-slots=1               vfs
-worker-1/eth0  eth0v2        vf    exclusive  -              bandwidth=as requested exclusion-slots=1               vfs
-worker-1/eth0  eth0v3        vf    exclusive  -              bandwidth=as requested exclusion-slots=1               vfs
+POOL           DEVICE        TYPE  USE        CAPACITY                 CONSUMES                                               POLICY
+worker-1/eth0  eth0-macvlan  pf    shared     macvlans=64 (default 1)  macvlans-capacity=64                                   macvlans
+worker-1/eth0  eth0-whole    pf    exclusive  -                        bandwidth=100k exclusion-slots=5 macvlans-capacity=64  whole
+worker-1/eth0  eth0v0        vf    exclusive  -                        bandwidth=as requested exclusion-slots=1               vfs
+worker-1/eth0  eth0v1        vf    exclusive  -                        bandwidth=as requested exclusion-slots=1               vfs
+worker-1/eth0  eth0v2        vf    exclusive  -                        bandwidth=as requested exclusion-slots=1               vfs
+worker-1/eth0  eth0v3        vf    exclusive  -                        bandwidth=as requested exclusion-slots=1               vfs
 
 6 devices in 1 pool and 2 slices, 6078 bytes
 `}, {[]string{"--form", "mixins", "--compatibility-groups"}, `
-POOL           DEVICE        TYPE  USE        CAPACITY       CONSUMES                                  POLICY
-worker-1/eth0  eth0-macvlan  pf    shared     macvlans=64/1  exclusion-slots=0 [shared]                macvlans
-worker-1/eth0  eth0-whole    pf    exclusive  -              exclusion-slots=1 [only-eth0-whole]       whole
-worker-1/eth0  eth0v0        vf    exclusive  bandwidth=25k  bandwidth=25k exclusion-slots=0 [shared]  vfs
-worker-1/eth0  eth0v1        vf    exclusive  bandwidth=25k  bandwidth=25k exclusion-slots=0 [shared]  vfs
-worker-1/eth0  eth0v2        vf    exclusive  bandwidth=25k  bandwidth=25k exclusion-slots=0 [shared]  vfs
-worker-1/eth0  eth0v3        vf    exclusive  bandwidth=25k  bandwidth=25k exclusion-slots=0 [shared]  vfs
+POOL           DEVICE        TYPE  USE        CAPACITY                 CONSUMES                                  POLICY
+worker-1/eth0  eth0-macvlan  pf    shared     macvlans=64 (default 1)  exclusion-slots=0 [shared]                macvlans
+worker-1/eth0  eth0-whole    pf    exclusive  -                        exclusion-slots=1 [only-eth0-whole]       whole
+worker-1/eth0  eth0v0        vf    exclusive  bandwidth=25k            bandwidth=25k exclusion-slots=0 [shared]  vfs
+worker-1/eth0  eth0v1        vf    exclusive  bandwidth=25k            bandwidth=25k exclusion-slots=0 [shared]  vfs
+worker-1/eth0  eth0v2        vf    exclusive  bandwidth=25k            bandwidth=25k exclusion-slots=0 [shared]  vfs
+worker-1/eth0  eth0v3        vf    exclusive  bandwidth=25k            bandwidth=25k exclusion-slots=0 [shared]  vfs
 
 6 devices in 1 pool and 2 slices, 3772 bytes
 `}} {

@@ -73,7 +73,7 @@ func capacityText(capacity map[resourceapi.QualifiedName]resourceapi.DeviceCapac
 		_, short, _ := strings.Cut(string(name), "/")
 		text := fmt.Sprintf("%s=%s", short, c.Value.String())
 		if c.RequestPolicy != nil && c.RequestPolicy.Default != nil {
-			text += "/" + c.RequestPolicy.Default.String()
+			text += " (default " + c.RequestPolicy.Default.String() + ")"
 		}
 		texts = append(texts, text)
 	}
