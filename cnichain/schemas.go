@@ -51,6 +51,7 @@ func DefaultSchemas() Schemas { return defaultSchemas() }
 
 var defaultSchemas = sync.OnceValue(readDefaultSchemas) //nolint:gochecknoglobals // nobody can change what it holds
 
+// readDefaultSchemas reads the schemas that are part of the binary.
 func readDefaultSchemas() Schemas {
 	byType := map[string]v1alpha1.CNIPluginSchemaSpec{}
 	err := fs.WalkDir(builtinSchemas, ".", func(path string, entry fs.DirEntry, err error) error {

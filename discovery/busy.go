@@ -38,6 +38,8 @@ func Busy(ctx context.Context, source Sources, names ...IfName) (map[IfName]Use,
 	return attempt(ctx, func() (map[IfName]Use, error) { return readUses(source, names) })
 }
 
+// readUses reads what the node uses links for. Links, addresses and routes are dumped once for all names; a name that
+// no link has is left out.
 func readUses(source Sources, names []IfName) (map[IfName]Use, error) {
 	lister := &dumps{LinkLister: source.Links}
 	links, _, err := readLinks(lister, source.NodeAddresses)
@@ -60,6 +62,8 @@ func readUses(source Sources, names []IfName) (map[IfName]Use, error) {
 	return found, nil
 }
 
+// useWithVFs is the use of a link or, if it is a physical function, of one of its virtual functions: whoever takes the
+// card takes them along. What cannot be given back weighs most, so it is looked at first.
 func useWithVFs(source Sources, name IfName, links []link, uses map[int]Use) (Use, error) {
 	if use := useOf(name, links, uses); use.Reason != "" && !use.Restorable {
 		return use, nil

@@ -39,6 +39,8 @@ func (kernelEvents) Subscribe(ctx context.Context, changed func()) (<-chan error
 	return broken, nil
 }
 
+// subscribeLinks calls changed for each event of a link until ctx ends. An error of the socket, such as events that
+// were lost for want of space in it (ENOBUFS), goes to failed: whoever reads has to list everything anew.
 func subscribeLinks(ctx context.Context, changed func(), failed context.CancelCauseFunc) error {
 	updates := make(chan netlink.LinkUpdate)
 	err := netlink.LinkSubscribeWithOptions(updates, ctx.Done(), netlink.LinkSubscribeOptions{
@@ -50,6 +52,7 @@ func subscribeLinks(ctx context.Context, changed func(), failed context.CancelCa
 	return nil
 }
 
+// subscribeRoutes does as subscribeLinks for routes, which make a link one that the node uses.
 func subscribeRoutes(ctx context.Context, changed func(), failed context.CancelCauseFunc) error {
 	updates := make(chan netlink.RouteUpdate)
 	err := netlink.RouteSubscribeWithOptions(updates, ctx.Done(), netlink.RouteSubscribeOptions{
@@ -69,6 +72,8 @@ func drain[T any](updates <-chan T, changed func(), failed context.CancelCauseFu
 	failed(errors.New("the netlink socket was closed"))
 }
 
+// subscribeUevents does as subscribeLinks for events of devices: a function that gets another driver, or the number of
+// virtual functions that changes, sends none by netlink's route family.
 func subscribeUevents(ctx context.Context, changed func(), failed context.CancelCauseFunc) error {
 	socket, err := openUevents()
 	if err != nil {

@@ -26,6 +26,10 @@ func installHelper(ctx context.Context, dir string) error {
 	return installHelperFrom(ctx, filepath.Join(filepath.Dir(executable), nodeapi.HelperName), dir)
 }
 
+// installHelperFrom writes the helper binary to a directory of the host, which the runtime runs as a hook and
+// containers never see, and the names of its plugins beside it. A binary that is there already and equal is left alone:
+// a hook may be running it. That it can be run is tried, since a file system with noexec would keep every gated
+// container from starting.
 func installHelperFrom(ctx context.Context, source, dir string) error {
 	data, err := os.ReadFile(source)
 	if err != nil {

@@ -60,6 +60,7 @@ func (s *unclaimedSandboxes) replace(pods []*api.PodSandbox) {
 	}
 }
 
+// list are the sandboxes in the order of their IDs.
 func (s *unclaimedSandboxes) list() []*api.PodSandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -111,6 +111,8 @@ func (d *Driver) removeOrphans(ctx context.Context) ([]nodestate.Orphan, error) 
 	return found, err
 }
 
+// removeOrphan removes what was found to be nobody's. Each kind has its own owner in the driver, which decides under
+// its lock whether that is still so: the finding may be minutes old.
 func (d *Driver) removeOrphan(ctx context.Context, file *nodestate.Orphan) error {
 	switch file.Kind {
 	case nodeapi.GateSpec: // stays open if the claim is attached by now

@@ -115,6 +115,8 @@ func topologyError(name string, problems field.ErrorList) error {
 	return fmt.Errorf("NetworkTopology %s: %s", name, strings.Join(texts, "; "))
 }
 
+// checkNamespace returns an error if a topology is not for claims of a namespace. Its labels are read only for
+// topologies that limit them.
 func (p *planner) checkNamespace(topology *v1alpha1.NetworkTopology, namespace string) error {
 	if topology.Spec.AllowedNamespaces == nil {
 		return nil

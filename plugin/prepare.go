@@ -64,6 +64,8 @@ type draPlugin struct {
 	releaser  *releaser
 }
 
+// newDRAPlugin puts the parts together. Preparing and releasing share the locks by claim, so that kubelet's calls for
+// one claim never overlap.
 func newDRAPlugin(c draConfig) *draPlugin {
 	locks := keylock.New(1)
 	return &draPlugin{

@@ -26,6 +26,7 @@ type webhookOptions struct {
 	validity      time.Duration
 }
 
+// addFlags defines the flags. The defaults serve nobody outside of the pod: the chart sets what its Service needs.
 func (o *webhookOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.address, "webhook-bind-address", "127.0.0.1:9684",
 		"address of the webhook; a pod with a network of its own needs :9684 for the API server to reach it")
@@ -95,6 +96,8 @@ func (o *webhookOptions) serve(m ctrl.Manager) error {
 	return nil
 }
 
+// ownCertificate are the reader and the keeper of the certificate that the controller makes for itself. Both read the
+// Secret from the API server, not from a cache, which would need the right to list all Secrets.
 func (o *webhookOptions) ownCertificate(m ctrl.Manager) (*certificate.Source, *certificate.Keeper) {
 	namespace, name, _ := strings.Cut(o.secret, "/")
 	secret := types.NamespacedName{Namespace: namespace, Name: name}

@@ -104,8 +104,8 @@ func TestSimulateSelectedNetworks(t *testing.T) {
 	}
 }
 
-// Two claims of a pod, each of which is right by itself, may want one name: the driver refuses the pod then, so simulate
-// does not say that it fits.
+// Two claims of a pod, each of which is right by itself, may want one name: the driver refuses the pod then, so
+// simulate does not say that it fits.
 func TestSimulateNamesOfAPod(t *testing.T) {
 	const text = `
 apiVersion: networking.dra.io/v1alpha1
@@ -157,8 +157,8 @@ spec:
 		"data1": "pod default/web fits",
 		"data0": `"data0": step "link" (macvlan) of topology lan already has that name`,
 	} {
-		code, stdout, stderr := runNetdra(t, strings.ReplaceAll(text, "NAME", name), "simulate", "-f", "-", "--machines",
-			"../../discovery/testdata/igb-4vfs")
+		code, stdout, stderr := runNetdra(t, strings.ReplaceAll(text, "NAME", name), "simulate", "-f", "-",
+			"--machines", "../../discovery/testdata/igb-4vfs")
 		if (code == exit.OK) != (name == "data1") || !strings.Contains(stdout, want) {
 			t.Errorf("exit status %d:\n%s%s\nwant %q", code, stdout, stderr, want)
 		}

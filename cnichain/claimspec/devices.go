@@ -79,6 +79,8 @@ func requestedClass(claim *resourceapi.ResourceClaim, name string) string {
 	return ""
 }
 
+// deviceFor joins a result of the allocation with what claim and class say for its request. The error is about the
+// claim: its user has to change it, and no other device would be served either.
 func deviceFor(
 	claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult,
 ) (Device, error) {

@@ -92,6 +92,7 @@ func (j *Journal) Delete(sandboxID string) error {
 	return j.commit(func() { delete(j.records, sandboxID) })
 }
 
+// commit makes a change as one transaction: whole, or not at all if the disk is full.
 func (j *Journal) commit(change func()) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -91,6 +91,8 @@ func (n *Node) enter(ctx context.Context, c call) error {
 	}
 }
 
+// run calls a plugin that may fail before its effect, after it, or say that it succeeded without any. The order
+// matters: a plugin that fails after its effect leaves what the engine has to undo.
 func (n *Node) run(c call) error {
 	if err := n.fail[c.plugin+" "+c.command]; err != nil {
 		return err
@@ -132,6 +134,8 @@ func (c call) device() string {
 	return c.config.Device
 }
 
+// add is the effect of ADD on links and addresses, with the errors that the real plugins give for a namespace that is
+// gone, a name that is taken and a device that is not on the host.
 func (n *Node) add(c call) error {
 	pod, found := n.pods[c.netns]
 	if !found {
@@ -177,6 +181,8 @@ func (n *Node) del(c call) error {
 	return nil
 }
 
+// answer is what a plugin prints. "tuning" makes no interface and repeats the result that it was given, as CNI's
+// section "Result" wants of chained plugins.
 func (c call) answer() (executor.CallOutput, error) {
 	switch {
 	case c.command == "VERSION":

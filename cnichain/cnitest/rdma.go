@@ -124,6 +124,8 @@ func (n *Node) RenumberRDMA(name string, number int) {
 	}
 }
 
+// rdmaIn are the RDMA devices that are seen in a namespace. In shared mode every namespace sees all of them, but links
+// only of its own, as in the kernel (nldev.c, fill_port_info).
 func (n *Node) rdmaIn(netns string) []cnichain.RDMADevice {
 	var devices []cnichain.RDMADevice
 	for _, index := range slices.Sorted(maps.Keys(n.rdma)) {

@@ -118,6 +118,7 @@ func (l *leftovers) checkSandbox(id string) error {
 	return nil
 }
 
+// all are the leftovers in the order of their keys, so that two looks can be compared.
 func (l *leftovers) all() []Leftover {
 	l.mu.Lock()
 	defer l.mu.Unlock()

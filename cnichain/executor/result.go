@@ -125,6 +125,8 @@ func mergeInterfaces(merged, result *types100.Result) []int {
 	return positions
 }
 
+// mergeIPs adds addresses whose interface is a position in the list of result; positions says which it is in the merged
+// list. A position that is out of range becomes none: the address is kept, as plugins print such results.
 func mergeIPs(merged, result *types100.Result, positions []int) {
 	for _, ip := range result.IPs {
 		ip = ip.Copy()
@@ -139,6 +141,7 @@ func mergeIPs(merged, result *types100.Result, positions []int) {
 	}
 }
 
+// hasIP reports whether an address is there on the same interface. One address on two interfaces is no duplicate.
 func hasIP(ips []*types100.IPConfig, wanted *types100.IPConfig) bool {
 	for _, ip := range ips {
 		sameLink := ip.Interface == nil && wanted.Interface == nil ||
@@ -150,6 +153,7 @@ func hasIP(ips []*types100.IPConfig, wanted *types100.IPConfig) bool {
 	return false
 }
 
+// mergeRoutes adds the routes that are not there yet, which parents with a common ancestor both have.
 func mergeRoutes(merged, result *types100.Result) {
 	seen := map[string]bool{}
 	for _, route := range merged.Routes {

@@ -87,6 +87,8 @@ func (s secrets) error(err error) error {
 	return &clean
 }
 
+// cause is an error without the secrets in its text. A CNI error keeps its code, by which the engine decides what to
+// do; of others only the text is left, as anything that they wrap has the secret, too.
 func (s secrets) cause(err error) error {
 	var printed *types.Error
 	if errors.As(err, &printed) {

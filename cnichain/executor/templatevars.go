@@ -32,6 +32,7 @@ func templateValues(attachment *Attachment, record *StepRecord, node string) tem
 	}
 }
 
+// objectValue is a field of pod.… or claim.… in a template.
 func objectValue(t template.Token, name, namespace, uid string) (any, error) {
 	switch t.Field {
 	case "name":
@@ -72,6 +73,8 @@ func stepValue(t template.Token, record *StepRecord) (any, error) {
 	return ipValue(t, result)
 }
 
+// interfaceValue is a field of the interface that a step made in the pod. A result may name interfaces of the host,
+// too: those have no sandbox, and may have the same name.
 func interfaceValue(t template.Token, ifName string, result *types100.Result) (any, error) {
 	for _, link := range result.Interfaces {
 		if link.Name == ifName && link.Sandbox != "" {
@@ -84,6 +87,8 @@ func interfaceValue(t template.Token, ifName string, result *types100.Result) (a
 	return nil, fmt.Errorf("the result of step %s does not have its interface %s", t.Root, ifName)
 }
 
+// ipValue is a part of an address that a step got. An address that is not there fails the step, in place of an empty
+// text that the next plugin would take for "none wanted".
 func ipValue(t template.Token, result *types100.Result) (any, error) {
 	if t.Index >= len(result.IPs) {
 		return nil, fmt.Errorf("step %s has %d addresses, so there is no ips[%d]", t.Root, len(result.IPs), t.Index)

@@ -144,6 +144,7 @@ func ofLinks(links []cnichain.LinkAddresses, indexes []int) []cnichain.LinkAddre
 		func(link cnichain.LinkAddresses) bool { return !slices.Contains(indexes, link.Index) })
 }
 
+// addresses are those of a pod's links, read once for all of its RDMA devices.
 func (r *VerbsReader) addresses(pin string) ([]cnichain.LinkAddresses, error) {
 	if links, known := r.links[pin]; known {
 		return links, nil
@@ -155,6 +156,7 @@ func (r *VerbsReader) addresses(pin string) ([]cnichain.LinkAddresses, error) {
 	return links, err
 }
 
+// table is the GID table of a device as a namespace sees it, read once for all interfaces that use the device.
 func (r *VerbsReader) table(netns string, device cnichain.RDMADevice) (verbsTable, error) {
 	key := fmt.Sprint(netns, " ", device.Index)
 	if table, known := r.tables[key]; known {

@@ -179,6 +179,8 @@ type groupMember struct {
 	bridge bool
 }
 
+// readGroup reads the IOMMU group of a function: what vfio gives to an application is a group, so all its members must
+// be the pod's, but for bridges, whose kernel driver may stay (driver_managed_dma in struct device_driver).
 func readGroup(address string) (iommuGroup, error) {
 	path := filepath.Join(sysPCI, address, "iommu_group")
 	target, err := os.Readlink(path)

@@ -63,6 +63,7 @@ func readNetwork(handle *netlink.Handle, link netlink.Link) (*cnichain.NetworkCo
 	return &config, nil
 }
 
+// nodeAddress is an address as it must be added again. Only those that end have lifetimes, in seconds.
 func nodeAddress(a *netlink.Addr) cnichain.NodeAddress {
 	address := cnichain.NodeAddress{Address: a.IPNet.String(), Label: a.Label, Scope: a.Scope,
 		Flags: a.Flags & keptAddressFlags}
@@ -172,6 +173,8 @@ func checkComplete(device *cnichain.Device, found *cnichain.NetworkConfig) error
 	return fmt.Errorf("cannot restore device %s: the node lacks %s", device.Name, shown)
 }
 
+// addAddress gives a link an address, or changes the one that it has. It is called again after a crash, so one that is
+// there already is no error.
 func addAddress(handle *netlink.Handle, link netlink.Link, a *cnichain.NodeAddress) error {
 	parsed, err := netlink.ParseAddr(a.Address)
 	if err == nil {
@@ -191,6 +194,8 @@ func addAddress(handle *netlink.Handle, link netlink.Link, a *cnichain.NodeAddre
 	return nil
 }
 
+// addRoute adds a route, or replaces that to the same destination with the same table, priority and TOS, as the kernel
+// tells routes apart. A destination that is empty is the default route.
 func addRoute(handle *netlink.Handle, link netlink.Link, r *cnichain.NodeRoute) error {
 	route := &netlink.Route{
 		LinkIndex: link.Attrs().Index, Family: r.Family, Table: r.Table, Priority: r.Priority,
@@ -214,6 +219,7 @@ func addRoute(handle *netlink.Handle, link netlink.Link, r *cnichain.NodeRoute) 
 	return nil
 }
 
+// addNeighbour adds a permanent neighbour. Others are learned again, so they are not in a baseline.
 func addNeighbour(handle *netlink.Handle, link netlink.Link, n *cnichain.NodeNeighbor) error {
 	mac, err := net.ParseMAC(n.MAC)
 	if err == nil {

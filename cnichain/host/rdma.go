@@ -82,6 +82,8 @@ func (Linux) RDMAPorts() (devices []cnichain.RDMADevice, err error) {
 	return devices, err
 }
 
+// rdmaDevices are what netlink found. The PCI address comes from sysfs, which shows devices of the host's namespace, so
+// for those in a pod it stays empty.
 func rdmaDevices(found []rdmalink.Device, onHost bool) []cnichain.RDMADevice {
 	devices := make([]cnichain.RDMADevice, 0, len(found))
 	for _, device := range found {
@@ -255,6 +257,9 @@ func (Linux) RDMANodes(path string, devices []cnichain.RDMADevice, management bo
 	return slices.Compact(nodes), err
 }
 
+// characterDevices are the names below /dev/infiniband that a container needs for a device: the one for verbs, and on
+// request those for management datagrams of each port. They are asked of the kernel at the time of use, since a move
+// gives a device other numbers.
 func characterDevices(handle *rdmalink.Handle, device cnichain.RDMADevice, management bool) ([]string, error) {
 	asked := &rdmalink.Device{Index: device.Index}
 	verbs, err := handle.CharacterDevice(rdmalink.Verbs, asked, 0)

@@ -113,6 +113,8 @@ func restoreDriver(handle *netlink.Handle, device *cnichain.Device) error {
 	return err
 }
 
+// restoreLink gives a link on the host the settings of its baseline, and looks whether it has them: some drivers accept
+// a setting and ignore it.
 func restoreLink(handle *netlink.Handle, device *cnichain.Device) error {
 	link, err := findDevice(handle, device)
 	if err != nil {
@@ -309,6 +311,8 @@ func stepAside(handle *netlink.Handle, link netlink.Link, device *cnichain.Devic
 	return rename(handle, link, transitName(device))
 }
 
+// setAddress gives a link the MAC address of its baseline. One that has it already is left alone: a function whose
+// address was set by its PF may refuse any setting.
 func setAddress(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	mac, err := net.ParseMAC(device.MAC)
 	if err != nil || link.Attrs().HardwareAddr.String() == mac.String() {

@@ -39,6 +39,9 @@ func (Linux) ResetInPod(path string, seen cnichain.Link, device cnichain.Device)
 	return nil
 }
 
+// resetInPod resets, while the link is in the pod, what could collide with links of the host: its alias, its address if
+// no PF is asked for that, and alternative names that the pod gave it, of which one that is taken on the host would
+// make the move fail.
 func resetInPod(handle *netlink.Handle, link netlink.Link, seen *cnichain.Link, device *cnichain.Device) error {
 	attrs := link.Attrs()
 	if attrs.Alias != seen.Alias { // in which some plugins keep the device's name

@@ -103,6 +103,8 @@ func readGIDTable(sysfs, device string) (table []cnichain.GIDEntry, err error) {
 	return table, nil
 }
 
+// readGIDsOfPort reads the GID table of a port in sysfs (Documentation/ABI/stable/sysfs-class-infiniband). Entries that
+// are not set are left out; the indexes of the others have gaps then, which applications must keep.
 func readGIDsOfPort(path string, port uint32) (table []cnichain.GIDEntry, err error) {
 	dir, err := os.Open(path)
 	if err != nil {

@@ -68,6 +68,8 @@ func findVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *net
 
 var errNoPF = errors.New("not there")
 
+// vfIndex is the number that the PF has for a function. It is read at each use: after numvfs was changed another
+// function may have the PCI address, and a setting for the old number would go to a stranger.
 func vfIndex(pfDir, address string) (int, error) {
 	functions, err := filepath.Glob(filepath.Join(pfDir, "virtfn*"))
 	if err != nil {

@@ -280,6 +280,8 @@ func (b *Bucket[T]) All() (map[string]T, []Damaged, error) {
 	return records, damaged, nil
 }
 
+// decode reads a record. A schema that is newer than this program's is an error of its own, told before the checksum:
+// the driver was downgraded, and must not take the record for damaged and throw it away.
 func decode[T any](value []byte) (T, error) {
 	var record T
 	var stored envelope

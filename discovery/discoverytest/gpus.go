@@ -44,6 +44,8 @@ func (h *Host) management(bridge, address, link string) {
 	h.DefaultRoute(link)
 }
 
+// h100 is a machine with eight GPUs in which each has a switch with a card for its rail, and two cards with two ports
+// for storage.
 func h100() *Host {
 	h := NewHost()
 	h.Netlink.RDMANetns = "shared"
@@ -69,6 +71,7 @@ func h100() *Host {
 	return h
 }
 
+// mi300x is a machine with eight GPUs and four cards with two ports, where two GPUs share a card.
 func mi300x() *Host {
 	h := NewHost()
 	h.Netlink.RDMANetns = "shared"

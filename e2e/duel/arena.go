@@ -157,6 +157,8 @@ done`, program)
 	return parseUsage(program, string(output))
 }
 
+// parseUsage reads what the node printed of a program: its PID, the lines of /proc/PID/status and the times of
+// /proc/PID/stat (proc(5)). Two processes of one name cannot be told apart, so they are an error.
 func parseUsage(program, text string) (u usage, err error) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)

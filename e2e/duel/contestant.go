@@ -55,6 +55,8 @@ type request struct {
 	networks string // annotation k8s.v1.cni.cncf.io/networks
 }
 
+// contestants are those that are compared, in the order of the page. The first two are the baselines: what a pod costs,
+// and what any claim costs.
 func contestants() []contestant {
 	claim := func(kind string, n int) request { return request{claim: objectName(kind, n)} }
 	return []contestant{

@@ -67,6 +67,8 @@ type seenPod struct {
 // mostEvents is more than pods of one series cause: each is changed about ten times.
 const mostEvents = 100_000
 
+// follow watches the pods of the run. Times are taken where events arrive, so nothing of a sample depends on how often
+// somebody asks.
 func (a *arena) follow(ctx context.Context) (*follower, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	// One that goes on where it was when the connection ends, as it does when much happens at once.

@@ -96,6 +96,8 @@ func Tables(r *Results) string {
 	return b.String()
 }
 
+// putCosts writes the table of what the contestants use of the machine. Interfaces are counted, not pods: a contestant
+// that attaches four at once has done four times the work.
 func (r *Results) putCosts(put func(string, ...any)) {
 	put("\n### What it costs\n\nOf the daemon and of what it starts, over all pods one after the other; memory " +
 		"also over " +
@@ -246,6 +248,8 @@ func (r *Results) curves(kinds []string) (curves []curve, highest float64) {
 	return curves, highest
 }
 
+// chart draws one picture as SVG by hand: a library would decide the size, the fonts and the order of attributes, and
+// each version of it would change every picture in the repository.
 func (r *Results) chart(title string, kinds ...string) string {
 	curves, highest := r.curves(kinds)
 	step := smallestTickStep

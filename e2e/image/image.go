@@ -110,6 +110,7 @@ func checkSpecs(specs []Spec) error {
 	return nil
 }
 
+// writeFile makes a file appear whole: whoever reads it while it is written sees the one before.
 func writeFile(path string, write func(io.Writer) error) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -208,6 +209,7 @@ func writeLayout(w io.Writer, specs []Spec) error {
 	return writeBlobs(tar.NewWriter(w), idx.data, blobs, variants)
 }
 
+// writeBlobs writes the layout of an OCI image (image-spec, image-layout.md), each blob once.
 func writeBlobs(out *tar.Writer, idx []byte, blobs []named, variants []variant) error {
 	err := errors.Join(addBlob(out, "oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`)),
 		addBlob(out, "index.json", idx))

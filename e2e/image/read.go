@@ -58,6 +58,8 @@ type reader struct {
 	visit func(architecture, name string, content io.Reader) error
 }
 
+// read reads an archive and checks every blob that it names against its digest, so that a summary is of what is really
+// there.
 func (r *reader) read() (Summary, error) {
 	if err := r.scan(); err != nil {
 		return Summary{}, err

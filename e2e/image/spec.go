@@ -183,6 +183,8 @@ func writeLayer(w io.Writer, entries []entry) error {
 	return tw.Close()
 }
 
+// writeEntry writes one entry of a layer. Times and owners are always the same: a layer's digest depends on its content
+// only.
 func writeEntry(tw *tar.Writer, e entry) error {
 	h := &tar.Header{Typeflag: e.kind, Name: e.path[1:], Mode: e.mode, Linkname: e.target, ModTime: time.Unix(0, 0)}
 	if e.kind == tar.TypeDir {

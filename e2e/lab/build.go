@@ -72,6 +72,7 @@ func Build(ctx context.Context, o BuildOptions) (Binaries, error) {
 	return b, buildInto(ctx, t, b.Dir, p)
 }
 
+// locate finds the modules that pin the programs, and where these are or will be in the cache. It builds nothing.
 func locate(ctx context.Context, o *BuildOptions) (toolchain, Binaries, error) {
 	var err error
 	if o.CacheDir, err = cacheDir(o.CacheDir); err != nil {

@@ -177,6 +177,7 @@ func (n *Node) eachPort(verb string, segment Segment, do func(*netlink.Handle, n
 	return nil
 }
 
+// setMaster plugs a cable in: the port of a node's link becomes one of the bridge.
 func setMaster(h *netlink.Handle, port, bridge string) error {
 	link, err := h.LinkByName(port)
 	if err != nil {

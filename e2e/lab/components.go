@@ -100,6 +100,7 @@ func etcdArgs(o Options) []string {
 	}
 }
 
+// apiServerArgs is the command line of the API server, with authorization and admission as on real clusters.
 func apiServerArgs(o Options) []string {
 	args := withGates(o,
 		"--etcd-servers="+etcdURL,
@@ -132,6 +133,7 @@ func apiServerArgs(o Options) []string {
 	return args
 }
 
+// controllerManagerArgs is the command line of the controllers, without the election of a leader, as there is one.
 func controllerManagerArgs(o Options) []string {
 	args := withGates(o,
 		"--kubeconfig="+o.pki("controller-manager.kubeconfig"), "--bind-address=127.0.0.1", "--leader-elect=false",

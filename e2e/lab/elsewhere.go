@@ -134,6 +134,7 @@ func (c *Cluster) imagesElsewhere() ([]string, error) {
 	return images, nil
 }
 
+// copyFile copies a file for a machine that cannot see the original.
 func copyFile(sourcePath, targetPath string) error {
 	source, err := os.Open(sourcePath)
 	if err != nil {

@@ -144,6 +144,8 @@ const (
 	maxNodeLinks = 100
 )
 
+// checkNodes returns an error for numbers of nodes or links for which there are no addresses, and for several nodes
+// that were to be elsewhere.
 func (o Options) checkNodes() error {
 	switch {
 	case o.Nodes < 0 || o.Nodes > maxNodes:

@@ -124,6 +124,8 @@ func (a *authority) writeServiceAccounts() error {
 	return err
 }
 
+// newAuthority makes the certificate authority of one cluster, in files. Each cluster has its own, so a kubeconfig that
+// is left over is of no use with another.
 func newAuthority(dir string) (*authority, error) {
 	a := &authority{dir: dir}
 	var err error
@@ -144,6 +146,8 @@ func newAuthority(dir string) (*authority, error) {
 	return a, err
 }
 
+// template is a certificate before its use is said. Serial numbers go up, as X.509 wants each to be another (RFC 5280,
+// 4.1.2.2).
 func (a *authority) template(id identity) *x509.Certificate {
 	a.serial++
 	now := time.Now()
@@ -181,6 +185,7 @@ func (a *authority) issue(id identity, server string, ips []net.IP) error {
 	return clientcmd.WriteToFile(a.kubeconfig(id, server, certPEM, keyPEM), filepath.Join(a.dir, id.file+".kubeconfig"))
 }
 
+// kubeconfig has keys and certificates inside, so that it works from every mount namespace.
 func (a *authority) kubeconfig(id identity, server string, cert, key []byte) clientcmdapi.Config {
 	const cluster = "lab"
 	c := *clientcmdapi.NewConfig()
@@ -191,6 +196,7 @@ func (a *authority) kubeconfig(id identity, server string, cert, key []byte) cli
 	return c
 }
 
+// newKey makes a key of the curve P-256. Making an RSA key may take seconds, and a cluster has a dozen.
 func (a *authority) newKey(name string) (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

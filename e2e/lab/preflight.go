@@ -73,6 +73,7 @@ func require(ctx context.Context, p *progress, all []requirement) error {
 	return nil
 }
 
+// missing are the packages that the machine lacks, each once: several requirements may come with one.
 func missing(ctx context.Context, all []requirement) []string {
 	var out []string
 	for _, r := range all {

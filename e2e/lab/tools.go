@@ -61,6 +61,7 @@ type goMod struct {
 	Tool    []struct{ Path string }
 }
 
+// readTools reads which programs a module pins (the "tool" lines of its go.mod).
 func readTools(ctx context.Context, dir string) (toolchain, error) {
 	t := toolchain{dir: dir}
 	data, err := t.command(ctx, "mod", "edit", "-json").Output()

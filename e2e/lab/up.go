@@ -210,6 +210,7 @@ func (m *Machine) configure(baseSpec string) error {
 	return nil
 }
 
+// saveSpec writes what process 1 of the node is told when it starts, and when it is started again.
 func (c *Cluster) saveSpec() error {
 	network, err := c.opts.clusterNetwork()
 	if err != nil {

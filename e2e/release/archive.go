@@ -41,6 +41,7 @@ func writeArchive(file string, made time.Time, items []item) (err error) {
 	return errors.Join(archive.Close(), packed.Close())
 }
 
+// addItem adds a file with the time of the commit and no owner, so that two runs make equal archives.
 func addItem(archive *tar.Writer, made time.Time, i item) error {
 	content := i.content
 	if i.source != "" {

@@ -138,6 +138,7 @@ func (s Source) plugins(ctx context.Context) (version string, packages []string,
 	return version, packages, nil
 }
 
+// fileNames are the names in a folder, sorted.
 func fileNames(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -38,6 +38,7 @@ func sumFolder(dir string) (map[string]string, error) {
 	return sums, nil
 }
 
+// sumFile reads a file in pieces: archives of images have 100 MB and more.
 func sumFile(path string) (sum string, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -122,6 +122,8 @@ func readImages(dir, version string) (map[string]map[string]binary, []image.Summ
 	return found, summaries, nil
 }
 
+// addBinary remembers the binaries of images, and returns an error for two of one name that differ: then the SBOM would
+// be about only one of them.
 func addBinary(found map[string]binary, name string, content io.Reader) error {
 	data, err := io.ReadAll(content)
 	if err != nil {

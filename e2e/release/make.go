@@ -43,6 +43,7 @@ func Make(ctx context.Context, o Options) error {
 	return nil
 }
 
+// makeRelease checks what it was asked for before it begins: building takes minutes.
 func makeRelease(ctx context.Context, o Options) error {
 	if o.Progress == nil {
 		o.Progress = io.Discard
@@ -91,6 +92,8 @@ type maker struct {
 	files, work string
 }
 
+// run makes the files of a release, those first that others are made of: checksums and signatures come last, over
+// everything.
 func (m maker) run(ctx context.Context) error {
 	for _, architecture := range Architectures() {
 		m.say("building for linux/%s", architecture)

@@ -51,6 +51,8 @@ func runner(architecture string) ([]string, error) {
 	return nil, fmt.Errorf("there is no %s: install QEMU's user mode (Debian: apt-get install qemu-user-static)", name)
 }
 
+// testArchitecture runs the programs of an archive, under an emulator if command names one, and returns how many there
+// were. What is tried is the file that users get, not the one from which it was packed.
 func testArchitecture(ctx context.Context, dir, topology, architecture string, command []string,
 	report Report) (int, error) {
 	programs, err := os.MkdirTemp("", "release-test-")

@@ -72,6 +72,7 @@ func sign(key *ecdsa.PrivateKey, data []byte) (string, error) {
 	return base64.StdEncoding.EncodeToString(signature), err
 }
 
+// checkSignature checks a signature as "cosign sign-blob" writes it: ECDSA over SHA-256, ASN.1, base64.
 func checkSignature(key *ecdsa.PublicKey, data []byte, encoded string) error {
 	signature, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
@@ -110,6 +111,8 @@ func preAuthentication(kind string, payload []byte) []byte {
 	return append(fmt.Appendf(nil, "DSSEv1 %d %s %d ", len(kind), kind, len(payload)), payload...)
 }
 
+// seal wraps a statement in an envelope with its signature (DSSE, "Protocol"). What is signed has the type before it,
+// so that a signature cannot be used for content of another type.
 func seal(key *ecdsa.PrivateKey, payload []byte) ([]byte, error) {
 	id, err := keyID(&key.PublicKey)
 	if err != nil {

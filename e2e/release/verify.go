@@ -48,6 +48,8 @@ type verifier struct {
 	Report
 }
 
+// run checks a release in the order of trust: the signature, the files that it vouches for, then what these say of each
+// other.
 func (v *verifier) run(version string) (Report, error) {
 	// What a file says counts only once it is known to be the one that was signed.
 	sums, err := v.checksums()
@@ -237,6 +239,7 @@ func (v *verifier) archive(name, architecture string, programs []string, found m
 	return nil
 }
 
+// imageList checks that the list, which people copy digests from, has those of the images in the archives.
 func (v *verifier) imageList(summaries []image.Summary) error {
 	var want strings.Builder
 	for i, name := range imageNames() {
@@ -280,6 +283,7 @@ func (v *verifier) chart() error {
 	return nil
 }
 
+// manifests checks that what "kubectl apply" would install is of this version.
 func (v *verifier) manifests() error {
 	name := manifestsName(v.Version, "")
 	text, err := v.read(name)

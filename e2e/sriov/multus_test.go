@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// multusProgram is the real Multus, of the version in e2e/multus/go.mod, which "make sriov-multus" builds into the folder
-	// that the machine shares. One in EXTRA_CNI_DIR replaces it.
+	// multusProgram is the real Multus, of the version in e2e/multus/go.mod, which "make sriov-multus" builds into the
+	// folder that the machine shares. One in EXTRA_CNI_DIR replaces it.
 	multusProgram = "/share/multus"
 	multusPlugin  = "/opt/cni/bin/multus"
 	multusLog     = "/var/log/multus.log"
@@ -118,8 +118,9 @@ apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
 metadata: {name: %[1]s, namespace: %[2]s}
 spec: {devices: {requests: [{name: r0, exactly: {deviceClassName: %[3]s}}]}}
-`, name, c.Namespace, class) + "---" + nad.Network(c.Namespace, "of-"+name, name, `{"cniVersion": "1.0.0", "name": "fast",
-  "type": "sriov", "vlan": 77, "trust": "on", "spoofchk": "off", "ipam": {"type": "host-local", "subnet": "10.77.0.0/24"}}`))
+`, name, c.Namespace, class) + "---" + nad.Network(c.Namespace, "of-"+name, name, `{"cniVersion": "1.0.0",
+  "name": "fast", "type": "sriov", "vlan": 77, "trust": "on", "spoofchk": "off",
+  "ipam": {"type": "host-local", "subnet": "10.77.0.0/24"}}`))
 }
 
 // TestClusterMultus is apart from TestClusterPods, since Multus takes seconds for a call where all code is emulated.
@@ -130,7 +131,7 @@ apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
 metadata: {name: pf0-vfs}
 spec:
-  selector: {cel: 'device.attributes["dra.networking"].type == "vf" && device.attributes["dra.networking"].pfName == "PF0"'}
+  selector: {cel: 'device.attributes["dra.networking"].pfName == "PF0"'}
   exposure:
     resourceName: example.com/sriov_vf
     supportedCNIPlugins: [{name: sriov, exclusive: true}]
@@ -139,8 +140,8 @@ spec:
 }
 
 // attachesByMultus has the scheduler choose functions, the real Multus attach them with the plugin "sriov" as a
-// NetworkAttachmentDefinition says, and the driver hold them meanwhile and return them as new, also when it was killed in
-// between. A pod of a topology that the driver attaches itself has a function of the same card at the same time.
+// NetworkAttachmentDefinition says, and the driver hold them meanwhile and return them as new, also when it was killed
+// in between. A pod of a topology that the driver attaches itself has a function of the same card at the same time.
 func (c *cluster) attachesByMultus() {
 	c.multus()
 	c.topology("kept", c.named(`
@@ -170,7 +171,8 @@ spec:
 	for _, name := range []string{"a", "b"} {
 		c.attachedByMultus(name)
 	}
-	if have, want := c.settings(pf0, c.index("own", 0)), "vlan 78 qos 0 spoofchk true trust false rate 0"; have != want {
+	want := "vlan 78 qos 0 spoofchk true trust false rate 0"
+	if have := c.settings(pf0, c.index("own", 0)); have != want {
 		c.Errorf("the function of the pod that the driver attaches has %q, want %q", have, want)
 	}
 	a, b := c.inside("a"), c.inside("b")

@@ -30,6 +30,8 @@ type module struct {
 	data []byte
 }
 
+// openModules lists the modules of a kernel, those in files and those that are built in: both can be asked for, and
+// only the former are loaded.
 func openModules(dir string) (*moduleTree, error) {
 	tree := &moduleTree{dir: dir, paths: map[string]string{}, builtin: map[string]bool{}}
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -96,6 +98,8 @@ func (t *moduleTree) collect(names []string) ([]module, error) {
 	return all, nil
 }
 
+// read reads a module and unpacks it: the kernel of the machine would take it as it is only with
+// CONFIG_MODULE_DECOMPRESS.
 func (t *moduleTree) read(name string) (module, error) {
 	path, ok := t.paths[name]
 	if !ok {

@@ -91,6 +91,8 @@ func Prepare(ctx context.Context, o Options) (*Image, error) {
 	return image, err
 }
 
+// checkHost returns an error that matches ErrUnavailable where no machine can be had, by which tests skip and do not
+// fail.
 func checkHost() error {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return fmt.Errorf("%w: they need Linux on amd64, and this is %s on %s", ErrUnavailable, runtime.GOOS,
@@ -205,6 +207,8 @@ func (i *Image) installKernel(ctx context.Context, dir, root string, kernel kern
 // kernelFile says which kernel an image has.
 const kernelFile = "kernel.json"
 
+// installModules puts the modules and all that they depend on into the image. Those for the root file system are apart,
+// numbered, since they are loaded before anything can look for others.
 func installModules(dir, tree string, modules []string) error {
 	available, err := openModules(tree)
 	if err != nil {

@@ -90,6 +90,7 @@ func (i *Image) Run(ctx context.Context, c Command) (Result, error) {
 	return i.run(ctx, c, i.accelerator)
 }
 
+// run boots a machine for one command. Everything that it needs is in one folder, which is removed with it.
 func (i *Image) run(ctx context.Context, c Command, accelerator string) (Result, error) {
 	dir, err := os.MkdirTemp("", "dra-vm-*")
 	if err != nil {
@@ -199,6 +200,7 @@ func (c *Command) showFolders(m *machine, order *guest.Order) error {
 // moduleFilesDir is the folder inside with Command.ModuleFiles.
 const moduleFilesDir = "/opt/modules"
 
+// writeRunDir writes what differs from machine to machine: its order, and the archive from which it boots.
 func (i *Image) writeRunDir(dir string, order *guest.Order) error {
 	data, err := json.Marshal(order)
 	if err != nil {

@@ -42,6 +42,7 @@ type mixinParts struct {
 
 type parts[K comparable, V any] map[string]map[K]V
 
+// byName makes mixins easy to find. Names are unique in each list, which validation has seen to.
 func byName(m *Mixins) mixinParts {
 	all := mixinParts{parts[name, attribute]{}, parts[name, capacity]{}, parts[string, Counter]{},
 		parts[string, Counter]{}}

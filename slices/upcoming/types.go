@@ -112,6 +112,7 @@ func FromResult(result draslices.Result) Node {
 	return node
 }
 
+// device is a device of today's API in the upcoming form, with nothing taken out to mixins yet.
 func device(d *resourceapi.Device) Device {
 	var consumptions []Consumption
 	for _, c := range d.ConsumesCounters {

@@ -59,6 +59,8 @@ func (v *validator) atMost(n, limit int, where string) {
 	}
 }
 
+// mixins checks the mixins of a slice, and remembers their names for what includes them. Their fields count towards the
+// limit of the slice once, however many devices include them.
 func (v *validator) mixins(m *Mixins, path *field.Path) {
 	v.deviceMixins, v.consumptionMixins, v.setMixins = sets.New[string](), sets.New[string](), sets.New[string]()
 	for i, mixin := range m.Device {
@@ -77,6 +79,7 @@ func (v *validator) mixins(m *Mixins, path *field.Path) {
 	}
 }
 
+// mixinName checks that a name is a DNS label and the only one of its list.
 func (v *validator) mixinName(name string, known sets.Set[string], path *field.Path) {
 	path = path.Child("name")
 	for _, reason := range validation.IsDNS1123Label(name) {
@@ -88,6 +91,7 @@ func (v *validator) mixinName(name string, known sets.Set[string], path *field.P
 	known.Insert(name)
 }
 
+// includes checks that what is included is there, and not too much of it.
 func (v *validator) includes(includes []string, known sets.Set[string], path *field.Path) {
 	path = path.Child("includes")
 	if len(includes) > maxIncludes {
@@ -119,6 +123,7 @@ func (v *validator) totals(counters map[string]Counter, path *field.Path) {
 	}
 }
 
+// device checks a device. Its own attributes and capacities count towards the limit of the slice.
 func (v *validator) device(d Device, path *field.Path) {
 	v.includes(d.Includes, v.deviceMixins, path)
 	v.fields += len(d.Attributes) + len(d.Capacity)

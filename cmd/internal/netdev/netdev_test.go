@@ -446,7 +446,7 @@ func (b *bench) killed(t *testing.T) {
 		timer := time.AfterFunc(limit, func() { _ = cmd.Process.Kill() })
 		err := cmd.Wait()
 		timer.Stop()
-		if exit, ok := err.(*exec.ExitError); err != nil && (!ok || exit.ExitCode() >= 0) { //nolint:errorlint // of Wait
+		if exit, ok := err.(*exec.ExitError); err != nil && (!ok || exit.ExitCode() >= 0) { //nolint:errorlint // Wait's
 			t.Fatalf("%s: %v", command, err)
 		}
 		return err != nil

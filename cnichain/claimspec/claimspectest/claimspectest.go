@@ -127,6 +127,7 @@ func TopologiesByName(t testing.TB) map[string]*v1alpha1.NetworkTopology {
 	return found
 }
 
+// allClasses are the classes that the controller would make of the topologies, and those that somebody wrote by hand.
 func allClasses(t testing.TB) []resourceapi.DeviceClass {
 	t.Helper()
 	var all []resourceapi.DeviceClass
@@ -143,6 +144,8 @@ func allClasses(t testing.TB) []resourceapi.DeviceClass {
 	return all
 }
 
+// allocate is what the scheduler would write into the claim's status if every request got one device: results in the
+// order of the requests, configuration of classes before that of the claim (structured.Allocator).
 func allocate(
 	t testing.TB, spec *resourceapi.ResourceClaimSpec, classes []resourceapi.DeviceClass,
 ) *resourceapi.AllocationResult {
@@ -184,6 +187,8 @@ type ownClass struct {
 	second bool
 }
 
+// ownClasses are classes with parameters that no controller would write. Anybody with the right to write DeviceClasses
+// can, so the driver must not trust them.
 func ownClasses() []ownClass {
 	return []ownClass{
 		{name: "bad-bare"},
@@ -196,6 +201,7 @@ func ownClasses() []ownClass {
 	}
 }
 
+// yaml is the class as a manifest. It selects a device by the name of its link.
 func (c ownClass) yaml(link string) string {
 	config := ""
 	if c.parameters != "" {

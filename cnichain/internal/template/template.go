@@ -120,6 +120,7 @@ func (t Engine) Render(value any, path string, resolve Lookup) (any, error) {
 // HasTokens is true for a text that would be rendered.
 func (t Engine) HasTokens(text string) bool { return t.tokens.MatchString(text) }
 
+// renderList renders each item. path names the place in errors, as in config.routes[0].
 func (t Engine) renderList(list []any, path string, resolve Lookup) (any, error) {
 	out := make([]any, len(list))
 	for i, item := range list {
@@ -132,6 +133,8 @@ func (t Engine) renderList(list []any, path string, resolve Lookup) (any, error)
 	return out, nil
 }
 
+// renderObject renders each value. Keys are taken as they are, in their order, so that of several errors always the
+// same one is returned.
 func (t Engine) renderObject(object map[string]any, path string, resolve Lookup) (any, error) {
 	out := make(map[string]any, len(object))
 	for _, key := range slices.Sorted(maps.Keys(object)) {
@@ -144,6 +147,8 @@ func (t Engine) renderObject(object map[string]any, path string, resolve Lookup)
 	return out, nil
 }
 
+// renderText replaces the templates in a text. A text that is one template becomes its value with the type that this
+// has, for example a list; inside of other text every value is written as text.
 func (t Engine) renderText(text, path string, resolve Lookup) (any, error) {
 	places := t.tokens.FindAllStringSubmatchIndex(text, -1)
 	if places == nil {
@@ -167,6 +172,8 @@ func (t Engine) renderText(text, path string, resolve Lookup) (any, error) {
 	return out.String(), nil
 }
 
+// resolve parses what is between the braces. The grammar is a regular expression on purpose: there are no functions, no
+// conditions and no nesting, so a template cannot do anything but name a value.
 func (t Engine) resolve(name string, resolve Lookup) (any, error) {
 	match := t.names.FindStringSubmatch(name)
 	if match == nil {

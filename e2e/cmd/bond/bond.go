@@ -70,6 +70,7 @@ func (c *config) bond(name string) *netlink.Bond {
 	return bond
 }
 
+// add is ADD: the bond is made of links that are in the pod already, as the real plugin does with linksInContainer.
 func add(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -133,6 +134,8 @@ func (c *config) build(name string) (mac string, err error) {
 	return made.Attrs().HardwareAddr.String(), nil
 }
 
+// configure gives the bond the addresses of the IPAM plugin. What fails after the plugin has given them is undone by
+// DEL, which the caller must send (CNI, section "ADD").
 func configure(args *skel.CmdArgs, c *config, result *types100.Result) error {
 	given, err := ipam.ExecAdd(c.IPAM.Type, args.StdinData)
 	if err != nil {

@@ -109,6 +109,7 @@ work: after three minutes or more where all code is emulated.`,
 	return cmd
 }
 
+// vmShellCommand is for people: everything of the machine is gone with the shell, but for /share.
 func vmShellCommand(f *vmFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "shell",

@@ -112,6 +112,8 @@ func setAddress(link netlink.Link, text string) error {
 	return netlink.LinkSetHardwareAddr(link, mac)
 }
 
+// configure gives the link the addresses of the IPAM plugin. A function without a link has them in the result only, for
+// the application that drives it.
 func configure(args *skel.CmdArgs, c *config, pod ns.NetNS, result *types100.Result) error {
 	given, err := ipam.ExecAdd(c.IPAM.Type, args.StdinData)
 	if err != nil {

@@ -33,6 +33,8 @@ func linkStates() map[string]uint32 {
 		"disable": netlink.VF_LINK_STATE_DISABLE}
 }
 
+// parse reads the configuration. runtimeConfig comes from the pod, and wins over the network's own value, as in the
+// real plugin.
 func parse(data []byte) (*config, error) {
 	c := &config{}
 	if err := json.Unmarshal(data, c); err != nil {
@@ -44,6 +46,7 @@ func parse(data []byte) (*config, error) {
 	return c, c.validate()
 }
 
+// validate refuses what the real plugin refuses, all of it at once.
 func (c *config) validate() error {
 	var problems []error
 	check := func(good bool, format string, args ...any) {

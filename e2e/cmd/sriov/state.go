@@ -30,6 +30,7 @@ func (p *plugin) recordPath(args *skel.CmdArgs) string {
 	return filepath.Join(p.state, args.ContainerID+"-"+args.IfName)
 }
 
+// save keeps the record by container and interface, as DEL is called with these, and not with the device.
 func (p *plugin) save(args *skel.CmdArgs, r *record) error {
 	data, err := json.Marshal(r)
 	if err == nil {

@@ -116,6 +116,8 @@ func Start(ctx context.Context, cluster *lab.Cluster, client kubernetes.Interfac
 	return stop, nil
 }
 
+// remove takes away everything that the driver has left in kubelet's folders and in the API. It goes on after an error:
+// what is left would be in the way of the next run.
 func remove(cluster *lab.Cluster, client kubernetes.Interface) error {
 	var all error
 	for _, path := range []string{filepath.Join(kubeletplugin.KubeletPluginsDir, Name),

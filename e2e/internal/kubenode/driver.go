@@ -121,6 +121,8 @@ func (n *Node) Offered(ctx context.Context) (map[string]string, error) {
 	return devices, nil
 }
 
+// get asks without keeping the connection: the driver is killed between two questions, and a connection of before would
+// be an error that says nothing.
 func get(
 	ctx context.Context, address string, dial func(context.Context, string, string) (net.Conn, error),
 ) (string, error) {

@@ -29,8 +29,8 @@ spec:
     schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {config: {type: string}}}}}}
 `
 
-// Network is a NetworkAttachmentDefinition in a namespace, or in that of whoever applies it if that is empty. Resource is
-// the name of the resource that Multus asks kubelet for, if any. Config has no quotation mark of YAML.
+// Network is a NetworkAttachmentDefinition in a namespace, or in that of whoever applies it if that is empty. Resource
+// is the name of the resource that Multus asks kubelet for, if any. Config has no quotation mark of YAML.
 func Network(namespace, name, resource, config string) string {
 	metadata := "name: " + name
 	if namespace != "" {

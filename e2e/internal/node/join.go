@@ -114,6 +114,8 @@ func (s Spec) connectUplink(bridge netlink.Link) error {
 	return routeAPI(s, bridge, s.Joining.Gateway)
 }
 
+// importImage gives an archive to containerd through the standard input of its client, since the client runs where the
+// path may be another one.
 func (s Spec) importImage(ctx context.Context, path string) error {
 	archive, err := os.Open(path)
 	if err != nil {

@@ -37,6 +37,8 @@ func Run(runDir string) error {
 	return sup.serve(l)
 }
 
+// prepare makes the node's mounts, host name and network, in this order: its network is named by files that are only
+// there when the mounts are.
 func prepare(s Spec) error {
 	if err := mountAll(s); err != nil {
 		return err

@@ -155,6 +155,7 @@ func (s *supervisor) ended(pid int, status syscall.WaitStatus) {
 	}
 }
 
+// status is a copy of what is known of the processes, for the answer to another process.
 func (s *supervisor) status() map[string]Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,6 +15,7 @@ type mount struct {
 	flags                       uintptr
 }
 
+// mountAll mounts in order, since later paths are inside of earlier mounts.
 func mountAll(mounts []mount) error {
 	for _, m := range mounts {
 		if err := os.MkdirAll(m.path, 0o755); err != nil {
@@ -106,6 +107,8 @@ func enter(root string) error {
 	return os.Chdir("/")
 }
 
+// loadEarlyModules loads what the root file system needs. Their names begin with numbers, in the order of what they
+// depend on: there is no modprobe yet.
 func loadEarlyModules() error {
 	modules, err := os.ReadDir(EarlyModules)
 	if err != nil {

@@ -48,6 +48,7 @@ func nameUplink(name string) error {
 	return fmt.Errorf("there is no card with the address %s", UplinkMAC)
 }
 
+// setUp sets a link up, which the kernel leaves down.
 func setUp(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err == nil {

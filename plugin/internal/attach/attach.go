@@ -152,6 +152,8 @@ func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 	}
 }
 
+// attachOnce is one attempt: it waits for its turn, undoes what an earlier attempt left, runs the chain and opens the
+// gates. On an error nothing of it is left, or what is left is in the journal, for the next attempt or a detach.
 func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, records []claims.Record) error {
 	// Before a place is taken: the devices of the older sandbox must be on the host before Add looks for them, and
 	// undoing them may take long.

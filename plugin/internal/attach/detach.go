@@ -103,6 +103,8 @@ func (s *Sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
 	return done
 }
 
+// detachOnce is one attempt, and reports whether the sandbox is gone from the driver's books. delay is how long the
+// caller will wait before the next one, for the log.
 func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 	if s.find(box.id) != box {
 		return true // undone by another, and the name may be another sandbox's by now

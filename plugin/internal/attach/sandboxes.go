@@ -305,6 +305,8 @@ func (s *Sandboxes) register(id string, pod executor.Pod, netns string, records 
 	return box
 }
 
+// newAttachment is a record of all chains of a sandbox, whose pin has the time in its name: two attempts for one
+// sandbox never share a path.
 func (s *Sandboxes) newAttachment(id string, pod executor.Pod, records []claims.Record) *executor.Attachment {
 	plans := make([]cnichain.Plan, 0, len(records))
 	for _, record := range records {

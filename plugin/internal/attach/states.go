@@ -56,6 +56,8 @@ func interfacesOf(record *claims.Record, steps []executor.StepRecord, missing ma
 	return interfaces
 }
 
+// state is the sandbox as "netdra claims" and recordings show it. Everything is read under one lock, so that the phase
+// fits the failure.
 func (b *sandbox) state() nodestate.Sandbox {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -92,6 +92,8 @@ func interfacesWithGIDs(step *executor.StepRecord) []string {
 	return names
 }
 
+// envOfInterface are the variables about RDMA of one interface. Without a GID for its addresses the first device is
+// named and no index: an application that took a wrong index would talk to another network.
 func envOfInterface(prefix, ifName string, verbs *executor.Verbs) []string {
 	device, gid, known := PreferredGID(verbs, ifName)
 	if !known {

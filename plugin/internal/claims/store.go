@@ -85,6 +85,8 @@ func (c *Store) Hold(record Record, complete func(*Record) error) error {
 	return err
 }
 
+// reserve takes devices, capacity and addresses for a claim until it is recorded, or gives up with what is in the way.
+// All of it is decided under one lock: two claims of one moment cannot both find a device free.
 func (c *Store) reserve(record Record) error {
 	if err := selfConflict(&record); err != nil {
 		return err

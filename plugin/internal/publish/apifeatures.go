@@ -114,6 +114,8 @@ func (a *capabilities) without(missing sets.Set[string]) {
 	}
 }
 
+// evaluate finds out what the API server keeps of a slice. It is asked by dry runs rather than by its version, as
+// feature gates change what a version does.
 func (s *apiServer) evaluate(ctx context.Context) (capabilities, error) {
 	var found capabilities
 	info, err := s.client.Discovery().ServerVersion()

@@ -33,6 +33,8 @@ type taintSource struct {
 	lost func(discovery.Device) bool
 }
 
+// taintsOf is the taint of a device: one at most, with the reason that lasts longest, since each of them alone keeps
+// pods away.
 func (u taintSource) taintsOf(entry draslices.Entry) []resourceapi.DeviceTaint {
 	reason := ""
 	switch device := entry.Device; {

@@ -218,6 +218,9 @@ type freeBlocks struct {
 	index int
 }
 
+// newFreeBlocks also looks for odd blocks: those that the range, as it is written now, would not cut so, because its
+// cidrs or its blockSize were changed since. They stay given, so their addresses must be kept from new blocks one by
+// one.
 func newFreeBlocks(s *State) *freeBlocks {
 	f := &freeBlocks{state: s, taken: map[int]bool{}}
 	for i := range s.Blocks {

@@ -50,6 +50,8 @@ func Status(s *State, c *Changes, problems field.ErrorList, remarks []string) v1
 	return status
 }
 
+// assigned is the condition that says whether nodes have the addresses that they need. What is wrong comes in the order
+// in which it has to be mended: a range that ends, or is not accepted, gives nothing, however many blocks are free.
 func assigned(s *State, c *Changes, status *v1alpha1.AddressRangeStatus) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionBlocksAssigned, Status: metav1.ConditionFalse,
 		ObservedGeneration: s.Range.Generation}

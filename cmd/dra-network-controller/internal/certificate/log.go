@@ -13,6 +13,8 @@ type sparing struct {
 
 func newSparing(log logr.Logger, what string) *sparing { return &sparing{log: log, what: what} }
 
+// report logs an error when it is another one than before, and its end. Whoever calls tries again every few seconds,
+// and a log of equal lines hides everything else.
 func (s *sparing) report(err error) {
 	switch {
 	case err == nil && s.last != "":

@@ -289,8 +289,8 @@ func TestPortsOfSidecars(t *testing.T) {
 	}
 }
 
-// TestNameThatIsTaken: of a slice of somebody else the author is told, once, until it is gone; of our own that the cache
-// does not have yet nobody is.
+// TestNameThatIsTaken: of a slice of somebody else the author is told, once, until it is gone; of our own that the
+// cache does not have yet nobody is.
 func TestNameThatIsTaken(t *testing.T) {
 	c := newCluster(t)
 	c.pod("a", nil, "10.60.0.2/16")

@@ -31,6 +31,8 @@ func applyConfiguration(class *resourceapi.DeviceClass) *resourceapply.DeviceCla
 	return configuration
 }
 
+// applySpec is the part of a class that the controller owns by server-side apply. It has every field that
+// deviceclasses.Of may set: a field that is missing here would be removed from the class by the API server.
 func applySpec(spec resourceapi.DeviceClassSpec) *resourceapply.DeviceClassSpecApplyConfiguration {
 	configuration := resourceapply.DeviceClassSpec()
 	if spec.ExtendedResourceName != nil {

@@ -239,6 +239,8 @@ func (r *Reconciler) unname(ctx context.Context, class *resourceapi.DeviceClass)
 	return r.explain("patch", class.Name, r.Client.Patch(ctx, changed, patch, client.FieldOwner(FieldOwner)))
 }
 
+// explain says what failed. An API server without lists in attributes refuses a class with the rule that it broke,
+// which tells nobody that a flag of the controller is the reason.
 func (r *Reconciler) explain(verb, class string, err error) error {
 	switch {
 	case err == nil:
@@ -276,6 +278,8 @@ func (r *Reconciler) writeStatus(
 	return nil
 }
 
+// all asks for every topology to be reconciled. It is for changes that may concern any of them, such as that of a
+// CNIPluginSchema; the queue takes equal requests for one.
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	return requests(r.names(ctx, func(topologies []v1alpha1.NetworkTopology) []string {
 		var names []string

@@ -73,6 +73,7 @@ func validateCommand(topology *v1alpha1.NetworkTopology) string {
 	return fmt.Sprintf("kubectl get ntopo %s -o yaml | kubectl netdra chain validate -", topology.Name)
 }
 
+// rootSteps counts the steps that take a device, which is as many as the topology has classes.
 func rootSteps(topology *v1alpha1.NetworkTopology) int {
 	n := 0
 	for i := range topology.Spec.Steps {
@@ -124,6 +125,8 @@ func describeExtended(topology *v1alpha1.NetworkTopology) string {
 	return "; a pod without a claim asks for the extended resources: " + strings.Join(names, ", ")
 }
 
+// describeNamed says which classes have the names already. Two classes with one extendedResourceName make the scheduler
+// choose one of them by age (KEP-5004), so the name is left to the class that had it first.
 func describeNamed(holders []resourceapi.DeviceClass) string {
 	var names []string
 	for i := range holders {

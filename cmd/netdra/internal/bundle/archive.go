@@ -45,6 +45,8 @@ const mostBytes = 512 << 20
 // are kept in memory only, bounded in sum.
 func Read(data []byte, dir string) ([]File, error) { return read(data, dir, mostBytes) }
 
+// read unpacks what a node sent, which may be anything if somebody else has the node: no more than most bytes are
+// unpacked, and names stay inside of dir.
 func read(data []byte, dir string, most int64) ([]File, error) {
 	unzipped, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {

@@ -205,6 +205,7 @@ func attributesOf(facts *discovery.Device) map[string]any {
 	return attributes
 }
 
+// valueOf is the value of an attribute as templates take it. A version is none of these, and not a value of a template.
 func valueOf(attribute resourceapi.DeviceAttribute) any {
 	switch {
 	case attribute.StringValue != nil:

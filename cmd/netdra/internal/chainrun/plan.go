@@ -56,6 +56,7 @@ func (f *Options) ShowPlan(ctx context.Context, deps *osdeps.Deps, streams print
 	return printer.Show(streams.Out, f.Form, shown, shown.print)
 }
 
+// plan compiles the topology for the given links, as the driver does it for allocated devices.
 func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) (*PlannedChain, error) {
 	topology, schemas, err := f.Load(streams.In)
 	if err != nil {

@@ -257,6 +257,7 @@ func (s *session) verifyRestored() ([]string, error) {
 	}
 }
 
+// machineDifferences are what of this machine is not as it was before the chain, one line each.
 func machineDifferences(deps *osdeps.Deps, before view.View) ([]string, error) {
 	now, err := deps.Inspect("")
 	if err != nil {

@@ -190,6 +190,8 @@ func claimName(base string, claims []any) string {
 	return name
 }
 
+// eachContainer visits init containers first, as kubelet starts them first; path is the container's place in the
+// manifest.
 func (w *workload) eachContainer(do func(container map[string]any, path string)) {
 	for _, key := range []string{"initContainers", "containers"} {
 		list, _ := objectAt(w.pod, "spec")[key].([]any)

@@ -193,7 +193,7 @@ func TestObjectsWithoutAPod(t *testing.T) {
 	network := networkOf("data", "example.com/data")
 	for _, text := range []string{
 		`{kind: Pod, metadata: {name: web, namespace: apps, annotations: {k8s.v1.cni.cncf.io/networks: data}}}`,
-		`{kind: Pod, metadata: {name: web, namespace: apps, annotations: {k8s.v1.cni.cncf.io/networks: data}}, spec: 1}`,
+		`{kind: Pod, metadata: {name: web, namespace: a, annotations: {k8s.v1.cni.cncf.io/networks: data}}, spec: 1}`,
 		`{kind: Pod, spec: {containers: [{name: main, resources: {limits: {example.com/data: 1}}}]}}`,
 		`{kind: Deployment, metadata: {name: web}, spec: {template: 1}}`,
 		`{kind: Deployment, metadata: {name: web}}`,

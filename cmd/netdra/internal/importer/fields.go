@@ -43,6 +43,7 @@ func (s *source) add(action bool, field string, value any, format string, argume
 // maxValue is how many characters of a value are shown.
 const maxValue = 60
 
+// shorten makes a value one line of a report. It is cut by characters, not by bytes, which would leave half of one.
 func shorten(value any) string {
 	if value == nil {
 		return ""

@@ -107,6 +107,8 @@ func (m *importer) exclusionGroup(selector, plugin string) string {
 	return ""
 }
 
+// newPolicy is a policy that offers what a selector finds for plugins. Devices that are shared get a capacity, since
+// without one nothing bounds how many pods share them.
 func newPolicy(name, selector string, plugins []string, exclusive bool) *policyapi.DeviceExposurePolicy {
 	exposure := &policyapi.Exposure{}
 	plugins = slices.Clone(plugins)

@@ -48,6 +48,8 @@ func expand(documents []manifest.Document, findings *[]Finding) ([]*object, erro
 	return all, nil
 }
 
+// newObject reads the metadata of an object. Fields that say nothing about networks are marked as read: all others must
+// be read by somebody, or become a finding.
 func newObject(location string, order int, values map[string]any, findings *[]Finding) *object {
 	s := &source{location: location, order: order, findings: findings}
 	o := &object{fields: newFields(s, "", values)}

@@ -199,6 +199,7 @@ func (r *Result) reportNotes(out *printer.Printer) {
 	}
 }
 
+// line is the finding without its object, which stands above all of that object's findings.
 func (f *Finding) line() string {
 	place := f.Field
 	if f.Value != "" && place != "" {

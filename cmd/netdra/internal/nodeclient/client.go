@@ -85,6 +85,8 @@ func (d Client) Get(ctx context.Context, path string, target any) error {
 	return d.sendAndDecode(ctx, http.MethodGet, path, target)
 }
 
+// sendAndDecode asks the driver. An answer that cannot be read is most likely of a driver of another version, which is
+// the case while a node is upgraded.
 func (d Client) sendAndDecode(ctx context.Context, method, path string, target any) error {
 	body, err := d.send(ctx, method, path)
 	if err != nil {

@@ -140,6 +140,8 @@ func use(exclusive bool) string {
 	return "shared"
 }
 
+// holders are the claims that have a published device, with the pods in which it is, sorted: several for one that is
+// shared.
 func holders(answers *nodestate.Answers, entry *draslices.Entry) []Holder {
 	var found []Holder
 	for i := range answers.Claims {

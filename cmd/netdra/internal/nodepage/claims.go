@@ -197,6 +197,7 @@ func stepName(name string, instance int) string {
 	return fmt.Sprintf("%s #%d", name, instance+1)
 }
 
+// callOf is a row of the table of CNI calls. The output is put on one line, as plugins print it on many.
 func callOf(logged *executor.LoggedCall) Call {
 	call := Call{
 		Time: logged.Time.UTC().Format("15:04:05.000"), Command: logged.Command + " " +
@@ -219,6 +220,7 @@ func shorten(text string) string {
 	return strings.ToValidUTF8(text[:mostOutput], "") + "… (netdra trace --calls shows the rest)"
 }
 
+// duration writes a time with as many digits as a reader compares: tenths of a second are enough from ten seconds on.
 func duration(d time.Duration) string {
 	switch {
 	case d >= 10*time.Second:

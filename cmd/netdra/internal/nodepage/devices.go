@@ -56,6 +56,7 @@ type rowBuilder struct {
 	carried map[string][]string
 }
 
+// newRowBuilder sorts entries, problems and dependents by device once, as each row asks for its own.
 func newRowBuilder(node *Node, used *use) *rowBuilder {
 	t := &rowBuilder{used: used, entries: map[string][]*draslices.Entry{}, problems: map[string][]string{},
 		carried: map[string][]string{}}
@@ -218,6 +219,7 @@ func describeTaint(value string) string {
 	return value
 }
 
+// hiddenBy says why a device is not offered: what excludes it comes before the policies that would have offered it.
 func hiddenBy(d *policy.DeviceDecision) string {
 	for _, reason := range d.Reasons {
 		if reason.Outcome == policy.Excludes || reason.Outcome == policy.Failed {

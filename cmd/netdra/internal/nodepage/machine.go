@@ -50,6 +50,8 @@ type place struct {
 	area, root string
 }
 
+// placeOf is where in the picture a device stands. The rank puts NUMA nodes first, in their order, then hardware
+// without one, then what has no hardware.
 func placeOf(d *discovery.Device) place {
 	switch {
 	case d.PCIAddress == "" && d.PCIeRoot == "":
@@ -62,6 +64,7 @@ func placeOf(d *discovery.Device) place {
 		cmp.Or(d.PCIeRoot, "unknown")}
 }
 
+// softwarePlace is placeOf for links that are no hardware, by their kind.
 func softwarePlace(d *discovery.Device) place {
 	kinds := map[string]string{discovery.TypeBridge: "Bridges", discovery.TypeBond: "Bonds",
 		discovery.TypeOVSDatapath: "Open vSwitch", discovery.TypeOVSInternal: "Open vSwitch",
@@ -91,6 +94,8 @@ func functionsOf(devices map[string]*discovery.Device, rows []Row) map[discovery
 	return functions
 }
 
+// cardOf is the drawing of a device. A row that stands for several has their common text only: their addresses are in
+// the table.
 func cardOf(row *Row, functions []Cell) Card {
 	card := Card{ID: row.ID, Label: row.Label, Type: row.Type, State: row.State, Functions: functions}
 	if len(row.Members) == 1 {

@@ -238,6 +238,7 @@ func countsOf(page *Page) []Count {
 	return counts
 }
 
+// policiesOf is a row for each policy, with how many devices it decided about and how, in the order of their names.
 func policiesOf(node *Node) []PolicyView {
 	var names []string
 	wrong := problemPolicies(node)

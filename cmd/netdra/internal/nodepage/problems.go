@@ -147,6 +147,7 @@ func orphans(node *Node) []Problem {
 			"does not know them"}}
 }
 
+// whereOf says what a problem is about, as precisely as it is known.
 func whereOf(p policy.Problem) string {
 	switch {
 	case p.Policy != "" && p.Device != "":

@@ -39,6 +39,8 @@ func (c *Cluster) Run(ctx context.Context, node string, arguments ...string) (An
 	return c.runIn(ctx, &pods[0], arguments)
 }
 
+// runIn runs netdra in the driver's pod. What comes back is bounded, since a node that somebody else has may send
+// without end.
 func (c *Cluster) runIn(ctx context.Context, pod *corev1.Pod, arguments []string) (Answer, error) {
 	stdout, stderr := &limited{}, &limited{}
 	err := c.Stream(ctx, pod, append([]string{program}, arguments...), stdout, stderr)

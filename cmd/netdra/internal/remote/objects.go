@@ -87,6 +87,8 @@ func (c *Cluster) Locate(ctx context.Context, object Object) (*Place, error) {
 	return place, err
 }
 
+// locatePod finds the node of a pod, and the claims that it has. What the caller may not read is named with the right
+// that is missing.
 func (c *Cluster) locatePod(ctx context.Context, namespace, name string) (*Place, error) {
 	pod, err := c.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -124,6 +126,7 @@ func claimNames(pod *corev1.Pod) []string {
 	return names
 }
 
+// devicesOf are the devices of this driver in an allocation, each once: a shared device may be there several times.
 func devicesOf(claim *resourceapi.ResourceClaim) []string {
 	if claim.Status.Allocation == nil {
 		return nil
@@ -137,6 +140,7 @@ func devicesOf(claim *resourceapi.ResourceClaim) []string {
 	return devices
 }
 
+// locateClaim finds the node on which a claim's devices are.
 func (c *Cluster) locateClaim(ctx context.Context, namespace, name string) (*Place, error) {
 	claim, err := c.Resource.ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {

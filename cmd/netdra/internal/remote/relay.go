@@ -53,6 +53,8 @@ func (c *Cluster) Decode(ctx context.Context, node string, target any, line ...s
 	return answer.decode(node, target)
 }
 
+// decode reads what netdra printed on the node as JSON. A status above that of a failed check means that there is no
+// answer.
 func (a *Answer) decode(node string, target any) error {
 	if a.Code > exit.Failed {
 		return fmt.Errorf("cannot ask node %s: %s", node, printer.Sanitize(a.Stderr, false))

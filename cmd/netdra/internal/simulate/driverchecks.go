@@ -68,8 +68,8 @@ func (m *model) outlines(claim *resourceapi.ResourceClaim, classes []*resourceap
 	return plans
 }
 
-// checkInterfaces returns an error if the driver could not name all interfaces of a pod: each of its claims may be right
-// by itself, and two may want one name.
+// checkInterfaces returns an error if the driver could not name all interfaces of a pod: each of its claims may be
+// right by itself, and two may want one name.
 func checkInterfaces(pod *corev1.Pod, plans []cnichain.Plan) error {
 	if pod == nil || len(plans) == 0 {
 		return nil
