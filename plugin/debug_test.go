@@ -20,6 +20,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
@@ -80,6 +81,38 @@ func TestDebugShowsWhatThereIs(t *testing.T) {
 		if code, _ := f.debug(method, path); code < 400 {
 			t.Errorf("%s %s: status %d", method, path, code)
 		}
+	}
+}
+
+// A claim that was refused is told of while a pod waits for it; not after its pod has gone, nor when another claim of
+// its name is prepared or was refused later.
+func TestRefusedClaimsAreTold(t *testing.T) {
+	f := newFixture(t)
+	d := f.driver()
+	refuse := func(name, uid string) {
+		f.dra.Statuses.Failed(cnichain.Claim{Namespace: "ns", Name: name, UID: uid}, nil, status.ReasonPrepare,
+			errors.New("refused as "+uid))
+		f.clock.Step(time.Second)
+	}
+	told := func() (uids []string) {
+		for _, refused := range d.refusedClaims() {
+			uids = append(uids, refused.Claim.UID+" of "+strings.Join(refused.Pods, " "))
+		}
+		return uids
+	}
+	refuse("c", "first")
+	refuse("gone", "other")
+	if uids := told(); uids != nil {
+		t.Errorf("without pods %q are told", uids)
+	}
+	f.must(f.dra.Cluster.pods.GetStore().Add(podObject("a", "c")))
+	refuse("c", "second")
+	if diff := cmp.Diff([]string{"second of ns/a"}, told()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	f.prepared("c", "a", "up0")
+	if uids := told(); uids != nil {
+		t.Errorf("when it is prepared %q are told", uids)
 	}
 }
 

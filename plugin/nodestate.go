@@ -43,14 +43,22 @@ func (d *Driver) state() nodestate.State {
 	return state
 }
 
-// refusedClaims are the claims that pods of the node wait for, and that were refused when kubelet asked last. What is
-// remembered of others is old: the pod has gone, or the claim is prepared by now.
+// refusedClaims are the claims that pods of the node wait for, and that were refused when kubelet asked last, sorted.
+// Pods name claims by name only, and a user who mends a claim makes it anew under its name: so what is remembered of an
+// earlier one counts no more when a later one is prepared, or was refused.
 func (d *Driver) refusedClaims() []nodestate.RefusedClaim {
-	var waiting []nodestate.RefusedClaim
+	latest := map[string]nodestate.RefusedClaim{}
 	for _, refused := range d.statuses.Refused() {
-		if _, prepared := d.claims.Get(refused.Claim.UID); prepared {
-			continue
+		if name := refused.Claim.String(); latest[name].At.Before(refused.At) {
+			latest[name] = refused
 		}
+	}
+	for _, record := range d.claims.All() {
+		delete(latest, record.Claim.String())
+	}
+	var waiting []nodestate.RefusedClaim
+	for _, name := range slices.Sorted(maps.Keys(latest)) {
+		refused := latest[name]
 		for _, pod := range d.cluster.podsWithClaim(refused.Claim.Namespace, refused.Claim.Name) {
 			refused.Pods = append(refused.Pods, pod.Namespace+"/"+pod.Name)
 		}
