@@ -204,8 +204,8 @@ func (r *Reconciler) carryOut(ctx context.Context, changes *Changes) error {
 type foreignSliceError struct{ name string }
 
 func (e *foreignSliceError) Error() string {
-	return fmt.Sprintf("cannot create EndpointSlice %q: there is one of this name that is not the controller's; delete "+
-		"it, or give the Service another name", e.name)
+	return fmt.Sprintf("cannot create EndpointSlice %q: there is one of this name that is not the controller's; "+
+		"delete it, or give the Service another name", e.name)
 }
 
 // create makes a slice. If there is one of its name, the cache does not know it yet, which is AlreadyExists, or never

@@ -133,8 +133,8 @@ func describeNamed(holders []resourceapi.DeviceClass) string {
 		names = append(names, fmt.Sprintf("%s (DeviceClass %s of %s)", *holders[i].Spec.ExtendedResourceName,
 			holders[i].Name, holder(&holders[i])))
 	}
-	return fmt.Sprintf("extended resources of this topology are those of other DeviceClasses: %s; the DeviceClasses of "+
-		"this topology are there without these names; choose another extendedResourceName, or remove it there",
+	return fmt.Sprintf("extended resources of this topology are those of other DeviceClasses: %s; the DeviceClasses "+
+		"of this topology are there without these names; choose another extendedResourceName, or remove it there",
 		strings.Join(names, ", "))
 }
 

@@ -18,7 +18,7 @@ import (
 // importText imports documents, and returns them as the command writes them.
 func importText(t *testing.T, text string, options Options) (*Result, []manifest.Document) {
 	t.Helper()
-	documents, err := manifest.Read("-", strings.NewReader(text))
+	documents, err := manifest.ReadDocuments("-", strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func importText(t *testing.T, text string, options Options) (*Result, []manifest
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := manifest.Read("-", strings.NewReader(string(data)))
+	made, err := manifest.ReadDocuments("-", strings.NewReader(string(data)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func (c *Command) translate(stdin io.Reader) (*Result, error) {
 	}
 	var documents []manifest.Document
 	for _, file := range c.Files {
-		read, err := manifest.Read(file, stdin)
+		read, err := manifest.ReadDocuments(file, stdin)
 		if err != nil {
 			return nil, err
 		}

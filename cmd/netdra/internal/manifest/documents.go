@@ -34,9 +34,30 @@ func (d *Document) Location() string { return fmt.Sprintf("%s:%d", d.file, d.lin
 // maxFile bounds what is read, in bytes: an object in Kubernetes is smaller than 1.5 MiB.
 const maxFile = 16 << 20
 
-// Read reads the documents of a file, or of stdin for "-". Those that hold only comments are left out. Input is bounded
-// before it is parsed. Standard input can be read once: of two files named "-" the second is empty.
+// Read reads the objects of a file, or of stdin for "-": its documents, and of lists, as "kubectl get -o yaml" writes
+// them, the items. Otherwise it is as [ReadDocuments].
 func Read(path string, stdin io.Reader) ([]Document, error) {
+	documents, err := ReadDocuments(path, stdin)
+	if err != nil {
+		return nil, err
+	}
+	var objects []Document
+	for i := range documents {
+		items, isList, err := documents[i].items()
+		if err != nil {
+			return nil, err
+		}
+		if !isList {
+			items = documents[i : i+1]
+		}
+		objects = append(objects, items...)
+	}
+	return objects, nil
+}
+
+// ReadDocuments reads the documents of a file, or of stdin for "-". Those that hold only comments are left out. Input
+// is bounded before it is parsed. Standard input can be read once: of two files named "-" the second is empty.
+func ReadDocuments(path string, stdin io.Reader) ([]Document, error) {
 	name, reader := path, stdin
 	if path == "-" {
 		name = "stdin"
@@ -129,7 +150,7 @@ func identify(file string, part part) (*Document, error) {
 func checkKind(found *Document, apiVersion string) error {
 	group, _, _ := strings.Cut(apiVersion, "/")
 	kinds := []string{KindTopology, KindSchema, KindPolicy, KindRange, KindBlock}
-	if group != v1alpha1.GroupVersion().Group || slices.Contains(kinds, found.Kind) {
+	if group != v1alpha1.GroupVersion().Group || slices.Contains(kinds, strings.TrimSuffix(found.Kind, listSuffix)) {
 		return nil
 	}
 	if near := cnichain.Nearest(found.Kind, kinds); near != "" {
