@@ -131,7 +131,10 @@ apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
 metadata: {name: pf0-vfs}
 spec:
-  selector: {cel: 'device.attributes["dra.networking"].pfName == "PF0"'}
+  selector:
+    cel: >-
+      device.attributes["dra.networking"].type == "vf" &&
+      device.attributes["dra.networking"].pfName == "PF0"
   exposure:
     resourceName: example.com/sriov_vf
     supportedCNIPlugins: [{name: sriov, exclusive: true}]
