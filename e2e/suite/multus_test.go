@@ -369,7 +369,7 @@ func (e *env) deployWith(settings ...string) {
 // It may write nothing else of pods.
 func TestNetworkStatusBesideMultus(t *testing.T) {
 	e := newEnv(t, "netstatus")
-	e.deployWith("features.nad.Status=true")
+	e.deployWith("features.networkStatus=true")
 	e.Cleanup(func() {
 		for _, kind := range []string{"validatingadmissionpolicybinding", "validatingadmissionpolicy"} {
 			e.onNode("kubectl", "delete", kind, "dra-network-driver-network-status")
