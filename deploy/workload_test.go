@@ -99,6 +99,9 @@ func TestRolesForPeople(t *testing.T) {
 		got = append(got, rules("own namespace: "+role.Name+": ", role.Rules)...)
 	}
 	want := []string{
+		"dra-network-capacity: deviceclasses,resourceclaims,resourceslices.resource.k8s.io: list",
+		"dra-network-capacity: networktopologies.networking.dra.io: list",
+		"dra-network-capacity: nodes.: list",
 		"dra-network-netdra: pods.: get",
 		"dra-network-netdra: resourceclaims.resource.k8s.io: get",
 		"dra-network-netdra: cnipluginschemas,deviceexposurepolicies,networktopologies.networking.dra.io: get list",

@@ -23,8 +23,8 @@ ask for, and which parameters a claim may set. It needs the right to list Networ
 dra-network-view gives it.
 
 With --free it also counts how many more claims fit on which nodes, by the scheduler's own allocator, up to 32 on each
-node. That takes longer, and the right to list ResourceClaims in all namespaces. Only devices count: whether a pod fits
-on the node otherwise is for the scheduler to decide.
+node. That takes longer, and needs the ClusterRole dra-network-capacity, for the whole cluster. Only devices count:
+whether a pod fits on the node otherwise is for the scheduler to decide.
 
 Exit status: 0 the classes are listed, 2 the cluster cannot be read.`,
 		Example: `  kubectl netdra classes

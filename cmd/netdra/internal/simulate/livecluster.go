@@ -45,19 +45,19 @@ func connect(kubeconfig string) (*liveCluster, error) {
 func (l *liveCluster) addTo(ctx context.Context, cluster *Cluster) error {
 	nodes, err := l.core.Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("cannot list the nodes: %w", err)
+		return cannotList("nodes", err)
 	}
 	published, err := l.resource.ResourceSlices().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("cannot list the ResourceSlices: %w", err)
+		return cannotList("ResourceSlices", err)
 	}
 	made, err := l.resource.DeviceClasses().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("cannot list the DeviceClasses: %w", err)
+		return cannotList("DeviceClasses", err)
 	}
 	claims, err := l.resource.ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("cannot list the ResourceClaims: %w", err)
+		return cannotList("ResourceClaims", err)
 	}
 	for i := range nodes.Items {
 		cluster.Nodes = append(cluster.Nodes, &nodes.Items[i])
@@ -75,6 +75,15 @@ func (l *liveCluster) addTo(ctx context.Context, cluster *Cluster) error {
 		}
 	}
 	return nil
+}
+
+// cannotList says who gives the right that is missing.
+func cannotList(what string, err error) error {
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("cannot list the %s: %w; ask for the ClusterRole dra-network-capacity, for the whole cluster, "+
+			"or give files (-f) and --machines", what, err)
+	}
+	return fmt.Errorf("cannot list the %s: %w", what, err)
 }
 
 // addDriverObjects adds what the driver checks claims with: the topologies of the cluster, but for those of files, and

@@ -79,6 +79,9 @@ func TestPodsOfACluster(t *testing.T) {
 		"topologies that may not be read": {limits: "example.com/theirs: 1", change: map[string]string{pathTopologies: ""},
 			want: []string{"✓ pod apps/p fits on n1", "cannot list the NetworkTopologies",
 				"what they allow is not checked; ask for the ClusterRole dra-network-view"}},
+		"claims that may not be listed": {limits: "example.com/free: 1",
+			change: map[string]string{"/apis/resource.k8s.io/v1/resourceclaims": ""},
+			want:   []string{"cannot list the ResourceClaims", "ask for the ClusterRole dra-network-capacity"}, not: "fits"},
 		"a device plugin": {limits: "example.com/free: 1", change: map[string]string{
 			"/api/v1/nodes": `items: [{metadata: {name: n1}, status: {allocatable: {example.com/free: 2}}},
   {metadata: {name: n2}, status: {allocatable: {example.com/free: 0}}}]`},
