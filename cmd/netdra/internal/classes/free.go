@@ -73,8 +73,8 @@ func read(ctx context.Context, cluster *remote.Cluster) (*simulate.Cluster, erro
 	claims, claimErr := cluster.Resource.ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	switch err := errors.Join(err, classErr, claimErr); {
 	case apierrors.IsForbidden(claimErr):
-		return nil, fmt.Errorf("cannot count free devices: %w; ask for the ClusterRole dra-network-capacity, for the whole "+
-			"cluster, or leave out --free", err)
+		return nil, fmt.Errorf("cannot count free devices: %w; ask for the ClusterRole dra-network-capacity, for the "+
+			"whole cluster, or leave out --free", err)
 	case err != nil:
 		return nil, fmt.Errorf("cannot count free devices: %w", err)
 	}

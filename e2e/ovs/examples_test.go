@@ -1,0 +1,135 @@
+package ovs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
+	"github.com/dra-networking/dra-network-driver/e2e/internal/nad"
+)
+
+const (
+	// examples is the folder of the shipped examples, which "make ovs-ovnkube" shares with the machine.
+	examples = "/share"
+	// pf2 is a card that Open vSwitch does not have.
+	pf2 = "0000:42:00.0"
+)
+
+// part is a subtest, whose objects and pods are gone at its end.
+func (c *ovnCluster) part(name string, do func(*ovnCluster)) {
+	c.Helper()
+	c.Run(name, func(t *testing.T) {
+		part := *c
+		part.bench, part.Node = &bench{T: t}, c.Part(t, c.Namespace)
+		do(&part)
+		part.RemoveAll()
+	})
+}
+
+// apply applies a shipped example with other names, as pairs of old and new.
+func (c *ovnCluster) apply(example string, names ...string) {
+	c.Helper()
+	text, err := os.ReadFile(filepath.Join(examples, example+".yaml"))
+	c.must(err)
+	for document := range strings.SplitSeq(strings.NewReplacer(names...).Replace(string(text)), "\n---\n") {
+		c.Apply(observed(c.Namespace, document))
+	}
+}
+
+// observed adds to a pod, of an example, the variable that its processes are found by.
+func observed(namespace, document string) string {
+	if !strings.Contains(document, "\nkind: Pod\n") {
+		return document
+	}
+	_, name, _ := strings.Cut(document, "\n  name: ")
+	name, _, _ = strings.Cut(name, "\n")
+	const command = "\n    command:"
+	env := fmt.Sprintf("\n    env: [{name: %s, value: %s/%s}]", kubenode.Observed, namespace, name)
+	return strings.Replace(document, command, env+command, 1)
+}
+
+// offers waits until exactly these devices are published.
+func (c *ovnCluster) offers(want ...string) {
+	c.Helper()
+	slices.Sort(want)
+	c.Until("devices that are to be offered", func(ctx context.Context) error {
+		devices, err := c.Offered(ctx)
+		var have []string
+		for name := range devices {
+			have = append(have, name)
+		}
+		slices.Sort(have)
+		if err == nil && !slices.Equal(have, want) {
+			err = fmt.Errorf("devices are %q, want %q", have, want)
+		}
+		return err
+	})
+}
+
+// Everything is offered but what is the cluster's: neither bridges of Open vSwitch nor their ports, and no link of the
+// node.
+func (c *ovnCluster) example8() {
+	c.apply("8-all-but-the-cluster")
+	c.offers(c.uplink(pf2))
+	c.Ready("any-link")
+	c.address("any-link", "10.114.0.", "net1")
+}
+
+// A card that Open vSwitch does not have is shared by macvlans.
+func (c *ovnCluster) example3() {
+	c.run("ip", "link", "set", c.uplink(pf2), "up")
+	c.apply("3-macvlan-parent", "enp3s0f1", c.uplink(pf2))
+	c.Ready("uplink-macvlan-1", "uplink-macvlan-2")
+	c.reaches("uplink-macvlan-1", c.address("uplink-macvlan-2", "10.104.0.", "net1"))
+}
+
+// A function is a port of a bridge, which pods get ports of, and another is given as it is.
+func (c *ovnCluster) example7() {
+	functions := filepath.Join("/sys/bus/pci/devices", pf2, "sriov_numvfs")
+	c.must(os.WriteFile(functions, []byte("2"), 0))
+	c.Cleanup(func() { c.must(os.WriteFile(functions, []byte("0"), 0)) })
+	port := c.function(0)
+	c.function(1) // is there, too
+	c.add(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br-sriov-data"}})
+	c.must(netlink.LinkSetMaster(c.link(port), c.link("br-sriov-data")))
+	c.apply("7-bridge-port-or-function", "enp3s0f0", c.uplink(pf2))
+	c.offers("br-sriov-data", c.uplink(pf2)+"v1")
+	c.Ready("data-port", "free-vf")
+	c.address("data-port", "10.112.0.", "net1")
+	c.address("free-vf", "10.113.0.", "net1")
+}
+
+// A localnet, as the example has it; functions on accelerated networks need representors, which igb has not.
+func (c *ovnCluster) example9() {
+	c.Apply(nad.Network(c.Namespace, "tenant-localnet", "", `{"cniVersion": "0.4.0", "type": "ovn-k8s-cni-overlay",
+    "name": "tenant-localnet", "netAttachDefName": "default/tenant-localnet", "topology": "localnet",
+    "physicalNetworkName": "localnet1", "subnets": "10.81.0.0/24"}`))
+	const fast = "      - name: fast\n        exactly: {deviceClassName: ovnk-accelerated-net}\n"
+	c.apply("9-ovn-kubernetes", "enp6s0f0", c.uplink(pf0), "enp4s0f0", "none", fast, "", ",default/tenant-fast", "")
+	c.Ready("ovnk")
+	c.address("ovnk", "10.81.0.", "mtu 1400")
+}
+
+// function is the link of a virtual function of pf2.
+func (c *ovnCluster) function(index int) string {
+	c.Helper()
+	var name string
+	c.eventually("link of a function", func() error {
+		links, err := os.ReadDir(filepath.Join("/sys/bus/pci/devices", pf2, fmt.Sprintf("virtfn%d", index), "net"))
+		if err == nil && len(links) != 1 {
+			err = fmt.Errorf("it has %d links", len(links))
+		}
+		if err == nil {
+			name = links[0].Name()
+		}
+		return err
+	})
+	return name
+}

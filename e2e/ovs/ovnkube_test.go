@@ -1,0 +1,458 @@
+package ovs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationapi "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
+	"github.com/dra-networking/dra-network-driver/e2e/internal/nad"
+)
+
+const (
+	// ovnDir is where the programs of OVN have their sockets, and ovnkube looks for them.
+	ovnDir = "/var/run/ovn"
+	// northbound is the database that ovnkube writes.
+	northbound = "unix:" + ovnDir + "/ovnnb_db.sock"
+	southbound = "unix:" + ovnDir + "/ovnsb_db.sock"
+	// cniServer is the socket that the plugin sends its requests to.
+	cniServer = "/var/run/ovn-kubernetes/cni/ovn-cni-server.sock"
+	// podPatience is how long anything may take for which kubelet and containerd have to do something.
+	podPatience = 4 * time.Minute
+)
+
+// ovnCluster is the machine as the node of a Kubernetes with the driver and the real OVN-Kubernetes.
+type ovnCluster struct {
+	*bench
+	*kubenode.Node
+	program string
+	args    []string
+	// dir is for files that live as long as the test.
+	dir string
+	// process is shared by all parts of a test.
+	process *ovnkubeProcess
+}
+
+// ovnkubeProcess is ovnkube as it runs; its output goes to the file log.
+type ovnkubeProcess struct {
+	running *exec.Cmd
+	ended   chan error
+	log     string
+}
+
+// realOVNKubernetes starts OVN and ovnkube, which EXTRA_CNI_DIR has, with the node's default route on the bridge of one
+// card and the other card as the uplink of a localnet. It is as OVN-Kubernetes is installed, but for two things:
+// the pods' first interfaces are not its own, and all daemons of OVN are the children of this test.
+func realOVNKubernetes(t *testing.T) *ovnCluster {
+	t.Helper()
+	const advice = "use make ovs-ovnkube, and ovnkube, ovn-k8s-cni-overlay and crds/*.yaml in EXTRA_CNI_DIR"
+	c := &ovnCluster{Node: kubenode.Join(t, podPatience, advice), dir: t.TempDir(), process: &ovnkubeProcess{}}
+	for _, dir := range filepath.SplitList(os.Getenv("CNI_PATH")) {
+		if _, err := os.Stat(filepath.Join(dir, "ovnkube")); err == nil {
+			c.program = filepath.Join(dir, "ovnkube")
+		}
+	}
+	if c.program == "" {
+		t.Skip("needs the real OVN-Kubernetes: " + advice)
+	}
+	c.bench = newBench(t)
+	c.DriverReady()
+	c.startOVN()
+	c.wire()
+	c.Apply(nad.Definition)
+	definitions, err := filepath.Glob(filepath.Join(filepath.Dir(c.program), "crds", "*.yaml"))
+	c.must(err)
+	for _, file := range definitions {
+		text, err := os.ReadFile(file)
+		c.must(err)
+		c.Apply(string(text))
+	}
+	c.args = c.arguments()
+	c.startOVNKube()
+	c.Cleanup(func() {
+		c.killOVNKube()
+		if c.Failed() {
+			c.Logf("of ovnkube's log:\n%s", c.complaints())
+		}
+	})
+	return c
+}
+
+// startOVN starts the databases of OVN, what translates one to the other, and what makes flows of it.
+func (c *ovnCluster) startOVN() {
+	c.Helper()
+	c.must(errors.Join(os.RemoveAll(ovnDir), os.MkdirAll(ovnDir, 0o755)))
+	for _, name := range []string{"nb", "sb"} {
+		file := filepath.Join(ovnDir, "ovn"+name+"_db.db")
+		c.run("ovsdb-tool", "create", file, "/usr/share/ovn/ovn-"+name+".ovsschema")
+		base := filepath.Join(ovnDir, "ovn"+name+"_db")
+		c.child(server, file, "--remote=punix:"+base+".sock", "--unixctl="+base+".ctl", "--pidfile="+base+".pid")
+	}
+	c.eventually("northbound database", func() error { return c.try("ovn-nbctl", "--timeout=5", "init") })
+	c.eventually("southbound database", func() error { return c.try("ovn-sbctl", "--timeout=5", "init") })
+	c.vsctl("set", "open", ".", "external-ids:system-id=e2e", "external-ids:ovn-remote="+southbound,
+		"external-ids:ovn-encap-type=geneve", "external-ids:ovn-encap-ip=127.0.0.1")
+	c.child("ovn-northd", "--ovnnb-db="+northbound, "--ovnsb-db="+southbound, "--pidfile")
+	c.child("ovn-controller", "unix:"+runDir+"/db.sock", "--pidfile")
+}
+
+// child starts a daemon in the foreground, which ends with the test.
+func (c *ovnCluster) child(args ...string) {
+	c.Helper()
+	args = append(args, "-vconsole:off", "--log-file="+filepath.Join(ovnDir, filepath.Base(args[0])+".log"))
+	cmd := exec.Command(args[0], args[1:]...)
+	c.must(cmd.Start())
+	c.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() }) // a daemon that is killed says so
+}
+
+// wire makes what the administrator of such a node makes: a bridge over a card that has the node's default route, which
+// OVN-Kubernetes takes for its gateway and therefore calls by the card's name, and one over the other card for a
+// localnet. iptables has the name that distributions give it.
+func (c *ovnCluster) wire() {
+	c.Helper()
+	gateway, local := c.uplink(pf1), c.uplink(pf0)
+	for _, link := range []string{gateway, local} {
+		c.run("ip", "link", "set", link, "up")
+	}
+	c.vsctl("add-br", "br"+gateway, "--", "add-port", "br"+gateway, gateway)
+	c.vsctl("add-br", "br-localnet1", "--", "add-port", "br-localnet1", local)
+	c.vsctl("set", "open", ".", "external-ids:ovn-bridge-mappings=localnet1:br-localnet1")
+	c.run("ip", "address", "add", "172.31.0.1/24", "dev", "br"+gateway)
+	c.run("ip", "link", "set", "br"+gateway, "up")
+	c.run("ip", "route", "add", "default", "via", "172.31.0.254", "dev", "br"+gateway)
+	c.Cleanup(func() { c.run("ip", "route", "del", "default", "via", "172.31.0.254") })
+	for _, name := range []string{"iptables", "iptables-save", "iptables-restore"} {
+		for _, family := range []string{"", "6"} {
+			name := strings.Replace(name, "ip", "ip"+family, 1)
+			path := filepath.Join("/usr/sbin", name)
+			if err := os.Symlink("xtables-nft-multi", path); err != nil && !errors.Is(err, os.ErrExist) {
+				c.Fatal(err)
+			}
+		}
+	}
+}
+
+// arguments are those of ovnkube, as one program for all its parts, with the rights of an administrator.
+func (c *ovnCluster) arguments() []string {
+	c.Helper()
+	c.Apply(`
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: ovnkube, namespace: default}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: ovnkube}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: ServiceAccount, name: ovnkube, namespace: default}]
+`)
+	token, err := c.Client.CoreV1().ServiceAccounts("default").CreateToken(c.Context(), "ovnkube",
+		&authenticationapi.TokenRequest{}, metav1.CreateOptions{})
+	c.must(err)
+	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
+	c.must(err)
+	c.must(rest.LoadTLSFiles(config))
+	authority := filepath.Join(c.TempDir(), "ca.crt")
+	c.must(os.WriteFile(authority, config.CAData, 0o600))
+	nodes, err := c.Client.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{})
+	c.must(err)
+	node := nodes.Items[0].Name
+	// The node is a zone of its own: without zones ovnkube of October 2024 does not start again where there is a
+	// localnet.
+	c.run("ovn-nbctl", "set", "NB_Global", ".", "name="+node, "options:name="+node)
+	return []string{"--init-node", node, "--init-cluster-manager", node, "--init-ovnkube-controller", node,
+		"--k8s-apiserver", config.Host, "--k8s-cacert", authority, "--k8s-token", token.Status.Token,
+		"--cluster-subnets", "10.244.0.0/16/24", "--k8s-service-cidrs", "10.96.0.0/16", "--enable-multi-network",
+		"--enable-interconnect", "--zone", node,
+		"--gateway-mode", "shared", "--gateway-interface", "br" + c.uplink(pf1), "--gateway-nexthop", "172.31.0.254",
+		"--cni-conf-dir", c.TempDir(), "--loglevel", "2"}
+}
+
+// startOVNKube starts ovnkube and waits until it takes requests of the plugin. It is started again when it ends by
+// itself, as kubelet does: it gives up whenever something of its start takes too long.
+func (c *ovnCluster) startOVNKube() {
+	c.Helper()
+	c.launch()
+	start := time.Now()
+	c.Until("ovnkube that takes requests", func(ctx context.Context) error {
+		select {
+		case err := <-c.process.ended:
+			c.Logf("ovnkube has ended: %v\n%s", err, c.complaints())
+			c.launch()
+		default:
+		}
+		connection, err := (&net.Dialer{}).DialContext(ctx, "unix", cniServer)
+		if err != nil {
+			return err
+		}
+		return connection.Close()
+	})
+	c.Logf("ovnkube took %s to start", time.Since(start).Round(time.Second))
+}
+
+// launch starts ovnkube with a log of its own.
+func (c *ovnCluster) launch() {
+	c.Helper()
+	file, err := os.CreateTemp(c.dir, "ovnkube-*.log")
+	c.must(err)
+	c.process.log = file.Name()
+	c.process.running = exec.Command(c.program, c.args...)
+	c.process.running.Stdout, c.process.running.Stderr = file, file
+	// It would have the plugin read the file, which the driver's container has not.
+	c.process.running.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		return strings.HasPrefix(variable, "KUBECONFIG=")
+	})
+	c.must(c.process.running.Start())
+	ended := make(chan error, 1)
+	c.process.ended = ended
+	go func(cmd *exec.Cmd) { ended <- errors.Join(cmd.Wait(), file.Close()) }(c.process.running)
+}
+
+// complaints are the lines of ovnkube's log that are more than information.
+func (c *ovnCluster) complaints() string {
+	c.Helper()
+	text, err := os.ReadFile(c.process.log)
+	c.must(err)
+	var lines []string
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "I") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-60):], "")
+}
+
+// killOVNKube ends ovnkube as a crash does.
+func (c *ovnCluster) killOVNKube() {
+	c.Helper()
+	_ = c.process.running.Process.Kill() // it may have ended, which the channel tells
+	<-c.process.ended
+}
+
+// rows are what is in a database: for each table the names of its rows, or their number where rows have no names.
+func (c *ovnCluster) rows(database string) (lines []string) {
+	c.Helper()
+	text, err := output("ovsdb-client", "--format=json", "dump", database)
+	c.must(err)
+	for decoder := json.NewDecoder(bytes.NewReader(text)); decoder.More(); {
+		var table struct {
+			Caption  string   `json:"caption"`
+			Headings []string `json:"headings"`
+			Data     [][]any  `json:"data"`
+		}
+		c.must(decoder.Decode(&table))
+		column := slices.Index(table.Headings, "name")
+		if column < 0 {
+			lines = append(lines, fmt.Sprintf("%s: %d", table.Caption, len(table.Data)))
+			continue
+		}
+		for _, row := range table.Data {
+			lines = append(lines, fmt.Sprintf("%s: %v", table.Caption, row[column]))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// state are the databases of OVN and of Open vSwitch.
+func (c *ovnCluster) state() []string {
+	c.Helper()
+	return slices.Concat(c.rows(northbound), c.rows("unix:"+runDir+"/db.sock"))
+}
+
+// network is a definition of OVN-Kubernetes' own, and a topology that attaches it by a share of the localnet's uplink.
+func (c *ovnCluster) network(name, config, steps string) {
+	c.Helper()
+	c.Apply(nad.Network(c.Namespace, name, "", fmt.Sprintf(`{"cniVersion": "0.4.0", "type": "ovn-k8s-cni-overlay",
+    "name": "tenant-%[1]s", "netAttachDefName": "%[2]s/%[1]s", %[3]s}`, name, c.Namespace, config)))
+	c.Apply(fmt.Sprintf(`
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: %[1]s}
+spec:
+  steps:
+  - name: net
+    type: ovn-k8s-cni-overlay
+    selector: {cel: 'device.attributes["dra.networking"].?physicalNetworkName.orValue("") == "localnet1"'}
+    config: {netAttachDefName: "{{ pod.namespace }}/%[1]s"}%[2]s
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: %[1]s}
+spec: {spec: {devices: {requests: [{name: net, exactly: {deviceClassName: %[1]s-net}}]}}}
+`, name, steps))
+	c.Until("DeviceClass of "+name, func(ctx context.Context) error {
+		_, err := c.Client.ResourceV1().DeviceClasses().Get(ctx, name+"-net", metav1.GetOptions{})
+		return err
+	})
+}
+
+// create makes a pod on a network. They are made one after the other, since all code is emulated.
+func (c *ovnCluster) create(name, network string) {
+	c.Helper()
+	start := time.Now()
+	c.Apply(fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %[1]s, annotations: {k8s.v1.cni.cncf.io/networks: %[2]s}}
+spec:
+  terminationGracePeriodSeconds: 0
+  automountServiceAccountToken: false
+  resourceClaims: [{name: net, resourceClaimTemplateName: %[2]s}]
+  containers:
+  - name: main
+    image: localhost/toolbox:e2e
+    imagePullPolicy: Never
+    command: [sh, -c, exec sleep 86400]
+    env: [{name: %[3]s, value: %[4]s}]
+    resources: {claims: [{name: net}]}
+`, name, network, kubenode.Observed, c.Mark(name)))
+	c.Ready(name)
+	c.Logf("pod %s took %s", name, time.Since(start).Round(time.Second))
+}
+
+// inPod runs a command of the machine in the network namespace of a pod.
+func (c *ovnCluster) inPod(name string, args ...string) string {
+	c.Helper()
+	folder, err := c.Process(name)
+	c.must(err)
+	return c.run(append([]string{"nsenter", "--net=" + filepath.Join(folder, "ns/net")}, args...)...)
+}
+
+// address is that of net1 of a pod, whose link must be as it says.
+func (c *ovnCluster) address(name, network, link string) string {
+	c.Helper()
+	shown := c.inPod(name, "ip", "address", "show", "dev", "net1")
+	if !strings.Contains(shown, "inet "+network) || !strings.Contains(shown, link) {
+		c.Errorf("net1 of %s is\n%s\nwant an address of %s, and %s", name, shown, network, link)
+	}
+	_, rest, _ := strings.Cut(shown, "inet ")
+	address, _, _ := strings.Cut(rest, "/")
+	return address
+}
+
+// reaches expects that a pod reaches an address by net1, soon: ports come up when the server has answered.
+func (c *ovnCluster) reaches(name, address string) {
+	c.Helper()
+	folder, err := c.Process(name)
+	c.must(err)
+	c.eventually("answer from "+address, func() error {
+		return c.try("nsenter", "--net="+filepath.Join(folder, "ns/net"), "ping", "-c1", "-W5", "-I", "net1", address)
+	})
+}
+
+// TestClusterOVNKubernetes has the shipped examples of the published design that meet Open vSwitch, and pods that
+// outlive kills, beside the real OVN-Kubernetes, on a node whose default route is on a bridge of Open vSwitch. At the
+// end the databases have nothing that they had not before.
+func TestClusterOVNKubernetes(t *testing.T) {
+	c := realOVNKubernetes(t)
+	before := c.state()
+	c.part("example 8", (*ovnCluster).example8)
+	c.part("example 3", (*ovnCluster).example3)
+	c.part("example 7", (*ovnCluster).example7)
+	// What the chart makes with defaultPolicies.openVSwitchUplinks.
+	c.Apply(fmt.Sprintf(`
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: exclude-infrastructure}
+spec:
+  priority: 1000
+  action: exclude
+  selector:
+    cel: >-
+      device.attributes["dra.networking"].defaultRoute == true &&
+      !(device.attributes["dra.networking"].ifName in ["%s"])
+`, c.uplink(pf0)))
+	c.part("example 9", (*ovnCluster).example9)
+	c.part("kills", (*ovnCluster).livesThroughKills)
+	c.as(before, "")
+}
+
+// as waits for databases that are as they were, but for what is kept, and a driver that has forgotten all pods.
+func (c *ovnCluster) as(before []string, kept string) {
+	c.Helper()
+	c.Until("databases that are as they were, and nothing that the driver still has", func(ctx context.Context) error {
+		after := c.state()
+		problems := []error{kubenode.Forgotten(ctx)}
+		for _, line := range after {
+			if !slices.Contains(before, line) && (kept == "" || !strings.Contains(line, kept)) {
+				problems = append(problems, fmt.Errorf("there is also %s", line))
+			}
+		}
+		for _, line := range before {
+			if !slices.Contains(after, line) {
+				problems = append(problems, fmt.Errorf("there is no %s any more", line))
+			}
+		}
+		return errors.Join(problems...)
+	})
+}
+
+// livesThroughKills has pods on a localnet with tuning, and on a layer2 network. ovnkube and the driver are killed
+// while they are there, and a pod goes while ovnkube is down: it does not wait for it.
+func (c *ovnCluster) livesThroughKills() {
+	c.Apply(fmt.Sprintf(`
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: localnet-uplink}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "%[1]s"'}
+  exposure:
+    deviceNameSuffix: "-localnet"
+    allowMultipleAllocations: true
+    capacity: {connections: {value: "128", requestPolicy: {default: "1"}}}
+    supportedCNIPlugins:
+    - {name: ovn-k8s-cni-overlay, exclusive: false, consumePerAllocation: {connections: 1}}
+    additionalAttributes: {dra.networking/physicalNetworkName: localnet1}
+`, c.uplink(pf0)))
+	c.network("local", `"topology": "localnet", "physicalNetworkName": "localnet1", "mtu": 1390,
+    "subnets": "10.108.0.0/24", "excludeSubnets": "10.108.0.0/30"`, `
+  - {name: tune, type: tuning, dependOn: [net], config: {mtu: 1380}}`)
+	c.network("overlay", `"topology": "layer2", "subnets": "10.110.0.0/24"`, "")
+	c.offers(c.uplink(pf0) + "-localnet")
+	before := c.state()
+	for _, pod := range []string{"a", "b"} {
+		c.create(pod, "local")
+	}
+	c.address("a", "10.108.0.", "mtu 1380")
+	c.reaches("a", c.address("b", "10.108.0.", "mtu 1380"))
+
+	c.KillDriver()
+	c.killOVNKube()
+	c.DriverReady()
+	c.Remove("a")
+	// The port of Open vSwitch is left to ovnkube, which can't be told.
+	c.Until("driver that has forgotten the pod", func(ctx context.Context) error {
+		claims, err := kubenode.Ask(ctx, "claims")
+		if err == nil && strings.Contains(claims, `"a-net-`) {
+			err = kubenode.ErrStill
+		}
+		return err
+	})
+	c.startOVNKube()
+	for _, pod := range []string{"c", "d"} {
+		c.create(pod, "overlay")
+	}
+	c.reaches("c", c.address("d", "10.110.0.", "link/ether 0a:58:0a:6e:00:"))
+	c.reaches("d", c.address("c", "10.110.0.", "link/ether 0a:58:0a:6e:00:"))
+	c.address("b", "10.108.0.", "mtu 1380") // lived through all of it
+
+	c.RemoveAll()
+	// What connects the bridges for a localnet is OVN's own, which it keeps until the network goes.
+	c.as(before, "_ovn_localnet_port")
+}
