@@ -241,7 +241,7 @@ func (c *ovnCluster) complaints() string {
 func (c *ovnCluster) killOVNKube() {
 	c.Helper()
 	_ = c.process.running.Process.Kill() // it may have ended, which the channel tells
-	<-c.process.ended
+	c.Logf("ovnkube has ended: %v", <-c.process.ended)
 }
 
 // rows are what is in a database: for each table the names of its rows, or their number where rows have no names.
