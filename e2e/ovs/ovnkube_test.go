@@ -247,7 +247,8 @@ func (c *ovnCluster) killOVNKube() {
 // rows are what is in a database: for each table the names of its rows, or their number where rows have no names.
 func (c *ovnCluster) rows(database string) (lines []string) {
 	c.Helper()
-	text, err := output("ovsdb-client", "--format=json", "dump", database)
+	// Only what it prints as its answer: on a busy machine it also warns.
+	text, err := exec.CommandContext(c.Context(), "ovsdb-client", "--format=json", "dump", database).Output()
 	c.must(err)
 	for decoder := json.NewDecoder(bytes.NewReader(text)); decoder.More(); {
 		var table struct {
