@@ -130,20 +130,24 @@ func (n *Node) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	return device, nil
 }
 
-// Pin makes the pod, with eth0, unless the runtime's namespace is pinned already: a namespace lives as long as any of
-// its paths.
+// Pin makes the pod, with eth0, unless it is there: a namespace lives as long as any of its paths.
 func (n *Node) Pin(netns, pin string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.pods[pin] == nil && n.pods[netns] != nil { // RemovePin
+	if n.pods[pin] == nil && n.pods[netns] != nil { // Links, RemovePin
 		n.pods[pin] = n.pods[netns]
 		delete(n.pods, netns)
+		delete(n.unpinned, netns)
 	}
 	if n.pods[pin] == nil {
-		n.pods[pin] = map[string]cnichain.Link{"eth0": {Name: "eth0", Index: n.next()}}
+		n.makePod(pin)
 	}
 	n.pinned[pin] = netns
 	return nil
+}
+
+func (n *Node) makePod(path string) {
+	n.pods[path] = map[string]cnichain.Link{"eth0": {Name: "eth0", Index: n.next()}}
 }
 
 // AddNamespace makes a network namespace as the runtime does for a sandbox.
@@ -188,14 +192,19 @@ func (n *Node) NamespaceID(path string) (string, error) {
 	return path, nil
 }
 
-// Links lists the links of a pod.
-func (n *Node) Links(pin string) ([]cnichain.Link, error) {
+// Links lists the links of a pod. A path that was never a pin is the runtime's, of a new pod if there is none.
+func (n *Node) Links(path string) ([]cnichain.Link, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	links, found := n.pods[pin]
-	if !found {
-		return nil, fmt.Errorf("cannot open network namespace %s: %w", pin, os.ErrNotExist)
+	_, wasPin := n.pinned[path]
+	if n.pods[path] == nil && wasPin {
+		return nil, fmt.Errorf("cannot open network namespace %s: %w", path, os.ErrNotExist)
 	}
+	if n.pods[path] == nil {
+		n.makePod(path)
+		n.unpinned[path] = true
+	}
+	links := n.pods[path]
 	return slices.SortedFunc(maps.Values(links), func(a, b cnichain.Link) int {
 		return strings.Compare(a.Name, b.Name)
 	}), nil

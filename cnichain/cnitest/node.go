@@ -17,6 +17,8 @@ type Node struct {
 	index int
 	host  map[string]cnichain.Link            // by name
 	pods  map[string]map[string]cnichain.Link // by pin, by name
+	// unpinned are the runtime's paths of pods that no attachment has pinned yet: nothing of a chain is in them.
+	unpinned map[string]bool
 	// pinned has the runtime's path of the namespace of each pin; namespaces are the runtime's paths that are there.
 	pinned     map[string]string
 	namespaces map[string]bool
@@ -45,7 +47,8 @@ type Node struct {
 func NewNode(links ...string) *Node {
 	node := &Node{
 		index: 10, host: map[string]cnichain.Link{}, pods: map[string]map[string]cnichain.Link{},
-		pinned: map[string]string{}, namespaces: map[string]bool{}, leases: map[string]bool{},
+		unpinned: map[string]bool{},
+		pinned:   map[string]string{}, namespaces: map[string]bool{}, leases: map[string]bool{},
 		fail: map[string]error{}, lies: map[string]bool{}, hold: map[string]chan struct{}{}, removed: map[string]bool{},
 		bound: map[string]cnichain.Link{}, rdma: map[uint32]*rdmaDevice{}, functions: map[string]cnichain.VFConfig{},
 	}
@@ -61,6 +64,9 @@ func (n *Node) String() string {
 	defer n.mu.Unlock()
 	pods := []string{}
 	for _, pin := range slices.Sorted(maps.Keys(n.pods)) {
+		if n.unpinned[pin] {
+			continue
+		}
 		names := slices.DeleteFunc(slices.Sorted(maps.Keys(n.pods[pin])),
 			func(name string) bool { return name == "eth0" })
 		pods = append(pods, fmt.Sprintf("%s%v", filepath.Base(pin), names))

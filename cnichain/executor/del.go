@@ -67,9 +67,13 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 	return e.finish(attachment)
 }
 
-// pinAgain pins a namespace that lives although somebody has removed its pin: without it the namespace would count as
-// gone, and what is in it as destroyed.
+// pinAgain pins a namespace that lives although there is no pin, because somebody has removed it or the driver was
+// killed before it was made: without it the namespace would count as gone, and what is in it as destroyed. Where no
+// step is to be undone there is nothing in it, and a pin would only have to be removed again.
 func (e *Executor) pinAgain(attachment *Attachment) error {
+	if !slices.ContainsFunc(attachment.Steps, func(r StepRecord) bool { return r.Phase == StepDeleting }) {
+		return nil
+	}
 	if attachment.NetNSID == "" || attachment.NetNS == "" || e.Host.Exists(attachment.Pin) ||
 		!e.Host.Exists(attachment.NetNS) {
 		return nil

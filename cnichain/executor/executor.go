@@ -155,8 +155,7 @@ func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node 
 	return err
 }
 
-// add is Add without the undoing. The record is written before the namespace is pinned, so that every pin has an owner
-// after a crash. From then on the namespace is found by the pin alone: the runtime may remove its own path at any time.
+// add is Add without the undoing.
 func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node string) error {
 	boot, err := e.Host.Boot()
 	if err != nil {
@@ -164,17 +163,10 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 	}
 	attachment.BootID = cmp.Or(attachment.BootID, boot)
 	attachment.Phase, attachment.NetNS = PhaseAttaching, netns
-	if err := e.save(attachment); err != nil {
+	if attachment.NetNSID, err = e.Host.NamespaceID(netns); err != nil {
 		return err
 	}
-	if err := e.Host.Pin(netns, attachment.Pin); err != nil {
-		return err
-	}
-	// The commit of the first step has this ID. A crash before that leaves an attachment without steps to undo.
-	if attachment.NetNSID, err = e.Host.NamespaceID(attachment.Pin); err != nil {
-		return err
-	}
-	seen, err := e.Host.Links(attachment.Pin)
+	seen, err := e.Host.Links(netns)
 	if err != nil {
 		return err
 	}
@@ -205,6 +197,12 @@ func (e *Executor) addStep(
 	record := &attachment.Steps[i]
 	if err := e.beginStep(ctx, attachment, record, node, seen); err != nil {
 		return nil, err
+	}
+	if i == 0 {
+		if err := e.pin(attachment); err != nil {
+			e.notBegun(record)
+			return nil, err
+		}
 	}
 	if err := e.bindDriver(record); err != nil {
 		return nil, stepError(record, commandAdd, err)
@@ -244,11 +242,31 @@ func (e *Executor) beginStep(
 	}
 	record.Phase = StepAdding
 	if err := e.save(attachment); err != nil {
-		record.Phase = StepPlanned
-		e.owners.release(record)
+		e.notBegun(record)
 		return err
 	}
 	return nil
+}
+
+// notBegun takes back that a step may be done.
+func (e *Executor) notBegun(record *StepRecord) {
+	record.Phase = StepPlanned
+	e.owners.release(record)
+}
+
+// pin keeps the namespace of an attachment. Its first commit comes before, so that every pin has an owner after a
+// crash; undoing makes up for a pin that is missing (pinAgain). From then on the namespace is found by the pin alone:
+// the runtime may remove its own path at any time, and may have made another namespace there since that was looked at.
+func (e *Executor) pin(attachment *Attachment) error {
+	if err := e.Host.Pin(attachment.NetNS, attachment.Pin); err != nil {
+		return err
+	}
+	id, err := e.Host.NamespaceID(attachment.Pin)
+	if err == nil && id != attachment.NetNSID {
+		err = fmt.Errorf("cannot attach sandbox %s: %s has become another network namespace; the sandbox has ended",
+			attachment.SandboxID, attachment.NetNS)
+	}
+	return err
 }
 
 // bindDriver gives the step's device to the driver that the step wants, and makes a function that stays with its own as

@@ -95,7 +95,7 @@ func (w *workbench) linkThenTune() *executor.Attachment {
 }
 
 func (w *workbench) add(attachment *executor.Attachment) error {
-	return w.executor.Add(context.Background(), attachment, "/proc/1/ns/net", "n")
+	return w.executor.Add(context.Background(), attachment, podNetNS, "n")
 }
 
 // restarted is the attachment as it is read back after a restart.
@@ -138,11 +138,9 @@ func TestAddAndDel(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.expect("host [up1] pods [dra-1[net1]] leases [sandbox-1/net1]", "sandbox-1")
-	if want := len(made.Steps) + 2; w.journal.Commits() != want {
-		t.Errorf("%d journal commits, want %d: one before each step, which has what the one before did, "+
-			"and two for the "+
-			"attachment",
-			w.journal.Commits(), want)
+	if want := len(made.Steps) + 1; w.journal.Commits() != want {
+		t.Errorf("%d journal commits, want %d: one before each step, which has what the one before did, and one when "+
+			"the attachment is ready", w.journal.Commits(), want)
 	}
 	var stdin struct{ Name, Type, Note string }
 	if !strings.Contains(string(made.Steps[1].Stdin), `"cookie":9007199254740993`) {
@@ -190,6 +188,9 @@ func TestSuccessWithoutEffectIsAFailure(t *testing.T) {
 	w.expect(cleanNode)
 }
 
+// podNetNS is the runtime's path of the pod's network namespace.
+const podNetNS = "/proc/1/ns/net"
+
 // A DEL after an ADD that failed on a name that is taken would delete the other's interface.
 func TestCollisionNeverDestroysTheOther(t *testing.T) {
 	w := newWorkbench(t)
@@ -199,10 +200,10 @@ func TestCollisionNeverDestroysTheOther(t *testing.T) {
 - {name: a, type: macvlan, selector: {cel: "true"}}
 - {name: b, type: macvlan, selector: {cel: "true"}, ifName: "{{ device.ifName }}"}
 `, device("a", "up0"), second))
-	if err := w.node.Pin("", pin); err != nil {
+	if _, err := w.node.Links(podNetNS); err != nil { // makes the pod
 		t.Fatal(err)
 	}
-	w.node.AddPodLink(pin, "theirs")
+	w.node.AddPodLink(podNetNS, "theirs")
 	wantError(t, w.add(made), `has an interface "theirs" already`)
 	if calls := w.node.Calls(); slices.Contains(calls, "macvlan DEL theirs") ||
 		!slices.Contains(calls, "macvlan DEL net1") {
@@ -508,3 +509,18 @@ func TestDriverOfApplications(t *testing.T) {
 		w.must(w.del(made))
 	})
 }
+
+// The runtime has ended the sandbox and made another namespace at its path before it was pinned.
+func TestNamespaceThatIsReplacedBeforeItIsPinned(t *testing.T) {
+	w := newWorkbench(t)
+	w.executor.Host = replacingHost{w.node}
+	wantError(t, w.add(w.linkThenTune()), "has become another network namespace; the sandbox has ended")
+	if calls := w.node.Calls(); len(calls) > 0 {
+		t.Errorf("plugins were called: %v", calls)
+	}
+	w.expect(cleanNode)
+}
+
+type replacingHost struct{ *cnitest.Node }
+
+func (h replacingHost) Pin(netns, pin string) error { return h.Node.Pin(netns+"-another", pin) }
