@@ -146,11 +146,30 @@ func isReady(p *corev1.Pod) bool {
 	return false
 }
 
-// series makes n pods one after the other. With churn the next is made as soon as the last is being deleted; otherwise
-// when it has gone. The first pod is not counted: classes, policies and caches are new to it. The time begins before
-// the request to create the pod, and ends when this process has heard that it is Ready, so it has the API server's part
-// in it, which is the same for all.
-func (a *arena) series(ctx context.Context, prefix string, n int, r request, churn bool, options metav1.DeleteOptions) (
+// makeReady makes a pod, and deletes it when it is Ready; it is still ending when this returns. The time in milliseconds
+// begins before the request to create the pod, and ends when this process has heard that it is Ready, so it has the API
+// server's part in it, which is the same for all.
+func (a *arena) makeReady(ctx context.Context, f *follower, name string, r request, options metav1.DeleteOptions) (
+	milliseconds float64, err error,
+) {
+	pods := a.client.CoreV1().Pods("default")
+	start := time.Now()
+	if _, err := pods.Create(ctx, pod(name, r), metav1.CreateOptions{}); err != nil {
+		return 0, err
+	}
+	end, err := f.wait(ctx, "pod "+name+" is Ready", ready(name))
+	if err != nil {
+		return 0, err
+	}
+	if err := pods.Delete(ctx, name, options); err != nil && !apierrors.IsNotFound(err) {
+		return 0, err
+	}
+	return end.Sub(start).Seconds() * 1000, nil
+}
+
+// series makes n pods, each as soon as the last is being deleted. One more comes first and is not counted: classes,
+// policies and caches are new to it.
+func (a *arena) series(ctx context.Context, prefix string, n int, r request, options metav1.DeleteOptions) (
 	milliseconds []float64, err error,
 ) {
 	f, err := a.follow(ctx)
@@ -158,24 +177,14 @@ func (a *arena) series(ctx context.Context, prefix string, n int, r request, chu
 		return nil, err
 	}
 	defer f.stop()
-	pods := a.client.CoreV1().Pods("default")
 	for i := range n + 1 {
 		name := fmt.Sprintf("%s-%d", prefix, i)
-		start := time.Now()
-		if _, err := pods.Create(ctx, pod(name, r), metav1.CreateOptions{}); err != nil {
-			return nil, err
-		}
-		end, err := f.wait(ctx, "pod "+name+" is Ready", ready(name))
+		took, err := a.makeReady(ctx, f, name, r, options)
 		if err != nil {
 			return nil, err
 		}
 		if i > 0 {
-			milliseconds = append(milliseconds, end.Sub(start).Seconds()*1000)
-		}
-		if err := pods.Delete(ctx, name, options); err != nil && !apierrors.IsNotFound(err) {
-			return nil, err
-		}
-		if churn && i > 0 {
+			milliseconds = append(milliseconds, took)
 			continue
 		}
 		if _, err := f.wait(ctx, "pod "+name+" is gone", gone(name)); err != nil {

@@ -35,9 +35,9 @@ type Series struct {
 	Kind string `json:"kind"`
 	// Interfaces is how many each pod has beside that of the cluster's network.
 	Interfaces int `json:"interfaces"`
-	// Load is "single" (the next pod is made when the last one has gone), "churn" and "churn, forced" (as soon as the
-	// last one is Ready and being deleted, gracefully or with a grace period of 0), "burst" (all at once) or "killed"
-	// (its daemon was killed just before).
+	// Load is "single" (the next pod, one of each kind in turn, is made when the last one has gone), "churn" and
+	// "churn, forced" (as soon as the last one is Ready and being deleted, gracefully or with a grace period of 0),
+	// "burst" (all at once) or "killed" (its daemon was killed just before).
 	Load string `json:"load"`
 	// Milliseconds from create to Ready, in the order of the pods.
 	Milliseconds []float64 `json:"milliseconds"`
@@ -48,7 +48,8 @@ type Series struct {
 // Cost is what one contestant used for its series, in one round.
 type Cost struct {
 	Contestant string `json:"contestant"`
-	// Attachments is how many interfaces pods got, and Pods how many pods that was.
+	// Attachments is how many interfaces pods got, and Pods how many pods that was. What the daemon used for those
+	// without interfaces that came in between is counted, they are not.
 	Attachments int `json:"attachments"`
 	Pods        int `json:"pods"`
 	// CPUSeconds are those of its daemon and of what that has started, and PeakMiB the most memory the daemon had. Zero

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -104,11 +105,12 @@ func measure(ctx context.Context, options Options, c contestant, r *Results) (er
 		return err
 	}
 	m := measurement{arena: a, contestant: c, results: r, cost: Cost{Contestant: c.name, LinksGiven: devices}}
-	for _, stage := range []func(context.Context) error{m.plain, m.single, m.churn, m.burst, m.killed} {
+	for _, stage := range []func(context.Context) error{m.single, m.churn, m.burst, m.killed} {
 		if err := stage(ctx); err != nil {
 			return err
 		}
 	}
+	m.cost.HookMilliseconds, m.cost.PluginMilliseconds = m.hooks.average(), m.plugins.average()
 	if m.cost.LinksLost, err = a.lost(ctx, m.cost.LinksGiven); err != nil {
 		return err
 	}
@@ -123,7 +125,15 @@ type measurement struct {
 	results *Results
 	cost    Cost
 	made    int // prefixes of pods' names so far
+	// hooks and plugins are what RunPodSandbox and the CNI plugins in it took, over pods with one moved link.
+	hooks, plugins timer
 }
+
+// timer is a part of a histogram.
+type timer struct{ seconds, count float64 }
+
+// average in milliseconds; zero if nothing was timed.
+func (t timer) average() float64 { return 1000 * t.seconds / max(1, t.count) }
 
 // note keeps a series and tells it.
 func (m *measurement) note(kind, load string, n int, milliseconds []float64) {
@@ -142,55 +152,117 @@ func (m *measurement) prefix() string {
 	return fmt.Sprintf("p%d", m.made)
 }
 
-// plain is pods without interfaces of their own, beside this contestant.
-func (m *measurement) plain(ctx context.Context) error {
-	times, err := m.series(ctx, m.prefix(), m.options.Samples, request{}, false, metav1.DeleteOptions{})
-	if err == nil {
-		m.note(none, "single", 0, times)
-	}
-	return err
+// course is pods of one kind that are made one after the other.
+type course struct {
+	kind         string
+	interfaces   int
+	milliseconds []float64
 }
 
-// single is pods one after the other, with more and more interfaces. What the daemon used is counted over all of them.
-func (m *measurement) single(ctx context.Context) error {
+// courses are those of a contestant: pods without interfaces of their own, and with more and more of each kind.
+func (m *measurement) courses() []*course {
+	list := []*course{{kind: none}}
 	for _, kind := range m.kinds {
 		for _, n := range interfaces() {
-			if err := m.apply(ctx, m.objects(kind, n)); err != nil {
-				return err
-			}
-			count := func() error {
-				times, err := m.series(ctx, m.prefix(), m.options.Samples, m.ask(kind, n), false,
-					metav1.DeleteOptions{})
-				if err == nil {
-					m.note(kind, "single", n, times)
+			list = append(list, &course{kind: kind, interfaces: n})
+		}
+	}
+	return list
+}
+
+// single is pods one after the other, one of each course in turn: a machine that is slower for a while is so for all of
+// them. Their order changes from turn to turn, the same in each run, so that no course always follows the same one. The
+// first turn is not counted. What the daemon used is counted over all of them.
+func (m *measurement) single(ctx context.Context) error {
+	courses := m.courses()
+	for _, c := range courses {
+		if c.interfaces == 0 {
+			continue
+		}
+		if err := m.apply(ctx, m.objects(c.kind, c.interfaces)); err != nil {
+			return err
+		}
+	}
+	f, err := m.follow(ctx)
+	if err != nil {
+		return err
+	}
+	defer f.stop()
+	prefix := m.prefix()
+	order := rand.New(rand.NewPCG(1, 1)) // a seed of no meaning
+	err = m.counting(ctx, func() error {
+		for turn := range m.options.Samples + 1 {
+			for _, i := range order.Perm(len(courses)) {
+				if err := m.run(ctx, f, courses[i], fmt.Sprintf("%s-%d-%d", prefix, turn, i), turn > 0); err != nil {
+					return err
 				}
-				return err
-			}
-			if err := m.counting(ctx, n, m.options.Samples+1, kind == moved && n == 1, count); err != nil {
-				return err
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, c := range courses {
+		m.note(c.kind, "single", c.interfaces, c.milliseconds)
 	}
 	return nil
 }
 
-// counting adds what the daemon uses while do makes pods with n interfaces each to the cost. A daemon that is another
-// process afterwards has lost what it had counted, so that is an error. Averages of histograms are those of the last
-// round of pods that asked for them.
-func (m *measurement) counting(ctx context.Context, n, pods int, hooks bool, do func() error) error {
+// run is the next pod of a course. The hook is timed for pods with one moved link.
+func (m *measurement) run(ctx context.Context, f *follower, c *course, name string, counts bool) error {
+	asked := request{}
+	if c.interfaces > 0 {
+		asked = m.ask(c.kind, c.interfaces)
+		m.cost.Pods++
+		m.cost.Attachments += c.interfaces
+	}
+	next := func() error {
+		took, err := m.makeReady(ctx, f, name, asked, metav1.DeleteOptions{})
+		if err != nil {
+			return err
+		}
+		if counts {
+			c.milliseconds = append(c.milliseconds, took)
+		}
+		_, err = f.wait(ctx, "pod "+name+" is gone", gone(name))
+		return err
+	}
+	if counts && c.kind == moved && c.interfaces == 1 {
+		return m.timeHook(ctx, next)
+	}
+	return next()
+}
+
+// timeHook adds what RunPodSandbox waited for while do makes pods.
+func (m *measurement) timeHook(ctx context.Context, do func() error) error {
+	timers := []*timer{&m.hooks, &m.plugins}
+	prefixes := []string{m.hook, m.plugin}
+	before := make([]timer, len(timers))
+	for i, prefix := range prefixes {
+		var err error
+		if before[i].seconds, before[i].count, err = m.histogram(ctx, m.port, prefix); err != nil {
+			return err
+		}
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	for i, prefix := range prefixes {
+		seconds, count, err := m.histogram(ctx, m.port, prefix)
+		if err != nil {
+			return err
+		}
+		timers[i].seconds += seconds - before[i].seconds
+		timers[i].count += count - before[i].count
+	}
+	return nil
+}
+
+// counting adds what the daemon uses while do makes pods to the cost. A daemon that is another process afterwards has
+// lost what it had counted, so that is an error.
+func (m *measurement) counting(ctx context.Context, do func() error) error {
 	before, err := m.use(ctx, m.daemon)
-	if err != nil {
-		return err
-	}
-	hookPrefix, pluginPrefix := "", ""
-	if hooks {
-		hookPrefix, pluginPrefix = m.hook, m.plugin
-	}
-	hookSeconds, hookCount, err := m.histogram(ctx, m.port, hookPrefix)
-	if err != nil {
-		return err
-	}
-	pluginSeconds, pluginCount, err := m.histogram(ctx, m.port, pluginPrefix)
 	if err != nil {
 		return err
 	}
@@ -211,22 +283,6 @@ func (m *measurement) counting(ctx context.Context, n, pods int, hooks bool, do 
 	}
 	m.cost.CPUSeconds += after.cpu - before.cpu
 	m.cost.PeakMiB = max(m.cost.PeakMiB, after.peak)
-	m.cost.Pods += pods
-	m.cost.Attachments += pods * n
-	if hookPrefix != "" {
-		seconds, count, err := m.histogram(ctx, m.port, hookPrefix)
-		if err != nil {
-			return err
-		}
-		m.cost.HookMilliseconds = 1000 * (seconds - hookSeconds) / max(1, count-hookCount)
-	}
-	if pluginPrefix != "" {
-		seconds, count, err := m.histogram(ctx, m.port, pluginPrefix)
-		if err != nil {
-			return err
-		}
-		m.cost.PluginMilliseconds = 1000 * (seconds - pluginSeconds) / max(1, count-pluginCount)
-	}
 	return nil
 }
 
@@ -275,7 +331,7 @@ func (m *measurement) churn(ctx context.Context) error {
 		load    string
 		options metav1.DeleteOptions
 	}{{"churn", metav1.DeleteOptions{}}, {"churn, forced", metav1.DeleteOptions{GracePeriodSeconds: &zero}}} {
-		times, err := m.series(ctx, m.prefix(), 2*m.options.Samples, m.ask(kind, 1), true, how.options)
+		times, err := m.series(ctx, m.prefix(), 2*m.options.Samples, m.ask(kind, 1), how.options)
 		if err != nil {
 			return err
 		}
