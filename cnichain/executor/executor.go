@@ -257,6 +257,7 @@ func (e *Executor) notBegun(record *StepRecord) {
 // pin keeps the namespace of an attachment. Its first commit comes before, so that every pin has an owner after a
 // crash; undoing makes up for a pin that is missing (pinAgain). From then on the namespace is found by the pin alone:
 // the runtime may remove its own path at any time, and may have made another namespace there since that was looked at.
+// The kernel may give that one the same inode, which nobody can tell then; but runtimes name no two namespaces alike.
 func (e *Executor) pin(attachment *Attachment) error {
 	if err := e.Host.Pin(attachment.NetNS, attachment.Pin); err != nil {
 		return err
