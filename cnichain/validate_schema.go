@@ -200,6 +200,13 @@ func (s *schemaProblems) parameter(path *field.Path, p *v1alpha1.Parameter, dept
 		s.add(field.TooMany(path, depth, maxDepth))
 		return
 	}
+	if p.Unreadable != "" {
+		s.add(field.Invalid(path, field.OmitValueType{}, p.Unreadable))
+		return
+	}
+	for _, unknown := range p.Unknown {
+		s.add(field.Invalid(path, field.OmitValueType{}, unknown+"; remove it"))
+	}
 	s.constraints(path, p)
 	if p.Items != nil {
 		s.parameter(path.Child("items"), p.Items, depth+1)

@@ -201,6 +201,11 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.items) || (has(self.type) && self.type == 'array')",message="items is for arrays: set type to array, or remove it"
 // +kubebuilder:validation:XValidation:rule="!(has(self.properties) || has(self.required) || has(self.additionalProperties)) || (has(self.type) && self.type == 'object')",message="properties, additionalProperties and required are for objects: set type to object, or remove them"
 type Parameter struct {
+	// Unreadable is what is wrong with a parameter that cannot be read, and Unknown are fields that no parameter has.
+	// Neither is part of the object.
+	Unreadable string   `json:"-"`
+	Unknown    []string `json:"-"`
+
 	// type is the type of the value. Empty: any value.
 	// +optional
 	Type ParameterType `json:"type,omitempty"`
