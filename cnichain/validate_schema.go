@@ -30,6 +30,11 @@ var remarkForm = regexp.MustCompile(`^[^\p{C}\p{Zl}\p{Zp}]*$`)
 // hostPathForm is that of the definition.
 var hostPathForm = regexp.MustCompile(`^(/[^/]+)+$`) //nolint:gochecknoglobals // nobody can change what it matches
 
+// linkTypeForm is that of the definition.
+//
+//nolint:gochecknoglobals // nobody can change what it matches
+var linkTypeForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
+
 // ValidateSchema reports every problem of a contract. It repeats what the definition of the resource says, for those
 // who read contracts from files, and looks into nested parameters, which the definition can't.
 func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
@@ -63,6 +68,12 @@ func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 		if !hostPathForm.MatchString(hostPath) {
 			s.add(field.Invalid(path.Child("hostPaths").Index(i), hostPath, "must be an absolute path without an "+
 				"empty part, such as /etc/cni/net.d"))
+		}
+	}
+	for i, linkType := range spec.LinkTypes {
+		if !linkTypeForm.MatchString(linkType) {
+			s.add(field.Invalid(path.Child("linkTypes").Index(i), linkType, "must be a type as \"ip -details link\" "+
+				"shows it, such as vlan"))
 		}
 	}
 	s.podNetworks(path.Child("podNetworks"), spec)

@@ -178,7 +178,8 @@ func TestStateOfTheNode(t *testing.T) {
 	f.must(f.dra.Cluster.topologies.GetStore().Add(topology))
 	f.offer("missing")
 	f.must(f.dra.Cluster.schemas.GetStore().Add(&chainapi.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "vendor"},
-		Spec: chainapi.CNIPluginSchemaSpec{CNIType: "vendor", HostPaths: []string{"/etc/vendor"}}}))
+		Spec: chainapi.CNIPluginSchemaSpec{CNIType: "vendor", HostPaths: []string{"/etc/vendor"},
+			LinkTypes: []string{"vendorlink"}}}))
 
 	got := d.state()
 	if diff := cmp.Diff(nodestate.Versions{Kubelet: "v1.37.1", Runtime: "containerd://2.4.2", Kernel: "6.1"},
@@ -198,6 +199,10 @@ func TestStateOfTheNode(t *testing.T) {
 	if paths := got.HostPaths; !slices.Equal(paths["vendor"], []string{"/etc/vendor"}) ||
 		len(paths["whereabouts"]) == 0 {
 		t.Errorf("plugins need %v", paths)
+	}
+	if types := got.LinkTypes; !slices.Equal(types["vendor"], []string{"vendorlink"}) ||
+		!slices.Equal(types["vlan"], []string{"vlan"}) {
+		t.Errorf("plugins make links of %v", types)
 	}
 	if got.NRITimeout != 3*time.Second {
 		t.Errorf("the timeout is %s", got.NRITimeout)

@@ -22,8 +22,9 @@ func (d *Driver) state() nodestate.State {
 		Node: c.NodeName, Version: c.Version, Synced: d.cluster.hasSynced(), NotReady: append([]string{},
 			d.missing()...), Problems: d.publisher.Problems(),
 		SetAside: d.journal.SetAside, NRITimeout: d.nri.runtime.requestTimeout(), Topologies: d.cluster.topologyStates(),
-		HostPaths: d.cluster.pluginHostPaths(), PodAnnotations: d.cluster.podAnnotations(),
-		Refused: d.refusedClaims(),
+		HostPaths: d.cluster.pluginHostPaths(), LinkTypes: d.cluster.pluginLinkTypes(),
+		PodAnnotations: d.cluster.podAnnotations(),
+		Refused:        d.refusedClaims(),
 		Settings: nodestate.Settings{
 			PluginDir: c.PluginDir, RegistrarDir: c.RegistrarDir, CNIDirs: c.CNIDirs, NetNSDir: c.NetNSDir,
 			CDIDir: c.CDIDir, LogDir: c.LogDir, NRISocket: c.NRISocket,
@@ -78,6 +79,17 @@ func (c *cluster) pluginHostPaths() map[string][]string {
 		}
 	}
 	return paths
+}
+
+// pluginLinkTypes are the types of links that plugins have the kernel make, by CNI type.
+func (c *cluster) pluginLinkTypes() map[string][]string {
+	types := map[string][]string{}
+	for cniType, schema := range c.PluginSchemas().All() {
+		if len(schema.LinkTypes) > 0 {
+			types[cniType] = schema.LinkTypes
+		}
+	}
+	return types
 }
 
 // podAnnotations are the annotations by which pods select what plugins attach, by CNI type.

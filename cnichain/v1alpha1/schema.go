@@ -86,6 +86,14 @@ type CNIPluginSchemaSpec struct {
 	// +listType=set
 	// +optional
 	HostPaths []string `json:"hostPaths,omitempty"`
+	// linkTypes are the types of links that the kernel must make for every use of the plugin, as "ip -details link"
+	// shows them, such as vlan: netdra doctor asks the kernel of a node for those of the plugins of topologies.
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=31
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9][a-z0-9_-]*$`
+	// +listType=set
+	// +optional
+	LinkTypes []string `json:"linkTypes,omitempty"`
 	// podNetworks is set for a plugin that attaches a pod only to networks that an annotation of the pod selects.
 	// +optional
 	PodNetworks *PodNetworks `json:"podNetworks,omitempty"`

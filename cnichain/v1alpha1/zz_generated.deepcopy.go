@@ -347,6 +347,11 @@ func (in *CNIPluginSchemaSpec) DeepCopyInto(out *CNIPluginSchemaSpec) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.LinkTypes != nil {
+		in, out := &in.LinkTypes, &out.LinkTypes
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.PodNetworks != nil {
 		in, out := &in.PodNetworks, &out.PodNetworks
 		*out = new(PodNetworks)

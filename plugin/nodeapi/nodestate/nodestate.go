@@ -56,6 +56,9 @@ type State struct {
 	// HostPaths are the paths of the host that plugins need, by CNI type, from built-in schemas and those of the
 	// cluster; nil from drivers that do not report them.
 	HostPaths map[string][]string `json:"hostPaths,omitempty"`
+	// LinkTypes are the types of links that plugins have the kernel make, by CNI type; nil from drivers that do not
+	// report them.
+	LinkTypes map[string][]string `json:"linkTypes,omitempty"`
 	// PodAnnotations are the annotations by which pods select what plugins attach, by CNI type; nil from drivers that
 	// do not report them.
 	PodAnnotations map[string]string `json:"podAnnotations,omitempty"`

@@ -18,6 +18,9 @@ func pathChecks() []check {
 		{group: groupPaths, name: "plugin-folders",
 			fine: "the driver's pod has the folders that CNI plugins of topologies need", needs: needsPod,
 			inspect: checkPluginFolders},
+		{group: groupPaths, name: "link-types",
+			fine: "the kernel makes every type of link that CNI plugins of topologies need", needs: needsLinkTypes,
+			inspect: checkLinkTypes},
 	}
 }
 
@@ -174,6 +177,37 @@ func checkPluginFolders(input *Input) []Finding {
 					"there", folder),
 			})
 		}
+	}
+	return found
+}
+
+func needsLinkTypes(input *Input) string {
+	if missing := needsCaches(input); missing != "" {
+		return missing
+	}
+	return input.LinkTypesUnknown
+}
+
+// checkLinkTypes has one finding for each type, as one module mends it.
+func checkLinkTypes(input *Input) []Finding {
+	var found []Finding
+	for _, linkType := range input.MissingLinkTypes {
+		var plugins, topologies []string
+		for _, name := range sortedKeys(input.Plugins) {
+			if slices.Contains(input.Plugins[name].LinkTypes, linkType) {
+				plugins = append(plugins, name)
+				topologies = append(topologies, topologiesWith(input, name)...)
+			}
+		}
+		slices.Sort(topologies)
+		found = append(found, Finding{
+			Level: Fail, Where: strings.TrimSpace("kernel " + input.Driver.State.Versions.Kernel),
+			What: fmt.Sprintf("the kernel makes no links of type %s, which %s needs", linkType,
+				"CNI plugin "+strings.Join(plugins, ", ")),
+			Why: "ADD fails for claims for " + strings.Join(slices.Compact(topologies), ", "),
+			Do: fmt.Sprintf("install the module for this kernel, so that \"modprobe rtnl-link-%s\" succeeds (some "+
+				"distributions have it in a package of extra modules); or use a kernel that has it", linkType),
+		})
 	}
 	return found
 }

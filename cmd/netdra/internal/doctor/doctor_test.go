@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -166,6 +167,14 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			n.write("proc/30/status", "NSpid:\t30\t1\n")
 			n.write("proc/30/mountinfo", "1 0 0:9 / / rw - overlay o rw\n2 1 0:1 /x /opt/cni/bin ro - ext4 /dev/a rw\n")
 		}, Fail, "plugin-folders", []string{"CNI plugin macvlan needs /etc/vendor", "topology fast"}},
+		"kernel without a type of link": {func(n *testNode) { n.lacksMacvlan = true }, Fail, "link-types",
+			[]string{"no links of type macvlan, which CNI plugin macvlan needs", "kernel 6.12.9", "topology fast",
+				"modprobe rtnl-link-macvlan"}},
+		"kernel that lacks what a plugin with a schema in the cluster makes": {func(n *testNode) {
+			n.answers.State.LinkTypes = map[string][]string{"sriov": {"vendorlink"}}
+		}, Fail, "link-types", []string{"no links of type vendorlink, which CNI plugin sriov needs"}},
+		"kernel that cannot be asked": {func(n *testNode) { n.unprivileged = errors.New("run as root") }, Unknown,
+			"link-types", []string{"run as root"}},
 		"service of a plugin does not run": {func(n *testNode) { n.ovn() }, Fail, "plugin-folders",
 			[]string{"ovn-k8s-cni-overlay needs /var/run/ovn-kubernetes/cni of the host, which does not exist",
 				"topology fast"}},
@@ -342,6 +351,13 @@ func TestNoFault(t *testing.T) {
 				n.Fatal(err)
 			}
 		},
+		"a type of link whose module is not loaded yet": func(n *testNode) {
+			n.lacksMacvlan = true
+			n.write("proc/sys/kernel/osrelease", "6.12.9-amd64\n")
+			n.write("lib/modules/6.12.9-amd64/modules.alias",
+				"# Aliases extracted from modules themselves.\nalias rtnl-link-vlan 8021q\n"+
+					"alias rtnl-link-macvlan macvlan\n")
+		},
 		"a setting that containerd has no more": func(n *testNode) {
 			n.containerd("[plugins.\"io.containerd.cri.v1.runtime\"]\nenable_cdi = false\n")
 		},
@@ -373,8 +389,8 @@ func TestAPIServerIsAway(t *testing.T) {
 			t.Errorf("finding %+v", f)
 		}
 	}
-	if diff := cmp.Diff([]string{"node-name", "runtime-version", "cni-plugins", "plugin-folders", "policies",
-		"topologies"}, unknown); diff != "" {
+	if diff := cmp.Diff([]string{"node-name", "runtime-version", "cni-plugins", "plugin-folders", "link-types",
+		"policies", "topologies"}, unknown); diff != "" {
 		t.Errorf("unknown (-want +got):\n%s", diff)
 	}
 }

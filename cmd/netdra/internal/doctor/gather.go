@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -29,6 +30,8 @@ type Sources struct {
 	Ready func(ctx context.Context) string
 	// Statfs is the system call.
 	Statfs func(path string, stat *unix.Statfs_t) error
+	// MissingLinkTypes asks the kernel for the types of links that it does not make.
+	MissingLinkTypes func(types []string) ([]string, error)
 	// Cluster reads from the API server; nil if no kubeconfig is given.
 	Cluster func(ctx context.Context) *Cluster
 }
@@ -57,6 +60,7 @@ func Gather(ctx context.Context, sources Sources) *Input {
 	sources.hardware(input)
 	if input.Driver != nil {
 		input.Plugins = sources.plugins(input)
+		sources.linkTypes(input)
 		input.Mounts = sources.mounts(input.process("dra-network-driver"))
 		if after, err := sources.readDriver(ctx); err == nil {
 			input.dropInUse(after)
@@ -261,7 +265,7 @@ func (s *Sources) mounts(process *Process) []string {
 // wonders why a plugin that is installed is not found.
 func (s *Sources) plugin(input *Input, name string) PluginFile {
 	plugin := PluginFile{HostPaths: hostPaths(&input.Driver.State, name),
-		PodAnnotation: podAnnotation(&input.Driver.State, name)}
+		LinkTypes: linkTypes(&input.Driver.State, name), PodAnnotation: podAnnotation(&input.Driver.State, name)}
 	for _, file := range plugin.HostPaths {
 		if _, err := s.stat(file); errors.Is(err, fs.ErrNotExist) {
 			plugin.Absent = append(plugin.Absent, file)
@@ -296,6 +300,15 @@ func hostPaths(state *nodestate.State, plugin string) []string {
 	return schema.HostPaths
 }
 
+// linkTypes is hostPaths for the types of links that a plugin has the kernel make.
+func linkTypes(state *nodestate.State, plugin string) []string {
+	if state.LinkTypes != nil {
+		return state.LinkTypes[plugin]
+	}
+	schema, _ := cnichain.DefaultSchemas().Lookup(plugin)
+	return schema.LinkTypes
+}
+
 // podAnnotation is hostPaths for the annotation by which pods select what a plugin attaches.
 func podAnnotation(state *nodestate.State, plugin string) string {
 	if state.PodAnnotations != nil {
@@ -305,6 +318,35 @@ func podAnnotation(state *nodestate.State, plugin string) string {
 		return schema.PodNetworks.Annotation
 	}
 	return ""
+}
+
+// linkTypes finds which types of links that plugins need the kernel does not make. It loads no module: a type whose
+// module the node has is fine, as the kernel loads it when a plugin needs it (depmod(8) lists rtnl-link-TYPE). Only for
+// the others the kernel is asked, which has them built in, or has no module to load.
+func (s *Sources) linkTypes(input *Input) {
+	aliases := s.text(path.Join("/lib/modules", s.text("/proc/sys/kernel/osrelease"), "modules.alias"))
+	loadable := sets.New[string]()
+	for line := range strings.Lines(aliases) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "alias" {
+			loadable.Insert(fields[1])
+		}
+	}
+	needed := sets.New[string]()
+	for name := range input.Plugins {
+		for _, linkType := range input.Plugins[name].LinkTypes {
+			if !loadable.Has("rtnl-link-" + linkType) {
+				needed.Insert(linkType)
+			}
+		}
+	}
+	if len(needed) == 0 {
+		return
+	}
+	missing, err := s.MissingLinkTypes(sets.List(needed))
+	if err != nil {
+		input.LinkTypesUnknown = err.Error()
+	}
+	input.MissingLinkTypes = missing
 }
 
 // mostLinks is how many links to links are followed.

@@ -27,6 +27,10 @@ type Input struct {
 	Settings nodestate.Settings
 	// Plugins are where the CNI plugins of topologies are, by name.
 	Plugins map[string]PluginFile
+	// MissingLinkTypes are those of the plugins' LinkTypes that the kernel does not make; LinkTypesUnknown is why the
+	// kernel cannot be asked.
+	MissingLinkTypes []string
+	LinkTypesUnknown string
 	// Mounts are the paths in the driver's container at which something is mounted, but for its root; those of the
 	// host if it has no container. Nil: they cannot be read.
 	Mounts []string
@@ -84,6 +88,8 @@ type PluginFile struct {
 	HostPaths []string
 	// Absent are those of HostPaths that the node does not have.
 	Absent []string
+	// LinkTypes are those that the plugin has the kernel make.
+	LinkTypes []string
 	// PodAnnotation is the annotation by which pods select what the plugin attaches; empty for one that attaches all.
 	PodAnnotation string
 }

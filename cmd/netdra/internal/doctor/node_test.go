@@ -43,6 +43,9 @@ type testNode struct {
 	ready   string
 	disks   map[string]unix.Statfs_t
 	cluster Cluster
+	// lacksMacvlan says that the kernel does not make macvlans, and unprivileged why it cannot be asked.
+	lacksMacvlan bool
+	unprivileged error
 }
 
 // healthy is a node with two pods, a claim and a virtual function, where nothing is wrong.
@@ -195,6 +198,13 @@ func (n *testNode) statfs(path string, stat *unix.Statfs_t) error {
 	return nil
 }
 
+// missingLinkTypes answers as a kernel that has macvlan built in, if it is not missing.
+func (n *testNode) missingLinkTypes(types []string) ([]string, error) {
+	return slices.DeleteFunc(slices.Clone(types), func(linkType string) bool {
+		return linkType == "macvlan" && !n.lacksMacvlan
+	}), n.unprivileged
+}
+
 // fs is the node's file system.
 func (n *testNode) fs() fs.FS {
 	n.Helper()
@@ -211,7 +221,8 @@ func (n *testNode) examine() []Finding {
 	n.Helper()
 	return Examine(Gather(n.Context(), Sources{
 		Root: n.fs(), Path: n.root, Query: n.ask, Statfs: n.statfs,
-		Ready:   func(context.Context) string { return n.ready },
-		Cluster: func(context.Context) *Cluster { return &n.cluster },
+		MissingLinkTypes: n.missingLinkTypes,
+		Ready:            func(context.Context) string { return n.ready },
+		Cluster:          func(context.Context) *Cluster { return &n.cluster },
 	}))
 }

@@ -15,8 +15,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
 // Options are the flags of "doctor".
@@ -37,7 +39,8 @@ func VersionsOfInput(input *Input) nodeclient.Versions {
 func (f *Options) Gather(ctx context.Context) (*Input, error) {
 	root, closeRoot, err := openNode(f.Root)
 	if err != nil {
-		return nil, fmt.Errorf("--root: %w", err)
+		return nil, fmt.Errorf("cannot read --root %s: %w; name the directory where the node's file system is mounted",
+			f.Root, exit.Cause(err))
 	}
 	defer closeRoot()
 	socket := f.Socket
@@ -46,7 +49,8 @@ func (f *Options) Gather(ctx context.Context) (*Input, error) {
 	}
 	sources := Sources{
 		Root: root, Path: f.Root, Query: nodeclient.New(socket).Get, Statfs: unix.Statfs,
-		Ready: func(ctx context.Context) string { return probe(ctx, f.Readyz) },
+		MissingLinkTypes: host.MissingLinkTypes,
+		Ready:            func(ctx context.Context) string { return probe(ctx, f.Readyz) },
 	}
 	if f.Kubeconfig != "" {
 		sources.Cluster = func(ctx context.Context) *Cluster { return ReadCluster(ctx, f.Kubeconfig) }

@@ -3,6 +3,8 @@ package exit
 import (
 	"errors"
 	"fmt"
+	"net/url"
+	"syscall"
 )
 
 // Exit statuses. They are documented in "netdra help exit-codes".
@@ -41,3 +43,15 @@ func NotUndone(errs ...error) error {
 
 // Reported is the error of a command that has printed what is wrong.
 func Reported() error { return &Error{Code: Failed, Err: ErrPrinted} }
+
+// Cause returns what the kernel says, of an error of packages os, net and net/http; other errors are returned as they
+// are. The texts of those packages name system calls, and files and addresses that nobody has asked for.
+func Cause(err error) error {
+	if errno := syscall.Errno(0); errors.As(err, &errno) {
+		return errno
+	}
+	if request := (*url.Error)(nil); errors.As(err, &request) {
+		return request.Err
+	}
+	return err
+}
