@@ -35,7 +35,7 @@ func TestImport(t *testing.T) {
 		"by hand": {strings.Replace(network("eth1"), `"mode"`, `"modus": "x", "mode"`, 1), nil, exit.Failed,
 			"kind: NetworkTopology", `modus = "x": macvlan has no such parameter`},
 		"nothing to import": {"", nil, exit.Refused, "", "there is nothing to import"},
-		"no YAML":           {"a: [", nil, exit.Refused, "", "not a Kubernetes object"},
+		"no YAML":           {"a: [", nil, exit.Refused, "", "not YAML"},
 		"form":              {network("eth1"), []string{"-o", "csv"}, exit.Refused, "", "cannot use --output"},
 		"json with a dry run": {network("eth1"), []string{"-o", "json", "--machines", "x"}, exit.Refused, "",
 			"cannot use --output json"},

@@ -58,21 +58,31 @@ func TestValidate(t *testing.T) {
 			code: exit.Refused, content: strings.Replace(linkThenTune, "    type: tuning",
 				"    type: tuning\n    type: tuning\n    ifname: x", 1),
 			want: `
-✗ DIR/t.yaml:2: yaml: unmarshal errors:
-  line 13: key "type" already set in map
-✗ DIR/t.yaml:2: unknown field "spec.steps[1].ifname"; did you mean ifName?
+✗ DIR/t.yaml:13: the field "type" stands twice
+✗ DIR/t.yaml:14: unknown field "spec.steps[1].ifname"; did you mean ifName?
 `,
 		},
 		"another type": {code: exit.Refused, content: strings.Replace(linkThenTune, "[link]", "link", 1),
-			want: "✗ DIR/t.yaml:2: spec.steps[1].dependOn: is a string, must be a list\n"},
+			want: "✗ DIR/t.yaml:13: spec.steps[1].dependOn: is a string, must be a list\n"},
 		"a string for an object": {code: exit.Refused, content: strings.Replace(linkThenTune, `{cel: "true"}`, `"true"`,
-			1), want: "✗ DIR/t.yaml:2: spec.steps[0].selector: is a string, must be an object: selector: {cel: …}\n"},
+			1), want: "✗ DIR/t.yaml:9: spec.steps[0].selector: is a string, must be an object: selector: {cel: …}\n"},
 		"a number for a string": {code: exit.Refused, content: strings.Replace(linkThenTune, "[link]", "[link, 7]", 1),
-			want: "✗ DIR/t.yaml:2: spec.steps[1].dependOn[1]: is a number, must be a string, in quotes\n"},
+			want: "✗ DIR/t.yaml:13: spec.steps[1].dependOn[1]: is a number, must be a string, in quotes\n"},
+		"wrong types and a misspelt field": {code: exit.Refused, content: strings.NewReplacer("[link]", "[link, 7]",
+			`{cel: "true"}`, `{cel: true}`, "config: {mtu: 1400}", "config: 3", "metadata: {", "metadata: {namo: x, ").
+			Replace(linkThenTune), want: `
+✗ DIR/t.yaml:9: spec.steps[0].selector.cel: is true or false, must be a string, in quotes
+✗ DIR/t.yaml:13: spec.steps[1].dependOn[1]: is a number, must be a string, in quotes
+✗ DIR/t.yaml:4: unknown field "metadata.namo"; did you mean name?
+`},
+		"no object at all": {code: exit.Refused, content: "- a\n- b\n",
+			want: "✗ DIR/t.yaml:1: not a Kubernetes object, which begins with apiVersion and kind\n"},
+		"a list for a name": {code: exit.Refused, content: strings.Replace(linkThenTune, "name: moved", "name: [moved]",
+			1), want: "✗ DIR/t.yaml:4: metadata.name: is a list, must be a string, in quotes\n"},
 		"misspelt fields": {code: exit.Refused, content: strings.NewReplacer("dependOn", "dependsOn", "metadata: {",
 			"metadata: {namo: x, ").Replace(linkThenTune), want: `
-✗ DIR/t.yaml:2: unknown field "metadata.namo"; did you mean name?
-✗ DIR/t.yaml:2: unknown field "spec.steps[1].dependsOn"; did you mean dependOn?
+✗ DIR/t.yaml:4: unknown field "metadata.namo"; did you mean name?
+✗ DIR/t.yaml:13: unknown field "spec.steps[1].dependsOn"; did you mean dependOn?
 `},
 		"another version": {code: exit.Refused, content: strings.Replace(linkThenTune, "v1alpha1", "v1", 1),
 			want: "✗ DIR/t.yaml:2: netdra reads NetworkTopology of apiVersion networking.dra.io/v1alpha1 and " +
@@ -86,10 +96,9 @@ func TestValidate(t *testing.T) {
 				"✓ DIR/t.yaml:22: topology again is fine; a claim asks for deviceClassName again-link\n"},
 		"misspelt in the other version": {code: exit.Refused,
 			content: strings.NewReplacer("v1alpha1", "v1beta1", "dependOn", "dependsOn").Replace(linkThenTune),
-			want:    "✗ DIR/t.yaml:2: unknown field \"spec.steps[1].dependsOn\"; did you mean dependOn?\n"},
+			want:    "✗ DIR/t.yaml:13: unknown field \"spec.steps[1].dependsOn\"; did you mean dependOn?\n"},
 		"no YAML": {code: exit.Refused, content: linkThenTune + "---\na: [\n",
-			want: "✗ DIR/t.yaml: not a Kubernetes object in YAML: error converting YAML to JSON: yaml: line 16: did " +
-				"not find expected node content\n"},
+			want: "✗ DIR/t.yaml:16: not YAML: did not find expected node content\n"},
 		"no object": {code: exit.Refused, content: "\nspec: {}\n",
 			want: "✗ DIR/t.yaml:2: the document has no apiVersion or no kind: a topology begins with \"apiVersion: " +
 				"networking.dra.io/v1alpha1\" and \"kind: NetworkTopology\"\n"},
@@ -192,11 +201,11 @@ func TestSchemas(t *testing.T) {
 			schemas: strings.NewReplacer("modifies", "modify", "required", "always", "cniType: mine, ",
 				"deviceParameters: [{attribute: mac}], ").Replace(mineSchema), code: exit.Refused,
 			want: `
-netdra: DIR/s.yaml:2: spec.cniType: Invalid value: "": must be the bare file name of a CNI plugin, for example macvlan
-DIR/s.yaml:2: spec.deviceParameters[0].parameter: Required value: say the key in the plugin's configuration
-DIR/s.yaml:2: spec.deviceParameters[0].attribute: Unsupported value: "mac": supported values: "ifName", "pciAddress"
-DIR/s.yaml:2: spec.input.prevResult: Unsupported value: "always": supported values: "none", "optional", "required"
-DIR/s.yaml:2: spec.output.interfaces: Unsupported value: "modify": supported values: "appends", "modifies", "passthrough", "none"
+netdra: DIR/s.yaml:5: spec.cniType: Invalid value: "": must be the bare file name of a CNI plugin, for example macvlan
+DIR/s.yaml:5: spec.deviceParameters[0].parameter: Required value: say the key in the plugin's configuration
+DIR/s.yaml:5: spec.deviceParameters[0].attribute: Unsupported value: "mac": supported values: "ifName", "pciAddress"
+DIR/s.yaml:5: spec.input.prevResult: Unsupported value: "always": supported values: "none", "optional", "required"
+DIR/s.yaml:5: spec.output.interfaces: Unsupported value: "modify": supported values: "appends", "modifies", "passthrough", "none"
 `,
 		},
 		"another kind": {schemas: linkThenTune, code: exit.Refused,

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -15,23 +16,105 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
+// problem is what is wrong with one value of a document. The path leads to it; without one, the line counts, and
+// without both it is somewhere.
+type problem struct {
+	path, text string
+	line       int
+}
+
+// Error implements error.
+func (p problem) Error() string { return p.text }
+
+// At returns FILE:LINE of what an error is about, if [DecodeStrict] has said so; of the document, if not.
+func (d *Document) At(err error) string {
+	var found problem
+	switch {
+	case !errors.As(err, &found):
+		return d.Location()
+	case found.line > 0:
+		return fmt.Sprintf("%s:%d", d.file, found.line)
+	}
+	return d.Position(found.path)
+}
+
+// Located puts its place before each of some problems.
+func (d *Document) Located(problems []error) []error {
+	placed := make([]error, len(problems))
+	for i, problem := range problems {
+		placed[i] = fmt.Errorf("%s: %w", d.At(problem), problem)
+	}
+	return placed
+}
+
 // explainDecodeError says in the words of YAML what is wrong with a document that cannot be read into a Go type, which
-// may be nil if it is not known. Errors that it does not know are returned as they are. It reads texts of package json,
-// so a change there makes the explanation worse and never wrong.
-func explainDecodeError(err error, document []byte, goType reflect.Type) error {
+// may be nil if it is not known. Errors that it does not know are returned as they are. It reads texts of packages json
+// and yaml, so a change there makes the explanation worse and never wrong.
+func explainDecodeError(err error, document []byte, goType reflect.Type) []error {
 	var mistyped *json.UnmarshalTypeError
 	if errors.As(err, &mistyped) && mistyped.Field != "" {
-		return describeMistyped(mistyped, document)
+		return []error{describeMistyped(mistyped, document)}
+	}
+	if twice := regexp.MustCompile(`line (\d+): key "([^"]+)" already set in map`).FindAllStringSubmatch(err.Error(),
+		-1); twice != nil {
+		var problems []error
+		for _, match := range twice {
+			line, _ := strconv.Atoi(match[1]) // digits; without a line the document's counts
+			problems = append(problems, problem{line: line, text: fmt.Sprintf("the field %q stands twice", match[2])})
+		}
+		return problems
 	}
 	match := regexp.MustCompile(`^unknown field "([^"]+)"$`).FindStringSubmatch(err.Error())
-	if match == nil || goType == nil {
-		return err
+	if match == nil {
+		return []error{err}
 	}
-	parents, name := splitPath(match[1])
-	if near := cnichain.Nearest(name, fieldNames(goType, parents)); near != "" {
-		return fmt.Errorf("%w; did you mean %s?", err, near)
+	unknown := problem{path: match[1], text: err.Error()}
+	if goType != nil {
+		parents, name := splitPath(match[1])
+		if near := cnichain.Nearest(name, fieldNames(goType, parents)); near != "" {
+			unknown.text += "; did you mean " + near + "?"
+		}
 	}
-	return err
+	return []error{unknown}
+}
+
+// mostMistyped bounds how many values of a wrong type are found in a document.
+const mostMistyped = 50
+
+// decodeAll decodes a document, and as long as a value is of a wrong type, again without it: package json stops at the
+// first. It returns those errors, and that of the last attempt.
+func decodeAll(document []byte, decode func(document []byte) error) (mistypedValues []error, last error) {
+	for {
+		err := decode(document)
+		var mistyped *json.UnmarshalTypeError
+		if len(mistypedValues) == mostMistyped || !errors.As(err, &mistyped) {
+			return mistypedValues, err
+		}
+		rest := without(mistyped, document)
+		if rest == nil {
+			return mistypedValues, err
+		}
+		mistypedValues = append(mistypedValues, describeMistyped(mistyped, document))
+		document = rest
+	}
+}
+
+// without returns a document with null for a value of a wrong type, which every type takes; nil if the value is not
+// found.
+func without(mistyped *json.UnmarshalTypeError, document []byte) []byte {
+	var content any
+	if yaml.Unmarshal(document, &content) != nil {
+		return nil
+	}
+	actual, _, _ := strings.Cut(mistyped.Value, " ")
+	if _, found := locate(content, strings.Split(mistyped.Field, "."), actual, func(any) {}); !found {
+		return nil
+	}
+	rest, err := yaml.Marshal(content)
+	if err != nil {
+		return nil
+	}
+	return rest
 }
 
 // splitPath splits spec.steps[1].name into the fields spec and steps, and name.
@@ -71,30 +154,35 @@ func describeMistyped(mistyped *json.UnmarshalTypeError, document []byte) error 
 	path, fields := mistyped.Field, strings.Split(mistyped.Field, ".")
 	var content any
 	if yaml.Unmarshal(document, &content) == nil {
-		if found, ok := locate(content, fields, actual); ok {
+		if found, ok := locate(content, fields, actual, func(any) {}); ok {
 			path = strings.TrimPrefix(found, ".")
 		}
 	}
-	return fmt.Errorf("%s: is %s, must be %s", path, cmp.Or(names[actual], actual),
-		expectedType(mistyped.Type, fields[len(fields)-1]))
+	return problem{path: path, text: fmt.Sprintf("%s: is %s, must be %s", path, cmp.Or(names[actual], actual),
+		expectedType(mistyped.Type, fields[len(fields)-1]))}
 }
 
-// locate returns the place of the first value of a type that the fields lead to, through lists with the index.
-func locate(value any, fields []string, actual string) (string, bool) {
+// locate returns the place of the first value of a type that the fields lead to, through lists with the index, and
+// replaces it by nil. It is given what replaces the value in what holds it.
+func locate(value any, fields []string, actual string, replace func(any)) (string, bool) {
 	if list, isList := value.([]any); isList && (len(fields) > 0 || actual != "array") {
 		for i, item := range list {
-			if rest, found := locate(item, fields, actual); found {
+			if rest, found := locate(item, fields, actual, func(other any) { list[i] = other }); found {
 				return fmt.Sprintf("[%d]%s", i, rest), true
 			}
 		}
 		return "", false
 	}
 	if len(fields) == 0 {
-		return "", typeOf(value) == actual
+		if typeOf(value) != actual {
+			return "", false
+		}
+		replace(nil)
+		return "", true
 	}
 	object, _ := value.(map[string]any)
 	inside, exists := object[fields[0]]
-	rest, found := locate(inside, fields[1:], actual)
+	rest, found := locate(inside, fields[1:], actual, func(other any) { object[fields[0]] = other })
 	return "." + fields[0] + rest, exists && found
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -124,6 +125,7 @@ func identify(file string, part part) (*Document, error) {
 			Name string `json:"name"`
 		} `json:"metadata"`
 	}
+	found := &Document{file: file, line: part.line + blankLines(part), Data: []byte(part.text)}
 	var content any
 	err := yaml.Unmarshal([]byte(part.text), &content)
 	if err == nil && content == nil {
@@ -133,16 +135,29 @@ func identify(file string, part part) (*Document, error) {
 		err = yaml.Unmarshal([]byte(part.text), &header)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: not a Kubernetes object in YAML: %w", file, err)
+		return nil, identifyError(found, err)
 	}
-	found := &Document{file: file, line: part.line + blankLines(part), Data: []byte(part.text), Kind: header.Kind,
-		Name: header.Metadata.Name}
+	found.Kind, found.Name = header.Kind, header.Metadata.Name
 	if header.Kind == "" || header.APIVersion == "" {
 		return nil, fmt.Errorf("%s: the document has no apiVersion or no kind: a topology begins with \"apiVersion: "+
 			"%s\" and \"kind: %s\"",
 			found.Location(), v1alpha1.GroupVersion(), KindTopology)
 	}
 	return found, checkKind(found, header.APIVersion)
+}
+
+// identifyError says why a document cannot be read: it is not YAML, or what should be its kind or name is not.
+func identifyError(found *Document, err error) error {
+	if _, syntax, isSyntax := strings.Cut(err.Error(), "yaml: "); isSyntax {
+		if match := regexp.MustCompile(`^line (\d+): (.*)$`).FindStringSubmatch(syntax); match != nil {
+			return fmt.Errorf("%s:%s: not YAML: %s", found.file, match[1], match[2])
+		}
+		return fmt.Errorf("%s: not YAML: %s", found.Location(), syntax)
+	}
+	if explained := explainDecodeError(err, found.Data, nil); errors.As(explained[0], &problem{}) {
+		return errors.Join(found.Located(explained)...)
+	}
+	return fmt.Errorf("%s: not a Kubernetes object, which begins with apiVersion and kind", found.Location())
 }
 
 // checkKind refuses kinds that the driver's group does not have. Those of other groups are for others. A misspelt kind
@@ -186,8 +201,8 @@ const (
 )
 
 // DecodeStrict reads a document into an object, or into a new object of its kind if that is nil. A field that the type
-// does not have, or that stands twice, is an error, and every such error is one of the result. A field that is dropped
-// without a word would change what the object means.
+// does not have, that stands twice, or whose value is of another type, is an error, and every such error is one of the
+// result; [Document.At] says where it is. A field that is dropped without a word would change what the object means.
 func DecodeStrict(
 	found *Document, object runtime.Object, builders ...func(*runtime.Scheme) error,
 ) (decoded runtime.Object, problems []error) {
@@ -198,16 +213,19 @@ func DecodeStrict(
 		}
 	}
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
-	decoded, _, err := decoder.Decode(found.Data, nil, object)
+	problems, err := decodeAll(found.Data, func(document []byte) (err error) {
+		decoded, _, err = decoder.Decode(document, nil, object)
+		return err
+	})
 	if err == nil {
-		return decoded, nil
+		return decoded, problems
 	}
-	problems = []error{err}
+	rest := []error{err}
 	if strict, isStrict := runtime.AsStrictDecodingError(err); isStrict {
-		problems = strict.Errors()
+		rest = strict.Errors()
 	}
-	for i := range problems {
-		problems[i] = explainDecodeError(problems[i], found.Data, reflect.TypeOf(decoded))
+	for _, problem := range rest {
+		problems = append(problems, explainDecodeError(problem, found.Data, reflect.TypeOf(decoded))...)
 	}
 	return decoded, problems
 }

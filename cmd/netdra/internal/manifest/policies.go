@@ -64,8 +64,7 @@ func DecodePolicy(found *Document) (*policyapi.DeviceExposurePolicy, error) {
 	_, problems := decodeServed(found, p, policyapi.AddToScheme, policybeta.AddToScheme)
 	switch {
 	case len(problems) > 0:
-		return nil, fmt.Errorf("%s: policy %s cannot be read: %w", found.Location(), found.Name,
-			errors.Join(problems...))
+		return nil, fmt.Errorf("cannot read policy %s: %w", found.Name, errors.Join(found.Located(problems)...))
 	case p.Name == "":
 		return nil, fmt.Errorf("%s: the policy has no name; set metadata.name", found.Location())
 	}

@@ -58,7 +58,7 @@ func ReadTopology(found *Document, schemas cnichain.Schemas) (*v1alpha1.NetworkT
 	var lines []string
 	topology, problems := decode[*v1alpha1.NetworkTopology](found, KindTopology)
 	for _, problem := range problems {
-		lines = append(lines, found.Location()+": "+problem.Error())
+		lines = append(lines, found.At(problem)+": "+problem.Error())
 	}
 	if len(problems) > 0 {
 		return topology, lines
@@ -127,7 +127,7 @@ func ReadRange(found *Document) (*v1alpha1.AddressRange, []string) {
 	var lines []string
 	addressRange, problems := decode[*v1alpha1.AddressRange](found, KindRange)
 	for _, problem := range problems {
-		lines = append(lines, found.Location()+": "+problem.Error())
+		lines = append(lines, found.At(problem)+": "+problem.Error())
 	}
 	if len(problems) > 0 {
 		return addressRange, lines
@@ -168,13 +168,11 @@ func LoadSchemas(path string, stdin io.Reader) (cnichain.Schemas, error) {
 // ReadSchema refuses a schema that the API server or the webhook would refuse: what it says is used and shown as it is.
 func ReadSchema(found *Document) (*v1alpha1.CNIPluginSchema, error) {
 	schema, problems := decode[*v1alpha1.CNIPluginSchema](found, KindSchema)
-	if len(problems) == 0 {
-		for _, problem := range cnichain.ValidateSchema(&schema.Spec) {
-			problems = append(problems, problem)
-		}
+	if len(problems) > 0 {
+		return schema, errors.Join(found.Located(problems)...)
 	}
-	for i, problem := range problems {
-		problems[i] = fmt.Errorf("%s: %w", found.Location(), problem)
+	for _, problem := range cnichain.ValidateSchema(&schema.Spec) {
+		problems = append(problems, fmt.Errorf("%s: %w", found.Position(problem.Field), problem))
 	}
 	return schema, errors.Join(problems...)
 }

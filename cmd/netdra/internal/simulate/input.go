@@ -98,8 +98,7 @@ func (w *input) addKubernetes(found *manifest.Document) error {
 		if runtime.IsNotRegisteredError(problems[0]) {
 			problems[0] = fmt.Errorf("netdra reads apiVersion %s", resourceapi.SchemeGroupVersion)
 		}
-		return fmt.Errorf("%s: %s %s cannot be read: %w", found.Location(), found.Kind, found.Name,
-			errors.Join(problems...))
+		return fmt.Errorf("cannot read %s %s: %w", found.Kind, found.Name, errors.Join(found.Located(problems)...))
 	}
 	switch o := object.(type) {
 	case *resourceapi.DeviceClass:
