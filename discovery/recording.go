@@ -427,13 +427,19 @@ func (r Recording) Write(dir string) error {
 // OpenRecording reads a recording from the directory that has its files.
 func OpenRecording(dir fs.FS) (Recording, error) {
 	var r Recording
-	for name, part := range map[string]any{sysFile: &r.Sys, netlinkFile: &r.Netlink} {
-		content, err := fs.ReadFile(dir, name)
+	for _, part := range []struct {
+		name   string
+		target any
+	}{{netlinkFile, &r.Netlink}, {sysFile, &r.Sys}} {
+		content, err := fs.ReadFile(dir, part.name)
 		if err == nil {
-			err = json.Unmarshal(content, part)
+			err = json.Unmarshal(content, part.target)
+		}
+		if wrapped := (*fs.PathError)(nil); errors.As(err, &wrapped) {
+			err = wrapped.Err // its path is the name
 		}
 		if err != nil {
-			return Recording{}, fmt.Errorf("cannot read %s of the recording: %w", name, err)
+			return Recording{}, fmt.Errorf("cannot read %s of the recording: %w", part.name, err)
 		}
 	}
 	return r, nil

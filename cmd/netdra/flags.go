@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"net/netip"
 	"os"
 	"slices"
@@ -122,8 +123,11 @@ func addInputFlags(cmd *cobra.Command, f *offers.Inputs) {
 	set.Func("node-address", "address of the node in the cluster; repeat it for each (default: those that the driver "+
 		"reports)", func(text string) error {
 		address, err := netip.ParseAddr(text)
+		if err != nil {
+			return errors.New("is not an IP address: write it as 192.0.2.7 or 2001:db8::7")
+		}
 		f.Addresses = append(f.Addresses, address)
-		return err
+		return nil
 	})
 	set.StringVar(&f.Node, "node", "",
 		"name of the node (default: that of this machine, or of the recording's directory)")

@@ -69,10 +69,10 @@ func TestReportRefuses(t *testing.T) {
 		"give a loopback address":             {"--serve", "0.0.0.0:9681"},
 		"--serve [2001:db8::1]:9681: anybody": {"--serve", "[2001:db8::1]:9681"},
 		"give an IP address and a port":       {"--serve", "localhost:9681"},
-		"--output: open": {"-f", file, "--from", recordedFunctions(t), "-o",
+		"cannot write /nowhere/report.html: no such file": {"-f", file, "--from", recordedFunctions(t), "-o",
 			"/nowhere/report.html"},
-		"/dev/null: it is not a regular file": {"-f", file, "--from", recordedFunctions(t), "-o", "/dev/null"},
-		"none of the others can be":           {"--serve", "127.0.0.1:0", "-o", "report.html"},
+		"cannot write /dev/null: it exists and": {"-f", file, "--from", recordedFunctions(t), "-o", "/dev/null"},
+		"none of the others can be":             {"--serve", "127.0.0.1:0", "-o", "report.html"},
 	} {
 		if code, stdout, stderr := runNetdra(t, "",
 			append([]string{"report"}, arguments...)...); code != exit.Refused || !strings.Contains(stderr, want) ||

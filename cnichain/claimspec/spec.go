@@ -104,7 +104,7 @@ func (s *Spec) CheckDevices() field.ErrorList {
 		case instances:
 		default:
 			problems = append(problems, field.Invalid(stepPath(i), devices, fmt.Sprintf(
-				"claim %s has %d devices for root step %q but %d for another: "+
+				"the number of devices of claim %s is %d for root step %q and %d for another: "+
 					"ask for the same count from every class of topology %s",
 				s.Claim, devices, step.Name, instances, s.Topology.Name)))
 		}

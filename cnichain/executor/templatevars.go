@@ -87,11 +87,19 @@ func interfaceValue(t template.Token, ifName string, result *types100.Result) (a
 	return nil, fmt.Errorf("the result of step %s does not have its interface %s", t.Root, ifName)
 }
 
+func countAddresses(n int) string {
+	if n == 1 {
+		return "1 address"
+	}
+	return fmt.Sprintf("%d addresses", n)
+}
+
 // ipValue is a part of an address that a step got. An address that is not there fails the step, in place of an empty
 // text that the next plugin would take for "none wanted".
 func ipValue(t template.Token, result *types100.Result) (any, error) {
 	if t.Index >= len(result.IPs) {
-		return nil, fmt.Errorf("step %s has %d addresses, so there is no ips[%d]", t.Root, len(result.IPs), t.Index)
+		return nil, fmt.Errorf("there is no ips[%d] of step %s, which has %s", t.Index, t.Root,
+			countAddresses(len(result.IPs)))
 	}
 	ip := result.IPs[t.Index]
 	if t.Part == template.PartAddress {

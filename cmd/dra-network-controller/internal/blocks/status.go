@@ -42,7 +42,7 @@ func Status(s *State, c *Changes, problems field.ErrorList, remarks []string) v1
 	summary := "the range gives nothing"
 	if s.Addresses != nil {
 		status.Blocks = int32(s.Addresses.Count()) //nolint:gosec // at most 65,536
-		summary = fmt.Sprintf("the range has %d blocks of %d addresses", status.Blocks, s.Range.Spec.BlockSize)
+		summary = fmt.Sprintf("blocks of the range: %d, each of %d addresses", status.Blocks, s.Range.Spec.BlockSize)
 	}
 	meta.SetStatusCondition(&status.Conditions,
 		conditions.Of(s.Range.Generation, summary, problems, remarks...))

@@ -205,8 +205,8 @@ func TestDevicesOffered(t *testing.T) {
 	old := publishedSlice("c/eth0", 1, "eth0", "eth1")
 	c.must(c.api.Create(t.Context(), old))
 	c.expect("a driver that is older", "1 writes, - devices, - nodes; DevicesOffered=Unknown PoliciesNotNamed of 3: "+
-		"no device names this policy, but 2 devices don't name any: their driver is older than the controller, the "+
-		"name of their policy has more than 64 bytes, or they have as many attributes as the API takes"+hint)
+		"no device names this policy, but some devices don't name any (2): their driver is older than the controller, "+
+		"the name of their policy has more than 64 bytes, or they have as many attributes as the API takes"+hint)
 
 	c.edit(4, `{action: exclude, selector: {cel: "true"}}`)
 	c.expect("what is hidden is not published", "1 writes, - devices, - nodes")

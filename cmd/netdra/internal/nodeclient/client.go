@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
@@ -55,10 +56,9 @@ func (d Client) send(ctx context.Context, method, path string) ([]byte, error) {
 	}
 	response, err := d.http.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("the driver of this node does not answer at %s; run this on the node as root, while "+
-			"the driver runs; "+
-			"if kubelet has another --root-dir, with --socket ROOT/plugins/dra.networking/netdra.sock: %w",
-			d.socket, err)
+		return nil, fmt.Errorf("the driver of this node does not answer at %s: %w; run this on the node as root, "+
+			"while the driver runs; if kubelet has another --root-dir, with --socket "+
+			"ROOT/plugins/dra.networking/netdra.sock", d.socket, exit.Cause(err))
 	}
 	defer func() { _ = response.Body.Close() }() // only read
 	body, err := io.ReadAll(response.Body)

@@ -9,6 +9,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
@@ -22,11 +23,11 @@ func (f *Inputs) askCluster(ctx context.Context, deps osdeps.Deps) (*nodestate.A
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", f.Kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: %w", err)
+		return nil, fmt.Errorf("cannot use kubeconfig %s: %w", f.Kubeconfig, exit.Cause(err))
 	}
 	client, err := corev1client.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: %w", err)
+		return nil, fmt.Errorf("cannot use kubeconfig %s: %w", f.Kubeconfig, exit.Cause(err))
 	}
 	node, err := client.Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {

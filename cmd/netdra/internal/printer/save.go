@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 )
 
 // Save writes a result that is not for terminals to a file, or to the standard output for an empty path.
@@ -17,7 +19,8 @@ func Save(streams Streams, path string, data []byte) error {
 		return err
 	}
 	if err := replaceFile(path, data); err != nil {
-		return fmt.Errorf("cannot write --output: %w", err)
+		return fmt.Errorf("cannot write %s: %w; name another file with --output, or redirect the output", path,
+			exit.Cause(err))
 	}
 	New(streams.Err).Good("written to %s, %d KB", path, (len(data)+1023)/1024)
 	return nil
@@ -33,7 +36,7 @@ func ErrTerminal() error {
 // user of the directory can be there before.
 func replaceFile(path string, data []byte) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("cannot replace %s: it is not a regular file; leave -o out, and redirect the output", path)
+		return errors.New("it exists and is not a regular file")
 	}
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {

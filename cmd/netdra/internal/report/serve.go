@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodepage"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
@@ -29,7 +30,7 @@ func (f *Options) serveReport(ctx context.Context, deps osdeps.Deps, streams pri
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address.String())
 	if err != nil {
-		return fmt.Errorf("--serve: %w", err)
+		return fmt.Errorf("cannot listen on %s: %w; choose another address with --serve", address, exit.Cause(err))
 	}
 	word := rand.Text()
 	server := &http.Server{Handler: PageHandler(word, page), ReadHeaderTimeout: 5 * time.Second,
@@ -40,7 +41,7 @@ func (f *Options) serveReport(ctx context.Context, deps osdeps.Deps, streams pri
 	out.Printf("http://%s/%s/", listener.Addr(), word)
 	printer.New(streams.Err).Printf("the page is made anew whenever it is opened; end this with Ctrl-C")
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("--serve: %w", err)
+		return fmt.Errorf("cannot serve the page at %s any more: %w", address, exit.Cause(err))
 	}
 	return nil
 }
