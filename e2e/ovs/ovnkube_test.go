@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -382,27 +383,59 @@ spec:
 	c.part("example 9", (*ovnCluster).example9)
 	c.part("kills", (*ovnCluster).livesThroughKills)
 	// Groups of load balancers of a network are what ovnkube of October 2024 leaves when the network goes.
-	c.as(before, "Load_Balancer_Group table: tenant.")
+	c.restored(before, "Load_Balancer_Group table: tenant.")
 }
 
-// as waits for databases that are as they were, but for what is kept, and a driver that has forgotten all pods.
-func (c *ovnCluster) as(before []string, kept string) {
+// restored waits for databases that are as they were, but for what is kept, and a driver that has forgotten all pods.
+// That it sees what is left is shown by a leak first.
+func (c *ovnCluster) restored(before []string, kept string) {
 	c.Helper()
 	c.Until("databases that are as they were, and nothing that the driver still has", func(ctx context.Context) error {
-		after := c.state()
-		problems := []error{kubenode.Forgotten(ctx)}
-		for _, line := range after {
-			if !slices.Contains(before, line) && !strings.Contains(line, kept) {
-				problems = append(problems, fmt.Errorf("there is also %s", line))
-			}
-		}
-		for _, line := range before {
-			if !slices.Contains(after, line) {
-				problems = append(problems, fmt.Errorf("there is no %s any more", line))
-			}
-		}
-		return errors.Join(problems...)
+		return errors.Join(append(changedRows(before, c.state(), kept), kubenode.Forgotten(ctx))...)
 	})
+	c.plantRows()
+}
+
+// changedRows are the rows that databases have more or fewer of than before. Two rows may have one name.
+func changedRows(before, after []string, kept string) (problems []error) {
+	count := map[string]int{}
+	for _, line := range after {
+		count[line]++
+	}
+	for _, line := range before {
+		count[line]--
+	}
+	for _, line := range slices.Sorted(maps.Keys(count)) {
+		switch n := count[line]; {
+		case n > 0 && (kept == "" || !strings.Contains(line, kept)):
+			problems = append(problems, fmt.Errorf("there is also %s (%d)", line, n))
+		case n < 0:
+			problems = append(problems, fmt.Errorf("there is no %s any more (%d)", line, -n))
+		}
+	}
+	return problems
+}
+
+// plantRows makes two switches of one name in the northbound database, and wants the second to be seen.
+func (c *ovnCluster) plantRows() {
+	c.Helper()
+	const leak = "Logical_Switch table: leak"
+	plant := func() {
+		c.must(c.try("ovn-nbctl", "--timeout=5", "--db="+northbound, "--add-duplicate", "ls-add", "leak"))
+	}
+	plant()
+	first := c.state()
+	plant()
+	seen := changedRows(first, c.state(), "")
+	for range 2 {
+		id, err := exec.CommandContext(c.Context(), "ovn-nbctl", "--timeout=5", "--db="+northbound, "--bare",
+			"--columns=_uuid", "find", "Logical_Switch", "name=leak").Output()
+		c.must(err)
+		c.must(c.try("ovn-nbctl", "--timeout=5", "--db="+northbound, "ls-del", strings.Fields(string(id))[0]))
+	}
+	if !slices.ContainsFunc(seen, func(problem error) bool { return strings.Contains(problem.Error(), leak) }) {
+		c.Errorf("of two switches of one name the second was not seen, but %v", seen)
+	}
 }
 
 // livesThroughKills has pods on a localnet with tuning, and on a layer2 network. ovnkube and the driver are killed
@@ -456,5 +489,5 @@ spec:
 
 	c.RemoveAll()
 	// What connects the bridges for a localnet is OVN's own, which it keeps until the network goes.
-	c.as(before, "_ovn_localnet_port")
+	c.restored(before, "_ovn_localnet_port")
 }
