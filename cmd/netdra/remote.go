@@ -104,6 +104,10 @@ func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool
 	case slices.ContainsFunc(r.local, flags.Changed) && !r.every: // with --all-nodes checkFlags refuses them
 		return false, nil
 	case !forced && (!r.claims || len(rest) == 0 || isNode(flags)):
+		if r.access.Context != "" {
+			return true, errors.New("cannot choose a node: --context names a cluster only; name the node with --node, " +
+				"or an object whose node is asked, such as pod/NAME")
+		}
 		return false, nil
 	}
 	if err := r.checkFlags(flags); err != nil {

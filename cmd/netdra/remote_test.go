@@ -193,6 +193,7 @@ func TestOtherNodesThatCannotBeAsked(t *testing.T) {
 		"claims claim/mv pod/job --node":               "flag needs an argument",
 		"devices node/n1 node/n2":                      "cannot ask nodes n1 and n2 at once",
 		"doctor --node n1 extra":                       `cannot use argument "extra"`,
+		"devices --context other":                      "name the node with --node",
 		"devices --all-nodes up0":                      "cannot use arguments with --all-nodes",
 		"devices --all-nodes --driver-namespace other": "no pod of it runs in namespace other",
 	} {

@@ -228,7 +228,7 @@ func TestSimulateRefuses(t *testing.T) {
 			"[{name: r, exactly: {deviceClassName: x}}]", "[]", 1), []string{"-f", "-"}},
 		"get no DeviceClass:\n  stdin:4: spec.steps[0].config.mut": {topology, []string{"-f", "-"}},
 		"stdin:4: spec.config.properties[x].pattern: Invalid":      {schema, []string{"-f", "-"}},
-		"cannot find the cluster": {claim,
+		"cannot use kubeconfig " + dir + "/none: no such file or directory": {claim,
 			[]string{"-f", "-", "--cluster", "--kubeconfig", dir + "/none"}},
 		"if any flags in the group": {claim, []string{"-f", "-", "--cluster", "--machines", dir}},
 	} {

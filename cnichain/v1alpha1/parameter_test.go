@@ -15,14 +15,18 @@ func TestUnreadableParametersAreRead(t *testing.T) {
 		json string
 		want Parameter
 	}{
-		"fine":             {`{"type": "array", "items": {"type": "string"}}`, Parameter{Type: TypeArray, Items: &Parameter{Type: TypeString}}},
-		"null":             {`null`, Parameter{}},
-		"a wrong type":     {`{"type": -1}`, Parameter{Unreadable: "type has a value of the wrong type: number"}},
-		"no object":        {`7`, Parameter{Unreadable: "it has a value of the wrong type: number"}},
-		"inside":           {`{"items": {"enum": "a"}}`, Parameter{Items: &Parameter{Unreadable: "enum has a value of the wrong type: string"}}},
-		"a misspelt field": {`{"items": {"tpye": "string"}}`, Parameter{Items: &Parameter{Unknown: []string{`unknown field "tpye"`}}}},
-		"braces in text":   {`{"pattern": "` + strings.Repeat(`{\"`, 100) + `"}`, Parameter{Pattern: strings.Repeat(`{"`, 100)}},
-		"too deep":         {deep, Parameter{Unreadable: "is nested more than 64 times"}},
+		"fine": {`{"type": "array", "items": {"type": "string"}}`, Parameter{Type: TypeArray,
+			Items: &Parameter{Type: TypeString}}},
+		"null":         {`null`, Parameter{}},
+		"a wrong type": {`{"type": -1}`, Parameter{Unreadable: "type has a value of the wrong type: number"}},
+		"no object":    {`7`, Parameter{Unreadable: "it has a value of the wrong type: number"}},
+		"inside": {`{"items": {"enum": "a"}}`, Parameter{Items: &Parameter{
+			Unreadable: "enum has a value of the wrong type: string"}}},
+		"a misspelt field": {`{"items": {"tpye": "string"}}`, Parameter{Items: &Parameter{
+			Unknown: []string{`unknown field "tpye"`}}}},
+		"braces in text": {`{"pattern": "` + strings.Repeat(`{\"`, 100) + `"}`, Parameter{
+			Pattern: strings.Repeat(`{"`, 100)}},
+		"too deep": {deep, Parameter{Unreadable: "is nested more than 64 times"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var list CNIPluginSchemaList

@@ -189,8 +189,8 @@ func devicesOffered(p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int
 	case unnamed > 0:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, ReasonNotNamed
 		condition.Message = fmt.Sprintf("no device names this policy, but some devices don't name any (%d): "+
-			"their driver is older than the controller, the name of their policy has more than %d bytes, or they have as "+
-			"many attributes as the API takes", unnamed, policy.MaxString)
+			"their driver is older than the controller, the name of their policy has more than %d bytes, or they "+
+			"have as many attributes as the API takes", unnamed, policy.MaxString)
 	default:
 		condition.Reason = ReasonNoDevices
 		condition.Message = "no node offers a device because of this policy: nodeSelector and selector match none, " +

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"sigs.k8s.io/yaml"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1beta1"
@@ -72,7 +73,7 @@ func ReadDocuments(path string, stdin io.Reader) ([]Document, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(reader, maxFile+1))
 	if err != nil {
-		return nil, fmt.Errorf("cannot read %s: %w", name, err)
+		return nil, fmt.Errorf("cannot read %s: %w", name, exit.Cause(err))
 	}
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("cannot read %s: it has more than %d bytes", name, maxFile)

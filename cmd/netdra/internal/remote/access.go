@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/tools/remotecommand"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 )
 
 const (
@@ -60,6 +62,14 @@ type Cluster struct {
 	Patience time.Duration
 }
 
+// ConfigError is the error of a kubeconfig file that cannot be used; an empty name stands for those of kubectl.
+func ConfigError(kubeconfig string, err error) error {
+	if kubeconfig == "" {
+		return fmt.Errorf("cannot find the cluster: %w; name a file with --kubeconfig", err)
+	}
+	return fmt.Errorf("cannot use kubeconfig %s: %w; name another file with --kubeconfig", kubeconfig, exit.Cause(err))
+}
+
 // Connect reads the kubeconfig; it sends nothing yet. Fields of Access are as flags of kubectl, and its files are
 // looked for as kubectl does.
 func Connect(access Access) (*Cluster, error) {
@@ -73,7 +83,7 @@ func Connect(access Access) (*Cluster, error) {
 		CurrentContext: access.Context, Context: clientcmdapi.Context{Namespace: access.Namespace}})
 	config, err := loading.ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("cannot find the cluster: %w; name a file with --kubeconfig", err)
+		return nil, ConfigError(access.Kubeconfig, err)
 	}
 	config.UserAgent = "netdra"
 	namespace, _, err := loading.Namespace()

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -29,7 +30,7 @@ func connect(kubeconfig string) (*liveCluster, error) {
 	rules.ExplicitPath = kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("cannot find the cluster, give --kubeconfig: %w", err)
+		return nil, remote.ConfigError(kubeconfig, err)
 	}
 	core, err := corev1client.NewForConfig(config)
 	if err != nil {
