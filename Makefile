@@ -160,7 +160,7 @@ sriov-test: build ## Run the tests on virtual functions, in virtual machines, of
 	$(MAKE) -j 3 --output-sync=target sriov-chains sriov-pods sriov-crashes sriov-multus
 
 sriov-chains:
-	$(LAB) vm test --timeout 20m $(SRIOV_FLAGS) --skip '^TestCluster' ./e2e/sriov
+	$(LAB) vm test $(SRIOV_FLAGS) --skip '^TestCluster' ./e2e/sriov
 	$(LAB) vm test --vfs 1 --env KERNELTEST_VF=0000:41:10.0 --run VF $(SRIOV_FLAGS) ./cnichain/kerneltest
 
 sriov-pods: kubevirt-reader
@@ -176,13 +176,13 @@ kubevirt-reader:
 sriov-multus:
 	@mkdir -p $(BIN)/share
 	cd e2e/multus && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$(BIN)/share/multus tool
-	$(LAB) --name sriov-multus vm test --cluster --pfs 3 --share $(BIN)/share --timeout 20m $(SRIOV_FLAGS) --run '^TestClusterMultus' ./e2e/sriov
+	$(LAB) --name sriov-multus vm test --cluster --pfs 3 --share $(BIN)/share $(SRIOV_FLAGS) --run '^TestClusterMultus' ./e2e/sriov
 
 sriov-crashes: # with the time that containerd really gives
 	$(LAB) --name sriov-crashes vm test --cluster --nri-timeout 2s --pfs 3 --timeout 30m $(SRIOV_FLAGS) --run '^TestClusterCrashes' ./e2e/sriov
 
 sriov-inside: build ## Run the test on a virtual machine that is all of a cluster, control plane included; 5 minutes, not part of "test" (root)
-	$(LAB) --name sriov-inside vm test --cluster=inside --pfs 3 --timeout 20m $(SRIOV_FLAGS) --run '^TestClusterInside' ./e2e/sriov
+	$(LAB) --name sriov-inside vm test --cluster=inside --pfs 3 $(SRIOV_FLAGS) --run '^TestClusterInside' ./e2e/sriov
 
 sriov-lab: build ## Open a shell in a virtual machine with SR-IOV cards (CMD="..." runs that instead; CLUSTER=outside or inside adds Kubernetes)
 	@$(LAB) vm $(if $(CMD),run,shell) --vfs 4 $(if $(CLUSTER),--cluster=$(CLUSTER)) $(if $(CMD),-- bash -c "$$CMD")
@@ -200,7 +200,7 @@ rdma-shared:
 
 rdma-pods:
 	$(LAB) --name rdma-pods vm test --cluster --rdma=exclusive --timeout 45m $(RDMA_FLAGS) --run '^TestCluster' ./e2e/rdma
-	$(LAB) --name rdma-pods vm test --cluster --rdma=shared --timeout 20m $(RDMA_FLAGS) --run '^TestCluster(PodsExchangeData|LinksExchangeData|SharedPort)$$' ./e2e/rdma
+	$(LAB) --name rdma-pods vm test --cluster --rdma=shared $(RDMA_FLAGS) --run '^TestCluster(PodsExchangeData|LinksExchangeData|SharedPort)$$' ./e2e/rdma
 
 rdma-lab: build ## Open a shell in a virtual machine with RDMA (MODE=exclusive or shared; CMD and CLUSTER as for sriov-lab)
 	@$(LAB) vm $(if $(CMD),run,shell) --rdma=$(or $(MODE),exclusive) --vfs 4 $(if $(CLUSTER),--cluster=$(CLUSTER)) $(if $(CMD),-- bash -c "$$CMD")

@@ -22,6 +22,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
 )
 
+// DefaultTimeout ends machines whose command hangs, which is all that it is for: it is three times what the longest
+// lane without a limit of its own takes where all code is emulated and nothing else runs. With less, a busy host fails
+// tests that only are slow.
+const DefaultTimeout = 20 * time.Minute
+
 // Command is a machine and what runs in it. Only Args must be set. The zero value boots a machine that switches itself
 // off. Run does not change it.
 type Command struct {
@@ -58,7 +63,7 @@ type Command struct {
 	Output io.Writer
 	// Interactive connects the command to the terminal of this process in place of Output.
 	Interactive bool
-	// Timeout is after which time the machine is ended; 0 means 10 minutes, and no limit if it is interactive.
+	// Timeout is after which time the machine is ended; 0 means DefaultTimeout, and no limit if it is interactive.
 	Timeout time.Duration
 }
 
@@ -120,7 +125,7 @@ func (i *Image) run(ctx context.Context, c Command, accelerator string) (Result,
 
 func (c *Command) timeout() time.Duration {
 	if c.Timeout == 0 && !c.Interactive {
-		return 10 * time.Minute
+		return DefaultTimeout
 	}
 	return c.Timeout
 }

@@ -93,7 +93,7 @@ work: after three minutes or more where all code is emulated.`,
 	set.StringArrayVar(&f.command.Env, "env", nil, "NAME=value to set inside")
 	set.StringSliceVar(&f.command.Modules, "module", nil, "further kernel modules to load, such as bonding")
 	set.StringVar(&f.command.Share, "share", "", "folder to show, writable, as /share")
-	set.DurationVar(&f.command.Timeout, "timeout", 0, "end the machine after this time (default 10m, none for a shell)")
+	set.DurationVar(&f.command.Timeout, "timeout", 0, "end the machine after this time (default 20m, none for a shell)")
 	set.Var(&f.cluster, "cluster", "make the machine the node of a Kubernetes with driver and controller, whose "+
 		"control plane is outside, or with --cluster=inside in it, too")
 	set.Lookup("cluster").NoOptDefVal = string(clusterOutside)
@@ -309,7 +309,7 @@ func (f *vmFlags) test(cmd *cobra.Command, testedPackage string, flags ...string
 		return err
 	}
 	c := f.command
-	c.Timeout = cmp.Or(c.Timeout, 10*time.Minute)
+	c.Timeout = cmp.Or(c.Timeout, vm.DefaultTimeout)
 	limit := c.Timeout - 30*time.Second // tests that hang say where, before the machine is ended
 	c.Args = append([]string{testsDir + "/" + name, "-test.v", "-test.timeout=" + limit.String()}, flags...)
 	c.Folders = map[string]string{dir: testsDir}
