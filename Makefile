@@ -7,7 +7,7 @@ LAB       := $(BIN)/lab
 PACKAGES  := ./cmd/... ./plugin/... ./cnichain/... ./discovery/... ./policy/... ./slices/... ./deploy/... ./docs/...
 # Those without goroutines and locks, in which the race detector has nothing to find: it makes their tests, which compute, take eight times as
 # long. Their callers, such as ./plugin, are tested with it. A test in ./docs holds that they are so.
-PURE      := ./policy/... ./slices/... ./deploy/... ./docs/... ./cmd/netdra/internal/simulate
+PURE      := ./policy/... ./slices/... ./deploy/... ./docs/... ./cmd/netdra/internal/importer ./cmd/netdra/internal/simulate
 E2E_FLAGS ?=
 KERNEL_FLAGS ?=
 MINUTES   ?= 10
@@ -26,7 +26,7 @@ MODULES   := e2e/kwok e2e/karpenter e2e/kubevirt e2e/multus e2e/ovscni e2e/cored
 LONG      := ^(TestAPIServerDown|TestLifecycle|TestSoak|TestFullNode|TestTightLoop|TestTimes.*|TestSharedClaimWhoseUserIsLost\
 	|TestStaticPodWhileTheAPIServerIsDown|TestDriverThatHangs|TestDeviceThatCannotBeCleaned|TestChainOfSixSeconds\
 	|TestSchedulerBypassed|TestRollingUpdate|TestUpgrade|TestGang|TestMultus.*|TestMigrationFromMultus|TestNetworkStatusBesideMultus\
-	|TestOVNKubernetes(Layer2|Refusals|WithoutAMapping|LocalnetWithADevice)|TestAddressRange)$$
+	|TestOVNKubernetes(Layer2|Refusals|ServerIsDown|WithoutAMapping|LocalnetWithADevice)|TestAddressRange)$$
 # Lanes of tests in virtual machines that "test-all" has, those that take longest first. Each machine takes a processor, and with three
 # nodes of Kubernetes at a time all are too slow, so rdma-pods is part of "rdma-test" only, and sriov-multus of "sriov-test".
 MACHINES  := sriov-pods sriov-crashes sriov-chains rdma-exclusive rdma-shared ovs-vm

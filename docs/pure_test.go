@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// concurrent are imports of code that several goroutines may run.
-const concurrent = " sync sync/atomic golang.org/x/sync/errgroup golang.org/x/sync/singleflight "
+// concurrent are imports of code that several goroutines may run. Of package sync, what computes a value at its first
+// use is not: without goroutines there is one use at a time.
+const concurrent = " sync/atomic golang.org/x/sync/errgroup golang.org/x/sync/singleflight "
 
 // The packages that are tested without the race detector (PURE in the Makefile) have nothing for it to find: neither
 // they nor their tests start goroutines or have locks.
@@ -35,9 +36,12 @@ func TestPurePackagesStartNoGoroutines(t *testing.T) {
 // What the test above looks for is found.
 func TestConcurrencyIsFound(t *testing.T) {
 	for text, want := range map[string]int{
-		"package p\n\nimport \"sync\"\n\nvar mu sync.Mutex\n":        1,
-		"package p\n\nfunc f() { go f() }\n":                         1,
-		"package p\n\nimport \"strings\"\n\nvar _ = strings.Title\n": 0,
+		"package p\n\nimport \"sync\"\n\nvar mu sync.Mutex\n":            1,
+		"package p\n\nimport other \"sync\"\n\nvar mu other.Mutex\n":     1,
+		"package p\n\nimport \"sync/atomic\"\n\nvar n atomic.Int32\n":    1,
+		"package p\n\nfunc f() { go f() }\n":                             1,
+		"package p\n\nimport \"strings\"\n\nvar _ = strings.Title\n":     0,
+		"package p\n\nimport \"sync\"\n\nvar f = sync.OnceValue(read)\n": 0,
 	} {
 		if found := concurrency(t, "p.go", []byte(text)); len(found) != want {
 			t.Errorf("%s: found %q, want %d", text, found, want)
@@ -85,8 +89,13 @@ func concurrency(t *testing.T, path string, text []byte) (found []string) {
 		case *ast.GoStmt:
 			found = append(found, set.Position(node.Pos()).String()+" starts a goroutine")
 		case *ast.ImportSpec:
-			if strings.Contains(concurrent, " "+strings.Trim(node.Path.Value, `"`)+" ") {
+			name := strings.Trim(node.Path.Value, `"`)
+			if strings.Contains(concurrent, " "+name+" ") || name == "sync" && node.Name != nil {
 				found = append(found, set.Position(node.Pos()).String()+" imports "+node.Path.Value)
+			}
+		case *ast.SelectorExpr:
+			if pkg, ok := node.X.(*ast.Ident); ok && pkg.Name == "sync" && !strings.HasPrefix(node.Sel.Name, "Once") {
+				found = append(found, set.Position(node.Pos()).String()+" uses sync."+node.Sel.Name)
 			}
 		}
 		return true
