@@ -47,18 +47,31 @@ type Part struct {
 // DeviceID is the CDI device ID of a part of a claim. Its name is all that the runtime's error message can say.
 func (Gate) DeviceID(part Part) string { return gateKind + "=" + deviceName(part) }
 
-// PartOfDevice returns the part of a claim whose CDI device an ID is.
+// PartOfDevice returns the part of a claim whose CDI device an ID is, by either of its names.
 func PartOfDevice(id string) (part Part, ours bool) {
-	name, ours := strings.CutPrefix(id, gateKind+"="+notAttachedYet)
-	part.ClaimUID, part.Request, _ = strings.Cut(name, ".")
-	return part, ours
+	name, ours := strings.CutPrefix(id, gateKind+"=")
+	for _, prefix := range []string{notAttachedYet, whenAttached} {
+		if name, ok := strings.CutPrefix(name, prefix); ours && ok {
+			part.ClaimUID, part.Request, _ = strings.Cut(name, ".")
+			return part, true
+		}
+	}
+	return Part{}, false
 }
 
-const notAttachedYet = "not-attached-yet."
+// Each CDI device has two names. Kubelet is told notAttachedYet, which is wrong in the status of a pod that runs
+// (resourceID), and keeps it in its checkpoint as long as the pod lives; whenAttached is right at any time. A driver
+// that tells kubelet whenAttached can only be replaced by one that serves it, so this one serves it first.
+const (
+	notAttachedYet = "not-attached-yet."
+	whenAttached   = "when-attached."
+)
 
 // deviceName needs no escapes: UIDs have no dot, and requests are DNS labels.
-func deviceName(part Part) string {
-	name := notAttachedYet + part.ClaimUID
+func deviceName(part Part) string { return partName(notAttachedYet, part) }
+
+func partName(prefix string, part Part) string {
+	name := prefix + part.ClaimUID
 	if part.Request != "" {
 		name += "." + part.Request
 	}
@@ -78,24 +91,26 @@ func PartOf(record *claims.Record, held *claims.HeldDevice) Part {
 	return part
 }
 
-// parts are those of a claim, each once, with what containers get of the steps of its sandboxes: first the whole claim,
-// which is what containers have that earlier drivers prepared, then each request.
-func parts(record *claims.Record, steps [][]executor.StepRecord) []nodeapi.GateDevice {
-	whole := Part{ClaimUID: record.Claim.UID}
-	devices := []nodeapi.GateDevice{gateDevice(record, steps, whole)}
-	seen := map[Part]bool{whole: true}
-	for i := range record.Devices {
-		if part := PartOf(record, &record.Devices[i]); !seen[part] {
-			seen[part] = true
-			devices = append(devices, gateDevice(record, steps, part))
+// parts are those of a claim, by both of their names, with what containers get of the steps of its sandboxes: first the
+// whole claim, which is what containers have that earlier drivers prepared, then each request.
+func parts(record *claims.Record, steps [][]executor.StepRecord) (devices []nodeapi.GateDevice) {
+	seen := map[Part]bool{}
+	add := func(part Part) {
+		if seen[part] {
+			return
 		}
+		seen[part] = true
+		device := nodeapi.GateDevice{Name: deviceName(part), DeviceNodes: deviceNodes(record, steps, part),
+			Env: append(interfaceEnv(record, steps, part), verbsEnv(record, steps, part)...)}
+		devices = append(devices, device)
+		device.Name = partName(whenAttached, part)
+		devices = append(devices, device)
+	}
+	add(Part{ClaimUID: record.Claim.UID})
+	for i := range record.Devices {
+		add(PartOf(record, &record.Devices[i]))
 	}
 	return devices
-}
-
-func gateDevice(record *claims.Record, steps [][]executor.StepRecord, part Part) nodeapi.GateDevice {
-	return nodeapi.GateDevice{Name: deviceName(part), DeviceNodes: deviceNodes(record, steps, part),
-		Env: append(interfaceEnv(record, steps, part), verbsEnv(record, steps, part)...)}
 }
 
 func (g Gate) path(claimUID string) string {

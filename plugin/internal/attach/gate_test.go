@@ -43,9 +43,13 @@ func TestGateHasDeviceNodes(t *testing.T) {
 		"one": {"/dev/vfio/7 rw", "/dev/vfio/vfio rw"},
 		"two": {"/dev/derived rw", "/dev/vfio/12 rw", "/dev/vfio/vfio rw"},
 	} {
-		device := cache.GetDevice(g.DeviceID(Part{"a", request}))
-		if device == nil {
-			t.Fatalf("the runtime finds no device for request %q", request)
+		part := Part{"a", request}
+		device, other := cache.GetDevice(g.DeviceID(part)), cache.GetDevice(gateKind+"="+partName(whenAttached, part))
+		if device == nil || other == nil {
+			t.Fatalf("for request %q the runtime finds %v and %v, want a device by either name", request, device, other)
+		}
+		if diff := cmp.Diff(device.ContainerEdits, other.ContainerEdits); diff != "" {
+			t.Errorf("request %q is another device by its other name (-first +second):\n%s", request, diff)
 		}
 		var paths []string
 		for _, node := range device.ContainerEdits.DeviceNodes {
@@ -80,6 +84,16 @@ func TestPartsOfClaims(t *testing.T) {
 		parsed, ours := PartOfDevice(Gate{}.DeviceID(part))
 		if part != want || parsed != want || !ours {
 			t.Errorf("device %d is of part %v, and its CDI device of %v, %v; want %v", i, part, parsed, ours, want)
+		}
+		if parsed, ours = PartOfDevice(gateKind + "=" + partName(whenAttached, part)); parsed != want || !ours {
+			t.Errorf("by its other name the CDI device is of part %v, %v; want %v", parsed, ours, want)
+		}
+	}
+	for _, foreign := range []string{
+		"", "when-attached.a", "vendor.com/nic=when-attached.a", gateKind + "=attached.a",
+	} {
+		if part, ours := PartOfDevice(foreign); ours || part != (Part{}) {
+			t.Errorf("%q is of part %v, %v; want none of ours", foreign, part, ours)
 		}
 	}
 }
