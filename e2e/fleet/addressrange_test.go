@@ -262,13 +262,34 @@ func (f *fleet) removeSpread() {
 	})
 }
 
-// uniqueAddresses returns the addresses of pods' net1, IPv4 before IPv6, as the kernels of their nodes have them. It
-// holds that no two pods have one, and that each is of a block that is the node's, by the UID that its object has now.
+// uniqueAddresses returns the addresses of pods' net1, IPv4 before IPv6, as distinctAddresses does. It holds that each
+// pod has one of either, of a block that is the node's, by the UID that its object has now.
 func (f *fleet) uniqueAddresses(places map[string]*lab.Node) map[string][]string {
 	f.Helper()
-	blocks, found, owners := f.blocks(), map[string][]string{}, map[string]string{}
+	blocks, found := f.blocks(), f.distinctAddresses(places)
 	for _, pod := range slices.Sorted(maps.Keys(places)) {
 		uid := types.UID(f.must("get", "node", places[pod].NodeName(), "-o", "jsonpath={.metadata.uid}"))
+		for _, address := range found[pod] {
+			if !slices.ContainsFunc(slices.Collect(maps.Values(blocks)), func(block v1alpha1.AddressBlock) bool {
+				return block.Spec.NodeUID == uid && block.Status.ReleasedAt == nil && inBlock(&block, address)
+			}) {
+				f.Errorf("pod %s on %s has the address %s, which is of no block of the node: %+v", pod,
+					places[pod].NodeName(), address, blocks)
+			}
+		}
+		if len(found[pod]) != 2 {
+			f.Fatalf("pod %s has the addresses %v", pod, found[pod])
+		}
+	}
+	return found
+}
+
+// distinctAddresses returns the addresses of pods' net1, IPv4 before IPv6, as the kernels of their nodes have them. It
+// holds that no two pods have one.
+func (f *fleet) distinctAddresses(places map[string]*lab.Node) map[string][]string {
+	f.Helper()
+	found, owners := map[string][]string{}, map[string]string{}
+	for _, pod := range slices.Sorted(maps.Keys(places)) {
 		for _, address := range f.inPod(places[pod], pod)["net1"].Addresses {
 			if strings.HasPrefix(address.Local, "fe80:") {
 				continue
@@ -278,17 +299,8 @@ func (f *fleet) uniqueAddresses(places map[string]*lab.Node) map[string][]string
 				f.Errorf("pods %s and %s have the address %s", owner, pod, address.Local)
 			}
 			owners[address.Local] = pod
-			if !slices.ContainsFunc(slices.Collect(maps.Values(blocks)), func(block v1alpha1.AddressBlock) bool {
-				return block.Spec.NodeUID == uid && block.Status.ReleasedAt == nil && inBlock(&block, address.Local)
-			}) {
-				f.Errorf("pod %s on %s has the address %s, which is of no block of the node: %+v", pod,
-					places[pod].NodeName(), address.Local, blocks)
-			}
 		}
 		slices.SortFunc(found[pod], func(a, b string) int { return strings.Count(a, ":") - strings.Count(b, ":") })
-		if len(found[pod]) != 2 {
-			f.Fatalf("pod %s has the addresses %v", pod, found[pod])
-		}
 	}
 	return found
 }

@@ -1,0 +1,241 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/dra-networking/dra-network-driver/e2e/lab"
+)
+
+const (
+	whereaboutsModule = "github.com/k8snetworkplumbingwg/whereabouts"
+	// whereaboutsDir has what the plugin finds the cluster by: a folder of nodes that the driver's container has.
+	whereaboutsDir = "/var/lib/cni/whereabouts"
+	// whereaboutsPool is the IPPool that the plugin makes for the range of [whereabouts].
+	whereaboutsPool = "10.206.0.0-24"
+)
+
+// whereabouts is a topology of macvlan interfaces on the wire, with addresses that the plugin keeps in the cluster.
+const whereabouts = `
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: whereabouts}
+spec:
+  steps:
+  - name: link
+    type: macvlan
+    selector: {cel: 'device.attributes["dra.networking"].ifName == "eth3"'}
+    config:
+      mode: bridge
+      ipam: {type: whereabouts, range: 10.206.0.0/24, configuration_path: ` + whereaboutsDir + `/whereabouts.conf}
+`
+
+const whereaboutsTemplate = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: whereabouts}
+spec: {spec: {devices: {requests: [{name: link, exactly: {deviceClassName: whereabouts-link}}]}}}
+`
+
+// TestWhereabouts gives pods of several nodes addresses by the real plugin whereabouts, with the rights that its own
+// manifests give it: no two have one, and they reach each other through the kernels of their nodes. A node is switched
+// off under its pods, which are deleted by force: the addresses are free when the driver of the node is back, and only
+// then. At the end the plugin has no address of anybody.
+func TestWhereabouts(t *testing.T) {
+	f := newFleet(t, "whereabouts")
+	f.installWhereabouts()
+	f.apply(whereabouts)
+	t.Cleanup(func() {
+		f.must("delete", "pods", "--all", "--force", "--grace-period=0")
+		f.must("delete", "networktopology", "whereabouts")
+	})
+	f.create(whereaboutsTemplate)
+	lost, other, third := f.besideController()
+	places := map[string]*lab.Node{"left0": lost, "left1": lost, "right0": other, "right1": other, "far": third}
+	for name, n := range places {
+		f.create(watchedPod(name, ofTemplate("whereabouts"), n))
+	}
+	f.ready(nil, slices.Collect(maps.Keys(places))...)
+	addresses := f.distinctAddresses(places)
+	f.reach("right0", addresses["left0"], addresses["left1"], addresses["right1"], addresses["far"])
+	f.allocates(addresses)
+
+	f.Cleanup(func() { // or the next test has no node
+		if err := lost.PowerOn(context.Background()); err != nil {
+			f.Error(err)
+		}
+	})
+	if err := lost.PowerOff(f.Context()); err != nil {
+		f.Fatal(err)
+	}
+	f.must("delete", "pod", "--force", "--grace-period=0", "left0", "left1")
+	f.gone("left0", "left1")
+	f.create(watchedPod("meanwhile", ofTemplate("whereabouts"), other))
+	f.ready(nil, "meanwhile")
+	delete(places, "left0")
+	delete(places, "left1")
+	places["meanwhile"] = other
+	now := f.distinctAddresses(places)
+	for _, pod := range []string{"left0", "left1"} { // nobody has asked the plugin to free these
+		now[pod] = addresses[pod]
+	}
+	f.allocates(now)
+	if err := lost.PowerOn(f.Context()); err != nil {
+		f.Fatal(err)
+	}
+	f.offers(lost)
+	f.create(watchedPod("again", ofTemplate("whereabouts"), lost))
+	f.ready(nil, "again")
+	places["again"] = lost
+	addresses = f.distinctAddresses(places)
+	f.allocates(addresses)
+	f.reach("again", addresses["right0"], addresses["meanwhile"], addresses["far"])
+
+	f.neverEarly(slices.Collect(maps.Keys(places))...)
+	f.remove(slices.Collect(maps.Keys(places))...)
+	f.allocates(nil)
+	f.plantAllocation()
+}
+
+// installWhereabouts makes the plugin's definitions, its account with its own rights, and the file by which it finds
+// the cluster on each node, until the end of the test. Its files are read where Go has the module that the plugin is
+// built of.
+func (f *fleet) installWhereabouts() {
+	f.Helper()
+	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", whereaboutsModule)
+	list.Dir = "../tools"
+	list.Env = append(list.Environ(), "GOFLAGS=", "GOWORK=off")
+	folder, err := list.Output()
+	if err != nil {
+		f.Fatalf("cannot find the module of whereabouts: %v", err)
+	}
+	folder = []byte(filepath.Join(strings.TrimSpace(string(folder)), "doc/crds"))
+	definitions, err := filepath.Glob(filepath.Join(string(folder), "whereabouts.cni.cncf.io_*.yaml"))
+	if err != nil || len(definitions) == 0 {
+		f.Fatalf("no definitions in %s: %v", folder, err)
+	}
+	var objects []string
+	for _, file := range append(definitions, filepath.Join(string(folder), "daemonset-install.yaml")) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for document := range strings.SplitSeq(string(text), "\n---\n") {
+			// Its DaemonSet only copies the plugin to nodes and frees addresses (docs/limits.md); nothing else uses its
+			// ConfigMaps.
+			if !strings.Contains(document, "kind: DaemonSet") && !strings.Contains(document, "kind: ConfigMap") {
+				objects = append(objects, document)
+			}
+		}
+	}
+	manifests := strings.Join(objects, "\n---\n")
+	if output, err := f.kubectl(manifests, "-n", "kube-system", "apply", "-f", "-"); err != nil {
+		f.Fatalf("cannot install whereabouts: %v\n%s", err, output)
+	}
+	f.Cleanup(func() {
+		if output, err := f.kubectl(manifests, "-n", "kube-system", "delete", "-f", "-"); err != nil {
+			f.Errorf("cannot remove whereabouts: %v\n%s", err, output)
+		}
+	})
+	for _, file := range definitions {
+		f.must("wait", "--for=condition=Established", "--timeout=30s", "-f", file)
+	}
+	f.configureWhereabouts(strings.TrimSpace(f.must("-n", "kube-system", "create", "token", "whereabouts")))
+}
+
+// configureWhereabouts has the plugin find the cluster on each node, by a token.
+func (f *fleet) configureWhereabouts(token string) {
+	f.Helper()
+	config, err := clientcmd.LoadFromFile(f.cluster.Kubeconfig())
+	if err == nil {
+		err = api.FlattenConfig(config)
+	}
+	if err != nil {
+		f.Fatal(err)
+	}
+	for name := range config.AuthInfos {
+		config.AuthInfos[name] = &api.AuthInfo{Token: token}
+	}
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		f.Fatal(err)
+	}
+	files := map[string]string{"kubeconfig": string(data),
+		"whereabouts.conf": `{"kubernetes": {"kubeconfig": "` + whereaboutsDir + `/kubeconfig"}}`}
+	for _, n := range f.nodes {
+		above, err := n.NodePath(filepath.Dir(whereaboutsDir))
+		if err != nil {
+			f.Fatal(err)
+		}
+		folder := filepath.Join(above, filepath.Base(whereaboutsDir))
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			f.Fatal(err)
+		}
+		for name, content := range files {
+			if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
+				f.Fatal(err)
+			}
+		}
+		f.Cleanup(func() { // the path of before goes with the node's life
+			folder, err := n.NodePath(whereaboutsDir)
+			if err == nil {
+				err = os.RemoveAll(folder)
+			}
+			if err != nil {
+				f.Error(err)
+			}
+		})
+	}
+}
+
+// allocations are the addresses that the plugin has given, as PODREF has them, and one line for each reservation.
+func (f *fleet) allocations() []string {
+	f.Helper()
+	pools := f.must("-n", "kube-system", "get", "ippools.whereabouts.cni.cncf.io", "-o",
+		`jsonpath={range .items[*].spec.allocations.*}{.podref}{"\n"}{end}`)
+	reserved := f.must("-n", "kube-system", "get", "overlappingrangeipreservations.whereabouts.cni.cncf.io", "-o",
+		`jsonpath={range .items[*]}{.metadata.name} {.spec.podref}{"\n"}{end}`)
+	return slices.Sorted(strings.Lines(pools + reserved))
+}
+
+// allocates waits until the plugin has given exactly the addresses that pods have.
+func (f *fleet) allocates(addresses map[string][]string) {
+	f.Helper()
+	var want []string
+	for pod, has := range addresses {
+		for _, address := range has {
+			want = append(want, f.namespace+"/"+pod+"\n", fmt.Sprintf("%s %s/%s\n", address, f.namespace, pod))
+		}
+	}
+	slices.Sort(want)
+	f.eventually("the plugin has given the addresses that pods have", func(context.Context) error {
+		if have := f.allocations(); !slices.Equal(have, want) {
+			return fmt.Errorf("it has given %q, and pods have %q", have, want)
+		}
+		return nil
+	})
+}
+
+// plantAllocation has the plugin's pool say that a pod has an address, which none has: allocates must see it.
+func (f *fleet) plantAllocation() {
+	f.Helper()
+	patch := func(allocations string) {
+		f.must("-n", "kube-system", "patch", "ippools.whereabouts.cni.cncf.io", whereaboutsPool, "--type=merge",
+			"--patch", `{"spec":{"allocations":`+allocations+`}}`)
+	}
+	patch(`{"9":{"id":"planted","ifname":"net1","podref":"nobody/nothing"}}`)
+	if have := f.allocations(); !slices.Equal(have, []string{"nobody/nothing\n"}) {
+		f.Errorf("of a planted allocation is seen %q", have)
+	}
+	patch(`{"9":null}`)
+}
