@@ -61,7 +61,7 @@ func Build(ctx context.Context, o BuildOptions) (Binaries, error) {
 	if err := checkCompiler(ctx, p); err != nil {
 		return b, err
 	}
-	unlock, err := lockFile(ctx, b.Dir+".lock")
+	unlock, err := lockWithProgress(ctx, b.Dir+".lock", p)
 	if err != nil {
 		return b, err
 	}
@@ -195,6 +195,26 @@ func (l *buildLog) tail() string {
 	defer l.mu.Unlock()
 	lines := append(l.other, string(l.part))
 	return strings.Join(lines[max(0, len(lines)-30):], "\n")
+}
+
+// lockWithProgress is lockFile for a lock that others may hold for many minutes: it says at once that it waits, and then
+// as often as a build says how far it is.
+func lockWithProgress(ctx context.Context, path string, p *progress) (func(), error) {
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		tick := time.NewTicker(progressInterval)
+		defer tick.Stop()
+		for wait := time.After(time.Second); ; wait = tick.C {
+			select {
+			case <-ended:
+				return
+			case <-wait:
+				p.step("waiting for another process, which builds the same programs and holds %s", path)
+			}
+		}
+	}()
+	return lockFile(ctx, path)
 }
 
 // lockFile waits for an exclusive lock. The file stays: removing it would let two hold the lock. The kernel gives the

@@ -1,11 +1,13 @@
 package lab
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -335,6 +337,32 @@ func TestLockExcludes(t *testing.T) {
 	unlock()
 	unlock, err = lockFile(t.Context(), path)
 	must(t, unlock, err)()
+}
+
+// Whoever waits for a build of others says so.
+func TestWaitForALockIsTold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	unlock, err := lockFile(t.Context(), path)
+	must(t, unlock, err)
+	said, text := io.Pipe()
+	result := make(chan error, 1)
+	go func() {
+		release, err := lockWithProgress(t.Context(), path, newProgress(text))
+		if err == nil {
+			release()
+		}
+		result <- err
+	}()
+	line, err := bufio.NewReader(said).ReadString('\n')
+	if err != nil || !strings.Contains(line, "waiting for another process") || !strings.Contains(line, path) {
+		t.Errorf("said %q, %v", line, err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, said) }() // ends with the pipe
+	unlock()
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+	_ = text.Close()
 }
 
 func TestForeignRunDirIsLeftAlone(t *testing.T) {

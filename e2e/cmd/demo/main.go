@@ -132,6 +132,12 @@ func (d *demo) policies(ctx context.Context) error {
 		`test "$(kubectl get resourceslices -o name | wc -l)" = 3`); err != nil {
 		return err
 	}
+	// The controller counts devices some moments later: a table with zeros would look like a failure.
+	if err := d.until(ctx, "devices counted for every policy that offers some", "sh", "-c",
+		`test "$(kubectl get -f "$0" -o jsonpath='{.items[?(@.status.devices>0)].metadata.name}' | wc -w)" = 3`,
+		filepath.Join(d.samples, "policies.yaml")); err != nil {
+		return err
+	}
 	for _, args := range [][]string{
 		{"kubectl", "get", "deviceexposurepolicies,networktopologies,deviceclasses"},
 		{"kubectl", "get", "resourceslices", "-o",
