@@ -23,10 +23,12 @@ Files may hold
                                                     with the first of them. One with an allocation in its status holds it from
                                                     the beginning. A pod that asks for extended resources of DeviceClasses
                                                     is tried with the claim that kube-scheduler makes of them.
+  Deployment, StatefulSet, ReplicaSet,              their pods, as many as there are at once (replicas, parallelism):
+  ReplicationController, Job                        NAME-1, NAME-2. After one that does not fit, none does.
   DeviceExposurePolicy, NetworkTopology             what machines publish, and the DeviceClasses that the controller would make
   CNIPluginSchema, Namespace                        what topologies are validated with, and the labels for their allowedNamespaces
   DeviceClass, ResourceSlice                        those of other drivers, for example
-Other kinds are ignored.
+Other kinds are ignored. Those that make pods, such as DaemonSet and CronJob, are named as not looked at.
 
 The machines are the recordings of "netdra facts" in the directories of --machines, each a node of the directory's
 name, or this machine. With --cluster nodes, ResourceSlices, DeviceClasses, claims and NetworkTopologies are those of a

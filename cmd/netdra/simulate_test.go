@@ -206,7 +206,7 @@ func TestSimulateRefuses(t *testing.T) {
 		stdin     string
 		arguments []string
 	}{
-		policies + " has no ResourceClaim, ResourceClaimTemplate or Pod; give a file": {"",
+		policies + " has no ResourceClaim, ResourceClaimTemplate or pod with claims; give a file": {"",
 			[]string{"-f", policies, "--machines", dir}},
 		"there is no DeviceClass x":  {claim, []string{"-f", policies, "-f", "-", "--machines", dir}},
 		"no node publishes a device": {claim, []string{"-f", "-"}},

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"io"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
@@ -31,11 +34,17 @@ type input struct {
 	// definitions are the configurations in NetworkAttachmentDefinitions, by namespace/name.
 	definitions map[string]string
 	order       []metav1.Object // pods, claims and templates as they stand in the files
+	workloads   []*workload
+	// makers are the workloads of pods that stand in no file.
+	makers map[*corev1.Pod]*workload
+	// remarks are what to know of objects that are not simulated.
+	remarks []string
 }
 
 // parse reads what is tried, and what it needs, from files.
 func parse(files []string, stdin io.Reader) (*input, error) {
-	w := &input{schemas: cnichain.DefaultSchemas(), definitions: map[string]string{}}
+	w := &input{schemas: cnichain.DefaultSchemas(), definitions: map[string]string{},
+		makers: map[*corev1.Pod]*workload{}}
 	for _, file := range files {
 		documents, err := manifest.Read(file, stdin)
 		if err != nil {
@@ -47,11 +56,12 @@ func parse(files []string, stdin io.Reader) (*input, error) {
 			}
 		}
 	}
+	w.dropOwned()
 	return w, nil
 }
 
-// add reads one document, strictly. A document of another kind is none of ours. The order of documents is kept for what
-// is tried, and does not matter for the rest.
+// add reads one document, strictly. One of another kind is only searched for pods. The order of documents is kept for
+// what is tried, and does not matter for the rest.
 func (w *input) add(found *manifest.Document) error {
 	switch found.Kind {
 	case manifest.KindPolicy:
@@ -71,10 +81,38 @@ func (w *input) add(found *manifest.Document) error {
 		return err
 	case "NetworkAttachmentDefinition":
 		return w.addDefinition(found)
-	case "Namespace", "DeviceClass", "ResourceSlice", "ResourceClaim", "ResourceClaimTemplate", "Pod":
+	}
+	version, known := kubernetesKinds()[found.Kind]
+	if known && version.Group == groupOf(found) {
 		return w.addKubernetes(found)
 	}
+	w.addUnknown(found)
 	return nil
+}
+
+// kubernetesKinds are the kinds of Kubernetes that are read, with the version of each.
+func kubernetesKinds() map[string]schema.GroupVersion {
+	kinds := map[string]schema.GroupVersion{}
+	for version, names := range map[schema.GroupVersion][]string{
+		corev1.SchemeGroupVersion:      {"Namespace", "Pod", "ReplicationController"},
+		resourceapi.SchemeGroupVersion: {"DeviceClass", "ResourceSlice", "ResourceClaim", "ResourceClaimTemplate"},
+		appsv1.SchemeGroupVersion:      {"Deployment", "StatefulSet", "ReplicaSet"},
+		batchv1.SchemeGroupVersion:     {"Job"},
+	} {
+		for _, name := range names {
+			kinds[name] = version
+		}
+	}
+	return kinds
+}
+
+// groupOf tells a Job of Kubernetes from one of another project.
+func groupOf(found *manifest.Document) string {
+	var header metav1.TypeMeta
+	if yaml.Unmarshal(found.Data, &header) != nil {
+		return ""
+	}
+	return header.GroupVersionKind().Group
 }
 
 // addDefinition reads only the configuration: the types of Multus are not linked into netdra.
@@ -93,10 +131,11 @@ func (w *input) addDefinition(found *manifest.Document) error {
 }
 
 func (w *input) addKubernetes(found *manifest.Document) error {
-	object, problems := manifest.DecodeStrict(found, nil, corev1.AddToScheme, resourceapi.AddToScheme)
+	object, problems := manifest.DecodeStrict(found, nil, corev1.AddToScheme, resourceapi.AddToScheme,
+		appsv1.AddToScheme, batchv1.AddToScheme)
 	if len(problems) > 0 {
 		if runtime.IsNotRegisteredError(problems[0]) {
-			problems[0] = fmt.Errorf("netdra reads apiVersion %s", resourceapi.SchemeGroupVersion)
+			problems[0] = fmt.Errorf("netdra reads apiVersion %s", kubernetesKinds()[found.Kind])
 		}
 		return fmt.Errorf("cannot read %s %s: %w", found.Kind, found.Name, errors.Join(found.Located(problems)...))
 	}
@@ -117,6 +156,10 @@ func (w *input) addKubernetes(found *manifest.Document) error {
 		w.namespaces = append(w.namespaces, o)
 	case *corev1.Pod:
 		w.pods, w.order = append(w.pods, o), append(w.order, o)
+	case metav1.Object:
+		if added := workloadOf(o, found.Kind); added != nil {
+			return w.addWorkload(found, added)
+		}
 	}
 	return nil
 }

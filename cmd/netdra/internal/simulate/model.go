@@ -36,7 +36,9 @@ type model struct {
 type trial struct {
 	title string
 	// pod is the one that the claims are for; nil for claims without a pod.
-	pod    *corev1.Pod
+	pod *corev1.Pod
+	// maker is the workload that the pod is of; nil for one of a file or of the cluster.
+	maker  *workload
 	claims []*resourceapi.ResourceClaim
 	// named is true for a pod that the user has asked about.
 	named bool
@@ -76,7 +78,7 @@ func (w *input) arrangeTrials() ([]trial, error) {
 	named := map[metav1.Object]bool{}
 	byPod := map[metav1.Object]trial{}
 	for _, pod := range w.pods {
-		t := trial{title: "pod " + fullName(pod), pod: pod}
+		t := trial{title: "pod " + fullName(pod), pod: pod, maker: w.makers[pod]}
 		for i := range pod.Spec.ResourceClaims {
 			claim, source, err := w.claimOf(pod, &pod.Spec.ResourceClaims[i])
 			if err != nil {

@@ -50,6 +50,9 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	if err != nil {
 		return err
 	}
+	for _, remark := range parsed.remarks {
+		printer.New(streams.Err).Warn("%s", remark)
+	}
 	cluster, err := f.buildCluster(ctx, deps, printer.New(streams.Err), parsed, m)
 	if err != nil {
 		return err
@@ -78,7 +81,7 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 
 // missingTrials describes where no claim was found: files may hold only the policies and topologies around them.
 func missingTrials(files []string) string {
-	const kinds = "ResourceClaim, ResourceClaimTemplate or Pod"
+	const kinds = "ResourceClaim, ResourceClaimTemplate or pod with claims"
 	if len(files) == 0 {
 		return "no file with a " + kinds + " was given"
 	}
@@ -89,7 +92,11 @@ func missingTrials(files []string) string {
 func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) {
 	simulator := New(*cluster)
 	answers := []Answer{}
-	for _, trial := range m.trials {
+	for i, trial := range m.trials {
+		if i > 0 && trial.follows(&m.trials[i-1]) && !answers[i-1].Fits {
+			answers = append(answers, sameRefusal(&trial, &answers[i-1]))
+			continue
+		}
 		verdict, err := simulator.Try(ctx, trial.claims...)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", trial.title, err)
@@ -233,6 +240,8 @@ func exposesNothing(inputs *offers.Inputs, policies []policyapi.DeviceExposurePo
 type Answer struct {
 	What string `json:"what"`
 	Fits bool   `json:"fits"`
+	// As names the pod of the same template that does not fit for the same reason, which is told there.
+	As string `json:"as,omitempty"`
 	// Nodes are those on which it fits.
 	Nodes    []string      `json:"nodes,omitempty"`
 	Devices  []givenDevice `json:"devices,omitempty"`
@@ -292,6 +301,10 @@ func (t *Answer) print(out *printer.Printer) {
 		}
 		out.Table(rows)
 		t.printRemarks(out)
+		return
+	}
+	if t.As != "" {
+		out.Bad("%s does not fit, as %s", t.What, t.As)
 		return
 	}
 	if len(t.Refused) > 0 {

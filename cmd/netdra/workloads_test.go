@@ -1,0 +1,140 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/simulate"
+)
+
+// eightFunctions offers the eight virtual functions of the fixture, and has a template for claims that want two.
+const eightFunctions = `apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: p}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}
+  exposure: {supportedCNIPlugins: [{name: sriov, exclusive: true}]}
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: vf}
+spec: {steps: [{name: a, type: sriov, selector: {cel: "true"}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: lan}
+spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: vf-a, count: 2}}]}}}
+`
+
+// workloadPod is the template of a pod with a claim of the template lan.
+const workloadPod = "{spec: {containers: [], resourceClaims: [{name: net, resourceClaimTemplateName: lan}]}}"
+
+// simulated runs "netdra simulate" on the machine with eight virtual functions.
+func simulated(t *testing.T, documents ...string) (code int, answers []simulate.Answer, stderr string) {
+	t.Helper()
+	code, stdout, stderr := runNetdra(t, eightFunctions+strings.Join(append([]string{""}, documents...), "\n---\n"),
+		"simulate", "-f", "-", "--machines", "../../discovery/testdata/igb-4vfs", "-o", "json")
+	if err := json.Unmarshal([]byte(stdout), &answers); err != nil {
+		t.Fatalf("exit status %d, %v:\n%s%s", code, err, stdout, stderr)
+	}
+	return code, answers, stderr
+}
+
+// told is what answers say of each pod, in one line.
+func told(answers []simulate.Answer) string {
+	var texts []string
+	for i := range answers {
+		text := strings.TrimPrefix(answers[i].What, "pod default/")
+		if !answers[i].Fits {
+			text += "!"
+		}
+		if answers[i].As != "" {
+			text += " as " + strings.TrimPrefix(answers[i].As, "pod default/")
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, ", ")
+}
+
+func workloadText(version, kind, name, spec string) string {
+	return fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: %s}\nspec: {%s}", version, kind, name, spec)
+}
+
+// Each pod of a workload is tried: four claims of two functions fit, and a fifth does not.
+func TestSimulateWorkloads(t *testing.T) {
+	template := ", template: " + workloadPod
+	for name, test := range map[string]struct {
+		documents []string
+		want      string
+		code      int
+	}{
+		"deployment": {[]string{workloadText("apps/v1", "Deployment", "five", "replicas: 6, selector: {}"+template)},
+			"five-1, five-2, five-3, five-4, five-5!, five-6! as five-5", exit.Failed},
+		"default": {[]string{workloadText("apps/v1", "Deployment", "web", "selector: {}"+template)}, "web-1", exit.OK},
+		"stateful set": {[]string{workloadText("apps/v1", "StatefulSet", "db", "replicas: 2, selector: {}"+template)},
+			"db-0, db-1", exit.OK},
+		"ordinals": {[]string{workloadText("apps/v1", "StatefulSet", "db",
+			"replicas: 2, ordinals: {start: 7}, selector: {}"+template)}, "db-7, db-8", exit.OK},
+		"job": {[]string{workloadText("batch/v1", "Job", "train", "parallelism: 3, completions: 2"+template)},
+			"train-1, train-2", exit.OK},
+		"controller": {[]string{workloadText("v1", "ReplicationController", "old", "replicas: 2"+template)},
+			"old-1, old-2", exit.OK},
+		"order": {[]string{workloadText("apps/v1", "Deployment", "a", "replicas: 3, selector: {}"+template),
+			workloadText("apps/v1", "ReplicaSet", "b", "replicas: 2, selector: {}"+template)},
+			"a-1, a-2, a-3, b-1, b-2!", exit.Failed},
+		"as kubectl lists them": {[]string{
+			workloadText("apps/v1", "Deployment", "web", "replicas: 2, selector: {}"+template),
+			strings.Replace(workloadText("apps/v1", "ReplicaSet", "web-5d8", "replicas: 2, selector: {}"+template),
+				"{name: web-5d8}", "{name: web-5d8, ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web, "+
+					"uid: u, controller: true}]}", 1),
+			"apiVersion: v1\nkind: Pod\nmetadata: {name: web-5d8-x, ownerReferences: [{apiVersion: apps/v1, " +
+				"kind: ReplicaSet, name: web-5d8, uid: u, controller: true}]}\nspec: {containers: [], " +
+				"resourceClaims: [{name: net, resourceClaimTemplateName: lan}]}"}, "web-1, web-2", exit.OK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, answers, stderr := simulated(t, test.documents...)
+			if diff := cmp.Diff(test.want, told(answers)); diff != "" || code != test.code || stderr != "" {
+				t.Errorf("exit status %d (-want +got):\n%s%s", code, diff, stderr)
+			}
+		})
+	}
+}
+
+// What has pods and is not simulated is named; what has none is not.
+func TestSimulateNamesOtherWorkloads(t *testing.T) {
+	template := "template: " + workloadPod
+	for want, document := range map[string]string{
+		"! DaemonSet agent is not looked at: how many pods it has depends on its nodes; give a Pod": workloadText(
+			"apps/v1", "DaemonSet", "agent", "selector: {}, "+template),
+		"! CronJob nightly is not looked at: netdra simulates pods of Deployment, ": workloadText("batch/v1", "CronJob",
+			"nightly", "schedule: daily, jobTemplate: {spec: {"+template+"}}"),
+		"! Job many of batch.volcano.sh is not looked at: ": workloadText("batch.volcano.sh/v1alpha1", "Job", "many",
+			"tasks: [{replicas: 2, "+template+"}]"),
+		"! VirtualMachine vm is not looked at: ": workloadText("kubevirt.io/v1", "VirtualMachine", "vm",
+			"template: {spec: {resourceClaims: [{name: net}]}}"),
+		"! Deployment idle has no pods: it has 0 replicas": workloadText("apps/v1", "Deployment", "idle",
+			"replicas: 0, selector: {}, "+template),
+		"": workloadText("v1", "Service", "web", "ports: [{port: 80}]"),
+	} {
+		_, answers, stderr := simulated(t, document)
+		if !strings.HasPrefix(stderr, want) || strings.Count(stderr, "\n") != min(len(want), 1) ||
+			told(answers) == "" {
+			t.Errorf("want %q:\n%s%+v", want, stderr, answers)
+		}
+	}
+	for want, document := range map[string]string{
+		"netdra reads apiVersion apps/v1": workloadText("apps/v1beta1", "Deployment", "web", template),
+		"cannot simulate Deployment default/web: it has 1000000 pods at once, and at most 1000 are": workloadText(
+			"apps/v1", "Deployment", "web", "replicas: 1000000, selector: {}, "+template),
+	} {
+		if code, stdout, stderr := runNetdra(t, eightFunctions+"---\n"+document, "simulate", "-f",
+			"-"); code != exit.Refused || !strings.Contains(stderr, want) {
+			t.Errorf("exit status %d, want %q:\n%s%s", code, want, stdout, stderr)
+		}
+	}
+}
