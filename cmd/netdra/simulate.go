@@ -20,7 +20,8 @@ Files may hold
   ResourceClaim, ResourceClaimTemplate, Pod         what is tried, in the order of files and documents. What fits takes its devices,
                                                     so that it counts for what follows. Claims and templates that pods name are
                                                     tried with them. A ResourceClaim that several pods name is allocated once,
-                                                    with the first of them. One with an allocation in its status holds it from
+                                                    with the first of them; the driver gives its exclusive devices to that
+                                                    pod only. One with an allocation in its status holds it from
                                                     the beginning. A pod that asks for extended resources of DeviceClasses
                                                     is tried with the claim that kube-scheduler makes of them.
   Deployment, StatefulSet, ReplicaSet,              their pods, as many as there are at once (replicas, parallelism):

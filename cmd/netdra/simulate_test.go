@@ -290,7 +290,10 @@ kind: DeviceExposurePolicy
 metadata: {name: p}
 spec:
   selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}
-  exposure: {supportedCNIPlugins: [{name: sriov, exclusive: true}]}
+  exposure:
+    allowMultipleAllocations: true
+    capacity: {shares: {value: "1", requestPolicy: {default: "1"}}}
+    supportedCNIPlugins: [{name: sriov}]
 ---
 apiVersion: networking.dra.io/v1alpha1
 kind: NetworkTopology

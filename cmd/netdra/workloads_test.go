@@ -90,8 +90,8 @@ func TestSimulateWorkloads(t *testing.T) {
 		"as kubectl lists them": {[]string{
 			workloadText("apps/v1", "Deployment", "web", "replicas: 2, selector: {}"+template),
 			strings.Replace(workloadText("apps/v1", "ReplicaSet", "web-5d8", "replicas: 2, selector: {}"+template),
-				"{name: web-5d8}", "{name: web-5d8, ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web, "+
-					"uid: u, controller: true}]}", 1),
+				"{name: web-5d8}", "{name: web-5d8, ownerReferences: [{apiVersion: apps/v1, kind: Deployment, "+
+					"name: web, uid: u, controller: true}]}", 1),
 			"apiVersion: v1\nkind: Pod\nmetadata: {name: web-5d8-x, ownerReferences: [{apiVersion: apps/v1, " +
 				"kind: ReplicaSet, name: web-5d8, uid: u, controller: true}]}\nspec: {containers: [], " +
 				"resourceClaims: [{name: net, resourceClaimTemplateName: lan}]}"}, "web-1, web-2", exit.OK},
@@ -136,5 +136,53 @@ func TestSimulateNamesOtherWorkloads(t *testing.T) {
 			"-"); code != exit.Refused || !strings.Contains(stderr, want) {
 			t.Errorf("exit status %d, want %q:\n%s%s", code, want, stdout, stderr)
 		}
+	}
+}
+
+// An exclusive device is one pod's, also if several name its claim: the driver refuses all but the first.
+func TestSimulateExclusiveDeviceOfTwoPods(t *testing.T) {
+	const claim = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: only}\n" +
+		"spec: {devices: {requests: [{name: r, exactly: {deviceClassName: vf-a}}]}}"
+	const allocation = "\nstatus: {allocation: {devices: {results: [{request: r, driver: DRIVER, pool: igb-4vfs/eth0, " +
+		"device: eth0v0}], config: [{source: FromClass, opaque: {driver: dra.networking, parameters: " +
+		"{networkTopologyRef: {name: vf}, step: a}}}]}}RESERVED}"
+	const another = ", reservedFor: [{resource: pods, name: ex0, uid: u}]"
+	refusal := func(user string) string {
+		return "cannot attach claim default/only: pod default/" + user + " uses its exclusive device; delete that " +
+			"pod, or give each pod its own claim with a ResourceClaimTemplate"
+	}
+	held := func(driver, reserved string) string {
+		return claim + strings.NewReplacer("DRIVER", driver, "RESERVED", reserved).Replace(allocation)
+	}
+	pod := func(name string) string {
+		return workloadText("v1", "Pod", name, "containers: [], resourceClaims: [{name: net, resourceClaimName: only}]")
+	}
+	deployment := workloadText("apps/v1", "Deployment", "web", "replicas: 3, selector: {}, template: {spec: "+
+		"{containers: [], resourceClaims: [{name: net, resourceClaimName: only}]}}")
+	for name, test := range map[string]struct {
+		documents     []string
+		want, refused string
+	}{
+		"pods":       {[]string{claim, pod("ex1"), pod("ex2")}, "ex1, ex2!", refusal("ex1")},
+		"deployment": {[]string{claim, deployment}, "web-1, web-2!, web-3! as web-2", refusal("web-1")},
+		"allocated":  {[]string{held("dra.networking", ""), pod("ex1"), pod("ex2")}, "ex1, ex2!", refusal("ex1")},
+		"in use":     {[]string{held("dra.networking", another), pod("ex1")}, "ex1!", refusal("ex0")},
+		"in use by the pod": {[]string{held("dra.networking", another), pod("ex0"), pod("ex1")}, "ex0, ex1!",
+			refusal("ex0")},
+		"a device of another driver": {[]string{held("gpu.example.com", another), pod("ex1"), pod("ex2")}, "ex1, ex2",
+			""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, answers, stderr := simulated(t, test.documents...)
+			var refused []string
+			for i := range answers {
+				refused = append(refused, answers[i].Refused...)
+			}
+			// The template of the other tests is tried, too.
+			got := strings.TrimPrefix(told(answers), "a claim of template default/lan, ")
+			if diff := cmp.Diff(test.want, got); diff != "" || strings.Join(refused, "\n") != test.refused {
+				t.Errorf("(-want +got):\n%s%v\n%s", diff, refused, stderr)
+			}
+		})
 	}
 }

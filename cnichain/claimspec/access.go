@@ -2,10 +2,13 @@ package claimspec
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
@@ -18,6 +21,21 @@ func CheckPod(pod *corev1.Pod) error {
 			pod.Name)
 	}
 	return nil
+}
+
+// ExclusiveInUse is the error for a claim that a pod names while another pod uses its exclusive device. The driver
+// attaches such a device to one pod at a time, also if several pods name one claim.
+func ExclusiveInUse(claim, pod string) error {
+	return fmt.Errorf("cannot attach claim %s: pod %s uses its exclusive device; delete that pod, or give each pod its "+
+		"own claim with a ResourceClaimTemplate", claim, pod)
+}
+
+// HasExclusive reports whether an allocation has a device for one pod at a time. The driver publishes exclusive devices
+// without allowMultipleAllocations, and the scheduler gives a share ID to all others.
+func HasExclusive(allocation *resourceapi.AllocationResult) bool {
+	return slices.ContainsFunc(allocation.Devices.Results, func(result resourceapi.DeviceRequestAllocationResult) bool {
+		return result.Driver == v1alpha1.DriverName && !ptr.Deref(result.AdminAccess, false) && result.ShareID == nil
+	})
 }
 
 // CheckNamespace refuses claims of a namespace that a topology does not allow.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
@@ -281,8 +282,7 @@ func (s *Sandboxes) mayBegin(pod executor.Pod, records []claims.Record) error {
 		}
 		for _, other := range s.byID {
 			if other.pod.UID != pod.UID && other.uses(uid) {
-				return fmt.Errorf("cannot attach claim %s: pod %s uses its exclusive device; delete that pod, or give "+
-					"each pod its own claim with a ResourceClaimTemplate", records[i].Claim, other.pod)
+				return claimspec.ExclusiveInUse(records[i].Claim.String(), other.pod.String())
 			}
 		}
 	}

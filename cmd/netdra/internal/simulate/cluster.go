@@ -38,15 +38,22 @@ type Cluster struct {
 type Simulator struct {
 	cluster  Cluster
 	compiled *dracel.Cache
-	// taken are the claims that got devices here, by UID. They are among those of the cluster, too.
+	// taken are the claims that have devices, by UID: those of the cluster that have a UID, and those that got devices
+	// here. They are among those of the cluster, too.
 	taken map[types.UID]*resourceapi.ResourceClaim
 }
 
 // New returns a simulator of a cluster.
 func New(cluster Cluster) *Simulator {
-	return &Simulator{cluster: cluster, taken: map[types.UID]*resourceapi.ResourceClaim{}, compiled: dracel.NewCache(200, dracel.Features{
-		EnableConsumableCapacity: true, EnableListTypeAttributes: cluster.ListAttributes,
-	})}
+	s := &Simulator{cluster: cluster, taken: map[types.UID]*resourceapi.ResourceClaim{},
+		compiled: dracel.NewCache(200, dracel.Features{EnableConsumableCapacity: true,
+			EnableListTypeAttributes: cluster.ListAttributes})}
+	for _, claim := range cluster.Claims {
+		if claim.UID != "" {
+			s.taken[claim.UID] = claim
+		}
+	}
+	return s
 }
 
 // Take makes claims that were given devices part of the cluster, and does nothing for claims that were not. results has

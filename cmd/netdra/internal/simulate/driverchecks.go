@@ -48,7 +48,47 @@ func (t *Answer) addDriverChecks(
 	if err := checkInterfaces(trial.pod, plans); err != nil && len(t.Refused) == 0 {
 		t.Refused = []string{err.Error()}
 	}
+	if t.Fits {
+		t.Refused = append(t.Refused, m.exclusiveProblems(trial, results)...)
+	}
 	t.Fits = t.Fits && len(t.Refused) == 0
+}
+
+// exclusiveProblems say which exclusive devices of a pod's claims another pod uses: one of the cluster, or one that was
+// tried before. All pods of a claim may use its devices that are shared.
+func (m *model) exclusiveProblems(trial *trial, results []resourceapi.AllocationResult) []string {
+	var problems []string
+	for i, claim := range trial.claims {
+		if user := m.userOf(claim); m.isUsed(claim, trial.pod) && claimspec.HasExclusive(&results[i]) {
+			problems = append(problems, claimspec.ExclusiveInUse(fullName(claim), user).Error())
+		}
+	}
+	return problems
+}
+
+// userOf is the pod that uses a claim: the first for which kube-scheduler has reserved it, or that was tried.
+func (m *model) userOf(claim *resourceapi.ResourceClaim) string {
+	for _, consumer := range claim.Status.ReservedFor {
+		if consumer.APIGroup == "" && consumer.Resource == "pods" {
+			return namespaceOf(claim) + "/" + consumer.Name
+		}
+	}
+	return m.users[claim.UID]
+}
+
+// isUsed reports whether another pod uses a claim.
+func (m *model) isUsed(claim *resourceapi.ResourceClaim, pod *corev1.Pod) bool {
+	user := m.userOf(claim)
+	return pod != nil && user != "" && user != fullName(pod)
+}
+
+// use records the claims of a pod that fits.
+func (m *model) use(trial *trial) {
+	for _, claim := range trial.claims {
+		if trial.pod != nil && m.users[claim.UID] == "" {
+			m.users[claim.UID] = fullName(trial.pod)
+		}
+	}
 }
 
 // outlines are the plans of a claim that passed its checks, as far as they are known without the node. A topology that

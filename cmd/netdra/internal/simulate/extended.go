@@ -28,7 +28,9 @@ func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass, nodes []*c
 				t.remarks = append(t.remarks, ofDevicePlugins(t.pod, classes, nodes)...)
 			}
 		}
-		if len(t.claims) > 0 {
+		// Why a pod of the cluster is pending is not told by claims that have devices, unless another pod uses them.
+		isOpen := func(c *resourceapi.ResourceClaim) bool { return c.Status.Allocation == nil || m.isUsed(c, t.pod) }
+		if len(t.claims) > 0 && (!t.named || slices.ContainsFunc(t.claims, isOpen)) {
 			trials = append(trials, t)
 		} else if t.named {
 			return fmt.Errorf("pod %s has no claim without devices: if it is pending, it is for another reason; "+

@@ -136,8 +136,7 @@ func (l *liveCluster) topologies(ctx context.Context) ([]v1alpha1.NetworkTopolog
 	return list.Items, err
 }
 
-// podTrials makes a trial of each pod, with its claims that are not allocated. A claim that is allocated is where it
-// is, and counts as held.
+// podTrials makes a trial of each pod, with its claims. One that is allocated keeps its devices and chooses the node.
 func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, error) {
 	var trials []trial
 	for _, name := range names {
@@ -162,9 +161,7 @@ func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, e
 			if err != nil {
 				return nil, fmt.Errorf("cannot get claim %s/%s: %w", namespace, *claimName, err)
 			}
-			if claim.Status.Allocation == nil {
-				t.claims = append(t.claims, claim)
-			}
+			t.claims = append(t.claims, claim)
 		}
 		trials = append(trials, t)
 	}

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -55,6 +56,7 @@ func TestPodsOfACluster(t *testing.T) {
   status: {allocation: {devices: {results: [{request: r, driver: dra.networking, pool: n1, device: eth0}]}}}}]`
 	for name, test := range map[string]struct {
 		limits, status string
+		claims         string            // of the pod
 		change         map[string]string // of the answers; an empty one is forbidden
 		want           []string
 		not            string
@@ -67,6 +69,11 @@ func TestPodsOfACluster(t *testing.T) {
 		"running": {limits: "example.com/free: 1",
 			status: "{extendedResourceClaimStatus: {resourceClaimName: p-extended-resources-x}}",
 			want:   []string{"pod apps/p has no claim without devices"}},
+		"a claim that another pod uses": {claims: "[{name: net, resourceClaimName: only}]", want: []string{
+			"the driver refuses to attach them",
+			"cannot attach claim apps/only: pod apps/first uses its exclusive device"}},
+		"a claim with devices": {claims: "[{name: net, resourceClaimName: own}]",
+			want: []string{"pod apps/p has no claim without devices"}},
 		"another namespace's": {limits: "deviceclass.resource.kubernetes.io/theirs-a: 1",
 			want: []string{"the driver refuses to attach them",
 				"NetworkTopology theirs may not be used in namespace apps: its allowedNamespaces want team=nobody"}},
@@ -92,7 +99,18 @@ func TestPodsOfACluster(t *testing.T) {
 			served := answers()
 			maps.Copy(served, test.change)
 			served["/api/v1/namespaces/apps/pods/p"] = fmt.Sprintf(`{metadata: {name: p, namespace: apps}, spec: {containers: `+
-				`[{name: c, resources: {limits: {%s}}}]}, status: %s}`, test.limits, orEmpty(test.status))
+				`[{name: c, resources: {limits: {%s}}}], resourceClaims: %s}, status: %s}`, test.limits,
+				cmp.Or(test.claims, "[]"), cmp.Or(test.status, "{}"))
+			const claimPath, free = "/apis/resource.k8s.io/v1/resourceclaims", `spec: {devices: {requests: [{name: r, ` +
+				`exactly: {deviceClassName: free-a}}]}}, status: {allocation: {devices: {results: [{request: r, ` +
+				`driver: dra.networking, pool: n1, device: eth0}]}}, reservedFor: [{resource: pods, uid: u, name: `
+			for name, user := range map[string]string{"only": "first", "own": "p"} {
+				if claim := fmt.Sprintf("{metadata: {name: %s, namespace: apps, uid: %s}, %s%s}]}}", name, name, free,
+					user); strings.Contains(test.claims, name+"}") {
+					served[claimPath] = "items: [" + claim + "]"
+					served["/apis/resource.k8s.io/v1/namespaces/apps/resourceclaims/"+name] = claim
+				}
+			}
 			var stdout, stderr bytes.Buffer
 			options := Options{Pods: []string{"apps/p"}, Output: "text", Kubeconfig: serve(t, served)}
 			err := options.Run(context.Background(), osdeps.Deps{}, printer.Streams{In: strings.NewReader(""), Out: &stdout,
@@ -108,13 +126,6 @@ func TestPodsOfACluster(t *testing.T) {
 			}
 		})
 	}
-}
-
-func orEmpty(status string) string {
-	if status == "" {
-		return "{}"
-	}
-	return status
 }
 
 // serve answers requests to an API server with YAML, and returns a kubeconfig for it.

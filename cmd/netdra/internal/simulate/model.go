@@ -29,6 +29,8 @@ type model struct {
 	// definitions are the configurations in NetworkAttachmentDefinitions, by namespace/name.
 	definitions map[string]string
 	trials      []trial
+	// users are the pods that use claims, the first of each, by the UID of the claim.
+	users map[types.UID]string
 }
 
 // trial is a set of claims that must fit together on one node. A pod with several claims is one trial: kube-scheduler
@@ -58,7 +60,7 @@ func (t *trial) namespace() string {
 // follows from an invalid topology would only confuse.
 func (w *input) validate() (*model, error) {
 	m := &model{policies: w.policies, schemas: w.schemas, namespaces: w.namespaces,
-		definitions: w.definitions}
+		definitions: w.definitions, users: map[types.UID]string{}}
 	for i := range w.topologyDocuments {
 		topology, problems := manifest.ReadTopology(&w.topologyDocuments[i], w.schemas)
 		if len(problems) > 0 {
@@ -85,9 +87,7 @@ func (w *input) arrangeTrials() ([]trial, error) {
 				return nil, err
 			}
 			named[source] = true
-			if claim != nil {
-				t.claims = append(t.claims, claim)
-			}
+			t.claims = append(t.claims, claim)
 		}
 		byPod[pod] = t
 	}
@@ -117,6 +117,9 @@ func (w *input) arrangeTrials() ([]trial, error) {
 			// The allocator tells claims apart by it. Names are not enough: a template may have that of a claim, and
 			// those with generateName have none.
 			claim.UID = types.UID(fmt.Sprintf("%s#%d", fullName(claim), len(seen)))
+			if claim.Status.Allocation != nil {
+				continue // it came from an API server
+			}
 			if err := Complete(claim); err != nil {
 				return nil, fmt.Errorf("%s: claim %s: %w", t.title, claim.Name, err)
 			}
@@ -125,8 +128,8 @@ func (w *input) arrangeTrials() ([]trial, error) {
 	return trials, nil
 }
 
-// claimOf finds or makes a claim of a pod. It is nil for one that has its devices already. It returns the object by
-// which the claim is named as its source, so that a template is not tried on its own, too.
+// claimOf finds or makes a claim of a pod. It returns the object by which the claim is named as its source, so that a
+// template is not tried on its own, too.
 func (w *input) claimOf(pod *corev1.Pod, reference *corev1.PodResourceClaim) (claim *resourceapi.ResourceClaim,
 	source metav1.Object, err error) {
 	same := func(o metav1.Object, name string) bool {
@@ -143,13 +146,10 @@ func (w *input) claimOf(pod *corev1.Pod, reference *corev1.PodResourceClaim) (cl
 			fullName(pod), name)
 	}
 	name := ptr.Deref(reference.ResourceClaimName, "")
-	for _, claim := range w.claims {
+	for _, claim := range slices.Concat(w.claims, w.allocated) {
 		if same(claim, name) {
 			return claim, claim, nil
 		}
-	}
-	if slices.ContainsFunc(w.allocated, func(c *resourceapi.ResourceClaim) bool { return same(c, name) }) {
-		return nil, nil, nil
 	}
 	return nil, nil, fmt.Errorf("pod %s names the ResourceClaim %s, which is in none of the files", fullName(pod), name)
 }

@@ -105,6 +105,7 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 		answer.addRemarks(trial.remarks)
 		answer.addDriverChecks(m, &trial, verdict.Results, cluster.Classes)
 		if answer.Fits {
+			m.use(&trial)
 			simulator.Take(trial.claims, verdict.Results)
 		}
 		answers = append(answers, answer)

@@ -94,8 +94,8 @@ func (s *Simulator) takenElsewhere(node *corev1.Node, claims []*resourceapi.Reso
 			return nil, fmt.Errorf("cannot read the nodes of claim %s: %w", fullName(claim), err)
 		}
 		if !selector.Match(node) {
-			return &Refusal{Node: node.Name, Reason: fmt.Sprintf("claim %s has its devices on another node already, "+
-				"for a pod that was tried before", fullName(claim))}, nil
+			return &Refusal{Node: node.Name, Reason: fmt.Sprintf("claim %s has its devices on another node already",
+				fullName(claim))}, nil
 		}
 	}
 	return nil, nil
