@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -481,5 +483,30 @@ func TestBundleStaysInItsDirectory(t *testing.T) {
 	files, err := bundle.Read(archive.Bytes(), "nodes/n1")
 	if err != nil || len(files) != 1 || files[0].Name != "nodes/n1/etc/passwd" {
 		t.Errorf("%v %v", files, err)
+	}
+}
+
+// What the API server says about a right that is missing is not lost.
+func TestClassesWithoutRights(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", `+
+			`"code": 403, "message": "networktopologies is forbidden: User \"anna\" cannot list them"}`)
+	}))
+	t.Cleanup(server.Close)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(kubeconfig, fmt.Appendf(nil, "{apiVersion: v1, kind: Config, current-context: c, contexts: "+
+		"[{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {server: %q}}]}", server.URL),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	code := run(t.Context(), osdeps.Deps{Cluster: remote.Connect}, printer.Streams{Out: &out, Err: &errs}, "classes",
+		"--kubeconfig", kubeconfig)
+	const want = `cannot list the NetworkTopologies: networktopologies is forbidden: User "anna" cannot list them; ask ` +
+		"for the ClusterRole dra-network-view"
+	if code != exit.Refused || !strings.Contains(errs.String(), want) {
+		t.Errorf("exit status %d, want %q: %s", code, want, errs.String())
 	}
 }

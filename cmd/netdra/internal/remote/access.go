@@ -102,11 +102,20 @@ func Connect(access Access) (*Cluster, error) {
 		Core: core, Resource: resource, Namespace: namespace,
 		DriverNamespace: cmp.Or(access.DriverNamespace, DefaultDriverNamespace),
 		Raw: func(ctx context.Context, path string) ([]byte, error) {
-			// Not DoRaw, whose errors do not say what the API server says, such as who may not do what.
-			return core.RESTClient().Get().AbsPath(path).Do(ctx).Raw()
+			return GetRaw(ctx, core.RESTClient(), path)
 		},
 		Stream: streamer(config, core.RESTClient()),
 	}, nil
+}
+
+// GetRaw gets a path of the API server. The error is what the API server says, such as who may not do what: that of
+// Result.Raw has "unknown" in its place.
+func GetRaw(ctx context.Context, client rest.Interface, path string) ([]byte, error) {
+	result := client.Get().AbsPath(path).Do(ctx)
+	if err := result.Error(); err != nil {
+		return nil, err
+	}
+	return result.Raw()
 }
 
 // streamer calls pods/exec with WebSockets, which every Kubernetes that the driver runs on has.

@@ -124,8 +124,8 @@ func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks [
 
 // topologies are those of the cluster; none if it does not know the kind.
 func (l *liveCluster) topologies(ctx context.Context) ([]v1alpha1.NetworkTopology, error) {
-	data, err := l.core.RESTClient().Get().
-		AbsPath("/apis/" + v1alpha1.GroupVersion().String() + "/networktopologies").Do(ctx).Raw()
+	data, err := remote.GetRaw(ctx, l.core.RESTClient(), "/apis/"+v1alpha1.GroupVersion().String()+
+		"/networktopologies")
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}

@@ -84,7 +84,7 @@ func TestPodsOfACluster(t *testing.T) {
 			`NetworkTopology static: spec.steps[0].claimParameters: Required value: claim apps/p-extended-resources has no ` +
 				`ips for step "a", which gets addresses from claims only`}, not: "the limit deviceclass"},
 		"topologies that may not be read": {limits: "example.com/theirs: 1", change: map[string]string{pathTopologies: ""},
-			want: []string{"✓ pod apps/p fits on n1", "cannot list the NetworkTopologies",
+			want: []string{"✓ pod apps/p fits on n1", "cannot list the NetworkTopologies: anna may not do that",
 				"what they allow is not checked; ask for the ClusterRole dra-network-view"}},
 		"claims that may not be listed": {limits: "example.com/free: 1",
 			change: map[string]string{"/apis/resource.k8s.io/v1/resourceclaims": ""},
@@ -101,8 +101,8 @@ func TestPodsOfACluster(t *testing.T) {
 			served["/api/v1/namespaces/apps/pods/p"] = fmt.Sprintf(`{metadata: {name: p, namespace: apps}, spec: {containers: `+
 				`[{name: c, resources: {limits: {%s}}}], resourceClaims: %s}, status: %s}`, test.limits,
 				cmp.Or(test.claims, "[]"), cmp.Or(test.status, "{}"))
-			const claimPath, free = "/apis/resource.k8s.io/v1/resourceclaims", `spec: {devices: {requests: [{name: r, ` +
-				`exactly: {deviceClassName: free-a}}]}}, status: {allocation: {devices: {results: [{request: r, ` +
+			const claimPath, free = "/apis/resource.k8s.io/v1/resourceclaims", `spec: {devices: {requests: [{` +
+				`name: r, exactly: {deviceClassName: free-a}}]}}, status: {allocation: {devices: {results: [{request: r, ` +
 				`driver: dra.networking, pool: n1, device: eth0}]}}, reservedFor: [{resource: pods, uid: u, name: `
 			for name, user := range map[string]string{"only": "first", "own": "p"} {
 				if claim := fmt.Sprintf("{metadata: {name: %s, namespace: apps, uid: %s}, %s%s}]}}", name, name, free,
@@ -139,7 +139,8 @@ func serve(t *testing.T, served map[string]string) string {
 		case !found:
 			code, text = http.StatusNotFound, "{kind: Status, apiVersion: v1, status: Failure, reason: NotFound, code: 404}"
 		case text == "":
-			code, text = http.StatusForbidden, "{kind: Status, apiVersion: v1, status: Failure, reason: Forbidden, code: 403}"
+			code, text = http.StatusForbidden, "{kind: Status, apiVersion: v1, status: Failure, reason: Forbidden, "+
+				"code: 403, message: anna may not do that}"
 		}
 		data, err := yaml.YAMLToJSON([]byte(text))
 		if err != nil {
