@@ -24,14 +24,14 @@ It draws the steps and their dependencies: as a table, for Graphviz (dot), for M
 in Markdown, or as a picture (svg). Root steps have the DeviceClass that a claim asks for. The problems of an invalid
 topology are printed as by "chain validate".`,
 		Example: `  netdra chain graph topology.yaml
-  netdra chain graph deploy/samples/topologies.yaml --name macvlan-tuned --format mermaid
-  netdra chain graph topology.yaml --format svg > topology.svg
-  netdra chain graph topology.yaml --format dot | dot -Tpng > topology.png`,
+  netdra chain graph deploy/samples/topologies.yaml --name macvlan-tuned -o mermaid
+  netdra chain graph topology.yaml -o svg > topology.svg
+  netdra chain graph topology.yaml -o dot | dot -Tpng > topology.png`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			source.File = args[0]
 			if !slices.Contains(picture.Formats(), format) {
-				return fmt.Errorf("cannot use --format %q; use %s", format, strings.Join(picture.Formats(), ", "))
+				return fmt.Errorf("cannot use -o %q; use %s", format, strings.Join(picture.Formats(), ", "))
 			}
 			topology, _, err := source.Load(streams.In)
 			if err != nil {
@@ -48,9 +48,14 @@ topology are printed as by "chain validate".`,
 	}
 	nameFlag(cmd, &source.Name)
 	schemasFlag(cmd, &source.Schemas)
-	cmd.Flags().StringVar(&format, "format", picture.FormatText, "what to draw for: text, dot, mermaid or svg")
-	// The error would be that the flag does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(picture.Formats(),
-		cobra.ShellCompDirectiveNoFileComp))
+	set := cmd.Flags()
+	set.StringVarP(&format, "output", "o", picture.FormatText, "what to draw for: text, dot, mermaid or svg")
+	set.StringVar(&format, "format", picture.FormatText, "the same as --output")
+	cmd.MarkFlagsMutuallyExclusive("output", "format")
+	for _, name := range []string{"output", "format"} {
+		// The error would be that the flag does not exist.
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(picture.Formats(),
+			cobra.ShellCompDirectiveNoFileComp))
+	}
 	return cmd
 }

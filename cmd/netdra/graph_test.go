@@ -24,9 +24,12 @@ spec:
 
 func TestGraphGolden(t *testing.T) {
 	for _, format := range picture.Formats() {
-		code, stdout, stderr := runNetdra(t, bondedTopology, "chain", "graph", "-", "--format", format)
+		code, stdout, stderr := runNetdra(t, bondedTopology, "chain", "graph", "-", "-o", format)
 		if code != exit.OK {
 			t.Fatalf("%s: exit status %d:\n%s", format, code, stderr)
+		}
+		if _, same, _ := runNetdra(t, bondedTopology, "chain", "graph", "-", "--format", format); same != stdout {
+			t.Errorf("--format %s draws\n%s", format, same)
 		}
 		golden(t, filepath.Join("testdata", "graph", "bonded."+format), stdout)
 	}
@@ -34,7 +37,8 @@ func TestGraphGolden(t *testing.T) {
 
 func TestGraphRefuses(t *testing.T) {
 	for want, arguments := range map[string][]string{
-		"use text, dot, mermaid, svg": {"--format", "png"},
+		"use text, dot, mermaid, svg": {"-o", "png"},
+		"were all set":                {"-o", "svg", "--format", "dot"},
 		"did you mean":                nil,
 	} {
 		wrong := strings.Replace(bondedTopology, "vlanId", "vlanID", 1)

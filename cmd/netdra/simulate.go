@@ -9,7 +9,7 @@ import (
 )
 
 func simulateCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
-	flags := &simulate.Options{}
+	flags, recordings := &simulate.Options{}, []string(nil)
 	cmd := &cobra.Command{
 		Use:   "simulate -f FILE...",
 		Short: "Simulate the allocation of claims",
@@ -20,8 +20,8 @@ Files may hold
   ResourceClaim, ResourceClaimTemplate, Pod         what is tried, in the order of files and documents. What fits takes its devices,
                                                     so that it counts for what follows. Claims and templates that pods name are
                                                     tried with them. A ResourceClaim that several pods name is allocated once,
-                                                    with the first of them; the driver gives its exclusive devices to that
-                                                    pod only. One with an allocation in its status holds it from
+                                                    with the first of them; only that pod gets its exclusive
+                                                    devices. One with an allocation in its status holds it from
                                                     the beginning. A pod that asks for extended resources of DeviceClasses
                                                     is tried with the claim that kube-scheduler makes of them.
   Deployment, StatefulSet, ReplicaSet,              their pods, as many as there are at once (replicas, parallelism):
@@ -31,8 +31,8 @@ Files may hold
   DeviceClass, ResourceSlice                        those of other drivers, for example
 Other kinds are ignored. Those that make pods, such as DaemonSet and CronJob, are named as not looked at.
 
-The machines are the recordings of "netdra facts" in the directories of --machines, each a node of the directory's
-name, or this machine. With --cluster nodes, ResourceSlices, DeviceClasses, claims and NetworkTopologies are those of a
+The machines are the recordings of "netdra facts" in the directories of --machines or --from, each a node of the
+directory's name, or this machine. With --cluster nodes, ResourceSlices, DeviceClasses, claims and NetworkTopologies are those of a
 cluster, which is only read; whoever may not read topologies is told what is not checked.
 
 For each pod or claim it prints the nodes on which it fits, with the devices, or the reason why it does not. A refusal
@@ -50,13 +50,17 @@ Exit status: 0 everything fits, 1 something does not fit, 2 it could not be dete
   # why is this one pending?
   netdra simulate --pod default/my-pod`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return flags.Run(cmd.Context(), deps, streams) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			flags.Machines = append(flags.Machines, recordings...)
+			return flags.Run(cmd.Context(), deps, streams)
+		},
 	}
 	set := cmd.Flags()
 	set.StringArrayVarP(&flags.Files, "filename", "f", nil,
 		`YAML file of what is tried and what it needs, or "-" for stdin`)
 	set.StringSliceVar(&flags.Machines, "machines", nil,
 		`directories of recordings of "netdra facts", separated by commas, in place of this machine`)
+	set.StringSliceVar(&recordings, "from", nil, "the same as --machines, as the flag is called elsewhere")
 	set.BoolVar(&flags.Cluster, "cluster", false, "use nodes, slices, classes and claims of the cluster")
 	set.StringArrayVar(&flags.Pods, "pod", nil,
 		"try a pod of the cluster, NAMESPACE/NAME, with its claims that are not allocated")
@@ -69,7 +73,10 @@ Exit status: 0 everything fits, 1 something does not fit, 2 it could not be dete
 	set.BoolVar(&flags.DerivedAttributes, "derived-attributes", false,
 		"the cluster has the feature DRADerivedAttributes")
 	formFlag(cmd, &flags.Output)
-	cmd.MarkFlagsMutuallyExclusive("cluster", "machines")
-	cmd.MarkFlagsMutuallyExclusive("pod", "machines")
+	for _, name := range []string{"machines", "from"} {
+		cmd.MarkFlagsMutuallyExclusive("cluster", name)
+		cmd.MarkFlagsMutuallyExclusive("pod", name)
+		_ = cmd.MarkFlagDirname(name) // the flag exists
+	}
 	return cmd
 }

@@ -143,8 +143,8 @@ func TestSimulateNamesOtherWorkloads(t *testing.T) {
 func TestSimulateExclusiveDeviceOfTwoPods(t *testing.T) {
 	const claim = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: only}\n" +
 		"spec: {devices: {requests: [{name: r, exactly: {deviceClassName: vf-a}}]}}"
-	const allocation = "\nstatus: {allocation: {devices: {results: [{request: r, driver: DRIVER, pool: igb-4vfs/eth0, " +
-		"device: eth0v0}], config: [{source: FromClass, opaque: {driver: dra.networking, parameters: " +
+	const allocation = "\nstatus: {allocation: {devices: {results: [{request: r, driver: DRIVER, " +
+		"pool: igb-4vfs/eth0, device: eth0v0}], config: [{source: FromClass, opaque: {driver: dra.networking, parameters: " +
 		"{networkTopologyRef: {name: vf}, step: a}}}]}}RESERVED}"
 	const another = ", reservedFor: [{resource: pods, name: ex0, uid: u}]"
 	refusal := func(user string) string {
@@ -184,5 +184,16 @@ func TestSimulateExclusiveDeviceOfTwoPods(t *testing.T) {
 				t.Errorf("(-want +got):\n%s%v\n%s", diff, refused, stderr)
 			}
 		})
+	}
+}
+
+// Recordings are named by --from, as for all other commands, and by --machines.
+func TestSimulateRecordings(t *testing.T) {
+	const fixture = "../../discovery/testdata/igb-4vfs"
+	for _, arguments := range [][]string{{"--from", fixture}, {"--machines", fixture}} {
+		code, stdout, stderr := runNetdra(t, eightFunctions, append([]string{"simulate", "-f", "-"}, arguments...)...)
+		if code != exit.OK || !strings.Contains(stdout, "fits on igb-4vfs") {
+			t.Errorf("%v: exit status %d:\n%s%s", arguments, code, stdout, stderr)
+		}
 	}
 }

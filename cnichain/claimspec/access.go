@@ -26,8 +26,8 @@ func CheckPod(pod *corev1.Pod) error {
 // ExclusiveInUse is the error for a claim that a pod names while another pod uses its exclusive device. The driver
 // attaches such a device to one pod at a time, also if several pods name one claim.
 func ExclusiveInUse(claim, pod string) error {
-	return fmt.Errorf("cannot attach claim %s: pod %s uses its exclusive device; delete that pod, or give each pod its "+
-		"own claim with a ResourceClaimTemplate", claim, pod)
+	return fmt.Errorf("cannot attach claim %s: pod %s uses its exclusive device; delete that pod, or give each pod "+
+		"its own claim with a ResourceClaimTemplate", claim, pod)
 }
 
 // HasExclusive reports whether an allocation has a device for one pod at a time. The driver publishes exclusive devices

@@ -89,7 +89,8 @@ func (w *input) dropOwned() {
 	isOwned := func(object metav1.Object) bool {
 		owner := metav1.GetControllerOfNoCopy(object)
 		return owner != nil && slices.ContainsFunc(w.workloads, func(other *workload) bool {
-			return other.kind == owner.Kind && other.GetName() == owner.Name && namespaceOf(other) == namespaceOf(object)
+			return other.kind == owner.Kind && other.GetName() == owner.Name &&
+				namespaceOf(other) == namespaceOf(object)
 		})
 	}
 	leftOut := func(object metav1.Object) bool {
@@ -114,8 +115,8 @@ func (w *input) addUnknown(found *manifest.Document) {
 		name += " of " + groupOf(found)
 	}
 	if found.Kind == "DaemonSet" {
-		w.remarks = append(w.remarks, fmt.Sprintf("%s is not looked at: how many pods it has depends on its nodes; %s, "+
-			"to see on which nodes one fits", name, advice))
+		w.remarks = append(w.remarks, fmt.Sprintf("%s is not looked at: how many pods it has depends on its nodes; "+
+			"%s, to see on which nodes one fits", name, advice))
 		return
 	}
 	var content map[string]any
