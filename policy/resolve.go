@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -77,6 +78,9 @@ type rule struct {
 	evaluationFailed bool
 	// attributes are those that the policy adds.
 	attributes attributeRules
+	// reads are what the expression reads without a guard, once walked is true.
+	reads  []access
+	walked bool
 }
 
 // newRule compiles a policy for a node.
@@ -180,11 +184,37 @@ func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([
 			default:
 				var cost uint64
 				answers[i][j].matches, cost, answers[i][j].err = r.selector.matches(device)
+				answers[i][j].err = r.unknownName(answers[i][j].err)
 				spent[j] += cost
 			}
 		}
 	}
 	return answers, nil
+}
+
+// unknownName returns the error of an evaluation, in the words of validation where the expression reads what no device
+// has: those of CEL advise what would make the policy select nothing.
+func (r *rule) unknownName(err error) error {
+	if err == nil {
+		return nil
+	}
+	_, rest, absent := strings.Cut(err.Error(), "no such key: ")
+	if !absent {
+		return err
+	}
+	if !r.walked {
+		r.walked = true
+		if w, err := walk(r.selector.result); err == nil { // it compiles, so there is no error
+			r.reads = w.list
+		}
+	}
+	known := Attributes(discovery.Device{})
+	for _, a := range r.reads {
+		if _, ok := known[a.qualifiedName()]; !ok && !a.computed && (rest == a.id || strings.HasPrefix(rest, a.id+".")) {
+			return fmt.Errorf("cannot evaluate the expression: %w", a.unknown())
+		}
+	}
+	return err
 }
 
 // adviseIfIdle records a problem of a policy that matches no device of the node because of a name. The policy is the

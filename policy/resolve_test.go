@@ -126,14 +126,14 @@ eth1
 br0
   entry "" of all: exclusive host-device
   policy all: exposes: the expression is true
-  policy x: failed: cannot evaluate the expression: no such key: nothing
+  policy x: failed: cannot evaluate the expression: no device has an attribute dra.networking/nothing; remove it from the expression, or guard it with has(device.attributes["dra.networking"].nothing) &&
   policy y: no match: the expression is false
 eth1
   policy all: lost: policy y excludes the device
-  policy x: failed: cannot evaluate the expression: no such key: nothing
-  policy y: failed: cannot evaluate the expression: no such key: nothing
-problem: policy x: device br0: cannot evaluate the expression: no such key: nothing
-problem: policy y: device eth1: cannot evaluate the expression: no such key: nothing`},
+  policy x: failed: cannot evaluate the expression: no device has an attribute dra.networking/nothing; remove it from the expression, or guard it with has(device.attributes["dra.networking"].nothing) &&
+  policy y: failed: cannot evaluate the expression: no device has an attribute dra.networking/nothing; remove it from the expression, or guard it with has(device.attributes["dra.networking"].nothing) &&
+problem: policy x: device br0: cannot evaluate the expression: no device has an attribute dra.networking/nothing; remove it from the expression, or guard it with has(device.attributes["dra.networking"].nothing) &&
+problem: policy y: device eth1: cannot evaluate the expression: no device has an attribute dra.networking/nothing; remove it from the expression, or guard it with has(device.attributes["dra.networking"].nothing) &&`},
 		"an exclude policy that does not compile hides everything": {map[string]string{
 			"all": expose("true", "", 1), "x": exclude("@type ==")}, `
 br0

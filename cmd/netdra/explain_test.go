@@ -67,6 +67,31 @@ func TestExplainAttributesGolden(t *testing.T) {
 	golden(t, filepath.Join("testdata", "explain", "attributes.txt"), all.String())
 }
 
+// A misspelt attribute is answered once, as validation does, and not with the advice of CEL.
+func TestMisspeltAttributesAreToldOnce(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "worker-1")
+	if err := discoverytest.Examples()["example1"].Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	const misspelt = `
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: shared}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].ifNmae == "eth0"'}
+  exposure: {allowMultipleAllocations: true, supportedCNIPlugins: [{name: macvlan}]}
+`
+	const want = `no device has an attribute dra.networking/ifNmae: did you mean ` +
+		`device.attributes["dra.networking"].ifName?`
+	for _, arguments := range [][]string{{"explain", "enp3s0f0"}, {"slices"}} {
+		_, stdout, stderr := runNetdra(t, misspelt, append(arguments, "-f", "-", "--from", dir)...)
+		all := stdout + stderr
+		if strings.Count(all, want) != 1 || strings.Contains(all, "no such key") {
+			t.Errorf("%v says\n%s", arguments, all)
+		}
+	}
+}
+
 // golden compares a text with a file, or writes the file.
 func golden(t *testing.T, path, got string) {
 	t.Helper()

@@ -182,7 +182,10 @@ func (s *Snapshot) explain(name string) (*Explanation, error) {
 	for _, problem := range slices.Concat(s.Decision.Problems, s.Result.Problems) {
 		ofPolicy := problem.Device == "" && slices.ContainsFunc(e.Entries,
 			func(entry ExplainedEntry) bool { return entry.Policy == problem.Policy })
-		if problem.Device == e.Device || ofPolicy {
+		isReason := slices.ContainsFunc(decided.Reasons, func(r policy.Reason) bool { // printed as such
+			return r.Policy == problem.Policy && r.Message == problem.Message
+		})
+		if !isReason && (problem.Device == e.Device || ofPolicy) {
 			e.Problems = append(e.Problems, problem.String())
 		}
 	}
@@ -384,9 +387,11 @@ func (e *Explanation) folded() []ExplainedOutcome {
 
 func (e *Explanation) hiddenBy() string {
 	for _, outcome := range e.Policies {
-		if outcome.Outcome == string(policy.Excludes) || outcome.Outcome == string(policy.Failed) {
-			return fmt.Sprintf("policy %s %s it: %s", outcome.Policy,
-				strings.Replace(outcome.Outcome, "failed", "failed, which hides", 1), outcome.Why)
+		switch outcome.Outcome {
+		case string(policy.Excludes):
+			return fmt.Sprintf("policy %s %s it: %s", outcome.Policy, outcome.Outcome, outcome.Why)
+		case string(policy.Failed): // why is long, and in the table of policies
+			return fmt.Sprintf("policy %s failed, as said below, which hides it", outcome.Policy)
 		}
 	}
 	if slices.ContainsFunc(e.Policies, func(o ExplainedOutcome) bool { return o.Outcome == string(policy.Exposes) }) {

@@ -104,14 +104,20 @@ func printHidden(out *printer.Printer, decision policy.Decision, problems []poli
 	}
 	for i := range decision.Devices {
 		if d := &decision.Devices[i]; len(d.Personas) == 0 {
-			out.Printf("%s %s is not offered: %s", d.Device.Type, d.Device.Name, hiddenBy(d))
+			out.Printf("%s %s is not offered: %s", d.Device.Type, d.Device.Name, hiddenBy(d, decision.Problems))
 		}
 	}
 }
 
-// hiddenBy is the reason why a device is not offered.
-func hiddenBy(d *policy.DeviceDecision) string {
+// hiddenBy is the reason why a device is not offered. What is among the problems, which are printed before, is not said
+// for each device once more.
+func hiddenBy(d *policy.DeviceDecision, problems []policy.Problem) string {
 	for _, reason := range d.Reasons {
+		if reason.Outcome == policy.Failed && slices.ContainsFunc(problems, func(p policy.Problem) bool {
+			return p.Policy == reason.Policy && p.Message == reason.Message
+		}) {
+			return fmt.Sprintf("policy %s: failed as said above", reason.Policy)
+		}
 		if reason.Outcome == policy.Excludes || reason.Outcome == policy.Failed {
 			return reason.String()
 		}
