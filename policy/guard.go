@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/operators"
@@ -46,6 +47,7 @@ type walker struct {
 	found      map[access]bool
 	mismatches []error       // see CheckTypes
 	names      []namedDevice // see probablyMeant
+	mentioned  []access      // what is read or asked for, guarded or not, as often as it is
 	// offsets are where expressions stand in the text, by their ids.
 	offsets map[int64]ast.OffsetRange
 }
@@ -61,6 +63,9 @@ type unguardedReading struct {
 // An example: in has(device.attributes["dra.networking"].mtu) && device.attributes["dra.networking"].mtu > 1500 the
 // left side implies that the mtu is there, so the right one is not in the list. Without the left side it is.
 func (w *walker) walk(e ast.Expr, known present, vars scope) {
+	if a, ok := mentionOf(e, vars); ok {
+		w.mentioned = append(w.mentioned, a)
+	}
 	if a, ok := accessOf(e, vars); ok && !known[a] {
 		w.unguarded = append(w.unguarded, unguardedReading{a, e})
 		if !w.found[a] {
@@ -214,6 +219,25 @@ func accessOf(e ast.Expr, vars scope) (access, bool) {
 	id, literal := stringLiteral(e.AsCall().Args()[1])
 	domain.id, domain.computed = id, domain.computed || !literal
 	return domain, ok
+}
+
+// mentionOf returns what e itself reads, or asks for as has() and .? do, if it names an attribute or a capacity.
+func mentionOf(e ast.Expr, vars scope) (access, bool) {
+	var operand ast.Expr
+	id, literal := "", true
+	switch {
+	case e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly():
+		operand, id = e.AsSelect().Operand(), e.AsSelect().FieldName()
+	case e.Kind() == ast.CallKind && slices.Contains([]string{operators.OptSelect, operators.OptIndex},
+		e.AsCall().FunctionName()):
+		operand = e.AsCall().Args()[0]
+		id, literal = stringLiteral(e.AsCall().Args()[1])
+	default:
+		return accessOf(e, vars)
+	}
+	domain, ok := domainOf(operand, vars)
+	domain.id = id
+	return domain, ok && literal
 }
 
 // domainOf returns the domain that e stands for, as in device.attributes["example.com"], if it stands for one.

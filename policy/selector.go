@@ -186,11 +186,59 @@ func (a access) unknown() error {
 		return fmt.Errorf("the expression reads %s, but a policy selects devices by what was discovered, which has "+
 			"no capacity; use device.attributes", a.field("."))
 	}
-	message := fmt.Sprintf("no device has an attribute %s", a.qualifiedName())
 	if near := nearest(a.id); near != "" {
-		return fmt.Errorf("%s: did you mean %s?", message, near)
+		return a.misspelt("", near)
 	}
-	return fmt.Errorf("%s; remove it from the expression, or guard it with has(%s) &&", message, a.field("."))
+	return fmt.Errorf("no device has an attribute %s; remove it from the expression, or guard it with has(%s) &&",
+		a.qualifiedName(), a.field("."))
+}
+
+// misspelt is the error of an expression that reads what is almost something that devices have. unless is when a device
+// has it all the same.
+func (a access) misspelt(unless, near string) error {
+	return fmt.Errorf("no device has an attribute %s%s: did you mean %s?", a.qualifiedName(), unless, near)
+}
+
+// ClassRemarks says which attributes a valid expression for a device class probably misspells. CheckClassSelector takes
+// them where they are guarded, since a policy may add an attribute of any name.
+func ClassRemarks(expression string) []string {
+	s, err := compile(expression, environment.StoredExpressions)
+	if err != nil {
+		return nil // others say so
+	}
+	w, err := walk(s.result)
+	if err != nil {
+		return nil // it compiles, so this is impossible
+	}
+	var remarks []string
+	for _, a := range w.mentioned {
+		near := a.meant()
+		if near == "" {
+			continue
+		}
+		if remark := a.misspelt(" unless a policy adds it", near).Error(); !slices.Contains(remarks, remark) {
+			remarks = append(remarks, remark)
+		}
+	}
+	return remarks
+}
+
+// meant returns, as an expression writes it, the attribute that is probably meant by one that the driver does not know;
+// empty if there is none. Policies add attributes of other domains, so those of a domain that is like none of the
+// driver's are taken as they are.
+func (a access) meant() string {
+	if _, known := Attributes(discovery.Device{})[a.qualifiedName()]; known || a.capacity || a.computed ||
+		a.domain == v1alpha1.CNIDomain {
+		return ""
+	}
+	near := nearestDomain(a.domain)
+	if near == "" {
+		return ""
+	}
+	if field := nearest(a.id); field != "" || near == a.domain {
+		return field
+	}
+	return access{domain: near, id: a.id}.field(".")
 }
 
 // unguarded is the error of a class's expression that reads what a device may not have.
@@ -202,6 +250,9 @@ func (a access) unguarded() error {
 	if absent, ok := absentLiteral(a); ok {
 		guard = fmt.Sprintf("write %s.orValue(%s) in its place, or has(%s) && before it", a.field(".?"), absent,
 			a.field("."))
+	}
+	if near := a.meant(); near != "" {
+		return fmt.Errorf("%w If a policy adds it, %s", a.misspelt("", near), guard)
 	}
 	condition := ""
 	if publicationOf(a) == onRequest {
@@ -234,7 +285,8 @@ func absentLiteral(a access) (string, bool) {
 }
 
 // nearest returns the field of the vocabulary with the name most like id; empty if none is like it. So mtuu is answered
-// with mtu, and vendr with vendor. Two edits are the limit, since more make words of five letters alike by chance.
+// with mtu, and vendr with vendor. Two edits are the limit, and fewer than half of the letters: more make short words
+// alike by chance, such as rack and mac.
 func nearest(id string) string {
 	var best string
 	var bestDistance int
@@ -246,8 +298,22 @@ func nearest(id string) string {
 		func(a, b string) int { return cmp.Or(-cmp.Compare(domainRank(a), domainRank(b)), cmp.Compare(a, b)) })
 	for _, n := range names {
 		domain, known, _ := strings.Cut(n, "/")
-		if d := distance(strings.ToLower(id), strings.ToLower(known)); d <= 2 && (best == "" || d < bestDistance) {
+		if d := distance(strings.ToLower(id), strings.ToLower(known)); d <= min(2, (len(id)-1)/2) &&
+			(best == "" || d < bestDistance) {
 			best, bestDistance = access{domain: domain, id: known}.field("."), d
+		}
+	}
+	return best
+}
+
+// nearestDomain returns the domain with attributes of the driver that is at most two edits away; empty if none is.
+func nearestDomain(domain string) string {
+	best, least := "", 3
+	for n := range Attributes(discovery.Device{}) {
+		known, _, _ := strings.Cut(string(n), "/")
+		d := distance(strings.ToLower(domain), known)
+		if d < least || d == least && known < best {
+			best, least = known, d
 		}
 	}
 	return best

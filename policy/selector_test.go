@@ -86,10 +86,17 @@ func TestCheckClassSelector(t *testing.T) {
 		"(device.attributes // (\n[\"dra.networking\"]).pfName == \"\"":                    `cannot guard the reading of pfName`,
 		"(device.attributes // )\n[\"dra.networking\"].pfName == \"\")":                    `cannot guard the reading of pfName`,
 		`@physicalNetworkName == "a"`:                                                      `write has(device.attributes["dra.networking"].physicalNetworkName) && before it`,
-		`device.attributes["cni.dra.networking"].sriov`:                                    `device.attributes["cni.dra.networking"].?sriov.orValue(false)`,
-		`device.attributes["cni.dra.networking"].?sriov.orValue(false)`:                    "",
-		`device.capacity["dra.networking"].x.isGreaterThan(quantity("1"))`:                 `has(device.capacity["dra.networking"].x)`,
-		`has(device.attributes["resource.kubernetes.io"].pcieRoot) && @type == "vf"`:       "",
+		`@ifNmae == "a"`: `no device has an attribute dra.networking/ifNmae: did you mean ` +
+			`device.attributes["dra.networking"].ifName? If a policy adds it, write has(`,
+		`device.attributes["dra.networkng"].ifName == "a"`: `did you mean device.attributes["dra.networking"].ifName?`,
+		`device.attributes["dra.networkng"].rack == "a"`:   `did you mean device.attributes["dra.networking"].rack?`,
+		`@rack == 1`: `write has(device.attributes["dra.networking"].rack) && before it`,
+		`device.attributes["example.com"].mtu == 1`:                                  `write has(device.attributes["example.com"].mtu) && before it`,
+		`has(@ifNmae) && @ifNmae == "a"`:                                             "",
+		`device.attributes["cni.dra.networking"].sriov`:                              `device.attributes["cni.dra.networking"].?sriov.orValue(false)`,
+		`device.attributes["cni.dra.networking"].?sriov.orValue(false)`:              "",
+		`device.capacity["dra.networking"].x.isGreaterThan(quantity("1"))`:           `has(device.capacity["dra.networking"].x)`,
+		`has(device.attributes["resource.kubernetes.io"].pcieRoot) && @type == "vf"`: "",
 		`has(device.attributes[@type].x) && device.attributes[@driver].x == 1`: "an attribute name is " +
 			"computed",
 		`@type == "vf" &&`: "cannot compile",
@@ -100,6 +107,30 @@ func TestCheckClassSelector(t *testing.T) {
 			t.Errorf("%s: %v", expression, err)
 		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
 			t.Errorf("%s: got %v, want ... %s ...", expression, err, want)
+		}
+	}
+}
+
+// A policy may add an attribute of any name, so a guarded misspelling is a remark.
+func TestClassRemarks(t *testing.T) {
+	const remark = `no device has an attribute dra.networking/ifNmae unless a policy adds it: did you mean ` +
+		`device.attributes["dra.networking"].ifName?`
+	for expression, want := range map[string]string{
+		`has(@ifNmae) && @ifNmae == "a"`:                                            remark,
+		`@?ifNmae.orValue("") == "a"`:                                               remark,
+		`device.attributes["dra.networking"][?"ifNmae"].orValue("") == "a"`:         remark,
+		`cel.bind(a, device.attributes["dra.networking"], has(a.ifNmae))`:           remark,
+		`has(device.attributes["dra.networkng"].ifName)`:                            `did you mean device.attributes["dra.networking"].ifName?`,
+		`@ifName == "a" && has(@switchID) && has(@rack) && @?building.hasValue()`:   "",
+		`has(device.attributes["example.com"].ifNmae)`:                              "",
+		`device.attributes["cni.dra.networking"].?srio.orValue(false)`:              "",
+		`has(device.capacity["dra.networking"].mt) && device.driver == "something"`: "",
+		`@type ==`: "",
+	} {
+		remarks := policy.ClassRemarks(expand(expression))
+		if want == "" && len(remarks) > 0 ||
+			want != "" && (len(remarks) != 1 || !strings.Contains(remarks[0], want)) {
+			t.Errorf("%s: got %q, want ... %s ...", expression, remarks, want)
 		}
 	}
 }

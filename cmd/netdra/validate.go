@@ -10,6 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
 )
 
 func validateCommand(streams printer.Streams) *cobra.Command {
@@ -121,7 +122,8 @@ func validateDocument(found *manifest.Document, schemas cnichain.Schemas) valida
 	result := validation{Location: found.Location(), Kind: found.Kind, Name: found.Name, Valid: len(problems) == 0,
 		Problems: problems}
 	if result.Valid {
-		result.DeviceClasses, result.Remarks = manifest.ClassNames(topology), cnichain.Remarks(topology, schemas)
+		result.DeviceClasses = manifest.ClassNames(topology)
+		result.Remarks = append(cnichain.Remarks(topology, schemas), deviceclasses.Remarks(topology)...)
 	}
 	return result
 }

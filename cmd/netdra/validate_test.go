@@ -38,6 +38,14 @@ func TestValidate(t *testing.T) {
 ! DIR/t.yaml:2: plugin whereabouts: its own reconciler frees addresses of running pods, since it finds pods by an annotation of Multus only: do not run it with this driver (docs/howto.md)
 `,
 		},
+		"a guarded attribute that only a policy could add": {
+			content: strings.Replace(linkThenTune, `"true"`,
+				`"device.attributes[\"dra.networking\"].?ifNmae.orValue(\"\") == \"x\""`, 1),
+			want: `
+✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link
+! DIR/t.yaml:2: selector of step link: no device has an attribute dra.networking/ifNmae unless a policy adds it: did you mean device.attributes["dra.networking"].ifName?
+`,
+		},
 		"one of several": {
 			content: linkThenTune + "---" + twoRoots, arguments: []string{"--name", "pair"},
 			want: "✓ DIR/t.yaml:16: topology pair is fine; a claim asks for deviceClassName pair-a and pair-b\n",
@@ -51,7 +59,7 @@ func TestValidate(t *testing.T) {
 ✗ DIR/t.yaml:4: metadata.name: Invalid value: "Moved": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')
 ✗ DIR/t.yaml:13: spec.steps[1].dependOn[0]: Not found: "lnik"
 ✗ DIR/t.yaml:14: spec.steps[1].config.type: Forbidden: is set by the driver; what says it is the step's type
-✗ DIR/t.yaml:9: spec.steps[0].selector.cel: Invalid value: "device.attributes[\"dra.networking\"].ifNam == \"x\"": the expression reads device.attributes["dra.networking"].ifNam, which not every device has, and reading it there is an error that stops the scheduling of the pod: write has(device.attributes["dra.networking"].ifNam) && before it
+✗ DIR/t.yaml:9: spec.steps[0].selector.cel: Invalid value: "device.attributes[\"dra.networking\"].ifNam == \"x\"": no device has an attribute dra.networking/ifNam: did you mean device.attributes["dra.networking"].ifName? If a policy adds it, write has(device.attributes["dra.networking"].ifNam) && before it
 `,
 		},
 		"unknown and double fields": {

@@ -112,6 +112,22 @@ func complete(expression string) string {
 	return guarded
 }
 
+// Remarks says of the selectors of a valid topology which attributes they probably misspell: the class then has no
+// devices.
+func Remarks(topology *v1alpha1.NetworkTopology) []string {
+	var remarks []string
+	for i := range topology.Spec.Steps {
+		step := &topology.Spec.Steps[i]
+		if len(step.DependOn) > 0 || step.Selector == nil {
+			continue
+		}
+		for _, remark := range policy.ClassRemarks(step.Selector.CEL) {
+			remarks = append(remarks, fmt.Sprintf("selector of step %s: %s", step.Name, remark))
+		}
+	}
+	return remarks
+}
+
 // Plugin returns the CNI plugin that a class of a topology wants, as the attribute of it is named (host_device for
 // host-device); with listAttributes as it is. It is "" for other classes.
 func Plugin(class *resourceapi.DeviceClass) string {

@@ -141,12 +141,12 @@ func (r *Reconciler) evaluate(
 	}
 	problems, breaches := Judge(topology, schemas, r.CheckSelector)
 	if !wasAccepted(topology) {
-		return append(problems, breaches...), cnichain.Remarks(topology, schemas), nil
+		return append(problems, breaches...), Remarks(topology, schemas), nil
 	}
 	for _, breach := range breaches {
 		remarks = append(remarks, breach.Error()+" (it was accepted before this was known)")
 	}
-	return problems, append(remarks, cnichain.Remarks(topology, schemas)...), nil
+	return problems, append(remarks, Remarks(topology, schemas)...), nil
 }
 
 // wasAccepted reports whether the topology was accepted as it is now. A new generation is judged by all rules: whoever

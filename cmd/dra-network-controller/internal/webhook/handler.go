@@ -124,7 +124,7 @@ func (h *Handler) checkTopology(ctx context.Context, raw []byte) assessment {
 		return assessment{err: err}
 	}
 	problems, breaches := topology.Judge(&t, schemas, policy.CheckClassSelector)
-	return assessment{problems: append(problems, breaches...), remarks: cnichain.Remarks(&t, schemas)}
+	return assessment{problems: append(problems, breaches...), remarks: topology.Remarks(&t, schemas)}
 }
 
 func checkSchema(_ context.Context, raw []byte) assessment {

@@ -12,6 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
+	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
@@ -274,7 +275,7 @@ func (m *model) topologyRemarks(claim *resourceapi.ResourceClaim) []string {
 		if !requestsClass(claim, manifest.ClassNames(topology)) {
 			continue
 		}
-		for _, remark := range cnichain.Remarks(topology, m.schemas) {
+		for _, remark := range append(cnichain.Remarks(topology, m.schemas), deviceclasses.Remarks(topology)...) {
 			remarks = append(remarks, fmt.Sprintf("NetworkTopology %s: %s", topology.Name, remark))
 		}
 	}
