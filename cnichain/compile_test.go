@@ -51,7 +51,7 @@ func TestValidateReportsEveryProblemWithItsPathAndFix(t *testing.T) {
 			[]string{"spec.steps[0].config.mtu", "is too large: it must fit into 64 bits"}},
 		"unknown dependency": {
 			`[{name: a, type: macvlan, dependOn: [x]}]`,
-			[]string{"spec.steps[0].dependOn[0]", `Not found: "x"`}},
+			[]string{"spec.steps[0].dependOn[0]", `dependOn names step "x", which does not exist`}},
 		"several at once": {
 			`[{name: a, type: ../../bin/sh, selector: {cel: "true"}}, {name: a, type: macvlan}]`,
 			[]string{"spec.steps[0].type", "bare file name", "spec.steps[1].name", "Duplicate",

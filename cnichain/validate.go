@@ -187,8 +187,23 @@ func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
 					parent)))
 			continue
 		}
-		v.add(field.NotFound(path.Index(i), parent))
+		v.add(field.Invalid(path.Index(i), parent, v.unknownStep(step.Name, parent)))
 	}
+}
+
+// unknownStep says that a step depends on one that there is not, and which one is probably meant.
+func (v *validator) unknownStep(name, parent string) string {
+	var others []string
+	for i := range v.steps {
+		if v.steps[i].Name != name {
+			others = append(others, v.steps[i].Name)
+		}
+	}
+	problem := fmt.Sprintf("step %s: dependOn names step %q, which does not exist", name, parent)
+	if near := Nearest(parent, others); near != "" {
+		return fmt.Sprintf("%s: did you mean %q?", problem, near)
+	}
+	return problem
 }
 
 // findPath returns the steps by which one depends on another, with both; nil if it doesn't. It goes to none of those in

@@ -210,7 +210,8 @@ func (r *rule) unknownName(err error) error {
 	}
 	known := Attributes(discovery.Device{})
 	for _, a := range r.reads {
-		if _, ok := known[a.qualifiedName()]; !ok && !a.computed && (rest == a.id || strings.HasPrefix(rest, a.id+".")) {
+		_, ok := known[a.qualifiedName()]
+		if isIt := rest == a.id || strings.HasPrefix(rest, a.id+"."); isIt && !ok && !a.computed {
 			return fmt.Errorf("cannot evaluate the expression: %w", a.unknown())
 		}
 	}
