@@ -156,9 +156,9 @@ func claimParameters(claim *resourceapi.ResourceClaim, request string) ([]v1alph
 	for _, raw := range opaqueParameters(claim, request, resourceapi.AllocationConfigSourceClaim) {
 		parameters, err := v1alpha1.DecodeClaimParameters(raw)
 		if err != nil {
-			return nil, fmt.Errorf("request %s: the claim's configuration for %s: %w; "+
+			return nil, fmt.Errorf("claim %s/%s: configuration for %s of request %s: %w; "+
 				"a claim may set %v and nothing else, where its topology allows it",
-				request, v1alpha1.DriverName, err, v1alpha1.ClaimParameterNames())
+				claim.Namespace, claim.Name, v1alpha1.DriverName, request, err, v1alpha1.ClaimParameterNames())
 		}
 		all = append(all, parameters)
 	}

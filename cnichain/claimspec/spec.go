@@ -210,7 +210,7 @@ func (p *parameterSet) apply(root string, asked *v1alpha1.ClaimParameters) {
 		case parameter == v1alpha1.ClaimIPs:
 			result.IPs = asked.IPs
 		case parameter == v1alpha1.ClaimInterfaceName:
-			if err := checkInterfaceName(asked.InterfaceName); err != nil {
+			if err := v1alpha1.CheckClaimInterfaceName(asked.InterfaceName); err != nil {
 				p.add(field.Invalid(path, asked.InterfaceName, fmt.Sprintf("claim %s: %v", p.Claim, err)))
 				break
 			}
@@ -232,26 +232,6 @@ func (p *parameterSet) dependsOn(name, root string) bool {
 		}
 	}
 	return dependents[name]
-}
-
-// checkInterfaceName is stricter than the kernel: plugins get the name in CNI_IFNAME and in their configuration, as
-// root, and some are scripts. all and default are every interface's settings in sysctls.
-func checkInterfaceName(name string) error {
-	if err := v1alpha1.CheckInterfaceName(name); err != nil {
-		return err
-	}
-	for i, r := range name {
-		ordinary := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
-			i > 0 && (r == '.' || r == '_' || r == '-')
-		if !ordinary {
-			return fmt.Errorf("%q is not a valid interface name for a claim; use letters, digits, '.', '_' and '-', "+
-				"and begin with a letter or digit", name)
-		}
-	}
-	if name == "all" || name == "default" {
-		return fmt.Errorf("%q is not a valid interface name: it stands for all interfaces in sysctls", name)
-	}
-	return nil
 }
 
 func stepsPath() *field.Path { return field.NewPath("spec", "steps") }

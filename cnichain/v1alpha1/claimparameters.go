@@ -1,11 +1,14 @@
 package v1alpha1
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // ClaimParameters are the opaque parameters in a claim: what its author wants of one interface. They are honoured only
@@ -48,9 +51,12 @@ func (p *ClaimParameters) Given() []ClaimParameter {
 }
 
 // DecodeClaimParameters reads a claim's opaque parameters strictly, and brings addresses into their usual form. Unknown
-// fields, another kind, nothing that is set, and addresses that no interface can have are errors. Whether the
-// interface's name can be one is not checked here.
+// parameters, another kind, nothing that is set, and names and addresses that no interface can have are errors; each is
+// told, since the author of a claim sees the next one only with another pod.
 func DecodeClaimParameters(raw []byte) (ClaimParameters, error) {
+	if err := checkShape(raw); err != nil {
+		return ClaimParameters{}, err
+	}
 	var parameters ClaimParameters
 	if err := decode(raw, &parameters); err != nil {
 		return ClaimParameters{}, err
@@ -61,16 +67,95 @@ func DecodeClaimParameters(raw []byte) (ClaimParameters, error) {
 	if len(parameters.Given()) == 0 {
 		return ClaimParameters{}, fmt.Errorf("parameters need one of %v", ClaimParameterNames())
 	}
-	if parameters.MAC != "" {
-		mac, err := stationAddress(parameters.MAC)
-		if err != nil {
-			return ClaimParameters{}, err
-		}
-		parameters.MAC = mac
+	if err := parameters.normalize(); err != nil {
+		return ClaimParameters{}, err
 	}
-	ips, err := interfaceAddresses(parameters.IPs)
-	parameters.IPs = ips
-	return parameters, err
+	return parameters, nil
+}
+
+// normalize brings addresses into their usual form, and returns every problem with the values.
+func (p *ClaimParameters) normalize() error {
+	var problems []error
+	if p.MAC != "" {
+		mac, err := stationAddress(p.MAC)
+		p.MAC, problems = mac, append(problems, err)
+	}
+	ips, err := interfaceAddresses(p.IPs)
+	p.IPs, problems = ips, append(problems, err)
+	if p.InterfaceName != "" {
+		if err := CheckClaimInterfaceName(p.InterfaceName); err != nil {
+			problems = append(problems, fmt.Errorf("interfaceName %w", err))
+		}
+	}
+	return joined(problems)
+}
+
+// checkShape says of every parameter whether there is one of that name, and whether its value has the right type. What
+// is no object is left to the decoder.
+func checkShape(raw []byte) error {
+	var given map[string]json.RawMessage
+	if json.Unmarshal(raw, &given) != nil {
+		return nil //nolint:nilerr // the decoder says so
+	}
+	examples := map[string]string{"apiVersion": servedNames(), "kind": ClaimParametersKind, "step": "link",
+		"interfaceName": "data0", "mac": "02:00:00:00:00:05", "ips": ""}
+	names, shown := slices.Sorted(maps.Keys(examples)), []string{"step", "interfaceName", "mac", "ips"}
+	var problems []error
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		// The decoder does not tell capitals from small letters, either.
+		i := slices.IndexFunc(names, func(known string) bool { return strings.EqualFold(known, name) })
+		if i < 0 {
+			problems = append(problems, unknownParameter(name, shown))
+			continue
+		}
+		key := names[i]
+		if key == "ips" {
+			problems = append(problems, checkList(key, given[name]))
+			continue
+		}
+		var text string
+		if json.Unmarshal(given[name], &text) != nil {
+			problems = append(problems, fmt.Errorf("%s must be a string, in quotes, such as %q", key, examples[key]))
+		}
+	}
+	return joined(problems)
+}
+
+func unknownParameter(name string, known []string) error {
+	if near := Nearest(name, known); near != "" {
+		return fmt.Errorf("unknown parameter %q: did you mean %q?", name, near)
+	}
+	return fmt.Errorf("unknown parameter %q: there are %s", name, strings.Join(known, ", "))
+}
+
+// checkList checks the type of a list of addresses.
+func checkList(name string, raw json.RawMessage) error {
+	var list []string
+	if json.Unmarshal(raw, &list) == nil {
+		return nil
+	}
+	example := "10.1.0.5/24"
+	var single string
+	if json.Unmarshal(raw, &single) == nil {
+		if _, err := netip.ParsePrefix(single); err == nil {
+			example = single
+		}
+	}
+	return fmt.Errorf("%s must be a list, such as [%q]", name, example)
+}
+
+// joined returns problems as one error, on one line; nil without any.
+func joined(problems []error) error {
+	var texts []string
+	for _, problem := range problems {
+		if problem != nil {
+			texts = append(texts, problem.Error())
+		}
+	}
+	if len(texts) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(texts, "; "))
 }
 
 // stationAddress reads a MAC address that one interface may have (IEEE 802, section 8: neither a group's nor all
@@ -91,20 +176,33 @@ func interfaceAddresses(texts []string) ([]string, error) {
 		return nil, fmt.Errorf("ips has %d addresses, %d at most", len(texts), maxClaimIPs)
 	}
 	var addresses []string
+	var problems []error
 	for _, text := range texts {
 		prefix, err := netip.ParsePrefix(text)
-		if err != nil {
-			return nil, fmt.Errorf("ips: %q is not an address with a prefix length, for example 10.1.0.5/24: %w", text,
-				err)
-		}
 		addr := prefix.Addr()
-		if addr.IsUnspecified() || addr.IsMulticast() || addr.IsLoopback() || addr.Is4In6() {
-			return nil, fmt.Errorf("ips: %q is no address of an interface", text)
+		switch {
+		case err != nil:
+			problems = append(problems, notPrefix(text))
+		case addr.IsUnspecified() || addr.IsMulticast() || addr.IsLoopback() || addr.Is4In6():
+			problems = append(problems, fmt.Errorf("ips: %q is no address of an interface", text))
+		case slices.Contains(addresses, prefix.String()):
+			problems = append(problems, errors.New("ips has "+text+" twice"))
+		default:
+			addresses = append(addresses, prefix.String())
 		}
-		if slices.Contains(addresses, prefix.String()) {
-			return nil, errors.New("ips has " + text + " twice")
-		}
-		addresses = append(addresses, prefix.String())
 	}
-	return addresses, nil
+	return addresses, joined(problems)
+}
+
+// notPrefix says what an address lacks that cannot be read.
+func notPrefix(text string) error {
+	addr, err := netip.ParseAddr(text)
+	if err != nil || addr.Zone() != "" {
+		return fmt.Errorf("ips: %q is not an address with a prefix length, such as 10.1.0.5/24", text)
+	}
+	length := 24
+	if addr.Is6() {
+		length = 64
+	}
+	return fmt.Errorf("ips: %q has no prefix length, such as %s/%d", text, addr, length)
 }

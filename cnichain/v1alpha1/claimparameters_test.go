@@ -11,7 +11,7 @@ import (
 
 func TestClaimParametersAreBroughtIntoTheirUsualForm(t *testing.T) {
 	got, err := v1alpha1.DecodeClaimParameters([]byte(`{"apiVersion":"networking.dra.io/v1alpha1","kind":"ClaimParameters","step":"vlan",
-		"interfaceName":"data0","mac":"02-AA-00-00-00-01","ips":["10.1.0.5/24","FD00:0::5/64"]}`))
+		"interfaceName":"data0","MAC":"02-AA-00-00-00-01","ips":["10.1.0.5/24","FD00:0::5/64"]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,20 +32,31 @@ func TestClaimParametersThatNoInterfaceCanHave(t *testing.T) {
 		`{"mac":"02:00:00:00:00:01"}{}`: "more than one document",
 		`{"kind":"StepParameters","mac":"02:00:00:00:00:01"}`: `kind "StepParameters", want "ClaimParameters"`,
 		`{"apiVersion":"v1","mac":"02:00:00:00:00:01"}`:       `apiVersion "v1"`,
-		`{"networkTopologyRef":{"name":"t"},"step":"s"}`:      `unknown field "networkTopologyRef"`,
-		`{"mac":"01:00:5e:00:00:01"}`:                         "not the MAC address of an interface",
-		`{"mac":"00:00:00:00:00:00"}`:                         "not the MAC address of an interface",
-		`{"mac":"02:00:00:00:00:00:00:01"}`:                   "not the MAC address of an interface",
-		`{"mac":"{{ pod.name }}"}`:                            "not the MAC address of an interface",
-		`{"ips":["10.1.0.5"]}`:                                "not an address with a prefix length",
-		`{"ips":["10.1.0.5/33"]}`:                             "not an address with a prefix length",
-		`{"ips":["fe80::1%eth0/64"]}`:                         "not an address with a prefix length",
-		`{"ips":["0.0.0.0/0"]}`:                               "no address of an interface",
-		`{"ips":["127.0.0.1/8"]}`:                             "no address of an interface",
-		`{"ips":["224.0.0.1/24"]}`:                            "no address of an interface",
-		`{"ips":["::ffff:10.1.0.5/120"]}`:                     "no address of an interface",
-		`{"ips":["10.1.0.5/24","10.1.0.5/24"]}`:               "twice",
-		`{"ips":[` + many + `]}`:                              "17 addresses, 16 at most",
+		`{"networkTopologyRef":{"name":"t"},"step":"s"}`: `unknown parameter "networkTopologyRef": there are ` +
+			"step, interfaceName, mac, ips",
+		`{"macc":"02:00:00:00:00:01","ips":"10.68.0.7/24"}`: `ips must be a list, such as ["10.68.0.7/24"]; unknown ` +
+			`parameter "macc": did you mean "mac"?`,
+		`{"ips":7}`:              `ips must be a list, such as ["10.1.0.5/24"]`,
+		`{"ips":[7]}`:            `ips must be a list, such as ["10.1.0.5/24"]`,
+		`{"mac":7}`:              `mac must be a string, in quotes, such as "02:00:00:00:00:05"`,
+		`{"ips":["fd00::5"]}`:    `ips: "fd00::5" has no prefix length, such as fd00::5/64`,
+		`{"interfaceName":"lo"}`: `interfaceName "lo" belongs to the pod's own network; use another name`,
+		`{"mac":"x","ips":["10.1.0.5","y"],"interfaceName":"eth0"}`: `zeros; ips: "10.1.0.5" has no prefix length, such ` +
+			`as 10.1.0.5/24; ips: "y" is not an address with a prefix length, such as 10.1.0.5/24; interfaceName "eth0" ` +
+			"belongs to the pod's own network",
+		`{"mac":"01:00:5e:00:00:01"}`:           "not the MAC address of an interface",
+		`{"mac":"00:00:00:00:00:00"}`:           "not the MAC address of an interface",
+		`{"mac":"02:00:00:00:00:00:00:01"}`:     "not the MAC address of an interface",
+		`{"mac":"{{ pod.name }}"}`:              "not the MAC address of an interface",
+		`{"ips":["10.1.0.5"]}`:                  `"10.1.0.5" has no prefix length, such as 10.1.0.5/24`,
+		`{"ips":["10.1.0.5/33"]}`:               "not an address with a prefix length",
+		`{"ips":["fe80::1%eth0/64"]}`:           "not an address with a prefix length",
+		`{"ips":["0.0.0.0/0"]}`:                 "no address of an interface",
+		`{"ips":["127.0.0.1/8"]}`:               "no address of an interface",
+		`{"ips":["224.0.0.1/24"]}`:              "no address of an interface",
+		`{"ips":["::ffff:10.1.0.5/120"]}`:       "no address of an interface",
+		`{"ips":["10.1.0.5/24","10.1.0.5/24"]}`: "twice",
+		`{"ips":[` + many + `]}`:                "17 addresses, 16 at most",
 	} {
 		if _, err := v1alpha1.DecodeClaimParameters([]byte(raw)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error is %v, want %q", raw, err, want)

@@ -47,3 +47,23 @@ func CheckInterfaceName(name string) error {
 	}
 	return nil
 }
+
+// CheckClaimInterfaceName is stricter than the kernel: plugins get the name of a claim in CNI_IFNAME and in their
+// configuration, as root, and some are scripts. all and default are every interface's settings in sysctls.
+func CheckClaimInterfaceName(name string) error {
+	if err := CheckInterfaceName(name); err != nil {
+		return err
+	}
+	for i, r := range name {
+		ordinary := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			i > 0 && (r == '.' || r == '_' || r == '-')
+		if !ordinary {
+			return fmt.Errorf("%q is not a valid interface name for a claim; use letters, digits, '.', '_' and '-', "+
+				"and begin with a letter or digit", name)
+		}
+	}
+	if name == "all" || name == "default" {
+		return fmt.Errorf("%q is not a valid interface name: it stands for all interfaces in sysctls", name)
+	}
+	return nil
+}
