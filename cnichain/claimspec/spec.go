@@ -200,8 +200,8 @@ func (p *parameterSet) apply(root string, asked *v1alpha1.ClaimParameters) {
 		key := name + " " + string(parameter)
 		switch {
 		case !slices.Contains(p.Topology.Spec.Steps[i].ClaimParameters, parameter):
-			p.add(field.Forbidden(path, fmt.Sprintf("claim %s sets %s of step %q, which the topology does not allow: "+
-				"remove it from the claim, or have it allowed here", p.Claim, parameter, name)))
+			p.add(field.Forbidden(path, fmt.Sprintf("claim %s sets %s of step %q, which the topology does not allow: %s",
+				p.Claim, parameter, name, p.remedy(root, parameter))))
 		case p.set[key]:
 			p.add(field.Invalid(path, parameter, fmt.Sprintf("claim %s sets it twice for step %q: keep one",
 				p.Claim, name)))
@@ -219,6 +219,17 @@ func (p *parameterSet) apply(root string, asked *v1alpha1.ClaimParameters) {
 		p.set[key] = true
 	}
 	p.bySteps[name] = result
+}
+
+// remedy says what to do about a parameter beside a request for a root step that its step does not allow.
+func (p *parameterSet) remedy(root string, parameter v1alpha1.ClaimParameter) string {
+	for i := range p.Topology.Spec.Steps {
+		step := &p.Topology.Spec.Steps[i]
+		if slices.Contains(step.ClaimParameters, parameter) && p.dependsOn(step.Name, root) {
+			return fmt.Sprintf("write step: %s beside it, which allows it", step.Name)
+		}
+	}
+	return "remove it from the claim, or have it allowed here"
 }
 
 // dependsOn is true for the root step itself and for steps that depend on it, directly or through others.

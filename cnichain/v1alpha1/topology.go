@@ -1,7 +1,9 @@
 package v1alpha1
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -203,14 +205,35 @@ func ClaimParameterNames() []ClaimParameter {
 	return []ClaimParameter{ClaimMAC, ClaimIPs, ClaimInterfaceName}
 }
 
-// AllowedParameters returns what a claim may set in at least one step, each once, sorted.
-func (s *NetworkTopologySpec) AllowedParameters() []ClaimParameter {
-	var allowed []ClaimParameter
-	for i := range s.Steps {
-		allowed = append(allowed, s.Steps[i].ClaimParameters...)
+// AllowedParameters returns what a claim may set in at least one step, each once, sorted. What no root step allows comes
+// with the step that a claim must name, as in "mac (step: addr)".
+func (s *NetworkTopologySpec) AllowedParameters() []string {
+	var allowed []string
+	for _, parameter := range slices.Sorted(slices.Values(ClaimParameterNames())) {
+		if text := s.allowed(parameter); text != "" {
+			allowed = append(allowed, text)
+		}
 	}
-	slices.Sort(allowed)
-	return slices.Compact(allowed)
+	return allowed
+}
+
+// allowed returns how a claim sets a parameter; empty if no step allows it.
+func (s *NetworkTopologySpec) allowed(parameter ClaimParameter) string {
+	var later []string
+	for i := range s.Steps {
+		step := &s.Steps[i]
+		switch {
+		case !slices.Contains(step.ClaimParameters, parameter):
+		case len(step.DependOn) == 0:
+			return string(parameter)
+		default:
+			later = append(later, step.Name)
+		}
+	}
+	if len(later) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s (step: %s)", parameter, strings.Join(later, " or "))
 }
 
 // Plugins returns the CNI plugins of the steps, each once, in their order.
@@ -283,10 +306,11 @@ type NetworkTopologyStatus struct {
 	// +listType=atomic
 	// +optional
 	DeviceClasses []string `json:"deviceClasses,omitempty"`
-	// claimParameters are what a claim may set: those that a step allows.
+	// claimParameters are what a claim may set: those that a step allows. One that only a later step allows comes with
+	// the step that the claim must name, as in "mac (step: addr)".
 	// +listType=atomic
 	// +optional
-	ClaimParameters []ClaimParameter `json:"claimParameters,omitempty"`
+	ClaimParameters []string `json:"claimParameters,omitempty"`
 	// plugins are the CNI plugins of the steps, in the order in which they first run.
 	// +listType=atomic
 	// +optional

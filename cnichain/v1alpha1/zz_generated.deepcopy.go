@@ -555,7 +555,7 @@ func (in *NetworkTopologyStatus) DeepCopyInto(out *NetworkTopologyStatus) {
 	}
 	if in.ClaimParameters != nil {
 		in, out := &in.ClaimParameters, &out.ClaimParameters
-		*out = make([]ClaimParameter, len(*in))
+		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
 	if in.Plugins != nil {

@@ -28,7 +28,7 @@ type Class struct {
 	Plugin      string `json:"plugin"`
 	// With are the other classes of the topology, which a claim must ask for, too.
 	With []string `json:"with,omitempty"`
-	// Parameters are what a claim may set in any step of the topology.
+	// Parameters are what a claim may set in any step of the topology, see NetworkTopologySpec.AllowedParameters.
 	Parameters []string `json:"parameters,omitempty"`
 	// Accepted is false for a topology that the controller has not accepted: claims of it are not attached.
 	Accepted bool `json:"accepted"`
@@ -47,10 +47,7 @@ func Of(topologies []v1alpha1.NetworkTopology) []Class {
 		accepted := slices.ContainsFunc(topology.Status.Conditions, func(c metav1.Condition) bool {
 			return c.Type == "Accepted" && c.Status == metav1.ConditionTrue
 		})
-		var parameters []string
-		for _, parameter := range topology.Spec.AllowedParameters() {
-			parameters = append(parameters, string(parameter))
-		}
+		parameters := topology.Spec.AllowedParameters()
 		for j := range topology.Spec.Steps {
 			step := &topology.Spec.Steps[j]
 			name := v1alpha1.ClassName(topology.Name, step.Name)

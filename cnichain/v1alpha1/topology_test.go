@@ -1,0 +1,24 @@
+package v1alpha1_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// A claim that says nothing of a step means the root step, so what only others allow comes with their names.
+func TestAllowedParametersNameLaterSteps(t *testing.T) {
+	spec := v1alpha1.NetworkTopologySpec{Steps: []v1alpha1.Step{
+		{Name: "link", ClaimParameters: []v1alpha1.ClaimParameter{v1alpha1.ClaimIPs}},
+		{Name: "addr", DependOn: []string{"link"}, ClaimParameters: []v1alpha1.ClaimParameter{v1alpha1.ClaimMAC,
+			v1alpha1.ClaimIPs}},
+		{Name: "last", DependOn: []string{"addr"}, ClaimParameters: []v1alpha1.ClaimParameter{v1alpha1.ClaimMAC,
+			v1alpha1.ClaimInterfaceName}},
+	}}
+	want := []string{"interfaceName (step: last)", "ips", "mac (step: addr or last)"}
+	if diff := cmp.Diff(want, spec.AllowedParameters()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
