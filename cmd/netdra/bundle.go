@@ -38,7 +38,7 @@ Exit status: 0 the archive is written, 2 nothing could be collected.`,
 		Example: `  sudo netdra bundle -o bundle.tar.gz
   netdra bundle --node worker-1 -o bundle.tar.gz
   netdra bundle --all-nodes -o bundle.tar.gz`,
-		Args: cobra.NoArgs,
+		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			command := func(ctx context.Context, streams printer.Streams, arguments ...string) int {
 				return run(ctx, deps, streams, arguments...)

@@ -26,7 +26,7 @@ Exit status:
   netdra chain plan topology.yaml --device uplink=eth1
   sudo netdra chain run topology.yaml --device uplink=eth1 --hold
   sudo netdra chain undo`,
-		Args: cobra.NoArgs,
+		Args: subcommandOnly,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(validateCommand(streams), graphCommand(streams), planCommand(deps, streams),

@@ -30,7 +30,7 @@ Exit status: 0 the classes are listed, 2 the cluster cannot be read.`,
 		Example: `  kubectl netdra classes
   kubectl netdra classes --free
   netdra classes -o json | jq '.[].name'`,
-		Args: cobra.NoArgs,
+		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cluster, err := deps.Cluster(access)
 			if err != nil {

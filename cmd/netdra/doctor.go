@@ -35,7 +35,7 @@ Exit status: 0 nothing is wrong, 1 something is wrong (✗; a risk, !, does not 
   sudo netdra doctor --all                                      # also what is fine
   sudo netdra doctor --kubeconfig /etc/kubernetes/kubelet.conf
   sudo netdra doctor -o json | jq '.[] | select(.level == "fail")'`,
-		Args: cobra.NoArgs,
+		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := printer.CheckForm(flags.Form); err != nil {
 				return err

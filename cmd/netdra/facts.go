@@ -29,7 +29,7 @@ where an interface is named after it (enx0242ac110002); so are the link addresse
   netdra facts -o json | jq '.devices[] | select(.type == "pf")'
   netdra facts --record worker-1
   netdra facts --from worker-1 -o yaml`,
-		Args: cobra.NoArgs,
+		Args: noArguments("to see one device, netdra explain {}"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.Run(cmd.Context(), streams) },
 	}
 	set := cmd.Flags()

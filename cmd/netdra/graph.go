@@ -27,7 +27,7 @@ topology are printed as by "chain validate".`,
   netdra chain graph deploy/samples/topologies.yaml --name macvlan-tuned -o mermaid
   netdra chain graph topology.yaml -o svg > topology.svg
   netdra chain graph topology.yaml -o dot | dot -Tpng > topology.png`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArgument("TOPOLOGY", "topology.yaml"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			source.File = args[0]
 			if !slices.Contains(picture.Formats(), format) {

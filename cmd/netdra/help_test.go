@@ -45,3 +45,37 @@ func TestExitCodesAreDocumented(t *testing.T) {
 		}
 	}
 }
+
+// A command that lacks an argument, or gets one too many, names it and shows how to write it. Help for a command that
+// does not exist is a wrong usage.
+func TestArgumentsAreNamed(t *testing.T) {
+	for line, want := range map[string]string{
+		"facts eth0": `cannot use argument "eth0": netdra facts takes none; to see one device, netdra explain ` +
+			"eth0",
+		"doctor now":      `cannot use argument "now": netdra doctor takes none; see netdra doctor --help`,
+		"simulate a.yaml": `cannot use argument "a.yaml": netdra simulate takes none; give files with -f a.yaml`,
+		"chain validate": "cannot run netdra chain validate: the argument TOPOLOGY is missing; " +
+			"write it like netdra chain validate topology.yaml",
+		"explain":          "the argument DEVICE is missing; write it like netdra explain eth0",
+		"explain a b":      `cannot use argument "b": netdra explain takes one DEVICE; write it like netdra explain`,
+		"policies test":    "the argument FILE is missing; write it like netdra policies test policies.yaml",
+		"chain graph a b":  `cannot use argument "b": netdra chain graph takes one TOPOLOGY; write it like`,
+		"chain vaildate":   `unknown command "vaildate" for "netdra chain"; did you mean validate?`,
+		"help foo":         `unknown command "foo" for "netdra"; see netdra --help`,
+		"help exit-code":   `unknown command "exit-code" for "netdra"; did you mean exit-codes?`,
+		"help chain gaph":  `unknown command "gaph" for "netdra chain"; did you mean graph?`,
+		"help policies ls": `unknown command "ls" for "netdra policies"`,
+	} {
+		if code, stdout, stderr := runNetdra(t, "", strings.Fields(line)...); code != exit.Refused || stdout != "" ||
+			!strings.Contains(stderr, want) {
+			t.Errorf("netdra %s: exit status %d, want %q:\n%s%s", line, code, want, stdout, stderr)
+		}
+	}
+	for line, want := range map[string]string{"help": "Usage:", "help chain graph": "netdra chain graph TOPOLOGY",
+		"help exit-codes": "The exit status means"} {
+		if code, stdout, _ := runNetdra(t, "", strings.Fields(line)...); code != exit.OK ||
+			!strings.Contains(stdout, want) {
+			t.Errorf("netdra %s: exit status %d:\n%s", line, code, stdout)
+		}
+	}
+}

@@ -49,7 +49,7 @@ Exit status: 0 nothing has to be done, 1 something has to be done by hand or doe
 
   # would the pods get their devices on these machines?
   netdra import -f old.yaml -f pods.yaml --machines worker-1,worker-2`,
-		Args: cobra.NoArgs,
+		Args: noArguments("give files with -f {}"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.Run(cmd.Context(), deps, streams) },
 	}
 	addImportFlags(cmd, flags)

@@ -104,6 +104,7 @@ or a pod or claim on it ("netdra help remote"). "netdra help exit-codes" explain
 		releaseCommand(streams), reportCommand(deps, streams), bundleCommand(deps, streams))
 	root.AddCommand(versionCommand(streams), exitCodesHelp(), remoteTopic(), logsCommand(deps, streams),
 		gcCommand(streams))
+	root.SetHelpCommand(helpCommand(root))
 	callAs(root, streams.CalledAs())
 	return root
 }

@@ -100,7 +100,7 @@ func TestCallLog(t *testing.T) {
 func TestUnknownCommands(t *testing.T) {
 	f := newFake(t)
 	code, out, errs := f.run(t.Context(), "rnu")
-	f.expect(code, exit.Refused, out+errs, "netdra: unknown command \"rnu\" for \"netdra chain\"\n")
+	f.expect(code, exit.Refused, out+errs, "netdra: unknown command \"rnu\" for \"netdra chain\"; did you mean run?\n")
 }
 
 // Every command says what it is, what it does and how it is called.

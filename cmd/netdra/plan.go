@@ -21,7 +21,7 @@ the interface and where its name comes from, whether it gets the results of earl
 Templates of {{ device }} are rendered; those of other steps, pod, claim and node are rendered when the step runs.`,
 		Example: `  netdra chain plan topology.yaml --device uplink=eth1
   netdra chain plan topologies.yaml --name bonded --device a=0000:3b:02.1 --device b=0000:3b:02.2 -o yaml`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArgument("TOPOLOGY", "topology.yaml --device uplink=eth1"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			flags.File = args[0]
 			return flags.ShowPlan(cmd.Context(), &deps, streams)

@@ -20,7 +20,7 @@ func policiesCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 apply others.`,
 		Example: `  sudo netdra policies list
   sudo netdra policies test policies.yaml`,
-		Args: cobra.NoArgs,
+		Args: subcommandOnly,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(policiesListCommand(deps, streams), policiesTestCommand(deps, streams))
@@ -86,7 +86,7 @@ Exit status: 0 the policies are valid, 1 one is not valid, 2 a file, the machine
 
   # anywhere, for a recorded machine, against what is in Git
   git show HEAD:policies.yaml | netdra policies test policies.yaml --policies - --alone --from worker-1`,
-		Args: cobra.MinimumNArgs(1),
+		Args: someArguments("FILE", "policies.yaml"),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if err := printer.CheckForm(flags.Form); err != nil {
 				return err

@@ -49,7 +49,7 @@ answer.`,
 // gcCommand is the former name of "release --orphans".
 func gcCommand(streams printer.Streams) *cobra.Command {
 	cmd := releaseCommand(streams)
-	cmd.Use, cmd.Hidden, cmd.Args, cmd.ValidArgsFunction = "gc", true, cobra.NoArgs, nil
+	cmd.Use, cmd.Hidden, cmd.Args, cmd.ValidArgsFunction = "gc", true, noArguments(""), nil
 	cmd.Short = `Former name of "release --orphans"`
 	mustSet(cmd, "orphans")
 	cmd.Flags().Bool("dry-run", false, "only list, as without --all")

@@ -37,7 +37,7 @@ ssh -L 9681:127.0.0.1:9681 worker-1`,
 
   # before policies are applied, for a recorded machine
   netdra report -f policies.yaml --from worker-1 -o report.html`,
-		Args: cobra.NoArgs,
+		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.Run(cmd.Context(), deps, streams) },
 	}
 	addInputFlags(cmd, &flags.Inputs)

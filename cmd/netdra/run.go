@@ -40,7 +40,7 @@ the name of the pod. The selector of a step is validated but not evaluated: you 
   # leave it attached, and undo it later
   sudo netdra chain run topology.yaml --device uplink=eth1 --keep
   sudo netdra chain undo`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArgument("TOPOLOGY", "topology.yaml --device uplink=eth1"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			flags.File = args[0]
 			return flags.Run(cmd.Context(), &deps, streams)

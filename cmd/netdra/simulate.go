@@ -49,7 +49,7 @@ Exit status: 0 everything fits, 1 something does not fit, 2 it could not be dete
 
   # why is this one pending?
   netdra simulate --pod default/my-pod`,
-		Args: cobra.NoArgs,
+		Args: noArguments("give files with -f {}"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			flags.Machines = append(flags.Machines, recordings...)
 			return flags.Run(cmd.Context(), deps, streams)

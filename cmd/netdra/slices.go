@@ -40,7 +40,7 @@ No API server has kep5941 or mixins yet.`,
   netdra slices -f policies.yaml -o json | jq '.items[].spec | select(.pool.name == "worker-1/eth0")'
   netdra slices -f policies.yaml --form mixins
   netdra slices -f policies.yaml --from worker-1 --template`,
-		Args: cobra.NoArgs,
+		Args: noArguments("to see one device, netdra explain {}"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.Run(cmd.Context(), deps, streams) },
 	}
 	set := cmd.Flags()

@@ -35,7 +35,7 @@ Exit status: 0 every call succeeded, 1 a call failed, 2 the log has nothing of t
 
   # show why a plugin failed
   sudo netdra trace my-pod-net-8x2kq --full --failed`,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              optionalArgument("CLAIM", "default/my-pod-net-8x2kq"),
 		RunE:              func(_ *cobra.Command, claims []string) error { return flags.Run(streams, claims) },
 		ValidArgsFunction: completeFrom(&socket, nodeclient.ClaimNames),
 	}

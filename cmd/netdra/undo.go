@@ -25,7 +25,7 @@ Exit status: 0 nothing is left, 3 something could not be undone.`,
 		Example: `  sudo netdra chain undo
   sudo netdra chain undo --log
   sudo netdra chain undo --forget`,
-		Args: cobra.NoArgs,
+		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.Run(cmd.Context(), &deps, streams) },
 	}
 	stateFlag(cmd, &flags.State)

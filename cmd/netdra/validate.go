@@ -31,7 +31,7 @@ Exit status: 0 the topologies and ranges are valid, 2 there is a problem.`,
   netdra chain validate --schemas my-plugins.yaml topologies/*.yaml
   netdra chain validate topologies/*.yaml -o json | jq '.[] | select(.valid | not)'
   kubectl get ntopo mine -o yaml | netdra chain validate -`,
-		Args: cobra.MinimumNArgs(1),
+		Args: someArguments("TOPOLOGY", "topology.yaml"),
 		RunE: func(_ *cobra.Command, files []string) error {
 			if err := printer.CheckForm(form); err != nil {
 				return err

@@ -18,7 +18,7 @@ It prints the build of netdra and, if the driver of this node answers, the versi
 runtime and kernel.`,
 		Example: `  netdra version
   sudo netdra version -o json`,
-		Args: cobra.NoArgs,
+		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := printer.CheckForm(form); err != nil {
 				return err
