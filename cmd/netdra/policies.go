@@ -78,7 +78,9 @@ hide, or leave to another policy. Then it lists the devices that would be newly 
 differently, with the claims that hold them.
 
 The policies are added to those that the driver of this node knows, and replace those of the same name, as kubectl
-apply would; with --alone they replace all. With --policies the current policies are those of a file.
+apply would; with --alone they replace all, and the current ones only matter for what would change. With --policies
+the current policies are those of a file, and with --from there are none but these: then no driver is
+asked.
 
 Exit status: 0 the policies are valid, 1 one is not valid, 2 a file, the machine or the driver cannot be read.`,
 		Example: `  # on a node, before kubectl apply

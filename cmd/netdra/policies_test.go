@@ -222,3 +222,14 @@ func TestPoliciesList(t *testing.T) {
 		}
 	}
 }
+
+// Without a driver, and without the current policies, it is said how to give them.
+func TestPoliciesTestWithoutDriver(t *testing.T) {
+	code, stdout, stderr := runNetdra(t, "", "policies", "test", policyFile(t, somePolicies), "--alone", "--socket",
+		filepath.Join(t.TempDir(), "none.sock"))
+	if code != exit.Refused || !strings.Contains(stderr, "the driver of this node does not answer") ||
+		!strings.Contains(stderr, "give the current policies with --policies FILE, or a recorded machine "+
+			"with --from DIR") {
+		t.Errorf("exit status %d:\n%s%s", code, stdout, stderr)
+	}
+}

@@ -91,7 +91,13 @@ func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printe
 // before is the machine with the policies that are there now.
 func (f *CheckOptions) before(ctx context.Context, deps osdeps.Deps, streams printer.Streams) (*Snapshot, error) {
 	if len(f.Old) == 0 && f.Recording == "" {
-		return f.readDriver(ctx, deps)
+		before, err := f.readDriver(ctx, deps)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the current policies, which the new ones are compared with: %w; to do "+
+				"without the driver, give the current policies with --policies FILE, or a recorded machine with "+
+				"--from DIR", err)
+		}
+		return before, nil
 	}
 	var policies []policyapi.DeviceExposurePolicy
 	if len(f.Old) > 0 {
