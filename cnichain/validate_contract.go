@@ -178,6 +178,7 @@ func (c *contracts) config(path *field.Path, step *v1alpha1.Step) {
 	checker := &parameters{templates: c.templates, add: c.add}
 	if schema, known := c.schemas.Lookup(step.Type); known && schema.Config != nil {
 		checker.given = append(driversParameters(step, &schema), definedParameters(&schema)...)
+		checker.remedies = linkParameters(step, &schema, config)
 		checker.object(path, config, withCommon(schema.Config, commonParameters()), step.Type)
 	}
 	if ipam, isObject := config["ipam"].(map[string]any); isObject {
@@ -214,7 +215,7 @@ func (c *contracts) ipam(path *field.Path, step *v1alpha1.Step, ipam map[string]
 	case schema.Output.Interfaces != interfacesNone:
 		c.add(field.NotSupported(path.Child("type"), cniType, c.schemas.ipams()))
 	case schema.Config != nil:
-		checker.given = nil
+		checker.given, checker.remedies = nil, nil
 		if blocks := schema.AddressBlocks; blocks != nil && step.AddressRange != "" {
 			checker.given = []string{blocks.Parameter}
 		}
@@ -250,6 +251,30 @@ func driversParameters(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec
 		}
 	}
 	return names
+}
+
+// linkParameters says what to write, by parameter, for the name of the link that a step stands on. The driver sets it
+// for a device; for the interface of another step its author does, and says that it is in the pod.
+func linkParameters(
+	step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, config map[string]any,
+) map[string]string {
+	if len(step.DependOn) == 0 {
+		return nil
+	}
+	remedies := map[string]string{}
+	for _, parameter := range schema.DeviceParameters {
+		if parameter.Attribute != attributeIfName {
+			continue
+		}
+		remedy := fmt.Sprintf(`write "{{ %s.interfaceName }}"`, step.DependOn[0])
+		for _, inPod := range inPodParameters() {
+			if _, takes := schema.Config.Properties[inPod]; takes && config[inPod] != true {
+				remedy += fmt.Sprintf(" and %s: true", inPod)
+			}
+		}
+		remedies[parameter.Parameter] = remedy
+	}
+	return remedies
 }
 
 // definedParameters are those that a definition of the network may set.

@@ -21,7 +21,8 @@ import (
 // parameters checks values of a plugin's configuration.
 type parameters struct {
 	templates template.Engine
-	given     []string // parameters that the driver sets
+	given     []string          // parameters that the driver sets
+	remedies  map[string]string // what to write for a parameter that is missing, by its name
 	add       func(*field.Error)
 }
 
@@ -41,7 +42,11 @@ func (p *parameters) object(path *field.Path, object map[string]any, accepted *v
 	}
 	for _, name := range accepted.Required {
 		if object[name] == nil && !slices.Contains(p.given, name) {
-			p.add(field.Required(path.Child(name), fmt.Sprintf("%s does not work without it", owner)))
+			problem := fmt.Sprintf("%s does not work without it", owner)
+			if remedy := p.remedies[name]; remedy != "" {
+				problem += ": " + remedy
+			}
+			p.add(field.Required(path.Child(name), problem))
 		}
 	}
 }
