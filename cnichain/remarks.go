@@ -76,18 +76,23 @@ func interfaceOf(config json.RawMessage) (step string) {
 // MisspeltPlugins says which of the CNI plugins that a policy names are probably other ones: those without a schema
 // whose names are almost that of a plugin with one. A plugin of somebody's own is none of them.
 func MisspeltPlugins(names []string, schemas Schemas) []string {
-	known := schemas.plugins()
 	var remarks []string
 	for _, name := range names {
-		if _, found := schemas.Lookup(name); found {
-			continue
-		}
-		if near := Nearest(name, known); near != "" {
+		if near := schemas.MeantPlugin(name); near != "" {
 			remarks = append(remarks, fmt.Sprintf("plugin %s is none that the driver knows: did you mean %s?", name,
 				near))
 		}
 	}
 	return remarks
+}
+
+// MeantPlugin returns the plugin with a schema that is probably meant by a name of a plugin without one; empty if there
+// is none.
+func (s Schemas) MeantPlugin(name string) string {
+	if _, found := s.Lookup(name); found {
+		return ""
+	}
+	return Nearest(name, s.plugins())
 }
 
 // plugins are the CNI types that have schemas and are no IPAM plugins, sorted.

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
 func pathChecks() []check {
@@ -114,6 +116,11 @@ func checkPlugins(input *Input) []Finding {
 		case plugin.Path == "":
 			finding.What, finding.Do = fmt.Sprintf("CNI plugin %s is not installed",
 				name), "install it there, or name an image that has it (cniPlugins.image of the chart)"
+			if meant := cnichain.DefaultSchemas().MeantPlugin(name); meant != "" {
+				finding.What += fmt.Sprintf(": did you mean %s?", meant)
+				finding.Do = fmt.Sprintf("correct the name in %s; if it is right, %s",
+					strings.Join(topologiesWith(input, name), ", "), finding.Do)
+			}
 		case !plugin.Executable:
 			finding.What, finding.Where, finding.Do = fmt.Sprintf("CNI plugin %s cannot be run",
 				name), plugin.Path, "chmod 755 "+plugin.Path

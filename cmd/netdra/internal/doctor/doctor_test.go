@@ -143,6 +143,10 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			[]string{"does not exist"}},
 		"plugin missing": {func(n *testNode) { n.remove("opt/cni/bin/macvlan") }, Fail, "cni-plugins",
 			[]string{"macvlan is not installed", "topology fast"}},
+		"plugin misspelt": {func(n *testNode) {
+			n.answers.State.Topologies[0].Plugins = []string{"macvlna", "sriov"}
+		}, Fail, "cni-plugins", []string{"CNI plugin macvlna is not installed: did you mean macvlan?",
+			"correct the name in topology fast"}},
 		"plugin not executable": {func(n *testNode) { n.plugin("opt/cni/bin/macvlan", 0o644) }, Fail, "cni-plugins",
 			[]string{"chmod 755 /opt/cni/bin/macvlan"}},
 		"plugin not in the pod": {func(n *testNode) { n.answers.State.CNIPlugins = []string{"macvlan"} }, Fail,
