@@ -210,7 +210,7 @@ br0
 eth1
   entry "" of x: exclusive macvlan
   policy x: exposes: the expression is true
-problem: policy x: plugin macvlan is not exclusive, but allowMultipleAllocations is false, so one claim takes the device: set exclusive to true for the plugin, or allowMultipleAllocations to true`},
+problem: policy x: plugin macvlan is not exclusive, and one claim takes the device since allowMultipleAllocations is false: set exclusive to true for the plugin, or allowMultipleAllocations to true`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := policy.Node{Name: "worker-1", Labels: map[string]string{"role": "worker"}}

@@ -356,9 +356,9 @@ func TestClasses(t *testing.T) {
 	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "classes"); code != exit.OK {
 		t.Fatalf("exit status %d: %s", code, errs.String())
 	}
-	want := "CLASS   ASK ALSO FOR  PARAMETERS  STATE     DESCRIPTION\n" +
-		"pair-a  pair-b        ips, mac    accepted  two ports\n" +
-		"pair-b  pair-a        ips, mac    accepted  two ports\n"
+	want := "CLASS   ASK ALSO FOR  PARAMETERS             STATE     DESCRIPTION\n" +
+		"pair-a  pair-b        ips, mac (step: tune)  accepted  two ports\n" +
+		"pair-b  pair-a        ips, mac (step: tune)  accepted  two ports\n"
 	if out.String() != want {
 		t.Errorf("%s\nwant\n%s", out.String(), want)
 	}

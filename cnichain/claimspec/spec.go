@@ -200,8 +200,8 @@ func (p *parameterSet) apply(root string, asked *v1alpha1.ClaimParameters) {
 		key := name + " " + string(parameter)
 		switch {
 		case !slices.Contains(p.Topology.Spec.Steps[i].ClaimParameters, parameter):
-			p.add(field.Forbidden(path, fmt.Sprintf("claim %s sets %s of step %q, which the topology does not allow: %s",
-				p.Claim, parameter, name, p.remedy(root, parameter))))
+			p.add(field.Forbidden(path, fmt.Sprintf("claim %s sets %s of step %q, which the topology does not allow: "+
+				"%s", p.Claim, parameter, name, p.remedy(root, parameter))))
 		case p.set[key]:
 			p.add(field.Invalid(path, parameter, fmt.Sprintf("claim %s sets it twice for step %q: keep one",
 				p.Claim, name)))

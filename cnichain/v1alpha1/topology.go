@@ -205,8 +205,8 @@ func ClaimParameterNames() []ClaimParameter {
 	return []ClaimParameter{ClaimMAC, ClaimIPs, ClaimInterfaceName}
 }
 
-// AllowedParameters returns what a claim may set in at least one step, each once, sorted. What no root step allows comes
-// with the step that a claim must name, as in "mac (step: addr)".
+// AllowedParameters returns what a claim may set in at least one step, each once, sorted. What no root step allows
+// comes with the step that a claim must name, as in "mac (step: addr)".
 func (s *NetworkTopologySpec) AllowedParameters() []string {
 	var allowed []string
 	for _, parameter := range slices.Sorted(slices.Values(ClaimParameterNames())) {

@@ -39,9 +39,8 @@ func pluginRemarks(e *Exposure, p *CNIPlugin) []string {
 	var remarks []string
 	if !e.AllowMultipleAllocations && !p.Exclusive {
 		remarks = append(remarks,
-			fmt.Sprintf("plugin %s is not exclusive, but allowMultipleAllocations is false, so one claim takes the "+
-				"device: "+
-				"set exclusive to true for the plugin, or allowMultipleAllocations to true", p.Name))
+			fmt.Sprintf("plugin %s is not exclusive, and one claim takes the device since allowMultipleAllocations is "+
+				"false: set exclusive to true for the plugin, or allowMultipleAllocations to true", p.Name))
 	}
 	if (!e.AllowMultipleAllocations || p.Exclusive) && len(p.ConsumePerAllocation) > 0 {
 		remarks = append(remarks,

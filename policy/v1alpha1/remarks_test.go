@@ -26,8 +26,8 @@ func TestRemarks(t *testing.T) {
 		`{allowMultipleAllocations: true, capacity: {a: {value: 9}, b: {value: 9}}, supportedCNIPlugins: [{name: ` +
 			`macvlan, consumePerAllocation: {a: 1}}]}`: "capacity[b] has no default " +
 			"request, so each claim takes 1: set requestPolicy.default",
-		`{supportedCNIPlugins: [{name: macvlan}]}`: "plugin macvlan is not exclusive, but allowMultipleAllocations " +
-			"is false, so one claim takes the device: set exclusive to true for the plugin, or " +
+		`{supportedCNIPlugins: [{name: macvlan}]}`: "plugin macvlan is not exclusive, and one claim takes the device " +
+			"since allowMultipleAllocations is false: set exclusive to true for the plugin, or " +
 			"allowMultipleAllocations to true",
 	} {
 		var p v1alpha1.DeviceExposurePolicy
