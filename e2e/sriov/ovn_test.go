@@ -26,7 +26,7 @@ func (c *cluster) ovnKubernetes() {
 	c.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- ovnkube.Run(ctx, os.Getenv("KUBECONFIG"), nodes.Items[0].Name, 0) }()
+	go func() { ended <- ovnkube.Run(ctx, os.Getenv("KUBECONFIG"), nodes.Items[0].Name, 0, ovnkube.RealSweep) }()
 	c.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {

@@ -343,18 +343,7 @@ func (e *env) watchOwners(mac string) (stop func() (wrong []string, seen int)) {
 func (e *env) deployWith(settings ...string) {
 	e.Helper()
 	deploy := func(settings ...string) {
-		args := []string{"template", "dra-network", "../../deploy/chart", "--namespace", stack.Namespace, "--show-only",
-			"templates/node.yaml", "--show-only", "templates/admission.yaml"}
-		for _, setting := range settings {
-			args = append(args, "--set", setting)
-		}
-		manifests, err := exec.Command("../../bin/tools/helm", args...).Output()
-		if err != nil {
-			e.Fatalf("cannot make the manifests: %v", err)
-		}
-		if output, err := e.applyOnServer(string(manifests)); err != nil {
-			e.Fatalf("cannot deploy: %v\n%s", err, output)
-		}
+		e.applyChart([]string{"node", "admission"}, settings...)
 		if output, err := e.cluster.Exec(context.Background(), "kubectl", "-n", stack.Namespace, "rollout", "status",
 			"daemonset/"+stack.Driver, "--timeout=60s"); err != nil {
 			e.Fatalf("not rolled out: %v\n%s", err, output)
@@ -363,6 +352,32 @@ func (e *env) deployWith(settings ...string) {
 	}
 	deploy(settings...)
 	e.Cleanup(func() { deploy() })
+}
+
+// deployWithPolicies has the shipped policies as settings of the chart make them until the end of the test.
+func (e *env) deployWithPolicies(settings ...string) {
+	e.Helper()
+	e.applyChart([]string{"policies"}, settings...)
+	e.Cleanup(func() { e.applyChart([]string{"policies"}) })
+}
+
+// applyChart applies what templates of the chart make with settings.
+func (e *env) applyChart(templates []string, settings ...string) {
+	e.Helper()
+	args := []string{"template", "dra-network", "../../deploy/chart", "--namespace", stack.Namespace}
+	for _, template := range templates {
+		args = append(args, "--show-only", "templates/"+template+".yaml")
+	}
+	for _, setting := range settings {
+		args = append(args, "--set", setting)
+	}
+	manifests, err := exec.Command("../../bin/tools/helm", args...).Output()
+	if err != nil {
+		e.Fatalf("cannot make the manifests: %v", err)
+	}
+	if output, err := e.applyOnServer(string(manifests)); err != nil {
+		e.Fatalf("cannot deploy: %v\n%s", err, output)
+	}
 }
 
 // On request the driver says in the annotation of Multus which interfaces a pod has by claims, beside those of Multus.

@@ -15,46 +15,78 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/ovnkube"
 )
 
+// ovnDouble is the double of OVN-Kubernetes on the node of a test.
+type ovnDouble struct {
+	e       *env
+	program string
+	output  *os.File
+	running *exec.Cmd
+}
+
 // ovnKubernetes starts the double of OVN-Kubernetes on the node, and expects at the end of the test that its switch has
-// no ports any more. It returns what the double has said.
-func (e *env) ovnKubernetes() (log func() string) {
+// no ports any more.
+func (e *env) ovnKubernetes() *ovnDouble {
 	e.Helper()
 	e.apply(nad.Definition)
 	if output, err := e.kubectl("", "wait", "--for=condition=Established", "--timeout=30s",
 		"crd/network-attachment-definitions.k8s.cni.cncf.io"); err != nil {
 		e.Fatal(err, output)
 	}
-	program := filepath.Join(e.TempDir(), "ovnkube")
-	build := exec.Command("go", "build", "-o", program, "../cmd/ovnkube")
+	d := &ovnDouble{e: e, program: filepath.Join(e.TempDir(), "ovnkube")}
+	build := exec.Command("go", "build", "-o", d.program, "../cmd/ovnkube")
 	build.Env = append(build.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {
 		e.Fatalf("cannot build the double of OVN-Kubernetes: %v\n%s", err, output)
 	}
-	file, err := os.Create(filepath.Join(e.TempDir(), "log"))
-	if err != nil {
+	var err error
+	if d.output, err = os.Create(filepath.Join(e.TempDir(), "log")); err != nil {
 		e.Fatal(err)
 	}
-	log = func() string { return strings.Join(e.lines(file.Name()), "\n") }
-	cmd := e.cluster.Command(context.Background(), program, "--node="+e.cluster.NodeName())
-	cmd.Stdout, cmd.Stderr = file, file
-	if err := e.cluster.StartCommand(cmd); err != nil {
-		e.Fatal(err)
-	}
+	d.start()
 	e.Cleanup(func() {
-		e.eventually("a switch without ports", func(context.Context) (bool, error) {
-			ports := e.filesOnNode(ovnkube.State, "ports", "*")
-			return len(ports) == 0, fmt.Errorf("ports are %q", ports)
-		})
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended, which Wait says
-		if err := cmd.Wait(); err != nil || e.Failed() {
-			e.Logf("the double of OVN-Kubernetes: %v\n%s", err, log())
+		d.hasPorts(0)
+		d.stop(syscall.SIGTERM)
+		if e.Failed() {
+			e.Logf("the double of OVN-Kubernetes:\n%s", d.log())
 		}
-		_ = file.Close() // was read by name
+		_ = d.output.Close() // was read by name
 	})
-	e.eventually("socket of OVN-Kubernetes", func(context.Context) (bool, error) {
-		return len(e.filesOnNode(ovnkube.Socket)) == 1, nil
+	return d
+}
+
+// start starts the double and waits until it takes requests. It looks for ports without an interface each second, where
+// the real one does each minute.
+func (d *ovnDouble) start() {
+	d.e.Helper()
+	d.running = d.e.cluster.Command(context.Background(), d.program, "--node="+d.e.cluster.NodeName(), "--sweep=1s")
+	d.running.Stdout, d.running.Stderr = d.output, d.output
+	if err := d.e.cluster.StartCommand(d.running); err != nil {
+		d.e.Fatal(err)
+	}
+	d.e.eventually("socket of OVN-Kubernetes", func(context.Context) (bool, error) {
+		return len(d.e.filesOnNode(ovnkube.Socket)) == 1, nil
 	})
-	return log
+}
+
+// stop ends the double by a signal. Ended by SIGTERM it removes its socket; after SIGKILL nobody listens there.
+func (d *ovnDouble) stop(signal syscall.Signal) {
+	d.e.Helper()
+	_ = d.running.Process.Signal(signal) // it may have ended, which Wait says
+	if err := d.running.Wait(); err != nil && signal != syscall.SIGKILL {
+		d.e.Errorf("the double of OVN-Kubernetes: %v", err)
+	}
+}
+
+// log is what the double has said.
+func (d *ovnDouble) log() string { return strings.Join(d.e.lines(d.output.Name()), "\n") }
+
+// hasPorts waits until the switch has so many ports.
+func (d *ovnDouble) hasPorts(want int) {
+	d.e.Helper()
+	d.e.eventually(fmt.Sprintf("a switch with %d ports", want), func(context.Context) (bool, error) {
+		ports := d.e.filesOnNode(ovnkube.State, "ports", "*")
+		return len(ports) == want, fmt.Errorf("ports are %q", ports)
+	})
 }
 
 // localnet makes what the administrator of OVN-Kubernetes would have made: the bridge br-int, with a link as the uplink
@@ -210,7 +242,7 @@ func TestOVNKubernetesLayer2(t *testing.T) {
 func TestOVNKubernetesRefusals(t *testing.T) {
 	e := newEnv(t, "refusals")
 	e.localnet("or0", "localnet1")
-	log := e.ovnKubernetes()
+	double := e.ovnKubernetes()
 	e.apply(e.attachment("tenant", "refusals-tenant", `"topology": "layer2", "subnets": "10.112.0.0/24"`))
 	step := func(name, config string) string {
 		return documents(topology(name, `
@@ -239,7 +271,7 @@ func TestOVNKubernetesRefusals(t *testing.T) {
 	} {
 		e.anyEvent(name, texts, slices.Concat([]string{"FailedPrepareDynamicResources"}, texts[1:]))
 	}
-	if said := log(); strings.Contains(said, "CNI request") {
+	if said := double.log(); strings.Contains(said, "CNI request") {
 		t.Errorf("the plugin was called:\n%s", said)
 	}
 	if output, err := e.kubectl("", "annotate", "pod", "unselected", "k8s.v1.cni.cncf.io/networks=tenant"); err != nil {
@@ -298,4 +330,50 @@ func localnetStep(more string) string {
   type: ovn-k8s-cni-overlay
   ` + localnetSelector + `
   config: {topology: localnet, netAttachDefName: localdevice/net, physicalNetworkName: localnet1` + more + `}`
+}
+
+// As OVN-Kubernetes is installed, the bridge has the node's default route: the shipped policy hides the uplink until it
+// is named. While its server is down, pods end all the same: the driver removes their interfaces by itself. A server
+// that is back removes their ports; pods that live keep theirs.
+func TestOVNKubernetesServerIsDown(t *testing.T) {
+	e := newEnv(t, "serverdown")
+	e.localnet("ox0", "localnet1")
+	for _, command := range [][]string{
+		{"address", "add", "172.31.7.1/24", "dev", "br-int"}, {"link", "set", "br-int", "up"},
+		{"route", "add", "default", "via", "172.31.7.254", "dev", "br-int"},
+	} {
+		e.onNode(append([]string{"ip"}, command...)...)
+	}
+	double := e.ovnKubernetes()
+	e.apply(e.attachment("tenant", "serverdown-tenant", `"topology": "layer2", "subnets": "10.115.0.0/24"`))
+	e.apply(documents(ovnPolicy("ox", "ox0"), topology("ox", `
+- name: net
+  type: ovn-k8s-cni-overlay
+  `+localnetSelector+`
+  config: {netAttachDefName: serverdown/tenant}`), claimTemplate("ox", "ox-net")))
+	netdra, err := filepath.Abs("../../bin/netdra")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("uplink that the shipped policy hides", func(ctx context.Context) (bool, error) {
+		output, err := e.cluster.Exec(ctx, netdra, "explain", "ox0")
+		return strings.Contains(string(output), "exclude-infrastructure excludes it"), fmt.Errorf("%w: %s", err, output)
+	})
+	e.deployWithPolicies("defaultPolicies.openVSwitchUplinks={ox0}")
+	e.offer("ox0-localnet")
+	e.create(selecting(pod("stays", "ox"), "tenant"))
+	e.create(selecting(pod("goes", "ox"), "tenant"))
+	e.ready("stays", "goes")
+	e.ping("stays", "goes", "net1", "net1")
+	double.stop(syscall.SIGKILL)
+	e.deleting("goes")
+	e.gone("goes")
+	double.hasPorts(2)
+	double.start()
+	double.hasPorts(1)
+	if shown := e.inPod("stays", "ip", "address", "show", "dev", "net1"); !strings.Contains(shown, "inet 10.115.0.") {
+		t.Errorf("net1 of the pod that stays is\n%s", shown)
+	}
+	e.deleting("stays")
+	e.gone("stays")
 }

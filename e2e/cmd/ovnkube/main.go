@@ -17,9 +17,10 @@ import (
 func main() {
 	node := flag.String("node", "", "name of the node whose pods get addresses")
 	limit := flag.Duration("limit", ovnkube.RealLimit, "how long a request of the CNI plugin may take")
+	sweep := flag.Duration("sweep", ovnkube.RealSweep, "time between two looks for ports without an interface")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	err := ovnkube.Run(ctx, os.Getenv("KUBECONFIG"), *node, *limit)
+	err := ovnkube.Run(ctx, os.Getenv("KUBECONFIG"), *node, *limit, *sweep)
 	stop()
 	if err != nil {
 		klog.ErrorS(err, "Cannot stand for OVN-Kubernetes")

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -299,5 +301,26 @@ func TestFunctionMustBeVirtual(t *testing.T) {
 	}
 	if _, err := v.functionLink("0000:41:10.0"); err == nil || !strings.Contains(err.Error(), "no link on the host") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Ports whose interface is gone are removed, and no others: "lo" stands for an interface that is there, and a function
+// is a port by its representor, which the double has none of.
+func TestSweep(t *testing.T) {
+	v := &vswitch{state: t.TempDir()}
+	for name, p := range map[string]port{"lo": {}, "gone0": {}, "r0000_41_10_0": {Netdev: "eth7"}} {
+		if err := v.addPort(name, port{IfaceID: name, Netdev: p.Netdev}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := v.sweep(); err != nil {
+		t.Fatal(err)
+	}
+	left, err := v.ports()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"lo", "r0000_41_10_0"}, slices.Sorted(maps.Keys(left))); diff != "" {
+		t.Errorf("wrong ports (-want +got):\n%s", diff)
 	}
 }

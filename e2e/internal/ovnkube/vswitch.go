@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -183,6 +185,25 @@ func (v *vswitch) deletePort(name string) error {
 		linkErr = netlink.LinkDel(link)
 	}
 	return errors.Join(err, unlessGone(linkErr))
+}
+
+// sweep removes ports whose interface is gone. Of the table Interface the real node removes the rows that Open vSwitch
+// has no port number for (ofport=-1): the pod ended while nobody could tell. The representor of a function stays.
+func (v *vswitch) sweep() error {
+	ports, err := v.ports()
+	for _, name := range slices.Sorted(maps.Keys(ports)) {
+		if ports[name].Netdev != "" {
+			continue
+		}
+		_, linkErr := netlink.LinkByName(name)
+		var gone netlink.LinkNotFoundError
+		if errors.As(linkErr, &gone) {
+			klog.InfoS("Removing a port without an interface", "port", name)
+			linkErr = v.deletePort(name)
+		}
+		err = errors.Join(err, linkErr)
+	}
+	return err
 }
 
 // unplug needs the pod's namespace. Without the pod's interface it does not know which port to remove, and says yes: so
