@@ -193,14 +193,14 @@ func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
 
 // unknownStep says that a step depends on one that there is not, and which one is probably meant.
 func (v *validator) unknownStep(name, parent string) string {
-	var others []string
+	var names []string
 	for i := range v.steps {
 		if v.steps[i].Name != name {
-			others = append(others, v.steps[i].Name)
+			names = append(names, v.steps[i].Name)
 		}
 	}
 	problem := fmt.Sprintf("step %s: dependOn names step %q, which does not exist", name, parent)
-	if near := Nearest(parent, others); near != "" {
+	if near := Nearest(parent, names); near != "" {
 		return fmt.Sprintf("%s: did you mean %q?", problem, near)
 	}
 	return problem

@@ -504,7 +504,8 @@ func TestClassesWithoutRights(t *testing.T) {
 	var out, errs bytes.Buffer
 	code := run(t.Context(), osdeps.Deps{Cluster: remote.Connect}, printer.Streams{Out: &out, Err: &errs}, "classes",
 		"--kubeconfig", kubeconfig)
-	const want = `cannot list the NetworkTopologies: networktopologies is forbidden: User "anna" cannot list them; ask ` +
+	const want = `cannot list the NetworkTopologies: networktopologies is forbidden: User "anna" cannot list ` +
+		`them; ask ` +
 		"for the ClusterRole dra-network-view"
 	if code != exit.Refused || !strings.Contains(errs.String(), want) {
 		t.Errorf("exit status %d, want %q: %s", code, want, errs.String())

@@ -144,7 +144,8 @@ func TestSimulateExclusiveDeviceOfTwoPods(t *testing.T) {
 	const claim = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: only}\n" +
 		"spec: {devices: {requests: [{name: r, exactly: {deviceClassName: vf-a}}]}}"
 	const allocation = "\nstatus: {allocation: {devices: {results: [{request: r, driver: DRIVER, " +
-		"pool: igb-4vfs/eth0, device: eth0v0}], config: [{source: FromClass, opaque: {driver: dra.networking, parameters: " +
+		"pool: igb-4vfs/eth0, device: eth0v0}], config: [{source: FromClass, opaque: {driver: dra.networking, " +
+		"parameters: " +
 		"{networkTopologyRef: {name: vf}, step: a}}}]}}RESERVED}"
 	const another = ", reservedFor: [{resource: pods, name: ex0, uid: u}]"
 	refusal := func(user string) string {

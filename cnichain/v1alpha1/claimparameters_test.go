@@ -41,8 +41,9 @@ func TestClaimParametersThatNoInterfaceCanHave(t *testing.T) {
 		`{"mac":7}`:              `mac must be a string, in quotes, such as "02:00:00:00:00:05"`,
 		`{"ips":["fd00::5"]}`:    `ips: "fd00::5" has no prefix length, such as fd00::5/64`,
 		`{"interfaceName":"lo"}`: `interfaceName "lo" belongs to the pod's own network; use another name`,
-		`{"mac":"x","ips":["10.1.0.5","y"],"interfaceName":"eth0"}`: `zeros; ips: "10.1.0.5" has no prefix length, such ` +
-			`as 10.1.0.5/24; ips: "y" is not an address with a prefix length, such as 10.1.0.5/24; interfaceName "eth0" ` +
+		`{"mac":"x","ips":["10.1.0.5","y"],"interfaceName":"eth0"}`: `zeros; ips: "10.1.0.5" has no prefix ` +
+			`length, such as 10.1.0.5/24; ips: "y" is not an address with a prefix length, such as 10.1.0.5/24; ` +
+			`interfaceName "eth0" ` +
 			"belongs to the pod's own network",
 		`{"mac":"01:00:5e:00:00:01"}`:           "not the MAC address of an interface",
 		`{"mac":"00:00:00:00:00:00"}`:           "not the MAC address of an interface",

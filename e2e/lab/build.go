@@ -197,8 +197,8 @@ func (l *buildLog) tail() string {
 	return strings.Join(lines[max(0, len(lines)-30):], "\n")
 }
 
-// lockWithProgress is lockFile for a lock that others may hold for many minutes: it says at once that it waits, and then
-// as often as a build says how far it is.
+// lockWithProgress is lockFile for a lock that others may hold for many minutes: it says at once that it waits, and
+// then as often as a build says how far it is.
 func lockWithProgress(ctx context.Context, path string, p *progress) (func(), error) {
 	ended := make(chan struct{})
 	defer close(ended)

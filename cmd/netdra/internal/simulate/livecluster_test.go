@@ -102,7 +102,8 @@ func TestPodsOfACluster(t *testing.T) {
 				`[{name: c, resources: {limits: {%s}}}], resourceClaims: %s}, status: %s}`, test.limits,
 				cmp.Or(test.claims, "[]"), cmp.Or(test.status, "{}"))
 			const claimPath, free = "/apis/resource.k8s.io/v1/resourceclaims", `spec: {devices: {requests: [{` +
-				`name: r, exactly: {deviceClassName: free-a}}]}}, status: {allocation: {devices: {results: [{request: r, ` +
+				`name: r, exactly: {deviceClassName: free-a}}]}}, status: {allocation: {devices: ` +
+				`{results: [{request: r, ` +
 				`driver: dra.networking, pool: n1, device: eth0}]}}, reservedFor: [{resource: pods, uid: u, name: `
 			for name, user := range map[string]string{"only": "first", "own": "p"} {
 				if claim := fmt.Sprintf("{metadata: {name: %s, namespace: apps, uid: %s}, %s%s}]}}", name, name, free,
