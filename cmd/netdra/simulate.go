@@ -9,7 +9,7 @@ import (
 )
 
 func simulateCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
-	flags, recordings := &simulate.Options{}, []string(nil)
+	flags := &simulate.Options{}
 	cmd := &cobra.Command{
 		Use:   "simulate -f FILE...",
 		Short: "Simulate the allocation of claims",
@@ -22,8 +22,8 @@ Files may hold
                                                     tried with them. A ResourceClaim that several pods name is allocated once,
                                                     with the first of them; only that pod gets its exclusive
                                                     devices. One with an allocation in its status holds it from
-                                                    the beginning. A pod that asks for extended resources of DeviceClasses
-                                                    is tried with the claim that kube-scheduler makes of them.
+                                                    the beginning. A pod that asks for extended resources of
+                                                    DeviceClasses is tried with the claim that kube-scheduler makes.
   Deployment, StatefulSet, ReplicaSet,              their pods, as many as there are at once (replicas, parallelism):
   ReplicationController, Job                        NAME-1, NAME-2. After one that does not fit, none does.
   DeviceExposurePolicy, NetworkTopology             what machines publish, and the DeviceClasses that the controller would make
@@ -32,8 +32,8 @@ Files may hold
 Other kinds are ignored. Those that make pods, such as DaemonSet and CronJob, are named as not looked at.
 
 The machines are the recordings of "netdra facts" in the directories of --machines or --from, each a node of the
-directory's name, or this machine. With --cluster nodes, ResourceSlices, DeviceClasses, claims and NetworkTopologies are those of a
-cluster, which is only read; whoever may not read topologies is told what is not checked.
+directory's name, or this machine. With --cluster nodes, ResourceSlices, DeviceClasses, claims and NetworkTopologies
+are those of a cluster, which is only read; whoever may not read topologies is told what is not checked.
 
 For each pod or claim it prints the nodes on which it fits, with the devices, or the reason why it does not. A refusal
 names claims that are in the way: without all of them the new claims fit, and with any one of them they do not. Other
@@ -51,16 +51,26 @@ Exit status: 0 everything fits, 1 something does not fit, 2 it could not be dete
   netdra simulate --pod default/my-pod`,
 		Args: noArguments("give files with -f {}"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			flags.Machines = append(flags.Machines, recordings...)
+			from, err := cmd.Flags().GetStringSlice("from")
+			if err != nil {
+				return err
+			}
+			flags.Machines = append(flags.Machines, from...)
 			return flags.Run(cmd.Context(), deps, streams)
 		},
 	}
+	addSimulateFlags(cmd, flags)
+	formFlag(cmd, &flags.Output)
+	return cmd
+}
+
+func addSimulateFlags(cmd *cobra.Command, flags *simulate.Options) {
 	set := cmd.Flags()
 	set.StringArrayVarP(&flags.Files, "filename", "f", nil,
 		`YAML file of what is tried and what it needs, or "-" for stdin`)
 	set.StringSliceVar(&flags.Machines, "machines", nil,
 		`directories of recordings of "netdra facts", separated by commas, in place of this machine`)
-	set.StringSliceVar(&recordings, "from", nil, "the same as --machines, as the flag is called elsewhere")
+	set.StringSlice("from", nil, "the same as --machines, as the flag is called elsewhere")
 	set.BoolVar(&flags.Cluster, "cluster", false, "use nodes, slices, classes and claims of the cluster")
 	set.StringArrayVar(&flags.Pods, "pod", nil,
 		"try a pod of the cluster, NAMESPACE/NAME, with its claims that are not allocated")
@@ -72,11 +82,9 @@ Exit status: 0 everything fits, 1 something does not fit, 2 it could not be dete
 		"the cluster has the feature DRADeviceCompatibilityGroups")
 	set.BoolVar(&flags.DerivedAttributes, "derived-attributes", false,
 		"the cluster has the feature DRADerivedAttributes")
-	formFlag(cmd, &flags.Output)
 	for _, name := range []string{"machines", "from"} {
 		cmd.MarkFlagsMutuallyExclusive("cluster", name)
 		cmd.MarkFlagsMutuallyExclusive("pod", name)
 		_ = cmd.MarkFlagDirname(name) // the flag exists
 	}
-	return cmd
 }
