@@ -51,11 +51,11 @@ Exit status: 0 everything fits, 1 something does not fit, 2 it could not be dete
   netdra simulate --pod default/my-pod`,
 		Args: noArguments("give files with -f {}"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			from, err := cmd.Flags().GetStringSlice("from")
+			recordings, err := cmd.Flags().GetStringSlice("from")
 			if err != nil {
 				return err
 			}
-			flags.Machines = append(flags.Machines, from...)
+			flags.Machines = append(flags.Machines, recordings...)
 			return flags.Run(cmd.Context(), deps, streams)
 		},
 	}
