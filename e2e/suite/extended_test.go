@@ -137,12 +137,16 @@ func TestExtendedResourcesOfContainers(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(data, &gate)
 	}
-	var names []string
+	var names, want []string
 	for _, device := range gate.Devices {
-		names = append(names, strings.TrimPrefix(device.Name, "not-attached-yet."+claim))
+		names = append(names, device.Name)
 	}
 	slices.Sort(names)
-	want := []string{"", ".container-1-request-0", ".container-2-request-0", ".container-3-request-0"}
+	for _, prefix := range []string{"not-attached-yet.", "when-attached."} { // ADR 35
+		for _, part := range []string{"", ".container-1-request-0", ".container-2-request-0", ".container-3-request-0"} {
+			want = append(want, prefix+claim+part)
+		}
+	}
 	if err != nil || !slices.Equal(names, want) {
 		t.Errorf("the gate of the claim has the devices %q, %v, want %q", names, err, want)
 	}
