@@ -22,17 +22,16 @@ RDMA_FLAGS ?=
 OVS_FLAGS ?=
 # Modules of programs of others, beside those whose go.sum names the cache of the local Kubernetes.
 MODULES   := e2e/kwok e2e/karpenter e2e/kubevirt e2e/multus e2e/ovscni e2e/coredns
-# Tests of e2e/suite that take long or make much load, and those that take the cluster apart: "make test-all" runs them, each list on a
-# cluster of its own, side by side since most of their time they wait.
-LOAD      := TestSoak|TestFullNode|TestTightLoop|TestTimes.*|TestUpgrade|TestGang
-FAULTS    := TestAPIServerDown|TestLifecycle|TestSharedClaimWhoseUserIsLost|TestStaticPodWhileTheAPIServerIsDown|TestDriverThatHangs\
-	|TestDeviceThatCannotBeCleaned|TestChainOfSixSeconds|TestSchedulerBypassed|TestRollingUpdate|TestMultus.*|TestMigrationFromMultus\
-	|TestNetworkStatusBesideMultus|TestOVNKubernetes(Layer2|Refusals|ServerIsDown|WithoutAMapping|LocalnetWithADevice)|TestAddressRange
+# Tests of e2e/suite that take the cluster apart or take long: "make test-all" runs them, on a cluster of their own.
+LONG      := ^(TestAPIServerDown|TestLifecycle|TestSoak|TestFullNode|TestTightLoop|TestTimes.*|TestSharedClaimWhoseUserIsLost\
+	|TestStaticPodWhileTheAPIServerIsDown|TestDriverThatHangs|TestDeviceThatCannotBeCleaned|TestChainOfSixSeconds\
+	|TestSchedulerBypassed|TestRollingUpdate|TestUpgrade|TestGang|TestMultus.*|TestMigrationFromMultus|TestNetworkStatusBesideMultus\
+	|TestOVNKubernetes(Layer2|Refusals|ServerIsDown|WithoutAMapping|LocalnetWithADevice)|TestAddressRange)$$
 # Lanes of tests in virtual machines that "test-all" has, those that take longest first. Each machine takes a processor, and with three
 # nodes of Kubernetes at a time all are too slow, so rdma-pods is part of "rdma-test" only, and sriov-multus of "sriov-test".
 MACHINES  := sriov-pods sriov-crashes sriov-chains rdma-exclusive rdma-shared ovs-vm
 empty     :=
-FAULTS    := $(subst $(empty) ,,$(FAULTS))
+LONG      := $(subst $(empty) ,,$(LONG))
 # gRPC's pages of traces are templates, which call methods by their names: with them the linker keeps every method of every type,
 # and the driver has 75 MB in place of 44.
 TAGS      := grpcnotrace
@@ -41,7 +40,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath -tags=%,$(shell $(GO) env GOFLA
 export CGO_ENABLED := 0
 RACE      := CGO_ENABLED=1 $(GO) test -race
 
-.PHONY: help build image demo test test-all test-unit test-race test-kernel test-allocator karpenter-check dns-check kwok scale e2e e2e-lab e2e-node e2e-planes e2e-long e2e-load e2e-faults e2e-fleet fleet-long e2e-older e2e-schedulers soak model browser-test pictures diagrams docs-site docs-site-test bench-e2e duel vm-doubles sriov-test sriov-chains sriov-pods kubevirt-reader sriov-multus sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean release release-verify release-again release-try privileges ovs-test ovs-vm ovs-ovnkube ovs-lab
+.PHONY: help build image demo test test-all test-unit test-race test-kernel test-allocator karpenter-check dns-check kwok scale e2e e2e-lab e2e-node e2e-planes e2e-long e2e-fleet fleet-long e2e-older e2e-schedulers soak model browser-test pictures diagrams docs-site docs-site-test bench-e2e duel vm-doubles sriov-test sriov-chains sriov-pods kubevirt-reader sriov-multus sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean release release-verify release-again release-try privileges ovs-test ovs-vm ovs-ovnkube ovs-lab
 
 help: ## Show this help
 	@bold=; plain=; \
@@ -68,7 +67,7 @@ test: build ## Run what a change has to pass: unit tests, real plugins, a real l
 # The older Kubernetes is compiled in what the tests of "test", which wait most of the time, leave of the processors.
 test-all: build ## Run every test: "test", then an older Kubernetes, long ones, and virtual machines (root; 50 minutes)
 	$(MAKE) -j 2 test e2e-older
-	$(MAKE) -j 3 --output-sync=target e2e-load e2e-faults e2e-schedulers e2e-fleet test-race browser-test
+	$(MAKE) -j 2 --output-sync=target e2e-schedulers e2e-long e2e-fleet test-race browser-test
 	@if [ "$$(id -u)" = 0 ]; then \
 		$(MAKE) vm-doubles && $(MAKE) -j 3 --output-sync=target SRIOV_FLAGS=--optional RDMA_FLAGS=--optional OVS_FLAGS=--optional $(MACHINES); \
 	else echo "not root: tests in virtual machines are skipped"; fi
@@ -109,20 +108,14 @@ e2e-lab: build $(TOOLS)/helm
 # A node's tests wait most of the time, so those that need a control plane only, or another cluster, run beside them, and in "test" those
 # that need no cluster.
 e2e-node: $(TOOLS)/helm
-	$(GO) test -count=1 -timeout 30m -v -skip '^($(LOAD)|$(FAULTS))$$' $(E2E_FLAGS) ./e2e/suite -samples=2
+	$(GO) test -count=1 -timeout 30m -v -skip '$(LONG)' $(E2E_FLAGS) ./e2e/suite -samples=2
 
 e2e-planes:
 	$(GO) test -count=1 -timeout 15m -v $(E2E_FLAGS) ./e2e/controller/...
 	$(GO) test -count=1 -timeout 20m -v $(E2E_FLAGS) ./e2e/tutorial/...
 
 e2e-long: build $(TOOLS)/helm ## Run the tests that take a cluster apart or take long (root)
-	$(MAKE) -j 2 --output-sync=target e2e-load e2e-faults
-
-e2e-load: $(TOOLS)/helm
-	$(GO) test -count=1 -timeout 40m -v -run '^($(LOAD))$$' $(E2E_FLAGS) ./e2e/suite -cluster=suite-load -soak=3m -samples=2
-
-e2e-faults: $(TOOLS)/helm
-	$(GO) test -count=1 -timeout 40m -v -run '^($(FAULTS))$$' $(E2E_FLAGS) ./e2e/suite -cluster=suite-faults
+	$(GO) test -count=1 -timeout 40m -v -run '$(LONG)' $(E2E_FLAGS) ./e2e/suite -cluster=suite-alone -soak=3m -samples=2
 
 e2e-fleet: build ## Run the tests on three nodes: reboots, lost nodes, partitions, two versions, gangs (root)
 	$(GO) test -count=1 -timeout 30m -v $(E2E_FLAGS) ./e2e/fleet
