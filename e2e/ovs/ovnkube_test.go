@@ -45,6 +45,8 @@ type ovnCluster struct {
 	args    []string
 	// dir is for files that live as long as the test.
 	dir string
+	// confDir is where ovnkube writes the configuration of its plugin.
+	confDir string
 	// process is shared by all parts of a test.
 	process *ovnkubeProcess
 }
@@ -58,11 +60,12 @@ type ovnkubeProcess struct {
 
 // realOVNKubernetes starts OVN and ovnkube, which EXTRA_CNI_DIR has, with the node's default route on the bridge of one
 // card and the other card as the uplink of a localnet. It is as OVN-Kubernetes is installed, but for two things:
-// the pods' first interfaces are not its own, and all daemons of OVN are the children of this test.
+// the pods' first interfaces are not its own before firstNetwork, and all daemons of OVN are the children of this test.
 func realOVNKubernetes(t *testing.T) *ovnCluster {
 	t.Helper()
 	const advice = "use make ovs-ovnkube, and ovnkube, ovn-k8s-cni-overlay and crds/*.yaml in EXTRA_CNI_DIR"
-	c := &ovnCluster{Node: kubenode.Join(t, podPatience, advice), dir: t.TempDir(), process: &ovnkubeProcess{}}
+	c := &ovnCluster{Node: kubenode.Join(t, podPatience, advice), dir: t.TempDir(), confDir: t.TempDir(),
+		process: &ovnkubeProcess{}}
 	for _, dir := range filepath.SplitList(os.Getenv("CNI_PATH")) {
 		if _, err := os.Stat(filepath.Join(dir, "ovnkube")); err == nil {
 			c.program = filepath.Join(dir, "ovnkube")
@@ -181,7 +184,7 @@ subjects: [{kind: ServiceAccount, name: ovnkube, namespace: default}]
 		"--cluster-subnets", "10.244.0.0/16/24", "--k8s-service-cidrs", "10.96.0.0/16", "--enable-multi-network",
 		"--enable-interconnect", "--zone", node,
 		"--gateway-mode", "shared", "--gateway-interface", "br" + c.uplink(pf1), "--gateway-nexthop", "172.31.0.254",
-		"--cni-conf-dir", c.TempDir(), "--loglevel", "2"}
+		"--loglevel", "2"}
 }
 
 // startOVNKube starts ovnkube and waits until it takes requests of the plugin. It is started again when it ends by
@@ -212,7 +215,7 @@ func (c *ovnCluster) launch() {
 	file, err := os.CreateTemp(c.dir, "ovnkube-*.log")
 	c.must(err)
 	c.process.log = file.Name()
-	c.process.running = exec.Command(c.program, c.args...)
+	c.process.running = exec.Command(c.program, append(slices.Clone(c.args), "--cni-conf-dir", c.confDir)...)
 	c.process.running.Stdout, c.process.running.Stderr = file, file
 	// It would have the plugin read the file, which the driver's container has not.
 	c.process.running.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool {
@@ -339,9 +342,14 @@ func (c *ovnCluster) inPod(name string, args ...string) string {
 // address is that of net1 of a pod, whose link must be as it says.
 func (c *ovnCluster) address(name, network, link string) string {
 	c.Helper()
-	shown := c.inPod(name, "ip", "address", "show", "dev", "net1")
+	return c.addressOf(name, "net1", network, link)
+}
+
+func (c *ovnCluster) addressOf(name, ifName, network, link string) string {
+	c.Helper()
+	shown := c.inPod(name, "ip", "address", "show", "dev", ifName)
 	if !strings.Contains(shown, "inet "+network) || !strings.Contains(shown, link) {
-		c.Errorf("net1 of %s is\n%s\nwant an address of %s, and %s", name, shown, network, link)
+		c.Errorf("%s of %s is\n%s\nwant an address of %s, and %s", ifName, name, shown, network, link)
 	}
 	_, rest, _ := strings.Cut(shown, "inet ")
 	address, _, _ := strings.Cut(rest, "/")
@@ -351,10 +359,15 @@ func (c *ovnCluster) address(name, network, link string) string {
 // reaches expects that a pod reaches an address by net1, soon: ports come up when the server has answered.
 func (c *ovnCluster) reaches(name, address string) {
 	c.Helper()
+	c.reachesBy(name, "net1", address)
+}
+
+func (c *ovnCluster) reachesBy(name, ifName, address string) {
+	c.Helper()
 	folder, err := c.Process(name)
 	c.must(err)
 	c.eventually("answer from "+address, func() error {
-		return c.try("nsenter", "--net="+filepath.Join(folder, "ns/net"), "ping", "-c1", "-W5", "-I", "net1", address)
+		return c.try("nsenter", "--net="+filepath.Join(folder, "ns/net"), "ping", "-c1", "-W5", "-I", ifName, address)
 	})
 }
 
@@ -381,7 +394,9 @@ spec:
       !(device.attributes["dra.networking"].ifName in ["%s"])
 `, c.uplink(pf0)))
 	c.part("example 9", (*ovnCluster).example9)
+	c.Apply(fmt.Sprintf(localnetUplink, c.uplink(pf0)))
 	c.part("kills", (*ovnCluster).livesThroughKills)
+	c.part("first interfaces", (*ovnCluster).hasFirstInterfaces)
 	// Groups of load balancers of a network are what ovnkube of October 2024 leaves when the network goes.
 	c.restored(before, "Load_Balancer_Group table: tenant.")
 }
@@ -438,10 +453,8 @@ func (c *ovnCluster) plantRows() {
 	}
 }
 
-// livesThroughKills has pods on a localnet with tuning, and on a layer2 network. ovnkube and the driver are killed
-// while they are there, and a pod goes while ovnkube is down: it does not wait for it.
-func (c *ovnCluster) livesThroughKills() {
-	c.Apply(fmt.Sprintf(`
+// localnetUplink offers the uplink of the localnet.
+const localnetUplink = `
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
 metadata: {name: localnet-uplink}
@@ -454,7 +467,11 @@ spec:
     supportedCNIPlugins:
     - {name: ovn-k8s-cni-overlay, exclusive: false, consumePerAllocation: {connections: 1}}
     additionalAttributes: {dra.networking/physicalNetworkName: localnet1}
-`, c.uplink(pf0)))
+`
+
+// livesThroughKills has pods on a localnet with tuning, and on a layer2 network. ovnkube and the driver are killed
+// while they are there, and a pod goes while ovnkube is down: it does not wait for it.
+func (c *ovnCluster) livesThroughKills() {
 	c.network("local", `"topology": "localnet", "physicalNetworkName": "localnet1", "mtu": 1390,
     "subnets": "10.108.0.0/24", "excludeSubnets": "10.108.0.0/30"`, `
   - {name: tune, type: tuning, dependOn: [net], config: {mtu: 1380}}`)
@@ -489,5 +506,55 @@ spec:
 
 	c.RemoveAll()
 	// What connects the bridges for a localnet is OVN's own, which it keeps until the network goes.
+	c.restored(before, "_ovn_localnet_port")
+}
+
+// firstNetwork has ovnkube make the pods' first interfaces, too, until the end of the part: with the configuration of
+// its plugin where the runtime looks for it, and without that of the node's own network.
+func (c *ovnCluster) firstNetwork() {
+	c.Helper()
+	const folder = "/etc/cni/net.d"
+	before := filepath.Join(folder, "10-lab.conflist")
+	kept := before + ".kept" // which the runtime doesn't read
+	c.killOVNKube()
+	c.must(os.Rename(before, kept))
+	c.confDir = folder
+	written := filepath.Join(folder, "10-ovn-kubernetes.conf")
+	c.Cleanup(func() { c.must(errors.Join(os.Rename(kept, before), os.Remove(written))) })
+	c.startOVNKube()
+	c.Until("configuration that ovnkube writes", func(context.Context) error {
+		_, err := os.Stat(written)
+		return err
+	})
+}
+
+// hasFirstInterfaces has pods that are OVN-Kubernetes' own but for the interface that a claim gives them, on a network
+// of OVN-Kubernetes, too: as on a node where it is installed. Driver and ovnkube are killed while they are there. A pod
+// that goes while ovnkube is down can't end before that is back, which its first interface waits for, and not the
+// claim's.
+func (c *ovnCluster) hasFirstInterfaces() {
+	c.firstNetwork()
+	c.network("first", `"topology": "localnet", "physicalNetworkName": "localnet1", "mtu": 1390,
+    "subnets": "10.109.0.0/24", "excludeSubnets": "10.109.0.0/30"`, "")
+	c.offers(c.uplink(pf0) + "-localnet")
+	before := c.state()
+	for _, pod := range []string{"e", "f"} {
+		c.create(pod, "first")
+	}
+	const mac = "link/ether 0a:58:"
+	c.reachesBy("e", "eth0", c.addressOf("f", "eth0", "10.244.0.", mac))
+	c.reaches("f", c.address("e", "10.109.0.", mac))
+
+	c.KillDriver()
+	c.killOVNKube()
+	c.DriverReady()
+	c.Remove("e")
+	c.startOVNKube()
+	c.Gone("e")
+	c.create("g", "first")
+	c.reachesBy("g", "eth0", c.addressOf("f", "eth0", "10.244.0.", mac))
+	c.reaches("g", c.address("f", "10.109.0.", mac))
+
+	c.RemoveAll()
 	c.restored(before, "_ovn_localnet_port")
 }
