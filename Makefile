@@ -95,14 +95,14 @@ dns-check: build ## Ask the DNS server of clusters for the names of Services on 
 
 test-kernel: build ## Run chains of real CNI plugins on machines of their own: failures, kills (root)
 	@if [ "$$(id -u)" = 0 ]; then export CNI_PLUGIN_DIR="$$($(LAB) build --dir)/cni"; fi; \
-	$(RACE) -count=1 -timeout 10m -parallel 4 -v $(KERNEL_FLAGS) ./cnichain/kerneltest ./cmd/netdra ./cmd/internal/netdev ./cmd/dra-network-cni/...
+	$(RACE) -count=1 -timeout 30m -parallel 4 -v $(KERNEL_FLAGS) ./cnichain/kerneltest ./cmd/netdra ./cmd/internal/netdev ./cmd/dra-network-cni/...
 
 e2e: e2e-lab ## Run the tests on a real local Kubernetes (root)
 	$(MAKE) -j 2 --output-sync=target e2e-node e2e-planes
 
 e2e-lab: build $(TOOLS)/helm
 	@if [ "$$(id -u)" = 0 ]; then $(LAB) build; fi
-	$(RACE) -count=1 -timeout 10m ./e2e/lab/... ./e2e/internal/... ./e2e/image/... ./e2e/cmd/lab ./e2e/cmd/ovn-k8s-cni-overlay
+	$(RACE) -count=1 -timeout 30m ./e2e/lab/... ./e2e/internal/... ./e2e/image/... ./e2e/cmd/lab ./e2e/cmd/ovn-k8s-cni-overlay
 	$(GO) test -count=1 ./e2e/monitoring ./e2e/release ./e2e/cmd/release ./e2e/cmd/docsite ./e2e/cmd/demo ./e2e/duel
 
 # A node's tests wait most of the time, so those that need a control plane only, or another cluster, run beside them, and in "test" those
@@ -255,12 +255,12 @@ verify: generate ## Generate, tidy, vet, lint, and check subjects of commits; fa
 	@git diff --exit-code || { echo "verify: the files above were out of date: commit them"; exit 1; }
 
 $(TOOLS)/hugo: .ci/site/go.mod .ci/site/go.sum
-	@mkdir -p $(TOOLS)
+	@mkdir -p $(TOOLS); echo "Compiling hugo, once: minutes if Go has nothing of it in its cache."
 	cd .ci/site && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$@ github.com/gohugoio/hugo
 
 # One tool, of those that .ci/tools/go.mod lists: all of them take many minutes.
 $(TOOLS)/%: .ci/tools/go.mod .ci/tools/go.sum
-	@mkdir -p $(TOOLS)
+	@mkdir -p $(TOOLS); echo "Compiling $*, once: minutes if Go has nothing of it in its cache."
 	cd .ci/tools && GOFLAGS= GOWORK=off $(GO) build -o $(CURDIR)/$@ "$$(grep '/cmd/$*$$' go.mod | tr -d '[:space:]')"
 
 generate: $(TOOLS)/controller-gen $(TOOLS)/helm ## Generate CRDs, deepcopy functions, manifests from the chart, and the reference
