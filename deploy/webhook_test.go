@@ -20,10 +20,11 @@ import (
 
 const webhookFile = "webhook.yaml"
 
-// TestWebhookHoldsNothingUp: it is asked about our kinds only, and whoever asks doesn't depend on the answer.
+// TestWebhookHoldsNothingUp: it is asked about our kinds and claims with parameters for us
+// only, and whoever asks doesn't depend on the answer.
 func TestWebhookHoldsNothingUp(t *testing.T) {
 	configuration := find[*admissionregistration.ValidatingWebhookConfiguration](t, webhookFile)
-	if len(configuration.Webhooks) != 1 {
+	if len(configuration.Webhooks) != 2 {
 		t.Fatalf("there are %d webhooks", len(configuration.Webhooks))
 	}
 	// What is wrong with these the rules of their definitions say; nobody writes blocks but the controller.
@@ -56,6 +57,22 @@ func TestWebhookHoldsNothingUp(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("wrong webhook (-want +got):\n%s", diff)
+	}
+	claims := configuration.Webhooks[1]
+	if len(claims.MatchConditions) != 2 {
+		t.Errorf("claims are chosen by %v", claims.MatchConditions)
+	}
+	want.Name, want.MatchConditions = claims.Name, claims.MatchConditions
+	want.Rules = []admissionregistration.RuleWithOperations{{
+		Operations: []admissionregistration.OperationType{admissionregistration.Create},
+		Rule: admissionregistration.Rule{
+			APIGroups: []string{"resource.k8s.io"}, APIVersions: []string{"v1"},
+			Resources: []string{"resourceclaims", "resourceclaimtemplates"},
+			Scope:     ptr.To(admissionregistration.NamespacedScope),
+		},
+	}}
+	if diff := cmp.Diff(want, claims); diff != "" {
+		t.Errorf("wrong webhook of claims (-want +got):\n%s", diff)
 	}
 }
 

@@ -80,7 +80,7 @@ func (o *webhookOptions) serve(m ctrl.Manager) error {
 		server.GetCertificate, ready = source.GetCertificate, source.Ready
 		runnables = append(runnables, source, keeper)
 	}
-	serving, err := webhook.NewServer(server, m.GetClient())
+	serving, err := webhook.NewServer(server, m.GetClient(), m.GetAPIReader())
 	if err != nil {
 		return err
 	}

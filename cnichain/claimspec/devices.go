@@ -1,6 +1,7 @@
 package claimspec
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -86,15 +87,21 @@ func deviceFor(
 ) (Device, error) {
 	device := Device{DeviceRequestAllocationResult: result}
 	if requestsAll(claim, result.Request) {
-		return device, fmt.Errorf("cannot serve request %q: its allocationMode is All, and how many interfaces a "+
-			"pod gets must not depend on the node; set allocationMode to ExactCount, with a count", result.Request)
+		return device, allRefused(result.Request)
 	}
 	var err error
-	if device.Parameters, err = claimParameters(claim, result.Request); err != nil {
+	asked := opaqueParameters(claim, result.Request, resourceapi.AllocationConfigSourceClaim)
+	if device.Parameters, err = decodeAll(claim, result.Request, asked); err != nil {
 		return device, err
 	}
 	device.Class, err = classParameters(claim, result.Request)
 	return device, err
+}
+
+// allRefused is why a request for every device is not served.
+func allRefused(request string) error {
+	return fmt.Errorf("cannot serve request %q: its allocationMode is All, and how many interfaces a pod gets must not "+
+		"depend on the node; set allocationMode to ExactCount, with a count", request)
 }
 
 // checkOneInterfaceEach refuses parameters of a claim that would apply to several interfaces.
@@ -150,15 +157,15 @@ func classParameters(claim *resourceapi.ResourceClaim, request string) (v1alpha1
 	return found, nil
 }
 
-// claimParameters returns what a claim asks of the interfaces of a request.
-func claimParameters(claim *resourceapi.ResourceClaim, request string) ([]v1alpha1.ClaimParameters, error) {
+// decodeAll returns what a claim asks of the interfaces of a request, of its opaque parameters for the request.
+func decodeAll(claim *resourceapi.ResourceClaim, request string, opaque [][]byte) ([]v1alpha1.ClaimParameters, error) {
 	var all []v1alpha1.ClaimParameters
-	for _, raw := range opaqueParameters(claim, request, resourceapi.AllocationConfigSourceClaim) {
+	for _, raw := range opaque {
 		parameters, err := v1alpha1.DecodeClaimParameters(raw)
 		if err != nil {
 			return nil, fmt.Errorf("claim %s/%s: configuration for %s of request %s: %w; "+
-				"a claim may set %v and nothing else, where its topology allows it",
-				claim.Namespace, claim.Name, v1alpha1.DriverName, request, err, v1alpha1.ClaimParameterNames())
+				"a claim may set %v and nothing else, where its topology allows it", claim.Namespace,
+				cmp.Or(claim.Name, claim.GenerateName), v1alpha1.DriverName, request, err, v1alpha1.ClaimParameterNames())
 		}
 		all = append(all, parameters)
 	}

@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec/claimspectest"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	topologycorpus "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1/corpus"
 	policycorpus "github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
@@ -69,9 +70,13 @@ func TestAdmission(t *testing.T) {
 	stop()
 	t.Run("the second replica goes on", func(t *testing.T) { p.forTest(t).testStandby() })
 	stopStandby()
-	stop = p.startController()
+	stop = p.startController(withWebhook(webhookAddress)...)
+	p.until("the webhook is served again", func() error { return p.answers(webhookAddress) })
 	t.Run("classes come and go with their topology", func(t *testing.T) { p.forTest(t).testTimes() })
 	t.Run("samples are applied and get their classes", func(t *testing.T) { p.forTest(t).testSamples() })
+	t.Run("claims are held against their topologies", func(t *testing.T) { p.forTest(t).testClaimParameters() })
+	stop()
+	stop = p.startController()
 	t.Run("without the webhook the conditions tell", func(t *testing.T) { p.forTest(t).testConditions(bad) })
 	stop()
 	t.Run("without the controller everything is written",
@@ -86,9 +91,11 @@ func (p *plane) installWebhook() {
 	deploy := filepath.Join(p.clone, "deploy")
 	p.kubectl("", "apply", "-f", filepath.Join(deploy, "namespace.yaml"), "-f", filepath.Join(deploy, "webhook.yaml"))
 	configuration := p.configuration()
-	configuration.Webhooks[0].ClientConfig = admissionregistration.WebhookClientConfig{URL: ptr.To("https://" +
-		webhookAddress + "/validate")}
-	configuration.Webhooks[0].TimeoutSeconds = ptr.To[int32](30) // a slow machine is not what is tested
+	for i := range configuration.Webhooks {
+		configuration.Webhooks[i].ClientConfig = admissionregistration.WebhookClientConfig{URL: ptr.To("https://" +
+			webhookAddress + "/validate")}
+		configuration.Webhooks[i].TimeoutSeconds = ptr.To[int32](30) // a slow machine is not what is tested
+	}
 	if err := p.api.Update(p.t.Context(), configuration); err != nil {
 		p.t.Fatal(err)
 	}
@@ -232,6 +239,47 @@ func (p *plane) testSamples() {
 		})
 		p.kubectl("", "delete", "--ignore-not-found", "--grace-period=0", "--force", "-f", file)
 	}
+}
+
+// testClaimParameters writes claims that nodes would refuse for what they say to the driver. The one who changes a
+// topology and then writes a claim for it need not wait: nothing is refused for what the controller has not heard of.
+func (p *plane) testClaimParameters() {
+	p.t.Helper()
+	p.kubectl(claimspectest.Topologies("eth1", "eth2"), "apply", "-f", "-")
+	var cases []claimspectest.Case
+	for _, c := range claimspectest.Cases(p.t) {
+		if c.WhenWritten {
+			cases = append(cases, c)
+		}
+	}
+	if len(cases) < 3 {
+		p.t.Fatalf("there are %d cases", len(cases))
+	}
+	for _, c := range cases {
+		p.until(c.Name+" is refused", func() error { // classes take a moment
+			out, err := p.try(c.Templates(), "create", "--dry-run=server", "-f", "-")
+			if err == nil {
+				return errors.New("it is taken")
+			}
+			for _, want := range append([]string{"spec.spec.devices: "}, c.Wants...) {
+				if !strings.Contains(out, want) {
+					return fmt.Errorf("kubectl says %s, want %s", out, want)
+				}
+			}
+			return nil
+		})
+	}
+	const claim = `{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: asks, annotations: {%s}}, ` +
+		`spec: {devices: {requests: [{name: r, exactly: {deviceClassName: bad-one-uplink}}], config: [{opaque: {` +
+		`driver: dra.networking, parameters: {mac: "02:00:00:00:00:01"}}}]}}}`
+	if out, err := p.try(fmt.Sprintf(claim, ""), "create", "--dry-run=server", "-f", "-"); err == nil {
+		p.t.Errorf("a claim is taken: %s", out)
+	}
+	p.kubectl(fmt.Sprintf(claim, "resource.kubernetes.io/pod-claim-name: r"), "create", "--dry-run=server", "-f", "-")
+	p.kubectl("", "patch", "networktopology", "bad-one", "--type=json", "-p",
+		`[{"op": "add", "path": "/spec/steps/0/claimParameters", "value": ["mac"]}]`)
+	p.kubectl(fmt.Sprintf(claim, ""), "create", "--dry-run=server", "-f", "-")
+	p.kubectl("", "delete", "networktopologies", "--all")
 }
 
 // testRotation asks without pause until another certificate is served and the one before has expired.

@@ -35,6 +35,8 @@ type Case struct {
 	Claims []json.RawMessage `json:"claims"`
 	// HostNetwork is that of the pod.
 	HostNetwork bool `json:"hostNetwork,omitempty"`
+	// WhenWritten is true if the claims are refused when they are written, where the controller answers.
+	WhenWritten bool `json:"whenWritten,omitempty"`
 	// Wants are parts of what the driver says.
 	Wants []string `json:"wants"`
 }
@@ -178,6 +180,10 @@ func allocate(
 	return allocation
 }
 
+// OwnClass is an administrator's class for the same step as bad-one-uplink, which is the controller's. The API server
+// takes the claims of all cases if they ask for it.
+const OwnClass = "bad-own"
+
 // ownClass is a DeviceClass of an administrator.
 type ownClass struct {
 	name string
@@ -192,6 +198,7 @@ type ownClass struct {
 func ownClasses() []ownClass {
 	return []ownClass{
 		{name: "bad-bare"},
+		{name: OwnClass, parameters: `{networkTopologyRef: {name: bad-one}, step: uplink}`},
 		{name: "bad-forged", parameters: `{networkTopologyRef: {name: bad-one}, step: uplink, config: {type: bridge}}`},
 		{name: "bad-words", parameters: `{say: please}`},
 		{name: "bad-topology", parameters: `{networkTopologyRef: {name: bad-vanished}, step: uplink}`},

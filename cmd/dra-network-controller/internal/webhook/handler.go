@@ -8,6 +8,7 @@ import (
 	"reflect"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -25,13 +26,16 @@ import (
 
 // Handler answers admission requests. It implements admission.Handler.
 type Handler struct {
-	// cluster reads the CNIPluginSchemas and ResourceClaims of the cluster.
+	// cluster reads the CNIPluginSchemas, NetworkTopologies and ResourceClaims of the cluster from a cache.
 	cluster client.Reader
+	// live reads NetworkTopologies from the API server.
+	live client.Reader
 }
 
-// NewHandler returns a handler that reads CNIPluginSchemas and ResourceClaims through the reader.
-func NewHandler(cluster client.Reader) *Handler {
-	return &Handler{cluster: cluster}
+// NewHandler returns a handler that reads CNIPluginSchemas, NetworkTopologies and ResourceClaims through the cluster's
+// cache, and before it refuses a claim, NetworkTopologies from the API server (live).
+func NewHandler(cluster, live client.Reader) *Handler {
+	return &Handler{cluster: cluster, live: live}
 }
 
 // Kinds of objects.
@@ -39,6 +43,8 @@ const (
 	kindPolicy   = "DeviceExposurePolicy"
 	kindTopology = "NetworkTopology"
 	kindSchema   = "CNIPluginSchema"
+	kindClaim    = "ResourceClaim"
+	kindTemplate = "ResourceClaimTemplate"
 )
 
 // assessment is the result of a check: problems refuse the object, remarks are warnings for its author. err is why the
@@ -84,7 +90,13 @@ func (h *Handler) Handle(ctx context.Context, request admission.Request) admissi
 // version whatever version somebody writes (matchPolicy Equivalent); one that names other served versions is
 // asked in those, which have the same shape.
 func (h *Handler) checkOf(kind metav1.GroupVersionKind) func(context.Context, []byte) assessment {
-	if !topologyapi.IsServed(schema.GroupVersionKind(kind).GroupVersion().String()) {
+	version := schema.GroupVersionKind(kind).GroupVersion()
+	switch {
+	case version == resourceapi.SchemeGroupVersion && kind.Kind == kindClaim:
+		return h.checkClaim
+	case version == resourceapi.SchemeGroupVersion && kind.Kind == kindTemplate:
+		return h.checkTemplate
+	case !topologyapi.IsServed(version.String()):
 		return nil
 	}
 	switch kind.Kind {

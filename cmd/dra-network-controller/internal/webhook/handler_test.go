@@ -32,7 +32,8 @@ func newReader(t *testing.T, broken bool) client.Reader {
 	schema := &topologyapi.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "x"},
 		Spec: topologyapi.CNIPluginSchemaSpec{
 			CNIType: "needy", Input: topologyapi.PluginInput{PrevResult: "required"}}}
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(schema, allocatedClaim("web"), allocatedClaim("db")).WithInterceptorFuncs(interceptor.Funcs{
+	objects := []client.Object{schema, allocatedClaim("web"), allocatedClaim("db")}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
 			options ...client.ListOption) error {
 			if broken {
@@ -79,7 +80,7 @@ func answer(r admission.Response) string {
 }
 
 func TestEveryRuleIsEnforced(t *testing.T) {
-	h := NewHandler(newReader(t, false))
+	h := NewHandler(newReader(t, false), nil)
 	for _, c := range corpus.Invalid(t) {
 		for _, operation := range []admissionv1.Operation{admissionv1.Create, admissionv1.Update} {
 			response := h.Handle(t.Context(),
@@ -98,7 +99,7 @@ func TestEveryRuleIsEnforced(t *testing.T) {
 }
 
 func TestValidPoliciesPassWithWarnings(t *testing.T) {
-	h := NewHandler(newReader(t, false))
+	h := NewHandler(newReader(t, false), nil)
 	for _, c := range corpus.Valid(t) {
 		expectAllowed(t, h.Handle(t.Context(), request("DeviceExposurePolicy", admissionv1.Create, c.JSON(t), nil)),
 			c.Name, c.Remarks)
@@ -120,7 +121,7 @@ func expectAllowed(t *testing.T, response admission.Response, name string, remar
 }
 
 func TestTopologiesAndSchemasAreChecked(t *testing.T) {
-	h := NewHandler(newReader(t, false))
+	h := NewHandler(newReader(t, false), nil)
 	for _, c := range topologycorpus.Valid(t) {
 		expectAllowed(t, h.Handle(t.Context(), request("NetworkTopology", admissionv1.Create, c.JSON(t), nil)),
 			c.Name, c.Remarks)
@@ -244,7 +245,7 @@ func TestHandle(t *testing.T) {
 			"refused: spec.steps[0].selector.cel: Invalid value"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := answer(NewHandler(newReader(t, test.broken)).Handle(t.Context(), test.request))
+			got := answer(NewHandler(newReader(t, test.broken), nil).Handle(t.Context(), test.request))
 			if exact := test.want == "allowed"; exact && got != test.want || !strings.HasPrefix(got, test.want) {
 				t.Errorf("wrong answer (-want +got):\n%s", cmp.Diff(test.want, got))
 			}
@@ -257,7 +258,7 @@ func TestRefusalsNameTheObjectAndEachField(t *testing.T) {
 	asked := request("DeviceExposurePolicy", admissionv1.Create,
 		[]byte(`{"spec": {"priority": -1, "action": "exclude", "selector": {"cel": "device.x = 1"}}}`), nil)
 	asked.Name = "mine"
-	details := NewHandler(newReader(t, false)).Handle(t.Context(), asked).Result.Details
+	details := NewHandler(newReader(t, false), nil).Handle(t.Context(), asked).Result.Details
 	if details == nil || details.Kind != "DeviceExposurePolicy" || details.Name != "mine" || len(details.Causes) != 2 {
 		t.Fatalf("details are %+v", details)
 	}

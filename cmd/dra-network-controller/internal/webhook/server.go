@@ -25,10 +25,10 @@ type Options struct {
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 }
 
-// NewServer returns a server, which reads CNIPluginSchemas and ResourceClaims through the reader. It listens to nothing
-// before the manager starts it. The files of CertDir are tried at once: a manager whose server fails later ends as a
+// NewServer returns a server, which reads through cluster and live as [NewHandler] says. It listens to nothing before
+// the manager starts it. The files of CertDir are tried at once: a manager whose server fails later ends as a
 // whole.
-func NewServer(o Options, cluster client.Reader) (webhook.Server, error) {
+func NewServer(o Options, cluster, live client.Reader) (webhook.Server, error) {
 	host, portText, err := net.SplitHostPort(o.Address)
 	if err != nil {
 		return nil, fmt.Errorf("the webhook's address must be like 127.0.0.1:9684 or :9684: %w", err)
@@ -54,6 +54,6 @@ func NewServer(o Options, cluster client.Reader) (webhook.Server, error) {
 			}
 		}},
 	})
-	server.Register(Path, newLimited(&admission.Webhook{Handler: NewHandler(cluster)}))
+	server.Register(Path, newLimited(&admission.Webhook{Handler: NewHandler(cluster, live)}))
 	return server, nil
 }

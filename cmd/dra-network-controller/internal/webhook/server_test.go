@@ -70,7 +70,7 @@ func serve(t *testing.T, dir string) string {
 	if err := free.Close(); err != nil {
 		t.Fatal(err)
 	}
-	server, err := NewServer(Options{Address: address, CertDir: dir}, newReader(t, false))
+	server, err := NewServer(Options{Address: address, CertDir: dir}, newReader(t, false), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,12 +210,12 @@ func TestNewServerSaysWhatIsMissing(t *testing.T) {
 		{":http", with, "must end in a port from 1 to 65535"},
 		{":70000", with, "must end in a port from 1 to 65535"},
 	} {
-		if _, err := NewServer(Options{Address: test.address, CertDir: test.dir}, nil); err == nil ||
+		if _, err := NewServer(Options{Address: test.address, CertDir: test.dir}, nil, nil); err == nil ||
 			!strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got error %v, want %s", test.address, err, test.want)
 		}
 	}
-	if _, err := NewServer(Options{Address: ":9684", CertDir: with}, nil); err != nil {
+	if _, err := NewServer(Options{Address: ":9684", CertDir: with}, nil, nil); err != nil {
 		t.Error(err)
 	}
 }

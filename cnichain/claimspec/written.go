@@ -1,0 +1,109 @@
+package claimspec
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// CheckWritten reports why no node will prepare a claim, as far as that is known when it is written, before it has
+// devices. path is where the object has the claim's specification; every problem is of its field devices.
+//
+// It looks at requests for DeviceClasses that the controller has made of the topologies (status.deviceClasses), as if
+// each had got its devices. What it does not know passes: other classes, and requests with alternatives, of which the
+// scheduler chooses one.
+func CheckWritten(
+	claim *resourceapi.ResourceClaim, topologies []*v1alpha1.NetworkTopology, path *field.Path,
+) field.ErrorList {
+	var devices []Device
+	var texts []string
+	for i := range claim.Spec.Devices.Requests {
+		given, err := writtenDevices(claim, &claim.Spec.Devices.Requests[i], topologies)
+		devices = append(devices, given...)
+		if err != nil && !slices.Contains(texts, err.Error()) {
+			texts = append(texts, err.Error())
+		}
+	}
+	if err := checkOneInterfaceEach(devices); err != nil {
+		texts = append(texts, err.Error())
+	}
+	for _, topology := range topologies {
+		spec := SpecOf(topology, claim.Namespace+"/"+cmp.Or(claim.Name, claim.GenerateName), devices)
+		if len(texts) > 0 || len(spec.Roots) == 0 || hasAlternative(claim, topology) {
+			continue
+		}
+		for _, problem := range spec.Check() {
+			texts = append(texts, fmt.Sprintf("NetworkTopology %s: %s", topology.Name, problem.Error()))
+		}
+	}
+	var problems field.ErrorList
+	for _, text := range texts {
+		problems = append(problems, field.Invalid(path.Child("devices"), field.OmitValueType{}, text))
+	}
+	return problems
+}
+
+// writtenDevices returns the devices that a request gets if it is for a class of the topologies, without their names.
+func writtenDevices(
+	claim *resourceapi.ResourceClaim, request *resourceapi.DeviceRequest, topologies []*v1alpha1.NetworkTopology,
+) ([]Device, error) {
+	if request.Exactly == nil || ptr.Deref(request.Exactly.AdminAccess, false) {
+		return nil, nil
+	}
+	class, found := rootOf(request.Exactly.DeviceClassName, topologies)
+	if !found {
+		return nil, nil
+	}
+	if requestsAll(claim, request.Name) {
+		return nil, allRefused(request.Name)
+	}
+	parameters, err := decodeAll(claim, request.Name, writtenParameters(claim, request.Name))
+	device := Device{Class: class, Parameters: parameters}
+	device.Request, device.Driver = request.Name, v1alpha1.DriverName
+	// No claim gets more, whatever it asks for, and what a stranger writes must not take memory without a bound.
+	count := min(max(request.Exactly.Count, 1), resourceapi.AllocationResultsMaxSize)
+	return slices.Repeat([]Device{device}, int(count)), err
+}
+
+// writtenParameters returns the driver's parameters in the specification of a claim for a request.
+func writtenParameters(claim *resourceapi.ResourceClaim, request string) [][]byte {
+	var found [][]byte
+	for _, config := range claim.Spec.Devices.Config {
+		if config.Opaque != nil && config.Opaque.Driver == v1alpha1.DriverName && appliesTo(config.Requests, request) {
+			found = append(found, config.Opaque.Parameters.Raw)
+		}
+	}
+	return found
+}
+
+// rootOf returns what a DeviceClass that the controller has made of a topology says to the driver.
+func rootOf(class string, topologies []*v1alpha1.NetworkTopology) (parameters v1alpha1.Parameters, found bool) {
+	for _, topology := range topologies {
+		if !slices.Contains(topology.Status.DeviceClasses, class) {
+			continue
+		}
+		for i := range topology.Spec.Steps {
+			step := &topology.Spec.Steps[i]
+			if len(step.DependOn) == 0 && v1alpha1.ClassName(topology.Name, step.Name) == class {
+				return v1alpha1.Parameters{NetworkTopologyRef: v1alpha1.TopologyRef{Name: topology.Name},
+					Step: step.Name}, true
+			}
+		}
+	}
+	return v1alpha1.Parameters{}, false
+}
+
+// hasAlternative is true for a claim that asks for a class of the topology under firstAvailable.
+func hasAlternative(claim *resourceapi.ResourceClaim, topology *v1alpha1.NetworkTopology) bool {
+	return slices.ContainsFunc(claim.Spec.Devices.Requests, func(request resourceapi.DeviceRequest) bool {
+		return slices.ContainsFunc(request.FirstAvailable, func(alternative resourceapi.DeviceSubRequest) bool {
+			return slices.Contains(topology.Status.DeviceClasses, alternative.DeviceClassName)
+		})
+	})
+}
