@@ -51,8 +51,8 @@ func RDMADevicesOf(device *Device, host []RDMADevice) []RDMADevice {
 	return below
 }
 
-// Same reports whether an RDMA device that the host shows now is the one that was given to a pod. Its index alone does not
-// say so, see [RDMADevice].
+// Same reports whether an RDMA device that the host shows now is the one that was given to a pod. Its index alone
+// does not say so, see [RDMADevice].
 func (d *RDMADevice) Same(seen *RDMADevice) bool {
 	if d.PCIAddress != "" {
 		return d.Index == seen.Index && d.PCIAddress == seen.PCIAddress

@@ -140,7 +140,7 @@ func TestClaimThatOthersAttachInPart(t *testing.T) {
 	devices.Results = append(devices.Results, other.Results...)
 	devices.Config = append(devices.Config, other.Config...)
 	ids, err := f.prepareNow(claim)
-	const gate = "dra.networking/interfaces=not-attached-yet.c."
+	const gate = "dra.networking/interfaces=when-attached.c."
 	if want := "dra.networking/external-c=0000:01:00.1 " + gate + "r " + gate + "s"; err != nil ||
 		strings.Join(ids, " ") != want {
 		t.Fatalf("CDI devices are %q, %v, want %q", ids, err, want)
@@ -148,7 +148,7 @@ func TestClaimThatOthersAttachInPart(t *testing.T) {
 	f.runs("a-0")
 	f.must(f.nri.RunPodSandbox(t.Context(), f.sandbox("a-0")))
 	spec, err := os.ReadFile(filepath.Join(f.cdiDir(), "dra.networking-c.json"))
-	if err != nil || !strings.Contains(string(spec), "not-attached-yet.c.r") {
+	if err != nil || !strings.Contains(string(spec), "when-attached.c.r") {
 		t.Errorf("the gate of an attached claim is %s, %v", spec, err)
 	}
 }

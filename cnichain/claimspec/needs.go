@@ -16,8 +16,8 @@ func NeedsIPs(step *v1alpha1.Step) bool {
 	return slices.Contains(step.ClaimParameters, v1alpha1.ClaimIPs) && LacksAddresses(step)
 }
 
-// LacksAddresses reports whether neither the IPAM plugin of a step nor its configuration has addresses. Plugins attach no
-// interface whose IPAM plugin gives none.
+// LacksAddresses reports whether neither the IPAM plugin of a step nor its configuration has addresses. Plugins
+// attach no interface whose IPAM plugin gives none.
 func LacksAddresses(step *v1alpha1.Step) bool {
 	if step.Config == nil {
 		return false

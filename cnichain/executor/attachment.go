@@ -34,8 +34,8 @@ const (
 	PhaseDetaching Phase = "Detaching"
 )
 
-// StepPhase of a step in an attachment. A step goes from Planned over Adding, Added and Deleting to Deleted. A step that
-// was never begun goes from Planned to Deleted at once. After a crash Adding and Added mean the same unless the
+// StepPhase of a step in an attachment. A step goes from Planned over Adding, Added and Deleting to Deleted. A step
+// that was never begun goes from Planned to Deleted at once. After a crash Adding and Added mean the same unless the
 // attachment is Ready: the step is undone.
 type StepPhase string
 

@@ -58,8 +58,8 @@ func decode(raw []byte, target any) error {
 	return nil
 }
 
-// checkKind takes what is empty for what is wanted. No API server converts parameters: claims keep the version that their
-// author wrote, so each that is served is read.
+// checkKind takes what is empty for what is wanted. No API server converts parameters: claims keep the version that
+// their author wrote, so each that is served is read.
 func checkKind(apiVersion, kind, want string) error {
 	if apiVersion != "" && !IsServed(apiVersion) {
 		return fmt.Errorf("parameters have apiVersion %q, this driver reads %q", apiVersion, servedNames())

@@ -17,16 +17,19 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// oldTag is that of the images of the oldest version that can be upgraded from.
-const oldTag = "old"
+// oldTag is that of the images of the oldest version that can be upgraded from, and backTag of the oldest one that can
+// be gone back to.
+const oldTag, backTag = "old", "back"
 
 // TestVersions runs the oldest version of the driver that can be upgraded from on one node, beside the new one on the
 // others. Pods get their interfaces on both, and a claim wanders from one to the other and back. The old one is
-// replaced under pods, which keep what they have, and so is the new one by the old one: that undoes what either did.
+// replaced under pods, which keep what they have, and so is the new one by the oldest one that can be gone back to: that
+// undoes what any of them did.
 func TestVersions(t *testing.T) {
 	f := newFleet(t, "versions")
 	old, other := f.nodes[0], f.nodes[1]
-	f.importOld()
+	f.importVersion(oldTag, oldest.Commit)
+	f.importVersion(backTag, oldest.Back)
 	f.setDriver(`{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}`)
 	t.Cleanup(func() {
 		f.runs(old, stack.DefaultTag)
@@ -73,7 +76,7 @@ func TestVersions(t *testing.T) {
 	pods = append(pods, "of-the-new")
 
 	before = f.interfaces(old, pods)
-	f.runs(old, oldTag)
+	f.runs(old, backTag)
 	f.offers(old)
 	if diff := cmp.Diff(before, f.interfaces(old, pods)); diff != "" {
 		t.Errorf("the older version changed what pods have (-before +after):\n%s", diff)
@@ -93,8 +96,8 @@ func TestVersions(t *testing.T) {
 	})
 }
 
-// importOld makes the image of the old version known to all nodes.
-func (f *fleet) importOld() {
+// importVersion makes the image of a commit known to all nodes, under a tag.
+func (f *fleet) importVersion(tag, commit string) {
 	f.Helper()
 	clone, err := filepath.Abs("../..")
 	if err != nil {
@@ -104,14 +107,14 @@ func (f *fleet) importOld() {
 	if err != nil {
 		f.Fatal(err)
 	}
-	version, err := oldest.Build(f.Context(), clone, cache, oldest.Commit)
+	version, err := oldest.Build(f.Context(), clone, cache, commit)
 	if errors.Is(err, oldest.ErrNoHistory) {
 		f.Skip(err)
 	}
 	if err != nil {
 		f.Fatal(err)
 	}
-	images, err := stack.Pack(version.Bin, f.TempDir(), oldTag)
+	images, err := stack.Pack(version.Bin, f.TempDir(), tag)
 	if err == nil {
 		err = f.cluster.ImportImages(f.Context(), images...)
 	}

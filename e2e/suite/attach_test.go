@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -30,6 +31,7 @@ func TestMacvlanWithTuning(t *testing.T) {
 		t.Errorf("net1 is\n%s", shown)
 	}
 	e.deviceStatus("p", `"interfaceName":"net1"`, `"10.101.0.2/24"`, `"type":"Ready"`, `"status":"True"`)
+	e.showsHealthy("p", "dra.networking/interfaces=when-attached.")
 	// What the container finds about its device (KEP-5304).
 	if metadata := e.inPod("p", "sh", "-c",
 		"cat /var/run/kubernetes.io/dra-device-attributes/*/*/*/dra.networking-metadata.json"); !containsAll(strings.Join(strings.Fields(metadata), ""),
@@ -46,6 +48,25 @@ func TestMacvlanWithTuning(t *testing.T) {
 		!containsAll(string(text), []string{`"step":"uplink"`, `"step":"tune"`, `"command":"ADD"`}) {
 		t.Errorf("CNI log is %s, %v", text, err)
 	}
+}
+
+// showsHealthy waits until the status of a pod says of a resource whose ID has a prefix that it is healthy (KEP-4680).
+func (e *env) showsHealthy(name, prefix string) {
+	e.Helper()
+	e.eventually(name+" shows a healthy "+prefix, func(ctx context.Context) (bool, error) {
+		pod, err := e.client.CoreV1().Pods(e.namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil || len(pod.Status.ContainerStatuses) == 0 {
+			return false, err
+		}
+		for _, status := range pod.Status.ContainerStatuses[0].AllocatedResourcesStatus {
+			for _, resource := range status.Resources {
+				if strings.HasPrefix(string(resource.ResourceID), prefix) {
+					return resource.Health == corev1.ResourceHealthStatusHealthy, nil
+				}
+			}
+		}
+		return false, fmt.Errorf("it has %v", pod.Status.ContainerStatuses[0].AllocatedResourcesStatus)
+	})
 }
 
 func TestWholeLinkComesHome(t *testing.T) {

@@ -33,7 +33,7 @@ func TestClaimOfAComposingDriver(t *testing.T) {
 	}
 	answer := prepared.Claims[string(claim.UID)]
 	if answer.GetError() != "" || len(answer.GetDevices()) != 1 ||
-		!strings.Contains(strings.Join(answer.Devices[0].CdiDeviceIds, " "), "not-attached-yet") {
+		!strings.Contains(strings.Join(answer.Devices[0].CdiDeviceIds, " "), "when-attached") {
 		t.Fatalf("the composing driver is answered %v", answer)
 	}
 	e.must("kubectl", "-n", e.namespace, "patch", "pod", "composed", "--type=json", "--patch",

@@ -38,7 +38,7 @@ func TestFailingStepLeavesNothingAndSaysWhy(t *testing.T) {
 	e.event("p", append(wants, "NetworkAttachFailed")...)
 	// Whether the runtime still waited when it failed is a matter of the machine's speed. If not, it is the gate that
 	// kept the container.
-	e.anyEvent("p", append(wants, "FailedCreatePodSandBox"), []string{"not-attached-yet"})
+	e.anyEvent("p", append(wants, "FailedCreatePodSandBox"), []string{"when-attached"})
 	e.deviceStatus("p", `"status":"False"`, `"reason":"StepFailed"`, `(tuning) of topology fa`, "no_such_knob")
 	e.reports("pod "+e.namespace+"/p</strong>", "no_such_knob", `<span class="step bad">failed</span>`,
 		`<span class="step undone">undone</span>`)

@@ -37,7 +37,7 @@ func TestKilled(t *testing.T) {
 		release := s.set("ADD")
 		s.pod("between")
 		s.wrote("between", `"step":"whole"`, `"ADD"`)
-		s.event("between", "Failed", "not-attached-yet") // RunPodSandbox has returned
+		s.event("between", "Failed", "when-attached") // RunPodSandbox has returned
 		s.pluginRuns()
 		s.signal("dra-network-driver", syscall.SIGKILL)
 		release()

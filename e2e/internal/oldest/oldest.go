@@ -18,6 +18,10 @@ import (
 // understood. Whoever gives up reading what a version has written moves it on, to a later commit of main.
 const Commit = "52e98703529faaaf9bc4bde99b1d07b5b2568245"
 
+// Back is the oldest version that can be gone back to: it serves the CDI devices of pods of this one by the names that
+// kubelet was told. Whoever tells kubelet other names moves it on, to a commit of main that serves them.
+const Back = "c3eee564157c18931c22379f0f5ff05ff66b15e9"
+
 // ErrNoHistory is returned where the clone does not have the commit.
 var ErrNoHistory = errors.New("the clone does not have the commit")
 

@@ -59,16 +59,16 @@ func PartOfDevice(id string) (part Part, ours bool) {
 	return Part{}, false
 }
 
-// Each CDI device has two names. Kubelet is told notAttachedYet, which is wrong in the status of a pod that runs
-// (resourceID), and keeps it in its checkpoint as long as the pod lives; whenAttached is right at any time. A driver
-// that tells kubelet whenAttached can only be replaced by one that serves it, so this one serves it first.
+// Each CDI device has two names. Kubelet is told whenAttached, which it shows in the status of the pod (resourceID) as
+// long as the pod lives, so it must be right at any time. Kubelet keeps names in its checkpoint: notAttachedYet is what
+// drivers before this one have told it.
 const (
 	notAttachedYet = "not-attached-yet."
 	whenAttached   = "when-attached."
 )
 
 // deviceName needs no escapes: UIDs have no dot, and requests are DNS labels.
-func deviceName(part Part) string { return partName(notAttachedYet, part) }
+func deviceName(part Part) string { return partName(whenAttached, part) }
 
 func partName(prefix string, part Part) string {
 	name := prefix + part.ClaimUID
@@ -103,7 +103,7 @@ func parts(record *claims.Record, steps [][]executor.StepRecord) (devices []node
 		device := nodeapi.GateDevice{Name: deviceName(part), DeviceNodes: deviceNodes(record, steps, part),
 			Env: append(interfaceEnv(record, steps, part), verbsEnv(record, steps, part)...)}
 		devices = append(devices, device)
-		device.Name = partName(whenAttached, part)
+		device.Name = partName(notAttachedYet, part)
 		devices = append(devices, device)
 	}
 	add(Part{ClaimUID: record.Claim.UID})

@@ -44,7 +44,7 @@ func TestGateHasDeviceNodes(t *testing.T) {
 		"two": {"/dev/derived rw", "/dev/vfio/12 rw", "/dev/vfio/vfio rw"},
 	} {
 		part := Part{"a", request}
-		device, other := cache.GetDevice(g.DeviceID(part)), cache.GetDevice(gateKind+"="+partName(whenAttached, part))
+		device, other := cache.GetDevice(g.DeviceID(part)), cache.GetDevice(gateKind+"="+partName(notAttachedYet, part))
 		if device == nil || other == nil {
 			t.Fatalf("for request %q the runtime finds %v and %v, want a device by either name", request, device, other)
 		}
@@ -85,7 +85,7 @@ func TestPartsOfClaims(t *testing.T) {
 		if part != want || parsed != want || !ours {
 			t.Errorf("device %d is of part %v, and its CDI device of %v, %v; want %v", i, part, parsed, ours, want)
 		}
-		if parsed, ours = PartOfDevice(gateKind + "=" + partName(whenAttached, part)); parsed != want || !ours {
+		if parsed, ours = PartOfDevice(gateKind + "=" + partName(notAttachedYet, part)); parsed != want || !ours {
 			t.Errorf("by its other name the CDI device is of part %v, %v; want %v", parsed, ours, want)
 		}
 	}

@@ -182,8 +182,8 @@ func TestForcedDeletion(t *testing.T) {
 	c.expect("r-0 a#1 10.0.0.0/28 released", "r-2 b#2 10.0.0.16/29 released")
 }
 
-// TestReleaseIsFinal: somebody removes the finalizer of a range that ends, and makes it again. Blocks that were released
-// are returned all the same, and not kept from everybody for as long as their nodes live.
+// TestReleaseIsFinal: somebody removes the finalizer of a range that ends, and makes it again. Blocks that were
+// released are returned all the same, and not kept from everybody for as long as their nodes live.
 func TestReleaseIsFinal(t *testing.T) {
 	c := newCluster(t, small)
 	c.node("a")

@@ -252,8 +252,9 @@ func isSidecar(container *corev1.Container) bool {
 	return ptr.Deref(container.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways
 }
 
-// TransformPod keeps of a pod what endpoints are made of, since the controller keeps all pods in memory. Containers are
-// stripped to their ports, in their order, since the first port of a name counts; of init containers only sidecars stay.
+// TransformPod keeps of a pod what endpoints are made of, since the controller keeps all pods in memory. Containers
+// are stripped to their ports, in their order, since the first port of a name counts; of init containers only
+// sidecars stay.
 func TransformPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {

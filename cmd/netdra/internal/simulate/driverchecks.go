@@ -206,8 +206,8 @@ func (m *model) networkProblems(
 	return refused, remarks
 }
 
-// topologyOf returns a topology of the files or of the cluster. Without one it returns the root steps that have a class,
-// and the topology is not complete; nil if there is no class either.
+// topologyOf returns a topology of the files or of the cluster. Without one it returns the root steps that have a
+// class, and the topology is not complete; nil if there is no class either.
 func (m *model) topologyOf(
 	name string, classes []*resourceapi.DeviceClass,
 ) (topology *v1alpha1.NetworkTopology, complete bool) {

@@ -33,9 +33,9 @@ type Refusal struct {
 	Short []string
 }
 
-// Try says where the claims of one pod fit, which are not changed. A claim that was taken before is not allocated again:
-// as kube-scheduler does with a claim that several pods name, its devices choose the node, and only the others are
-// allocated there.
+// Try says where the claims of one pod fit, which are not changed. A claim that was taken before is not allocated
+// again: as kube-scheduler does with a claim that several pods name, its devices choose the node, and only the others
+// are allocated there.
 func (s *Simulator) Try(ctx context.Context, claims ...*resourceapi.ResourceClaim) (Verdict, error) {
 	var verdict Verdict
 	var no []*corev1.Node
