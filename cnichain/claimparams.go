@@ -20,7 +20,7 @@ func (b *Binding) spec(topology *v1alpha1.NetworkTopology) claimspec.Spec {
 func (c *compiler) applyParameters(instance int, steps []PlanStep) {
 	parameters, problems := c.spec.Parameters(instance)
 	if len(problems) == 0 && !c.binding.WithoutClaim {
-		problems = c.spec.CheckNeeds(parameters)
+		problems = c.spec.CheckAddresses(parameters)
 	}
 	c.problems = append(c.problems, problems...)
 	for i := range steps {

@@ -1,8 +1,8 @@
 // Package claimspec decides what a claim may ask for.
 //
 // [Devices] reads what a claim asks of the devices that it was given, [Spec] checks it against a topology, and
-// [CheckPod] and [CheckNamespace] check who asks.
+// [CheckPod] and [CheckNamespace] check who asks. [CheckWritten] does so before there are devices.
 //
-// The rule of this package: it is pure, and the only place with this rule. The driver and "netdra simulate" both call
-// it, so that a claim which one of them refuses is refused by the other, in the same words.
+// The rule of this package: it is pure, and the only place with this rule. The driver, the controller's webhook and
+// "netdra simulate" call it, so that a claim which one of them refuses is refused by the others, in the same words.
 package claimspec

@@ -60,7 +60,7 @@ func (s *Spec) Check() field.ErrorList {
 		given, refused := s.Parameters(instance)
 		problems = append(problems, refused...)
 		if len(refused) == 0 {
-			problems = append(problems, s.CheckNeeds(given)...)
+			problems = append(problems, s.CheckAddresses(given)...)
 		}
 	}
 	return problems
@@ -160,9 +160,9 @@ func (s *Spec) Parameters(instance int) (map[string]v1alpha1.ClaimParameters, fi
 	return given.bySteps, given.problems
 }
 
-// CheckNeeds refuses an instance with steps that work only with what a claim says, and for which it says nothing. given
-// are its parameters by step.
-func (s *Spec) CheckNeeds(given map[string]v1alpha1.ClaimParameters) field.ErrorList {
+// CheckAddresses refuses an instance with steps that get addresses from claims only, and for which the claim has none,
+// and addresses that the IPAM plugin of their step does not give. given are its parameters by step.
+func (s *Spec) CheckAddresses(given map[string]v1alpha1.ClaimParameters) field.ErrorList {
 	var problems field.ErrorList
 	for i := range s.Topology.Spec.Steps {
 		step := &s.Topology.Spec.Steps[i]
@@ -170,6 +170,12 @@ func (s *Spec) CheckNeeds(given map[string]v1alpha1.ClaimParameters) field.Error
 			problems = append(problems, field.Required(stepPath(i).Child("claimParameters"), fmt.Sprintf("claim %s has no "+
 				"ips for step %q, which gets addresses from claims only: add an opaque configuration of kind "+
 				"ClaimParameters with ips to a claim that the pod names", s.Claim, step.Name)))
+		}
+		for _, address := range given[step.Name].IPs {
+			if reason := outOfRange(step, address); reason != "" {
+				problems = append(problems, field.Invalid(stepPath(i).Child("claimParameters"), address,
+					fmt.Sprintf("claim %s has it in ips for step %q: %s", s.Claim, step.Name, reason)))
+			}
 		}
 	}
 	return problems

@@ -23,7 +23,7 @@ func TestBadClaims(t *testing.T) {
 		t.Run(bad.Name, func(t *testing.T) {
 			e := e.part(t)
 			// What is refused when it is written for a class of the controller gets as far as the driver with another.
-			e.create(strings.ReplaceAll(bad.Templates(), "bad-one-uplink", claimspectest.OwnClass))
+			e.create(claimspectest.OfOwnClasses(bad.Templates()))
 			e.create(podOf(bad))
 			e.event(bad.Name, bad.Wants...)
 			if containers := e.containersOf(bad.Name); len(containers) > 0 {

@@ -180,9 +180,11 @@ func allocate(
 	return allocation
 }
 
-// OwnClass is an administrator's class for the same step as bad-one-uplink, which is the controller's. The API server
-// takes the claims of all cases if they ask for it.
-const OwnClass = "bad-own"
+// OfOwnClasses returns claims that ask for administrator's classes of the same steps in place of those that the
+// controller makes. The API server takes the claims of all cases then.
+func OfOwnClasses(claims string) string {
+	return strings.NewReplacer("bad-one-uplink", "bad-own", "bad-address-uplink", "bad-own-address").Replace(claims)
+}
 
 // ownClass is a DeviceClass of an administrator.
 type ownClass struct {
@@ -198,7 +200,8 @@ type ownClass struct {
 func ownClasses() []ownClass {
 	return []ownClass{
 		{name: "bad-bare"},
-		{name: OwnClass, parameters: `{networkTopologyRef: {name: bad-one}, step: uplink}`},
+		{name: "bad-own", parameters: `{networkTopologyRef: {name: bad-one}, step: uplink}`},
+		{name: "bad-own-address", parameters: `{networkTopologyRef: {name: bad-address}, step: uplink}`},
 		{name: "bad-forged", parameters: `{networkTopologyRef: {name: bad-one}, step: uplink, config: {type: bridge}}`},
 		{name: "bad-words", parameters: `{say: please}`},
 		{name: "bad-topology", parameters: `{networkTopologyRef: {name: bad-vanished}, step: uplink}`},

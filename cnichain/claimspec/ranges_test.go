@@ -1,0 +1,58 @@
+package claimspec_test
+
+import (
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+func TestAddressesOfNoRange(t *testing.T) {
+	inside, outside := []string{"10.1.0.5/24"}, []string{"10.2.0.5/24"}
+	local := func(ranges string) string { return `{ipam: {type: host-local, ` + ranges + `}}` }
+	for name, test := range map[string]struct {
+		config string
+		asked  []string
+		want   string // empty if they may be asked for
+	}{
+		"one range":        {local(`subnet: 10.1.0.0/24`), inside, ""},
+		"outside of it":    {local(`subnet: 10.1.0.0/24`), outside, "10.1.0.0/24: ask"},
+		"another length":   {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.5/32"}, ""},
+		"before the first": {local(`subnet: 10.1.0.0/24, rangeStart: 10.1.0.9`), []string{"10.1.0.8/24"}, "10.1.0.9"},
+		"the first":        {local(`subnet: 10.1.0.0/24, rangeStart: 10.1.0.9`), []string{"10.1.0.9/24"}, ""},
+		"the last":         {local(`subnet: 10.1.0.0/24, rangeEnd: 10.1.0.9`), []string{"10.1.0.9/24"}, ""},
+		"after the last":   {local(`subnet: 10.1.0.0/24, rangeEnd: 10.1.0.9`), []string{"10.1.0.10/24"}, "10.1.0.9"},
+		"of two sets": {local(`ranges: [[{subnet: 10.1.0.0/24}], [{subnet: "fd00::/64"}]]`),
+			[]string{"10.1.0.5/24", "fd00::5/64"}, ""},
+		"of neither": {local(`ranges: [[{subnet: 10.1.0.0/24}], [{subnet: "fd00::/64"}]]`),
+			[]string{"10.1.0.5/24", "fd01::5/64"}, `"fd01::5/64"`},
+		"template": {local(`subnet: "{{ .Device.Attributes.subnet }}"`), outside, ""},
+		"template of an end": {local(`subnet: 10.1.0.0/24, rangeEnd: "{{ .x }}"`), outside,
+			""},
+		"ranges of the runtime": {local(`subnet: 10.1.0.0/24}, runtimeConfig: {ipRanges: []`),
+			outside, ""},
+		"no ranges":      {`{ipam: {type: host-local}}`, outside, ""},
+		"another plugin": {`{ipam: {type: whereabouts, subnet: 10.1.0.0/24}}`, outside, ""},
+		"unreadable":     {local(`ranges: 7`), outside, ""},
+		"no IPAM plugin": {`{}`, outside, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			topology := &v1alpha1.NetworkTopology{}
+			if err := yaml.UnmarshalStrict([]byte(`{spec: {steps: [{name: a, type: macvlan, claimParameters: [ips], `+
+				`config: `+test.config+`}]}}`), topology); err != nil {
+				t.Fatal(err)
+			}
+			spec := claimspec.Spec{Topology: topology, Claim: "ns/c"}
+			got := spec.CheckAddresses(map[string]v1alpha1.ClaimParameters{"a": {IPs: test.asked}})
+			if len(got) != min(len(test.want), 1) {
+				t.Fatalf("problems are %v", got)
+			}
+			if len(got) == 1 && !strings.Contains(got[0].Error(), test.want) {
+				t.Errorf("the problem is %v, want %q", got[0], test.want)
+			}
+		})
+	}
+}
