@@ -108,10 +108,10 @@ func Connect(access Access) (*Cluster, error) {
 	}, nil
 }
 
-// GetRaw gets a path of the API server. The error is what the API server says, such as who may not do what: that of
+// GetRaw gets a path of the API server, which may have a query. The error is what the API server says, such as who may not do what: that of
 // Result.Raw has "unknown" in its place.
 func GetRaw(ctx context.Context, client rest.Interface, path string) ([]byte, error) {
-	result := client.Get().AbsPath(path).Do(ctx)
+	result := client.Get().RequestURI(path).Do(ctx)
 	if err := result.Error(); err != nil {
 		return nil, err
 	}
