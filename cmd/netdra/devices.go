@@ -26,6 +26,7 @@ STATE is one of
   in use       a claim holds it
   lost         a claim holds it, and its interface has left the pod
   blocked      free, but a device that excludes it is in use
+  unusable     the node has none of the CNI plugins of its policy, so no DeviceClass picks it
   quarantined, gone, withdrawn, no-carrier
                the value of the device's taint: no claim should get it
 USED is how much of each counter of a shared device claims have, of how much there is. -o wide names all claims of a

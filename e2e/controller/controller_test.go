@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -164,7 +165,8 @@ func (p *plane) testOffers() {
 		for _, name := range []string{"eth1", "eth2"} {
 			slice.Spec.Devices = append(slice.Spec.Devices, resourceapi.Device{Name: name,
 				Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-					"dra.networking/exposurePolicy": {StringValue: &offered}}})
+					"dra.networking/exposurePolicy":  {StringValue: &offered},
+					"cni.dra.networking/host_device": {BoolValue: ptr.To(true)}}})
 		}
 		return p.api.Create(p.t.Context(), slice)
 	})

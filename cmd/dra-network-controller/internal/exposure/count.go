@@ -3,6 +3,7 @@ package exposure
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/utils/ptr"
@@ -40,6 +41,9 @@ func Transform(object any) (any, error) {
 				reduced.Attributes[name] = value
 			}
 		}
+		if hasPlugin(d) {
+			reduced.Attributes[policy.SupportedCNIs] = resourceapi.DeviceAttribute{}
+		}
 		if nameOf(d) == "" {
 			reduced.Taints = d.Taints
 		}
@@ -51,7 +55,8 @@ func Transform(object any) (any, error) {
 // Count returns what the slices of the driver offer by the name of the policy, and how many devices don't name theirs:
 // those of drivers that are older than the attribute, those with more attributes than the API takes, and those of
 // policies whose name is too long for one. Devices with a taint and no policy are not counted: a claim holds them and
-// no policy offers them any more.
+// no policy offers them any more. Nor are devices without a CNI plugin, which no DeviceClass picks: their node has none
+// of those that the policy names.
 func Count(published []*resourceapi.ResourceSlice) (byPolicy map[string]Offers, unnamed int) {
 	published = slices.SortedFunc(slices.Values(published), func(a, b *resourceapi.ResourceSlice) int {
 		return cmp.Or(cmp.Compare(nodeOf(a), nodeOf(b)), cmp.Compare(a.Spec.Pool.Name, b.Spec.Pool.Name),
@@ -75,7 +80,7 @@ func Count(published []*resourceapi.ResourceSlice) (byPolicy map[string]Offers, 
 			switch {
 			case e.policy == "" && len(d.Taints) == 0:
 				unnamed++
-			case e.policy == "" || seen[e]:
+			case e.policy == "" || seen[e] || !hasPlugin(d):
 			default:
 				seen[e] = true
 				offers := byPolicy[e.policy]
@@ -96,6 +101,15 @@ func samePool(a, b *resourceapi.ResourceSlice) bool {
 }
 
 func nodeOf(slice *resourceapi.ResourceSlice) string { return ptr.Deref(slice.Spec.NodeName, "") }
+
+// hasPlugin reports whether a device is published with a CNI plugin, in either form (slices, addPlugins).
+func hasPlugin(d *resourceapi.Device) bool {
+	_, listed := d.Attributes[policy.SupportedCNIs]
+	for name := range d.Attributes {
+		listed = listed || strings.HasPrefix(string(name), v1alpha1.CNIDomain+"/")
+	}
+	return listed
+}
 
 // nameOf returns the policy that a device names; empty if it names none.
 func nameOf(d *resourceapi.Device) string {

@@ -194,7 +194,7 @@ func devicesOffered(p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int
 	default:
 		condition.Reason = ReasonNoDevices
 		condition.Message = "no node offers a device because of this policy: nodeSelector and selector match none, " +
-			"or other policies decide about those that they match"
+			"other policies decide about those that they match, or the nodes lack its CNI plugins"
 	}
 	return conditions.WithHint(condition, fmt.Sprintf("kubectl netdra policies list %s --all-nodes", p.Name),
 		"shows what nodes make of it")

@@ -41,6 +41,13 @@ func publishedSlice(pool string, generation int64, devices ...string) *resourcea
 				"dra.networking/ifName": {StringValue: &link},
 				"dra.networking/mtu":    {IntValue: ptr.To[int64](1500)},
 			}}
+		switch {
+		case strings.HasPrefix(name, "bare"): // of a node without the plugins of the policy
+		case strings.HasPrefix(name, "eth0"):
+			d.Attributes["dra.networking/supportedCNIs"] = resourceapi.DeviceAttribute{StringValue: ptr.To(",macvlan,")}
+		default:
+			d.Attributes["cni.dra.networking/macvlan"] = resourceapi.DeviceAttribute{BoolValue: ptr.To(true)}
+		}
 		if named != "" {
 			d.Attributes[policy.ExposurePolicy] = resourceapi.DeviceAttribute{StringValue: &named}
 		}
@@ -59,7 +66,8 @@ func TestCount(t *testing.T) {
 		publishedSlice("a/eth0", 1, "eth0=shared", "eth0.whole=shared", "eth0.other=whole"),
 		publishedSlice("a/eth1", 3, "eth1.x=shared", "old=shared", "old"), // the pool has a newer generation
 		publishedSlice("a/eth1", 2, "older=shared"),
-		publishedSlice("c/eth9", 1, "eth8", "eth9!", "eth7=shared!"),
+		publishedSlice("c/eth9", 1, "eth8", "eth9!", "eth7=shared!", "bare=shared"),
+		publishedSlice("d/bare", 1, "bare=shared"),
 	}
 	wantByPolicy := map[string]exposure.Offers{"shared": {Devices: 4, Nodes: 3}, "whole": {Devices: 1, Nodes: 1}}
 	for name, transform := range map[string]bool{"as they are": false, "as the cache has them": true} {
@@ -181,8 +189,8 @@ func TestDevicesOffered(t *testing.T) {
 		hint = `; "kubectl netdra policies list p --all-nodes" shows what nodes make of it`
 	)
 	c := newOffersCluster(t, newPolicy(t, 1, exposes))
-	const none = "no node offers a device because of this policy: nodeSelector and selector match none, or " +
-		"other policies decide about those that they match" + hint
+	const none = "no node offers a device because of this policy: nodeSelector and selector match none, " +
+		"other policies decide about those that they match, or the nodes lack its CNI plugins" + hint
 	c.expect("nothing is published", "1 writes, 0 devices, 0 nodes; DevicesOffered=False NoDevices of 1: "+none)
 	c.expect("the same again", "0 writes, 0 devices, 0 nodes; DevicesOffered=False NoDevices of 1: "+none)
 

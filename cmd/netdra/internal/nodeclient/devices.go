@@ -27,6 +27,8 @@ const (
 	Gone = "gone"
 	// Withdrawn devices are offered by no policy any more, and a claim holds them.
 	Withdrawn = "withdrawn"
+	// Unusable devices are published without a CNI plugin, so no DeviceClass picks them: the node has none of theirs.
+	Unusable = "unusable"
 )
 
 // Device is one published device.
@@ -41,7 +43,8 @@ type Device struct {
 	Plugins    []string `json:"plugins,omitempty"`
 	// State is Free, InUse, Blocked, or the reason why no claim should get it.
 	State string `json:"state"`
-	// Why is the reason of a quarantine, what blocks the device, or which pod has lost an interface of it.
+	// Why is the reason of a quarantine, what blocks the device, which plugins are missing, or which pod has lost an
+	// interface of it.
 	Why string `json:"why,omitempty"`
 	// Lost means that a pod has lost an interface of the device.
 	Lost     bool      `json:"lost,omitempty"`
@@ -108,6 +111,9 @@ func device(answers *nodestate.Answers, entry *draslices.Entry) Device {
 		d.State = entry.Spec.Taints[0].Value
 	case len(d.Holders) > 0:
 		d.State = InUse
+	case lacksPlugins(answers, entry):
+		d.State = Unusable
+		d.Why = "no CNI plugin of its policy is installed on the node: " + strings.Join(entry.Persona.Plugins, ", ")
 	case blocker != "":
 		d.State, d.Why = Blocked, blocker+" is in use"
 	}
@@ -118,6 +124,13 @@ func device(answers *nodestate.Answers, entry *draslices.Entry) Device {
 		}
 	}
 	return d
+}
+
+// lacksPlugins reports whether the driver sees none of the CNI plugins of an entry; not so if it could not list them.
+func lacksPlugins(answers *nodestate.Answers, entry *draslices.Entry) bool {
+	return answers.State.CNIPlugins != nil && !slices.ContainsFunc(entry.Persona.Plugins, func(plugin string) bool {
+		return slices.Contains(answers.State.CNIPlugins, plugin)
+	})
 }
 
 // lostInterfaces returns which pods have lost an interface of an entry.

@@ -66,6 +66,9 @@ func TestStatesOfDevices(t *testing.T) {
 		want    []string // of eth0-ipvlan, eth0-macvlan, eth0-other, eth0-whole, eth0v0 and more
 	}{
 		"nothing is held": {nodestate.Answers{Published: published()}, []string{Free, Free, Free, Free, Free}},
+		"no plugin": {nodestate.Answers{Published: published(), State: nodestate.State{CNIPlugins: []string{"tuning"}},
+			Claims: []nodestate.Claim{claimOf("a", "eth0-other")}},
+			[]string{Unusable, Unusable, InUse, Unusable, Unusable}},
 		"macvlan": {nodestate.Answers{Published: published(),
 			Claims: []nodestate.Claim{claimOf("a", "eth0-macvlan")}}, []string{Blocked, InUse, Free, Blocked, Free}},
 		"no group": {nodestate.Answers{Published: published(),
