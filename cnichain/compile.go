@@ -170,6 +170,9 @@ func (c *compiler) checkPlugins() {
 	}
 }
 
+// NoSuchPlugin is in the text of every problem that a node lacks a CNI plugin, or an IPAM plugin.
+const NoSuchPlugin = "no such CNI plugin"
+
 // checkPlugin checks that the plugin named at a path is on the node and speaks a version of CNI that the driver speaks.
 func (c *compiler) checkPlugin(path *field.Path, cniType string) {
 	if cniType == "" {
@@ -181,7 +184,7 @@ func (c *compiler) checkPlugin(path *field.Path, cniType string) {
 		if c.binding.DirsHelp != "" {
 			help += ", or " + c.binding.DirsHelp
 		}
-		c.add(field.NotFound(path, fmt.Sprintf("%s (no such CNI plugin on node %s: %s)", cniType, c.binding.Node,
+		c.add(field.NotFound(path, fmt.Sprintf("%s ("+NoSuchPlugin+" on node %s: %s)", cniType, c.binding.Node,
 			help)))
 		return
 	}

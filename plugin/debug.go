@@ -112,6 +112,6 @@ func (d *Driver) retryLeftover(ctx context.Context, key string) error {
 		d.publisher.Trigger() // its device is free again
 		return nil
 	}
-	return fmt.Errorf("cannot retry leftover %q: there is no such leftover any more; netdra doctor lists those "+
+	return fmt.Errorf("cannot retry leftover %q: there is no such leftover; \"netdra release\" lists those "+
 		"that are left", key)
 }

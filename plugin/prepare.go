@@ -98,7 +98,8 @@ func (d *draPlugin) PrepareResourceClaims(
 				claim.Name, err)
 			logger.Error(err, "Cannot prepare the claim")
 			d.Statuses.Failed(claimOf(claim), allocatedDevices(claim), status.ReasonPrepare, err)
-			err = fmt.Errorf("%w; %s", err, status.PrepareHint(claimOf(claim))) // kubelet makes an event of it
+			hint := status.PrepareHint(claimOf(claim), d.Cluster.nodeName, err)
+			err = fmt.Errorf("%w; %s", err, hint) // kubelet makes an event of it
 		}
 		logger.V(telemetry.LevelCalls).Info("Answered NodePrepareResources", "duration",
 			time.Since(start).Round(time.Microsecond),

@@ -30,7 +30,7 @@ answer.`,
   sudo netdra release
 
   # retry one cleanup, or all of them
-  sudo netdra release 5f1c6a/uplink/0
+  sudo netdra release SANDBOX/CLAIM-UID/uplink/0
   sudo netdra release --all
 
   # list orphaned files, then remove them

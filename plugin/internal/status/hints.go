@@ -9,10 +9,18 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// PrepareHint names the command that tells more of a claim that is not prepared.
-func PrepareHint(claim cnichain.Claim) string {
+// PrepareHint names the command that tells more of a claim that is not prepared. What helps depends on what is wrong:
+// with the node, with what the claim says, or with who has its devices.
+func PrepareHint(claim cnichain.Claim, node string, err error) string {
+	switch text := err.Error(); {
+	case strings.Contains(text, cnichain.NoSuchPlugin):
+		return fmt.Sprintf(`"kubectl netdra doctor --node %s" says what the node lacks`, node)
+	case strings.Contains(text, "configuration for "+v1alpha1.DriverName), strings.Contains(text, "claimParameters"):
+		return `"kubectl netdra classes" says what claims may set`
+	}
 	return fmt.Sprintf(`"kubectl netdra explain claim/%s -n %s" shows its devices and who holds them`, claim.Name,
 		claim.Namespace)
 }

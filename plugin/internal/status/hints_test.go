@@ -3,8 +3,10 @@ package status
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
@@ -21,6 +23,20 @@ func TestHintFollowsTheCause(t *testing.T) {
 	} {
 		if got := attachHint("pod/web", "shop", "worker-1", err); got != want {
 			t.Errorf("%v:\n%s\nwant\n%s", err, got, want)
+		}
+	}
+}
+
+func TestHintsOfPrepareFitTheCause(t *testing.T) {
+	claim := cnichain.Claim{Namespace: "ns", Name: "web"}
+	for text, want := range map[string]string{
+		"macvlan (no such CNI plugin on node n: install it)":              "netdra doctor --node n",
+		"configuration for dra.networking of request r: mac \"x\" is not": "netdra classes",
+		"spec.steps[0].claimParameters: Forbidden: claim ns/web sets":     "netdra classes",
+		"device eth1 is in use by claim ns/other":                         "netdra explain claim/web -n ns",
+	} {
+		if got := PrepareHint(claim, "n", errors.New(text)); !strings.Contains(got, want) {
+			t.Errorf("of %q the hint is %s, want %s", text, got, want)
 		}
 	}
 }

@@ -143,7 +143,7 @@ func (s *Writer) Failed(claim cnichain.Claim, devices []claims.HeldDevice, reaso
 	now := s.clock.Now()
 	hint := attachHint("claim/"+claim.Name, claim.Namespace, s.node, err)
 	if reason == ReasonPrepare {
-		hint = PrepareHint(claim)
+		hint = PrepareHint(claim, s.node, err)
 	}
 	message := telemetry.WithHint(err.Error(), hint)
 	s.mu.Lock()

@@ -60,9 +60,12 @@ func faults() []fault {
 	}
 }
 
-// checkVersion compares a version with what is known. An empty one says nothing.
+// unknownVersion is what kubelet says of a runtime that does not answer.
+const unknownVersion = "Unknown"
+
+// checkVersion compares a version with what is known. An empty one says nothing, nor does one that nobody knows.
 func checkVersion(component, text string) []Finding {
-	if text == "" {
+	if text == "" || text == unknownVersion {
 		return nil
 	}
 	running, err := version.ParseGeneric(strings.TrimPrefix(text, "v"))
