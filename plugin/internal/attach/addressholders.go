@@ -3,6 +3,7 @@ package attach
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,8 +13,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// withAddressHolders adds to the failure of a step who has the addresses that the claim asks of it: plugins only say
-// that an address is taken. Known are the pods of this node that the same step of the same topology has given one.
+// withAddressHolders adds to the failure of a step who has the addresses that the claim asks of it, of IP or of the
+// interface: plugins only say that an address is taken. Known are the pods of this node that the same step of the same
+// topology has given one.
 //
 // It is called after a failure only, and reads memory: a pod that starts as it should costs nothing.
 func (s *Sandboxes) withAddressHolders(failure error, records []claims.Record) error {
@@ -50,16 +52,16 @@ func (s *Sandboxes) withAddressHolders(failure error, records []claims.Record) e
 }
 
 // holderText is read by users of a namespace in the events of their pods. They may not know who is in another one.
-func holderText(pod executor.Pod, claim *cnichain.Claim, reader string, address netip.Addr) string {
+func holderText(pod executor.Pod, claim *cnichain.Claim, reader, address string) string {
 	if claim.Namespace != reader {
 		return fmt.Sprintf("a pod of another namespace has address %s; \"netdra claims\" on the node names it", address)
 	}
 	return fmt.Sprintf("pod %s (claim %s) has address %s", pod.String(), claim.String(), address)
 }
 
-// askedAddresses are those that claims ask of a step.
-func askedAddresses(records []claims.Record, step *executor.StepError) []netip.Addr {
-	var asked []netip.Addr
+// askedAddresses are those that claims ask of a step, in the usual form.
+func askedAddresses(records []claims.Record, step *executor.StepError) []string {
+	var asked []string
 	for i := range records {
 		for _, plan := range records[i].Plans {
 			if records[i].Claim.UID != step.Claim.UID || plan.Topology != step.Topology {
@@ -71,8 +73,11 @@ func askedAddresses(records []claims.Record, step *executor.StepError) []netip.A
 				}
 				for _, text := range plan.Steps[j].IPs {
 					if prefix, err := netip.ParsePrefix(text); err == nil { // it was checked before
-						asked = append(asked, prefix.Addr().Unmap())
+						asked = append(asked, prefix.Addr().Unmap().String())
 					}
+				}
+				if mac := plan.Steps[j].MAC; mac != "" {
+					asked = append(asked, mac)
 				}
 			}
 		}
@@ -80,15 +85,20 @@ func askedAddresses(records []claims.Record, step *executor.StepError) []netip.A
 	return asked
 }
 
-// givenAddresses are those that the plugin of a step has returned.
-func givenAddresses(step *executor.StepRecord) []netip.Addr {
+// givenAddresses are those that the plugin of a step has returned, in the usual form.
+func givenAddresses(step *executor.StepRecord) []string {
 	if step.Merged == nil {
 		return nil
 	}
-	var given []netip.Addr
+	var given []string
 	for _, ip := range step.Merged.IPs {
 		if address, ok := netip.AddrFromSlice(ip.Address.IP); ok {
-			given = append(given, address.Unmap())
+			given = append(given, address.Unmap().String())
+		}
+	}
+	for _, link := range step.Merged.Interfaces {
+		if mac, err := net.ParseMAC(link.Mac); err == nil && link.Sandbox != "" {
+			given = append(given, mac.String())
 		}
 	}
 	return given
