@@ -30,10 +30,18 @@ files, for this machine or a recorded one, and does not know holders.
 
 With --serve the page is made again whenever it is opened, at a loopback address, until the command ends. The printed
 URL has a secret part: other users of the machine must not read what the driver tells root. To open it from elsewhere:
-ssh -L 9681:127.0.0.1:9681 worker-1`,
+ssh -L 9681:127.0.0.1:9681 worker-1
+
+-o is the name of a file: the page has one form.
+
+Exit status: 0 the page is written, 2 the driver does not answer, or a file cannot be read or written.`,
 		Example: `  # on a node, as root
   sudo netdra report -o report.html
   sudo netdra report --serve 127.0.0.1:9681
+
+  # from a workstation, of one node or of the whole cluster
+  kubectl netdra report --node worker-1 -o worker-1.html
+  kubectl netdra report --all-nodes -o cluster.html
 
   # before policies are applied, for a recorded machine
   netdra report -f policies.yaml --from worker-1 -o report.html`,

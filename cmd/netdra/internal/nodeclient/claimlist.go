@@ -149,6 +149,9 @@ func interfaceTexts(links []nodestate.Interface) []string {
 		if link.RDMAUnknown != "" {
 			parts = append(parts, "not all GIDs are known: "+link.RDMAUnknown)
 		}
+		if link.Missing != "" {
+			parts = append(parts, "(lost)")
+		}
 		if len(parts) > 0 {
 			texts = append(texts, strings.Join(parts, " "))
 		}

@@ -338,7 +338,7 @@ func (e *Explanation) print(out *printer.Printer) {
 			}
 			rows = append(rows, []string{entry.Name, entry.Pool, entry.Use,
 				cmp.Or(strings.Join(entry.Plugins, ", "),
-					"none"), entry.Capacity, entry.Consumes, entry.Policy, heldBy})
+					"none"), cmp.Or(entry.Capacity, "-"), cmp.Or(entry.Consumes, "-"), entry.Policy, heldBy})
 		}
 		out.Printf("")
 		out.Table(rows)
