@@ -31,6 +31,9 @@ Files may hold
   DeviceClass, ResourceSlice                        those of other drivers, for example
 Other kinds are ignored. Those that make pods, such as DaemonSet and CronJob, are named as not looked at.
 
+With --cluster, claims and templates that a pod names and no file has are those of its namespace in the cluster; a claim
+that has devices keeps them.
+
 The machines are the recordings of "netdra facts" in the directories of --machines or --from, each a node of the
 directory's name, or this machine. With --cluster nodes, ResourceSlices, DeviceClasses, claims and NetworkTopologies
 are those of a cluster, which is only read; whoever may not read topologies is told what is not checked.

@@ -19,7 +19,7 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// input has the objects of the files as they are written. Parsing returns it, and nothing changes it later.
+// input has the objects of the files as they are written, and those of a cluster that their pods name.
 type input struct {
 	policies          []policyapi.DeviceExposurePolicy
 	topologyDocuments []manifest.Document // they are validated when all schemas are known
@@ -30,7 +30,9 @@ type input struct {
 	allocated         []*resourceapi.ResourceClaim
 	claims            []*resourceapi.ResourceClaim
 	templates         []*resourceapi.ResourceClaimTemplate
-	pods              []*corev1.Pod
+	// live are claims of a cluster that pods of the files name.
+	live []*resourceapi.ResourceClaim
+	pods []*corev1.Pod
 	// definitions are the configurations in NetworkAttachmentDefinitions, by namespace/name.
 	definitions map[string]string
 	order       []metav1.Object // pods, claims and templates as they stand in the files

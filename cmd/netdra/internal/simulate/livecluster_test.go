@@ -112,11 +112,7 @@ func TestPodsOfACluster(t *testing.T) {
 					served["/apis/resource.k8s.io/v1/namespaces/apps/resourceclaims/"+name] = claim
 				}
 			}
-			var stdout, stderr bytes.Buffer
-			options := Options{Pods: []string{"apps/p"}, Output: "text", Kubeconfig: serve(t, served)}
-			err := options.Run(context.Background(), osdeps.Deps{}, printer.Streams{In: strings.NewReader(""), Out: &stdout,
-				Err: &stderr})
-			output := fmt.Sprint(stdout.String(), stderr.String(), err)
+			output := simulated(t, "", served, Options{Pods: []string{"apps/p"}})
 			for _, want := range test.want {
 				if !strings.Contains(output, want) {
 					t.Errorf("lacks %q:\n%s", want, output)
@@ -127,6 +123,73 @@ func TestPodsOfACluster(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Claims and templates that a pod of a file names are the cluster's where no file has them.
+func TestPodsOfFilesNameObjectsOfTheCluster(t *testing.T) {
+	const namespace = "/apis/resource.k8s.io/v1/namespaces/apps/"
+	const listed, template, claim = "/apis/resource.k8s.io/v1/resourceclaims", namespace + "resourceclaimtemplates/lan",
+		namespace + "resourceclaims/lan"
+	const wants = "spec: {devices: {requests: [{name: r, exactly: {deviceClassName: free-a, count: 1, " +
+		"allocationMode: ExactCount}}]}}"
+	const pending = "{metadata: {name: lan, namespace: apps, uid: u}, " + wants + "}"
+	const templateText = "metadata: {name: lan, namespace: apps}\nspec: {" + wants + "}"
+	held := func(user string) map[string]string {
+		held := strings.TrimSuffix(pending, "}") + `, status: {allocation: {devices: {results: [{request: r, ` +
+			`driver: dra.networking, pool: n1, device: eth0}], config: [{source: FromClass, opaque: {driver: ` +
+			`dra.networking, parameters: {networkTopologyRef: {name: free}, step: a}}}]}}, ` +
+			`reservedFor: [{resource: pods, uid: v, name: ` + user + `}]}}`
+		return map[string]string{claim: held, listed: "items: [" + held + "]"}
+	}
+	const ofTemplate, ofClaim = "resourceClaimTemplateName: lan", "resourceClaimName: lan"
+	const refused, advice = " that it names: anna may not do that; ", "give it with -f, or ask for the right"
+	for name, test := range map[string]struct {
+		reference, more string
+		change          map[string]string
+		want            []string
+	}{
+		"a template": {ofTemplate, "", map[string]string{template: templateText},
+			[]string{"✓ pod apps/q fits on n1", "q-net  r        eth0"}},
+		"a claim": {ofClaim, "", map[string]string{claim: pending},
+			[]string{"✓ pod apps/q fits on n1", "lan    r        eth0"}},
+		"a claim that has devices": {ofClaim, "", held("q"),
+			[]string{"✓ pod apps/q fits on n1", "lan    r        eth0"}},
+		"a claim whose devices another pod uses": {ofClaim, "", held("first"),
+			[]string{"cannot attach claim apps/lan: pod apps/first uses its exclusive device"}},
+		"a template of a file": {ofTemplate, "apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\n" +
+			strings.Replace(templateText, "free-a", "theirs-a", 1), map[string]string{template: templateText},
+			[]string{"NetworkTopology theirs may not be used in namespace apps"}},
+		"no template": {ofTemplate, "", nil, []string{"cannot simulate pod apps/q: it names the " +
+			"ResourceClaimTemplate lan, which is neither in the files nor in namespace apps of the cluster; give it"}},
+		"no claim": {ofClaim, "", nil, []string{"it names the ResourceClaim lan, which is neither in the files nor "}},
+		"a template that may not be read": {ofTemplate, "", map[string]string{template: ""},
+			[]string{"cannot get the ResourceClaimTemplate lan" + refused + advice}},
+		"a claim that may not be read": {ofClaim, "", map[string]string{claim: ""},
+			[]string{"cannot get the ResourceClaim lan" + refused + advice}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			served := answers()
+			maps.Copy(served, test.change)
+			file := "apiVersion: v1\nkind: Pod\nmetadata: {name: q, namespace: apps}\nspec: {containers: [], " +
+				"resourceClaims: [{name: net, " + test.reference + "}]}\n---\n" + test.more
+			output := simulated(t, file, served, Options{Files: []string{"-"}, Cluster: true})
+			for _, want := range test.want {
+				if !strings.Contains(output, want) {
+					t.Errorf("lacks %q:\n%s", want, output)
+				}
+			}
+		})
+	}
+}
+
+// simulated runs "simulate" against a cluster that serves such objects, and returns all that it says.
+func simulated(t *testing.T, file string, served map[string]string, options Options) string {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	options.Output, options.Kubeconfig = "text", serve(t, served)
+	err := options.Run(context.Background(), osdeps.Deps{}, printer.Streams{In: strings.NewReader(file), Out: &stdout,
+		Err: &stderr})
+	return fmt.Sprint(stdout.String(), stderr.String(), err)
 }
 
 // serve answers requests to an API server with YAML, and returns a kubeconfig for it.

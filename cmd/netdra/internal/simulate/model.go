@@ -10,7 +10,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -56,8 +55,8 @@ func (t *trial) namespace() string {
 	return namespaceOf(t.claims[0])
 }
 
-// validate refuses what the API server or the controller would refuse. It stops at the first kind of fault: what
-// follows from an invalid topology would only confuse.
+// validate refuses what the controller would refuse. The model has no trials yet: a cluster may have claims that the
+// pods of the files name.
 func (w *input) validate() (*model, error) {
 	m := &model{policies: w.policies, schemas: w.schemas, namespaces: w.namespaces,
 		definitions: w.definitions, users: map[types.UID]string{}}
@@ -69,12 +68,11 @@ func (w *input) validate() (*model, error) {
 		}
 		m.topologies = append(m.topologies, topology)
 	}
-	var err error
-	m.trials, err = w.arrangeTrials()
-	return m, err
+	return m, nil
 }
 
-// arrangeTrials makes the trials: every pod with its claims, and claims and templates that no pod names.
+// arrangeTrials makes the trials: every pod with its claims, and claims and templates that no pod names. It refuses
+// what the API server would refuse.
 func (w *input) arrangeTrials() ([]trial, error) {
 	var trials []trial
 	named := map[metav1.Object]bool{}
@@ -113,6 +111,9 @@ func (w *input) arrangeTrials() ([]trial, error) {
 				continue // pods share it
 			}
 			seen[claim] = true
+			if slices.Contains(w.live, claim) {
+				continue // complete, and among the cluster's claims under its own UID if it has devices
+			}
 			claim.Namespace = namespaceOf(claim)
 			// The allocator tells claims apart by it. Names are not enough: a template may have that of a claim, and
 			// those with generateName have none.
@@ -132,26 +133,25 @@ func (w *input) arrangeTrials() ([]trial, error) {
 // template is not tried on its own, too.
 func (w *input) claimOf(pod *corev1.Pod, reference *corev1.PodResourceClaim) (claim *resourceapi.ResourceClaim,
 	source metav1.Object, err error) {
-	same := func(o metav1.Object, name string) bool {
-		return o.GetName() == name && namespaceOf(o) == namespaceOf(pod)
-	}
-	if name := ptr.Deref(reference.ResourceClaimTemplateName, ""); name != "" {
-		for _, template := range w.templates {
-			if same(template, name) {
-				made := fromTemplate(template, pod.Name+"-"+reference.Name)
-				return made, template, nil
-			}
+	templateName, claimName := templateAndClaim(reference)
+	if templateName != "" {
+		template := w.template(pod, templateName)
+		if template == nil {
+			return nil, nil, missingNamed(pod, "ResourceClaimTemplate", templateName)
 		}
-		return nil, nil, fmt.Errorf("pod %s names the ResourceClaimTemplate %s, which is in none of the files",
-			fullName(pod), name)
+		return fromTemplate(template, pod.Name+"-"+reference.Name), template, nil
 	}
-	name := ptr.Deref(reference.ResourceClaimName, "")
-	for _, claim := range slices.Concat(w.claims, w.allocated) {
-		if same(claim, name) {
-			return claim, claim, nil
-		}
+	claim = w.claim(pod, claimName)
+	if claim == nil {
+		return nil, nil, missingNamed(pod, "ResourceClaim", claimName)
 	}
-	return nil, nil, fmt.Errorf("pod %s names the ResourceClaim %s, which is in none of the files", fullName(pod), name)
+	return claim, claim, nil
+}
+
+// missingNamed is the error where no cluster was asked.
+func missingNamed(pod *corev1.Pod, kind, name string) error {
+	return fmt.Errorf("cannot simulate pod %s: it names the %s %s, which is in none of the files; give it with -f, or "+
+		"have it looked up with --cluster", fullName(pod), kind, name)
 }
 
 func fromTemplate(template *resourceapi.ResourceClaimTemplate, name string) *resourceapi.ResourceClaim {

@@ -50,10 +50,20 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	if err != nil {
 		return err
 	}
+	live, err := f.connect()
+	if err == nil && live != nil {
+		err = live.addNamed(ctx, parsed)
+	}
+	if err != nil {
+		return err
+	}
+	if m.trials, err = parsed.arrangeTrials(); err != nil {
+		return err
+	}
 	for _, remark := range parsed.remarks {
 		printer.New(streams.Err).Warn("%s", remark)
 	}
-	cluster, err := f.buildCluster(ctx, deps, printer.New(streams.Err), parsed, m)
+	cluster, err := f.buildCluster(ctx, deps, printer.New(streams.Err), live, parsed, m)
 	if err != nil {
 		return err
 	}
@@ -113,22 +123,26 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 	return answers, nil
 }
 
+// connect returns the cluster that the flags ask for; nil if they ask for none.
+func (f *Options) connect() (*liveCluster, error) {
+	if !f.Cluster && len(f.Pods) == 0 {
+		return nil, nil
+	}
+	return connect(f.Kubeconfig)
+}
+
 // buildCluster returns what the allocator sees: the objects of the files, with a live cluster or recorded machines.
 // Pods of the live cluster are added to the trials. With a live cluster policies of files change nothing: its slices
 // are what its drivers publish.
-func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *printer.Printer, parsed *input,
-	m *model) (*Cluster, error) {
+func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *printer.Printer, live *liveCluster,
+	parsed *input, m *model) (*Cluster, error) {
 	cluster := &Cluster{
 		Classes: slices.Concat(parsed.classes,
 			m.topologyClasses(f.Features.ListAttributes)), Slices: parsed.slices, Claims: parsed.allocated,
 		ListAttributes: f.Features.ListAttributes, CompatibilityGroups: f.Features.CompatibilityGroups,
 		DerivedAttributes: f.DerivedAttributes,
 	}
-	if f.Cluster || len(f.Pods) > 0 {
-		live, err := connect(f.Kubeconfig)
-		if err != nil {
-			return nil, err
-		}
+	if live != nil {
 		trials, err := live.podTrials(ctx, f.Pods)
 		m.trials = append(m.trials, trials...)
 		if err := errors.Join(live.addTo(ctx, cluster), err); err != nil {

@@ -1,0 +1,91 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// addNamed adds to the input the claims and templates that pods of the files name, and that no file has. It asks for
+// these by their names only: who may create pods in a namespace need not have the right to list what is there.
+func (l *liveCluster) addNamed(ctx context.Context, w *input) error {
+	for _, pod := range w.pods {
+		for i := range pod.Spec.ResourceClaims {
+			reference := &pod.Spec.ResourceClaims[i]
+			template, claim := templateAndClaim(reference)
+			var err error
+			switch {
+			case template != "" && w.template(pod, template) == nil:
+				err = l.addTemplate(ctx, w, pod, template)
+			case claim != "" && w.claim(pod, claim) == nil:
+				err = l.addClaim(ctx, w, pod, claim)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (l *liveCluster) addTemplate(ctx context.Context, w *input, pod *corev1.Pod, name string) error {
+	template, err := l.resource.ResourceClaimTemplates(namespaceOf(pod)).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return cannotGetNamed(pod, "ResourceClaimTemplate", name, err)
+	}
+	w.templates = append(w.templates, template)
+	return nil
+}
+
+func (l *liveCluster) addClaim(ctx context.Context, w *input, pod *corev1.Pod, name string) error {
+	claim, err := l.resource.ResourceClaims(namespaceOf(pod)).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return cannotGetNamed(pod, "ResourceClaim", name, err)
+	}
+	w.live = append(w.live, claim)
+	return nil
+}
+
+func cannotGetNamed(pod *corev1.Pod, kind, name string, err error) error {
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("cannot simulate pod %s: it names the %s %s, which is neither in the files nor in namespace "+
+			"%s of the cluster; give it with -f", fullName(pod), kind, name, namespaceOf(pod))
+	}
+	err = fmt.Errorf("cannot simulate pod %s: cannot get the %s %s that it names: %w", fullName(pod), kind, name, err)
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("%w; give it with -f, or ask for the right to get it", err)
+	}
+	return err
+}
+
+// templateAndClaim are the names in a pod's reference, of which one is set.
+func templateAndClaim(reference *corev1.PodResourceClaim) (template, claim string) {
+	return ptr.Deref(reference.ResourceClaimTemplateName, ""), ptr.Deref(reference.ResourceClaimName, "")
+}
+
+// template returns the template that a pod names; nil if there is none.
+func (w *input) template(pod *corev1.Pod, name string) *resourceapi.ResourceClaimTemplate {
+	for _, template := range w.templates {
+		if template.Name == name && namespaceOf(template) == namespaceOf(pod) {
+			return template
+		}
+	}
+	return nil
+}
+
+// claim returns the claim that a pod names; nil if there is none.
+func (w *input) claim(pod *corev1.Pod, name string) *resourceapi.ResourceClaim {
+	for _, claims := range [][]*resourceapi.ResourceClaim{w.claims, w.allocated, w.live} {
+		for _, claim := range claims {
+			if claim.Name == name && namespaceOf(claim) == namespaceOf(pod) {
+				return claim
+			}
+		}
+	}
+	return nil
+}
