@@ -40,8 +40,8 @@ are those of a cluster, which is only read; whoever may not read topologies is t
 
 For each pod or claim it prints the nodes on which it fits, with the devices, or the reason why it does not. A refusal
 names claims that are in the way: without all of them the new claims fit, and with any one of them they do not. Other
-sets of claims may exist. Only devices count: whether the pod fits on the node otherwise is for the scheduler to
-decide.
+sets of claims may exist. Of a pod of --pod whose claims have their devices it prints why the driver does not attach
+them. Only devices count: whether the pod fits on the node otherwise is for the scheduler to decide.
 
 Exit status: 0 everything fits, 1 something does not fit, 2 it could not be determined.`,
 		Example: `  # before anything is applied, for recorded machines
@@ -76,7 +76,7 @@ func addSimulateFlags(cmd *cobra.Command, flags *simulate.Options) {
 	set.StringSlice("from", nil, "the same as --machines, as the flag is called elsewhere")
 	set.BoolVar(&flags.Cluster, "cluster", false, "use nodes, slices, classes and claims of the cluster")
 	set.StringArrayVar(&flags.Pods, "pod", nil,
-		"try a pod of the cluster, NAMESPACE/NAME, with its claims that are not allocated")
+		"try a pod of the cluster, NAMESPACE/NAME, with its claims; those that have devices keep them")
 	set.StringVar(&flags.Kubeconfig, "kubeconfig", "",
 		"kubeconfig file of the cluster (default: $KUBECONFIG, ~/.kube/config)")
 	set.BoolVar(&flags.Features.ListAttributes, "list-attributes", false,

@@ -255,7 +255,7 @@ func TestExtendedResourcesAreExplained(t *testing.T) {
 	e.ready("first")
 	says("explain", "first", "et0", "exexplained/first-extended-resources-")
 	says("claims", "first", "exexplained/first-extended-resources-", "attached", "10.183.0.")
-	says("simulate", "first", "pod exexplained/first has no claim without devices")
+	says("simulate", "first", "all claims of pod exexplained/first have their devices, and it is running")
 
 	e.create(extendedPod("second", fmt.Sprintf(`main: {%s: 1}`, classResource("et-link"))))
 	e.event("second", "FailedScheduling")

@@ -52,6 +52,9 @@ func (t *Answer) addDriverChecks(
 	if t.Fits {
 		t.Refused = append(t.Refused, m.exclusiveProblems(trial, results)...)
 	}
+	if t.Allocated && len(t.Refused) == 0 {
+		t.Refused = attachProblems(trial.claims)
+	}
 	t.Fits = t.Fits && len(t.Refused) == 0
 }
 

@@ -18,7 +18,8 @@ import (
 
 // addExtendedClaims adds to the trials of pods the claims of their extended resources, and drops trials without claims.
 // It is called when all classes are known, also those of a cluster. A pod that the user has named and that has no claim
-// is an error, as the answer to "why is it pending" cannot be here.
+// is an error, as the answer to "why is it pending" cannot be here. Claims with devices stay, since the driver may
+// refuse them.
 func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass, nodes []*corev1.Node) error {
 	var trials []trial
 	for _, t := range m.trials {
@@ -28,13 +29,12 @@ func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass, nodes []*c
 				t.remarks = append(t.remarks, ofDevicePlugins(t.pod, classes, nodes)...)
 			}
 		}
-		// Why a pod of the cluster is pending is not told by claims that have devices, unless another pod uses them.
-		isOpen := func(c *resourceapi.ResourceClaim) bool { return c.Status.Allocation == nil || m.isUsed(c, t.pod) }
-		if len(t.claims) > 0 && (!t.named || slices.ContainsFunc(t.claims, isOpen)) {
+		if len(t.claims) > 0 {
 			trials = append(trials, t)
 		} else if t.named {
-			return fmt.Errorf("pod %s has no claim without devices: if it is pending, it is for another reason; "+
-				"see kubectl describe pod", fullName(t.pod))
+			return fmt.Errorf("cannot simulate pod %s: it names no claim, and asks for no extended resource of a "+
+				"DeviceClass; \"kubectl describe pod %s -n %s\" says what it waits for", fullName(t.pod), t.pod.Name,
+				namespaceOf(t.pod))
 		}
 	}
 	m.trials = trials

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -148,22 +149,37 @@ func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, e
 		if err != nil {
 			return nil, fmt.Errorf("cannot get pod %s/%s: %w", namespace, short, err)
 		}
-		t := trial{title: "pod " + fullName(pod), pod: pod, named: true}
-		for i := range pod.Spec.ResourceClaims {
-			claimName, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
-			if err != nil {
-				return nil, fmt.Errorf("the claims of pod %s are not made yet: %w", fullName(pod), err)
-			}
-			if claimName == nil {
-				continue
-			}
-			claim, err := l.resource.ResourceClaims(namespace).Get(ctx, *claimName, metav1.GetOptions{})
-			if err != nil {
-				return nil, fmt.Errorf("cannot get claim %s/%s: %w", namespace, *claimName, err)
-			}
-			t.claims = append(t.claims, claim)
+		claims, err := l.claimsOf(ctx, pod)
+		if err != nil {
+			return nil, err
 		}
-		trials = append(trials, t)
+		trials = append(trials, trial{title: "pod " + fullName(pod), pod: pod, named: true, claims: claims})
 	}
 	return trials, nil
+}
+
+// claimsOf are the claims of a pod, with that of its extended resources if kube-scheduler has made it.
+func (l *liveCluster) claimsOf(ctx context.Context, pod *corev1.Pod) ([]*resourceapi.ResourceClaim, error) {
+	var names []string
+	for i := range pod.Spec.ResourceClaims {
+		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+		if err != nil {
+			return nil, fmt.Errorf("the claims of pod %s are not made yet: %w", fullName(pod), err)
+		}
+		if name != nil {
+			names = append(names, *name)
+		}
+	}
+	if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil {
+		names = append(names, extended.ResourceClaimName)
+	}
+	var claims []*resourceapi.ResourceClaim
+	for _, name := range names {
+		claim, err := l.resource.ResourceClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("cannot get claim %s/%s: %w", pod.Namespace, name, err)
+		}
+		claims = append(claims, claim)
+	}
+	return claims, nil
 }

@@ -56,7 +56,7 @@ func TestPodsOfACluster(t *testing.T) {
   status: {allocation: {devices: {results: [{request: r, driver: dra.networking, pool: n1, device: eth0}]}}}}]`
 	for name, test := range map[string]struct {
 		limits, status string
-		claims         string            // of the pod
+		claims, uses   string            // of the pod; the second is one that it does not name
 		change         map[string]string // of the answers; an empty one is forbidden
 		want           []string
 		not            string
@@ -67,13 +67,21 @@ func TestPodsOfACluster(t *testing.T) {
 			want: []string{"does not fit", "other claims hold what is wanted",
 				"It fits when this claim is released: apps/first-extended-resources-x"}},
 		"running": {limits: "example.com/free: 1",
-			status: "{extendedResourceClaimStatus: {resourceClaimName: p-extended-resources-x}}",
-			want:   []string{"pod apps/p has no claim without devices"}},
+			status: "{phase: Running, extendedResourceClaimStatus: {resourceClaimName: own}}", uses: "own",
+			want: []string{"✓ all claims of pod apps/p have their devices, and it is running", "eth0"}},
+		"no claim": {limits: "cpu: 1", want: []string{"cannot simulate pod apps/p: it names no claim, and asks for " +
+			`no extended resource of a DeviceClass; "kubectl describe pod p -n apps" says what it waits for`}},
 		"a claim that another pod uses": {claims: "[{name: net, resourceClaimName: only}]", want: []string{
 			"the driver refuses to attach them",
 			"cannot attach claim apps/only: pod apps/first uses its exclusive device"}},
 		"a claim with devices": {claims: "[{name: net, resourceClaimName: own}]",
-			want: []string{"pod apps/p has no claim without devices"}},
+			want: []string{"✓ all claims of pod apps/p have their devices, and nothing known here keeps it from " +
+				`starting; "kubectl describe pod p -n apps" and "kubectl netdra claims pod/p -n apps" say what `}},
+		"a claim with devices that the driver refuses": {claims: "[{name: net, resourceClaimName: bad}]",
+			want: []string{"✗ pod apps/p has devices on n1, and the driver refuses to attach them",
+				`claim apps/bad sets mac of step "a", which the topology does not allow`}, not: "have their devices"},
+		"a claim with devices that the node could not attach": {claims: "[{name: net, resourceClaimName: failed}]",
+			want: []string{"✗ pod apps/p has devices on n1, and", "claim apps/failed: StepFailed: macvlan is missing"}},
 		"another namespace's": {limits: "deviceclass.resource.kubernetes.io/theirs-a: 1",
 			want: []string{"the driver refuses to attach them",
 				"NetworkTopology theirs may not be used in namespace apps: its allowedNamespaces want team=nobody"}},
@@ -101,14 +109,9 @@ func TestPodsOfACluster(t *testing.T) {
 			served["/api/v1/namespaces/apps/pods/p"] = fmt.Sprintf(`{metadata: {name: p, namespace: apps}, spec: {containers: `+
 				`[{name: c, resources: {limits: {%s}}}], resourceClaims: %s}, status: %s}`, test.limits,
 				cmp.Or(test.claims, "[]"), cmp.Or(test.status, "{}"))
-			const claimPath, free = "/apis/resource.k8s.io/v1/resourceclaims", `spec: {devices: {requests: [{` +
-				`name: r, exactly: {deviceClassName: free-a}}]}}, status: {allocation: {devices: ` +
-				`{results: [{request: r, ` +
-				`driver: dra.networking, pool: n1, device: eth0}]}}, reservedFor: [{resource: pods, uid: u, name: `
-			for name, user := range map[string]string{"only": "first", "own": "p"} {
-				if claim := fmt.Sprintf("{metadata: {name: %s, namespace: apps, uid: %s}, %s%s}]}}", name, name, free,
-					user); strings.Contains(test.claims, name+"}") {
-					served[claimPath] = "items: [" + claim + "]"
+			for name, claim := range claimsWithDevices() {
+				if strings.Contains(test.claims, name+"}") || test.uses == name {
+					served["/apis/resource.k8s.io/v1/resourceclaims"] = "items: [" + claim + "]"
 					served["/apis/resource.k8s.io/v1/namespaces/apps/resourceclaims/"+name] = claim
 				}
 			}
@@ -125,6 +128,26 @@ func TestPodsOfACluster(t *testing.T) {
 	}
 }
 
+// claimsWithDevices are claims of the namespace apps, which have the device of the cluster.
+func claimsWithDevices() map[string]string {
+	claim := func(name, config, user, devices string) string {
+		return fmt.Sprintf(`{metadata: {name: %s, namespace: apps, uid: u}, spec: {devices: {requests: [{name: r, `+
+			`exactly: {deviceClassName: free-a}}]}}, status: {allocation: {devices: {results: [{request: r, driver: `+
+			`dra.networking, pool: n1, device: eth0}], config: [%s{source: FromClass, opaque: {driver: `+
+			`dra.networking, parameters: {networkTopologyRef: {name: free}, step: a}}}]}}, reservedFor: [{resource: `+
+			`pods, uid: u, name: %s}], devices: [%s]}}`, name, config, user, devices)
+	}
+	return map[string]string{
+		"only": claim("only", "", "first", ""),
+		"own":  claim("own", "", "p", ""),
+		"ours": claim("ours", "", "q", ""),
+		"bad": claim("bad", `{source: FromClaim, opaque: {driver: dra.networking, parameters: {mac: `+
+			`"02:00:00:00:00:01"}}}, `, "p", ""),
+		"failed": claim("failed", "", "p", "{driver: dra.networking, pool: n1, device: eth0, conditions: [{"+
+			`type: Ready, status: "False", reason: StepFailed, message: macvlan is missing}]}`),
+	}
+}
+
 // Claims and templates that a pod of a file names are the cluster's where no file has them.
 func TestPodsOfFilesNameObjectsOfTheCluster(t *testing.T) {
 	const namespace = "/apis/resource.k8s.io/v1/namespaces/apps/"
@@ -134,11 +157,8 @@ func TestPodsOfFilesNameObjectsOfTheCluster(t *testing.T) {
 		"allocationMode: ExactCount}}]}}"
 	const pending = "{metadata: {name: lan, namespace: apps, uid: u}, " + wants + "}"
 	const templateText = "metadata: {name: lan, namespace: apps}\nspec: {" + wants + "}"
-	held := func(user string) map[string]string {
-		held := strings.TrimSuffix(pending, "}") + `, status: {allocation: {devices: {results: [{request: r, ` +
-			`driver: dra.networking, pool: n1, device: eth0}], config: [{source: FromClass, opaque: {driver: ` +
-			`dra.networking, parameters: {networkTopologyRef: {name: free}, step: a}}}]}}, ` +
-			`reservedFor: [{resource: pods, uid: v, name: ` + user + `}]}}`
+	held := func(name string) map[string]string {
+		held := strings.Replace(claimsWithDevices()[name], "name: "+name, "name: lan", 1)
 		return map[string]string{claim: held, listed: "items: [" + held + "]"}
 	}
 	const ofTemplate, ofClaim = "resourceClaimTemplateName: lan", "resourceClaimName: lan"
@@ -152,9 +172,9 @@ func TestPodsOfFilesNameObjectsOfTheCluster(t *testing.T) {
 			[]string{"✓ pod apps/q fits on n1", "q-net  r        eth0"}},
 		"a claim": {ofClaim, "", map[string]string{claim: pending},
 			[]string{"✓ pod apps/q fits on n1", "lan    r        eth0"}},
-		"a claim that has devices": {ofClaim, "", held("q"),
+		"a claim that has devices": {ofClaim, "", held("ours"),
 			[]string{"✓ pod apps/q fits on n1", "lan    r        eth0"}},
-		"a claim whose devices another pod uses": {ofClaim, "", held("first"),
+		"a claim whose devices another pod uses": {ofClaim, "", held("only"),
 			[]string{"cannot attach claim apps/lan: pod apps/first uses its exclusive device"}},
 		"a template of a file": {ofTemplate, "apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\n" +
 			strings.Replace(templateText, "free-a", "theirs-a", 1), map[string]string{template: templateText},

@@ -113,7 +113,13 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 		}
 		answer := answerOf(&trial, &verdict)
 		answer.addRemarks(trial.remarks)
+		if trial.isAllocated() {
+			answer.setAllocated(&trial)
+		}
 		answer.addDriverChecks(m, &trial, verdict.Results, cluster.Classes)
+		if answer.Allocated && answer.Fits {
+			answer.Note = allocatedNote(trial.pod)
+		}
 		if answer.Fits {
 			m.use(&trial)
 			simulator.Take(trial.claims, verdict.Results)
@@ -255,6 +261,10 @@ func exposesNothing(inputs *offers.Inputs, policies []policyapi.DeviceExposurePo
 type Answer struct {
 	What string `json:"what"`
 	Fits bool   `json:"fits"`
+	// Allocated is true for a pod of the cluster whose claims all have devices already.
+	Allocated bool `json:"allocated,omitempty"`
+	// Note takes the place of the nodes in the text for a pod that fits.
+	Note string `json:"note,omitempty"`
 	// As names the pod of the same template that does not fit for the same reason, which is told there.
 	As string `json:"as,omitempty"`
 	// Nodes are those on which it fits.
@@ -309,7 +319,7 @@ func answerOf(trial *trial, verdict *Verdict) Answer {
 
 func (t *Answer) print(out *printer.Printer) {
 	if t.Fits {
-		out.Good("%s fits on %s", t.What, strings.Join(t.Nodes, ", "))
+		out.Good("%s", cmp.Or(t.Note, fmt.Sprintf("%s fits on %s", t.What, strings.Join(t.Nodes, ", "))))
 		rows := [][]string{{"  CLAIM", "REQUEST", "DEVICE", "POOL", "CONSUMES"}}
 		for _, d := range t.Devices {
 			rows = append(rows, []string{"  " + d.Claim, d.Request, d.Device, d.Pool, cmp.Or(d.Consumes, "-")})
@@ -323,7 +333,8 @@ func (t *Answer) print(out *printer.Printer) {
 		return
 	}
 	if len(t.Refused) > 0 {
-		out.Bad("%s gets devices on %s, and the driver refuses to attach them", t.What, strings.Join(t.Nodes, ", "))
+		out.Bad("%s %s devices on %s, and the driver refuses to attach them", t.What, t.getsOrHas(),
+			strings.Join(t.Nodes, ", "))
 		for _, reason := range t.Refused {
 			out.Printf("  %s", reason)
 		}
@@ -356,6 +367,13 @@ func (t *Answer) printRemarks(out *printer.Printer) {
 	for _, remark := range t.Remarks {
 		out.Warn("%s", remark)
 	}
+}
+
+func (t *Answer) getsOrHas() string {
+	if t.Allocated {
+		return "has"
+	}
+	return "gets"
 }
 
 func isOrAre(n int) string {

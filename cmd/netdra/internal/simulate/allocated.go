@@ -1,0 +1,61 @@
+package simulate
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// A pod whose claims all have their devices waits for something else than the scheduler.
+
+// isAllocated reports whether a trial is of a pod of the cluster whose claims all have their devices.
+func (t *trial) isAllocated() bool {
+	return t.named && !slices.ContainsFunc(t.claims, func(claim *resourceapi.ResourceClaim) bool {
+		return claim.Status.Allocation == nil
+	})
+}
+
+// setAllocated says that the claims had their devices before, and on which node: the answer of the allocator names each
+// node from which they can be reached.
+func (t *Answer) setAllocated(trial *trial) {
+	t.Allocated = true
+	if node := trial.pod.Spec.NodeName; t.Fits && node != "" {
+		t.Nodes = []string{node}
+	}
+}
+
+// attachProblems are what the driver of the node has written into claims: only the node knows, for example, that the
+// binary of a plugin is missing.
+func attachProblems(claims []*resourceapi.ResourceClaim) []string {
+	var problems []string
+	for _, claim := range claims {
+		for i := range claim.Status.Devices {
+			device := &claim.Status.Devices[i]
+			ready := meta.FindStatusCondition(device.Conditions, "Ready")
+			if device.Driver != v1alpha1.DriverName || ready == nil || ready.Status != metav1.ConditionFalse {
+				continue
+			}
+			problem := fmt.Sprintf("claim %s: %s: %s", fullName(claim), ready.Reason, ready.Message)
+			if !slices.Contains(problems, problem) {
+				problems = append(problems, problem)
+			}
+		}
+	}
+	return problems
+}
+
+// allocatedNote is what can be said of a pod whose claims are all as they should be.
+func allocatedNote(pod *corev1.Pod) string {
+	note := fmt.Sprintf("all claims of pod %s have their devices, and ", fullName(pod))
+	if pod.Status.Phase == corev1.PodRunning {
+		return note + "it is running"
+	}
+	return note + fmt.Sprintf("nothing known here keeps it from starting; \"kubectl describe pod %[1]s -n %[2]s\" and "+
+		"\"kubectl netdra claims pod/%[1]s -n %[2]s\" say what it waits for", pod.Name, namespaceOf(pod))
+}
