@@ -76,9 +76,12 @@ func addSimulateFlags(cmd *cobra.Command, flags *simulate.Options) {
 	set.StringSlice("from", nil, "the same as --machines, as the flag is called elsewhere")
 	set.BoolVar(&flags.Cluster, "cluster", false, "use nodes, slices, classes and claims of the cluster")
 	set.StringArrayVar(&flags.Pods, "pod", nil,
-		"try a pod of the cluster, NAMESPACE/NAME, with its claims; those that have devices keep them")
+		"try a pod of the cluster, [NAMESPACE/]NAME, with its claims; those that have devices keep them")
 	set.StringVar(&flags.Kubeconfig, "kubeconfig", "",
 		"kubeconfig file of the cluster (default: $KUBECONFIG, ~/.kube/config)")
+	set.StringVar(&flags.Context, "context", "", "context of the kubeconfig file")
+	set.StringVarP(&flags.Namespace, "namespace", "n", "",
+		"namespace of objects that have none (default: with --cluster and --pod that of the context, else default)")
 	set.BoolVar(&flags.Features.ListAttributes, "list-attributes", false,
 		"the cluster has the feature DRAListTypeAttributes")
 	set.BoolVar(&flags.Features.CompatibilityGroups, "compatibility-groups", false,

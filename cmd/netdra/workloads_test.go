@@ -198,3 +198,33 @@ func TestSimulateRecordings(t *testing.T) {
 		}
 	}
 }
+
+// Manifests without a namespace are tried in that of the flag, and those with one stay there.
+func TestSimulateNamespace(t *testing.T) {
+	run := func(stdin string, arguments ...string) (int, string) {
+		code, stdout, stderr := runNetdra(t, stdin, append([]string{"simulate", "-f", "-", "--machines",
+			"../../discovery/testdata/igb-4vfs"}, arguments...)...)
+		return code, stdout + stderr
+	}
+	restricted := strings.Replace(eightFunctions, "spec: {steps:", "spec: {allowedNamespaces: {matchLabels: "+
+		"{kubernetes.io/metadata.name: ai}}, steps:", 1) + "---\n" + workloadText("apps/v1", "Deployment", "web",
+		"selector: {}, template: "+workloadPod) + "\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: ai}\n"
+	if code, output := run(restricted, "-n", "ai"); code != exit.OK || !strings.Contains(output, "pod ai/web-1 fits") {
+		t.Errorf("exit status %d:\n%s", code, output)
+	}
+	if _, output := run(restricted); !strings.Contains(output, "pod default/web-1 fits") ||
+		!strings.Contains(output, "may not be used in namespace default") {
+		t.Errorf("without the flag:\n%s", output)
+	}
+	named := strings.NewReplacer("{name: lan}", "{name: lan, namespace: ai}", "{name: web}",
+		"{name: web, namespace: ai}").Replace(restricted)
+	if code, output := run(named, "-n", "else"); code != exit.OK || !strings.Contains(output, "pod ai/web-1 fits") {
+		t.Errorf("exit status %d:\n%s", code, output)
+	}
+	for _, flag := range []string{"--context", "--kubeconfig"} {
+		if code, output := run(restricted, flag, "x"); code != exit.Refused ||
+			!strings.Contains(output, "they name a cluster, and none is asked; add --cluster") {
+			t.Errorf("%s: exit status %d:\n%s", flag, code, output)
+		}
+	}
+}

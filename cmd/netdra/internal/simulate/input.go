@@ -21,6 +21,7 @@ import (
 
 // input has the objects of the files as they are written, and those of a cluster that their pods name.
 type input struct {
+	namespace         string // of objects without one
 	policies          []policyapi.DeviceExposurePolicy
 	topologyDocuments []manifest.Document // they are validated when all schemas are known
 	schemas           cnichain.Schemas
@@ -43,9 +44,9 @@ type input struct {
 	remarks []string
 }
 
-// parse reads what is tried, and what it needs, from files.
-func parse(files []string, stdin io.Reader) (*input, error) {
-	w := &input{schemas: cnichain.DefaultSchemas(), definitions: map[string]string{},
+// parse reads what is tried, and what it needs, from files. Objects that have none are put into the namespace.
+func parse(files []string, stdin io.Reader, namespace string) (*input, error) {
+	w := &input{namespace: namespace, schemas: cnichain.DefaultSchemas(), definitions: map[string]string{},
 		makers: map[*corev1.Pod]*workload{}}
 	for _, file := range files {
 		documents, err := manifest.Read(file, stdin)
@@ -128,8 +129,16 @@ func (w *input) addDefinition(found *manifest.Document) error {
 	if err := yaml.Unmarshal(found.Data, &definition); err != nil {
 		return fmt.Errorf("%s: %s %s cannot be read: %w", found.Location(), found.Kind, found.Name, err)
 	}
+	w.complete(&definition)
 	w.definitions[fullName(&definition.ObjectMeta)] = definition.Spec.Config
 	return nil
+}
+
+// complete sets the namespace of an object that needs one and has none.
+func (w *input) complete(object metav1.Object) {
+	if object.GetNamespace() == "" {
+		object.SetNamespace(w.namespace)
+	}
 }
 
 func (w *input) addKubernetes(found *manifest.Document) error {
@@ -140,6 +149,11 @@ func (w *input) addKubernetes(found *manifest.Document) error {
 			problems[0] = fmt.Errorf("netdra reads apiVersion %s", kubernetesKinds()[found.Kind])
 		}
 		return fmt.Errorf("cannot read %s %s: %w", found.Kind, found.Name, errors.Join(found.Located(problems)...))
+	}
+	switch o := object.(type) {
+	case *corev1.Namespace, *resourceapi.DeviceClass, *resourceapi.ResourceSlice:
+	case metav1.Object:
+		w.complete(o)
 	}
 	switch o := object.(type) {
 	case *resourceapi.DeviceClass:

@@ -1,8 +1,10 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	resourcev1client "k8s.io/client-go/kubernetes/typed/resource/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
@@ -24,21 +25,33 @@ import (
 type liveCluster struct {
 	core     corev1client.CoreV1Interface
 	resource resourcev1client.ResourceV1Interface
+	// namespace is that of objects without one.
+	namespace string
 }
 
-func connect(kubeconfig string) (*liveCluster, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
-	if err != nil {
-		return nil, remote.ConfigError(kubeconfig, err)
+// connect returns the cluster that the flags ask for; nil if they ask for none.
+func (f *Options) connect() (*liveCluster, error) {
+	if !f.Cluster && len(f.Pods) == 0 {
+		if f.Kubeconfig != "" || f.Context != "" {
+			return nil, errors.New("cannot use --kubeconfig and --context: they name a cluster, and none is asked; " +
+				"add --cluster, or a pod with --pod")
+		}
+		return nil, nil
 	}
-	core, err := corev1client.NewForConfig(config)
+	cluster, err := remote.Connect(remote.Access{Kubeconfig: f.Kubeconfig, Context: f.Context, Namespace: f.Namespace})
 	if err != nil {
 		return nil, err
 	}
-	resource, err := resourcev1client.NewForConfig(config)
-	return &liveCluster{core: core, resource: resource}, err
+	return &liveCluster{core: cluster.Core, resource: cluster.Resource, namespace: cluster.Namespace}, nil
+}
+
+// namespaceFor is that of manifests and pods without one. A cluster that is asked has one for the caller, as kubectl
+// does.
+func (f *Options) namespaceFor(live *liveCluster) string {
+	if live != nil {
+		return live.namespace
+	}
+	return cmp.Or(f.Namespace, metav1.NamespaceDefault)
 }
 
 // addTo adds what the cluster has to what files say. A class of a file goes before one of the same name in the cluster.
@@ -143,7 +156,7 @@ func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, e
 	for _, name := range names {
 		namespace, short, qualified := strings.Cut(name, "/")
 		if !qualified {
-			namespace, short = metav1.NamespaceDefault, name
+			namespace, short = l.namespace, name
 		}
 		pod, err := l.core.Pods(namespace).Get(ctx, short, metav1.GetOptions{})
 		if err != nil {

@@ -202,6 +202,32 @@ func TestPodsOfFilesNameObjectsOfTheCluster(t *testing.T) {
 	}
 }
 
+// Objects without a namespace are in that of the flag, or of the context, as kubectl has it.
+func TestNamespaceOfACluster(t *testing.T) {
+	const file = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\n" +
+		"spec: {devices: {requests: [{name: r, exactly: {deviceClassName: free-a}}]}}\n---\n" +
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: q}\nspec: {containers: [], resourceClaims: [{name: net, " +
+		"resourceClaimName: c}]}"
+	for want, options := range map[string]Options{
+		"pod default/q": {},
+		"pod apps/q":    {Context: "in-apps"},
+		"pod more/q":    {Context: "in-apps", Namespace: "more"},
+	} {
+		options.Files, options.Cluster = []string{"-"}, true
+		if output := simulated(t, file, answers(), options); !strings.Contains(output, "✓ "+want+" fits on n1") {
+			t.Errorf("lacks %q:\n%s", want, output)
+		}
+		options.Files, options.Pods = nil, []string{"q"}
+		if output := simulated(t, "", answers(), options); !strings.Contains(output, "cannot get "+want) {
+			t.Errorf("lacks %q:\n%s", want, output)
+		}
+	}
+	output := simulated(t, file, answers(), Options{Context: "none", Files: []string{"-"}, Cluster: true})
+	if !strings.Contains(output, `context "none" does not exist`) {
+		t.Errorf("a context that does not exist:\n%s", output)
+	}
+}
+
 // simulated runs "simulate" against a cluster that serves such objects, and returns all that it says.
 func simulated(t *testing.T, file string, served map[string]string, options Options) string {
 	t.Helper()
@@ -235,8 +261,9 @@ func serve(t *testing.T, served map[string]string) string {
 	}))
 	t.Cleanup(server.Close)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	config := fmt.Sprintf("{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c}}], "+
-		"clusters: [{name: c, cluster: {server: %q}}]}", server.URL)
+	config := fmt.Sprintf("{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: "+
+		"{cluster: c}}, {name: in-apps, context: {cluster: c, namespace: apps}}], clusters: [{name: c, cluster: "+
+		"{server: %q}}]}", server.URL)
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

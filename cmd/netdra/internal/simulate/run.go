@@ -27,11 +27,15 @@ import (
 
 // Options are the flags of "simulate".
 type Options struct {
-	Files, Machines    []string
-	Cluster            bool
-	Pods               []string // of the cluster, as namespace/name
-	Kubeconfig, Output string
-	Features           draslices.Features
+	Files, Machines []string
+	Cluster         bool
+	Pods            []string // of the cluster, as namespace/name
+	// Kubeconfig and Context name the cluster; as kubectl has it if they are empty.
+	Kubeconfig, Context string
+	// Namespace is that of objects without one; empty: that of the context, or "default" without a cluster.
+	Namespace string
+	Output    string
+	Features  draslices.Features
 	// DerivedAttributes says that claims may compute attributes of devices. It changes nothing that is published.
 	DerivedAttributes bool
 }
@@ -42,7 +46,11 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	if err := printer.CheckForm(f.Output); err != nil {
 		return err
 	}
-	parsed, err := parse(f.Files, streams.In)
+	live, err := f.connect()
+	if err != nil {
+		return err
+	}
+	parsed, err := parse(f.Files, streams.In, f.namespaceFor(live))
 	if err != nil {
 		return err
 	}
@@ -50,12 +58,10 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	if err != nil {
 		return err
 	}
-	live, err := f.connect()
-	if err == nil && live != nil {
-		err = live.addNamed(ctx, parsed)
-	}
-	if err != nil {
-		return err
+	if live != nil {
+		if err := live.addNamed(ctx, parsed); err != nil {
+			return err
+		}
 	}
 	if m.trials, err = parsed.arrangeTrials(); err != nil {
 		return err
@@ -127,14 +133,6 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 		answers = append(answers, answer)
 	}
 	return answers, nil
-}
-
-// connect returns the cluster that the flags ask for; nil if they ask for none.
-func (f *Options) connect() (*liveCluster, error) {
-	if !f.Cluster && len(f.Pods) == 0 {
-		return nil, nil
-	}
-	return connect(f.Kubeconfig)
 }
 
 // buildCluster returns what the allocator sees: the objects of the files, with a live cluster or recorded machines.
