@@ -40,8 +40,9 @@ are those of a cluster, which is only read; whoever may not read topologies is t
 
 For each pod or claim it prints the nodes on which it fits, with the devices, or the reason why it does not. A refusal
 names claims that are in the way: without all of them the new claims fit, and with any one of them they do not. Other
-sets of claims may exist. Of a pod of --pod whose claims have their devices it prints why the driver does not attach
-them. Only devices count: whether the pod fits on the node otherwise is for the scheduler to decide.
+sets of claims may exist. Pods and claims of the simulation that have what is wanted are named apart, since nobody can
+release theirs. Of a pod of --pod whose claims have their devices it prints why the driver does not attach them. Only
+devices count: whether the pod fits on the node otherwise is for the scheduler to decide.
 
 Exit status: 0 everything fits, 1 something does not fit, 2 it could not be determined.`,
 		Example: `  # before anything is applied, for recorded machines

@@ -357,7 +357,7 @@ metadata: {name: third}
 spec: {containers: [], resourceClaims: [{name: net, resourceClaimName: shared}, {name: more, resourceClaimName: further}]}
 `)
 	if code != exit.Failed || len(answers) != 3 || answers[2].Fits || len(answers[2].Refusals) != 2 ||
-		!slices.Contains(answers[2].Refusals[0].Release, "default/own") ||
+		!slices.Contains(answers[2].Refusals[0].Taken, "pod default/second") ||
 		!strings.Contains(answers[2].Refusals[1].Reason, "claim default/shared has its devices on another node") {
 		t.Errorf("exit status %d: %+v", code, answers)
 	}

@@ -228,3 +228,42 @@ func TestSimulateNamespace(t *testing.T) {
 		}
 	}
 }
+
+// Claims of pods that are tried don't exist: nobody is told to release them. Those of others are named.
+func TestSimulateWorkloadInItsOwnWay(t *testing.T) {
+	const held = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: held}\nspec: {devices: " +
+		"{requests: [{name: r, exactly: {deviceClassName: vf-a}}]}}\nstatus: {allocation: {devices: {results: " +
+		"[{request: r, driver: dra.networking, pool: igb-4vfs/eth0, device: eth0v0}]}}}\n---\n"
+	deployment := workloadText("apps/v1", "Deployment", "web", "replicas: 5, selector: {}, template: "+workloadPod)
+	big := "\n---\n" + workloadText("v1", "Pod", "big", "containers: [], resourceClaims: [{name: net, "+
+		"resourceClaimTemplateName: all}]") + "\n---\n" + strings.NewReplacer("{name: lan}", "{name: all}",
+		"count: 2", "count: 8").Replace(eightFunctions[strings.LastIndex(eightFunctions, "---"):])
+	for name, test := range map[string]struct {
+		documents string
+		want      []string
+		not       string
+	}{
+		"only its own": {held + deployment, []string{"✗ pod default/web-4 does not fit",
+			"    Taken by 1 pod of this simulation: default/web-3\n",
+			"✗ pod default/web-5 does not fit, as pod default/web-4", "\n3 of 5 pods fit\n"}, "released"},
+		"of others, too": {held + deployment + big, []string{
+			"    Taken by 3 pods of this simulation: default/web-1, default/web-2, default/web-3\n" +
+				"    It fits without them, and when this claim is released: default/held\n", "\n3 of 6 pods fit\n"},
+			"It fits when"},
+		"one pod": {strings.Replace(deployment, "replicas: 5", "replicas: 1", 1),
+			[]string{"✓ pod default/web-1 fits"}, "pods fit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, stdout, stderr := runNetdra(t, eightFunctions+"---\n"+test.documents, "simulate", "-f", "-",
+				"--machines", "../../discovery/testdata/igb-4vfs")
+			for _, want := range test.want {
+				if !strings.Contains(stdout, want) {
+					t.Errorf("lacks %q:\n%s%s", want, stdout, stderr)
+				}
+			}
+			if strings.Contains(stdout, test.not) {
+				t.Errorf("has %q:\n%s", test.not, stdout)
+			}
+		})
+	}
+}

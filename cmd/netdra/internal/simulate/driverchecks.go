@@ -86,11 +86,14 @@ func (m *model) isUsed(claim *resourceapi.ResourceClaim, pod *corev1.Pod) bool {
 	return pod != nil && user != "" && user != fullName(pod)
 }
 
-// use records the claims of a pod that fits.
+// use records the claims of a pod or claim that fits.
 func (m *model) use(trial *trial) {
 	for _, claim := range trial.claims {
 		if trial.pod != nil && m.users[claim.UID] == "" {
 			m.users[claim.UID] = fullName(trial.pod)
+		}
+		if claim.Status.Allocation == nil && m.takers[claim.UID] == nil {
+			m.takers[claim.UID] = trial
 		}
 	}
 }

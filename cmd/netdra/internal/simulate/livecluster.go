@@ -166,7 +166,7 @@ func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, e
 		if err != nil {
 			return nil, err
 		}
-		trials = append(trials, trial{title: "pod " + fullName(pod), pod: pod, named: true, claims: claims})
+		trials = append(trials, trial{title: podTitle + fullName(pod), pod: pod, named: true, claims: claims})
 	}
 	return trials, nil
 }

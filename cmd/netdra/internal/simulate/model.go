@@ -30,6 +30,8 @@ type model struct {
 	trials      []trial
 	// users are the pods that use claims, the first of each, by the UID of the claim.
 	users map[types.UID]string
+	// takers are the trials that got devices, by the UIDs of their claims.
+	takers map[types.UID]*trial
 }
 
 // trial is a set of claims that must fit together on one node. A pod with several claims is one trial: kube-scheduler
@@ -47,6 +49,9 @@ type trial struct {
 	remarks []string
 }
 
+// podTitle begins the titles of pods.
+const podTitle = "pod "
+
 // namespace is that of the claims, and of their pod.
 func (t *trial) namespace() string {
 	if t.pod != nil {
@@ -59,7 +64,7 @@ func (t *trial) namespace() string {
 // pods of the files name.
 func (w *input) validate() (*model, error) {
 	m := &model{policies: w.policies, schemas: w.schemas, namespaces: w.namespaces,
-		definitions: w.definitions, users: map[types.UID]string{}}
+		definitions: w.definitions, users: map[types.UID]string{}, takers: map[types.UID]*trial{}}
 	for i := range w.topologyDocuments {
 		topology, problems := manifest.ReadTopology(&w.topologyDocuments[i], w.schemas)
 		if len(problems) > 0 {
@@ -78,7 +83,7 @@ func (w *input) arrangeTrials() ([]trial, error) {
 	named := map[metav1.Object]bool{}
 	byPod := map[metav1.Object]trial{}
 	for _, pod := range w.pods {
-		t := trial{title: "pod " + fullName(pod), pod: pod, maker: w.makers[pod]}
+		t := trial{title: podTitle + fullName(pod), pod: pod, maker: w.makers[pod]}
 		for i := range pod.Spec.ResourceClaims {
 			claim, source, err := w.claimOf(pod, &pod.Spec.ResourceClaims[i])
 			if err != nil {

@@ -88,6 +88,9 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 		for i := range answers {
 			answers[i].print(out)
 		}
+		if summary := podSummary(answers); summary != "" {
+			out.Printf("%s", summary)
+		}
 	})
 	if err == nil && slices.ContainsFunc(answers, func(a Answer) bool { return !a.Fits }) {
 		err = exit.Reported()
@@ -117,7 +120,7 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", trial.title, err)
 		}
-		answer := answerOf(&trial, &verdict)
+		answer := m.answerOf(&trial, &verdict)
 		answer.addRemarks(trial.remarks)
 		if trial.isAllocated() {
 			answer.setAllocated(&trial)
@@ -284,15 +287,18 @@ type givenDevice struct {
 }
 
 type nodeRefusal struct {
-	Node    string   `json:"node"`
-	Reason  string   `json:"reason"`
+	Node   string `json:"node"`
+	Reason string `json:"reason"`
+	// Release are claims of others that are in the way.
 	Release []string `json:"release,omitempty"`
 	Short   []string `json:"short,omitempty"`
+	// Taken are pods and claims of the simulation that were given what is wanted.
+	Taken []string `json:"taken,omitempty"`
 }
 
 // answerOf puts a verdict into words of JSON. Devices are those of the first node: on others they may be different
 // ones.
-func answerOf(trial *trial, verdict *Verdict) Answer {
+func (m *model) answerOf(trial *trial, verdict *Verdict) Answer {
 	tried := Answer{What: trial.title, Fits: len(verdict.Nodes) > 0, Nodes: verdict.Nodes}
 	for i := range verdict.Results {
 		for _, result := range verdict.Results[i].Devices.Results {
@@ -309,8 +315,8 @@ func answerOf(trial *trial, verdict *Verdict) Answer {
 			})
 		}
 	}
-	for _, r := range verdict.Refusals {
-		tried.Refusals = append(tried.Refusals, nodeRefusal(r))
+	for i := range verdict.Refusals {
+		tried.Refusals = append(tried.Refusals, m.refusalOf(&verdict.Refusals[i]))
 	}
 	return tried
 }
@@ -346,8 +352,14 @@ func (t *Answer) print(out *printer.Printer) {
 		for _, short := range r.Short {
 			out.Printf("    %s", short)
 		}
+		condition := "when"
+		if len(r.Taken) > 0 {
+			out.Printf("    %s", takenText(r.Taken))
+			condition = "without them, and when"
+		}
 		if len(r.Release) > 0 {
-			out.Printf("    It fits when %s released: %s", isOrAre(len(r.Release)), strings.Join(r.Release, ", "))
+			out.Printf("    It fits %s %s released: %s", condition, isOrAre(len(r.Release)),
+				strings.Join(r.Release, ", "))
 		}
 	}
 }

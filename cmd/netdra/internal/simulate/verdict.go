@@ -31,6 +31,8 @@ type Refusal struct {
 	Release []string
 	// Short are devices and counters that those claims hold and that are wanted.
 	Short []string
+	// inTheWay are the claims of Release.
+	inTheWay []*resourceapi.ResourceClaim
 }
 
 // Try says where the claims of one pod fit, which are not changed. A claim that was taken before is not allocated
@@ -144,6 +146,7 @@ func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*re
 		refusal.Release = append(refusal.Release, claim.Namespace+"/"+claim.Name)
 	}
 	slices.Sort(refusal.Release)
+	refusal.inTheWay = inTheWay
 	refusal.Reason = "other claims hold what is wanted"
 	refusal.Short = s.short(results, inTheWay)
 	return refusal, nil
