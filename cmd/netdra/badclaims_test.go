@@ -126,3 +126,22 @@ spec:
 		t.Errorf("remarks are %q, want %q", tried[0].Remarks, remark)
 	}
 }
+
+// A plugin that no device has is named as topologies name it, not as its attribute is called.
+func TestSimulateNamesThePlugin(t *testing.T) {
+	for _, plugin := range []string{"host-device", "my.own-plugin"} {
+		tried := simulateDocuments(t, `
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: t}
+spec: {steps: [{name: a, type: `+plugin+`, selector: {cel: "true"}}]}`, `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: c}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: t-a}}]}}`)
+		want := "it wants CNI plugin " + plugin + ", and the devices have macvlan, sriov"
+		if len(tried) != 1 || len(tried[0].Refusals) != 1 || !strings.Contains(tried[0].Refusals[0].Reason, want) {
+			t.Errorf("tried %+v, want %q", tried, want)
+		}
+	}
+}

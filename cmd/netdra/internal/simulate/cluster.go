@@ -31,6 +31,8 @@ type Cluster struct {
 	Claims []*resourceapi.ResourceClaim
 	// ListAttributes, CompatibilityGroups and DerivedAttributes are feature gates that are alpha in Kubernetes 1.37.
 	ListAttributes, CompatibilityGroups, DerivedAttributes bool
+	// plugins are the names of CNI plugins by their attributes, as far as they are known: host-device of host_device.
+	plugins map[string]string
 }
 
 // Simulator tries claims out. It is not safe for concurrent use. Compiled expressions are kept, since the allocator

@@ -3,6 +3,7 @@ package simulate
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -74,6 +75,33 @@ func (w *input) validate() (*model, error) {
 		m.topologies = append(m.topologies, topology)
 	}
 	return m, nil
+}
+
+// pluginNames are the names of CNI plugins by their attributes. Of several names with one attribute that of a topology
+// is taken, since its author knows it.
+func (m *model) pluginNames() map[string]string {
+	names := map[string]string{}
+	add := func(name string) {
+		if attribute := policyapi.CNIAttribute(name); names[attribute] == "" {
+			names[attribute] = name
+		}
+	}
+	for _, topology := range slices.Concat(m.topologies, m.live) {
+		for i := range topology.Spec.Steps {
+			add(topology.Spec.Steps[i].Type)
+		}
+	}
+	for i := range m.policies {
+		if exposure := m.policies[i].Spec.Exposure; exposure != nil {
+			for _, plugin := range exposure.SupportedCNIPlugins {
+				add(plugin.Name)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.schemas.All())) {
+		add(name)
+	}
+	return names
 }
 
 // arrangeTrials makes the trials: every pod with its claims, and claims and templates that no pod names. It refuses

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -66,7 +67,7 @@ func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *res
 	case len(ofClass) == 0:
 		return fmt.Sprintf("%s, and of the node's %s none is of that class%s", wants,
 			printer.Plural(len(here), "device"),
-			whyNone(class, here)), nil
+			s.whyNone(class, here)), nil
 	case len(selected) == 0:
 		return fmt.Sprintf("%s, and the request's own selectors match none of the %s of that class", wants,
 			printer.Plural(len(ofClass), "device")), nil
@@ -79,7 +80,7 @@ func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *res
 }
 
 // whyNone returns why no device is of a class of a topology; "" for other classes.
-func whyNone(class *resourceapi.DeviceClass, devices []device) string {
+func (s *Simulator) whyNone(class *resourceapi.DeviceClass, devices []device) string {
 	plugin := deviceclasses.Plugin(class)
 	if plugin == "" {
 		return ""
@@ -90,9 +91,12 @@ func whyNone(class *resourceapi.DeviceClass, devices []device) string {
 		if slices.Contains(plugins, plugin) {
 			with++
 		}
-		rest = append(rest, plugins...)
+		for _, name := range plugins {
+			rest = append(rest, s.pluginName(name))
+		}
 	}
 	slices.Sort(rest)
+	plugin = s.pluginName(plugin)
 	switch {
 	case with > 0:
 		return fmt.Sprintf(": its selector is false for all of the %s with CNI plugin %s",
@@ -103,6 +107,11 @@ func whyNone(class *resourceapi.DeviceClass, devices []device) string {
 	}
 	return fmt.Sprintf(": it wants CNI plugin %s, and the devices have %s", plugin,
 		strings.Join(slices.Compact(rest), ", "))
+}
+
+// pluginName returns the name of a CNI plugin whose attribute has the name; the attribute's if no other is known.
+func (s *Simulator) pluginName(attribute string) string {
+	return cmp.Or(s.cluster.plugins[attribute], attribute)
 }
 
 // plugins are the CNI plugins of a device, each as the attribute of it is named or, where they are in a list, as it is.

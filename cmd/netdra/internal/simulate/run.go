@@ -109,6 +109,7 @@ func missingTrials(files []string) string {
 
 // answer tries the claims in their order. What fits takes its devices, and so counts for what comes after it.
 func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) {
+	cluster.plugins = m.pluginNames()
 	simulator := New(*cluster)
 	answers := []Answer{}
 	for i, trial := range m.trials {
