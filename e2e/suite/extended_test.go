@@ -269,9 +269,9 @@ func TestExtendedResourcesAreExplained(t *testing.T) {
 		extendedPod("theirs", fmt.Sprintf(`main: {%s: 1}`, classResource("et-theirs-a")))))
 	e.event("half", "the extended resources of the pod ask for et-pair-a")
 	e.event("theirs", "the NetworkTopology et-theirs may not be used in the namespace exexplained")
-	says("simulate", "half", "the driver refuses to attach them", `has no device for root step "b"`,
+	says("simulate", "half", "but is refused:", `has no device for root step "b"`,
 		"the limit deviceclass.resource.kubernetes.io/<deviceClassName> is in the pod")
-	says("simulate", "theirs", "the driver refuses to attach them",
+	says("simulate", "theirs", "but is refused:",
 		"NetworkTopology et-theirs may not be used in namespace exexplained")
 	says("explain", "theirs", unscheduled)
 
@@ -326,7 +326,7 @@ spec: {cniType: static, capabilities: [ips], output: {interfaces: none}}
 	const missing = `has no ips for step "port", which gets addresses from claims only`
 	e.event("without", "claim exaddresses/without-net-", missing)
 	if output, err := e.elsewhere(e.cluster.Kubeconfig(), "simulate", "--pod", e.namespace+"/limits"); err == nil ||
-		!containsAll(output, []string{"the driver refuses to attach them", missing}) {
+		!containsAll(output, []string{"but is refused:", missing}) {
 		t.Errorf("netdra simulate: %v\n%s", err, output)
 	}
 	e.deleting("with", "without", "limits")

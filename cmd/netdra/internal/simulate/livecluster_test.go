@@ -72,23 +72,24 @@ func TestPodsOfACluster(t *testing.T) {
 		"no claim": {limits: "cpu: 1", want: []string{"cannot simulate pod apps/p: it names no claim, and asks for " +
 			`no extended resource of a DeviceClass; "kubectl describe pod p -n apps" says what it waits for`}},
 		"a claim that another pod uses": {claims: "[{name: net, resourceClaimName: only}]", want: []string{
-			"the driver refuses to attach them",
+			"✗ pod apps/p has devices on n1, but they cannot be attached:\n",
 			"cannot attach claim apps/only: pod apps/first uses its exclusive device"}},
 		"a claim with devices": {claims: "[{name: net, resourceClaimName: own}]",
 			want: []string{"✓ all claims of pod apps/p have their devices, and nothing known here keeps it from " +
 				`starting; "kubectl describe pod p -n apps" and "kubectl netdra claims pod/p -n apps" say what `}},
 		"a claim with devices that the driver refuses": {claims: "[{name: net, resourceClaimName: bad}]",
-			want: []string{"✗ pod apps/p has devices on n1, and the driver refuses to attach them",
+			want: []string{"✗ pod apps/p has devices on n1, but they cannot be attached:",
 				`claim apps/bad sets mac of step "a", which the topology does not allow`}, not: "have their devices"},
 		"a claim with devices that the node could not attach": {claims: "[{name: net, resourceClaimName: failed}]",
-			want: []string{"✗ pod apps/p has devices on n1, and", "claim apps/failed: StepFailed: macvlan is missing"}},
+			want: []string{"✗ pod apps/p has devices on n1, but", "claim apps/failed: StepFailed: macvlan is missing"}},
 		"another namespace's": {limits: "deviceclass.resource.kubernetes.io/theirs-a: 1",
-			want: []string{"the driver refuses to attach them",
+			want: []string{"would get devices on n1, but is refused:\n",
 				"NetworkTopology theirs may not be used in namespace apps: its allowedNamespaces want team=nobody"}},
 		"a namespace that is not known": {limits: "example.com/theirs: 1", change: map[string]string{pathNamespace: ""},
 			want: []string{"✓ pod apps/p fits on n1", "NetworkTopology theirs may not be used in namespace apps",
 				"if the namespace has such labels, give it with -f, too"}},
-		"addresses that no claim says": {limits: "example.com/static: 1", want: []string{"the driver refuses to attach them",
+		"addresses that no claim says": {limits: "example.com/static: 1", want: []string{
+			"would get devices on n1, but is refused:\n",
 			`NetworkTopology static: spec.steps[0].claimParameters: Required value: claim apps/p-extended-resources has no ` +
 				`ips for step "a", which gets addresses from claims only`}, not: "the limit deviceclass"},
 		"topologies that may not be read": {limits: "example.com/theirs: 1", change: map[string]string{pathTopologies: ""},

@@ -338,8 +338,7 @@ func (t *Answer) print(out *printer.Printer) {
 		return
 	}
 	if len(t.Refused) > 0 {
-		out.Bad("%s %s devices on %s, and the driver refuses to attach them", t.What, t.getsOrHas(),
-			strings.Join(t.Nodes, ", "))
+		out.Bad(t.refusalFormat(), t.What, strings.Join(t.Nodes, ", "))
 		for _, reason := range t.Refused {
 			out.Printf("  %s", reason)
 		}
@@ -380,11 +379,13 @@ func (t *Answer) printRemarks(out *printer.Printer) {
 	}
 }
 
-func (t *Answer) getsOrHas() string {
+// refusalFormat says nothing of who refuses claims without devices: the webhook does when they are written, and without
+// it the driver when they are prepared.
+func (t *Answer) refusalFormat() string {
 	if t.Allocated {
-		return "has"
+		return "%s has devices on %s, but they cannot be attached:"
 	}
-	return "gets"
+	return "%s would get devices on %s, but is refused:"
 }
 
 func isOrAre(n int) string {
