@@ -8,7 +8,8 @@ import (
 )
 
 // A claim says what MAC address, addresses and name its interface shall have, where the topology allows it: also of a
-// step behind the one that has the device.
+// step behind the one that has the device. What no node would take is refused when it is written; what nodes say of it
+// is in TestBadClaims.
 func TestClaimParameters(t *testing.T) {
 	e := newEnv(t, "wishes")
 	e.veth("wi0")
@@ -33,10 +34,6 @@ func TestClaimParameters(t *testing.T) {
 		claimParameters("good",
 			`{apiVersion: networking.dra.io/v1alpha1, kind: ClaimParameters, mac: "02:00:00:00:17:03", interfaceName: fast0}`, `{step: port, ips: [10.173.0.77/24]}`),
 		pod("good", "good"),
-		claimParameters("forbidden", `{step: port, mac: "02:00:00:00:17:04"}`), pod("forbidden", "forbidden"),
-		claimParameters("nonsense", `{ips: [10.173.0.300/24]}`), pod("nonsense", "nonsense"),
-		claimParameters("reserved", `{interfaceName: eth0}`), pod("reserved", "reserved"),
-		claimParameters("elsewhere", `{step: port, ips: [10.9.9.9/24]}`), pod("elsewhere", "elsewhere"),
 	))
 	e.ready("good")
 	if shown := e.inPod("good", "ip", "-o", "link", "show", "dev", "fast0"); !strings.Contains(shown,
@@ -50,12 +47,20 @@ func TestClaimParameters(t *testing.T) {
 	if shown := e.inPod("good", "ip", "-o", "link", "show", "dev", "data0"); !strings.Contains(shown, "mtu 1400") {
 		t.Errorf("the port is\n%s", shown)
 	}
-	e.event("forbidden", `claim wishes/forbidden-net-`, `sets mac of step "port", which the topology does not allow`)
-	e.event("nonsense", `"10.173.0.300/24" is not an address with a prefix length`)
-	e.event("reserved", `"eth0" belongs to the pod's own network`)
-	e.event("elsewhere", `step "port" (bridge) of topology wi`, "10.9.9.9")
-	e.deleting("good", "forbidden", "nonsense", "reserved", "elsewhere")
-	e.gone("good", "forbidden", "nonsense", "reserved", "elsewhere")
+	// The pod has a class, so the controller knows by now that it has made it.
+	for _, refused := range []struct{ parameters, why string }{
+		{`{step: port, mac: "02:00:00:00:17:04"}`, `sets mac of step "port", which the topology does not allow`},
+		{`{ips: [10.173.0.300/24]}`, `"10.173.0.300/24" is not an address with a prefix length`},
+		{`{interfaceName: eth0}`, `"eth0" belongs to the pod's own network`},
+		{`{step: port, ips: [10.9.9.9/24]}`, `claim wishes/refused has it in ips for step "port"`},
+	} {
+		output, err := e.kubectl(claimParameters("refused", refused.parameters), "create", "-f", "-")
+		if err == nil || !strings.Contains(output, refused.why) {
+			t.Errorf("of %s the API server says %s (%v), want %s", refused.parameters, output, err, refused.why)
+		}
+	}
+	e.deleting("good")
+	e.gone("good")
 }
 
 // claimParameters is a template of a claim for a port, with what it wants of the interfaces.
