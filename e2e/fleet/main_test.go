@@ -26,7 +26,7 @@ import (
 var clusterName = flag.String("cluster", "fleet", "name of the local Kubernetes that is started")
 
 // patience bounds every wait of a test.
-const patience = 90 * time.Second
+const patience = 3 * time.Minute
 
 // theCluster is the one cluster of the run; tests share it one after another, each with a namespace of its own.
 var theCluster = testcluster.Shared{Start: start}

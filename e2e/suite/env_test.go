@@ -22,7 +22,7 @@ import (
 )
 
 // patience bounds every wait of a test.
-const patience = 90 * time.Second
+const patience = 3 * time.Minute
 
 // env is one test's part of the cluster.
 type env struct {
