@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -20,8 +21,8 @@ import (
 
 const webhookFile = "webhook.yaml"
 
-// TestWebhookHoldsNothingUp: it is asked about our kinds and claims with parameters for us
-// only, and whoever asks doesn't depend on the answer.
+// TestWebhookHoldsNothingUp: it is asked about our kinds, and about claims with parameters for the driver that are not
+// made of a template; and whoever asks doesn't depend on the answer.
 func TestWebhookHoldsNothingUp(t *testing.T) {
 	configuration := find[*admissionregistration.ValidatingWebhookConfiguration](t, webhookFile)
 	if len(configuration.Webhooks) != 2 {
@@ -59,8 +60,10 @@ func TestWebhookHoldsNothingUp(t *testing.T) {
 		t.Errorf("wrong webhook (-want +got):\n%s", diff)
 	}
 	claims := configuration.Webhooks[1]
-	if len(claims.MatchConditions) != 2 {
-		t.Errorf("claims are chosen by %v", claims.MatchConditions)
+	if chosen := claims.MatchConditions; len(chosen) != 2 ||
+		!strings.Contains(chosen[0].Expression, `== "`+topologyapi.DriverName+`"`) ||
+		!strings.Contains(chosen[1].Expression, `!("`+resourceapi.PodResourceClaimAnnotation+`" in `) {
+		t.Errorf("claims are chosen by %v", chosen)
 	}
 	want.Name, want.MatchConditions = claims.Name, claims.MatchConditions
 	want.Rules = []admissionregistration.RuleWithOperations{{

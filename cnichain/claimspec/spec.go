@@ -171,6 +171,15 @@ func (s *Spec) CheckAddresses(given map[string]v1alpha1.ClaimParameters) field.E
 				"ips for step %q, which gets addresses from claims only: add an opaque configuration of kind "+
 				"ClaimParameters with ips to a claim that the pod names", s.Claim, step.Name)))
 		}
+	}
+	return append(problems, s.checkRanges(given)...)
+}
+
+// checkRanges refuses addresses that the IPAM plugin of their step does not give.
+func (s *Spec) checkRanges(given map[string]v1alpha1.ClaimParameters) field.ErrorList {
+	var problems field.ErrorList
+	for i := range s.Topology.Spec.Steps {
+		step := &s.Topology.Spec.Steps[i]
 		for _, address := range given[step.Name].IPs {
 			if reason := outOfRange(step, address); reason != "" {
 				problems = append(problems, field.Invalid(stepPath(i).Child("claimParameters"), address,

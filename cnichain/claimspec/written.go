@@ -17,7 +17,7 @@ import (
 //
 // It looks at requests for DeviceClasses that the controller has made of the topologies (status.deviceClasses), as if
 // each had got its devices. What it does not know passes: other classes, and requests with alternatives, of which the
-// scheduler chooses one.
+// scheduler chooses one. Either may be for the rest of a topology, so beside them nothing is taken to be missing.
 func CheckWritten(
 	claim *resourceapi.ResourceClaim, topologies []*v1alpha1.NetworkTopology, path *field.Path,
 ) field.ErrorList {
@@ -35,10 +35,14 @@ func CheckWritten(
 	}
 	for _, topology := range topologies {
 		spec := SpecOf(topology, claim.Namespace+"/"+cmp.Or(claim.Name, claim.GenerateName), devices)
-		if len(texts) > 0 || len(spec.Roots) == 0 || hasAlternative(claim, topology) {
+		if len(texts) > 0 || len(spec.Roots) == 0 {
 			continue
 		}
-		for _, problem := range spec.Check() {
+		check := spec.Check
+		if mayHaveMore(claim, topologies) {
+			check = spec.checkGiven
+		}
+		for _, problem := range check() {
 			texts = append(texts, fmt.Sprintf("NetworkTopology %s: %s", topology.Name, problem.Error()))
 		}
 	}
@@ -99,11 +103,24 @@ func rootOf(class string, topologies []*v1alpha1.NetworkTopology) (parameters v1
 	return v1alpha1.Parameters{}, false
 }
 
-// hasAlternative is true for a claim that asks for a class of the topology under firstAvailable.
-func hasAlternative(claim *resourceapi.ResourceClaim, topology *v1alpha1.NetworkTopology) bool {
+// mayHaveMore is true for a claim with requests of which it is not known for which step they are.
+func mayHaveMore(claim *resourceapi.ResourceClaim, topologies []*v1alpha1.NetworkTopology) bool {
 	return slices.ContainsFunc(claim.Spec.Devices.Requests, func(request resourceapi.DeviceRequest) bool {
-		return slices.ContainsFunc(request.FirstAvailable, func(alternative resourceapi.DeviceSubRequest) bool {
-			return slices.Contains(topology.Status.DeviceClasses, alternative.DeviceClassName)
-		})
+		if request.Exactly == nil {
+			return true
+		}
+		_, known := rootOf(request.Exactly.DeviceClassName, topologies)
+		return !known
 	})
+}
+
+// checkGiven checks what is there, and not whether something is missing.
+func (s *Spec) checkGiven() field.ErrorList {
+	var problems field.ErrorList
+	for instance := range s.Instances() {
+		given, refused := s.Parameters(instance)
+		problems = append(problems, refused...)
+		problems = append(problems, s.checkRanges(given)...)
+	}
+	return problems
 }

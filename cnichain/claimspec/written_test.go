@@ -36,6 +36,7 @@ func TestBadClaimsAreRefusedWhenWritten(t *testing.T) {
 			for _, claim := range claims {
 				claim.Status.Allocation = nil
 				got := claimspec.CheckWritten(claim, served(t), field.NewPath("spec"))
+				// It has no parameters, so the webhook is not asked about it.
 				if bad.Name != "all-devices" && bad.WhenWritten != (len(got) > 0) {
 					t.Errorf("problems are %v", got)
 				}
@@ -81,6 +82,11 @@ func TestClaimsThatAreWritten(t *testing.T) {
 			[]string{"request left has several devices and configuration"}},
 		"two mistakes": {requests("", "left", "right") + mac("left, right", "no"),
 			[]string{"request left: mac", "request right: mac"}},
+		"the rest of another class": {
+			devices: strings.Replace(requests("", "left", "right"), "bad-two-right", "theirs", 1)},
+		"the rest of another class, and a parameter": {
+			strings.Replace(requests("", "left", "right"), "bad-two-right", "theirs", 1) + mac("left", valid),
+			[]string{`sets mac of step "left", which the topology does not allow`}},
 		"another driver":              {devices: other + `, config: [{opaque: {driver: gpu, parameters: {x: 1}}}]`},
 		"malformed for another class": {devices: other + mac("g", "no")},
 		"alternatives": {devices: `requests: [{name: r, firstAvailable: [{name: a, deviceClassName: bad-two-left}, ` +

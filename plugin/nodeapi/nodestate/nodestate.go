@@ -210,5 +210,6 @@ func MissingText(pod string, names ...string) string {
 		subject, verb = "interfaces", "are"
 	}
 	return fmt.Sprintf("%s %s %s not in %s any more: a device or a link below it was removed, or an application has "+
-		"moved it; bring the device back if it is gone, and delete the pod: its successor gets the interface", subject, strings.Join(names, ", "), verb, pod)
+		"moved it; bring the device back if it is gone, and delete the pod: its successor gets the interface",
+		subject, strings.Join(names, ", "), verb, pod)
 }
