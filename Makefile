@@ -108,17 +108,17 @@ e2e-lab: build $(TOOLS)/helm
 # A node's tests wait most of the time, so those that need a control plane only, or another cluster, run beside them, and in "test" those
 # that need no cluster.
 e2e-node: $(TOOLS)/helm
-	$(GO) test -count=1 -timeout 30m -v -skip '$(LONG)' $(E2E_FLAGS) ./e2e/suite -samples=2
+	$(GO) test -count=1 -timeout 45m -v -skip '$(LONG)' $(E2E_FLAGS) ./e2e/suite -samples=2
 
 e2e-planes:
-	$(GO) test -count=1 -timeout 15m -v $(E2E_FLAGS) ./e2e/controller/...
-	$(GO) test -count=1 -timeout 20m -v $(E2E_FLAGS) ./e2e/tutorial/...
+	$(GO) test -count=1 -timeout 30m -v $(E2E_FLAGS) ./e2e/controller/...
+	$(GO) test -count=1 -timeout 30m -v $(E2E_FLAGS) ./e2e/tutorial/...
 
 e2e-long: build $(TOOLS)/helm ## Run the tests that take a cluster apart or take long (root)
-	$(GO) test -count=1 -timeout 40m -v -run '$(LONG)' $(E2E_FLAGS) ./e2e/suite -cluster=suite-alone -soak=3m -samples=2
+	$(GO) test -count=1 -timeout 60m -v -run '$(LONG)' $(E2E_FLAGS) ./e2e/suite -cluster=suite-alone -soak=3m -samples=2
 
 e2e-fleet: build ## Run the tests on three nodes: reboots, lost nodes, partitions, two versions, gangs (root)
-	$(GO) test -count=1 -timeout 30m -v $(E2E_FLAGS) ./e2e/fleet
+	$(GO) test -count=1 -timeout 45m -v $(E2E_FLAGS) ./e2e/fleet
 
 fleet-long: build ## Leave a node without the API server for MINUTES (10) while pods come and go (root)
 	$(GO) test -count=1 -timeout $$(($(MINUTES) + 20))m -v -run '^TestPartition$$' ./e2e/fleet -partition=$(MINUTES)m
@@ -127,7 +127,7 @@ e2e-older: build
 	@if [ "$$(id -u)" = 0 ]; then nice -n 19 $(LAB) build --kubernetes 1.36; fi
 
 e2e-schedulers: e2e-older ## Hold the schedulers of two versions of Kubernetes against what is published (root)
-	$(GO) test -count=1 -timeout 20m -v -parallel 16 $(E2E_FLAGS) ./e2e/scheduler/...
+	$(GO) test -count=1 -timeout 30m -v -parallel 16 $(E2E_FLAGS) ./e2e/scheduler/...
 
 browser-test: ## Look at the pages of "netdra report" with Chromium, where there is one; pictures go to bin/pictures
 	@mkdir -p $(BIN)/pictures

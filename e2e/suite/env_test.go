@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -155,6 +156,13 @@ func (e *env) reaches(pod, ifName, address string) {
 // eventually waits until a condition holds; its last error says why it does not.
 func (e *env) eventually(what string, condition func(context.Context) (bool, error)) {
 	e.Helper()
+	if err := waitFor(condition); err != nil {
+		e.Fatalf("not so after %s: %s: %v", patience, what, err)
+	}
+}
+
+// waitFor waits, with patience, until a condition holds. The error is what the condition said last.
+func waitFor(condition func(context.Context) (bool, error)) error {
 	var last error
 	err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, patience, true,
 		func(ctx context.Context) (bool, error) {
@@ -165,22 +173,47 @@ func (e *env) eventually(what string, condition func(context.Context) (bool, err
 			return done, nil
 		})
 	if err != nil {
-		e.Fatalf("not so after %s: %s: %v", patience, what, last)
+		return cmp.Or(last, err)
+	}
+	return nil
+}
+
+// allPods waits until a condition holds for each of the pods. Patience is for the next one of them: many pods at once
+// take turns, and one of them may be the last.
+func (e *env) allPods(what string, pods []string, condition func(*corev1.Pod, error) (bool, error)) {
+	e.Helper()
+	look := func(ctx context.Context, name string) (bool, error) {
+		return condition(e.client.CoreV1().Pods(e.namespace).Get(ctx, name, metav1.GetOptions{}))
+	}
+	before := 0
+	for i := 0; i < len(pods); {
+		err := waitFor(func(ctx context.Context) (bool, error) { return look(ctx, pods[i]) })
+		if err == nil {
+			i++
+			continue
+		}
+		now := i
+		for _, name := range pods[i:] {
+			if done, _ := look(context.Background(), name); done {
+				now++
+			}
+		}
+		if now <= before {
+			e.Fatalf("%d of %d pods %s, and no other after %s; pod %s: %v", now, len(pods), what, patience, pods[i], err)
+		}
+		before = now
 	}
 }
 
 // ready waits until pods are Ready.
 func (e *env) ready(pods ...string) {
 	e.Helper()
-	for _, name := range pods {
-		e.eventually("pod "+name+" is Ready", func(ctx context.Context) (bool, error) {
-			pod, err := e.client.CoreV1().Pods(e.namespace).Get(ctx, name, metav1.GetOptions{})
-			if err != nil {
-				return false, err
-			}
-			return isReady(pod), fmt.Errorf("pod is %s", pod.Status.Phase)
-		})
-	}
+	e.allPods("are Ready", pods, func(pod *corev1.Pod, err error) (bool, error) {
+		if err != nil {
+			return false, err
+		}
+		return isReady(pod), fmt.Errorf("it is %s", pod.Status.Phase)
+	})
 }
 
 func isReady(pod *corev1.Pod) bool {

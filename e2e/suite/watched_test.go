@@ -131,12 +131,7 @@ func (e *env) deleting(pods ...string) {
 // gone waits until pods are gone.
 func (e *env) gone(pods ...string) {
 	e.Helper()
-	for _, name := range pods {
-		e.eventually("pod "+name+" is gone", func(ctx context.Context) (bool, error) {
-			_, err := e.client.CoreV1().Pods(e.namespace).Get(ctx, name, metav1.GetOptions{})
-			return apierrors.IsNotFound(err), err
-		})
-	}
+	e.allPods("are gone", pods, func(_ *corev1.Pod, err error) (bool, error) { return apierrors.IsNotFound(err), err })
 }
 
 // neverStartedEarly checks that no container of the watched pods that names the claim has started without its
