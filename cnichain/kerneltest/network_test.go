@@ -3,7 +3,6 @@ package kerneltest
 import (
 	"net"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -64,8 +63,12 @@ func (l *realLab) inUse(name string) cnichain.RootDevice {
 func (l *realLab) reachable() {
 	l.Helper()
 	l.await("the kernel has a route to its address", func() bool {
-		return slices.ContainsFunc(l.state(),
-			func(line string) bool { return strings.Contains(line, "table 255 to fd00:50::2/128") })
+		routes, err := netlink.RouteListFiltered(unix.AF_INET6, &netlink.Route{Table: unix.RT_TABLE_LOCAL},
+			netlink.RT_FILTER_TABLE)
+		l.must(err)
+		return slices.ContainsFunc(routes, func(route netlink.Route) bool {
+			return route.Dst != nil && route.Dst.String() == "fd00:50::2/128"
+		})
 	})
 }
 
