@@ -35,9 +35,9 @@ Values of keys that look like secrets (password, secret, token, credential, priv
 logs and objects. Names of pods and nodes, addresses and devices are in it: look at it before you publish it.
 
 Exit status: 0 the archive is written, 2 nothing could be collected.`,
-		Example: `  sudo netdra bundle -o bundle.tar.gz
-  netdra bundle --node worker-1 -o bundle.tar.gz
-  netdra bundle --all-nodes -o bundle.tar.gz`,
+		Example: `  sudo netdra bundle --file bundle.tar.gz
+  netdra bundle --node worker-1 --file bundle.tar.gz
+  netdra bundle --all-nodes --file bundle.tar.gz`,
 		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			command := func(ctx context.Context, streams printer.Streams, arguments ...string) int {
@@ -46,8 +46,7 @@ Exit status: 0 the archive is written, 2 nothing could be collected.`,
 			return save(bundle.Node(cmd.Context(), command))
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write the archive to (default: the standard output)")
-	_ = cmd.MarkFlagFilename("output", "tar.gz") // the flag exists
+	fileFlag(cmd, &output, "archive", "tar.gz")
 	fetch := func(ctx context.Context, cluster *remote.Cluster, node string) error {
 		files, err := bundle.Remote(ctx, cluster, node)
 		if err != nil {
@@ -55,7 +54,7 @@ Exit status: 0 the archive is written, 2 nothing could be collected.`,
 		}
 		return save(files)
 	}
-	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"output"}, single: fetch,
+	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"file", "output"}, single: fetch,
 		all: func(ctx context.Context, cluster *remote.Cluster, _ []string) error { return fetch(ctx, cluster, "") }})
 	return cmd
 }

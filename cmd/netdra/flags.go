@@ -82,6 +82,20 @@ func completeListForms(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
 }
 
+// fileFlag adds --file to a command that writes a file. Its former name --output, which is the form of a result
+// everywhere else, still does the same.
+func fileFlag(cmd *cobra.Command, path *string, what, extension string) {
+	set := cmd.Flags()
+	set.StringVar(path, "file", "", "file to write the "+what+" to (default: the standard output)")
+	set.StringVarP(path, "output", "o", "", "former name of --file")
+	cmd.MarkFlagsMutuallyExclusive("file", "output")
+	// The errors would be that flags do not exist.
+	_ = set.MarkHidden("output")
+	for _, name := range []string{"file", "output"} {
+		_ = cmd.MarkFlagFilename(name, extension)
+	}
+}
+
 func nameFlag(cmd *cobra.Command, name *string) {
 	cmd.Flags().StringVar(name, "name", "", "name of the topology, if the file has several")
 }

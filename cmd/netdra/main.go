@@ -80,7 +80,7 @@ or a pod or claim on it ("netdra help remote"). "netdra help exit-codes" explain
   sudo netdra devices
   sudo netdra claims
   sudo netdra release
-  sudo netdra report -o report.html
+  sudo netdra report --file report.html
   netdra doctor --all-nodes
   netdra trace pod/web -n apps
   netdra chain validate topology.yaml

@@ -35,7 +35,7 @@ func policiesListCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Comma
 		Long: `Use list to find policies that select nothing, and to see how many devices each policy exposes.
 
 For every DeviceExposurePolicy that the driver knows it counts the devices that the policy exposes, hides, loses to
-another policy, or cannot be evaluated for; -o json has their names. STATE is one of
+another policy, or cannot be evaluated for; -o wide and -o json have their names. STATE is one of
   active       it selects devices of the node
   no match     it selects none
   other nodes  its nodeSelector leaves out the node

@@ -197,6 +197,9 @@ func TestPoliciesList(t *testing.T) {
 			"all      expose   active    1        0      0      0\n" +
 			"nobody   exclude  no match  0        0      0      0\n" +
 			"nothing  expose   no match  0        0      0      0\n"},
+		"policies list all nobody --node n2 -o wide": {exit.OK,
+			"POLICY  ACTION   STATE     EXPOSES  HIDES  LOSES  FAILS  EXPOSED DEVICES\n" +
+				"all     expose   active    1        0      0      0      eth0\n"},
 		"policies list --all-nodes nothing": {exit.OK, "NODE  POLICY   ACTION  STATE     EXPOSES  HIDES  LOSES  FAILS\n" +
 			"n1    nothing  expose  no match  0        0      0      0\n" +
 			"n2    nothing  expose  no match  0        0      0      0\n" +

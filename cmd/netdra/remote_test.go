@@ -306,7 +306,7 @@ func TestBundle(t *testing.T) {
 	w := newWorkstation(t)
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
 	w.broken["n2"] = errors.New("no route")
-	if code, _, stderr := w.run("bundle --all-nodes -o " + file); code != exit.OK {
+	if code, _, stderr := w.run("bundle --all-nodes --file " + file); code != exit.OK {
 		t.Fatalf("exit status %d: %s", code, stderr)
 	}
 	info, err := os.Stat(file)

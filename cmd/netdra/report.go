@@ -32,32 +32,29 @@ With --serve the page is made again whenever it is opened, at a loopback address
 URL has a secret part: other users of the machine must not read what the driver tells root. To open it from elsewhere:
 ssh -L 9681:127.0.0.1:9681 worker-1
 
--o is the name of a file: the page has one form.
-
 Exit status: 0 the page is written, 2 the driver does not answer, or a file cannot be read or written.`,
 		Example: `  # on a node, as root
-  sudo netdra report -o report.html
+  sudo netdra report --file report.html
   sudo netdra report --serve 127.0.0.1:9681
 
   # from a workstation, of one node or of the whole cluster
-  kubectl netdra report --node worker-1 -o worker-1.html
-  kubectl netdra report --all-nodes -o cluster.html
+  kubectl netdra report --node worker-1 --file worker-1.html
+  kubectl netdra report --all-nodes --file cluster.html
 
   # before policies are applied, for a recorded machine
-  netdra report -f policies.yaml --from worker-1 -o report.html`,
+  netdra report -f policies.yaml --from worker-1 --file report.html`,
 		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.Run(cmd.Context(), deps, streams) },
 	}
 	addInputFlags(cmd, &flags.Inputs)
 	set := cmd.Flags()
 	logDirFlag(cmd, &flags.LogDir)
-	set.StringVarP(&flags.Output, "output", "o", "", "file to write the page to (default: the standard output)")
+	fileFlag(cmd, &flags.Output, "page", "html")
 	set.StringVar(&flags.Serve, "serve", "",
 		"loopback address and port to serve the page at, for example 127.0.0.1:9681")
+	cmd.MarkFlagsMutuallyExclusive("file", "serve")
 	cmd.MarkFlagsMutuallyExclusive("output", "serve")
-	// The errors would be that flags do not exist.
-	_ = cmd.MarkFlagFilename("output", "html")
-	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"output"}, local: []string{"filename", "from"},
+	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"file", "output"}, local: []string{"filename", "from"},
 		single: func(ctx context.Context, cluster *remote.Cluster, node string) error {
 			answer, err := cluster.Run(ctx, node, "report")
 			if err != nil {

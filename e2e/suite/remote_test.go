@@ -52,15 +52,15 @@ subjects: [{kind: ServiceAccount, name: helper, namespace: elsewhere}]
 	})
 	file := filepath.Join(t.TempDir(), "out")
 	for line, want := range map[string][]string{
-		"claims pod/one":             {"elsewhere/one-net-", "attached", "10.159.0."},
-		"trace one":                  {"macvlan", "ADD", "10.159.0."},
-		"explain pod/one":            {"el0"},
-		"doctor --all --node NODE":   {"the driver's directories are below kubelet's", "0 wrong"},
-		"doctor --all-nodes":         {"node NODE", "0 wrong"},
-		"devices --all-nodes":        {"NODE", "el0", "in use"},
-		"report --node NODE -o FILE": {"written to"},
-		"report --all-nodes -o FILE": {"written to"},
-		"bundle --all-nodes -o FILE": {"written to"},
+		"claims pod/one":                 {"elsewhere/one-net-", "attached", "10.159.0."},
+		"trace one":                      {"macvlan", "ADD", "10.159.0."},
+		"explain pod/one":                {"el0"},
+		"doctor --all --node NODE":       {"the driver's directories are below kubelet's", "0 wrong"},
+		"doctor --all-nodes":             {"node NODE", "0 wrong"},
+		"devices --all-nodes":            {"NODE", "el0", "in use"},
+		"report --node NODE --file FILE": {"written to"},
+		"report --all-nodes --file FILE": {"written to"},
+		"bundle --all-nodes --file FILE": {"written to"},
 	} {
 		replace := strings.NewReplacer("NODE", e.cluster.NodeName(), "FILE", file)
 		// Again and again: doctor says what the driver last saw of devices and plugins, which may be of a moment ago.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
@@ -84,6 +85,10 @@ func EffectColumns() []printer.Column[PolicyEffect] {
 		return printer.Column[PolicyEffect]{Title: title,
 			Value: func(e *PolicyEffect) string { return strconv.Itoa(len(devices(e))) }}
 	}
+	names := func(title string, devices func(*PolicyEffect) []string) printer.Column[PolicyEffect] {
+		return printer.Column[PolicyEffect]{Title: title, Wide: true,
+			Value: func(e *PolicyEffect) string { return strings.Join(devices(e), ", ") }}
+	}
 	return []printer.Column[PolicyEffect]{
 		{Title: "POLICY", Value: func(e *PolicyEffect) string { return e.Policy }},
 		{Title: "ACTION", Value: func(e *PolicyEffect) string { return e.Action }},
@@ -92,6 +97,10 @@ func EffectColumns() []printer.Column[PolicyEffect] {
 		count("HIDES", func(e *PolicyEffect) []string { return e.Hides }),
 		count("LOSES", func(e *PolicyEffect) []string { return e.Loses }),
 		count("FAILS", func(e *PolicyEffect) []string { return e.Fails }),
+		names("EXPOSED DEVICES", func(e *PolicyEffect) []string { return e.Exposes }),
+		names("HIDDEN DEVICES", func(e *PolicyEffect) []string { return e.Hides }),
+		names("LOST DEVICES", func(e *PolicyEffect) []string { return e.Loses }),
+		names("FAILED DEVICES", func(e *PolicyEffect) []string { return e.Fails }),
 	}
 }
 
