@@ -212,8 +212,8 @@ ovs-test: build ## Run the tests on Open vSwitch, with the real ovs-cni, in a vi
 ovs-vm:
 	$(LAB) vm test --ovs $(OVS_FLAGS) ./e2e/ovs
 
-# The real OVN-Kubernetes, of which EXTRA_CNI_DIR has ovnkube, ovn-k8s-cni-overlay and the folder crds.
-ovs-ovnkube: build
+# The real OVN-Kubernetes if EXTRA_CNI_DIR has ovnkube, ovn-k8s-cni-overlay and the folder crds, else a double.
+ovs-ovnkube: build ## Run pods on networks of OVN-Kubernetes, on Open vSwitch in a virtual machine; 10 minutes, not part of "test" (root)
 	$(LAB) --name ovs-ovnkube vm test --ovs --cluster --pfs 3 --processors 2 --memory 4096 --share deploy/samples/examples --timeout 40m $(OVS_FLAGS) --run '^TestClusterOVNKubernetes$$' ./e2e/ovs
 
 ovs-lab: build ## Open a shell in a virtual machine with Open vSwitch and OVN (CMD and CLUSTER as for sriov-lab)

@@ -16,13 +16,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	authenticationapi "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 	"github.com/dra-networking/dra-network-driver/e2e/internal/nad"
+	"github.com/dra-networking/dra-network-driver/e2e/internal/ovnkube"
 )
 
 const (
@@ -31,18 +34,33 @@ const (
 	// northbound is the database that ovnkube writes.
 	northbound = "unix:" + ovnDir + "/ovnnb_db.sock"
 	southbound = "unix:" + ovnDir + "/ovnsb_db.sock"
-	// cniServer is the socket that the plugin sends its requests to.
-	cniServer = "/var/run/ovn-kubernetes/cni/ovn-cni-server.sock"
 	// podPatience is how long anything may take for which kubelet and containerd have to do something.
 	podPatience = 4 * time.Minute
 )
 
-// ovnCluster is the machine as the node of a Kubernetes with the driver and the real OVN-Kubernetes.
+// doubleNode is the variable that makes this binary the double of OVN-Kubernetes; it names the node.
+const doubleNode = "OVNKUBE_DOUBLE_NODE"
+
+// TestMain makes this binary two programs: the tests, and a double of OVN-Kubernetes that they kill.
+func TestMain(m *testing.M) {
+	if node := os.Getenv(doubleNode); node != "" {
+		if err := ovnkube.Run(context.Background(), os.Getenv("KUBECONFIG"), node, 0, ovnkube.RealSweep); err != nil {
+			klog.ErrorS(err, "Cannot stand for OVN-Kubernetes")
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// ovnCluster is the machine as the node of a Kubernetes with the driver and OVN-Kubernetes: the real one, where the
+// machine has it, or its double on the same Open vSwitch.
 type ovnCluster struct {
 	*bench
 	*kubenode.Node
-	program string
-	args    []string
+	real          bool
+	program       string
+	args, environ []string
 	// dir is for files that live as long as the test.
 	dir string
 	// confDir is where ovnkube writes the configuration of its plugin.
@@ -58,35 +76,31 @@ type ovnkubeProcess struct {
 	log     string
 }
 
-// realOVNKubernetes starts OVN and ovnkube, which EXTRA_CNI_DIR has, with the node's default route on the bridge of one
-// card and the other card as the uplink of a localnet. It is as OVN-Kubernetes is installed, but for two things:
-// the pods' first interfaces are not its own before firstNetwork, and all daemons of OVN are the children of this test.
-func realOVNKubernetes(t *testing.T) *ovnCluster {
+// newOVNCluster starts OVN and ovnkube, which EXTRA_CNI_DIR has, or its double, with the node's default route on the
+// bridge of one card and the other card as the uplink of a localnet. It is as OVN-Kubernetes is installed, but for two
+// things: the pods' first interfaces are not its own before firstNetwork, and all daemons of OVN are the children of
+// this test.
+func newOVNCluster(t *testing.T) *ovnCluster {
 	t.Helper()
-	const advice = "use make ovs-ovnkube, and ovnkube, ovn-k8s-cni-overlay and crds/*.yaml in EXTRA_CNI_DIR"
-	c := &ovnCluster{Node: kubenode.Join(t, podPatience, advice), dir: t.TempDir(), confDir: t.TempDir(),
-		process: &ovnkubeProcess{}}
+	c := &ovnCluster{Node: kubenode.Join(t, podPatience, "use make ovs-ovnkube"), dir: t.TempDir(),
+		confDir: t.TempDir(), process: &ovnkubeProcess{}}
 	for _, dir := range filepath.SplitList(os.Getenv("CNI_PATH")) {
 		if _, err := os.Stat(filepath.Join(dir, "ovnkube")); err == nil {
-			c.program = filepath.Join(dir, "ovnkube")
+			c.real, c.program = true, filepath.Join(dir, "ovnkube")
 		}
-	}
-	if c.program == "" {
-		t.Skip("needs the real OVN-Kubernetes: " + advice)
 	}
 	c.bench = newBench(t)
 	c.DriverReady()
-	c.startOVN()
-	c.wire()
 	c.Apply(nad.Definition)
-	definitions, err := filepath.Glob(filepath.Join(filepath.Dir(c.program), "crds", "*.yaml"))
-	c.must(err)
-	for _, file := range definitions {
-		text, err := os.ReadFile(file)
-		c.must(err)
-		c.Apply(string(text))
+	if c.real {
+		c.startOVN()
+		c.wire()
+		c.configure()
+	} else {
+		c.Log("a double stands for OVN-Kubernetes: EXTRA_CNI_DIR has no ovnkube, ovn-k8s-cni-overlay and crds/*.yaml")
+		c.wire()
+		c.configureDouble()
 	}
-	c.args = c.arguments()
 	c.startOVNKube()
 	c.Cleanup(func() {
 		c.killOVNKube()
@@ -95,6 +109,29 @@ func realOVNKubernetes(t *testing.T) *ovnCluster {
 		}
 	})
 	return c
+}
+
+// node is the name of this machine in the cluster.
+func (c *ovnCluster) node() string {
+	c.Helper()
+	nodes, err := c.Client.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{})
+	c.must(err)
+	return nodes.Items[0].Name
+}
+
+// configureDouble has this binary stand for ovnkube. What ovn-controller makes is made here: the bridge of the pods,
+// and what connects it to that of the localnet. All networks are one there.
+func (c *ovnCluster) configureDouble() {
+	c.Helper()
+	c.vsctl("add-br", "br-int",
+		"--", "add-port", "br-int", "patch-int", "--", "set", "interface", "patch-int", "type=patch",
+		"options:peer=patch-localnet1",
+		"--", "add-port", "br-localnet1", "patch-localnet1", "--", "set", "interface", "patch-localnet1", "type=patch",
+		"options:peer=patch-int")
+	var err error
+	c.program, err = os.Executable()
+	c.must(err)
+	c.environ = append(os.Environ(), doubleNode+"="+c.node())
 }
 
 // startOVN starts the databases of OVN, what translates one to the other, and what makes flows of it.
@@ -151,9 +188,17 @@ func (c *ovnCluster) wire() {
 	}
 }
 
-// arguments are those of ovnkube, as one program for all its parts, with the rights of an administrator.
-func (c *ovnCluster) arguments() []string {
+// configure installs what ovnkube needs in the cluster, and makes its arguments: as one program for all its parts, with
+// the rights of an administrator.
+func (c *ovnCluster) configure() {
 	c.Helper()
+	definitions, err := filepath.Glob(filepath.Join(filepath.Dir(c.program), "crds", "*.yaml"))
+	c.must(err)
+	for _, file := range definitions {
+		text, err := os.ReadFile(file)
+		c.must(err)
+		c.Apply(string(text))
+	}
 	c.Apply(`
 apiVersion: v1
 kind: ServiceAccount
@@ -173,18 +218,20 @@ subjects: [{kind: ServiceAccount, name: ovnkube, namespace: default}]
 	c.must(rest.LoadTLSFiles(config))
 	authority := filepath.Join(c.TempDir(), "ca.crt")
 	c.must(os.WriteFile(authority, config.CAData, 0o600))
-	nodes, err := c.Client.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{})
-	c.must(err)
-	node := nodes.Items[0].Name
+	node := c.node()
 	// The node is a zone of its own: without zones ovnkube of October 2024 does not start again where there is a
 	// localnet.
 	c.run("ovn-nbctl", "set", "NB_Global", ".", "name="+node, "options:name="+node)
-	return []string{"--init-node", node, "--init-cluster-manager", node, "--init-ovnkube-controller", node,
+	c.args = []string{"--init-node", node, "--init-cluster-manager", node, "--init-ovnkube-controller", node,
 		"--k8s-apiserver", config.Host, "--k8s-cacert", authority, "--k8s-token", token.Status.Token,
 		"--cluster-subnets", "10.244.0.0/16/24", "--k8s-service-cidrs", "10.96.0.0/16", "--enable-multi-network",
 		"--enable-interconnect", "--zone", node,
 		"--gateway-mode", "shared", "--gateway-interface", "br" + c.uplink(pf1), "--gateway-nexthop", "172.31.0.254",
 		"--loglevel", "2"}
+	// It would have the plugin read the file, which the driver's container has not.
+	c.environ = slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		return strings.HasPrefix(variable, "KUBECONFIG=")
+	})
 }
 
 // startOVNKube starts ovnkube and waits until it takes requests of the plugin. It is started again when it ends by
@@ -200,7 +247,7 @@ func (c *ovnCluster) startOVNKube() {
 			c.launch()
 		default:
 		}
-		connection, err := (&net.Dialer{}).DialContext(ctx, "unix", cniServer)
+		connection, err := (&net.Dialer{}).DialContext(ctx, "unix", ovnkube.Socket)
 		if err != nil {
 			return err
 		}
@@ -215,12 +262,13 @@ func (c *ovnCluster) launch() {
 	file, err := os.CreateTemp(c.dir, "ovnkube-*.log")
 	c.must(err)
 	c.process.log = file.Name()
-	c.process.running = exec.Command(c.program, append(slices.Clone(c.args), "--cni-conf-dir", c.confDir)...)
+	args := slices.Clone(c.args)
+	if c.real {
+		args = append(args, "--cni-conf-dir", c.confDir)
+	}
+	c.process.running = exec.Command(c.program, args...)
 	c.process.running.Stdout, c.process.running.Stderr = file, file
-	// It would have the plugin read the file, which the driver's container has not.
-	c.process.running.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool {
-		return strings.HasPrefix(variable, "KUBECONFIG=")
-	})
+	c.process.running.Env = c.environ
 	c.must(c.process.running.Start())
 	ended := make(chan error, 1)
 	c.process.ended = ended
@@ -274,10 +322,14 @@ func (c *ovnCluster) rows(database string) (lines []string) {
 	return lines
 }
 
-// state are the databases of OVN and of Open vSwitch.
+// state are the databases of Open vSwitch and of OVN, which the double has not.
 func (c *ovnCluster) state() []string {
 	c.Helper()
-	return slices.Concat(c.rows(northbound), c.rows("unix:"+runDir+"/db.sock"))
+	rows := c.rows("unix:" + runDir + "/db.sock")
+	if c.real {
+		rows = append(c.rows(northbound), rows...)
+	}
+	return rows
 }
 
 // network is a definition of OVN-Kubernetes' own, and a topology that attaches it by a share of the localnet's uplink.
@@ -372,10 +424,10 @@ func (c *ovnCluster) reachesBy(name, ifName, address string) {
 }
 
 // TestClusterOVNKubernetes has the shipped examples of the published design that meet Open vSwitch, and pods that
-// outlive kills, beside the real OVN-Kubernetes, on a node whose default route is on a bridge of Open vSwitch. At the
-// end the databases have nothing that they had not before.
+// outlive kills, beside OVN-Kubernetes, the real one or its double, on a node whose default route is on a bridge of
+// Open vSwitch. At the end the databases have nothing that they had not before.
 func TestClusterOVNKubernetes(t *testing.T) {
-	c := realOVNKubernetes(t)
+	c := newOVNCluster(t)
 	before := c.state()
 	c.part("example 8", (*ovnCluster).example8)
 	c.part("example 3", (*ovnCluster).example3)
@@ -431,9 +483,22 @@ func changedRows(before, after []string, kept string) (problems []error) {
 	return problems
 }
 
-// plantRows makes two switches of one name in the northbound database, and wants the second to be seen.
+// plantRows makes two switches of one name in the northbound database, and wants the second to be seen. Beside the
+// double it is a port.
 func (c *ovnCluster) plantRows() {
 	c.Helper()
+	if !c.real {
+		before := c.state()
+		c.vsctl("add-port", "br-int", "leak", "--", "set", "interface", "leak", "type=internal")
+		seen := changedRows(before, c.state(), "")
+		c.vsctl("del-port", "br-int", "leak")
+		if !slices.ContainsFunc(seen, func(problem error) bool {
+			return strings.Contains(problem.Error(), "Port table: leak")
+		}) {
+			c.Errorf("a port was not seen, but %v", seen)
+		}
+		return
+	}
 	const leak = "Logical_Switch table: leak"
 	plant := func() {
 		c.must(c.try("ovn-nbctl", "--timeout=5", "--db="+northbound, "--add-duplicate", "ls-add", "leak"))
@@ -483,6 +548,9 @@ func (c *ovnCluster) livesThroughKills() {
 	}
 	c.address("a", "10.108.0.", "mtu 1380")
 	c.reaches("a", c.address("b", "10.108.0.", "mtu 1380"))
+	if n := c.vethsOfDatapath(); n != 2 {
+		c.Errorf("the datapath is the master of %d veths, want those of two pods", n)
+	}
 
 	c.KillDriver()
 	c.killOVNKube()
@@ -509,6 +577,21 @@ func (c *ovnCluster) livesThroughKills() {
 	c.restored(before, "_ovn_localnet_port")
 }
 
+// vethsOfDatapath counts the pods' links on the node: their master is the datapath, and not the bridge that they are
+// ports of.
+func (c *ovnCluster) vethsOfDatapath() (n int) {
+	c.Helper()
+	datapath := c.link("ovs-system").Attrs().Index
+	links, err := netlink.LinkList()
+	c.must(err)
+	for _, link := range links {
+		if link.Type() == "veth" && link.Attrs().MasterIndex == datapath {
+			n++
+		}
+	}
+	return n
+}
+
 // firstNetwork has ovnkube make the pods' first interfaces, too, until the end of the part: with the configuration of
 // its plugin where the runtime looks for it, and without that of the node's own network.
 func (c *ovnCluster) firstNetwork() {
@@ -533,6 +616,9 @@ func (c *ovnCluster) firstNetwork() {
 // that goes while ovnkube is down can't end before that is back, which its first interface waits for, and not the
 // claim's.
 func (c *ovnCluster) hasFirstInterfaces() {
+	if !c.real {
+		c.Skip("the double has no default network: needs the real OVN-Kubernetes in EXTRA_CNI_DIR")
+	}
 	c.firstNetwork()
 	c.network("first", `"topology": "localnet", "physicalNetworkName": "localnet1", "mtu": 1390,
     "subnets": "10.109.0.0/24", "excludeSubnets": "10.109.0.0/30"`, "")

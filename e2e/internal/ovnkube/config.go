@@ -112,10 +112,9 @@ func (n *netConf) physicalNetwork() string {
 	return n.Name
 }
 
-// isMapped reports whether the alias of a bridge, ovn-bridge-mappings=NETWORK:BRIDGE,..., maps a physical network.
-func isMapped(alias, network string) bool {
-	list, found := strings.CutPrefix(alias, "ovn-bridge-mappings=")
-	return found && slices.ContainsFunc(strings.Split(list, ","), func(mapping string) bool {
+// isMapped reports whether a list of bridge mappings, NETWORK:BRIDGE,..., has a physical network.
+func isMapped(list, network string) bool {
+	return slices.ContainsFunc(strings.Split(list, ","), func(mapping string) bool {
 		parts := strings.Split(mapping, ":")
 		return len(parts) == 2 && parts[0] == network
 	})

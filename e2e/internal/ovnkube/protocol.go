@@ -1,7 +1,7 @@
-// Package ovnkube stands for OVN-Kubernetes on a node, without OVN and Open vSwitch: the server that its CNI plugin
-// ovn-k8s-cni-overlay calls, and the controller that gives pods addresses. It refuses what the real one refuses, as
-// read in the source of ovn-kubernetes at 8871cd9 (August 2026), go-controller/pkg/cni. A Linux bridge of the name
-// br-int stands for that of Open vSwitch, and files for its database.
+// Package ovnkube stands for OVN-Kubernetes on a node, without OVN: the server that its CNI plugin ovn-k8s-cni-overlay
+// calls, and the controller that gives pods addresses. It refuses what the real one refuses, as read in the source of
+// ovn-kubernetes at 8871cd9 (August 2026), go-controller/pkg/cni. Pods are ports of br-int: of that of Open vSwitch
+// where there is one, else of a Linux bridge of this name. Files stand for what the real one writes about a port.
 //
 // It knows no VLANs, no representors, no primary networks, and no networks of several nodes.
 //

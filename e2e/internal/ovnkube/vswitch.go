@@ -19,12 +19,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// integration is the name of the bridge that stands for that of Open vSwitch.
-const integration = "br-int"
-
-// vswitch stands for Open vSwitch. It does not lock: the server handles requests of different pods at once, and each
-// port is a file of its own. Its functions run in the namespace of the node and enter that of the pod on a thread of
-// their own (ns.Do).
+// vswitch is br-int and, as files, the table Interface. It does not lock: the server handles requests of different pods
+// at once, and each port is a file of its own. Its functions run in the namespace of the node and enter that of the pod
+// on a thread of their own (ns.Do).
 type vswitch struct {
 	state string // folder of ports: one file each
 	pci   string // of sysfs
@@ -49,11 +46,11 @@ func (v *vswitch) checkMapping(conf *netConf) error {
 	if conf.Topology != localnet {
 		return nil
 	}
-	bridge, err := netlink.LinkByName(integration)
+	list, err := mappings()
 	if err != nil {
 		return fmt.Errorf("failed getting openvswitch: %w", err)
 	}
-	if !isMapped(bridge.Attrs().Alias, conf.physicalNetwork()) {
+	if !isMapped(list, conf.physicalNetwork()) {
 		return fmt.Errorf("failed to find OVN bridge-mapping for network: %q", conf.physicalNetwork())
 	}
 	return nil
@@ -97,10 +94,6 @@ func (v *vswitch) plug(r *podRequest, addresses podNetwork, netdev string) (*typ
 // name has the index of the other end in it, which is known only when it is made; until then it has a name of the
 // sandbox.
 func makeVeth(r *podRequest, pod ns.NetNS) (*types100.Interface, error) {
-	bridge, err := netlink.LinkByName(integration)
-	if err != nil {
-		return nil, fmt.Errorf("cannot find %s: %w", integration, err)
-	}
 	host, err := ns.GetCurrentNS()
 	if err != nil {
 		return nil, err
@@ -126,8 +119,7 @@ func makeVeth(r *podRequest, pod ns.NetNS) (*types100.Interface, error) {
 				return err
 			}
 			made.Mac = link.Attrs().HardwareAddr.String()
-			return errors.Join(netlink.LinkSetName(link, made.Name), netlink.LinkSetMaster(link, bridge),
-				netlink.LinkSetUp(link))
+			return errors.Join(netlink.LinkSetName(link, made.Name), netlink.LinkSetUp(link), connect(made.Name))
 		})
 	})
 	return made, err
@@ -176,7 +168,11 @@ func (v *vswitch) ports() (map[string]port, error) {
 
 // deletePort removes a port, and the veth of that name. It is no error if either is gone.
 func (v *vswitch) deletePort(name string) error {
-	err := os.Remove(v.portPath(name))
+	err := disconnect(name)
+	if err != nil {
+		return err
+	}
+	err = os.Remove(v.portPath(name))
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
 	}

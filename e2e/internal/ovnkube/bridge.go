@@ -1,0 +1,75 @@
+package ovnkube
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// integration is the name of the bridge that pods are ports of. It is one of Open vSwitch, where there is one, and else
+// a Linux bridge that stands for it.
+const integration = "br-int"
+
+// mappingsKey is the key of the bridge mappings in the external IDs of Open vSwitch.
+const mappingsKey = "ovn-bridge-mappings"
+
+// isOpenVSwitch reports whether the bridge is one of Open vSwitch.
+func isOpenVSwitch(bridge netlink.Link) bool { return bridge.Type() == "openvswitch" }
+
+// mappings are the bridge mappings, as NETWORK:BRIDGE,... A Linux bridge has them in its alias, after the key and "=".
+func mappings() (string, error) {
+	bridge, err := netlink.LinkByName(integration)
+	if err != nil {
+		return "", err
+	}
+	if isOpenVSwitch(bridge) {
+		list, err := vsctl("--if-exists", "get", "Open_vSwitch", ".", "external-ids:"+mappingsKey)
+		return strings.Trim(strings.TrimSpace(list), `"`), err
+	}
+	list, _ := strings.CutPrefix(bridge.Attrs().Alias, mappingsKey+"=")
+	return list, nil
+}
+
+// connect makes a link of the host a port of the bridge.
+func connect(name string) error {
+	bridge, err := netlink.LinkByName(integration)
+	if err != nil {
+		return fmt.Errorf("cannot find %s: %w", integration, err)
+	}
+	if isOpenVSwitch(bridge) {
+		_, err := vsctl("--may-exist", "add-port", integration, name)
+		return err
+	}
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetMaster(link, bridge)
+}
+
+// disconnect removes a port of Open vSwitch, whose database has it also when the link is gone. That of a Linux bridge
+// goes with its link.
+func disconnect(name string) error {
+	bridge, err := netlink.LinkByName(integration)
+	if err != nil || !isOpenVSwitch(bridge) {
+		return unlessGone(err)
+	}
+	_, err = vsctl("--if-exists", "del-port", integration, name)
+	return err
+}
+
+// vsctl runs ovs-vsctl, with the limit that the real server gives it, and returns what it prints.
+func vsctl(args ...string) (string, error) {
+	output, err := exec.Command("ovs-vsctl", append([]string{"--timeout=15"}, args...)...).Output()
+	var failed *exec.ExitError
+	if errors.As(err, &failed) {
+		err = fmt.Errorf("%w: %s", err, failed.Stderr)
+	}
+	if err != nil {
+		err = fmt.Errorf("cannot run ovs-vsctl %s: %w", strings.Join(args, " "), err)
+	}
+	return string(output), err
+}
