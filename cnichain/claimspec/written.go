@@ -2,6 +2,7 @@ package claimspec
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -23,27 +24,35 @@ func CheckWritten(
 ) field.ErrorList {
 	var devices []Device
 	var texts []string
+	tell := func(text string) {
+		if !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
 	for i := range claim.Spec.Devices.Requests {
 		given, err := writtenDevices(claim, &claim.Spec.Devices.Requests[i], topologies)
 		devices = append(devices, given...)
-		if err != nil && !slices.Contains(texts, err.Error()) {
-			texts = append(texts, err.Error())
+		if err != nil {
+			tell(err.Error())
 		}
 	}
 	if err := checkOneInterfaceEach(devices); err != nil {
-		texts = append(texts, err.Error())
+		tell(err.Error())
 	}
+	malformed := len(texts) > 0
 	for _, topology := range topologies {
 		spec := SpecOf(topology, claim.Namespace+"/"+cmp.Or(claim.Name, claim.GenerateName), devices)
-		if len(texts) > 0 || len(spec.Roots) == 0 {
-			continue
-		}
 		check := spec.Check
-		if mayHaveMore(claim, topologies) {
+		switch {
+		case len(spec.Roots) == 0:
+			continue
+		case malformed:
+			check = spec.checkAllowed
+		case mayHaveMore(claim, topologies):
 			check = spec.checkGiven
 		}
 		for _, problem := range check() {
-			texts = append(texts, fmt.Sprintf("NetworkTopology %s: %s", topology.Name, problem.Error()))
+			tell(fmt.Sprintf("NetworkTopology %s: %s", topology.Name, problem.Error()))
 		}
 	}
 	var problems field.ErrorList
@@ -67,7 +76,11 @@ func writtenDevices(
 	if requestsAll(claim, request.Name) {
 		return nil, allRefused(request.Name)
 	}
-	parameters, err := decodeAll(claim, request.Name, writtenParameters(claim, request.Name))
+	opaque := writtenParameters(claim, request.Name)
+	parameters, err := decodeAll(claim, request.Name, opaque)
+	if err != nil {
+		parameters = readable(opaque)
+	}
 	device := Device{Class: class, Parameters: parameters}
 	device.Request, device.Driver = request.Name, v1alpha1.DriverName
 	// No claim gets more, whatever it asks for, and what a stranger writes must not take memory without a bound.
@@ -84,6 +97,15 @@ func writtenParameters(claim *resourceapi.ResourceClaim, request string) [][]byt
 		}
 	}
 	return found
+}
+
+// readable returns what can be read of parameters of which some are malformed: enough to say whether they are allowed.
+func readable(opaque [][]byte) []v1alpha1.ClaimParameters {
+	all := make([]v1alpha1.ClaimParameters, len(opaque))
+	for i, raw := range opaque {
+		_ = json.Unmarshal(raw, &all[i]) // decodeAll has said what is wrong
+	}
+	return all
 }
 
 // rootOf returns what a DeviceClass that the controller has made of a topology says to the driver.
@@ -121,6 +143,20 @@ func (s *Spec) checkGiven() field.ErrorList {
 		given, refused := s.Parameters(instance)
 		problems = append(problems, refused...)
 		problems = append(problems, s.checkRanges(given)...)
+	}
+	return problems
+}
+
+// checkAllowed checks whether the topology allows what the claim sets, and nothing about the values.
+func (s *Spec) checkAllowed() field.ErrorList {
+	var problems field.ErrorList
+	for instance := range s.Instances() {
+		_, refused := s.Parameters(instance)
+		for _, problem := range refused {
+			if problem.Type == field.ErrorTypeForbidden {
+				problems = append(problems, problem)
+			}
+		}
 	}
 	return problems
 }
