@@ -8,6 +8,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
 // Remarks says of a valid topology what its author should know all the same: what the schemas of its plugins warn of,
@@ -92,7 +93,7 @@ func (s Schemas) MeantPlugin(name string) string {
 	if _, found := s.Lookup(name); found {
 		return ""
 	}
-	return Nearest(name, s.plugins())
+	return nearest.Word(name, s.plugins())
 }
 
 // plugins are the CNI types that have schemas and are no IPAM plugins, sorted.
@@ -120,7 +121,7 @@ func (s Schemas) remark(cniType string, alike []string) string {
 		return fmt.Sprintf("plugin %s: %s", cniType, spec.Remark)
 	}
 	remark := fmt.Sprintf("no schema for plugin %s, so its configuration is not checked", cniType)
-	if near := Nearest(cniType, alike); near != "" {
+	if near := nearest.Word(cniType, alike); near != "" {
 		remark += fmt.Sprintf("; did you mean %s?", near)
 	}
 	return remark

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
 // Keys of a plugin's configuration that the driver sets, with the field of the step that says it.
@@ -200,7 +201,7 @@ func (v *validator) unknownStep(name, parent string) string {
 		}
 	}
 	problem := fmt.Sprintf("step %s: dependOn names step %q, which does not exist", name, parent)
-	if near := Nearest(parent, names); near != "" {
+	if near := nearest.Word(parent, names); near != "" {
 		return fmt.Sprintf("%s: did you mean %q?", problem, near)
 	}
 	return problem

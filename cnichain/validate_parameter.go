@@ -16,6 +16,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
 // parameters checks values of a plugin's configuration.
@@ -53,7 +54,7 @@ func (p *parameters) object(path *field.Path, object map[string]any, accepted *v
 
 func unknownParameter(owner, name string, accepted *v1alpha1.Parameter) string {
 	known := slices.Sorted(maps.Keys(accepted.Properties))
-	if near := Nearest(name, known); near != "" {
+	if near := nearest.Word(name, known); near != "" {
 		return fmt.Sprintf("%s has no parameter of that name; did you mean %q?", owner, near)
 	}
 	return fmt.Sprintf("%s has no parameter of that name; it has %s", owner, strings.Join(known, ", "))
@@ -237,6 +238,3 @@ func (p *parameters) template(path *field.Path, text string, parameter *v1alpha1
 			describeType(parameter.Type))))
 	}
 }
-
-// Nearest returns the known word that somebody probably meant; see v1alpha1.Nearest.
-func Nearest(word string, known []string) string { return v1alpha1.Nearest(word, known) }

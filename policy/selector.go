@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -14,6 +15,7 @@ import (
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy/nearest"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
@@ -186,7 +188,7 @@ func (a access) unknown() error {
 		return fmt.Errorf("the expression reads %s, but a policy selects devices by what was discovered, which has "+
 			"no capacity; use device.attributes", a.field("."))
 	}
-	if near := nearest(a.id); near != "" {
+	if near := nearestField(a.id); near != "" {
 		return a.misspelt("", near)
 	}
 	return fmt.Errorf("no device has an attribute %s; remove it from the expression, or guard it with has(%s) &&",
@@ -235,7 +237,7 @@ func (a access) meant() string {
 	if near == "" {
 		return ""
 	}
-	if field := nearest(a.id); field != "" || near == a.domain {
+	if field := nearestField(a.id); field != "" || near == a.domain {
 		return field
 	}
 	return access{domain: near, id: a.id}.field(".")
@@ -284,39 +286,34 @@ func absentLiteral(a access) (string, bool) {
 	return `""`, true
 }
 
-// nearest returns the field of the vocabulary with the name most like id; empty if none is like it. So mtuu is answered
-// with mtu, and vendr with vendor. Two edits are the limit, and fewer than half of the letters: more make short words
-// alike by chance, such as rack and mac.
-func nearest(id string) string {
-	var best string
-	var bestDistance int
-	names := make([]string, 0, len(Attributes(discovery.Device{})))
-	for n := range Attributes(discovery.Device{}) {
-		names = append(names, string(n))
+// nearestField returns the field of the vocabulary with the name most like id, of the driver's own domain before others;
+// empty if none is like it. So mtuu is answered with mtu, and vendr with vendor.
+func nearestField(id string) string {
+	names := slices.SortedFunc(maps.Keys(Attributes(discovery.Device{})),
+		func(a, b resourceapi.QualifiedName) int {
+			return cmp.Or(-cmp.Compare(domainRank(string(a)), domainRank(string(b))), cmp.Compare(a, b))
+		})
+	ids := make([]string, len(names))
+	for i, name := range names {
+		_, ids[i], _ = strings.Cut(string(name), "/")
 	}
-	slices.SortFunc(names,
-		func(a, b string) int { return cmp.Or(-cmp.Compare(domainRank(a), domainRank(b)), cmp.Compare(a, b)) })
-	for _, n := range names {
-		domain, known, _ := strings.Cut(n, "/")
-		if d := distance(strings.ToLower(id), strings.ToLower(known)); d <= min(2, (len(id)-1)/2) &&
-			(best == "" || d < bestDistance) {
-			best, bestDistance = access{domain: domain, id: known}.field("."), d
-		}
+	i := nearest.Index(id, ids)
+	if i < 0 {
+		return ""
 	}
-	return best
+	domain, known, _ := strings.Cut(string(names[i]), "/")
+	return access{domain: domain, id: known}.field(".")
 }
 
-// nearestDomain returns the domain with attributes of the driver that is at most two edits away; empty if none is.
+// nearestDomain returns the domain with attributes of the driver that is most like domain; empty if none is like it.
 func nearestDomain(domain string) string {
-	best, least := "", 3
-	for n := range Attributes(discovery.Device{}) {
-		known, _, _ := strings.Cut(string(n), "/")
-		d := distance(strings.ToLower(domain), known)
-		if d < least || d == least && known < best {
-			best, least = known, d
-		}
+	var known []string
+	for name := range Attributes(discovery.Device{}) {
+		domain, _, _ := strings.Cut(string(name), "/")
+		known = append(known, domain)
 	}
-	return best
+	slices.Sort(known)
+	return nearest.Word(domain, known)
 }
 
 // domainRank prefers the driver's own domain.
@@ -325,25 +322,4 @@ func domainRank(qualifiedName string) int {
 		return 1
 	}
 	return 0
-}
-
-// distance is the number of single-character edits between two words.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			substitute := diagonal
-			if a[i] != b[j] {
-				substitute++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(substitute, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
 // exitCodesHelp is a topic of "netdra help". Each command's Long has its own part, so a change is to be made in both.
@@ -140,7 +140,7 @@ func unknownCommand(parent *cobra.Command, name string) error {
 		}
 	}
 	advice := fmt.Sprintf("see %s --help", parent.CommandPath())
-	if near := cnichain.Nearest(name, names); near != "" {
+	if near := nearest.Word(name, names); near != "" {
 		advice = "did you mean " + near + "?"
 	}
 	return exit.Refusef("unknown command %q for %q; %s", name, parent.CommandPath(), advice)

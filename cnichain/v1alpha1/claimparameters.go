@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
 // ClaimParameters are the opaque parameters in a claim: what its author wants of one interface. They are honoured only
@@ -122,7 +124,7 @@ func checkShape(raw []byte) error {
 }
 
 func unknownParameter(name string, known []string) error {
-	if near := Nearest(name, known); near != "" {
+	if near := nearest.Word(name, known); near != "" {
 		return fmt.Errorf("unknown parameter %q: did you mean %q?", name, near)
 	}
 	return fmt.Errorf("unknown parameter %q: there are %s", name, strings.Join(known, ", "))

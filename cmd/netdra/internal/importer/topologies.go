@@ -14,6 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
 const driverVFIO = cnichain.DriverVFIO
@@ -314,7 +315,7 @@ func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step, schema 
 			if _, accepted := schema.Config.Properties[key]; !accepted {
 				f.add(true, f.path+key, value, "%s has no such parameter that a topology may set, so it was left "+
 					"out%s", step.Type,
-					nearest(key, schema.Config.Properties))
+					suggestion(key, schema.Config.Properties))
 				continue
 			}
 		}
@@ -353,7 +354,7 @@ func (m *importer) addresses(f *fields, ipam map[string]any) map[string]any {
 		if hasSchema && schema.Config != nil && key != "type" {
 			if _, accepted := schema.Config.Properties[key]; !accepted {
 				f.add(true, f.path+"ipam."+key, ipam[key], "%s has no such parameter that a topology may set, so it "+
-					"was left out%s", cniType, nearest(key, schema.Config.Properties))
+					"was left out%s", cniType, suggestion(key, schema.Config.Properties))
 				continue
 			}
 		}
@@ -367,8 +368,8 @@ func isCommon(key string) bool {
 	return slices.Contains([]string{"args", "dns", "runtimeConfig"}, key)
 }
 
-func nearest(key string, properties map[string]v1alpha1.Parameter) string {
-	if near := cnichain.Nearest(key, sortedKeys(properties)); near != "" {
+func suggestion(key string, properties map[string]v1alpha1.Parameter) string {
+	if near := nearest.Word(key, sortedKeys(properties)); near != "" {
 		return "; did you mean " + near + "?"
 	}
 	return ""

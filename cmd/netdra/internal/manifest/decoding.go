@@ -13,7 +13,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
 // problem is what is wrong with one value of a document. The path leads to it; without one, the line counts, and
@@ -71,7 +71,7 @@ func explainDecodeError(err error, document []byte, goType reflect.Type) []error
 	unknown := problem{path: match[1], text: err.Error()}
 	if goType != nil {
 		parents, name := splitPath(match[1])
-		if near := cnichain.Nearest(name, fieldNames(goType, parents)); near != "" {
+		if near := nearest.Word(name, fieldNames(goType, parents)); near != "" {
 			unknown.text += "; did you mean " + near + "?"
 		}
 	}

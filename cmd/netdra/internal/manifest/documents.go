@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
-	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1beta1"
+	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
 // Document is one YAML document of a file.
@@ -169,7 +169,7 @@ func checkKind(found *Document, apiVersion string) error {
 	if group != v1alpha1.GroupVersion().Group || slices.Contains(kinds, strings.TrimSuffix(found.Kind, listSuffix)) {
 		return nil
 	}
-	if near := cnichain.Nearest(found.Kind, kinds); near != "" {
+	if near := nearest.Word(found.Kind, kinds); near != "" {
 		return fmt.Errorf("%s: there is no kind %s in %s; did you mean %s?", found.Location(), found.Kind, group, near)
 	}
 	return fmt.Errorf("%s: there is no kind %s in %s; it has %s", found.Location(), found.Kind, group,

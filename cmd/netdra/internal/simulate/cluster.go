@@ -16,7 +16,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/utils/ptr"
 
-	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
 // Cluster has the objects that the scheduler allocates by.
@@ -87,7 +87,7 @@ func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
 	for i, class := range c {
 		names[i] = class.Name
 	}
-	if near := cnichain.Nearest(name, names); near != "" {
+	if near := nearest.Word(name, names); near != "" {
 		return nil, fmt.Errorf("there is no DeviceClass %s; did you mean %s?", name, near)
 	}
 	return nil, fmt.Errorf("there is no DeviceClass %s; give the NetworkTopology that it is made for, or the class "+

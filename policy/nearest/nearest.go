@@ -1,0 +1,53 @@
+// Package nearest finds the word that somebody probably meant, for messages that suggest one.
+//
+// The rule of this package: whoever suggests a word asks it, so that a misspelling is taken for the same in policies,
+// topologies, claims and commands. It knows no vocabulary.
+package nearest
+
+import "strings"
+
+// Word returns the known word that somebody probably meant: one that differs in case only, else in up to two
+// characters, but in fewer than half of them; "" if there is none. Of several the first is returned.
+func Word(word string, known []string) string {
+	if i := Index(word, known); i >= 0 {
+		return known[i]
+	}
+	return ""
+}
+
+// Index is [Word] by its index; -1 if there is none. More than half of the characters make short words alike by chance,
+// such as rack and mac.
+func Index(word string, known []string) int {
+	best, least := -1, min(2, (len(word)-1)/2)+1
+	for i, candidate := range known {
+		if d := distance(strings.ToLower(word), strings.ToLower(candidate)); d < least {
+			best, least = i, d
+		}
+	}
+	return best
+}
+
+// distance is the number of characters to insert, delete, replace or swap with the next to make one word of the other
+// (optimal string alignment).
+func distance(a, b string) int {
+	previous, row := make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		next := make([]int, len(b)+1)
+		next[0] = i + 1
+		for j := range len(b) {
+			replaced := row[j]
+			if a[i] != b[j] {
+				replaced++
+			}
+			next[j+1] = min(replaced, row[j+1]+1, next[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				next[j+1] = min(next[j+1], previous[j-1]+1)
+			}
+		}
+		previous, row = row, next
+	}
+	return row[len(b)]
+}

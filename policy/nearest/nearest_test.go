@@ -1,0 +1,21 @@
+package nearest
+
+import "testing"
+
+func TestWord(t *testing.T) {
+	known := []string{"mtu", "vendor", "ifName", "driver", "river"}
+	for word, want := range map[string]string{
+		"mtuu": "mtu", "vendr": "vendor", "vednor": "vendor", "ifname": "ifName", "driber": "driver", "mac": "", "mt": "",
+		"": "", "m": "", "vndro": "vendor", "vndo": "", "vdo": "", "rriver": "driver", "MTU": "mtu",
+	} {
+		if got := Word(word, known); got != want {
+			t.Errorf("%q: %q, want %q", word, got, want)
+		}
+	}
+	if i := Index("mtuu", known); i != 0 {
+		t.Errorf("index %d", i)
+	}
+	if i := Index("rack", known); i != -1 {
+		t.Errorf("index %d of a word that is none of them", i)
+	}
+}
