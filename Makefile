@@ -27,8 +27,8 @@ LONG      := ^(TestAPIServerDown|TestLifecycle|TestSoak|TestFullNode|TestTightLo
 	|TestStaticPodWhileTheAPIServerIsDown|TestDriverThatHangs|TestDeviceThatCannotBeCleaned|TestChainOfSixSeconds\
 	|TestSchedulerBypassed|TestRollingUpdate|TestUpgrade|TestGang|TestMultus.*|TestMigrationFromMultus|TestNetworkStatusBesideMultus\
 	|TestOVNKubernetes(Layer2|Refusals|ServerIsDown|WithoutAMapping|LocalnetWithADevice)|TestAddressRange)$$
-# Lanes of tests in virtual machines that "test-all" has, those that take longest first. Each machine takes a processor, and with three
-# nodes of Kubernetes at a time all are too slow, so rdma-pods is part of "rdma-test" only, and sriov-multus of "sriov-test".
+# Lanes of tests in virtual machines that "test-all" has, those that take longest first. Each machine takes a processor, so rdma-pods is
+# part of "rdma-test" only, and sriov-multus of "sriov-test".
 MACHINES  := sriov-pods sriov-crashes sriov-chains rdma-exclusive rdma-shared ovs-vm
 empty     :=
 LONG      := $(subst $(empty) ,,$(LONG))
@@ -64,13 +64,15 @@ test: build ## Run what a change has to pass: unit tests, real plugins, a real l
 	$(MAKE) e2e-lab
 	$(MAKE) -j 2 --output-sync=target e2e-node e2e-planes test-kernel test-allocator
 
-# The older Kubernetes is compiled in what the tests of "test", which wait most of the time, leave of the processors.
-test-all: build ## Run every test: "test", then an older Kubernetes, long ones, and virtual machines (root; 50 minutes)
+# The older Kubernetes is compiled in what the tests of "test", which wait most of the time, leave of the processors. In the second
+# half e2e-long takes as long as most of the others together, and waits: it is among the first, and the virtual machines stand beside it.
+test-all: build ## Run every test: "test", then an older Kubernetes, long ones, and virtual machines (root; 70 minutes)
 	$(MAKE) -j 2 test e2e-older
-	$(MAKE) -j 2 --output-sync=target e2e-schedulers e2e-long e2e-fleet test-race browser-test
-	@if [ "$$(id -u)" = 0 ]; then \
-		$(MAKE) vm-doubles && $(MAKE) -j 3 --output-sync=target SRIOV_FLAGS=--optional RDMA_FLAGS=--optional OVS_FLAGS=--optional $(MACHINES); \
-	else echo "not root: tests in virtual machines are skipped"; fi
+	@machines="$(MACHINES)"; \
+	if [ "$$(id -u)" = 0 ]; then $(MAKE) vm-doubles || exit; \
+	else machines=; echo "not root: tests in virtual machines are skipped"; fi; \
+	$(MAKE) -j 2 --output-sync=target SRIOV_FLAGS=--optional RDMA_FLAGS=--optional OVS_FLAGS=--optional \
+		e2e-long e2e-schedulers e2e-fleet test-race browser-test $$machines
 
 test-unit: $(TOOLS)/helm ## Run the tests that need no cluster and no real plugins, with the race detector where there are goroutines
 	$(RACE) $$($(GO) list $(PACKAGES) | grep -v -x -F -e "$$($(GO) list $(PURE) ./cnichain/kerneltest)")
