@@ -11,6 +11,7 @@ PURE      := ./policy/... ./slices/... ./deploy/... ./docs/... ./cmd/netdra/inte
 E2E_FLAGS ?=
 KERNEL_FLAGS ?=
 MINUTES   ?= 10
+PODS      ?= 60
 SEED      ?= 0
 SAMPLES   ?= 50
 NODES     ?= 1000
@@ -116,8 +117,8 @@ e2e-planes:
 	$(GO) test -count=1 -timeout 30m -v $(E2E_FLAGS) ./e2e/controller/...
 	$(GO) test -count=1 -timeout 30m -v $(E2E_FLAGS) ./e2e/tutorial/...
 
-e2e-long: build $(TOOLS)/helm ## Run the tests that take a cluster apart or take long (root)
-	$(GO) test -count=1 -timeout 60m -v -run '$(LONG)' $(E2E_FLAGS) ./e2e/suite -cluster=suite-alone -soak=3m -samples=2
+e2e-long: build $(TOOLS)/helm ## Run the tests that take a cluster apart or take long, one with PODS (60) pods at once (root)
+	$(GO) test -count=1 -timeout 60m -v -run '$(LONG)' $(E2E_FLAGS) ./e2e/suite -cluster=suite-alone -soak=3m -samples=2 -pods=$(PODS)
 
 e2e-fleet: build ## Run the tests on three nodes: reboots, lost nodes, partitions, two versions, gangs (root)
 	$(GO) test -count=1 -timeout 45m -v $(E2E_FLAGS) ./e2e/fleet
@@ -165,8 +166,9 @@ sriov-chains:
 	$(LAB) vm test $(SRIOV_FLAGS) --skip '^TestCluster' ./e2e/sriov
 	$(LAB) vm test --vfs 1 --env KERNELTEST_VF=0000:41:10.0 --run VF $(SRIOV_FLAGS) ./cnichain/kerneltest
 
-sriov-pods: kubevirt-reader
-	$(LAB) --name sriov-pods vm test --cluster --pfs 3 --share $(BIN)/share --timeout 30m $(SRIOV_FLAGS) --run '^TestClusterPods' ./e2e/sriov
+sriov-pods: # the reader is no prerequisite: the lane that takes longest would begin after all others
+	$(MAKE) kubevirt-reader
+	$(LAB) --name sriov-pods vm test --cluster --pfs 3 --share $(BIN)/share --timeout 45m $(SRIOV_FLAGS) --run '^TestClusterPods' ./e2e/sriov
 
 # KubeVirt's own code, of the version in e2e/kubevirt/go.mod, that reads what containers of virtual machines see.
 kubevirt-reader:

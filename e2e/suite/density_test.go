@@ -2,6 +2,7 @@ package suite
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"strings"
 	"testing"
@@ -15,12 +16,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-const (
-	// crowd is how many pods a node has by default.
-	crowd = 110
-	// memoryLimit is how much memory the driver may use with them, in MiB.
-	memoryLimit = 128
-)
+// crowd is how many pods come at once. A node takes 110 by default, for which two processors need four minutes.
+var crowd = flag.Int("pods", 110, "number of pods of TestFullNode")
+
+// memoryLimit is how much memory the driver may use with 110 pods, in MiB.
+const memoryLimit = 128
 
 // A full node, all pods at once, and one with four interfaces. At the end the driver is as it was.
 func TestFullNode(t *testing.T) {
@@ -46,23 +46,23 @@ func TestFullNode(t *testing.T) {
 	first := e.use()
 	start := time.Now()
 	var names []string
-	for i := range crowd {
+	for i := range *crowd {
 		names = append(names, fmt.Sprintf("p%03d", i))
 	}
-	e.all(crowd, func(i int) error { return e.createPod(names[i], "one") })
+	e.all(*crowd, func(i int) error { return e.createPod(names[i], "one") })
 	if err := e.createPod("four", "four"); err != nil {
 		t.Fatal(err)
 	}
 	e.ready(append(names, "four")...)
-	t.Logf("%d pods with one interface and one with four were Ready after %s; %s", crowd, since(start), e.use())
+	t.Logf("%d pods with one interface and one with four were Ready after %s; %s", *crowd, since(start), e.use())
 	for i := range links {
 		if shown := e.inPod("four", "ip", "-4", "-o", "addr", "show", "dev",
 			fmt.Sprintf("net%d", i+1)); !strings.Contains(shown, fmt.Sprintf("inet 10.143.%d.", i)) {
 			t.Errorf("net%d is\n%s", i+1, shown)
 		}
 	}
-	if leases := e.filesOnNode("/var/lib/cni/networks/*.uplink*/10.143.*"); len(leases) != crowd+len(links) {
-		t.Errorf("%d interfaces have the addresses %q", crowd+len(links), leases)
+	if leases := e.filesOnNode("/var/lib/cni/networks/*.uplink*/10.143.*"); len(leases) != *crowd+len(links) {
+		t.Errorf("%d interfaces have the addresses %q", *crowd+len(links), leases)
 	}
 	start = time.Now()
 	if err := e.client.CoreV1().Pods(e.namespace).DeleteCollection(context.Background(), metav1.DeleteOptions{},
