@@ -67,7 +67,7 @@ test: build ## Run what a change has to pass: unit tests, real plugins, a real l
 
 # The older Kubernetes is compiled in what the tests of "test", which wait most of the time, leave of the processors. In the second
 # half e2e-long takes as long as most of the others together, and waits: it is among the first, and the virtual machines stand beside it.
-test-all: build ## Run every test: "test", then an older Kubernetes, long ones, and virtual machines (root; 70 minutes)
+test-all: build ## Run every test: "test", then an older Kubernetes, long ones, and virtual machines (root; 80 minutes)
 	$(MAKE) -j 2 test e2e-older
 	@machines="$(MACHINES)"; \
 	if [ "$$(id -u)" = 0 ]; then $(MAKE) vm-doubles || exit; \

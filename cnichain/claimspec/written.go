@@ -39,14 +39,15 @@ func CheckWritten(
 	if err := checkOneInterfaceEach(devices); err != nil {
 		tell(err.Error())
 	}
-	malformed := len(texts) > 0
+	// The rest of a claim that can't be read is not known, but what it sets without being allowed to is.
+	unreadable := len(texts) > 0
 	for _, topology := range topologies {
 		spec := SpecOf(topology, claim.Namespace+"/"+cmp.Or(claim.Name, claim.GenerateName), devices)
 		check := spec.Check
 		switch {
 		case len(spec.Roots) == 0:
 			continue
-		case malformed:
+		case unreadable:
 			check = spec.checkAllowed
 		case mayHaveMore(claim, topologies):
 			check = spec.checkGiven

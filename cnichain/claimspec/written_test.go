@@ -74,6 +74,10 @@ func TestClaimsThatAreWritten(t *testing.T) {
 		"whole":           {devices: requests("", "left", "right")},
 		"several of each": {devices: requests(", count: 3", "left", "right")},
 		"half":            {requests("", "left"), []string{lacks}},
+		"mistakes with two topologies": {
+			`requests: [{name: l, exactly: {deviceClassName: bad-two-left}}, ` +
+				`{name: u, exactly: {deviceClassName: bad-one-uplink}}]` + mac("u", valid),
+			[]string{`NetworkTopology bad-one: spec.steps[0].claimParameters: Forbidden: claim apps/web- sets mac`, lacks}},
 		"for who watches": {devices: requests(", adminAccess: true", "left")},
 		"more than any":   {requests(", count: 9223372036854775807", "left"), []string{lacks}},
 		"parameter of one": {requests("", "left", "right") + mac("left", valid),

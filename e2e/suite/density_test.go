@@ -19,7 +19,7 @@ import (
 // crowd is how many pods come at once. A node takes 110 by default, for which two processors need four minutes.
 var crowd = flag.Int("pods", 110, "number of pods of TestFullNode")
 
-// memoryLimit is how much memory the driver may use with 110 pods, in MiB.
+// memoryLimit is how much memory the driver may use with 110 pods, in MiB, so fewer are no proof of it.
 const memoryLimit = 128
 
 // A full node, all pods at once, and one with four interfaces. At the end the driver is as it was.
