@@ -188,6 +188,9 @@ func (c *compiler) checkPlugin(path *field.Path, cniType string) {
 			help)))
 		return
 	}
+	if lacks := c.binding.KernelLacks[cniType]; lacks != "" {
+		c.add(field.Invalid(path, cniType, fmt.Sprintf("cannot work on node %s: %s", c.binding.Node, lacks)))
+	}
 	if chooseVersion(plugin.Versions) == "" {
 		c.add(field.Invalid(path, cniType, fmt.Sprintf("speaks CNI %v, the driver speaks 0.3.0 to %s", plugin.Versions,
 			maxCNIVersion)))

@@ -163,6 +163,9 @@ func TestCompileProblems(t *testing.T) {
 		"IPAM plugin not on the node": {linkThenTune, []RootDevice{{Step: "link", Device: deviceNamed("x")}},
 			plugins("host-device", "tuning"),
 			[]string{"spec.steps[0].config.ipam.type", `"host-local (no such CNI plugin on node n: install it in`}},
+		"kernel without a type of links": {linkThenTune, []RootDevice{{Step: "link", Device: deviceNamed("x")}},
+			plugins("host-device", "host-local", "tuning"),
+			[]string{`spec.steps[1].type: Invalid value: "tuning": cannot work on node n: no vlan`}},
 		"plugin not allowed": {`[{name: a, type: bridge, selector: {cel: "true"}}]`,
 			[]RootDevice{{Step: "a", Device: deviceNamed("x")}}, plugins("bridge"),
 			[]string{`Unsupported value: "bridge"`, "host-device"}},
@@ -174,7 +177,7 @@ func TestCompileProblems(t *testing.T) {
 			_, problems := Compile(topology(t, test.steps),
 				Binding{Claim: Claim{Namespace: "ns", Name: "c"}, Node: "n", Schemas: DefaultSchemas(),
 					Plugins: test.plugins, Dirs: []string{"/opt/cni/bin", "/usr/lib/cni"}, DirsHelp: "look elsewhere",
-					Devices: test.devices})
+					KernelLacks: map[string]string{"tuning": "no vlan", "vlan": "no vlan"}, Devices: test.devices})
 			if text := problems.ToAggregate(); text == nil || !contains(text.Error(), test.want...) {
 				t.Errorf("problems are\n%v\nwant all of %q", text, test.want)
 			}

@@ -165,6 +165,8 @@ type Binding struct {
 	Schemas Schemas
 	// Plugins are the binaries, by CNI type; a type that is not there has none on this node.
 	Plugins map[string]Plugin
+	// KernelLacks is what the node's kernel lacks of what plugins need, by CNI type; see [Schemas.KernelLacks].
+	KernelLacks map[string]string
 	// Dirs are where plugins were looked for, for messages.
 	Dirs []string
 	// Blocks are the node's blocks of AddressRanges, by range, those to be used first before others.

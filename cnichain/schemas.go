@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -93,6 +94,38 @@ func (s Schemas) With(schemas ...v1alpha1.CNIPluginSchema) Schemas {
 func (s Schemas) Lookup(cniType string) (v1alpha1.CNIPluginSchemaSpec, bool) {
 	spec, ok := s.byType[cniType]
 	return spec, ok
+}
+
+// KernelLacks says of CNI plugins which types of links they need for every use and the kernel does not make, and what to
+// do, by CNI type. Plugins that have all that they need are not in it. The function returns those of some types that the
+// kernel does not make, as host.MissingLinkTypes does; its error is the only one. Without it all are there.
+func (s Schemas) KernelLacks(
+	cniTypes []string, missingOf func(linkTypes []string) ([]string, error),
+) (map[string]string, error) {
+	needed := sets.New[string]()
+	for _, cniType := range cniTypes {
+		needed.Insert(s.byType[cniType].LinkTypes...)
+	}
+	if len(needed) == 0 || missingOf == nil {
+		return nil, nil
+	}
+	missing, err := missingOf(sets.List(needed))
+	lacks := map[string]string{}
+	for _, cniType := range cniTypes {
+		for _, linkType := range s.byType[cniType].LinkTypes {
+			if lacks[cniType] == "" && slices.Contains(missing, linkType) {
+				lacks[cniType] = fmt.Sprintf("the kernel makes no links of type %s; %s", linkType,
+					InstallLinkType(linkType))
+			}
+		}
+	}
+	return lacks, err
+}
+
+// InstallLinkType says what to do on a node whose kernel does not make a type of links.
+func InstallLinkType(linkType string) string {
+	return fmt.Sprintf("install the module for this kernel, so that \"modprobe rtnl-link-%s\" succeeds (some "+
+		"distributions have it in a package of extra modules), or use a kernel that has it", linkType)
 }
 
 // Moving returns the CNI types that move the allocated device into the pod, sorted.

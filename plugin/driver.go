@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
@@ -92,6 +93,7 @@ type Driver struct {
 	events    record.EventBroadcaster
 	sources   discovery.Sources // of the publisher
 	linkUse   *linkUse
+	linkTypes *host.LinkTypes
 	journal   journal.Opened
 	metrics   *metrics
 	health    *status.Health
@@ -121,6 +123,7 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 		config: config, client: client, fatal: make(chan error, 1), metrics: newMetrics(config.Version),
 		registered: func() bool { return false }, startup: newStartup(),
 		heartbeats: telemetry.NewHeartbeats(clock.RealClock{}),
+		linkTypes:  host.NewLinkTypes(host.MissingLinkTypes, clock.RealClock{}),
 	}
 	d.again = d.prepareAgain
 	d.locks = &lockProbe{try: func() { _, _, _ = d.sandboxes.Count(), d.claims.All(), d.nri.runtime.isConnected() }}

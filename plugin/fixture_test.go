@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	apiversion "k8s.io/apimachinery/pkg/version"
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	"k8s.io/client-go/informers"
@@ -67,6 +68,8 @@ type fixture struct {
 	unhealthy map[discovery.IfName]string
 	// busyLinks says what the node does with links.
 	busyLinks map[discovery.IfName]discovery.Use
+	// missingLinkTypes are those that the kernel does not make.
+	missingLinkTypes sets.Set[string]
 	// journalLost says that one was set aside.
 	journalLost bool
 
@@ -183,6 +186,9 @@ func (f *fixture) startAlone(bootID string) {
 		Cluster: f.cluster, Publisher: f.newPublisher(nil), Claims: f.claims, Sandboxes: f.boxes, Executor: runner,
 		Gate: f.gate, External: external.New(f.cdiDir(), f.infoDir(), f.claims, func() bool { return f.journalLost }),
 		Statuses: statuses, Health: health, Metrics: f.metrics, Connected: f.nri.runtime.isConnected, Busy: f.busy,
+		MissingLinkTypes: func(types []string) ([]string, error) {
+			return slices.DeleteFunc(types, func(linkType string) bool { return !f.missingLinkTypes.Has(linkType) }), nil
+		},
 		Fatal: func(err error) { f.Error(err) }, Clock: f.clock, Work: work,
 	})
 	f.offer("host-device")

@@ -20,7 +20,7 @@ func (d *Driver) state() nodestate.State {
 	c := &d.config
 	state := nodestate.State{
 		Node: c.NodeName, Version: c.Version, Synced: d.cluster.hasSynced(), NotReady: append([]string{},
-			d.missing()...), Problems: d.publisher.Problems(),
+			d.missing()...), Problems: d.publisher.Problems(), UnusableCNIs: d.publisher.UnusableCNIs(),
 		SetAside: d.journal.SetAside, NRITimeout: d.nri.runtime.requestTimeout(), Topologies: d.cluster.topologyStates(),
 		HostPaths: d.cluster.pluginHostPaths(), LinkTypes: d.cluster.pluginLinkTypes(),
 		PodAnnotations: d.cluster.podAnnotations(),

@@ -10,6 +10,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -31,7 +32,9 @@ type planner struct {
 	claims    *claims.Store
 	executor  *executor.Executor
 	statuses  *status.Writer
-	clock     clock.Clock
+	// missingLinkTypes returns those of some types of links that the kernel does not make.
+	missingLinkTypes func(linkTypes []string) ([]string, error)
+	clock            clock.Clock
 }
 
 // compile makes the record of a claim.
@@ -96,9 +99,14 @@ func (p *planner) plan(
 	if err != nil {
 		return nil, err
 	}
+	lacks, err := schemas.KernelLacks(cnichain.Types(topology), p.missingLinkTypes)
+	if err != nil { // what the plugins need may be there
+		klog.FromContext(ctx).Error(err,
+			"Cannot ask the kernel which types of links it makes; all are taken to be there")
+	}
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
-		Claim: record.Claim, Node: p.cluster.nodeName, Schemas: schemas, Plugins: plugins, Devices: roots,
-		Blocks: blocks, Pods: len(record.Consumers),
+		Claim: record.Claim, Node: p.cluster.nodeName, Schemas: schemas, Plugins: plugins, KernelLacks: lacks,
+		Devices: roots, Blocks: blocks, Pods: len(record.Consumers),
 		Dirs: p.executor.Dirs, DirsHelp: "set cniPlugins.image or paths.cniBin of the chart",
 	})
 	if len(problems) > 0 {

@@ -47,6 +47,8 @@ type draConfig struct {
 	Connected func() bool
 	// Busy says what the node itself does with links.
 	Busy func(context.Context, ...discovery.IfName) (map[discovery.IfName]discovery.Use, error)
+	// MissingLinkTypes returns those of some types of links that the kernel does not make.
+	MissingLinkTypes func(linkTypes []string) ([]string, error)
 	// Fatal is called with an error that only a new process cures.
 	Fatal func(error)
 	Clock clock.Clock
@@ -71,7 +73,7 @@ func newDRAPlugin(c draConfig) *draPlugin {
 	return &draPlugin{
 		draConfig: c, locks: locks,
 		planner: &planner{cluster: c.Cluster, publisher: c.Publisher, claims: c.Claims, executor: c.Executor,
-			statuses: c.Statuses, clock: c.Clock},
+			statuses: c.Statuses, missingLinkTypes: c.MissingLinkTypes, clock: c.Clock},
 		baselines: baselines{executor: c.Executor, busy: c.Busy, outdated: c.Publisher.Trigger},
 		releaser: &releaser{cluster: c.Cluster, publisher: c.Publisher, claims: c.Claims, sandboxes: c.Sandboxes,
 			executor: c.Executor, external: c.External, statuses: c.Statuses, health: c.Health, locks: locks,

@@ -2,16 +2,20 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
+	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
@@ -78,6 +82,24 @@ func TestPrepareSaysWhatIsGone(t *testing.T) {
 			t.Errorf("results %v, %v, want %q", results, err, want)
 		}
 	}
+}
+
+// A step whose plugin would be refused by the kernel is refused before the pod is given to the runtime.
+func TestPrepareSaysWhatTheKernelLacks(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.cluster.schemas.GetStore().Add(&chainapi.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "tuning"},
+		Spec: chainapi.CNIPluginSchemaSpec{CNIType: "tuning", LinkTypes: []string{"vlan"}}}))
+	f.missingLinkTypes = sets.New("vlan")
+	claim := allocatedClaim("c", "up0", "a")
+	results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{claim})
+	if want := `spec.steps[1].type: Invalid value: "tuning": cannot work on node n: the kernel makes no links of type ` +
+		`vlan; install the module`; err != nil || results[claim.UID].Err == nil ||
+		!strings.Contains(results[claim.UID].Err.Error(), want) {
+		t.Errorf("results %v, %v, want %q", results, err, want)
+	}
+	f.missingLinkTypes = nil
+	results, err = f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{claim})
+	f.must(errors.Join(err, results[claim.UID].Err))
 }
 
 func TestOnlyClaimsOfOnePodAreNotShareable(t *testing.T) {

@@ -137,7 +137,8 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	d.dra = newDRAPlugin(draConfig{
 		Cluster: d.cluster, Publisher: d.publisher, Claims: d.claims, Sandboxes: d.sandboxes, Executor: runner,
 		Gate: claimGate, External: d.external, Statuses: d.statuses, Health: d.health, Metrics: d.metrics,
-		Connected: d.nri.runtime.isConnected, Busy: d.linkUse.find, Fatal: d.fail, Clock: realClock, Work: work,
+		Connected: d.nri.runtime.isConnected, Busy: d.linkUse.find,
+		MissingLinkTypes: d.linkTypes.Missing, Fatal: d.fail, Clock: realClock, Work: work,
 	})
 	return errors.Join(d.cluster.onChange(d.publisher.Trigger), d.cluster.onReplaced(d.fail),
 		d.cluster.onPodGone(d.claims.Wake))
@@ -151,7 +152,7 @@ func (d *Driver) buildPublisher(
 		NodeName: d.config.NodeName, BootID: bootID, Cluster: d.cluster, Claims: d.claims, Client: d.client,
 		ListAttributes: d.config.ListAttributes, CompatibilityGroups: d.config.CompatibilityGroups,
 		DB: d.journal.DB, Read: publish.ReadHost(d.sources), Events: discovery.KernelEvents(),
-		CNIDirs:     d.config.CNIDirs,
+		CNIDirs: d.config.CNIDirs, MissingLinkTypes: d.linkTypes.Missing,
 		Quarantined: quarantined(executor), MayBeInPod: mayBeInPod(d.claims, d.sandboxes, executor.Host),
 		HealthChanged: d.health.Changed,
 		Recorder:      recorder, Metrics: d.metrics.publish, Heartbeats: d.heartbeats, FreeMemory: debug.FreeOSMemory,

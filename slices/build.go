@@ -20,6 +20,9 @@ type Features struct {
 	// CNIBinaries are the file names of the CNI plugins that are installed on the node. Others are not advertised: a
 	// pod that needed one would land here and never start.
 	CNIBinaries sets.Set[string]
+	// UnusableCNIs are CNI plugins that can't work on the node, with what is missing and what to do. They are not
+	// advertised either.
+	UnusableCNIs map[string]string
 	// MovingCNIs are the CNI plugins that move a device into the pod. The kernel moves no bridge.
 	MovingCNIs sets.Set[string]
 	// ListAttributes publishes the CNI plugins of an entry as one list, policy.SupportedCNIs, in place of a boolean for

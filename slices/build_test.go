@@ -240,6 +240,22 @@ func TestPluginsThatAreNotInstalled(t *testing.T) {
 	}
 }
 
+func TestPluginsThatCannotWork(t *testing.T) {
+	decision := policy.Resolve(discovery.Facts{Devices: pf("enp3s0f0", 1)}, policies(t, vfPolicy), policy.Node{})
+	result, err := draslices.Build("worker-1", decision, draslices.Features{
+		CNIBinaries: sets.New("host-device", "sriov"), UnusableCNIs: map[string]string{"sriov": "no such kernel"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := *result.Entries[0].Spec.Attributes["dra.networking/supportedCNIs"].StringValue; got != ",host-device," {
+		t.Errorf("supportedCNIs = %q", got)
+	}
+	if len(result.Problems) != 1 || !strings.Contains(result.Problems[0].String(),
+		"CNI plugin sriov cannot work on the node, so no device is offered for it on the node: no such kernel") {
+		t.Errorf("problems: %v", result.Problems)
+	}
+}
+
 // budget is a policy with n additional attributes.
 func budget(n int) string {
 	var attributes []string

@@ -171,13 +171,18 @@ func nearNodes(d discovery.Device) resourceapi.DeviceAttribute {
 	return resourceapi.DeviceAttribute{IntValues: nodes}
 }
 
-// installed returns the plugins of a persona that are on the node, in the order of the policy.
+// installed returns the plugins of a persona that can work on the node, in the order of the policy.
 func (b *builder) installed(p policy.Persona) []string {
 	var installed []string
 	for _, plugin := range p.Plugins {
 		if !b.features.CNIBinaries.Has(plugin) {
 			b.problem(p.Policy, "", "CNI plugin %s is not installed on the node, so no device is offered for it on "+
 				"the node: install the plugin or remove it from supportedCNIPlugins", plugin)
+			continue
+		}
+		if missing := b.features.UnusableCNIs[plugin]; missing != "" {
+			b.problem(p.Policy, "", "CNI plugin %s cannot work on the node, so no device is offered for it on the "+
+				"node: %s", plugin, missing)
 			continue
 		}
 		installed = append(installed, plugin)

@@ -4,11 +4,74 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
 )
+
+// missingFor is how long a type of links counts as missing before the kernel is asked again: somebody may install the
+// module. A type that the kernel makes it makes until it ends, and this process with it.
+const missingFor = time.Minute
+
+// LinkTypes knows which types of links the kernel makes, and asks it no more often than it must. It is safe for
+// concurrent use.
+type LinkTypes struct {
+	ask   func(types []string) (missing []string, err error)
+	clock clock.PassiveClock
+
+	mu      sync.Mutex
+	made    map[string]bool
+	missing map[string]time.Time // when the kernel was asked
+}
+
+// NewLinkTypes asks by a function such as [MissingLinkTypes].
+func NewLinkTypes(ask func(types []string) (missing []string, err error), clock clock.PassiveClock) *LinkTypes {
+	return &LinkTypes{ask: ask, clock: clock, made: map[string]bool{}, missing: map[string]time.Time{}}
+}
+
+// Missing returns those of some types that the kernel does not make, in their order. The error is that of the question;
+// what is known already is right even then.
+func (l *LinkTypes) Missing(types []string) ([]string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.clock.Now()
+	var unknown []string
+	for _, linkType := range types {
+		asked, isMissing := l.missing[linkType]
+		if !l.made[linkType] && (!isMissing || now.Sub(asked) >= missingFor) {
+			unknown = append(unknown, linkType)
+		}
+	}
+	var err error
+	if len(unknown) > 0 {
+		err = l.learn(unknown, now)
+	}
+	return slices.DeleteFunc(slices.Clone(types), func(linkType string) bool {
+		_, isMissing := l.missing[linkType]
+		return !isMissing
+	}), err
+}
+
+// learn asks the kernel for types.
+func (l *LinkTypes) learn(types []string, now time.Time) error {
+	missing, err := l.ask(types)
+	if err != nil {
+		return err
+	}
+	for _, linkType := range types {
+		delete(l.missing, linkType)
+		l.made[linkType] = !slices.Contains(missing, linkType)
+		if !l.made[linkType] {
+			l.missing[linkType] = now
+		}
+	}
+	return nil
+}
 
 // MissingLinkTypes returns those of some types of links (IFLA_INFO_KIND of rtnetlink(7), such as vlan) that the kernel
 // does not make, in their order. It asks the kernel to make one of each in a network namespace that ends with the call:

@@ -1,11 +1,14 @@
 package host
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
+	testingclock "k8s.io/utils/clock/testing"
 )
 
 func TestMissingLinkTypes(t *testing.T) {
@@ -24,6 +27,41 @@ func TestMissingLinkTypes(t *testing.T) {
 	if after := linkNames(t); !slices.Equal(after, before) {
 		t.Errorf("links of the host were %v and are %v", before, after)
 	}
+}
+
+// The kernel is asked once for what it makes, and once a minute for what it does not: somebody may install a module.
+func TestLinkTypesAreAskedForSeldom(t *testing.T) {
+	lacks, asked := []string{"vlan", "bond"}, []string{}
+	var failure error
+	fakeClock := testingclock.NewFakeClock(time.Unix(1000, 0))
+	types := NewLinkTypes(func(linkTypes []string) ([]string, error) {
+		asked = append(asked, linkTypes...)
+		return slices.DeleteFunc(slices.Clone(linkTypes), func(linkType string) bool {
+			return !slices.Contains(lacks, linkType)
+		}), failure
+	}, fakeClock)
+	look := func(wantMissing, wantAsked []string, linkTypes ...string) {
+		t.Helper()
+		asked = nil
+		missing, err := types.Missing(linkTypes)
+		if !errors.Is(err, failure) || !slices.Equal(missing, wantMissing) || !slices.Equal(asked, wantAsked) {
+			t.Errorf("missing are %v, asked for %v, %v; want %v and %v", missing, asked, err, wantMissing, wantAsked)
+		}
+	}
+	failure = errors.New("no namespace")
+	look(nil, []string{"veth", "vlan"}, "veth", "vlan") // what is not known counts as there
+	failure = nil
+	look([]string{"vlan"}, []string{"veth", "vlan"}, "veth", "vlan")
+	look([]string{"vlan", "bond"}, []string{"bond"}, "vlan", "veth", "bond")
+	fakeClock.Step(missingFor)
+	lacks = []string{"bond"}
+	failure = errors.New("no namespace")
+	look([]string{"vlan"}, []string{"vlan"}, "veth", "vlan") // as far as is known
+	failure = nil
+	look(nil, []string{"vlan"}, "veth", "vlan")
+	look([]string{"bond"}, []string{"bond"}, "vlan", "bond")
+	fakeClock.Step(2 * missingFor)
+	look(nil, nil, "vlan", "veth")
 }
 
 func linkNames(t *testing.T) []string {

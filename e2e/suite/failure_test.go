@@ -217,6 +217,49 @@ func TestMistakesAreExplained(t *testing.T) {
 	})
 }
 
+// A plugin that is installed is not offered while the kernel does not make its links, so that the scheduler sends no pod
+// to the node; whoever looks at the policy, or asks netdra, sees why.
+func TestKernelLacksAPluginsLinks(t *testing.T) {
+	e := newEnv(t, "kernel")
+	e.veth("ke0")
+	const plugin = "kernel-test"
+	e.onNode("cp", "/opt/cni/bin/macvlan", "/opt/cni/bin/"+plugin)
+	e.Cleanup(func() { e.onNode("rm", "/opt/cni/bin/"+plugin) })
+	schema := func(linkType string) string {
+		return fmt.Sprintf(`
+apiVersion: networking.dra.io/v1alpha1
+kind: CNIPluginSchema
+metadata: {name: %[1]s}
+spec:
+  cniType: %[1]s
+  linkTypes: [%[2]s]
+  deviceParameters: [{parameter: master, attribute: ifName}]
+`, plugin, linkType)
+	}
+	e.apply(schema("nosuchkind"))
+	e.apply(documents(expose("ke0", plugin, true, "ke0"), topology("ke0", `
+- name: link
+  type: `+plugin+`
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "ke0"'}`), claimTemplate("ke0", "ke0-link")))
+	const why = "the kernel makes no links of type nosuchkind"
+	e.eventually("the policy has an event", func(context.Context) (bool, error) {
+		output, err := e.kubectl("", "get", "events", "-n", "default", "--field-selector",
+			"involvedObject.name=ke0,reason=DevicesNotOffered", "-o", "jsonpath={.items[*].message}")
+		return err == nil && strings.Contains(output, why), fmt.Errorf("%w: %s", err, output)
+	})
+	if output, err := e.netdra("explain", "ke0"); err == nil || !strings.Contains(output, why) {
+		t.Errorf("netdra explain: %v\n%s", err, output)
+	}
+	e.create(pod("one", "ke0"))
+	e.event("one", "FailedScheduling", "cannot allocate all claims")
+	if output, err := e.kubectl(schema("macvlan"), "apply", "-f", "-"); err != nil {
+		t.Fatalf("cannot apply: %v\n%s", err, output)
+	}
+	e.ready("one")
+	e.deleting("one")
+	e.gone("one")
+}
+
 // refused waits until YAML can't be applied, and kubectl says why. The webhook is asked as soon as its certificate is
 // trusted.
 func (e *env) refused(yaml string, texts ...string) {

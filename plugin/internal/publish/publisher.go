@@ -82,6 +82,8 @@ type Config struct {
 	Events discovery.Events
 	// CNIDirs are where CNI plugins are looked up.
 	CNIDirs []string
+	// MissingLinkTypes returns those of some types of links that the kernel does not make; without it all are there.
+	MissingLinkTypes func(linkTypes []string) ([]string, error)
 	// Quarantined reports whether a device is held back.
 	Quarantined func(discovery.Device) bool
 	// MayBeInPod reports whether a device that a claim holds and that is not on the host may be in a pod.
@@ -116,9 +118,11 @@ type Publisher struct {
 	events        discovery.Events
 	period        time.Duration // of scans
 	cniDirs       []string
-	recorder      record.EventRecorder
-	metrics       *Metrics
-	heartbeats    *telemetry.Heartbeats // may be nil
+	// missingLinkTypes returns those of some types of links that the kernel does not make.
+	missingLinkTypes func(linkTypes []string) ([]string, error)
+	recorder         record.EventRecorder
+	metrics          *Metrics
+	heartbeats       *telemetry.Heartbeats // may be nil
 	// logged is what was logged of each device at the level of decisions.
 	logged map[string]string
 	// freeMemory returns the memory of the last computation to the kernel, when nothing has changed for
@@ -134,6 +138,7 @@ type Publisher struct {
 	mu       sync.Mutex
 	problems []finding       // of the last computation; only refresh sets them
 	gone     map[string]bool // identities of held devices that do not exist any more
+	unusable map[string]string
 }
 
 // New makes a publisher; run starts it. What the journal has that can't be read is forgotten and returned.
@@ -147,7 +152,8 @@ func New(config Config) (*Publisher, []journal.Damaged, error) {
 		server: &apiServer{client: config.Client, node: config.NodeName, clock: config.Clock,
 			lists: config.ListAttributes, groups: config.CompatibilityGroups},
 		read: config.Read, events: config.Events, period: scanPeriod, cniDirs: config.CNIDirs,
-		quarantined: config.Quarantined, mayBeInPod: config.MayBeInPod,
+		missingLinkTypes: config.MissingLinkTypes,
+		quarantined:      config.Quarantined, mayBeInPod: config.MayBeInPod,
 		carriers:      newCarrierTracker(config.Clock, memory.kept.Lost...),
 		healthChanged: config.HealthChanged, recorder: config.Recorder, metrics: config.Metrics,
 		heartbeats: config.Heartbeats, freeMemory: config.FreeMemory, triggers: make(chan struct{}, 1),
@@ -274,13 +280,14 @@ func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	decision, err := policy.ResolveContext(ctx, facts, p.cluster.ExposurePolicies(),
-		policy.Node{Name: node.Name, Labels: node.Labels})
+	policies, schemas := p.cluster.ExposurePolicies(), p.cluster.PluginSchemas()
+	decision, err := policy.ResolveContext(ctx, facts, policies, policy.Node{Name: node.Name, Labels: node.Labels})
 	if err != nil {
 		return err
 	}
 	result, err := draslices.Build(p.nodeName, decision, draslices.Features{
-		CNIBinaries: plugins, MovingCNIs: sets.New(p.cluster.PluginSchemas().Moving()...), Held: held,
+		CNIBinaries: plugins, UnusableCNIs: p.findUnusable(ctx, plugins, policies, schemas),
+		MovingCNIs: sets.New(schemas.Moving()...), Held: held,
 		ListAttributes: p.server.lists, CompatibilityGroups: server.groups,
 	})
 	if err != nil {
@@ -291,6 +298,38 @@ func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	p.reportProblems(ctx, findings(&facts, &decision, &result, server.problems), &decision, &result)
 	p.logDecision(ctx, &decision)
 	return p.handOn(ctx, &result)
+}
+
+// findUnusable returns why CNI plugins of policies, which are on the node, can't work on it. Only plugins that a policy
+// names are looked at: to ask the kernel for a type of links loads its module.
+func (p *Publisher) findUnusable(
+	ctx context.Context, installed sets.Set[string], policies []policyapi.DeviceExposurePolicy, schemas cnichain.Schemas,
+) map[string]string {
+	named := sets.New[string]()
+	for i := range policies {
+		if exposure := policies[i].Spec.Exposure; exposure != nil {
+			for j := range exposure.SupportedCNIPlugins {
+				named.Insert(exposure.SupportedCNIPlugins[j].Name)
+			}
+		}
+	}
+	unusable, err := schemas.KernelLacks(sets.List(named.Intersection(installed)), p.missingLinkTypes)
+	if err != nil {
+		// What the plugins need may be there: to withdraw the devices of the node would be worse.
+		klog.FromContext(ctx).Error(err,
+			"Cannot ask the kernel which types of links it makes; all are taken to be there")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unusable = unusable
+	return unusable
+}
+
+// UnusableCNIs returns why CNI plugins of policies, which are on the node, can't work on it, by plugin.
+func (p *Publisher) UnusableCNIs() map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.unusable)
 }
 
 // facts reads the host. Devices that claims hold exclusively stay as they were when their claim was prepared: where

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +28,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
@@ -118,6 +121,53 @@ func TestOnlyChangesArePublishedAndFailuresAgain(t *testing.T) {
 	}
 	if len(*published) != 2 {
 		t.Errorf("published %d times, want once again after the failure and then not", len(*published))
+	}
+}
+
+// Devices are not offered for a plugin whose links the kernel does not make, and are when it does. Plugins that no
+// policy names, or that are not there, are not asked for: to ask loads modules.
+func TestDevicesAreNotOfferedForWhatTheKernelLacks(t *testing.T) {
+	f := newFixture(t)
+	f.cluster.policies[0].Spec.Exposure.SupportedCNIPlugins = []policyapi.CNIPlugin{
+		{Name: "tap"}, {Name: "ipvlan"}, {Name: "macvlan"}}
+	dir := t.TempDir()
+	for _, name := range []string{"tap", "ipvlan", "vlan"} {
+		f.must(os.WriteFile(filepath.Join(dir, name), nil, 0o755))
+	}
+	p, published := newTestPublisher(f, &noLinks{}, new(error))
+	p.cniDirs = []string{dir}
+	p.read = func(context.Context, []netip.Addr) (facts discovery.Facts, err error) {
+		facts.Devices = []discovery.Device{{Name: "up0", Interface: "up0", Type: discovery.TypeNIC}}
+		return facts, nil
+	}
+	missing := []string{"ipvlan"}
+	p.missingLinkTypes = func(linkTypes []string) ([]string, error) {
+		if !slices.Equal(linkTypes, []string{"ipvlan"}) {
+			t.Errorf("asked for %v", linkTypes)
+		}
+		return missing, nil
+	}
+	offered := func() (plugins []string) {
+		f.must(p.Refresh(context.Background()))
+		for _, device := range (*published)[len(*published)-1].Pools["n/up0"].Slices[0].Devices {
+			plugins = append(plugins, *device.Attributes[policy.SupportedCNIs].StringValue)
+		}
+		return plugins
+	}
+	if got := offered(); !slices.Equal(got, []string{",tap,"}) {
+		t.Errorf("offered for %v", got)
+	}
+	why := "the kernel makes no links of type ipvlan; install the module"
+	if got := p.UnusableCNIs(); len(got) != 1 || !strings.HasPrefix(got["ipvlan"], why) {
+		t.Errorf("unusable are %v", got)
+	}
+	problems := p.Problems()
+	if !slices.ContainsFunc(problems, func(problem nodestate.Problem) bool { return strings.Contains(problem.Text, why) }) {
+		t.Errorf("problems are %v", problems)
+	}
+	missing = nil
+	if got := offered(); !slices.Equal(got, []string{",tap,ipvlan,"}) || len(p.UnusableCNIs()) > 0 {
+		t.Errorf("offered for %v, unusable are %v", got, p.UnusableCNIs())
 	}
 }
 

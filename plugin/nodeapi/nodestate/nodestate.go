@@ -51,8 +51,10 @@ type State struct {
 	// NRITimeout is how long the container runtime waits for a plugin; zero before the first connection.
 	NRITimeout time.Duration `json:"nriTimeout"`
 	// CNIPlugins are those that the driver sees, which may differ from those of the node; nil if it cannot list them.
-	CNIPlugins []string   `json:"cniPlugins"`
-	Topologies []Topology `json:"topologies"`
+	CNIPlugins []string `json:"cniPlugins"`
+	// UnusableCNIs says why plugins of policies that are installed can't work on the node, by CNI type.
+	UnusableCNIs map[string]string `json:"unusableCNIs,omitempty"`
+	Topologies   []Topology        `json:"topologies"`
 	// HostPaths are the paths of the host that plugins need, by CNI type, from built-in schemas and those of the
 	// cluster; nil from drivers that do not report them.
 	HostPaths map[string][]string `json:"hostPaths,omitempty"`

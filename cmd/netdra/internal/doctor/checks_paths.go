@@ -212,8 +212,7 @@ func checkLinkTypes(input *Input) []Finding {
 			What: fmt.Sprintf("the kernel makes no links of type %s, which %s needs", linkType,
 				"CNI plugin "+strings.Join(plugins, ", ")),
 			Why: "ADD fails for claims for " + strings.Join(slices.Compact(topologies), ", "),
-			Do: fmt.Sprintf("install the module for this kernel, so that \"modprobe rtnl-link-%s\" succeeds (some "+
-				"distributions have it in a package of extra modules); or use a kernel that has it", linkType),
+			Do:  cnichain.InstallLinkType(linkType),
 		})
 	}
 	return found

@@ -140,6 +140,9 @@ func (f *Inputs) resolve(
 		Node: policy.Node{Name: name,
 			Labels: f.Labels}, Facts: facts, Features: f.features(policies), Policies: policies, Answers: answers,
 	}
+	if answers != nil {
+		s.Features.UnusableCNIs = answers.State.UnusableCNIs
+	}
 	s.Decision = policy.Resolve(facts, policies, s.Node)
 	if s.Result, err = draslices.Build(name, s.Decision, s.Features); err != nil {
 		return nil, fmt.Errorf("--node: %w", err)
