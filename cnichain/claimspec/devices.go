@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
@@ -157,17 +158,23 @@ func classParameters(claim *resourceapi.ResourceClaim, request string) (v1alpha1
 	return found, nil
 }
 
-// decodeAll returns what a claim asks of the interfaces of a request, of its opaque parameters for the request.
+// decodeAll returns what a claim asks of the interfaces of a request, of its opaque parameters for the request. The error
+// names what is wrong with each of them.
 func decodeAll(claim *resourceapi.ResourceClaim, request string, opaque [][]byte) ([]v1alpha1.ClaimParameters, error) {
 	var all []v1alpha1.ClaimParameters
+	var unreadable []string
 	for _, raw := range opaque {
 		parameters, err := v1alpha1.DecodeClaimParameters(raw)
 		if err != nil {
-			return nil, fmt.Errorf("claim %s/%s: configuration for %s of request %s: %w; "+
-				"a claim may set %v and nothing else, where its topology allows it", claim.Namespace,
-				cmp.Or(claim.Name, claim.GenerateName), v1alpha1.DriverName, request, err, v1alpha1.ClaimParameterNames())
+			unreadable = append(unreadable, err.Error())
 		}
 		all = append(all, parameters)
+	}
+	if len(unreadable) > 0 {
+		return nil, fmt.Errorf("claim %s/%s: configuration for %s of request %s: %s; "+
+			"a claim may set %v and nothing else, where its topology allows it", claim.Namespace,
+			cmp.Or(claim.Name, claim.GenerateName), v1alpha1.DriverName, request, strings.Join(unreadable, "; "),
+			v1alpha1.ClaimParameterNames())
 	}
 	return all, nil
 }

@@ -40,6 +40,15 @@ func TestParametersComeOnlyFromTheClass(t *testing.T) {
 		"in the claim": {func(c *resourceapi.ResourceClaim) {
 			c.Status.Allocation.Devices.Config[0].Source = resourceapi.AllocationConfigSourceClaim
 		}, "a claim may set [mac ips interfaceName] and nothing else"},
+		"two in the claim that cannot be read": {func(c *resourceapi.ResourceClaim) {
+			for _, parameters := range []string{`{"vlan":7}`, `{"macs":"a"}`} {
+				config := c.Status.Allocation.Devices.Config[0]
+				config.Source = resourceapi.AllocationConfigSourceClaim
+				config.Opaque = config.Opaque.DeepCopy()
+				config.Opaque.Parameters.Raw = []byte(parameters)
+				c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, config)
+			}
+		}, `unknown parameter "vlan": there are step, interfaceName, mac, ips; unknown parameter "macs"`},
 		"none": {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Config = nil },
 			"use a class that the controller made"},
 		"twice": {func(c *resourceapi.ResourceClaim) {
