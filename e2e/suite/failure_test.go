@@ -42,6 +42,13 @@ func TestFailingStepLeavesNothingAndSaysWhy(t *testing.T) {
 	e.deviceStatus("p", `"status":"False"`, `"reason":"StepFailed"`, `(tuning) of topology fa`, "no_such_knob")
 	e.reports("pod "+e.namespace+"/p</strong>", "no_such_knob", `<span class="step bad">failed</span>`,
 		`<span class="step undone">undone</span>`)
+	// Most of the time there is no sandbox: kubelet makes one each quarter of a minute, which fails at once.
+	e.eventually("netdra tells why the pod waits", func(context.Context) (bool, error) {
+		claims, err := e.netdra("claims")
+		report, _ := e.doctor()
+		return err != nil && containsAll(claims, append(wants, "failing/p", "failed")) &&
+			containsAll(report, append(wants, "pod failing/p waits")), fmt.Errorf("%w\n%s\n%s", err, claims, report)
+	})
 	e.remove(failing)
 	if after := e.link("fa0"); mac(after) != mac(before) {
 		t.Errorf("the link came home as\n%s\nand was\n%s", after, before)

@@ -51,6 +51,7 @@ func (s *Sandboxes) Attach(
 	budget := s.Budget(ctx)
 	box, isNew, err := s.begin(id, pod, netns, records)
 	if err != nil {
+		s.noteEnded(id, pod, records, err)
 		return err
 	}
 	if err := s.syncGates(claimUIDs(records)); err != nil { // those of an older sandbox of the pod
@@ -138,6 +139,7 @@ func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 		// attached in it after that.
 		if box.reportFailure(err) {
 			s.observer.AttachFailed(box.pod, records, err, 0)
+			s.noteEnded(box.id, box.pod, records, err)
 			s.detachUntilDone(box) // forget it, or go on undoing what could not be undone
 			return
 		}

@@ -91,6 +91,7 @@ type Sandboxes struct {
 	// stopped are sandboxes that the runtime has begun to stop and has not removed. A runtime that is killed in the
 	// middle lists them again when it is back.
 	stopped sets.Set[string]
+	ended   ended
 	closing bool
 	seq     uint64 // of the last sandbox
 	wait    sync.WaitGroup
@@ -103,7 +104,8 @@ func New(config Config) *Sandboxes {
 		observer: config.Observer, metrics: config.Metrics, node: config.Node, bootID: config.BootID,
 		pinDir: config.PinDir, clock: config.Clock, work: config.Work,
 		chains: make(chan struct{}, maxChains), byTopology: keylock.New(maxTopology), byID: map[string]*sandbox{},
-		releasing: map[string]int{}, unsynced: map[string]bool{}, stopped: sets.New[string](), unrecorded: newUnrecorded(),
+		releasing: map[string]int{}, unsynced: map[string]bool{}, stopped: sets.New[string](), ended: ended{},
+		unrecorded: newUnrecorded(),
 	}
 }
 
@@ -302,6 +304,7 @@ func (s *Sandboxes) register(id string, pod executor.Pod, netns string, records 
 	s.seq++
 	box.seq, box.netns, box.confirmed = s.seq, netns, s.connected
 	s.byID[id] = box
+	delete(s.ended, pod.UID)
 	return box
 }
 

@@ -3,6 +3,7 @@ package attach
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 const attachedA = "host [up1] pods [dra-a-0[net1]] leases [a-0/net1]"
@@ -28,6 +30,51 @@ func TestFailureIsTheAnswerAndLeavesNothing(t *testing.T) {
 	f.node.Fail("tuning ADD", nil)
 	f.must(f.attach("a-1", record)) // kubelet's next sandbox
 	f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
+}
+
+// Between two sandboxes of a pod it is known why the last one was not attached: until there is another, the claim is
+// released, or so much time has passed that kubelet seems to have given up.
+func TestEndedSandboxesAreKnown(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	ended := func() string {
+		var texts []string
+		for _, state := range f.boxes.States() {
+			if state.State == nodestate.SandboxEnded {
+				texts = append(texts, fmt.Sprintf("%s of %s with %v", state.ID, state.Pod, state.Claims))
+				if !strings.Contains(state.Failure, "no such knob") {
+					t.Errorf("%s failed with %q", state.ID, state.Failure)
+				}
+			}
+		}
+		return strings.Join(texts, ", ")
+	}
+	fail := func(id string) {
+		t.Helper()
+		f.node.Fail("tuning ADD", errors.New("no such knob"))
+		if err := f.attach(id, record); err == nil {
+			t.Error("no failure")
+		}
+		f.eventually("it is known why", func() bool { return ended() == id+" of ns/a with [claim-a]" })
+		f.node.Fail("tuning ADD", nil)
+	}
+	fail("a-0")
+	fail("a-1")
+	f.must(f.attach("a-2", record))
+	if got := ended(); got != "" {
+		t.Errorf("beside a sandbox that is ready: %s", got)
+	}
+	<-f.boxes.StopSandbox("a-2")
+	fail("a-3")
+	f.clock.Step(endedFor)
+	if got := ended(); got != "" {
+		t.Errorf("after a long time: %s", got)
+	}
+	fail("a-4")
+	f.must(f.claims.Release("claim-a"))
+	if got := ended(); got != "" {
+		t.Errorf("after the release: %s", got)
+	}
 }
 
 func TestSlowChainThatFailsIsTriedAgain(t *testing.T) {
@@ -142,6 +189,11 @@ func TestSecondPodOfAnExclusiveClaimIsRefused(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 	f.expect(attachedA, "claim-a")
+	states := f.boxes.States()
+	if len(states) != 2 || states[0].State != nodestate.SandboxReady || states[1].State != nodestate.SandboxEnded ||
+		states[1].Pod.Name != "b" {
+		t.Errorf("states are %+v", states)
+	}
 }
 
 // The runtime lost the old sandbox's stop event; the new one of the same pod must still work.

@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -9,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// States are those of all sandboxes, sorted by ID.
+// States are those of all sandboxes, sorted by ID, and of those that have ended and that a pod waits for another of.
 func (s *Sandboxes) States() []nodestate.Sandbox {
 	boxes := s.list()
 	states := make([]nodestate.Sandbox, 0, len(boxes))
@@ -23,6 +24,12 @@ func (s *Sandboxes) States() []nodestate.Sandbox {
 		}
 		states = append(states, state)
 	}
+	for _, state := range s.endedStates() {
+		if !slices.ContainsFunc(boxes, func(box *sandbox) bool { return box.id == state.ID }) { // else it is being undone
+			states = append(states, state)
+		}
+	}
+	slices.SortFunc(states, func(a, b nodestate.Sandbox) int { return cmp.Compare(a.ID, b.ID) })
 	return states
 }
 

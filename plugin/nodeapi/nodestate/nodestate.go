@@ -138,6 +138,8 @@ const (
 	SandboxAttaching = "attaching"
 	SandboxReady     = "ready"
 	SandboxDetaching = "detaching"
+	// SandboxEnded is of a sandbox that could not be attached and is removed: kubelet makes another one.
+	SandboxEnded = "ended"
 )
 
 // Sandbox is a pod sandbox with claims.
@@ -145,7 +147,7 @@ type Sandbox struct {
 	ID     string       `json:"id"`
 	Pod    executor.Pod `json:"pod"`
 	Claims []string     `json:"claims"` // UIDs
-	State  string       `json:"state"`  // SandboxAttaching, SandboxReady or SandboxDetaching
+	State  string       `json:"state"`  // one of the constants
 	Since  time.Time    `json:"since"`  // when attaching began
 	// Pin is the path at which its network namespace is kept.
 	Pin string `json:"pin"`

@@ -103,7 +103,9 @@ func checkTransitLinks(input *Input) []Finding {
 		return nil // it is one of these, of which is told elsewhere
 	}
 	for i := range input.Driver.Sandboxes {
-		if input.Driver.Sandboxes[i].State != nodestate.SandboxReady {
+		switch input.Driver.Sandboxes[i].State {
+		case nodestate.SandboxReady, nodestate.SandboxEnded:
+		default:
 			return nil // it may be that one's
 		}
 	}

@@ -9,9 +9,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// sandboxEnded is the state of a sandbox that the driver has no more.
-const sandboxEnded = "ended"
-
 // addLastAttempts adds, for claims that no sandbox has now, the last one that the log knows: a chain that fails at once
 // is undone and its sandbox is gone, until the container runtime makes another. Without them a page that is made
 // between two attempts would show nothing of why the pod waits.
@@ -53,7 +50,7 @@ func lastAttempt(calls []executor.LoggedCall, uid string) (nodestate.Sandbox, bo
 		if box.ID == "" {
 			namespace, name, _ := strings.Cut(call.Pod, "/")
 			box = nodestate.Sandbox{ID: call.Sandbox, Pod: executor.Pod{Namespace: namespace, Name: name},
-				Claims: []string{uid}, State: sandboxEnded}
+				Claims: []string{uid}, State: nodestate.SandboxEnded}
 		}
 		if call.Sandbox == box.ID && call.Error != "" && box.Failure == "" {
 			box.Failure = call.Command + " of step " + call.Step + " (" + filepath.Base(call.Plugin) + "): " +

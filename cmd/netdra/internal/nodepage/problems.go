@@ -51,7 +51,7 @@ func failures(node *Node) []Problem {
 	for i := range node.Sandboxes {
 		if box := &node.Sandboxes[i]; box.Failure != "" {
 			what := box.State + " has failed: " + box.Failure
-			if box.State == sandboxEnded {
+			if box.State == nodestate.SandboxEnded {
 				what = "the last attempt to attach has failed, and was ended: " + box.Failure
 			}
 			problems = append(problems, Problem{

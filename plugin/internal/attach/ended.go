@@ -1,0 +1,54 @@
+package attach
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+)
+
+// endedFor is how long it is known why a pod's last sandbox could not be attached. Kubelet makes the next one after
+// 10 to 15 s (its backOffPeriod, with jitter), so a pod of which nothing is heard for longer waits no more.
+const endedFor = 2 * time.Minute
+
+// ended are the sandboxes, by the UID of their pod, that the runtime removes since RunPodSandbox has failed. Until
+// kubelet makes another, nothing else of the driver tells that the pod waits, and why. Sandboxes guards it.
+type ended map[string]endedSandbox
+
+type endedSandbox struct {
+	state nodestate.Sandbox
+	at    time.Time
+}
+
+// noteEnded remembers a sandbox for which RunPodSandbox is about to fail.
+func (s *Sandboxes) noteEnded(id string, pod executor.Pod, records []claims.Record, failure error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock.Now()
+	maps.DeleteFunc(s.ended, func(_ string, box endedSandbox) bool { return now.Sub(box.at) >= endedFor })
+	pod.Annotations = nil // as many as a user likes
+	s.ended[pod.UID] = endedSandbox{at: now, state: nodestate.Sandbox{ID: id, Pod: pod, Claims: claimUIDs(records),
+		State: nodestate.SandboxEnded, Since: now, Failure: failure.Error()}}
+}
+
+// endedStates are the ended sandboxes of pods that wait for the next one, with those of their claims that are prepared,
+// in no order.
+func (s *Sandboxes) endedStates() []nodestate.Sandbox {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var states []nodestate.Sandbox
+	for _, box := range s.ended {
+		state := box.state
+		state.Claims = slices.DeleteFunc(slices.Clone(state.Claims), func(uid string) bool {
+			_, held := s.claims.Get(uid)
+			return !held
+		})
+		if len(state.Claims) > 0 && s.clock.Since(box.at) < endedFor {
+			states = append(states, state)
+		}
+	}
+	return states
+}
