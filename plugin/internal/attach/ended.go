@@ -19,8 +19,8 @@ const endedFor = 2 * time.Minute
 type ended map[string]endedSandbox
 
 type endedSandbox struct {
-	state nodestate.Sandbox
-	at    time.Time
+	state    nodestate.Sandbox
+	failedAt time.Time
 }
 
 // noteEnded remembers a sandbox for which RunPodSandbox is about to fail.
@@ -28,9 +28,9 @@ func (s *Sandboxes) noteEnded(id string, pod executor.Pod, records []claims.Reco
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.Now()
-	maps.DeleteFunc(s.ended, func(_ string, box endedSandbox) bool { return now.Sub(box.at) >= endedFor })
+	maps.DeleteFunc(s.ended, func(_ string, box endedSandbox) bool { return now.Sub(box.failedAt) >= endedFor })
 	pod.Annotations = nil // as many as a user likes
-	s.ended[pod.UID] = endedSandbox{at: now, state: nodestate.Sandbox{ID: id, Pod: pod, Claims: claimUIDs(records),
+	s.ended[pod.UID] = endedSandbox{failedAt: now, state: nodestate.Sandbox{ID: id, Pod: pod, Claims: claimUIDs(records),
 		State: nodestate.SandboxEnded, Since: now, Failure: failure.Error()}}
 }
 
@@ -46,7 +46,7 @@ func (s *Sandboxes) endedStates() []nodestate.Sandbox {
 			_, held := s.claims.Get(uid)
 			return !held
 		})
-		if len(state.Claims) > 0 && s.clock.Since(box.at) < endedFor {
+		if len(state.Claims) > 0 && s.clock.Since(box.failedAt) < endedFor {
 			states = append(states, state)
 		}
 	}
