@@ -5,8 +5,34 @@ import (
 	"testing"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
+
+// driverHolds has a driver that has given a link to a claim.
+func (f *fake) driverHolds(link discovery.IfName, exclusive bool) {
+	claim := nodestate.Claim{ClaimRecord: nodestate.ClaimRecord{
+		Claim: cnichain.Claim{Namespace: "ns", Name: "claim-a", UID: "a"},
+		Devices: []nodestate.HeldDevice{{Name: string(link), Exclusive: exclusive,
+			Facts: discovery.Device{Name: link, Interface: link}}},
+	}}
+	f.t.Setenv(nodeclient.SocketVariable, answering(f.t, map[string]any{nodeapi.PathState: nodestate.State{},
+		nodeapi.PathClaims: []nodestate.Claim{claim}}))
+}
+
+// What others share does not keep a chain away that shares it, too.
+func TestSharedLinkOfClaims(t *testing.T) {
+	f := newFake(t)
+	f.driverHolds("up0", false)
+	code, out, errs := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0", "--shared", "link")
+	if strings.Contains(errs, "is allocated to") {
+		t.Errorf("exit status %d\n%s%s", code, out, errs)
+	}
+}
 
 func TestRefusals(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -50,6 +76,15 @@ func TestRefusals(t *testing.T) {
 			},
 			want: "it has the addresses 10.0.0.1/24, and a plugin that moves it takes them off for good (if the " +
 				"plugin leaves it on the machine: --shared link); give another link, or say --force",
+		},
+		"given to a claim": {
+			arguments: []string{"-d", "up0"}, change: func(f *fake) { f.driverHolds("up0", false) },
+			want: "it is allocated to ns/claim-a, whose pods would lose their network (if the plugin leaves the link " +
+				"on the machine, and they share it: --shared link); give another link, or say --force",
+		},
+		"given to a claim alone": {
+			arguments: []string{"-d", "up0", "--shared", "link"},
+			change:    func(f *fake) { f.driverHolds("up0", true) }, want: "it is allocated to ns/claim-a",
 		},
 		"bridge": {arguments: []string{"-d", "br0"}, want: "cannot use bridge br0 for step link: plugin " +
 			"host-device moves"},

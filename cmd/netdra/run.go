@@ -22,7 +22,8 @@ namespace and of this machine are as before. If a step fails, or on Ctrl-C, it u
 
 A device is exclusive unless it is a bridge or --shared names its step: it must come back as it was, and is restored
 if a plugin does not. Links that carry this machine's default route are refused, and so are exclusive links with
-addresses or a master, which a move into a namespace would remove. --force takes them anyway.
+addresses or a master, which a move into a namespace would remove, and links that the driver of this node has given to
+claims, unless both share them. --force takes them anyway.
 
 {{ device.<attribute> }} has what the driver would publish, except what a policy adds. The claim of {{ claim }} has
 the name of the pod. The selector of a step is validated but not evaluated: you choose the link.

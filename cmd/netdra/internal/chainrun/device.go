@@ -18,6 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
@@ -85,7 +86,8 @@ func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.Network
 	if err != nil {
 		return nil, err
 	}
-	facts, err := m.Facts(ctx, nodeclient.ReadAddresses(ctx))
+	addresses, claims := nodeclient.ReadInUse(ctx)
+	facts, err := m.Facts(ctx, addresses)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +121,7 @@ func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.Network
 					choice.link, choice.step, device.CNIs[0]))
 			continue
 		}
-		if loss := describeHarm(found, &device, hostView); loss != "" && !flags.Force {
+		if loss := cmp.Or(describeHarm(found, &device, hostView), describeHolders(found, &device, claims)); loss != "" && !flags.Force {
 			problems = append(problems, fmt.Errorf("--device %s=%s: %s; give another link, or say --force", choice.step,
 				choice.link, loss))
 		}
@@ -241,6 +243,30 @@ func describeHarm(facts *discovery.Device, device *cnichain.Device, hostView vie
 		}
 	}
 	return ""
+}
+
+// describeHolders names the claims that the link is allocated to, where they and a chain can't have it both; empty if
+// there are none.
+func describeHolders(facts *discovery.Device, device *cnichain.Device, claims []nodestate.Claim) string {
+	var holders []string
+	for i := range claims {
+		if slices.ContainsFunc(claims[i].Devices, func(held nodestate.HeldDevice) bool {
+			return held.Facts.Name == facts.Name && (device.Exclusive || held.Exclusive)
+		}) {
+			holders = append(holders, claims[i].Claim.String())
+		}
+	}
+	if len(holders) == 0 {
+		return ""
+	}
+	const most = 3
+	more := ""
+	if len(holders) > most {
+		more = fmt.Sprintf(" and %d more", len(holders)-most)
+		holders = holders[:most]
+	}
+	return fmt.Sprintf("it is allocated to %s%s, whose pods would lose their network (if the plugin leaves the link on "+
+		"the machine, and they share it: --shared %s)", strings.Join(holders, ", "), more, device.Request)
 }
 
 func stepType(topology *v1alpha1.NetworkTopology, name string) string {

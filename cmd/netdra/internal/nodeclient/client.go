@@ -157,16 +157,17 @@ func ClaimNames(all *nodestate.Answers) []string {
 // LeftoverKeys returns the keys of cleanups that failed.
 func LeftoverKeys(all *nodestate.Answers) []string { return leftoverKeys(all.Leftovers) }
 
-// addressesLimit is how long the driver may take to report the addresses: without it the command still works.
-const addressesLimit = 2 * time.Second
+// inUseLimit is how long the driver may take to report what is in use: without it the command still works.
+const inUseLimit = 2 * time.Second
 
-// ReadAddresses returns the cluster's addresses of this node as the driver knows them; none if it does not answer.
-// Links that carry them are the node's own infrastructure.
-func ReadAddresses(ctx context.Context) []netip.Addr {
-	ctx, cancel := context.WithTimeout(ctx, addressesLimit)
+// ReadInUse returns what the node needs of its links, as its driver knows it: the cluster's addresses of the node, and
+// the claims that hold devices. There is nothing of either if no driver answers.
+func ReadInUse(ctx context.Context) (addresses []netip.Addr, claims []nodestate.Claim) {
+	ctx, cancel := context.WithTimeout(ctx, inUseLimit)
 	defer cancel()
-	if state := ReadState(ctx, DefaultSocket()); state != nil {
-		return state.Addresses
+	answers, err := Read(ctx, New(DefaultSocket()).Get, nodeapi.PathState, nodeapi.PathClaims)
+	if err != nil {
+		return nil, nil
 	}
-	return nil
+	return answers.State.Addresses, answers.Claims
 }
