@@ -18,6 +18,7 @@ type ipRange struct {
 	Subnet     string `json:"subnet"`
 	RangeStart string `json:"rangeStart"`
 	RangeEnd   string `json:"rangeEnd"`
+	Gateway    string `json:"gateway"`
 }
 
 // ipRangesOf returns the ranges of a step's IPAM plugin; none where nothing can be said of them: another plugin, ranges
@@ -55,7 +56,7 @@ func (r *ipRange) isReadable() bool {
 	if _, err := netip.ParsePrefix(r.Subnet); err != nil {
 		return false
 	}
-	for _, end := range []string{r.RangeStart, r.RangeEnd} {
+	for _, end := range []string{r.RangeStart, r.RangeEnd, r.Gateway} {
 		if _, err := netip.ParseAddr(end); end != "" && err != nil {
 			return false
 		}
@@ -63,16 +64,31 @@ func (r *ipRange) isReadable() bool {
 	return true
 }
 
-// contains reports whether the plugin may give an address of the range. The range is readable.
+// contains reports whether an address is in the range. The range is readable. As the plugin has it (Canonicalize), the
+// address of the network is in no range, and that for all of its hosts (broadcast) only where somebody has put it there.
 func (r *ipRange) contains(address netip.Addr) bool {
-	if subnet, err := netip.ParsePrefix(r.Subnet); err != nil || !subnet.Contains(address) {
+	subnet, err := netip.ParsePrefix(r.Subnet)
+	if err != nil || !subnet.Contains(address) || address == subnet.Masked().Addr() {
 		return false
 	}
 	if first, err := netip.ParseAddr(r.RangeStart); err == nil && address.Less(first) {
 		return false
 	}
 	last, err := netip.ParseAddr(r.RangeEnd)
-	return err != nil || !last.Less(address)
+	if err != nil {
+		next := address.Next() // of the last address of a subnet it is outside
+		return !address.Is4() || subnet.Contains(next)
+	}
+	return !last.Less(address)
+}
+
+// gateway is the address that the plugin keeps for the network's router: the first one, if none is given.
+func (r *ipRange) gateway() netip.Addr {
+	if gateway, err := netip.ParseAddr(r.Gateway); err == nil {
+		return gateway
+	}
+	subnet, _ := netip.ParsePrefix(r.Subnet) // of a range that is readable
+	return subnet.Masked().Addr().Next()
 }
 
 func (r *ipRange) String() string {
@@ -82,18 +98,30 @@ func (r *ipRange) String() string {
 	return fmt.Sprintf("%s (%s-%s)", r.Subnet, r.RangeStart, r.RangeEnd)
 }
 
-// outOfRange returns what is wrong with an address that a claim asks of a step; empty if nothing is known.
-func outOfRange(step *v1alpha1.Step, text string) string {
+// refusedAddress returns why a step's IPAM plugin does not give an address that a claim asks for, with the length of
+// its network's prefix; empty if nothing is known. A prefix of full length (/32, /128) asks for no particular network.
+func refusedAddress(step *v1alpha1.Step, text string) string {
 	ranges := ipRangesOf(step)
 	asked, err := netip.ParsePrefix(text)
-	if err != nil || len(ranges) == 0 ||
-		slices.ContainsFunc(ranges, func(r ipRange) bool { return r.contains(asked.Addr()) }) {
+	if err != nil || len(ranges) == 0 {
 		return ""
 	}
-	var known []string
-	for i := range ranges {
-		known = append(known, ranges[i].String())
+	index := slices.IndexFunc(ranges, func(r ipRange) bool { return r.contains(asked.Addr()) })
+	if index < 0 {
+		var known []string
+		for i := range ranges {
+			known = append(known, ranges[i].String())
+		}
+		return fmt.Sprintf("its IPAM plugin gives addresses of %s: ask for one of these, or for none",
+			strings.Join(known, ", "))
 	}
-	return fmt.Sprintf("its IPAM plugin gives addresses of %s: ask for one of these, or for none",
-		strings.Join(known, ", "))
+	network, _ := netip.ParsePrefix(ranges[index].Subnet) // it contains an address
+	switch {
+	case asked.Addr() == ranges[index].gateway():
+		return "that is the address of the network's gateway, which its IPAM plugin gives to nobody: ask for another"
+	case !asked.IsSingleIP() && asked.Bits() != network.Bits():
+		return fmt.Sprintf("addresses of its network have a prefix of %d bits: ask for %s", network.Bits(),
+			netip.PrefixFrom(asked.Addr(), network.Bits()))
+	}
+	return ""
 }

@@ -18,9 +18,20 @@ func TestAddressesOfNoRange(t *testing.T) {
 		asked  []string
 		want   string // empty if they may be asked for
 	}{
-		"one range":        {local(`subnet: 10.1.0.0/24`), inside, ""},
-		"outside of it":    {local(`subnet: 10.1.0.0/24`), outside, "10.1.0.0/24: ask"},
-		"another length":   {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.5/32"}, ""},
+		"one range":          {local(`subnet: 10.1.0.0/24`), inside, ""},
+		"outside of it":      {local(`subnet: 10.1.0.0/24`), outside, "10.1.0.0/24: ask"},
+		"full length":        {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.5/32"}, ""},
+		"another length":     {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.5/16"}, "24 bits: ask for 10.1.0.5/24"},
+		"the network":        {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.0/24"}, "10.1.0.0/24: ask"},
+		"broadcast":          {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.255/24"}, "10.1.0.0/24: ask"},
+		"the last by itself": {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.254/24"}, ""},
+		"broadcast by range": {local(`subnet: 10.1.0.0/24, rangeEnd: 10.1.0.255`), []string{"10.1.0.255/24"}, ""},
+		"the last of IPv6":   {local(`subnet: "fd00::/64"`), []string{"fd00::ffff:ffff:ffff:ffff/64"}, ""},
+		"the gateway":        {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.1/24"}, "gateway"},
+		"another gateway":    {local(`subnet: 10.1.0.0/24, gateway: 10.1.0.9`), []string{"10.1.0.9/24"}, "gateway"},
+		"the first, with another gateway": {local(`subnet: 10.1.0.0/24, gateway: 10.1.0.9`),
+			[]string{"10.1.0.1/24"}, ""},
+		"gateway of IPv6":  {local(`subnet: "fd00::/64"`), []string{"fd00::1/64"}, "gateway"},
 		"before the first": {local(`subnet: 10.1.0.0/24, rangeStart: 10.1.0.9`), []string{"10.1.0.8/24"}, "10.1.0.9"},
 		"the first":        {local(`subnet: 10.1.0.0/24, rangeStart: 10.1.0.9`), []string{"10.1.0.9/24"}, ""},
 		"the last":         {local(`subnet: 10.1.0.0/24, rangeEnd: 10.1.0.9`), []string{"10.1.0.9/24"}, ""},

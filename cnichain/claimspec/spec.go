@@ -181,7 +181,7 @@ func (s *Spec) checkRanges(given map[string]v1alpha1.ClaimParameters) field.Erro
 	for i := range s.Topology.Spec.Steps {
 		step := &s.Topology.Spec.Steps[i]
 		for _, address := range given[step.Name].IPs {
-			if reason := outOfRange(step, address); reason != "" {
+			if reason := refusedAddress(step, address); reason != "" {
 				problems = append(problems, field.Invalid(stepPath(i).Child("claimParameters"), address,
 					fmt.Sprintf("claim %s has it in ips for step %q: %s", s.Claim, step.Name, reason)))
 			}
