@@ -121,7 +121,8 @@ func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.Network
 					choice.link, choice.step, device.CNIs[0]))
 			continue
 		}
-		if loss := cmp.Or(describeHarm(found, &device, hostView), describeHolders(found, &device, claims)); loss != "" && !flags.Force {
+		loss := cmp.Or(describeHarm(found, &device, hostView), describeHolders(found, &device, claims))
+		if loss != "" && !flags.Force {
 			problems = append(problems, fmt.Errorf("--device %s=%s: %s; give another link, or say --force", choice.step,
 				choice.link, loss))
 		}
@@ -265,8 +266,8 @@ func describeHolders(facts *discovery.Device, device *cnichain.Device, claims []
 		more = fmt.Sprintf(" and %d more", len(holders)-most)
 		holders = holders[:most]
 	}
-	return fmt.Sprintf("it is allocated to %s%s, whose pods would lose their network (if the plugin leaves the link on "+
-		"the machine, and they share it: --shared %s)", strings.Join(holders, ", "), more, device.Request)
+	return fmt.Sprintf("it is allocated to %s%s, whose pods would lose their network (if the plugin leaves the link "+
+		"on the machine, and they share it: --shared %s)", strings.Join(holders, ", "), more, device.Request)
 }
 
 func stepType(topology *v1alpha1.NetworkTopology, name string) string {
