@@ -13,6 +13,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
@@ -34,6 +35,10 @@ func (h *Handler) deletionWarnings(ctx context.Context, kind metav1.GroupVersion
 		return nil
 	}
 	var users, holders []string
+	exposing, err := h.exposingPolicies(ctx)
+	if err != nil {
+		return nil
+	}
 	for i := range list.Items {
 		claim := &list.Items[i]
 		devices, err := claimspec.Devices(claim)
@@ -41,26 +46,51 @@ func (h *Handler) deletionWarnings(ctx context.Context, kind metav1.GroupVersion
 			continue
 		}
 		name := claim.Namespace + "/" + claim.Name
-		holders = append(holders, name)
+		if slices.ContainsFunc(devices, func(d claimspec.Device) bool {
+			exposer, known := exposing[publishedDevice{d.Pool, d.Device}]
+			return !known || exposer == deleted.Name
+		}) {
+			holders = append(holders, name)
+		}
 		if slices.ContainsFunc(devices, func(d claimspec.Device) bool {
 			return d.Class.NetworkTopologyRef.Name == deleted.Name
 		}) {
 			users = append(users, name)
 		}
 	}
-	// A policy has no list of its users: which policy exposed a device is known on its node only, so all holders are
-	// counted.
 	switch {
 	case kind.Kind == kindTopology && len(users) > 0:
 		return []string{fmt.Sprintf("NetworkTopology %s is used by %s: their pods keep their interfaces, and "+
 			"claims that are not prepared yet get none", deleted.Name, naming(users))}
 	case kind.Kind == kindPolicy && len(holders) > 0:
-		return []string{fmt.Sprintf("network devices are held by %s: those that only DeviceExposurePolicy %s exposes "+
-			"stay with their claims, and nobody else gets them; \"kubectl netdra devices --all-nodes -o wide\" "+
-			"lists which",
-			counted(holders), deleted.Name)}
+		return []string{fmt.Sprintf("DeviceExposurePolicy %s exposes devices that are held by %s: what no other policy "+
+			"exposes stays with these claims, and nobody else gets it; \"kubectl netdra devices --all-nodes -o wide\" "+
+			"lists the devices",
+			deleted.Name, counted(holders))}
 	}
 	return nil
+}
+
+// publishedDevice is a device as allocations name it.
+type publishedDevice struct{ pool, name string }
+
+// exposingPolicies returns the policy of each published device that names one. Drivers that are older than the attribute
+// name none.
+func (h *Handler) exposingPolicies(ctx context.Context) (map[publishedDevice]string, error) {
+	var list resourceapi.ResourceSliceList
+	if err := h.cluster.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil { // they are read only
+		return nil, err
+	}
+	policies := map[publishedDevice]string{}
+	for i := range list.Items {
+		spec := &list.Items[i].Spec
+		for j := range spec.Devices {
+			if name := spec.Devices[j].Attributes[policy.ExposurePolicy].StringValue; name != nil {
+				policies[publishedDevice{spec.Pool.Name, spec.Devices[j].Name}] = *name
+			}
+		}
+	}
+	return policies, nil
 }
 
 func counted(claims []string) string {

@@ -26,7 +26,8 @@ import (
 
 // Handler answers admission requests. It implements admission.Handler.
 type Handler struct {
-	// cluster reads the CNIPluginSchemas, NetworkTopologies and ResourceClaims of the cluster from a cache.
+	// cluster reads the CNIPluginSchemas, NetworkTopologies, ResourceClaims and the driver's ResourceSlices of the
+	// cluster from a cache.
 	cluster client.Reader
 	// live reads NetworkTopologies from the API server.
 	live client.Reader

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy"
 	topologycorpus "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1/corpus"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
 )
@@ -32,7 +33,18 @@ func newReader(t *testing.T, broken bool) client.Reader {
 	schema := &topologyapi.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "x"},
 		Spec: topologyapi.CNIPluginSchemaSpec{
 			CNIType: "needy", Input: topologyapi.PluginInput{PrevResult: "required"}}}
-	objects := []client.Object{schema, allocatedClaim("web"), allocatedClaim("db")}
+	unnamed := allocatedClaim("old") // of a driver whose devices name no policy
+	unnamed.Namespace = "other"
+	unnamed.Status.Allocation.Devices.Results[0].Device = "eth1-old"
+	unnamed.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw = []byte(
+		`{"networkTopologyRef": {"name": "old"}, "step": "a"}`)
+	published := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "n-eth1"},
+		Spec: resourceapi.ResourceSliceSpec{Driver: topologyapi.DriverName,
+			Pool: resourceapi.ResourcePool{Name: "n/eth1"}, Devices: []resourceapi.Device{
+				{Name: "eth1", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+					policy.ExposurePolicy: {StringValue: new("exposing")}}}, {Name: "eth1-old"},
+			}}}
+	objects := []client.Object{schema, allocatedClaim("web"), allocatedClaim("db"), unnamed, published}
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
 			options ...client.ListOption) error {
@@ -178,7 +190,10 @@ func TestHandle(t *testing.T) {
 		"was invalid, only labels change": {request("DeviceExposurePolicy", admissionv1.Update, labelled, invalid),
 			false, "allowed"},
 		"is deleted": {request("DeviceExposurePolicy", admissionv1.Delete, nil, invalid),
-			false, "allowed: network devices are held by 2 claims: those that only DeviceExposurePolicy "},
+			false, "allowed: DeviceExposurePolicy  exposes devices that are held by 1 claim: what no other"},
+		"is deleted while claims hold its devices": {request("DeviceExposurePolicy", admissionv1.Delete, nil,
+			object("metadata: {name: exposing}")), false,
+			"allowed: DeviceExposurePolicy exposing exposes devices that are held by 3 claims: what no other policy exposes"},
 		"is deleted while claims can't be read": {request("DeviceExposurePolicy", admissionv1.Delete, nil, invalid),
 			true, "allowed"},
 		"topology in use is deleted": {request("NetworkTopology", admissionv1.Delete, nil,
