@@ -1,24 +1,23 @@
 package ovs
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
 // pf0 and pf1 are the physical functions of the machine.
@@ -40,32 +39,38 @@ const (
 // patience is how long anything may take inside, where all code is emulated.
 const patience = 2 * time.Minute
 
-// The main thread must stay in the machine's namespace, since a main thread can't end: a pod that a goroutine has
-// entered and not left would live as long as the process.
-var _ = func() bool { runtime.LockOSThread(); return true }()
-
 // bench is the machine, with Open vSwitch.
-type bench struct {
-	*testing.T
+type bench struct{ *testbench.Bench }
+
+func (b *bench) must(err error) { b.Helper(); b.Must(err) }
+
+func (b *bench) eventually(what string, look func() error) { b.Helper(); b.Eventually(what, look) }
+
+func (b *bench) try(args ...string) error {
+	_, err := b.TryExec(args...)
+	return err
+}
+
+// uplink is the name of the link of a PCI function.
+func (b *bench) uplink(address string) string {
+	b.Helper()
+	return b.LinkOf(address).Attrs().Name
 }
 
 // newBench starts Open vSwitch with an empty database. It ends with the test, and takes what it has in the kernel
 // along.
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	if os.Getenv(guest.Variable) == "" {
-		t.Skip("needs a machine with Open vSwitch of its own: use make ovs-test")
-	}
+	b := &bench{testbench.New(t, patience, "use make ovs-test")}
 	if _, err := exec.LookPath(daemon); err != nil {
 		t.Skipf("needs a machine with Open vSwitch: use lab vm test --ovs: %v", err)
 	}
-	b := &bench{T: t}
-	for _, dir := range []string{"/run/netns", runDir, state} {
+	for _, dir := range []string{runDir, state} {
 		b.must(os.MkdirAll(dir, 0o755))
 	}
-	b.run("ovsdb-tool", "create", database, schema)
+	b.Exec("ovsdb-tool", "create", database, schema)
 	b.startServer()
-	b.run("ovs-vsctl", "--no-wait", "init")
+	b.Exec("ovs-vsctl", "--no-wait", "init")
 	b.startDaemon()
 	t.Cleanup(func() {
 		if b.processOf(daemon) != 0 {
@@ -81,13 +86,13 @@ func newBench(t *testing.T) *bench {
 
 func (b *bench) startServer() {
 	b.Helper()
-	b.run(server, database, "--remote=punix:"+runDir+"/db.sock", "--pidfile", "--detach", "--no-chdir",
+	b.Exec(server, database, "--remote=punix:"+runDir+"/db.sock", "--pidfile", "--detach", "--no-chdir",
 		"--log-file="+runDir+"/server.log", "-vconsole:off")
 }
 
 func (b *bench) startDaemon() {
 	b.Helper()
-	b.run(daemon, "--pidfile", "--detach", "--no-chdir", "--log-file="+runDir+"/daemon.log", "-vconsole:off")
+	b.Exec(daemon, "--pidfile", "--detach", "--no-chdir", "--log-file="+runDir+"/daemon.log", "-vconsole:off")
 }
 
 // processOf is the process of a daemon; 0 if it does not run.
@@ -125,34 +130,10 @@ func (b *bench) ends(name string, end func() error) {
 	})
 }
 
-// run runs a command that must succeed, and returns what it printed.
-func (b *bench) run(args ...string) string {
-	b.Helper()
-	output, err := output(args...)
-	b.must(err)
-	return strings.TrimSpace(string(output))
-}
-
-func (b *bench) try(args ...string) error {
-	_, err := output(args...)
-	return err
-}
-
-// output does not wait for ever: some commands do that for a daemon that does not run.
-func output(args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	text, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput()
-	if err != nil {
-		return nil, fmt.Errorf("%q: %w: %s", args, err, text)
-	}
-	return text, nil
-}
-
 // vsctl changes or asks the database.
 func (b *bench) vsctl(args ...string) string {
 	b.Helper()
-	return b.run(append([]string{"ovs-vsctl"}, args...)...)
+	return b.Exec(append([]string{"ovs-vsctl"}, args...)...)
 }
 
 // ports are those of a bridge, with the VLANs that they have in the database.
@@ -184,13 +165,6 @@ func (b *bench) emptiness() {
 	}))
 }
 
-func (b *bench) must(err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
-}
-
 // same compares lists.
 func (b *bench) same(what string, want, have []string) {
 	b.Helper()
@@ -199,53 +173,17 @@ func (b *bench) same(what string, want, have []string) {
 	}
 }
 
-// eventually repeats a look until it finds nothing wrong.
-func (b *bench) eventually(what string, condition func() error) {
+// driver is what the project's driver has of chains.
+type driver struct{ *testbench.Driver }
+
+func newDriver(b *bench) *driver {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := condition()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			b.Fatalf("no %s after %s: %v", what, patience, err)
-		}
-	}
+	return &driver{b.NewDriver(executor.Options{GiveUpAttempts: 4})}
 }
 
-func (b *bench) link(name string) netlink.Link {
-	b.Helper()
-	link, err := netlink.LinkByName(name)
-	b.must(err)
-	return link
-}
+type pod = testbench.Pod
 
-// add makes a link of the machine and sets it up. It is removed at the end if it is still there.
-func (b *bench) add(link netlink.Link) {
-	b.Helper()
-	b.must(netlink.LinkAdd(link))
-	b.Cleanup(func() {
-		var missing netlink.LinkNotFoundError
-		if err := netlink.LinkDel(link); err != nil && !errors.As(err, &missing) && !errors.Is(err, unix.ENODEV) {
-			b.Error(err)
-		}
-	})
-	b.must(netlink.LinkSetUp(link))
-}
-
-// uplink is the link of a physical function.
-func (b *bench) uplink(address string) string {
-	b.Helper()
-	links, err := os.ReadDir(filepath.Join("/sys/bus/pci/devices", address, "net"))
-	b.must(err)
-	if len(links) != 1 {
-		b.Fatalf("%s has %d links, want one", address, len(links))
-	}
-	return links[0].Name()
+// prepare makes a pod, and prepares a claim for it: the first step of the topology gets a link of the machine.
+func (d *driver) prepare(name, link, steps string, exclusive bool) *pod {
+	return d.Pod(name, steps, cnichain.Device{IfName: link, Exclusive: exclusive})
 }

@@ -1,12 +1,13 @@
 package ovs
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
 // onBridge is a topology of one step, with the address 10.9.0.1x.
@@ -32,10 +33,10 @@ func TestPodsOnABridge(t *testing.T) {
 		"vlan: 100, mtu: 1400,", "vlan: 100,", "vlan: 200,", "trunk: [{id: 5}, {minID: 7, maxID: 8}],",
 	} {
 		p := d.prepare(fmt.Sprintf("p%d", i), "br1", onBridge(settings, i+1)+tuned, false)
-		b.must(p.add())
+		b.must(p.Add())
 		pods = append(pods, p)
 	}
-	b.same("links of a pod", []string{"net1 veth mtu 1400 up true"}, pods[0].links())
+	b.same("links of a pod", []string{"net1 veth mtu 1400 up true"}, pods[0].Links())
 	var vlans []string
 	for _, line := range b.ports("br1") {
 		_, text, _ := strings.Cut(line, " ")
@@ -45,12 +46,12 @@ func TestPodsOnABridge(t *testing.T) {
 		!strings.Contains(have, "200") || !strings.Contains(have, "5 7 8") {
 		t.Errorf("ports have the VLANs %q", have)
 	}
-	pods[0].reaches(pods[1], "10.9.0.12")
-	pods[0].isolated(pods[2], "10.9.0.13")
-	pods[0].isolated(pods[3], "10.9.0.14")
+	pods[0].Reaches(pods[1], "10.9.0.12")
+	pods[0].Isolated(pods[2], "10.9.0.13")
+	pods[0].Isolated(pods[3], "10.9.0.14")
 	for _, p := range pods {
-		b.must(p.del())
-		b.must(p.del())
+		b.must(p.Del())
+		b.must(p.Del())
 	}
 	b.same("ports", nil, b.ports("br1"))
 	b.emptiness()
@@ -63,7 +64,7 @@ func TestBridgeThatIsNotThere(t *testing.T) {
 	b.vsctl("add-br", "br1")
 	p := d.prepare("p", "br1", onBridge("", 1), false)
 	b.vsctl("del-br", "br1")
-	if err := p.add(); err == nil || !strings.Contains(err.Error(), "br1") {
+	if err := p.Add(); err == nil || !strings.Contains(err.Error(), "br1") {
 		t.Errorf("ADD to a bridge that is gone: %v", err)
 	}
 	b.emptiness()
@@ -74,37 +75,24 @@ func TestKills(t *testing.T) {
 	b := newBench(t)
 	b.vsctl("add-br", "br1")
 	for commits, survived := 0, false; !survived; commits++ {
-		life := commits
 		d := newDriver(b)
-		d.restart(&life)
+		d.RestartUntil(commits)
 		p := d.prepare(fmt.Sprintf("k%d", commits), "br1", onBridge("vlan: 100,", 1), false)
-		survived = lives(b, p)
-		d.restart(nil)
-		for _, left := range d.left {
-			b.must(d.executor.Del(t.Context(), left))
+		survived = testbench.Survives(func() {
+			p.Attach()
+			p.Detach()
+		})
+		d.Restart()
+		for _, left := range d.Left {
+			b.must(d.Executor.Del(t.Context(), left))
 		}
 		b.same("ports", nil, b.ports("br1"))
-		b.same("leftovers", nil, d.leftovers())
+		b.same("leftovers", nil, d.Leftovers())
 		b.emptiness()
 		if t.Failed() {
 			t.Fatalf("the driver was killed after %d commits", commits)
 		}
 	}
-}
-
-// lives says whether the driver survived ADD and DEL.
-func lives(b *bench, p *pod) (survived bool) {
-	b.Helper()
-	defer func() {
-		if cause := recover(); cause != nil {
-			if err, ok := cause.(error); !ok || !errors.Is(err, errKilled) {
-				panic(cause)
-			}
-		}
-	}()
-	b.must(p.add())
-	b.must(p.del())
-	return true
 }
 
 // Open vSwitch crashes and starts again while pods use it: the kernel keeps switching, and nothing stays of the pods.
@@ -116,25 +104,25 @@ func TestRestart(t *testing.T) {
 	right := d.prepare("right", "br1", onBridge("vlan: 100,", 2), false)
 	gone := d.prepare("gone", "br1", onBridge("vlan: 100,", 3), false)
 	for _, p := range []*pod{left, right, gone} {
-		b.must(p.add())
+		b.must(p.Add())
 	}
-	left.reaches(right, "10.9.0.12")
+	left.Reaches(right, "10.9.0.12")
 	b.kill(daemon)
 	b.kill(server)
-	if err := right.del(); err == nil || !strings.Contains(err.Error(), "ovsdb") {
+	if err := right.Del(); err == nil || !strings.Contains(err.Error(), "ovsdb") {
 		t.Errorf("DEL while Open vSwitch is down: %v", err)
 	}
-	if err := d.prepare("late", "br1", onBridge("", 4), false).add(); err == nil {
+	if err := d.prepare("late", "br1", onBridge("", 4), false).Add(); err == nil {
 		t.Error("ADD while Open vSwitch is down is no error")
 	}
-	gone.destroy()
+	gone.Destroy()
 	b.startServer()
 	b.startDaemon()
 	other := d.prepare("other", "br1", onBridge("vlan: 100,", 5), false)
-	b.must(other.add())
-	left.reaches(other, "10.9.0.15")
+	b.must(other.Add())
+	left.Reaches(other, "10.9.0.15")
 	for _, p := range []*pod{left, right, gone, other} {
-		b.must(p.del())
+		b.must(p.Del())
 	}
 	b.eventually("bridge without ports", func() error {
 		if ports := b.ports("br1"); len(ports) > 0 {
@@ -142,7 +130,7 @@ func TestRestart(t *testing.T) {
 		}
 		return nil
 	})
-	b.same("leftovers", nil, d.leftovers())
+	b.same("leftovers", nil, d.Leftovers())
 	b.emptiness()
 }
 
@@ -153,30 +141,30 @@ func TestBridgeIsDeleted(t *testing.T) {
 	d := newDriver(b)
 	b.vsctl("add-br", "br1")
 	p := d.prepare("p", "br1", onBridge("", 1), false)
-	b.must(p.add())
+	b.must(p.Add())
 	b.vsctl("del-br", "br1")
 	b.same("facts", nil, b.facts("br1"))
 	b.eventually("end of attempts", func() error {
-		err := p.del()
+		err := p.Del()
 		if err != nil && !strings.Contains(err.Error(), "br1") {
 			b.Fatalf("DEL does not tell which bridge is missing: %v", err)
 		}
 		return err
 	})
-	b.same("links of the pod", nil, p.links())
+	b.same("links of the pod", nil, p.Links())
 	if addresses, err := filepath.Glob(state + "/networks/*/10.9.*"); err != nil || len(addresses) > 0 {
 		t.Errorf("addresses are taken: %q, %v", addresses, err)
 	}
-	if leftovers := d.leftovers(); len(leftovers) != 1 || !strings.Contains(leftovers[0], "br1") {
+	if leftovers := d.Leftovers(); len(leftovers) != 1 || !strings.Contains(leftovers[0], "br1") {
 		t.Fatalf("leftovers are %q, want one that names the bridge", leftovers)
 	}
-	key := d.executor.Leftovers()[0].Key
-	if err := d.executor.Retry(t.Context(), key); err == nil {
+	key := d.Executor.Leftovers()[0].Key
+	if err := d.Executor.Retry(t.Context(), key); err == nil {
 		t.Error("what is left of the pod is undone without the bridge")
 	}
 	b.vsctl("add-br", "br1")
-	b.must(d.executor.Retry(t.Context(), key))
-	b.same("leftovers", nil, d.leftovers())
+	b.must(d.Executor.Retry(t.Context(), key))
+	b.same("leftovers", nil, d.Leftovers())
 	b.emptiness()
 }
 
@@ -187,11 +175,11 @@ func TestSocketIsMissing(t *testing.T) {
 	b.vsctl("add-br", "br1")
 	p := d.prepare("p", "br1", onBridge("", 1), false)
 	b.must(os.Rename(runDir+"/db.sock", runDir+"/other.sock"))
-	if err := p.add(); err == nil || !strings.Contains(err.Error(), "db.sock") {
+	if err := p.Add(); err == nil || !strings.Contains(err.Error(), "db.sock") {
 		t.Errorf("ADD without the socket: %v", err)
 	}
 	b.must(os.Rename(runDir+"/other.sock", runDir+"/db.sock"))
-	b.must(p.add())
-	b.must(p.del())
+	b.must(p.Add())
+	b.must(p.Del())
 	b.emptiness()
 }

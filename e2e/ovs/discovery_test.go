@@ -1,11 +1,7 @@
 package ovs
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -60,7 +56,7 @@ func (b *bench) busy(name string) string {
 func TestDiscovery(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"m0", "m1", "m2"} {
-		b.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: name}})
+		b.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: name}})
 	}
 	b.vsctl("add-br", "br1", "--", "add-br", "br2", "--", "add-port", "br1", "internal0", "--", "set", "interface",
 		"internal0", "type=internal", "--", "add-port", "br1", "m0", "--", "add-bond", "br2", "bond0", "m1", "m2",
@@ -92,24 +88,12 @@ func TestDiscovery(t *testing.T) {
 // An uplink that is a port of Open vSwitch can't be given to a pod, and its virtual functions can.
 func TestUplinkAndItsFunctions(t *testing.T) {
 	b := newBench(t)
+	b.must(netlink.LinkSetUp(b.LinkOf(pf0)))
 	pf := b.uplink(pf0)
-	b.must(netlink.LinkSetUp(b.link(pf)))
-	file := filepath.Join("/sys/bus/pci/devices", pf0, "sriov_numvfs")
-	setVFs := func(count int) {
-		b.Helper()
-		b.must(os.WriteFile(file, []byte(strconv.Itoa(count)), 0))
-		b.eventually(fmt.Sprintf("links of %d virtual functions", count), func() error {
-			links, err := filepath.Glob(filepath.Join("/sys/bus/pci/devices", pf0, "virtfn*", "net", "*"))
-			if err == nil && len(links) != count {
-				err = fmt.Errorf("there are %q", links)
-			}
-			return err
-		})
-	}
-	setVFs(0)
-	setVFs(1)
-	t.Cleanup(func() { setVFs(0) })
-	vf := b.uplink(filepath.Base(readlink(b, filepath.Join("/sys/bus/pci/devices", pf0, "virtfn0"))))
+	b.SetVFs(pf0, 0)
+	b.SetVFs(pf0, 1)
+	t.Cleanup(func() { b.SetVFs(pf0, 0) })
+	vf := b.uplink(b.VF(pf0, 0))
 	b.vsctl("add-br", "br1", "--", "add-port", "br1", pf)
 	want := []string{pf + " pf master ovs-system kind of master openvswitch", vf + " vf"}
 	slices.Sort(want)
@@ -122,20 +106,13 @@ func TestUplinkAndItsFunctions(t *testing.T) {
 	}
 	d := newDriver(b)
 	p := d.prepare("vf", vf, `[{name: net, type: host-device, config: {}}]`, true)
-	b.must(p.add())
-	if have := p.links(); len(have) != 1 {
+	b.must(p.Add())
+	if have := p.Links(); len(have) != 1 {
 		t.Errorf("the pod has %q, want the function", have)
 	}
-	b.must(p.del())
+	b.must(p.Del())
 	if have := b.vsctl("list-ports", "br1"); have != pf {
 		t.Errorf("the bridge has the ports %q, want the uplink", have)
 	}
-	b.link(vf)
-}
-
-func readlink(b *bench, path string) string {
-	b.Helper()
-	target, err := os.Readlink(path)
-	b.must(err)
-	return target
+	b.LinkByName(vf)
 }

@@ -27,7 +27,7 @@ func (c *ovnCluster) part(name string, do func(*ovnCluster)) {
 	c.Helper()
 	c.Run(name, func(t *testing.T) {
 		part := *c
-		part.bench, part.Node = &bench{T: t}, c.Part(t, c.Namespace)
+		part.bench, part.Node = &bench{c.With(t)}, c.Part(t, c.Namespace)
 		do(&part)
 		part.RemoveAll()
 	})
@@ -84,7 +84,7 @@ func (c *ovnCluster) example8() {
 
 // A card that Open vSwitch does not have is shared by macvlans.
 func (c *ovnCluster) example3() {
-	c.run("ip", "link", "set", c.uplink(pf2), "up")
+	c.Exec("ip", "link", "set", c.uplink(pf2), "up")
 	c.apply("3-macvlan-parent", "enp3s0f1", c.uplink(pf2))
 	c.Ready("uplink-macvlan-1", "uplink-macvlan-2")
 	c.reaches("uplink-macvlan-1", c.address("uplink-macvlan-2", "10.104.0.", "net1"))
@@ -92,13 +92,11 @@ func (c *ovnCluster) example3() {
 
 // A function is a port of a bridge, which pods get ports of, and another is given as it is.
 func (c *ovnCluster) example7() {
-	functions := filepath.Join("/sys/bus/pci/devices", pf2, "sriov_numvfs")
-	c.must(os.WriteFile(functions, []byte("2"), 0))
-	c.Cleanup(func() { c.must(os.WriteFile(functions, []byte("0"), 0)) })
-	port := c.function(0)
-	c.function(1) // is there, too
-	c.add(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br-sriov-data"}})
-	c.must(netlink.LinkSetMaster(c.link(port), c.link("br-sriov-data")))
+	c.SetVFs(pf2, 2)
+	c.Cleanup(func() { c.SetVFs(pf2, 0) })
+	port := c.uplink(c.VF(pf2, 0))
+	c.AddLink(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br-sriov-data"}})
+	c.must(netlink.LinkSetMaster(c.LinkByName(port), c.LinkByName("br-sriov-data")))
 	c.apply("7-bridge-port-or-function", "enp3s0f0", c.uplink(pf2))
 	c.offers("br-sriov-data", c.uplink(pf2)+"v1")
 	c.Ready("data-port", "free-vf")
@@ -115,21 +113,4 @@ func (c *ovnCluster) example9() {
 	c.apply("9-ovn-kubernetes", "enp6s0f0", c.uplink(pf0), "enp4s0f0", "none", fast, "", ",default/tenant-fast", "")
 	c.Ready("ovnk")
 	c.address("ovnk", "10.81.0.", "mtu 1400")
-}
-
-// function is the link of a virtual function of pf2.
-func (c *ovnCluster) function(index int) string {
-	c.Helper()
-	var name string
-	c.eventually("link of a function", func() error {
-		links, err := os.ReadDir(filepath.Join("/sys/bus/pci/devices", pf2, fmt.Sprintf("virtfn%d", index), "net"))
-		if err == nil && len(links) != 1 {
-			err = fmt.Errorf("it has %d links", len(links))
-		}
-		if err == nil {
-			name = links[0].Name()
-		}
-		return err
-	})
-	return name
 }

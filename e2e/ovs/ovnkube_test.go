@@ -140,7 +140,7 @@ func (c *ovnCluster) startOVN() {
 	c.must(errors.Join(os.RemoveAll(ovnDir), os.MkdirAll(ovnDir, 0o755)))
 	for _, name := range []string{"nb", "sb"} {
 		file := filepath.Join(ovnDir, "ovn"+name+"_db.db")
-		c.run("ovsdb-tool", "create", file, "/usr/share/ovn/ovn-"+name+".ovsschema")
+		c.Exec("ovsdb-tool", "create", file, "/usr/share/ovn/ovn-"+name+".ovsschema")
 		base := filepath.Join(ovnDir, "ovn"+name+"_db")
 		c.child(server, file, "--remote=punix:"+base+".sock", "--unixctl="+base+".ctl", "--pidfile="+base+".pid")
 	}
@@ -168,15 +168,15 @@ func (c *ovnCluster) wire() {
 	c.Helper()
 	gateway, local := c.uplink(pf1), c.uplink(pf0)
 	for _, link := range []string{gateway, local} {
-		c.run("ip", "link", "set", link, "up")
+		c.Exec("ip", "link", "set", link, "up")
 	}
 	c.vsctl("add-br", "br"+gateway, "--", "add-port", "br"+gateway, gateway)
 	c.vsctl("add-br", "br-localnet1", "--", "add-port", "br-localnet1", local)
 	c.vsctl("set", "open", ".", "external-ids:ovn-bridge-mappings=localnet1:br-localnet1")
-	c.run("ip", "address", "add", "172.31.0.1/24", "dev", "br"+gateway)
-	c.run("ip", "link", "set", "br"+gateway, "up")
-	c.run("ip", "route", "add", "default", "via", "172.31.0.254", "dev", "br"+gateway)
-	c.Cleanup(func() { c.run("ip", "route", "del", "default", "via", "172.31.0.254") })
+	c.Exec("ip", "address", "add", "172.31.0.1/24", "dev", "br"+gateway)
+	c.Exec("ip", "link", "set", "br"+gateway, "up")
+	c.Exec("ip", "route", "add", "default", "via", "172.31.0.254", "dev", "br"+gateway)
+	c.Cleanup(func() { c.Exec("ip", "route", "del", "default", "via", "172.31.0.254") })
 	for _, name := range []string{"iptables", "iptables-save", "iptables-restore"} {
 		for _, family := range []string{"", "6"} {
 			name := strings.Replace(name, "ip", "ip"+family, 1)
@@ -221,7 +221,7 @@ subjects: [{kind: ServiceAccount, name: ovnkube, namespace: default}]
 	node := c.node()
 	// The node is a zone of its own: without zones ovnkube of October 2024 does not start again where there is a
 	// localnet.
-	c.run("ovn-nbctl", "set", "NB_Global", ".", "name="+node, "options:name="+node)
+	c.Exec("ovn-nbctl", "set", "NB_Global", ".", "name="+node, "options:name="+node)
 	c.args = []string{"--init-node", node, "--init-cluster-manager", node, "--init-ovnkube-controller", node,
 		"--k8s-apiserver", config.Host, "--k8s-cacert", authority, "--k8s-token", token.Status.Token,
 		"--cluster-subnets", "10.244.0.0/16/24", "--k8s-service-cidrs", "10.96.0.0/16", "--enable-multi-network",
@@ -388,7 +388,7 @@ func (c *ovnCluster) inPod(name string, args ...string) string {
 	c.Helper()
 	folder, err := c.Process(name)
 	c.must(err)
-	return c.run(append([]string{"nsenter", "--net=" + filepath.Join(folder, "ns/net")}, args...)...)
+	return c.Exec(append([]string{"nsenter", "--net=" + filepath.Join(folder, "ns/net")}, args...)...)
 }
 
 // address is that of net1 of a pod, whose link must be as it says.
@@ -581,7 +581,7 @@ func (c *ovnCluster) livesThroughKills() {
 // ports of.
 func (c *ovnCluster) vethsOfDatapath() (n int) {
 	c.Helper()
-	datapath := c.link("ovs-system").Attrs().Index
+	datapath := c.LinkByName("ovs-system").Attrs().Index
 	links, err := netlink.LinkList()
 	c.must(err)
 	for _, link := range links {

@@ -1,0 +1,160 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
+)
+
+// The main thread must stay in the machine's namespace, as the package says.
+var _ = func() bool { runtime.LockOSThread(); return true }()
+
+// Bench is the machine, for one test. Its methods end the test if they can't do what they say.
+type Bench struct {
+	*testing.T
+	// Patience is how long anything may take.
+	Patience time.Duration
+}
+
+// New returns the machine. The test is skipped elsewhere: the advice says what to run instead.
+func New(t *testing.T, patience time.Duration, advice string) *Bench {
+	t.Helper()
+	if os.Getenv(guest.Variable) == "" {
+		t.Skip("needs a virtual machine of its own: " + advice)
+	}
+	b := &Bench{T: t, Patience: patience}
+	b.Must(os.MkdirAll("/run/netns", 0o755))
+	return b
+}
+
+// With returns the machine for a subtest.
+func (b *Bench) With(t *testing.T) *Bench { return &Bench{T: t, Patience: b.Patience} }
+
+// Must ends the test if there is an error.
+func (b *Bench) Must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// Eventually repeats a look until it finds nothing wrong.
+func (b *Bench) Eventually(what string, look func() error) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), b.Patience)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := look()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			b.Fatalf("no %s after %s: %v", what, b.Patience, err)
+		}
+	}
+}
+
+// Exec runs a command that must succeed, and returns what it printed.
+func (b *Bench) Exec(args ...string) string {
+	b.Helper()
+	output, err := b.TryExec(args...)
+	b.Must(err)
+	return output
+}
+
+// TryExec is Exec for a command that may fail. It does not wait for ever: some commands do that for a daemon that does
+// not run.
+func (b *Bench) TryExec(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), b.Patience)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("cannot run %q: %w: %s", args, err, output)
+	}
+	return strings.TrimSpace(string(output)), nil
+}
+
+// LinkByName returns a link of the calling thread's namespace.
+func (b *Bench) LinkByName(name string) netlink.Link {
+	b.Helper()
+	link, err := netlink.LinkByName(name)
+	b.Must(err)
+	return link
+}
+
+// AddLink makes a link of the machine and sets it up. It is removed at the end if it is still there.
+func (b *Bench) AddLink(link netlink.Link) {
+	b.Helper()
+	b.Must(netlink.LinkAdd(link))
+	b.Cleanup(func() {
+		var missing netlink.LinkNotFoundError
+		if err := netlink.LinkDel(link); err != nil && !errors.As(err, &missing) && !errors.Is(err, unix.ENODEV) {
+			b.Error(err)
+		}
+	})
+	b.Must(netlink.LinkSetUp(link))
+}
+
+// SysPCI returns the path of a file of a PCI function in sysfs.
+func SysPCI(parts ...string) string {
+	return filepath.Join(append([]string{"/sys/bus/pci/devices"}, parts...)...)
+}
+
+// FindLink returns the link of a PCI function. It is an error if the machine's own namespace has none or several.
+func FindLink(address string) (netlink.Link, error) {
+	links, err := os.ReadDir(SysPCI(address, "net"))
+	if err != nil {
+		return nil, err
+	}
+	if len(links) != 1 {
+		return nil, fmt.Errorf("cannot find the link of %s: it has %d links here, want one", address, len(links))
+	}
+	return netlink.LinkByName(links[0].Name())
+}
+
+// LinkOf is FindLink for a link that must be there.
+func (b *Bench) LinkOf(address string) netlink.Link {
+	b.Helper()
+	link, err := FindLink(address)
+	b.Must(err)
+	return link
+}
+
+// SetVFs changes the number of virtual functions of a physical one, and returns when all their links are there. From
+// some to others, the kernel wants to see none between them.
+func (b *Bench) SetVFs(pf string, count int) {
+	b.Helper()
+	b.Must(os.WriteFile(SysPCI(pf, "sriov_numvfs"), []byte(strconv.Itoa(count)), 0))
+	b.Eventually(fmt.Sprintf("links of %d virtual functions of %s", count, pf), func() error {
+		links, err := filepath.Glob(SysPCI(pf, "virtfn*", "net", "*"))
+		if err == nil && len(links) != count {
+			err = fmt.Errorf("there are %q", links)
+		}
+		return err
+	})
+}
+
+// VF returns the PCI address of a virtual function.
+func (b *Bench) VF(pf string, index int) string {
+	b.Helper()
+	target, err := os.Readlink(SysPCI(pf, fmt.Sprintf("virtfn%d", index)))
+	b.Must(err)
+	return filepath.Base(target)
+}

@@ -1,0 +1,80 @@
+package bench
+
+import (
+	"errors"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
+)
+
+// errKilled is what a driver panics with that is killed.
+var errKilled = errors.New("the driver was killed")
+
+// life is how many beginnings and ends of calls a driver lives to see; nil is for ever.
+type life struct{ calls int }
+
+func (l *life) step() {
+	if l == nil {
+		return
+	}
+	if l.calls--; l.calls < 0 {
+		panic(errKilled)
+	}
+}
+
+// around does what the driver may die before or after.
+func (l *life) around(do func() error) error {
+	l.step()
+	err := do()
+	l.step()
+	return err
+}
+
+// Survives runs what a driver does, and reports whether the driver has lived to its end.
+func Survives(do func()) (survived bool) {
+	defer func() {
+		if cause := recover(); cause != nil && cause != any(errKilled) {
+			panic(cause)
+		}
+	}()
+	do()
+	return true
+}
+
+// mortalJournal is a journal that the driver may die at.
+type mortalJournal struct {
+	executor.Journal
+	*life
+}
+
+// Save implements executor.Journal.
+func (j mortalJournal) Save(attachment *executor.Attachment) error {
+	return j.around(func() error { return j.Journal.Save(attachment) })
+}
+
+// Delete implements executor.Journal: that the last step is undone is committed so.
+func (j mortalJournal) Delete(sandboxID string) error {
+	return j.around(func() error { return j.Journal.Delete(sandboxID) })
+}
+
+// mortalHost is the machine, where the driver may die when it moves RDMA devices and when it restores devices.
+type mortalHost struct {
+	host.Host
+	*life
+}
+
+// MoveRDMA implements host.RDMAMoves.
+func (h mortalHost) MoveRDMA(netns string, device cnichain.RDMADevice) error {
+	return h.around(func() error { return h.Host.MoveRDMA(netns, device) })
+}
+
+// ReturnRDMA implements host.RDMAMoves.
+func (h mortalHost) ReturnRDMA(netns string, device cnichain.RDMADevice) error {
+	return h.around(func() error { return h.Host.ReturnRDMA(netns, device) })
+}
+
+// Restore implements host.Devices.
+func (h mortalHost) Restore(device cnichain.Device) error {
+	return h.around(func() error { return h.Host.Restore(device) })
+}

@@ -1,0 +1,182 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
+)
+
+// Pod is a network namespace, as a rule that of a pod, and what a driver of the test attaches to it.
+type Pod struct {
+	// Path is where the namespace is.
+	Path string
+	// Attachment is nil for a namespace that others look after; Add, Del, Attach, Detach and Destroy need one.
+	Attachment *executor.Attachment
+
+	bench  *Bench
+	driver *Driver
+}
+
+// PodAt returns the network namespace at a path, to which the test attaches nothing.
+func (b *Bench) PodAt(path string) *Pod { return &Pod{Path: path, bench: b} }
+
+// Add attaches the pod's devices.
+func (p *Pod) Add() error {
+	return p.driver.Executor.Add(context.Background(), p.Attachment, p.Path, "node")
+}
+
+// Del detaches the pod's devices.
+func (p *Pod) Del() error { return p.driver.Executor.Del(context.Background(), p.Attachment) }
+
+// Attach is Add that must succeed.
+func (p *Pod) Attach() {
+	p.bench.Helper()
+	p.bench.Must(p.Add())
+}
+
+// Detach is Del that must succeed.
+func (p *Pod) Detach() {
+	p.bench.Helper()
+	p.bench.Must(p.Del())
+}
+
+// Destroy ends the pod's namespace under the driver: nothing holds it any more.
+func (p *Pod) Destroy() {
+	p.bench.Helper()
+	cnitest.RemovePod(p.Path)
+	p.bench.Must(host.Linux{}.Unpin(p.Attachment.Pin))
+}
+
+// Enter runs code in a thread that enters the namespace, and ends with it.
+func (p *Pod) Enter(do func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		file, err := os.Open(p.Path)
+		if err == nil {
+			err = errors.Join(unix.Setns(int(file.Fd()), unix.CLONE_NEWNET), file.Close())
+		}
+		if err == nil {
+			err = do()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// Inside is Enter for what must not fail.
+func (p *Pod) Inside(do func() error) {
+	p.bench.Helper()
+	p.bench.Must(p.Enter(do))
+}
+
+// WithLink does things with a link of the namespace, inside of it, until one fails. The link must be there.
+func (p *Pod) WithLink(name string, things ...func(netlink.Link) error) {
+	p.bench.Helper()
+	p.Inside(func() error {
+		link, err := netlink.LinkByName(name)
+		for _, do := range things {
+			if err == nil {
+				err = do(link)
+			}
+		}
+		return err
+	})
+}
+
+// Links describes what was added to the pod.
+func (p *Pod) Links() (lines []string) {
+	p.bench.Helper()
+	p.Inside(func() error {
+		links, err := netlink.LinkList()
+		for _, link := range links {
+			attrs := link.Attrs()
+			if attrs.Name != "lo" && attrs.Name != "eth0" {
+				lines = append(lines, fmt.Sprintf("%s %s mtu %d up %v", attrs.Name, link.Type(), attrs.MTU,
+					attrs.Flags&net.FlagUp != 0))
+			}
+		}
+		return err
+	})
+	slices.Sort(lines)
+	return lines
+}
+
+const (
+	port = "4242"
+	// Interval is between two messages.
+	Interval = 100 * time.Millisecond
+	// Silence is how many messages are sent before it is believed that none arrives. That many take several times as
+	// long as the first of two pods that see each other takes.
+	Silence = 25
+)
+
+// crosses sends messages to an address of another pod until one arrives, and says whether one did.
+func (p *Pod) crosses(target *Pod, address string, messages int) (bool, error) {
+	var receiver net.PacketConn
+	err := target.Enter(func() (err error) {
+		receiver, err = net.ListenPacket("udp4", net.JoinHostPort(address, port))
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = receiver.Close() }() // is only read
+	var sender net.Conn
+	err = p.Enter(func() (err error) {
+		sender, err = net.Dial("udp4", net.JoinHostPort(address, port))
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = sender.Close() }() // what was sent was sent
+	buffer := make([]byte, 16)
+	for range messages {
+		_, _ = sender.Write([]byte("x")) // that nobody is there yet is an error of the one before
+		if err := receiver.SetReadDeadline(time.Now().Add(Interval)); err != nil {
+			return false, err
+		}
+		if _, _, err = receiver.ReadFrom(buffer); err == nil {
+			return true, nil
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// Reaches expects that messages come through, sooner or later, and returns after how long the first did.
+func (p *Pod) Reaches(target *Pod, address string) time.Duration {
+	p.bench.Helper()
+	start := time.Now()
+	arrived, err := p.crosses(target, address, int(p.bench.Patience/Interval))
+	p.bench.Must(err)
+	if !arrived {
+		p.bench.Fatalf("nothing comes through from %s to %s", p.Path, address)
+	}
+	return time.Since(start)
+}
+
+// Isolated expects that no message comes through.
+func (p *Pod) Isolated(target *Pod, address string) {
+	p.bench.Helper()
+	arrived, err := p.crosses(target, address, Silence)
+	p.bench.Must(err)
+	if arrived {
+		p.bench.Errorf("a message from %s came through to %s", p.Path, address)
+	}
+}
