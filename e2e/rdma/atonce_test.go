@@ -75,7 +75,7 @@ type pair struct {
 
 // pair returns the pair with a number, and makes its topology. The devices are those of rdmaFunctions.
 func (c *cluster) pair(t *testing.T, number int) *pair {
-	p := &pair{cluster: &cluster{bench: &bench{T: t}, Node: c.Part(t, c.Namespace)},
+	p := &pair{cluster: &cluster{bench: &bench{c.With(t)}, Node: c.Part(t, c.Namespace)},
 		template: fmt.Sprintf("once%d", number)}
 	var indexes []string
 	for i := range p.pods {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
+	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
 // moving is a topology whose plugin moves its device into the pod.
@@ -28,8 +29,8 @@ func moving(cniType string, pod int) string {
 func (b *bench) rdmaFunctions(count int) (links []string) {
 	b.Helper()
 	for i, address := range b.functions(count) {
-		links = append(links, b.linkOf(address))
-		b.must(netlink.LinkSetUp(b.link(links[i])))
+		links = append(links, b.LinkOf(address).Attrs().Name)
+		b.must(netlink.LinkSetUp(b.LinkByName(links[i])))
 		b.machine().addDevice(fmt.Sprintf("rxe%d", i), links[i])
 	}
 	return links
@@ -48,8 +49,8 @@ func TestChainMovesRDMADevice(t *testing.T) {
 			d := newDriver(b)
 			left, right := d.tenant("left", moving(cniType, 1), links[0], true),
 				d.tenant("right", moving(cniType, 2), links[1], true)
-			left.attach()
-			right.attach()
+			left.Attach()
+			right.Attach()
 			b.machine().sees()
 			left.sees("rxe0")
 			right.sees("rxe1")
@@ -61,9 +62,9 @@ func TestChainMovesRDMADevice(t *testing.T) {
 			ends := []*end{left.end("rxe0", "10.0.0.1"), right.end("rxe1", "10.0.0.2")}
 			b.opensOnlyInside(ends...)
 			ends[1].talk(ends[0])
-			b.must(d.executor.Check(context.Background(), left.attachment))
-			left.detach()
-			right.detach()
+			b.must(d.Executor.Check(context.Background(), left.Attachment))
+			left.Detach()
+			right.Detach()
 			b.machine().sees("rxe0", "rxe1")
 			b.machine().has(links[0])
 			b.machine().has(links[1])
@@ -88,7 +89,7 @@ func TestChainsAtOnceGiveEachItsOwnDevice(t *testing.T) {
 		var group sync.WaitGroup
 		results := make([]error, len(pods))
 		for i, pod := range pods {
-			group.Go(func() { results[i] = pod.add() })
+			group.Go(func() { results[i] = pod.Add() })
 		}
 		group.Wait()
 		b.must(errors.Join(results...))
@@ -106,19 +107,19 @@ func TestChainsAtOnceGiveEachItsOwnDevice(t *testing.T) {
 			}
 		}
 		for i, pod := range pods {
-			group.Go(func() { results[i] = pod.del() })
+			group.Go(func() { results[i] = pod.Del() })
 		}
 		group.Wait()
 		b.must(errors.Join(results...))
 		for _, pod := range pods {
-			cnitest.RemovePod(pod.path)
+			cnitest.RemovePod(pod.Path)
 		}
 	}
 	b.machine().sees("rxe0", "rxe1")
 	t.Logf("%d of 100 moves changed a number", changed)
 }
 
-// A driver that is killed at any commit, or before or after any change of an RDMA device, leaves the next one what it
+// A driver that is killed before or after any commit, or any change of an RDMA device, leaves the next one what it
 // needs: function and RDMA device are on the machine under their names.
 func TestChainKilledAnywhere(t *testing.T) {
 	b := newBench(t, exclusive)
@@ -126,34 +127,23 @@ func TestChainKilledAnywhere(t *testing.T) {
 	links := b.rdmaFunctions(1)
 	for after, survived := 0, false; !survived && !t.Failed(); after++ {
 		t.Run(fmt.Sprintf("at its call %d", after), func(t *testing.T) {
-			b := &bench{T: t}
+			b := &bench{b.With(t)}
 			d := newDriver(b)
 			pod := d.tenant("pod", moving("netdev", 1), links[0], true)
-			d.death = &death{after: after}
-			d.must(d.db.Close())
-			d.begin()
-			survived = pod.comeAndGo()
-			d.restart()
-			for _, left := range d.left {
-				d.must(d.executor.Del(context.Background(), left))
+			d.RestartUntil(after)
+			survived = testbench.Survives(func() {
+				pod.Attach()
+				pod.Detach()
+			})
+			d.Restart()
+			for _, left := range d.Left {
+				d.must(d.Executor.Del(context.Background(), left))
 			}
 			b.machine().sees("rxe0")
 			b.machine().has(links[0])
 			pod.sees()
 		})
 	}
-}
-
-// comeAndGo attaches and detaches, and says whether the driver has lived to see it.
-func (t *tenant) comeAndGo() (survived bool) {
-	defer func() {
-		if reason := recover(); reason != nil && reason != any(errKilled) {
-			panic(reason)
-		}
-	}()
-	t.attach()
-	t.detach()
-	return true
 }
 
 // Whatever becomes of an RDMA device in a pod, it is on the machine under its name in the end.
@@ -163,7 +153,7 @@ func TestChainWhoseRDMADeviceIsChanged(t *testing.T) {
 		"moved to the machine by an administrator": func(pod *tenant) {
 			pod.must(pod.moveDevice("rxe0", pod.machine()))
 		},
-		"namespace destroyed": func(pod *tenant) { pod.destroy() },
+		"namespace destroyed": func(pod *tenant) { pod.Destroy() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, exclusive)
@@ -171,9 +161,9 @@ func TestChainWhoseRDMADeviceIsChanged(t *testing.T) {
 			links := b.rdmaFunctions(1)
 			d := newDriver(b)
 			pod := d.tenant("pod", moving("netdev", 1), links[0], true)
-			pod.attach()
+			pod.Attach()
 			change(pod)
-			b.eventually("pod detached", pod.del)
+			b.eventually("pod detached", pod.Del)
 			b.machine().has(links[0])
 			if devices := b.machine().devices(); !slices.Contains(devices, "rxe0") {
 				t.Errorf("the machine has %q", devices)
@@ -185,16 +175,9 @@ func TestChainWhoseRDMADeviceIsChanged(t *testing.T) {
 // addOther makes an RDMA device on another link of the machine. It is in the machine's own namespace.
 func (t *tenant) addOther(name string) {
 	t.Helper()
-	t.bench.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "other"}})
+	t.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "other"}})
 	t.machine().addDevice(name, "other")
 	t.Cleanup(func() { _ = netlink.RdmaLinkDel(name) })
-}
-
-// destroy ends the pod's namespace under the driver: nothing holds it any more.
-func (t *tenant) destroy() {
-	t.Helper()
-	cnitest.RemovePod(t.path)
-	t.must(host.Linux{}.Unpin(t.attachment.Pin))
 }
 
 // A name that another device has taken keeps the function back, with the reason, until it is free.
@@ -204,14 +187,14 @@ func TestChainWhoseRDMANameIsTaken(t *testing.T) {
 	links := b.rdmaFunctions(1)
 	d := newDriver(b)
 	pod := d.tenant("pod", moving("netdev", 1), links[0], true)
-	pod.attach()
+	pod.Attach()
 	pod.addOther("rxe0")
-	pod.destroy() // the kernel calls it ibdevN
-	if err := pod.del(); err == nil || !strings.Contains(err.Error(), "rxe0") {
+	pod.Destroy() // the kernel calls it ibdevN
+	if err := pod.Del(); err == nil || !strings.Contains(err.Error(), "rxe0") {
 		t.Errorf("error is %v", err)
 	}
 	b.must(netlink.RdmaLinkDel("rxe0"))
-	b.eventually("pod detached", pod.del)
+	b.eventually("pod detached", pod.Del)
 	b.machine().sees("rxe0")
 	if device := b.uverbs("rxe0"); device == "" {
 		t.Error("no character device")
@@ -226,33 +209,33 @@ func TestChainWhoseRDMADeviceIsRemoved(t *testing.T) {
 	links := b.rdmaFunctions(1)
 	d := newDriver(b)
 	pod := d.tenant("pod", moving("netdev", 1), links[0], true)
-	pod.attach()
-	pod.inside(func() error { return netlink.RdmaLinkDel("rxe0") })
+	pod.Attach()
+	pod.Inside(func() error { return netlink.RdmaLinkDel("rxe0") })
 	b.eventually("RDMA device gone", func() error {
 		if devices := pod.devices(); len(devices) > 0 {
 			return fmt.Errorf("the pod has %q", devices)
 		}
 		return nil
 	})
-	if err := d.executor.Check(context.Background(), pod.attachment); err == nil ||
+	if err := d.Executor.Check(context.Background(), pod.Attachment); err == nil ||
 		!strings.Contains(err.Error(), "RDMA device rxe0 is gone") {
 		t.Errorf("Check says %v", err)
 	}
-	device := *pod.attachment.Steps[0].Step.Device
-	for d.executor.Quarantined(&device) == nil {
-		if err := pod.del(); err == nil && d.executor.Quarantined(&device) == nil {
+	device := *pod.Attachment.Steps[0].Step.Device
+	for d.Executor.Quarantined(&device) == nil {
+		if err := pod.Del(); err == nil && d.Executor.Quarantined(&device) == nil {
 			t.Fatal("the function was given back without its RDMA device")
 		}
 	}
-	if err := d.executor.Quarantined(&device); !strings.Contains(err.Error(),
+	if err := d.Executor.Quarantined(&device); !strings.Contains(err.Error(),
 		"its RDMA device rxe0 is not on the host") {
 		t.Errorf("it is held back with %v", err)
 	}
 	b.machine().addDevice("rxe5", links[0]) // an administrator makes another
-	for _, left := range d.executor.Leftovers() {
-		b.must(d.executor.Retry(context.Background(), left.Key))
+	for _, left := range d.Executor.Leftovers() {
+		b.must(d.Executor.Retry(context.Background(), left.Key))
 	}
-	if err := d.executor.Quarantined(&device); err != nil {
+	if err := d.Executor.Quarantined(&device); err != nil {
 		t.Errorf("it is still held back: %v", err)
 	}
 	b.machine().sees("rxe0")
@@ -262,12 +245,12 @@ func TestChainWhoseRDMADeviceIsRemoved(t *testing.T) {
 func TestChainWithoutItsRDMADevice(t *testing.T) {
 	b := newBench(t, exclusive)
 	b.needsLab()
-	b.add(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "veth0"}, PeerName: "veth1"})
+	b.AddLink(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "veth0"}, PeerName: "veth1"})
 	d := newDriver(b)
 	b.machine().addDevice("rxe0", "veth0")
 	pod := d.tenant("pod", moving("netdev", 1), "veth0", true)
 	b.must(netlink.RdmaLinkDel("rxe0"))
-	if err := pod.add(); err == nil || !strings.Contains(err.Error(), "it has none; load the RDMA module") {
+	if err := pod.Add(); err == nil || !strings.Contains(err.Error(), "it has none; load the RDMA module") {
 		t.Errorf("error is %v", err)
 	}
 	b.machine().has("veth0")
@@ -281,8 +264,8 @@ func TestChainInSharedMode(t *testing.T) {
 	d := newDriver(b)
 	left, right := d.tenant("left", moving("sriov", 1), links[0], true), d.tenant("right", moving("sriov", 2),
 		links[1], true)
-	left.attach()
-	right.attach()
+	left.Attach()
+	right.Attach()
 	for device, pod := range map[string]*tenant{"rxe0": left, "rxe1": right} {
 		if diff := cmp.Diff([]string{"/dev/infiniband/rdma_cm", b.node(device)}, pod.nodes()); diff != "" {
 			t.Errorf("device nodes of %s (-want +have):\n%s", device, diff)
@@ -290,8 +273,8 @@ func TestChainInSharedMode(t *testing.T) {
 	}
 	ends := []*end{left.end("rxe0", "10.0.0.1"), right.end("rxe1", "10.0.0.2")}
 	ends[1].talk(ends[0])
-	left.detach()
-	right.detach()
+	left.Detach()
+	right.Detach()
 	b.machine().sees("rxe0", "rxe1")
 }
 
@@ -301,14 +284,14 @@ func TestChainOnASharedPort(t *testing.T) {
 	const step = `[{name: nic, type: macvlan, selector: {cel: "true"}, ifName: net1, rdma: {managementDevices: true},
 		config: {ipam: {type: static, addresses: [{address: 10.0.0.%d/24}]}}}]`
 	b := newBench(t, "")
-	b.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "port"}})
+	b.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "port"}})
 	b.machine().addDevice("rxe0", "port")
 	b.Cleanup(func() { _ = netlink.RdmaLinkDel("rxe0") })
 	d := newDriver(b)
 	if mode, err := netlink.RdmaSystemGetNetnsMode(); err != nil || mode == exclusive {
 		devices, err := host.Linux{}.RDMAPorts()
 		b.must(err)
-		if len(devices) != 1 || !slices.Equal(devices[0].Links, []int{b.link("port").Attrs().Index}) {
+		if len(devices) != 1 || !slices.Equal(devices[0].Links, []int{b.LinkByName("port").Attrs().Index}) {
 			t.Errorf("the machine has %+v", devices)
 		}
 		return // what is refused, unit tests say
@@ -316,7 +299,7 @@ func TestChainOnASharedPort(t *testing.T) {
 	pods := []*tenant{d.tenant("one", fmt.Sprintf(step, 1), "port", false),
 		d.tenant("two", fmt.Sprintf(step, 2), "port", false)}
 	for _, pod := range pods {
-		pod.attach()
+		pod.Attach()
 	}
 	number := strings.TrimPrefix(b.uverbs("rxe0"), "uverbs")
 	want := []string{"/dev/infiniband/rdma_cm", "/dev/infiniband/umad" + number, "/dev/infiniband/uverbs" + number}
@@ -324,7 +307,7 @@ func TestChainOnASharedPort(t *testing.T) {
 		if diff := cmp.Diff(want, pod.nodes()); diff != "" {
 			t.Errorf("device nodes (-want +have):\n%s", diff)
 		}
-		pod.detach()
+		pod.Detach()
 	}
 	b.machine().sees("rxe0")
 }

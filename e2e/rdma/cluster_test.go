@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
+	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
@@ -71,10 +72,10 @@ func (c *cluster) pod(name, template string) *place {
 // inside is the network namespace of a pod that runs.
 func (c *cluster) inside(name string) *place {
 	c.Helper()
-	p := &place{bench: c.bench}
+	p := &place{c.bench, c.PodAt("")}
 	c.until("process of pod "+name, func(context.Context) error {
 		dir, err := c.Process(name)
-		p.path = filepath.Join(dir, "ns/net")
+		p.Path = filepath.Join(dir, "ns/net")
 		return err
 	})
 	return p
@@ -123,7 +124,7 @@ spec:
 func TestClusterPodWithFunction(t *testing.T) {
 	c := newCluster(t, "")
 	function := c.functions(1)[0]
-	name := c.linkOf(function)
+	name := c.LinkOf(function).Attrs().Name
 	c.apply(`
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -157,12 +158,9 @@ spec:
 `)
 	pod := c.pod("user", "function")
 	var address string
-	pod.inside(func() error {
-		link, err := netlink.LinkByName("net1")
-		if err == nil {
-			address = link.Attrs().ParentDev
-		}
-		return err
+	pod.WithLink("net1", func(link netlink.Link) error {
+		address = link.Attrs().ParentDev
+		return nil
 	})
 	if address != function {
 		c.Errorf("net1 of the pod is the link of %q, want %s", address, function)
@@ -172,12 +170,12 @@ spec:
 	}
 	c.goes("user")
 	c.eventually("function at home", func() error {
-		if links, err := os.ReadDir(sysPCI(function, "net")); err != nil || len(links) != 1 {
+		if links, err := os.ReadDir(testbench.SysPCI(function, "net")); err != nil || len(links) != 1 {
 			return errors.Join(err, fmt.Errorf("it has the links %v", links))
 		}
 		return nil
 	})
-	if diff := cmp.Diff(name, c.linkOf(function)); diff != "" {
+	if diff := cmp.Diff(name, c.LinkOf(function).Attrs().Name); diff != "" {
 		c.Errorf("name of its link (-want +have):\n%s", diff)
 	}
 }

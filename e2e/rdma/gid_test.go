@@ -19,7 +19,7 @@ import (
 // verbs is the RDMA device of the tenant's only step, as the driver tells it.
 func (t *tenant) verbs() cnichain.VerbsDevice {
 	t.Helper()
-	verbs := t.attachment.Steps[0].Verbs
+	verbs := t.Attachment.Steps[0].Verbs
 	if verbs == nil || len(verbs.Devices) != 1 || verbs.Unknown != "" {
 		t.Fatalf("the driver tells %+v", verbs)
 	}
@@ -87,10 +87,10 @@ func TestChainTellsGIDs(t *testing.T) {
 	left := d.tenant("left", fmt.Sprintf(step, 1), links[0], true)
 	right := d.tenant("right", fmt.Sprintf(step, 2), links[1], true)
 	for i, pod := range []*tenant{left, right} {
-		pod.attach()
+		pod.Attach()
 		pod.shows()
 		start := time.Now()
-		d.executor.VerbsReader().Read(pod.attachment.Pin, pod.attachment.Steps, 0)
+		d.Executor.VerbsReader().Read(pod.Attachment.Pin, pod.Attachment.Steps, 0)
 		t.Logf("reading the table took %s", time.Since(start))
 		for _, address := range []string{fmt.Sprintf("10.0.%d.9", i+1), fmt.Sprintf("10.0.0.%d", i+1),
 			fmt.Sprintf("fd00::%d", i+1)} {
@@ -105,18 +105,12 @@ func TestChainTellsGIDs(t *testing.T) {
 	right.talksBy(left, "fd00::2", "fd00::1", "10.0.0.1")
 
 	// The application changes its addresses, which the kernel then gives other entries.
-	left.inside(func() error {
-		link, err := netlink.LinkByName("net1")
-		if err != nil {
-			return err
-		}
-		return errors.Join(
-			netlink.AddrDel(link, mask24("10.0.1.9")),
-			netlink.AddrAdd(link, mask24("10.0.0.77")))
-	})
+	left.WithLink("net1",
+		func(link netlink.Link) error { return netlink.AddrDel(link, mask24("10.0.1.9")) },
+		func(link netlink.Link) error { return netlink.AddrAdd(link, mask24("10.0.0.77")) })
 	b.eventually("GID of another address", func() error {
-		steps := left.attachment.Steps
-		steps[0].Verbs = d.executor.VerbsReader().Read(left.attachment.Pin, steps, 0)
+		steps := left.Attachment.Steps
+		steps[0].Verbs = d.Executor.VerbsReader().Read(left.Attachment.Pin, steps, 0)
 		if text := fmt.Sprint(steps[0].Verbs); !strings.Contains(text, "10.0.0.77") ||
 			strings.Contains(text, "10.0.1.9") {
 			return errors.New(text)
@@ -124,8 +118,8 @@ func TestChainTellsGIDs(t *testing.T) {
 		return nil
 	})
 	left.shows()
-	left.detach()
-	right.detach()
+	left.Detach()
+	right.Detach()
 	b.machine().sees("rxe0", "rxe1")
 }
 
@@ -135,15 +129,15 @@ func TestChainTellsGIDsOfASharedPort(t *testing.T) {
 	const step = `[{name: nic, type: macvlan, selector: {cel: "true"}, ifName: net1, rdma: {},
 		config: {ipam: {type: static, addresses: [{address: 10.0.0.%d/24}]}}}]`
 	b := newBench(t, shared)
-	b.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "port"}})
-	b.must(netlink.LinkSetUp(b.link("port")))
+	b.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "port"}})
+	b.must(netlink.LinkSetUp(b.LinkByName("port")))
 	b.machine().addDevice("rxe0", "port")
 	b.Cleanup(func() { _ = netlink.RdmaLinkDel("rxe0") })
 	d := newDriver(b)
 	first := d.tenant("first", fmt.Sprintf(step, 1), "port", false)
 	second := d.tenant("second", fmt.Sprintf(step, 2), "port", false)
-	first.attach()
-	second.attach()
+	first.Attach()
+	second.Attach()
 	for address, pod := range map[string]*tenant{"10.0.0.1": first, "10.0.0.2": second} {
 		pod.shows()
 		pod.gidOf(address)
@@ -155,16 +149,16 @@ func TestChainTellsGIDsOfASharedPort(t *testing.T) {
 		}
 	}
 	same := d.tenant("same", fmt.Sprintf(step, 2), "port", false)
-	same.attach()
+	same.Attach()
 	for _, pod := range []*tenant{second, same} {
-		verbs := d.executor.VerbsReader().Read(pod.attachment.Pin, pod.attachment.Steps, 0)
+		verbs := d.Executor.VerbsReader().Read(pod.Attachment.Pin, pod.Attachment.Steps, 0)
 		if !strings.Contains(verbs.Unknown, "cannot be told apart") ||
 			strings.Contains(fmt.Sprint(verbs.Devices), "10.0.0.2") {
 			t.Errorf("a pod with another's address is told %+v", verbs)
 		}
 	}
 	for _, pod := range []*tenant{first, second, same} {
-		pod.detach()
+		pod.Detach()
 	}
 }
 

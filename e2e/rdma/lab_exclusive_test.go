@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
 // uverbs is what findUverbs finds.
@@ -54,17 +55,14 @@ func findUverbs(device string) (found string, err error) {
 func (p *place) sees(want ...string) {
 	p.Helper()
 	if have := p.devices(); !slices.Equal(have, want) {
-		p.Errorf("%s has the RDMA devices %q, want %q", p.path, have, want)
+		p.Errorf("%s has the RDMA devices %q, want %q", p.Path, have, want)
 	}
 }
 
 // has expects that a namespace has a link.
 func (p *place) has(link string) {
 	p.Helper()
-	p.inside(func() error {
-		_, err := netlink.LinkByName(link)
-		return err
-	})
+	p.WithLink(link)
 }
 
 // functionPair makes two virtual functions with RDMA devices rxe0 and rxe1, and two pods. Nothing has moved yet.
@@ -72,8 +70,8 @@ func (b *bench) functionPair() (left, right *end, links []string) {
 	b.Helper()
 	b.needsLab()
 	for i, address := range b.functions(2) {
-		links = append(links, b.linkOf(address))
-		b.must(netlink.LinkSetUp(b.link(links[i])))
+		links = append(links, b.LinkOf(address).Attrs().Name)
+		b.must(netlink.LinkSetUp(b.LinkByName(links[i])))
 		b.machine().addDevice(fmt.Sprintf("rxe%d", i), links[i])
 	}
 	return &end{place: b.pod("left"), device: "rxe0", address: "10.0.0.1"},
@@ -87,7 +85,7 @@ func TestLabFunctionAndDeviceMoveTogether(t *testing.T) {
 	machine := b.machine()
 	machine.sees("rxe0", "rxe1")
 	for i, device := range []string{"rxe0", "rxe1"} {
-		if _, err := os.Stat(sysPCI(b.addressOf(links[i]), "infiniband", device)); err != nil {
+		if _, err := os.Stat(testbench.SysPCI(b.addressOf(links[i]), "infiniband", device)); err != nil {
 			b.Errorf("the RDMA device is not below its PCI function: %v", err)
 		}
 	}
@@ -140,7 +138,7 @@ func (b *bench) opensOnlyInside(ends ...*end) {
 		}
 		for _, other := range append([]*end{{place: b.machine()}}, ends...) {
 			if err := other.open(node); other != e && !errors.Is(err, unix.EPERM) {
-				b.Errorf("%s of %s opened in %s: %v, want EPERM", node, e.device, other.path, err)
+				b.Errorf("%s of %s opened in %s: %v, want EPERM", node, e.device, other.Path, err)
 			}
 		}
 	}
@@ -156,10 +154,10 @@ func TestLabEndOfNamespace(t *testing.T) {
 		machine.moveLink(links[i], e.place)
 		b.must(machine.moveDevice(e.device, e.place))
 	}
-	b.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "other"}})
+	b.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "other"}})
 	machine.addDevice("rxe1", "other") // the name of what the pod has
-	cnitest.RemovePod(left.path)
-	cnitest.RemovePod(right.path)
+	cnitest.RemovePod(left.Path)
+	cnitest.RemovePod(right.Path)
 	b.eventually("RDMA devices at home", func() error {
 		have := machine.devices()
 		if len(have) != 3 || !strings.HasPrefix(have[0], "ibdev") || have[1] != "rxe0" || have[2] != "rxe1" {
@@ -173,7 +171,7 @@ func TestLabEndOfNamespace(t *testing.T) {
 			return err
 		})
 	}
-	node := sysPCI(b.addressOf(links[1]), "infiniband", machine.devices()[0])
+	node := testbench.SysPCI(b.addressOf(links[1]), "infiniband", machine.devices()[0])
 	if _, err := os.Stat(node); err != nil {
 		b.Errorf("the device with the new name is not that of the function: %v", err)
 	}
@@ -185,7 +183,7 @@ func (b *bench) vethPair() (left, right *end) {
 	b.Helper()
 	left = &end{place: b.pod("left"), device: "rxe0", address: "10.0.0.1"}
 	right = &end{place: b.pod("right"), device: "rxe1", address: "10.0.0.2"}
-	b.add(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "veth0"}, PeerName: "veth1"})
+	b.AddLink(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "veth0"}, PeerName: "veth1"})
 	for i, e := range []*end{left, right} {
 		link := fmt.Sprintf("veth%d", i)
 		b.machine().moveLink(link, e.place)
@@ -221,7 +219,7 @@ func TestLabNumberChangesWithMove(t *testing.T) {
 	before := map[string]string{}
 	for i, name := range []string{"rxe0", "rxe1"} {
 		link := fmt.Sprintf("plain%d", i)
-		b.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: link}})
+		b.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: link}})
 		b.machine().addDevice(name, link)
 		before[name] = b.uverbs(name)
 	}

@@ -44,14 +44,14 @@ func TestLabLockedMemory(t *testing.T) {
 		{name: "root with 64 KiB and no capabilities", limit: "65536", identity: powerless, refused: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			part := &bench{T: t}
+			part := &bench{b.With(t)}
 			as := func(e *end) []string {
 				args := append([]string{"prlimit", "--memlock=" + test.limit + ":" + test.limit},
 					strings.Fields(test.identity)...)
 				return append(args, pingPong(e, size)...)
 			}
 			if !test.refused {
-				client := &end{place: &place{bench: part, path: right.path}, device: right.device}
+				client := &end{place: &place{part, part.PodAt(right.Path)}, device: right.device}
 				client.converse(left, pingPong(left, size), append(as(right), left.address))
 				return
 			}
@@ -67,7 +67,7 @@ func TestLabLockedMemory(t *testing.T) {
 // The cgroup's controller limits what processes take of an RDMA device, by the device's name.
 func TestLabCgroupLimits(t *testing.T) {
 	b := newBench(t, "")
-	b.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "plain0"}})
+	b.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "plain0"}})
 	b.machine().addDevice("rxe0", "plain0")
 	const root = "/sys/fs/cgroup"
 	group := filepath.Join(root, "limited")

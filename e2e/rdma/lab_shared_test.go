@@ -15,7 +15,7 @@ func (b *bench) opensEverywhere(ends ...*end) {
 	for _, e := range ends {
 		for _, other := range append([]*end{{place: b.machine()}}, ends...) {
 			if err := other.open(b.uverbs(e.device)); err != nil {
-				b.Errorf("%s opened in %s: %v", e.device, other.path, err)
+				b.Errorf("%s opened in %s: %v", e.device, other.Path, err)
 			}
 		}
 	}
@@ -25,7 +25,7 @@ func (b *bench) opensEverywhere(ends ...*end) {
 func TestLabSharedDeviceCannotMove(t *testing.T) {
 	b := newBench(t, shared)
 	pod := b.pod("pod")
-	b.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "plain0"}})
+	b.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "plain0"}})
 	b.machine().addDevice("rxe0", "plain0")
 	if err := b.machine().moveDevice("rxe0", pod); !errors.Is(err, unix.EOPNOTSUPP) {
 		b.Errorf("moving the device: %v, want EOPNOTSUPP", err)
@@ -37,13 +37,13 @@ func TestLabSharedDeviceCannotMove(t *testing.T) {
 // In shared mode an RDMA device on a pod's macvlan works there, and is seen and can be opened everywhere.
 func TestLabSharedMacvlan(t *testing.T) {
 	b := newBench(t, shared)
-	b.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "parent"}})
+	b.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "parent"}})
 	var ends []*end
 	for i, name := range []string{"left", "right"} {
 		e := &end{place: b.pod(name), device: fmt.Sprintf("rxe%d", i), address: fmt.Sprintf("10.0.0.%d", i+1)}
 		link := fmt.Sprintf("macvlan%d", i)
-		b.add(&netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: link, ParentIndex: b.link("parent").Attrs().Index},
-			Mode: netlink.MACVLAN_MODE_BRIDGE})
+		b.AddLink(&netlink.Macvlan{Mode: netlink.MACVLAN_MODE_BRIDGE, LinkAttrs: netlink.LinkAttrs{Name: link,
+			ParentIndex: b.LinkByName("parent").Attrs().Index}})
 		b.machine().moveLink(link, e.place)
 		e.place.address(link, e.address)
 		e.addDevice(e.device, link)

@@ -38,14 +38,14 @@ spec:
 func TestClusterLinksExchangeData(t *testing.T) {
 	for name, add := range map[string]func(*bench){
 		"veth": func(b *bench) {
-			b.add(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "left0"}, PeerName: "right0"})
-			b.must(netlink.LinkSetUp(b.link("right0")))
+			b.AddLink(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "left0"}, PeerName: "right0"})
+			b.must(netlink.LinkSetUp(b.LinkByName("right0")))
 		},
 		"macvlan": func(b *bench) {
-			b.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "below"}})
+			b.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "below"}})
 			for _, link := range []string{"left0", "right0"} {
-				b.add(&netlink.Macvlan{Mode: netlink.MACVLAN_MODE_BRIDGE, LinkAttrs: netlink.LinkAttrs{Name: link,
-					ParentIndex: b.link("below").Attrs().Index}})
+				b.AddLink(&netlink.Macvlan{Mode: netlink.MACVLAN_MODE_BRIDGE, LinkAttrs: netlink.LinkAttrs{Name: link,
+					ParentIndex: b.LinkByName("below").Attrs().Index}})
 			}
 		},
 	} {

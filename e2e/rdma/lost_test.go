@@ -2,8 +2,6 @@ package rdma
 
 import (
 	"context"
-	"errors"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -30,10 +28,7 @@ func TestClusterPodsHarmed(t *testing.T) {
 			c.inside(pod).renameLink("net1", "mine0")
 		}},
 		{"down", func(pod string) {
-			c.inside(pod).inside(func() error {
-				found, err := netlink.LinkByName("net1")
-				return errors.Join(err, netlink.LinkSetDown(found))
-			})
+			c.inside(pod).WithLink("net1", netlink.LinkSetDown)
 		}},
 	} {
 		c.podObject(test.name, "harmed", checked)
@@ -63,7 +58,7 @@ func TestClusterRDMANameTaken(t *testing.T) {
 	c.topology("taken", "netdev", ofFunctions, "")
 	c.podObject("first", "taken", checked)
 	c.Ready("first")
-	c.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "other"}})
+	c.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "other"}})
 	c.machine().addDevice("rxe0", "other")
 	c.DestroyNamespace("first") // the kernel calls its device ibdevN
 	c.goes("first")
@@ -87,22 +82,12 @@ func TestClusterRDMANameTaken(t *testing.T) {
 // release lets the driver retry at once what it could not undo.
 func (c *cluster) release() {
 	c.Helper()
-	if output, err := exec.Command("netdra", "release", "--all").CombinedOutput(); err != nil {
-		c.Errorf("netdra release: %v: %s", err, output)
-	}
+	c.Exec("netdra", "release", "--all")
 }
 
 // renameLink renames a link of a namespace, which must be down for that.
 func (p *place) renameLink(link, name string) {
 	p.Helper()
-	p.inside(func() error {
-		found, err := netlink.LinkByName(link)
-		if err != nil {
-			return err
-		}
-		if err := netlink.LinkSetDown(found); err != nil {
-			return err
-		}
-		return errors.Join(netlink.LinkSetName(found, name), netlink.LinkSetUp(found))
-	})
+	p.WithLink(link, netlink.LinkSetDown,
+		func(found netlink.Link) error { return netlink.LinkSetName(found, name) }, netlink.LinkSetUp)
 }

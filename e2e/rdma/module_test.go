@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,9 +32,7 @@ func (b *bench) load() {
 	if len(modules) != 1 {
 		b.Fatalf("the machine has the modules %q", modules)
 	}
-	if output, err := exec.Command("insmod", modules[0]).CombinedOutput(); err != nil {
-		b.Fatalf("insmod: %v: %s", err, output)
-	}
+	b.Exec("insmod", modules[0])
 }
 
 // quarantined waits until a number of devices have the taint, or none and everything of pods is forgotten.

@@ -98,7 +98,7 @@ func (c *cluster) begin(ctx context.Context, pod string, args []string) <-chan o
 // addressOfPod is the IPv4 address of net1.
 func (p *place) addressOfPod() (address string) {
 	p.Helper()
-	p.inside(func() error {
+	p.Inside(func() error {
 		link, err := netlink.LinkByName("net1")
 		if err != nil {
 			return err

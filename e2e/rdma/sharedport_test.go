@@ -17,7 +17,7 @@ import (
 // Soft RoCE: its socket is in the port's network namespace, and packets for a macvlan's address go to the pod's.
 func TestClusterSharedPort(t *testing.T) {
 	c := newCluster(t, "")
-	c.add(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "port"}})
+	c.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "port"}})
 	c.machine().addDevice("rxe9", "port")
 	c.Cleanup(func() { c.removeDevices("rxe9") })
 	mode, err := netlink.RdmaSystemGetNetnsMode()

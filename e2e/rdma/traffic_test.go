@@ -22,7 +22,7 @@ type end struct {
 // libibverbs reads.
 func (p *place) command(ctx context.Context, args ...string) *exec.Cmd {
 	const script = `mount -t sysfs sysfs /sys && exec "$@"`
-	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + p.path, "unshare", "--mount", "bash", "-c",
+	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + p.Path, "unshare", "--mount", "bash", "-c",
 		script, "bash"}, args...)...)
 }
 
@@ -112,7 +112,7 @@ func (e *end) converse(server *end, serve, ask []string) {
 	if err := <-ended; err != nil {
 		e.Fatalf("%q: %v: %s", serve, err, &said)
 	}
-	e.Logf("%s from %s to %s took %s", ask[0], e.path, server.path, time.Since(start).Round(time.Millisecond))
+	e.Logf("%s from %s to %s took %s", ask[0], e.Path, server.Path, time.Since(start).Round(time.Millisecond))
 }
 
 // talk sends in every way.
