@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/errgroup"
+
+	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
 // steps of one device with an address.
@@ -24,11 +26,11 @@ func TestHostDeviceByPCIAddress(t *testing.T) {
 	b := newBench(t, 2)
 	d := newDriver(b)
 	before := b.card()
-	left := d.attach("left", "host-device", oneStep("host-device", "", 1), function{"nic", pf0, 0})
-	right := d.attach("right", "host-device", oneStep("host-device", "", 2), function{"nic", pf1, 1})
-	left.reaches(right, "10.9.0.2")
-	left.detach()
-	right.detach()
+	left := d.attach("left", oneStep("host-device", "", 1), function{"nic", pf0, 0})
+	right := d.attach("right", oneStep("host-device", "", 2), function{"nic", pf1, 1})
+	left.Reaches(right, "10.9.0.2")
+	left.Detach()
+	right.Detach()
 	b.expect(before)
 }
 
@@ -38,11 +40,11 @@ func TestSRIOVSettingsAreEnforced(t *testing.T) {
 	d := newDriver(b)
 	before := b.card()
 	const settings = `vlan: %d, vlanQoS: 3, spoofchk: "on", trust: "on", max_tx_rate: 200,`
-	a := d.attach("a", "sriov", oneStep("sriov", fmt.Sprintf(settings, 100), 1), function{"nic", pf0, 0})
-	same := d.attach("same", "sriov", oneStep("sriov", fmt.Sprintf(settings, 100), 2), function{"nic", pf1, 0})
-	other := d.attach("other", "sriov", oneStep("sriov", fmt.Sprintf(settings, 200)+`mac: "02:00:00:00:00:0c",`, 3),
+	a := d.attach("a", oneStep("sriov", fmt.Sprintf(settings, 100), 1), function{"nic", pf0, 0})
+	same := d.attach("same", oneStep("sriov", fmt.Sprintf(settings, 100), 2), function{"nic", pf1, 0})
+	other := d.attach("other", oneStep("sriov", fmt.Sprintf(settings, 200)+`mac: "02:00:00:00:00:0c",`, 3),
 		function{"nic", pf1, 1})
-	none := d.attach("none", "sriov", oneStep("sriov", "", 4), function{"nic", pf0, 1})
+	none := d.attach("none", oneStep("sriov", "", 4), function{"nic", pf0, 1})
 	for _, want := range []struct {
 		pf    string
 		index int
@@ -60,14 +62,14 @@ func TestSRIOVSettingsAreEnforced(t *testing.T) {
 	if mac := b.info(pf1, 1).Mac.String(); mac != "02:00:00:00:00:0c" {
 		t.Errorf("the address that was set is %s", mac)
 	}
-	t.Logf("within a VLAN: %s", a.reaches(same, "10.9.0.2"))
-	a.isolated(other, "10.9.0.3")
-	a.isolated(none, "10.9.0.4")
-	b.must(netlink.LinkSetVfVlan(b.link(pf1), 1, 100)) // to see that it was the VLAN that kept them apart
-	a.reaches(other, "10.9.0.3")
-	b.must(netlink.LinkSetVfVlan(b.link(pf1), 1, 200))
+	t.Logf("within a VLAN: %s", a.Reaches(same, "10.9.0.2"))
+	a.Isolated(other, "10.9.0.3")
+	a.Isolated(none, "10.9.0.4")
+	b.must(netlink.LinkSetVfVlan(b.LinkOf(pf1), 1, 100)) // to see that it was the VLAN that kept them apart
+	a.Reaches(other, "10.9.0.3")
+	b.must(netlink.LinkSetVfVlan(b.LinkOf(pf1), 1, 200))
 	for _, p := range []*pod{a, same, other, none} {
-		p.detach()
+		p.Detach()
 	}
 	b.expect(before)
 	b.empty()
@@ -77,18 +79,18 @@ func TestSpoofCheck(t *testing.T) {
 	b := newBench(t, 2)
 	d := newDriver(b)
 	before := b.card()
-	honest := d.attach("honest", "sriov", oneStep("sriov", `spoofchk: "on",`, 1), function{"nic", pf0, 0})
-	free := d.attach("free", "sriov", oneStep("sriov", `spoofchk: "off", trust: "on",`, 2), function{"nic", pf0, 1})
-	witness := d.attach("witness", "sriov", oneStep("sriov", "", 3), function{"nic", pf1, 0})
-	honest.reaches(witness, "10.9.0.3")
-	free.reaches(witness, "10.9.0.3")
+	honest := d.attach("honest", oneStep("sriov", `spoofchk: "on",`, 1), function{"nic", pf0, 0})
+	free := d.attach("free", oneStep("sriov", `spoofchk: "off", trust: "on",`, 2), function{"nic", pf0, 1})
+	witness := d.attach("witness", oneStep("sriov", "", 3), function{"nic", pf1, 0})
+	honest.Reaches(witness, "10.9.0.3")
+	free.Reaches(witness, "10.9.0.3")
 	if passed, err := forged(free, witness, "net1"); err != nil || !passed {
 		t.Errorf("no frame from another's address came through from the function that may send them: %v", err)
 	}
 	cheated, err := forged(honest, witness, "net1")
 	b.must(err)
 	for _, p := range []*pod{honest, free, witness} {
-		p.detach()
+		p.Detach()
 	}
 	b.expect(before)
 	b.empty()
@@ -124,7 +126,7 @@ func TestBondSurvivesTheLossOfACard(t *testing.T) {
 	before := b.card()
 	var pods []*pod
 	for i := range 2 {
-		pods = append(pods, d.attach(fmt.Sprintf("bond%d", i), "sriov", fmt.Sprintf(bondOfTwo, i+1),
+		pods = append(pods, d.attach(fmt.Sprintf("bond%d", i), fmt.Sprintf(bondOfTwo, i+1),
 			function{"left", pf0, i}, function{"right", pf1, i}))
 	}
 	want := []string{
@@ -132,26 +134,26 @@ func TestBondSurvivesTheLossOfACard(t *testing.T) {
 		"net2 device mtu 1500 up true", "red vlan mtu 1400 up true",
 	}
 	for _, p := range pods {
-		if diff := cmp.Diff(want, p.links()); diff != "" {
-			t.Errorf("links of %s (-want +have):\n%s", p.path, diff)
+		if diff := cmp.Diff(want, p.Links()); diff != "" {
+			t.Errorf("links of %s (-want +have):\n%s", p.Path, diff)
 		}
 	}
 	talk := func(when string) {
 		t.Helper()
-		t.Logf("%s: red after %s, blue after %s", when, pods[0].reaches(pods[1], "10.5.0.2"),
-			pods[0].reaches(pods[1], "10.6.0.2"))
+		t.Logf("%s: red after %s, blue after %s", when, pods[0].Reaches(pods[1], "10.5.0.2"),
+			pods[0].Reaches(pods[1], "10.6.0.2"))
 	}
 	talk("both cards")
 	for _, lost := range []string{pf0, pf1} {
-		active := pods[0].active()
-		b.must(netlink.LinkSetDown(b.link(lost)))
+		former := active(pods[0])
+		b.must(netlink.LinkSetDown(b.LinkOf(lost)))
 		talk("without " + lost)
-		t.Logf("active was %s, is %s", active, pods[0].active())
-		b.must(netlink.LinkSetUp(b.link(lost)))
+		t.Logf("active was %s, is %s", former, active(pods[0]))
+		b.must(netlink.LinkSetUp(b.LinkOf(lost)))
 		talk("with both again")
 	}
 	for _, p := range pods {
-		p.detach()
+		p.Detach()
 	}
 	b.expect(before)
 	b.empty()
@@ -163,23 +165,23 @@ func TestBondWhoseNamespaceIsDestroyed(t *testing.T) {
 	d := newDriver(b)
 	before := b.card()
 	steps := strings.Replace(fmt.Sprintf(bondOfTwo, 1), "failOverMac: 1", "failOverMac: 0", 1)
-	p := d.attach("bond", "sriov", steps, function{"left", pf0, 0}, function{"right", pf1, 0})
-	p.destroy()
+	p := d.attach("bond", steps, function{"left", pf0, 0}, function{"right", pf1, 0})
+	p.Destroy()
 	b.eventually("links that the kernel has put on the host", func() error {
 		for _, pf := range []string{pf0, pf1} {
-			if _, err := linkOf(b.vf(pf, 0)); err != nil {
+			if _, err := testbench.FindLink(b.VF(pf, 0)); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	if left, right := b.link(b.vf(pf0, 0)).Attrs().Name, b.link(b.vf(pf1, 0)).Attrs().Name; left != "net1" ||
+	if left, right := b.LinkOf(b.VF(pf0, 0)).Attrs().Name, b.LinkOf(b.VF(pf1, 0)).Attrs().Name; left != "net1" ||
 		right != "net2" {
 		t.Errorf("the members are on the host as %s and %s: they should have the pod's names", left, right)
 	}
-	b.eventually("DEL that succeeds", p.del)
-	if left := d.executor.Leftovers(); len(left) > 0 {
-		t.Errorf("given up: %s", text(left))
+	b.eventually("DEL that succeeds", p.Del)
+	if left := d.Leftovers(); len(left) > 0 {
+		t.Errorf("given up: %q", left)
 	}
 	b.expect(before)
 }
@@ -192,7 +194,7 @@ func TestManyAtOnce(t *testing.T) {
 	var pods []*pod
 	for i := range 8 {
 		pf := []string{pf0, pf1}[i%2]
-		pods = append(pods, d.pod(fmt.Sprintf("many%d", i), "sriov", oneStep("sriov", `vlan: 100, trust: "on",`, i+1),
+		pods = append(pods, d.pod(fmt.Sprintf("many%d", i), oneStep("sriov", `vlan: 100, trust: "on",`, i+1),
 			function{"nic", pf, i / 2}))
 	}
 	all := func(do func(*pod) error) {
@@ -203,29 +205,24 @@ func TestManyAtOnce(t *testing.T) {
 		}
 		b.must(group.Wait())
 	}
-	all((*pod).add)
+	all((*pod).Add)
 	for i, p := range pods[1:] {
-		pods[0].reaches(p, fmt.Sprintf("10.9.0.%d", i+2))
+		pods[0].Reaches(p, fmt.Sprintf("10.9.0.%d", i+2))
 	}
-	all((*pod).del)
+	all((*pod).Del)
 	b.expect(before)
 	b.empty()
 }
 
 // active is the name of the link that carries the bond's traffic.
-func (p *pod) active() (name string) {
-	p.Helper()
-	p.inside(func(handle *netlink.Handle) error {
-		link, err := handle.LinkByName("bond0")
-		if err != nil {
-			return err
-		}
+func active(p *pod) (name string) {
+	p.WithLink("bond0", func(link netlink.Link) error {
 		bond, ok := link.(*netlink.Bond)
 		if !ok || bond.ActiveSlave <= 0 {
 			name = "none"
 			return nil
 		}
-		member, err := handle.LinkByIndex(bond.ActiveSlave)
+		member, err := netlink.LinkByIndex(bond.ActiveSlave)
 		if err == nil {
 			name = member.Attrs().Name
 		}
@@ -235,23 +232,23 @@ func (p *pod) active() (name string) {
 }
 
 // soil leaves a function as the worst of tenants, and an administrator in a hurry, would.
-func (p *pod) soil(pf string, index int) {
-	p.Helper()
-	link := p.link(pf)
-	p.must(netlink.LinkSetVfVlan(link, index, 77))
-	p.must(netlink.LinkSetVfTrust(link, index, true))
-	p.must(netlink.LinkSetVfSpoofchk(link, index, false))
-	p.must(netlink.LinkSetVfTxRate(link, index, 300))
-	p.must(netlink.LinkSetVfHardwareAddr(link, index, net.HardwareAddr{2, 0, 0, 0, 0, 0x77}))
-	p.change("net1",
-		func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetDown(l) },
-		func(h *netlink.Handle, l netlink.Link) error {
-			return h.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, 0, 0x77})
+func (b *bench) soil(p *pod, pf string, index int) {
+	b.Helper()
+	link := b.LinkOf(pf)
+	b.must(netlink.LinkSetVfVlan(link, index, 77))
+	b.must(netlink.LinkSetVfTrust(link, index, true))
+	b.must(netlink.LinkSetVfSpoofchk(link, index, false))
+	b.must(netlink.LinkSetVfTxRate(link, index, 300))
+	b.must(netlink.LinkSetVfHardwareAddr(link, index, net.HardwareAddr{2, 0, 0, 0, 0, 0x77}))
+	p.WithLink("net1",
+		netlink.LinkSetDown,
+		func(l netlink.Link) error {
+			return netlink.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, 0, 0x77})
 		},
-		func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetMTU(l, 9000) },
-		func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetAlias(l, "mine") },
-		func(h *netlink.Handle, l netlink.Link) error { return h.LinkAddAltName(l, "also-mine") },
-		func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetName(l, "mine") },
+		func(l netlink.Link) error { return netlink.LinkSetMTU(l, 9000) },
+		func(l netlink.Link) error { return netlink.LinkSetAlias(l, "mine") },
+		func(l netlink.Link) error { return netlink.LinkAddAltName(l, "also-mine") },
+		func(l netlink.Link) error { return netlink.LinkSetName(l, "mine") },
 	)
 }
 
@@ -260,17 +257,17 @@ func (p *pod) soil(pf string, index int) {
 func TestDirtyFunctionComesHomeClean(t *testing.T) {
 	for _, cniType := range []string{"host-device", "sriov"} {
 		for name, end := range map[string]func(*pod){"pod lives": func(*pod) {},
-			"namespace destroyed": (*pod).destroy} {
+			"namespace destroyed": (*pod).Destroy} {
 			t.Run(cniType+" "+name, func(t *testing.T) {
 				b := newBench(t, 1)
 				d := newDriver(b)
 				before := b.card()
-				p := d.attach(cniType[:4]+name[:3], cniType, oneStep(cniType, "", 1), function{"nic", pf0, 0})
-				p.soil(pf0, 0)
+				p := d.attach(cniType[:4]+name[:3], oneStep(cniType, "", 1), function{"nic", pf0, 0})
+				b.soil(p, pf0, 0)
 				end(p)
-				b.eventually("DEL that succeeds", p.del)
-				if left := d.executor.Leftovers(); len(left) > 0 {
-					t.Errorf("given up: %s", text(left))
+				b.eventually("DEL that succeeds", p.Del)
+				if left := d.Leftovers(); len(left) > 0 {
+					t.Errorf("given up: %q", left)
 				}
 				b.expect(before)
 			})
@@ -298,23 +295,23 @@ func TestNextTenantMayChangeItsAddress(t *testing.T) {
 			functions := []function{{"nic", pf0, 0}, {"nic", pf0, 1}, {"nic", pf1, 0}, {"nic", pf1, 1}}
 			if test.dirty {
 				for _, f := range functions {
-					b.must(netlink.LinkSetVfHardwareAddr(b.link(f.pf), f.index, b.info(f.pf, f.index).Mac))
+					b.must(netlink.LinkSetVfHardwareAddr(b.LinkOf(f.pf), f.index, b.info(f.pf, f.index).Mac))
 				}
 				b.expect(before) // it does not show
 			}
 			for round := range 2 {
 				var tenants []*pod
 				for n, f := range functions {
-					p := d.attach(fmt.Sprintf("own%d%d", round, n), test.cniType, oneStep(test.cniType, "", n+1), f)
-					p.change("net1", func(h *netlink.Handle, l netlink.Link) error {
-						return h.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, byte(round), byte(n)})
+					p := d.attach(fmt.Sprintf("own%d%d", round, n), oneStep(test.cniType, "", n+1), f)
+					p.WithLink("net1", func(l netlink.Link) error {
+						return netlink.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, byte(round), byte(n)})
 					})
 					tenants = append(tenants, p)
 				}
 				for _, p := range tenants {
-					if err := p.del(); err != nil { // of the sriov plugin, which can't give back the address
+					if err := p.Del(); err != nil { // of the sriov plugin, which can't give back the address
 						t.Logf("the first DEL: %v", err)
-						p.detach()
+						p.Detach()
 					}
 				}
 				b.expect(before)
@@ -345,13 +342,13 @@ func TestChainsThatChangeAddressesInTurn(t *testing.T) {
 			d := newDriver(b)
 			before := b.card()
 			for i := range 2 {
-				p := d.attach(fmt.Sprintf("turn%d", i), "sriov", fmt.Sprintf(test.steps, i+1), test.functions...)
+				p := d.attach(fmt.Sprintf("turn%d", i), fmt.Sprintf(test.steps, i+1), test.functions...)
 				for range 3 { // the plugin can't give back the address while the function has another
-					if err := p.del(); err != nil {
+					if err := p.Del(); err != nil {
 						t.Logf("DEL: %v", err)
 					}
 				}
-				p.detach()
+				p.Detach()
 				b.expect(before)
 			}
 			b.empty()
@@ -365,19 +362,17 @@ func TestChainsThatChangeAddressesInTurn(t *testing.T) {
 func TestFunctionWithoutLink(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)
-	b.bind(b.vf(pf0, 0), "vfio-pci")
+	b.bind(b.VF(pf0, 0), "vfio-pci")
 	before := b.card()
-	root, err := device("nic", b.vf(pf0, 0), "sriov")
-	b.must(err)
-	if _, err := d.plan("link", `[{name: nic, type: sriov}]`, root); err == nil ||
+	if _, err := d.Plan("link", `[{name: nic, type: sriov}]`, device("nic", b.VF(pf0, 0))); err == nil ||
 		!strings.Contains(err.Error(), "has no interface") {
 		t.Errorf("a step that wants a link: %v", err)
 	}
-	p := d.attach("vfio", "sriov", `[{name: nic, type: sriov, driver: vfio-pci, config: {vlan: 77, trust: "on"}}]`,
+	p := d.attach("vfio", `[{name: nic, type: sriov, driver: vfio-pci, config: {vlan: 77, trust: "on"}}]`,
 		function{"nic", pf0, 0})
 	if have, want := b.settings(pf0, 0), "vlan 77 qos 0 spoofchk true trust true rate 0"; have != want {
 		t.Errorf("the function has %q, want %q", have, want)
 	}
-	p.detach()
+	p.Detach()
 	b.expect(before)
 }

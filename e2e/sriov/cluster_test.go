@@ -46,7 +46,7 @@ func (c *cluster) part(name string, do func(*cluster)) {
 	c.Helper()
 	c.Run(name, func(t *testing.T) {
 		cluster := *c
-		cluster.bench, cluster.Node = &bench{T: t}, c.Part(t, strings.ReplaceAll(name, " ", "-"))
+		cluster.bench, cluster.Node = &bench{c.With(t)}, c.Part(t, strings.ReplaceAll(name, " ", "-"))
 		cluster.DriverReady()
 		cluster.before = cluster.card()
 		cluster.Apply(fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", cluster.Namespace))
@@ -159,7 +159,7 @@ func (c *cluster) slices(ctx context.Context) ([]resourceapi.ResourceSlice, erro
 // inside is a pod's network namespace, found by a process of its container.
 func (c *cluster) inside(name string) *pod {
 	c.Helper()
-	return &pod{driver: &driver{bench: c.bench}, path: filepath.Join(c.process(name), "ns/net")}
+	return c.PodAt(filepath.Join(c.process(name), "ns/net"))
 }
 
 // process is the folder in /proc of a pod's main process.

@@ -55,7 +55,7 @@ func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 				"already allocated")
 			b.must(b.call("DEL", b.Name(), pod, config))
 			vlanIs(b, "DEL", 0)
-			b.link(b.vf(pf0, 0)) // it is home
+			b.LinkOf(b.VF(pf0, 0)) // it is home
 			b.must(b.call("DEL", b.Name(), pod, config))
 		},
 		"namespace is gone": func(b *bench, pod, config string) {
@@ -72,12 +72,12 @@ func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 			vlanIs(b, "DEL without a record", 77)
 		},
 		"refused setting": func(b *bench, pod, _ string) {
-			refused := sriovConfig(b.vf(pf0, 0), vlan+`, "link_state": "enable"`) // which the igb driver does not have
+			refused := sriovConfig(b.VF(pf0, 0), vlan+`, "link_state": "enable"`) // which the igb driver does not have
 			refuses(b, "ADD with a link state", b.call("ADD", b.Name(), pod, refused), "not supported")
 			vlanIs(b, "ADD that failed", 77)
 		},
 		"no link": func(b *bench, pod, config string) {
-			b.bind(b.vf(pf0, 0), "vfio-pci")
+			b.bind(b.VF(pf0, 0), "vfio-pci")
 			b.must(b.call("ADD", b.Name(), pod, config))
 			vlanIs(b, "ADD", 77)
 			if b.call("DEL", b.Name(), pod, config) == nil {
@@ -91,7 +91,7 @@ func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, 1)
 			short, _, _ := strings.Cut(name, " ")
-			test(b, cnitest.NewPod(t, short), sriovConfig(b.vf(pf0, 0), vlan))
+			test(b, cnitest.NewPod(t, short), sriovConfig(b.VF(pf0, 0), vlan))
 		})
 	}
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
+	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
+	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
 // workerVariable holds the orders of a driver process.
@@ -46,29 +48,26 @@ func work() int {
 }
 
 func (o *orders) run(ctx context.Context) error {
-	d, err := openDriver(o.Journal, o.Dirs)
+	d, err := testbench.Open(o.Journal, executor.Options{Dirs: o.Dirs, StepTimeout: patience})
 	if err != nil {
 		return err
 	}
 	if o.VF != "" {
-		root, err := device("nic", o.VF, "sriov")
+		plan, err := d.Plan("crash", `[{name: nic, type: sriov, config: {vlan: 77, trust: "on"}}]`,
+			device("nic", o.VF))
 		if err != nil {
 			return err
 		}
-		plan, err := d.plan("crash", `[{name: nic, type: sriov, config: {vlan: 77, trust: "on"}}]`, root)
-		if err != nil {
-			return err
-		}
-		return d.executor.Add(ctx, attachment("crash", plan), o.Pod, "node")
+		return d.Executor.Add(ctx, testbench.NewAttachment("crash", plan), o.Pod, "node")
 	}
 	if err := (executor.PluginExec{Lock: o.Journal + ".cni"}).AwaitEarlier(ctx, patience); err != nil {
 		return err
 	}
-	if len(d.left) != 1 {
-		return fmt.Errorf("the journal has %d attachments, want one", len(d.left))
+	if len(d.Left) != 1 {
+		return fmt.Errorf("the journal has %d attachments, want one", len(d.Left))
 	}
-	for _, left := range d.left {
-		err = errors.Join(err, d.executor.Del(ctx, left))
+	for _, left := range d.Left {
+		err = errors.Join(err, d.Executor.Del(ctx, left))
 	}
 	return err
 }
@@ -90,11 +89,11 @@ func dieInTheMiddle() error {
 	if err != nil {
 		return err
 	}
-	link, err := linkOf(config.DeviceID)
+	link, err := testbench.FindLink(config.DeviceID)
 	if err != nil {
 		return err
 	}
-	pf, err := linkOf(pf0)
+	pf, err := testbench.FindLink(pf0)
 	if err != nil {
 		return err
 	}
@@ -143,7 +142,7 @@ func TestKilledInTheMiddleOfAMove(t *testing.T) {
 	b.must(err)
 	b.must(os.Symlink(other, filepath.Join(deadly, otherPlugin)))
 	o := orders{Journal: filepath.Join(t.TempDir(), "journal.db"), Dirs: append([]string{deadly}, cniDirs()...),
-		VF: b.vf(pf0, 0), Pod: cnitest.NewPod(t, "crash")}
+		VF: b.VF(pf0, 0), Pod: cnitest.NewPod(t, "crash")}
 	t.Cleanup(func() { _ = host.Linux{}.Unpin("/run/netns/dra-crash") })
 	output, err := o.process().CombinedOutput()
 	var exit *exec.ExitError
@@ -151,9 +150,9 @@ func TestKilledInTheMiddleOfAMove(t *testing.T) {
 		t.Fatalf("the driver was not killed: %v: %s", err, output)
 	}
 	b.eventually("function that the kernel has put on the host", func() error {
-		links, err := os.ReadDir(sysPCI(o.VF, "net"))
+		links, err := os.ReadDir(testbench.SysPCI(o.VF, "net"))
 		if err == nil && len(links) == 0 {
-			err = errStill
+			err = kubenode.ErrStill
 		}
 		return err
 	})

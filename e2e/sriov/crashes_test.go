@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+
+	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
+	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
 // TestClusterCrashes sees that functions come home whatever happens to the driver and to pods.
@@ -45,7 +48,7 @@ func (c *cluster) losesPodsWhileDriverIsAway() {
 	c.Remove("early")
 	c.Until("end of the pod's process", func(context.Context) error {
 		if _, err := os.Stat(process); err == nil {
-			return errStill
+			return kubenode.ErrStill
 		}
 		return nil
 	})
@@ -72,7 +75,7 @@ func (c *cluster) killsDriverInTheMiddle() {
 func (c *cluster) away() (away int) {
 	c.Helper()
 	for i := range 2 {
-		if _, err := linkOf(c.vf(pf0, i)); err != nil {
+		if _, err := testbench.FindLink(c.VF(pf0, i)); err != nil {
 			away++
 		}
 	}
@@ -90,9 +93,9 @@ func (c *cluster) destroysNamespaces() {
 	c.Until("a new sandbox of the pod, with its function", func(context.Context) error {
 		fresh, err := c.Process("pod")
 		if err != nil || fresh == process {
-			return errors.Join(errStill, err)
+			return errors.Join(kubenode.ErrStill, err)
 		}
-		return inThread(filepath.Join(fresh, "ns/net"), func() error {
+		return c.PodAt(filepath.Join(fresh, "ns/net")).Enter(func() error {
 			_, err := netlink.LinkByName("net1")
 			return err
 		})
@@ -107,7 +110,7 @@ func (c *cluster) getsDirtyFunctions() {
 	c.Ready("pod")
 	index := c.index("pod", 0)
 	before := c.settings(pf0, index)
-	c.inside("pod").soil(pf0, index)
+	c.soil(c.inside("pod"), pf0, index)
 	if after := c.settings(pf0, index); after == before {
 		c.Errorf("the function is as it was: %s", after)
 	}
@@ -116,7 +119,7 @@ func (c *cluster) getsDirtyFunctions() {
 // A function that can't get back its name does not keep its pod from going. Nobody gets it until it could.
 func (c *cluster) quarantinesFunctions() {
 	c.oneFunction("stuck")
-	names := []string{c.link(c.vf(pf0, 0)).Attrs().Name, c.link(c.vf(pf0, 1)).Attrs().Name}
+	names := []string{c.LinkOf(c.VF(pf0, 0)).Attrs().Name, c.LinkOf(c.VF(pf0, 1)).Attrs().Name}
 	c.create("stuck", "pod")
 	c.Ready("pod")
 	device, index := c.devices("pod")[0], c.index("pod", 0)
@@ -136,7 +139,7 @@ func (c *cluster) quarantinesFunctions() {
 	c.create("stuck", "two")
 	c.Waits("two")
 	c.must(netlink.LinkDel(impostor))
-	c.command("netdra", "release", "--all")
+	c.Exec("netdra", "release", "--all")
 	c.Ready("two")
 }
 

@@ -110,8 +110,8 @@ func functions(numa, vfs int) string {
 func TestDiscoveryFollowsVFs(t *testing.T) {
 	b := newBench(t, 0)
 	o := newObserver(b)
-	b.setVFs(pf0, 4)
-	b.setVFs(pf1, 4)
+	b.SetVFs(pf0, 4)
+	b.SetVFs(pf1, 4)
 	both := functions(0, 4) + functions(1, 4)
 	o.becomes("4 functions each", both)
 
@@ -125,20 +125,20 @@ func TestDiscoveryFollowsVFs(t *testing.T) {
 	pod := cnitest.NewPod(t, "taker")
 	namespace, err := netns.GetFromPath(pod)
 	b.must(err)
-	b.must(netlink.LinkSetNsFd(b.link(b.vf(pf0, 1)), int(namespace)))
+	b.must(netlink.LinkSetNsFd(b.LinkOf(b.VF(pf0, 1)), int(namespace)))
 	b.must(namespace.Close())
 	taken := change(both, "0000:41:10.2 vf PFv1 numa 0 igbvf", "0000:41:10.2 vf PFv1 numa 0 igbvf away")
 	o.becomes("one in a pod", taken)
 	cnitest.RemovePod(pod)
 	o.becomes("its pod is gone", both)
 
-	b.bind(b.vf(pf1, 2), "vfio-pci")
+	b.bind(b.VF(pf1, 2), "vfio-pci")
 	o.becomes("one has vfio-pci",
 		change(both, "0000:81:10.4 vf PFv2 numa 1 igbvf", "0000:81:10.4 vf PFv2 numa 1 vfio-pci away"))
-	b.bind(b.vf(pf1, 2), "")
+	b.bind(b.VF(pf1, 2), "")
 	o.becomes("it has igbvf again", both)
 
-	pf := b.link(pf1)
+	pf := b.LinkOf(pf1)
 	b.must(netlink.LinkSetVfVlanQos(pf, 3, 100, 3))
 	b.must(netlink.LinkSetVfTrust(pf, 3, true))
 	b.must(netlink.LinkSetVfSpoofchk(pf, 3, false))
@@ -147,10 +147,10 @@ func TestDiscoveryFollowsVFs(t *testing.T) {
 	o.becomes("one is configured", change(both, "0000:81:10.6 vf PFv3 numa 1 igbvf",
 		"0000:81:10.6 vf PFv3 numa 1 igbvf vlan 100/3 trust true spoofchk false rate 500 mac 02:00:00:00:00:03"))
 
-	b.setVFs(pf0, 0)
-	b.setVFs(pf1, 0)
+	b.SetVFs(pf0, 0)
+	b.SetVFs(pf1, 0)
 	o.becomes("no functions", functions(0, 0)+functions(1, 0))
-	b.setVFs(pf0, 7)
+	b.SetVFs(pf0, 7)
 	o.becomes("7 functions of one", functions(0, 7)+functions(1, 0))
 }
 
@@ -158,7 +158,7 @@ func TestDiscoveryFollowsVFs(t *testing.T) {
 func TestDiscoveryKeepsNames(t *testing.T) {
 	b := newBench(t, 2)
 	o := newObserver(b)
-	link := b.link(b.vf(pf0, 1))
+	link := b.LinkOf(b.VF(pf0, 1))
 	b.must(netlink.LinkSetName(link, "net1"))
 	o.becomes("renamed", strings.Replace(functions(0, 2)+functions(1, 2), "41:10.2 vf PFv1 numa 0 igbvf",
 		"41:10.2 vf PFv1 numa 0 igbvf called net1", 1))

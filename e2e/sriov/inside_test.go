@@ -41,7 +41,7 @@ func (c *cluster) isWhole() {
 	c.create("one", "pod")
 	c.Ready("pod")
 	c.attached("pod")
-	if diff := cmp.Diff([]string{"net1 device mtu 1500 up true"}, c.inside("pod").links()); diff != "" {
+	if diff := cmp.Diff([]string{"net1 device mtu 1500 up true"}, c.inside("pod").Links()); diff != "" {
 		c.Errorf("links of the pod (-want +have):\n%s", diff)
 	}
 	if have, want := c.settings(pf0, c.index("pod", 0)),

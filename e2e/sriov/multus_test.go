@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 	"github.com/dra-networking/dra-network-driver/e2e/internal/nad"
 )
@@ -179,14 +180,14 @@ spec:
 		c.Errorf("the function of the pod that the driver attaches has %q, want %q", have, want)
 	}
 	a, b := c.inside("a"), c.inside("b")
-	a.reaches(b, b.address("net1"))
+	a.Reaches(b, ipv4(b, "net1"))
 
 	c.KillDriver()
 	c.Remove("a")
 	c.Gone("a")
 	c.DriverReady()
 	a = c.inside("own") // of another VLAN, so it is not reached; b still has all that it had
-	if diff := cmp.Diff([]string{"net1 device mtu 1500 up true"}, a.links()); diff != "" {
+	if diff := cmp.Diff([]string{"net1 device mtu 1500 up true"}, a.Links()); diff != "" {
 		c.Errorf("links of the pod that the driver attaches (-want +have):\n%s", diff)
 	}
 	c.attachedByMultus("b")
@@ -207,7 +208,7 @@ func (c *cluster) attachedByMultus(pod string) {
 		*found.Spec.ResourceClaims[0].ResourceClaimName, metav1.GetOptions{})
 	c.must(err)
 	index := c.functionIndex(claim.Status.Allocation.Devices.Results[0].Device)
-	address := c.vf(pf0, index)
+	address := c.VF(pf0, index)
 	want := []attachedNetwork{{Name: c.Namespace + "/of-" + claim.Name, Interface: "net1"}}
 	want[0].Device.PCI.Address = address
 	if len(networks) == 0 {
@@ -219,10 +220,10 @@ func (c *cluster) attachedByMultus(pod string) {
 	if have, want := c.settings(pf0, index), "vlan 77 qos 0 spoofchk false trust true rate 0"; have != want {
 		c.Errorf("the function of pod %s has %q, want %q", pod, have, want)
 	}
-	if _, err := linkOf(address); err == nil {
+	if _, err := testbench.FindLink(address); err == nil {
 		c.Errorf("the function of pod %s is on the host", pod)
 	}
-	if diff := cmp.Diff([]string{"net1 device mtu 1500 up true"}, c.inside(pod).links()); diff != "" {
+	if diff := cmp.Diff([]string{"net1 device mtu 1500 up true"}, c.inside(pod).Links()); diff != "" {
 		c.Errorf("links of pod %s (-want +have):\n%s", pod, diff)
 	}
 	infos := c.glob("/var/run/k8s.cni.cncf.io/devinfo/dp/*")

@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
 // Requests of linux/vfio.h, and the type of an IOMMU that PCs have.
@@ -25,17 +27,17 @@ func TestFunctionThatIsStillOpen(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)
 	before := b.card()
-	p := d.attach("open", "sriov", `[{name: nic, type: sriov, driver: vfio-pci, config: {vlan: 77}}]`,
+	p := d.attach("open", `[{name: nic, type: sriov, driver: vfio-pci, config: {vlan: 77}}]`,
 		function{"nic", pf0, 0})
-	closeIt := b.open(b.vf(pf0, 0))
-	if err := p.del(); err == nil || !strings.Contains(err.Error(), "is still open in an application") {
+	closeIt := b.open(b.VF(pf0, 0))
+	if err := p.Del(); err == nil || !strings.Contains(err.Error(), "is still open in an application") {
 		t.Errorf("error is %v", err)
 	}
-	if driver := driverOf(b.vf(pf0, 0)); driver != "vfio-pci" {
+	if driver := driverOf(b.VF(pf0, 0)); driver != "vfio-pci" {
 		t.Errorf("the application's function has the driver %q", driver)
 	}
 	closeIt()
-	p.detach()
+	p.Detach()
 	b.expect(before)
 }
 
@@ -44,7 +46,7 @@ func (b *bench) open(address string) (closeIt func()) {
 	b.Helper()
 	// The virtual machine's IOMMU does not remap interrupts.
 	b.must(os.WriteFile("/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts", []byte("Y"), 0o600))
-	group, err := filepath.EvalSymlinks(sysPCI(address, "iommu_group"))
+	group, err := filepath.EvalSymlinks(testbench.SysPCI(address, "iommu_group"))
 	b.must(err)
 	container, err := unix.Open("/dev/vfio/vfio", unix.O_RDWR, 0)
 	b.must(err)

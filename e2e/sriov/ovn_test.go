@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 	"github.com/dra-networking/dra-network-driver/e2e/internal/nad"
 	"github.com/dra-networking/dra-network-driver/e2e/internal/ovnkube"
 )
@@ -63,7 +64,7 @@ spec:
 	var want []ovnPort
 	for i := range 4 {
 		want = append(want, ovnPort{Network: "tenant-fast", NADKey: c.Namespace + "/tenant",
-			Netdev: c.link(c.vf(pf1, i)).Attrs().Name})
+			Netdev: c.LinkOf(c.VF(pf1, i)).Attrs().Name})
 	}
 	c.annotations = "{k8s.v1.cni.cncf.io/networks: tenant}"
 	c.create("fast", "a", "b")
@@ -71,20 +72,20 @@ spec:
 	for _, name := range []string{"a", "b"} {
 		c.attached(name)
 		index := c.index(name, 0)
-		address := c.vf(pf1, index)
-		if _, err := linkOf(address); err == nil {
+		address := c.VF(pf1, index)
+		if _, err := testbench.FindLink(address); err == nil {
 			c.Errorf("the function of pod %s is on the host", name)
 		}
 		if diff := cmp.Diff(want[index], c.ovnPortOf(address)); diff != "" {
 			c.Errorf("what the plugin knows of the function of pod %s (-want +have):\n%s", name, diff)
 		}
-		if diff := cmp.Diff([]string{"net1 device mtu 1400 up true"}, c.inside(name).links()); diff != "" {
+		if diff := cmp.Diff([]string{"net1 device mtu 1400 up true"}, c.inside(name).Links()); diff != "" {
 			c.Errorf("links of pod %s (-want +have):\n%s", name, diff)
 		}
 		c.ovnAddress(c.inside(name), index)
 	}
 	a, b := c.inside("a"), c.inside("b")
-	c.Logf("first message after %s", a.reaches(b, b.address("net1")))
+	c.Logf("first message after %s", a.Reaches(b, ipv4(b, "net1")))
 	c.RemoveAll()
 	c.Until("switch without ports", func(context.Context) error {
 		if left := c.glob(filepath.Join(ovnkube.State, "ports", "*")); len(left) > 0 {
@@ -107,19 +108,16 @@ func (c *cluster) ovnPortOf(address string) (port ovnPort) {
 // it.
 func (c *cluster) ovnAddress(p *pod, index int) {
 	c.Helper()
-	address := p.address("net1")
+	address := ipv4(p, "net1")
 	want := append(net.HardwareAddr{0x0a, 0x58}, net.ParseIP(address).To4()...).String()
 	var have string
-	p.inside(func(handle *netlink.Handle) error {
-		link, err := handle.LinkByName("net1")
-		if err == nil {
-			have = link.Attrs().HardwareAddr.String()
-		}
-		return err
+	p.WithLink("net1", func(link netlink.Link) error {
+		have = link.Attrs().HardwareAddr.String()
+		return nil
 	})
 	if card := c.info(pf1, index).Mac.String(); !strings.HasPrefix(address, "10.82.0.") || have != want ||
 		card != want {
-		c.Errorf("%s has %s and %s, of which the card says %s; want an address of 10.82.0.0/24, and %s", p.path,
+		c.Errorf("%s has %s and %s, of which the card says %s; want an address of 10.82.0.0/24, and %s", p.Path,
 			address, have, card, want)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
 // pf2 is a physical function without virtual ones, for what shares a card.
@@ -122,7 +124,7 @@ spec:
 // TestClusterPods gives pods what the published design's examples offer, through the API.
 func TestClusterPods(t *testing.T) {
 	c := newCluster(t, 4)
-	c.must(netlink.LinkSetUp(c.link(pf2)))
+	c.must(netlink.LinkSetUp(c.LinkOf(pf2)))
 	c.Apply(c.named(policies))
 	c.part("slices", (*cluster).publishesFunctions)
 	c.part("settings", (*cluster).setsFunctions)
@@ -140,7 +142,7 @@ func TestClusterPods(t *testing.T) {
 func (c *cluster) named(text string) string {
 	c.Helper()
 	for i, address := range []string{pf0, pf1, pf2} {
-		text = strings.ReplaceAll(text, fmt.Sprintf("PF%d", i), c.link(address).Attrs().Name)
+		text = strings.ReplaceAll(text, fmt.Sprintf("PF%d", i), c.LinkOf(address).Attrs().Name)
 	}
 	return text
 }
@@ -182,7 +184,7 @@ func (c *cluster) publishedAs(ctx context.Context) (string, error) {
 	}
 	text := strings.Join(lines, "\n")
 	for i, address := range []string{pf0, pf1, pf2} {
-		text = strings.ReplaceAll(text, c.link(address).Attrs().Name, fmt.Sprintf("PF%d", i))
+		text = strings.ReplaceAll(text, c.LinkOf(address).Attrs().Name, fmt.Sprintf("PF%d", i))
 	}
 	return sorted(text), nil
 }
@@ -265,8 +267,8 @@ func (c *cluster) setsFunctions() {
 		c.Errorf("the function of pod m has %q, want %q", have, want)
 	}
 	a, b := c.inside("a"), c.inside("b")
-	a.reaches(b, b.address("net1"))
-	if diff := cmp.Diff([]string{"net1 device mtu 1500 up true"}, c.inside("m").links()); diff != "" {
+	a.Reaches(b, ipv4(b, "net1"))
+	if diff := cmp.Diff([]string{"net1 device mtu 1500 up true"}, c.inside("m").Links()); diff != "" {
 		c.Errorf("links of pod m (-want +have):\n%s", diff)
 	}
 }
@@ -308,20 +310,20 @@ func (c *cluster) bondsFunctions() {
 		"net2 device mtu 1500 up true", "red vlan mtu 1400 up true",
 	}
 	for _, p := range pods {
-		if diff := cmp.Diff(want, p.links()); diff != "" {
-			c.Errorf("links of %s (-want +have):\n%s", p.path, diff)
+		if diff := cmp.Diff(want, p.Links()); diff != "" {
+			c.Errorf("links of %s (-want +have):\n%s", p.Path, diff)
 		}
 	}
 	talk := func(when string) {
 		c.Helper()
-		c.Logf("%s: red after %s, blue after %s", when, pods[0].reaches(pods[1], pods[1].address("red")),
-			pods[0].reaches(pods[1], pods[1].address("blue")))
+		c.Logf("%s: red after %s, blue after %s", when, pods[0].Reaches(pods[1], ipv4(pods[1], "red")),
+			pods[0].Reaches(pods[1], ipv4(pods[1], "blue")))
 	}
 	talk("both cards")
 	for _, lost := range []string{pf0, pf1} {
-		c.must(netlink.LinkSetDown(c.link(lost)))
+		c.must(netlink.LinkSetDown(c.LinkOf(lost)))
 		talk("without " + lost)
-		c.must(netlink.LinkSetUp(c.link(lost)))
+		c.must(netlink.LinkSetUp(c.LinkOf(lost)))
 		talk("with both again")
 	}
 }
@@ -341,7 +343,7 @@ func (c *cluster) keepsPersonasApart() {
 	c.create("ipvlan", "ip")
 	c.Waits("ip")
 	first, two := c.inside("mac1"), c.inside("mac2")
-	first.reaches(two, two.address("net1"))
+	first.Reaches(two, ipv4(two, "net1"))
 	c.Remove("mac1")
 	c.Gone("mac1")
 	c.Waits("ip")
@@ -349,7 +351,7 @@ func (c *cluster) keepsPersonasApart() {
 	c.Ready("ip")
 	c.create("macvlan", "late")
 	c.Waits("late")
-	if diff := cmp.Diff([]string{"net1 ipvlan mtu 1500 up true"}, c.inside("ip").links()); diff != "" {
+	if diff := cmp.Diff([]string{"net1 ipvlan mtu 1500 up true"}, c.inside("ip").Links()); diff != "" {
 		c.Errorf("links (-want +have):\n%s", diff)
 	}
 }
@@ -365,7 +367,7 @@ func (c *cluster) keepsPassthroughApart() {
   selector: {cel: 'device.attributes["dra.networking"].%s == "PF0"'}
   config: {}`, step, attribute)), "nic")
 	}
-	before := c.link(pf0).Attrs().Name
+	before := c.LinkOf(pf0).Attrs().Name
 	c.create("function", "function")
 	c.create("shared", "shared")
 	c.Ready("function", "shared")
@@ -376,7 +378,7 @@ func (c *cluster) keepsPassthroughApart() {
 	c.Waits("whole")
 	c.Remove("shared")
 	c.Ready("whole")
-	if diff := cmp.Diff([]string{"net1 device mtu 1500 up true"}, c.inside("whole").links()); diff != "" {
+	if diff := cmp.Diff([]string{"net1 device mtu 1500 up true"}, c.inside("whole").Links()); diff != "" {
 		c.Errorf("links (-want +have):\n%s", diff)
 	}
 	c.create("function", "function")
@@ -385,7 +387,7 @@ func (c *cluster) keepsPassthroughApart() {
 	c.Waits("shared")
 	c.Remove("whole")
 	c.Ready("function", "shared")
-	if now := c.link(pf0).Attrs().Name; now != before {
+	if now := c.LinkOf(pf0).Attrs().Name; now != before {
 		c.Errorf("the card came home as %s, was %s", now, before)
 	}
 }
@@ -395,7 +397,7 @@ func (c *cluster) keepsPassthroughApart() {
 func (c *cluster) bridgesFunctions() {
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br-sriov-data"}}
 	c.must(netlink.LinkAdd(bridge))
-	port := c.link(c.vf(pf1, 3))
+	port := c.LinkOf(c.VF(pf1, 3))
 	c.Cleanup(func() { c.must(netlink.LinkDel(bridge)) })
 	c.must(errors.Join(netlink.LinkSetUp(bridge), netlink.LinkSetMaster(port, bridge), netlink.LinkSetUp(port)))
 	without := strings.Replace(publishedOfAll(4, 200), functionsOf(1, 4, 200), functionsOf(1, 3, 200), 1)
@@ -410,7 +412,7 @@ func (c *cluster) bridgesFunctions() {
 	c.create("port", "left", "right")
 	c.Ready("left", "right")
 	left, right := c.inside("left"), c.inside("right")
-	left.reaches(right, right.address("net1"))
+	left.Reaches(right, ipv4(right, "net1"))
 	c.RemoveAll()
 	c.must(netlink.LinkSetNoMaster(port))
 	c.must(netlink.LinkSetDown(port))
@@ -426,7 +428,7 @@ func (c *cluster) followsNumVFs() {
 	c.create("kept", "user")
 	c.Ready("user")
 	device := c.devices("user")[0]
-	c.must(os.WriteFile(sysPCI(pf1, "sriov_numvfs"), []byte("0"), 0))
+	c.must(os.WriteFile(testbench.SysPCI(pf1, "sriov_numvfs"), []byte("0"), 0))
 	c.Until("device in use that is published with a taint", func(ctx context.Context) error {
 		devices, err := c.Offered(ctx)
 		if taint, published := devices[device]; !published || taint != "gone" {
@@ -437,24 +439,19 @@ func (c *cluster) followsNumVFs() {
 	c.Remove("user")
 	c.Gone("user")
 	c.published(publishedOfAll(0, 0))
-	c.setVFs(pf1, 7)
+	c.SetVFs(pf1, 7)
 	c.published(publishedOfAll(7, 100))
-	c.setVFs(pf1, 0)
-	c.setVFs(pf1, 4)
+	c.SetVFs(pf1, 0)
+	c.SetVFs(pf1, 4)
 	c.published(publishedOfAll(4, 200))
 	c.before = c.card()               // they have other addresses
 	c.must(os.RemoveAll(pluginState)) // what the plugin knew of the function that is gone; its DEL could not find that
 }
 
-// address is the IPv4 address of a link of the pod.
-func (p *pod) address(name string) (address string) {
-	p.Helper()
-	p.inside(func(handle *netlink.Handle) error {
-		link, err := handle.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		addresses, err := handle.AddrList(link, netlink.FAMILY_V4)
+// ipv4 is the IPv4 address of a link of a pod.
+func ipv4(p *pod, name string) (address string) {
+	p.WithLink(name, func(link netlink.Link) error {
+		addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)
 		if err == nil && len(addresses) != 1 {
 			err = fmt.Errorf("%s has the addresses %v", name, addresses)
 		}

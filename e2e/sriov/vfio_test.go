@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
+	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
@@ -33,7 +34,7 @@ func (c *cluster) application(name, card string) {
 }
 
 func driverOf(address string) string {
-	target, err := os.Readlink(sysPCI(address, "driver"))
+	target, err := os.Readlink(testbench.SysPCI(address, "driver"))
 	if err != nil {
 		return ""
 	}
@@ -43,7 +44,7 @@ func driverOf(address string) string {
 // group is a function's device node.
 func (c *cluster) group(address string) string {
 	c.Helper()
-	target, err := os.Readlink(sysPCI(address, "iommu_group"))
+	target, err := os.Readlink(testbench.SysPCI(address, "iommu_group"))
 	c.must(err)
 	return "/dev/vfio/" + filepath.Base(target)
 }
@@ -65,7 +66,7 @@ func (c *cluster) opened(pod string) []string {
 // long as the pod has them, and the settings that the plugin makes through the physical function; those that an
 // administrator has given that driver keep it.
 func (c *cluster) givesFunctionsToApplications() {
-	prepared := c.vf(pf1, 0)
+	prepared := c.VF(pf1, 0)
 	c.bind(prepared, "vfio-pci")
 	c.Cleanup(func() {
 		if driverOf(prepared) == "vfio-pci" {
@@ -102,14 +103,14 @@ spec:
 	c.Ready("one", "two", "three")
 	for pod, card := range map[string]string{"one": pf0, "two": pf0, "three": pf1} {
 		c.attached(pod)
-		address := c.vf(card, c.index(pod, 0))
+		address := c.VF(card, c.index(pod, 0))
 		if driver := driverOf(address); driver != "vfio-pci" {
 			c.Errorf("the function of pod %s has the driver %q", pod, driver)
 		}
 		if diff := cmp.Diff([]string{c.group(address), "/dev/vfio/vfio"}, c.opened(pod)); diff != "" {
 			c.Errorf("pod %s could open (-want +have):\n%s", pod, diff)
 		}
-		if links := c.inside(pod).links(); len(links) > 0 {
+		if links := c.inside(pod).Links(); len(links) > 0 {
 			c.Errorf("pod %s has the links %q", pod, links)
 		}
 	}
@@ -132,7 +133,7 @@ spec:
 	}
 	// What an administrator would do with this card, as limits.md says: or the next owner of the function could not
 	// change its address.
-	c.must(netlink.LinkSetVfHardwareAddr(c.link(pf1), 0, make(net.HardwareAddr, 6)))
+	c.must(netlink.LinkSetVfHardwareAddr(c.LinkOf(pf1), 0, make(net.HardwareAddr, 6)))
 	c.bind(prepared, "")
 	c.before = c.card() // the kernel has given that one another name and address
 	// which namespaces the plugin thinks have functions; it lets go of those that are gone
@@ -144,7 +145,7 @@ spec:
 // way of the next attempt.
 func (c *cluster) killsDriverWhileItBinds() {
 	c.application("bound", "PF0")
-	functions := []string{c.vf(pf0, 0), c.vf(pf0, 1)}
+	functions := []string{c.VF(pf0, 0), c.VF(pf0, 1)}
 	hasOwnDriver := func(address string) bool { return driverOf(address) == "igbvf" }
 	c.createWith(opener, "bound", "unbound")
 	c.soon("a function without its driver", func() bool {
