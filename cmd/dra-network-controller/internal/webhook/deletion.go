@@ -64,8 +64,8 @@ func (h *Handler) deletionWarnings(ctx context.Context, kind metav1.GroupVersion
 			"claims that are not prepared yet get none", deleted.Name, naming(users))}
 	case kind.Kind == kindPolicy && len(holders) > 0:
 		return []string{fmt.Sprintf("DeviceExposurePolicy %s exposes devices that are held by %s: what no other policy "+
-			"exposes stays with these claims, and nobody else gets it; \"kubectl netdra devices --all-nodes -o wide\" "+
-			"lists the devices",
+			"exposes stays with these claims, and nobody else gets it; \"kubectl netdra devices --all-nodes -o "+
+			"wide\" lists the devices",
 			deleted.Name, counted(holders))}
 	}
 	return nil

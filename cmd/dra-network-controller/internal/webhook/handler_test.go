@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
-	"github.com/dra-networking/dra-network-driver/policy"
 	topologycorpus "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1/corpus"
+	"github.com/dra-networking/dra-network-driver/policy"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
 )
 
@@ -193,7 +193,7 @@ func TestHandle(t *testing.T) {
 			false, "allowed: DeviceExposurePolicy  exposes devices that are held by 1 claim: what no other"},
 		"is deleted while claims hold its devices": {request("DeviceExposurePolicy", admissionv1.Delete, nil,
 			object("metadata: {name: exposing}")), false,
-			"allowed: DeviceExposurePolicy exposing exposes devices that are held by 3 claims: what no other policy exposes"},
+			"allowed: DeviceExposurePolicy exposing exposes devices that are held by 3 claims: what no other"},
 		"is deleted while claims can't be read": {request("DeviceExposurePolicy", admissionv1.Delete, nil, invalid),
 			true, "allowed"},
 		"topology in use is deleted": {request("NetworkTopology", admissionv1.Delete, nil,
