@@ -187,7 +187,8 @@ func (f *fixture) startAlone(bootID string) {
 		Gate: f.gate, External: external.New(f.cdiDir(), f.infoDir(), f.claims, func() bool { return f.journalLost }),
 		Statuses: statuses, Health: health, Metrics: f.metrics, Connected: f.nri.runtime.isConnected, Busy: f.busy,
 		MissingLinkTypes: func(types []string) ([]string, error) {
-			return slices.DeleteFunc(types, func(linkType string) bool { return !f.missingLinkTypes.Has(linkType) }), nil
+			return slices.DeleteFunc(types,
+				func(linkType string) bool { return !f.missingLinkTypes.Has(linkType) }), nil
 		},
 		Fatal: func(err error) { f.Error(err) }, Clock: f.clock, Work: work,
 	})

@@ -30,8 +30,8 @@ func (s *Sandboxes) noteEnded(id string, pod executor.Pod, records []claims.Reco
 	now := s.clock.Now()
 	maps.DeleteFunc(s.ended, func(_ string, box endedSandbox) bool { return now.Sub(box.failedAt) >= endedFor })
 	pod.Annotations = nil // as many as a user likes
-	s.ended[pod.UID] = endedSandbox{failedAt: now, state: nodestate.Sandbox{ID: id, Pod: pod, Claims: claimUIDs(records),
-		State: nodestate.SandboxEnded, Since: now, Failure: failure.Error()}}
+	s.ended[pod.UID] = endedSandbox{failedAt: now, state: nodestate.Sandbox{ID: id, Pod: pod,
+		Claims: claimUIDs(records), State: nodestate.SandboxEnded, Since: now, Failure: failure.Error()}}
 }
 
 // endedStates are the ended sandboxes of pods that wait for the next one, with those of their claims that are prepared,

@@ -25,7 +25,8 @@ func (s *Sandboxes) States() []nodestate.Sandbox {
 		states = append(states, state)
 	}
 	for _, state := range s.endedStates() {
-		if !slices.ContainsFunc(boxes, func(box *sandbox) bool { return box.id == state.ID }) { // else it is being undone
+		isThere := slices.ContainsFunc(boxes, func(box *sandbox) bool { return box.id == state.ID })
+		if !isThere { // else it is being undone
 			states = append(states, state)
 		}
 	}

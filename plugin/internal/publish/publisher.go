@@ -303,7 +303,8 @@ func (p *Publisher) Refresh(ctx context.Context) (err error) {
 // findUnusable returns why CNI plugins of policies, which are on the node, can't work on it. Only plugins that a policy
 // names are looked at: to ask the kernel for a type of links loads its module.
 func (p *Publisher) findUnusable(
-	ctx context.Context, installed sets.Set[string], policies []policyapi.DeviceExposurePolicy, schemas cnichain.Schemas,
+	ctx context.Context, installed sets.Set[string], policies []policyapi.DeviceExposurePolicy,
+	schemas cnichain.Schemas,
 ) map[string]string {
 	named := sets.New[string]()
 	for i := range policies {

@@ -63,8 +63,8 @@ func (h *Handler) deletionWarnings(ctx context.Context, kind metav1.GroupVersion
 		return []string{fmt.Sprintf("NetworkTopology %s is used by %s: their pods keep their interfaces, and "+
 			"claims that are not prepared yet get none", deleted.Name, naming(users))}
 	case kind.Kind == kindPolicy && len(holders) > 0:
-		return []string{fmt.Sprintf("DeviceExposurePolicy %s exposes devices that are held by %s: what no other policy "+
-			"exposes stays with these claims, and nobody else gets it; \"kubectl netdra devices --all-nodes -o "+
+		return []string{fmt.Sprintf("DeviceExposurePolicy %s exposes devices that are held by %s: what no other "+
+			"policy exposes stays with these claims, and nobody else gets it; \"kubectl netdra devices --all-nodes -o "+
 			"wide\" lists the devices",
 			deleted.Name, counted(holders))}
 	}
@@ -74,8 +74,8 @@ func (h *Handler) deletionWarnings(ctx context.Context, kind metav1.GroupVersion
 // publishedDevice is a device as allocations name it.
 type publishedDevice struct{ pool, name string }
 
-// exposingPolicies returns the policy of each published device that names one. Drivers that are older than the attribute
-// name none.
+// exposingPolicies returns the policy of each published device that names one. Drivers that are older than the
+// attribute name none.
 func (h *Handler) exposingPolicies(ctx context.Context) (map[publishedDevice]string, error) {
 	var list resourceapi.ResourceSliceList
 	if err := h.cluster.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil { // they are read only
