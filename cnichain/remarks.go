@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -31,6 +32,7 @@ func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 		add(schemas.remark(step.Type, plugins))
 		add(schemas.remark(IPAMType(rawConfig(step)), ipams))
 		add(schemas.hostRemark(step))
+		add(staticRemark(step))
 	}
 	return remarks
 }
@@ -58,6 +60,29 @@ func (s Schemas) hostRemark(step *v1alpha1.Step) string {
 		if parent := interfaceOf(rawConfig(step)); parent != "" {
 			return fmt.Sprintf("step %s: %s looks for the interface of step %s on the host, where it is not: "+
 				"set %s: true", step.Name, step.Type, parent, parameter)
+		}
+	}
+	return ""
+}
+
+// staticRemark says of a step that every pod gets the same addresses; empty if they are not written out.
+func staticRemark(step *v1alpha1.Step) string {
+	var config struct {
+		IPAM struct {
+			Type      string `json:"type"`
+			Addresses []struct {
+				Address string `json:"address"`
+			} `json:"addresses"`
+		} `json:"ipam"`
+	}
+	if json.Unmarshal(rawConfig(step), &config) != nil || config.IPAM.Type != "static" {
+		return ""
+	}
+	for _, given := range config.IPAM.Addresses {
+		if given.Address != "" && !strings.Contains(given.Address, "{{") {
+			return fmt.Sprintf("step %s: every pod gets the address %s: if there may be two at a time, use host-local or "+
+				"an AddressRange, or leave addresses out and let claims choose (claimParameters: [ips])", step.Name,
+				given.Address)
 		}
 	}
 	return ""

@@ -37,6 +37,14 @@ func TestRemarks(t *testing.T) {
 		  {name: b, type: sriov, selector: {cel: "true"}, config: {ipam: {type: dhcp}}}]`: {
 			"plugin dhcp: the site has one server only",
 		},
+		`[{name: a, type: macvlan, selector: {cel: "true"},
+		   config: {ipam: {type: static, addresses: [{address: 10.1.0.5/24}, {address: "fd00::5/64"}]}}},
+		  {name: b, type: macvlan, selector: {cel: "true"}, claimParameters: [ips], config: {ipam: {type: static}}},
+		  {name: c, type: macvlan, selector: {cel: "true"},
+		   config: {ipam: {type: static, addresses: [{address: "{{ device.address }}"}]}}}]`: {
+			"step a: every pod gets the address 10.1.0.5/24: if there may be two at a time, use host-local or an " +
+				"AddressRange, or leave addresses out and let claims choose (claimParameters: [ips])",
+		},
 		`[{name: up, type: netdev, selector: {cel: "true"}},
 		  {name: tag, type: vlan, dependOn: [up], config: {vlanId: 7, master: "{{up.interfaceName}}"}},
 		  {name: b, type: bond, dependOn: [up], config: {links: [{name: "{{ up.interfaceName }}"}]}}]`: {
