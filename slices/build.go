@@ -38,6 +38,28 @@ type Features struct {
 	Held map[EntryID]Holding
 }
 
+// Working returns those of some CNI plugins that can work on the node, in their order.
+func (f *Features) Working(plugins []string) []string {
+	return stdslices.DeleteFunc(stdslices.Clone(plugins), func(plugin string) bool {
+		return !f.CNIBinaries.Has(plugin) || f.UnusableCNIs[plugin] != ""
+	})
+}
+
+// WhyNoneWorks returns why none of the CNI plugins of a policy can work on the node, so that no DeviceClass picks what
+// is offered for them.
+func (f *Features) WhyNoneWorks(plugins []string) string {
+	var reasons []string
+	for _, plugin := range plugins {
+		if missing := f.UnusableCNIs[plugin]; missing != "" {
+			reasons = append(reasons, plugin+": "+missing)
+		}
+	}
+	if len(reasons) > 0 {
+		return "no CNI plugin of its policy can work on the node: " + strings.Join(reasons, "; ")
+	}
+	return "no CNI plugin of its policy is installed on the node: " + strings.Join(plugins, ", ")
+}
+
 // EntryID is the pool and device name by which an allocation names an entry.
 type EntryID struct {
 	Pool, Name string

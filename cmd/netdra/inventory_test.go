@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,6 +66,35 @@ func TestInventoryGolden(t *testing.T) {
 		all.WriteString("$ netdra " + test.line + "\n" + stdout + stderr + "\n")
 	}
 	golden(t, filepath.Join("testdata", "inventory.txt"), all.String())
+}
+
+// A driver that answers over its socket says which plugins the node has, so that what nobody can use is not called free.
+func TestDevicesWithoutPlugins(t *testing.T) {
+	entry := func(name string, plugins ...string) map[string]any {
+		return map[string]any{"Pool": "n/" + name, "Name": name,
+			"Device":  map[string]any{"name": name, "interface": name, "type": "veth"},
+			"Persona": map[string]any{"Policy": "p", "Plugins": plugins}}
+	}
+	socket := answering(t, map[string]any{"/claims": []any{}, "/sandboxes": []any{}, "/leftovers": []any{},
+		"/published": []any{entry("s0", "macvaln"), entry("s1", "macvlan", "ipvlan"), entry("s2", "vlan")},
+		"/state": map[string]any{"cniPlugins": []string{"ipvlan", "vlan"},
+			"unusableCNIs": map[string]string{"vlan": "the kernel has no 8021q"}}})
+	code, stdout, stderr := runNetdra(t, "", "devices", "--socket", socket, "-o", "json")
+	var got []nodeclient.Device
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != exit.OK || len(got) != 3 {
+		t.Fatalf("exit status %d, %v: %s%s", code, err, stdout, stderr)
+	}
+	for i, want := range []nodeclient.Device{
+		{State: nodeclient.Unusable, Why: "no CNI plugin of its policy is installed on the node: macvaln"},
+		{State: nodeclient.Free, Plugins: []string{"ipvlan"}},
+		{State: nodeclient.Unusable,
+			Why: "no CNI plugin of its policy can work on the node: vlan: the kernel has no 8021q"},
+	} {
+		if got[i].State != want.State || got[i].Why != want.Why || !slices.Equal(got[i].Plugins, want.Plugins) {
+			t.Errorf("%s is %q (%s) for %v, want %q (%s) for %v", got[i].Name, got[i].State, got[i].Why, got[i].Plugins,
+				want.State, want.Why, want.Plugins)
+		}
+	}
 }
 
 func TestEmptyInventory(t *testing.T) {

@@ -121,10 +121,10 @@ func Read(ctx context.Context, query Query, paths ...string) (*nodestate.Answers
 	return answers, nil
 }
 
-// ReadHolders reads who holds what.
+// ReadHolders reads who holds what, and what devices need of the node.
 func ReadHolders(ctx context.Context, socket string) (*nodestate.Answers, error) {
 	return Read(ctx, New(socket).Get, nodeapi.PathPublished, nodeapi.PathClaims, nodeapi.PathSandboxes,
-		nodeapi.PathLeftovers)
+		nodeapi.PathLeftovers, nodeapi.PathState)
 }
 
 // ReadState returns nil if the driver does not answer.

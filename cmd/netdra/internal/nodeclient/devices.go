@@ -9,6 +9,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
@@ -33,14 +34,15 @@ const (
 
 // Device is one published device.
 type Device struct {
-	Name       string   `json:"name"`
-	Pool       string   `json:"pool,omitempty"`
-	Type       string   `json:"type"`
-	Interface  string   `json:"interface,omitempty"`
-	PCIAddress string   `json:"pciAddress,omitempty"`
-	Use        string   `json:"use"` // shared or exclusive
-	Policy     string   `json:"policy,omitempty"`
-	Plugins    []string `json:"plugins,omitempty"`
+	Name       string `json:"name"`
+	Pool       string `json:"pool,omitempty"`
+	Type       string `json:"type"`
+	Interface  string `json:"interface,omitempty"`
+	PCIAddress string `json:"pciAddress,omitempty"`
+	Use        string `json:"use"` // shared or exclusive
+	Policy     string `json:"policy,omitempty"`
+	// Plugins are the CNI plugins of the policy that can work on the node: classes know the device by those only.
+	Plugins []string `json:"plugins,omitempty"`
 	// State is Free, InUse, Blocked, or the reason why no claim should get it.
 	State string `json:"state"`
 	// Why is the reason of a quarantine, what blocks the device, which plugins are missing, or which pod has lost an
@@ -105,15 +107,18 @@ func device(answers *nodestate.Answers, entry *draslices.Entry) Device {
 		Holders:  holders(answers, entry),
 		Counters: counters(answers, entry), State: Free,
 	}
+	features, listed := featuresOf(answers)
+	if listed {
+		d.Plugins = features.Working(entry.Persona.Plugins)
+	}
 	blocker := blockedBy(answers, entry)
 	switch {
 	case len(entry.Spec.Taints) > 0:
 		d.State = entry.Spec.Taints[0].Value
 	case len(d.Holders) > 0:
 		d.State = InUse
-	case lacksPlugins(answers, entry):
-		d.State = Unusable
-		d.Why = "no CNI plugin of its policy is installed on the node: " + strings.Join(entry.Persona.Plugins, ", ")
+	case len(d.Plugins) == 0 && listed:
+		d.State, d.Why = Unusable, features.WhyNoneWorks(entry.Persona.Plugins)
 	case blocker != "":
 		d.State, d.Why = Blocked, blocker+" is in use"
 	}
@@ -126,11 +131,10 @@ func device(answers *nodestate.Answers, entry *draslices.Entry) Device {
 	return d
 }
 
-// lacksPlugins reports whether the driver sees none of the CNI plugins of an entry; not so if it could not list them.
-func lacksPlugins(answers *nodestate.Answers, entry *draslices.Entry) bool {
-	return answers.State.CNIPlugins != nil && !slices.ContainsFunc(entry.Persona.Plugins, func(plugin string) bool {
-		return slices.Contains(answers.State.CNIPlugins, plugin)
-	})
+// featuresOf returns the CNI plugins that the driver sees; false if it could not list them.
+func featuresOf(answers *nodestate.Answers) (draslices.Features, bool) {
+	return draslices.Features{CNIBinaries: sets.New(answers.State.CNIPlugins...),
+		UnusableCNIs: answers.State.UnusableCNIs}, answers.State.CNIPlugins != nil
 }
 
 // lostInterfaces returns which pods have lost an interface of an entry.

@@ -85,7 +85,11 @@ func (t *rowBuilder) row(d *policy.DeviceDecision) Row {
 		row.What = append(row.What, "carries "+ranges(carried))
 	}
 	for _, entry := range t.entries[name] {
-		row.Offers = append(row.Offers, t.used.offer(entry))
+		offer := t.used.offer(entry)
+		row.Offers = append(row.Offers, offer)
+		if offer.State == Unusable {
+			row.Why = append(row.Why, t.used.features.WhyNoneWorks(entry.Persona.Plugins))
+		}
 		for _, claim := range t.used.holders[idOf(entry)] {
 			row.Held = append(row.Held, Holding{Entry: entry.Name, Claim: claim})
 		}
@@ -163,7 +167,7 @@ func stateOf(offers []Offer) State {
 	has := func(state State) bool {
 		return slices.ContainsFunc(offers, func(o Offer) bool { return o.State == state })
 	}
-	for _, state := range []State{HeldBack, InUse, Full, Free, Offered, Blocked} {
+	for _, state := range []State{HeldBack, InUse, Full, Free, Offered, Blocked, Unusable} {
 		if has(state) {
 			return state
 		}

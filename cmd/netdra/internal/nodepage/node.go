@@ -25,6 +25,10 @@ type Node struct {
 	Decision policy.Decision
 	// Result is what is published; entries have the taints that the driver has put on them.
 	Result draslices.Result
+	// CNIPlugins are those that are installed; nil if that is not known, so that all are taken to be.
+	CNIPlugins []string
+	// UnusableCNIs says why installed plugins can't work on the node, by CNI type.
+	UnusableCNIs map[string]string
 	// Claims are those that the driver has prepared. Of their plans the page shows no configuration: it may hold
 	// secrets.
 	Claims    []nodestate.Claim

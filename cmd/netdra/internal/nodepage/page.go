@@ -45,20 +45,25 @@ const (
 	Full     State = "full"    // in use, and nothing is left for others
 	Blocked  State = "blocked" // what it would take is taken by others
 	HeldBack State = "held back"
+	Unusable State = "unusable" // no class picks it: none of its CNI plugins can work on the node
 	Hidden   State = "hidden"
 )
 
 // states are all of them, in the order in which they are told.
-func states() []State { return []State{Offered, Free, InUse, Full, Blocked, HeldBack, Hidden} }
+func states() []State {
+	return []State{Offered, Free, InUse, Full, Blocked, HeldBack, Unusable, Hidden}
+}
 
 // Mark is a letter for the state, so that it is not told by colour alone.
 func (s State) Mark() string {
-	return map[State]string{Offered: "○", Free: "○", InUse: "●", Full: "●", Blocked: "◐", HeldBack: "!", Hidden: "–"}[s]
+	return map[State]string{Offered: "○", Free: "○", InUse: "●", Full: "●", Blocked: "◐", HeldBack: "!", Unusable: "!",
+		Hidden: "–"}[s]
 }
 
 // Class is the name for style sheets.
 func (s State) Class() string {
-	return map[State]string{Offered: "f", Free: "f", InUse: "u", Full: "u", Blocked: "b", HeldBack: "x", Hidden: "h"}[s]
+	return map[State]string{Offered: "f", Free: "f", InUse: "u", Full: "u", Blocked: "b", HeldBack: "x", Unusable: "x",
+		Hidden: "h"}[s]
 }
 
 // Problem is something that an administrator can fix.
@@ -120,9 +125,10 @@ type Member struct{ Name, Address, Also, RDMA string }
 // Offer is one entry of a device in the node's ResourceSlices.
 type Offer struct {
 	// Name is that of the entry; of several devices in a row it is what stands behind their names.
-	Name     string
-	Use      string
-	Policy   string
+	Name   string
+	Use    string
+	Policy string
+	// Plugins are those of the policy that can work on the node.
 	Plugins  []string
 	State    State
 	Capacity []Amount
@@ -229,7 +235,8 @@ func countsOf(page *Page) []Count {
 		Bad: len(page.Problems) > 0}, {Number: devices, What: pluralize(devices, "device")}}
 	for _, state := range states() {
 		if byState[state] > 0 {
-			counts = append(counts, Count{Number: byState[state], What: string(state), Bad: state == HeldBack})
+			counts = append(counts, Count{Number: byState[state], What: string(state),
+				Bad: state == HeldBack || state == Unusable})
 		}
 	}
 	if page.Asked {

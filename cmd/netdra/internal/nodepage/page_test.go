@@ -133,6 +133,21 @@ func TestRows(t *testing.T) {
 	}
 }
 
+// A device that no class picks, for want of its plugins, is told so: it looks free otherwise.
+func TestUnusableDevices(t *testing.T) {
+	node := liveNode(t)
+	node.CNIPlugins = []string{"macvlan", "bridge"}
+	for _, row := range Build(node).Rows {
+		states := map[string]State{"enp3s0f0v0": InUse, "enp3s0f0v1 … enp3s0f0v7": Unusable, "enp3s0f0": InUse,
+			"enp3s0f1v3": HeldBack}
+		want, named := states[row.Label]
+		if named && row.State != want || want == Unusable && !slices.Contains(row.Why,
+			"no CNI plugin of its policy is installed on the node: sriov, host-device") {
+			t.Errorf("%s is %s, want %s: %v", row.Label, row.State, want, row.Why)
+		}
+	}
+}
+
 func TestCounters(t *testing.T) {
 	want := []Counter{
 		{"worker-1/enp3s0f0", "macvlans-capacity", "0", "64", 0},

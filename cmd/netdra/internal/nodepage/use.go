@@ -7,14 +7,17 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
 // use is who holds what, and what is left of what devices share. It is computed once and then only read.
 type use struct {
-	asked   bool
-	holders map[draslices.EntryID][]string
+	asked bool
+	// features have the CNI plugins that can work on the node; with nil CNIBinaries they are not known.
+	features draslices.Features
+	holders  map[draslices.EntryID][]string
 	// consumed is what is taken of the capacity of an entry.
 	consumed map[draslices.EntryID]map[resourceapi.QualifiedName]resource.Quantity
 	counters map[counterID]*balance
@@ -34,6 +37,9 @@ func useOf(node *Node) *use {
 	u := &use{
 		asked: node.Asked, holders: map[draslices.EntryID][]string{}, counters: map[counterID]*balance{},
 		consumed: map[draslices.EntryID]map[resourceapi.QualifiedName]resource.Quantity{},
+	}
+	if node.CNIPlugins != nil {
+		u.features = draslices.Features{CNIBinaries: sets.New(node.CNIPlugins...), UnusableCNIs: node.UnusableCNIs}
 	}
 	for i := range node.Claims {
 		for _, held := range node.Claims[i].Devices {
@@ -105,7 +111,7 @@ func (u *use) blockedBy(entry *draslices.Entry) []string {
 // offer is an entry as people see it.
 func (u *use) offer(entry *draslices.Entry) Offer {
 	offer := Offer{
-		Name: entry.Name, Use: "shared", Policy: entry.Persona.Policy, Plugins: entry.Persona.Plugins,
+		Name: entry.Name, Use: "shared", Policy: entry.Persona.Policy, Plugins: u.workingPlugins(entry),
 		Consumes: consumption(&entry.Spec),
 	}
 	held := len(u.holders[idOf(entry)]) > 0
@@ -124,6 +130,8 @@ func (u *use) offer(entry *draslices.Entry) Offer {
 	switch {
 	case len(entry.Spec.Taints) > 0 || entry.Withdrawn:
 		offer.State = HeldBack
+	case !held && len(offer.Plugins) == 0:
+		offer.State = Unusable
 	case !u.asked:
 		offer.State = Offered
 	case held && full:
@@ -136,6 +144,14 @@ func (u *use) offer(entry *draslices.Entry) Offer {
 		offer.State = Free
 	}
 	return offer
+}
+
+// workingPlugins are the CNI plugins of an entry that can work on the node.
+func (u *use) workingPlugins(entry *draslices.Entry) []string {
+	if u.features.CNIBinaries == nil {
+		return entry.Persona.Plugins
+	}
+	return u.features.Working(entry.Persona.Plugins)
 }
 
 // amount says of one capacity what is left, and whether that is too little for a claim that asks for nothing

@@ -271,10 +271,7 @@ func (s *Snapshot) lostInterfaces(e *Explanation) []string {
 
 // installedPlugins are the CNI plugins of an entry that the node has: classes know it by those only.
 func (s *Snapshot) installedPlugins(entry *draslices.Entry) []string {
-	return slices.DeleteFunc(slices.Clone(entry.Persona.Plugins),
-		func(plugin string) bool {
-			return !s.Features.CNIBinaries.Has(plugin) || s.Features.UnusableCNIs[plugin] != ""
-		})
+	return s.Features.Working(entry.Persona.Plugins)
 }
 
 // publishedAs is an entry as it is published.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodepage"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
@@ -63,6 +65,7 @@ func (f *Options) page(ctx context.Context, deps osdeps.Deps, streams printer.St
 func (f *Options) nodeOf(s *offers.Snapshot) nodepage.Node {
 	node := nodepage.Node{
 		Name: s.Node.Name, Versions: s.Versions().String(), Facts: s.Facts, Decision: s.Decision, Result: s.Result,
+		CNIPlugins: sets.List(s.Features.CNIBinaries), UnusableCNIs: s.Features.UnusableCNIs,
 		Source: "what the driver would offer with the policies of files",
 	}
 	if answers := s.Answers; answers != nil {
