@@ -34,9 +34,11 @@ func policiesListCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Comma
 		Short: "List what policies do on nodes",
 		Long: `Use list to find policies that select nothing, and to see how many devices each policy exposes.
 
-For every DeviceExposurePolicy that the driver knows it counts the devices that the policy exposes, hides, loses to
-another policy, or cannot be evaluated for; -o wide and -o json have their names. STATE is one of
+For every DeviceExposurePolicy that the driver knows it counts the devices that the policy exposes, exposes although no
+DeviceClass can pick them (unusable), hides, loses to another policy, or cannot be evaluated for; -o wide and -o json
+have their names. STATE is one of
   active       it selects devices of the node
+  unusable     it exposes devices, and no DeviceClass can pick one: the node has none of their CNI plugins
   no match     it selects none
   other nodes  its nodeSelector leaves out the node
   invalid      it exposes nothing until it is corrected
@@ -53,8 +55,12 @@ Exit status: 0 the policies are listed, 2 the driver does not answer, or there i
 			if err != nil {
 				return err
 			}
-			return printer.List(streams.Out, form, effects, offers.EffectColumns(),
+			err = printer.List(streams.Out, form, effects, offers.EffectColumns(),
 				"the cluster has no DeviceExposurePolicy")
+			if form == printer.FormTable || form == printer.FormWide {
+				offers.WarnOfUnusable(printer.New(streams.Out), "", effects)
+			}
+			return err
 		},
 	}
 	socketFlag(cmd, &flags.Socket)

@@ -226,6 +226,38 @@ func TestPoliciesList(t *testing.T) {
 	}
 }
 
+// A device that no class picks is not counted as exposed, neither of the policies that are there nor of new ones.
+func TestPoliciesWithoutPlugins(t *testing.T) {
+	exposes := `{"selector": {"cel": "true"}, "exposure": {"supportedCNIPlugins": [{"name": "macvaln", ` +
+		`"exclusive": true}]}}`
+	socket := answering(t, map[string]any{
+		"/state": map[string]any{"cniPlugins": []string{"macvlan"}},
+		"/policies": json.RawMessage(`{"node": "n", "policies": [{"metadata": {"name": "far"}, "spec": ` + exposes +
+			`}]}`),
+		"/published": []any{}, "/claims": []any{}, "/sandboxes": []any{},
+	})
+	deps := osdeps.Deps{Facts: func(context.Context, []netip.Addr) (discovery.Facts, error) {
+		return discovery.Facts{Devices: []discovery.Device{{Name: "eth0", Interface: "eth0", Type: "nic"}}}, nil
+	}}
+	file := policyFile(t, `{"apiVersion": "networking.dra.io/v1alpha1", "kind": "DeviceExposurePolicy", `+
+		`"metadata": {"name": "new"}, "spec": `+exposes+`}`)
+	const why = "eth0 (no CNI plugin of its policy is installed on the node: macvaln)"
+	for line, want := range map[string][]string{
+		"policies list": {"far     expose  unusable  0        1         0",
+			"policy far exposes 1 device that no class can pick: " + why},
+		"policies test " + file + " --alone": {"! policy new", "would expose, but no class can pick 1 device: " + why},
+	} {
+		var out, errs strings.Builder
+		code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, append(strings.Fields(line), "--socket",
+			socket)...)
+		for _, text := range want {
+			if !strings.Contains(out.String(), text) || code != exit.OK {
+				t.Errorf("%s: exit status %d, want %q:\n%s%s", line, code, text, out.String(), errs.String())
+			}
+		}
+	}
+}
+
 // Without a driver, and without the current policies, it is said how to give them.
 func TestPoliciesTestWithoutDriver(t *testing.T) {
 	code, stdout, stderr := runNetdra(t, "", "policies", "test", policyFile(t, somePolicies), "--alone", "--socket",

@@ -45,6 +45,9 @@ func ListPolicies(ctx context.Context, cluster *remote.Cluster, streams printer.
 		return err
 	}
 	if form == printer.FormTable || form == printer.FormWide {
+		for i := range answers {
+			offers.WarnOfUnusable(printer.New(streams.Out), answers[i].Node, answers[i].Answer)
+		}
 		offers.WarnOfIdle(printer.New(streams.Out), effects)
 	}
 	return failures(streams, answers)

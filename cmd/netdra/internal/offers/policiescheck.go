@@ -12,6 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
@@ -41,6 +42,8 @@ type policyCheck struct {
 	// Problems are those that this machine has with it.
 	Problems []string `json:"problems,omitempty"`
 	Exposes  []string `json:"exposes,omitempty"`
+	// Unusable are devices that it exposes and no class can pick, with the reason.
+	Unusable []string `json:"unusable,omitempty"`
 	Hides    []string `json:"hides,omitempty"`
 	// Fails are devices for which it cannot be evaluated; an exclude policy hides them.
 	Fails []string `json:"fails,omitempty"`
@@ -173,7 +176,11 @@ func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) policyCheck {
 			name := string(device.Device.Name)
 			switch reason.Outcome {
 			case policy.Exposes:
-				tested.Exposes = append(tested.Exposes, name)
+				if why := s.whyUnusable(p.Name, device.Device.Name); why != "" {
+					tested.Unusable = append(tested.Unusable, name+" ("+why+")")
+				} else {
+					tested.Exposes = append(tested.Exposes, name)
+				}
 			case policy.Excludes:
 				tested.Hides = append(tested.Hides, name)
 			case policy.Failed:
@@ -189,6 +196,22 @@ func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) policyCheck {
 		}
 	}
 	return tested
+}
+
+// whyUnusable returns why no class can pick a device that a policy exposes; empty if one can.
+func (s *Snapshot) whyUnusable(policyName string, device discovery.IfName) string {
+	why := "what the policy wants cannot be published"
+	for i := range s.Result.Entries {
+		entry := &s.Result.Entries[i]
+		if entry.Persona.Policy != policyName || entry.Device.Name != device {
+			continue
+		}
+		if len(s.installedPlugins(entry)) > 0 {
+			return ""
+		}
+		why = s.Features.WhyNoneWorks(entry.Persona.Plugins)
+	}
+	return why
 }
 
 // misspelt returns which CNI plugins of a policy the node lacks that are probably other ones.
@@ -222,6 +245,8 @@ func (t *PoliciesCheck) print(out *printer.Printer) {
 func (t *policyCheck) print(out *printer.Printer) {
 	if len(t.Invalid) > 0 {
 		out.Bad("policy %s would not be accepted: %s", t.Name, strings.Join(t.Invalid, "; "))
+	} else if len(t.Unusable) > 0 {
+		out.Warn("policy %s", t.Name)
 	} else {
 		out.Good("policy %s", t.Name)
 	}
@@ -239,14 +264,14 @@ func (t *policyCheck) print(out *printer.Printer) {
 	for _, row := range []struct {
 		does    string
 		devices []string
-	}{{"exposes", t.Exposes}, {"hides", t.Hides}, {"cannot be evaluated for", t.Fails}, {"leaves to another policy",
-		t.Loses}} {
+	}{{"exposes", t.Exposes}, {"would expose, but no class can pick", t.Unusable}, {"hides", t.Hides},
+		{"cannot be evaluated for", t.Fails}, {"leaves to another policy", t.Loses}} {
 		if len(row.devices) > 0 {
 			out.Printf("  %s %s: %s", row.does, printer.Plural(len(row.devices), "device"),
 				strings.Join(row.devices, ", "))
 		}
 	}
-	if len(t.Exposes)+len(t.Hides)+len(t.Fails)+len(t.Loses) == 0 {
+	if len(t.Exposes)+len(t.Unusable)+len(t.Hides)+len(t.Fails)+len(t.Loses) == 0 {
 		out.Printf("  matches no device of this machine")
 	}
 }
@@ -255,7 +280,7 @@ func printChange(out *printer.Printer, c *Change) {
 	switch c.Kind {
 	case Added:
 		out.Printf("%s %s: offered by policy %s, %s, for %s", out.Colour(printer.Green, "+"), c.Name, c.Offer.Policy,
-			c.Offer.Use, c.Offer.Plugins)
+			c.Offer.Use, cmp.Or(c.Offer.Plugins, "no CNI plugin of the node, so no class picks it"))
 	case Removed:
 		out.Printf("%s %s: not offered any more", out.Colour(printer.Red, "-"), c.Name)
 	case Changed:

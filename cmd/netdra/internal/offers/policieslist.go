@@ -20,7 +20,9 @@ type PolicyEffect struct {
 	Action  string   `json:"action"`
 	State   string   `json:"state"`
 	Exposes []string `json:"exposes"`
-	Hides   []string `json:"hides"`
+	// Unusable are devices that it exposes and no class can pick, with the reason.
+	Unusable []string `json:"unusable"`
+	Hides    []string `json:"hides"`
 	// Loses are devices that it matches and another policy decides about, with the reason.
 	Loses []string `json:"loses"`
 	// Fails are devices for which it cannot be evaluated.
@@ -30,6 +32,7 @@ type PolicyEffect struct {
 // Values of PolicyEffect.State.
 const (
 	effectActive     = "active"
+	effectUnusable   = "unusable"
 	effectNoMatch    = "no match"
 	effectOtherNodes = "other nodes"
 	effectInvalid    = "invalid"
@@ -61,7 +64,8 @@ func (f *Inputs) PolicyEffects(ctx context.Context, deps osdeps.Deps, names []st
 
 func effectOf(tested *policyCheck) PolicyEffect {
 	e := PolicyEffect{Policy: tested.Name, State: effectActive, Exposes: append([]string{}, tested.Exposes...),
-		Hides: append([]string{}, tested.Hides...), Loses: append([]string{}, tested.Loses...),
+		Unusable: append([]string{}, tested.Unusable...),
+		Hides:    append([]string{}, tested.Hides...), Loses: append([]string{}, tested.Loses...),
 		Fails: append([]string{}, tested.Fails...)}
 	switch {
 	case len(tested.Invalid) > 0 || tested.NotEvaluated:
@@ -70,13 +74,15 @@ func effectOf(tested *policyCheck) PolicyEffect {
 		e.State = effectOtherNodes
 	case !e.selects():
 		e.State = effectNoMatch
+	case len(e.Exposes) == 0 && len(e.Unusable) > 0:
+		e.State = effectUnusable
 	}
 	return e
 }
 
 // selects reports whether the policy is true for a device, or cannot be evaluated for one.
 func (e *PolicyEffect) selects() bool {
-	return len(e.Exposes)+len(e.Hides)+len(e.Loses)+len(e.Fails) > 0
+	return len(e.Exposes)+len(e.Unusable)+len(e.Hides)+len(e.Loses)+len(e.Fails) > 0
 }
 
 // EffectColumns are those of a table of policies.
@@ -94,13 +100,32 @@ func EffectColumns() []printer.Column[PolicyEffect] {
 		{Title: "ACTION", Value: func(e *PolicyEffect) string { return e.Action }},
 		{Title: "STATE", Value: func(e *PolicyEffect) string { return e.State }},
 		count("EXPOSES", func(e *PolicyEffect) []string { return e.Exposes }),
+		// Few policies have such devices, and a column without any is left out.
+		{Title: "UNUSABLE", Value: func(e *PolicyEffect) string {
+			return strings.TrimPrefix(strconv.Itoa(len(e.Unusable)), "0")
+		}},
 		count("HIDES", func(e *PolicyEffect) []string { return e.Hides }),
 		count("LOSES", func(e *PolicyEffect) []string { return e.Loses }),
 		count("FAILS", func(e *PolicyEffect) []string { return e.Fails }),
 		names("EXPOSED DEVICES", func(e *PolicyEffect) []string { return e.Exposes }),
+		names("UNUSABLE DEVICES", func(e *PolicyEffect) []string { return e.Unusable }),
 		names("HIDDEN DEVICES", func(e *PolicyEffect) []string { return e.Hides }),
 		names("LOST DEVICES", func(e *PolicyEffect) []string { return e.Loses }),
 		names("FAILED DEVICES", func(e *PolicyEffect) []string { return e.Fails }),
+	}
+}
+
+// WarnOfUnusable prints which devices policies expose in vain, and why. node is the name of the node; empty for this
+// one.
+func WarnOfUnusable(out *printer.Printer, node string, effects []PolicyEffect) {
+	if node != "" {
+		node = "node " + node + ": "
+	}
+	for i := range effects {
+		if unusable := effects[i].Unusable; len(unusable) > 0 {
+			out.Warn("%spolicy %s exposes %s that no class can pick: %s", node, effects[i].Policy,
+				printer.Plural(len(unusable), "device"), strings.Join(unusable, ", "))
+		}
 	}
 }
 
