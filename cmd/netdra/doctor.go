@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"os"
 
@@ -59,8 +58,7 @@ Exit status: 0 nothing is wrong, 1 something is wrong (✗; a risk, !, does not 
 		},
 	}
 	set := cmd.Flags()
-	set.StringVar(&flags.Root, "root", cmp.Or(os.Getenv(rootVariable), "/"),
-		"directory with the node's file system; $NETDRA_ROOT sets the default")
+	rootFlag(cmd, &flags.Root)
 	set.StringVar(&flags.Socket, "socket", os.Getenv(nodeclient.SocketVariable),
 		"socket of the driver (default: "+nodeclient.ShippedSocket()+" below --root)")
 	set.StringVar(&flags.Readyz, "readyz", "http://127.0.0.1:9680/readyz",
@@ -76,6 +74,5 @@ Exit status: 0 nothing is wrong, 1 something is wrong (✗; a risk, !, does not 
 		all: func(ctx context.Context, cluster *remote.Cluster, _ []string) error {
 			return clusterwide.DoctorAll(ctx, cluster, streams, flags)
 		}})
-	_ = cmd.MarkFlagDirname("root") // the flag exists
 	return cmd
 }

@@ -110,6 +110,13 @@ func cniPathFlag(cmd *cobra.Command, path *string) {
 		"directories of CNI plugins, separated by colons, first match wins; $CNI_PATH sets the default")
 }
 
+// rootFlag adds the directory with the node's file system.
+func rootFlag(cmd *cobra.Command, root *string) {
+	cmd.Flags().StringVar(root, "root", cmp.Or(os.Getenv(rootVariable), "/"),
+		"directory with the node's file system; $NETDRA_ROOT sets the default")
+	_ = cmd.MarkFlagDirname("root") // the flag exists
+}
+
 func socketFlag(cmd *cobra.Command, socket *string) {
 	cmd.Flags().StringVar(socket, "socket", nodeclient.DefaultSocket(), "socket of this node's driver")
 }

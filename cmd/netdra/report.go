@@ -21,12 +21,13 @@ func reportCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 		Short: "Write an HTML report of the node",
 		Long: `Use report to look at a whole node at once, or to show it to somebody else.
 
-It writes one HTML file, which loads nothing else: problems first; the machine with its NUMA nodes, PCIe roots,
-physical and virtual functions, bridges, bonds and VLANs; for each device what is offered, who holds it, what is left,
-and why it is hidden; and for every claim its chain with the times, results and errors of its steps.
+It writes one HTML file, which loads nothing else: problems first, with what "netdra doctor" finds; the machine with its
+NUMA nodes, PCIe roots, physical and virtual functions, bridges, bonds and VLANs; for each device what is offered, who
+holds it, what is left, and why it is hidden; and for every claim its chain with the times, results and errors of its
+steps.
 
-Without -f it uses what the driver of this node knows, and its log of CNI calls. With -f it uses the policies of
-files, for this machine or a recorded one, and does not know holders.
+Without -f it uses what the driver of this node knows, its log of CNI calls, and what doctor looks at. With -f it uses
+the policies of files, for this machine or a recorded one, and does not know holders.
 
 With --serve the page is made again whenever it is opened, at a loopback address, until the command ends. The printed
 URL has a secret part: other users of the machine must not read what the driver tells root. To open it from elsewhere:
@@ -49,6 +50,7 @@ Exit status: 0 the page is written, 2 the driver does not answer, or a file cann
 	addInputFlags(cmd, &flags.Inputs)
 	set := cmd.Flags()
 	logDirFlag(cmd, &flags.LogDir)
+	rootFlag(cmd, &flags.Root)
 	fileFlag(cmd, &flags.Output, "page", "html")
 	set.StringVar(&flags.Serve, "serve", "",
 		"loopback address and port to serve the page at, for example 127.0.0.1:9681")

@@ -100,7 +100,11 @@ func nodeAtWork(t *testing.T) (deps osdeps.Deps, socket string) {
 			"plans": [{"topology": "whole", "steps": [{"name": "uplink", "type": "macvlan"}, {"name": "tune", "type": "tuning", "dependsOn": [0], "config": {"psk": "hunter2"}}]}]}]`,
 		"/sandboxes": `[{"id": "first-sandbox-of-the-pod", "pod": {"namespace": "default", "name": "p"}, ` +
 			`"claims": ["u"], "state": "attaching", "failure": "no such knob"}]`,
-		"/leftovers": `[]`, "/state": `{"node": "worker-1"}`,
+		"/leftovers": `[]`,
+		"/state": `{"node": "worker-1", "synced": true, "nodeFound": true, "cniPlugins": ["host-device", "macvlan"],
+			"topologies": [{"name": "whole", "plugins": ["macvlan", "host-local"]}], "settings": {"cdiDir": "/var/run/cdi",
+			"pluginDir": "/var/lib/kubelet/plugins/dra.networking", "netnsDir": "/var/run/netns",
+			"cniDirs": ["/opt/cni/bin"], "logDir": "/var/log/dra-network", "nriSocket": "/var/run/nri/nri.sock"}}`,
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_,
@@ -120,13 +124,14 @@ func TestReportAsksTheDriver(t *testing.T) {
 	deps, socket := nodeAtWork(t)
 	var out, errs bytes.Buffer
 	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "report", "--socket", socket, "--log-dir",
-		loggedClaim(t)); code != exit.OK {
+		loggedClaim(t), "--root", fakeRoot(t, "false")); code != exit.OK {
 		t.Fatalf("exit status %d: %s", code, errs.String())
 	}
 	for _, want := range []string{
-		"<title>(2) worker-1: network devices</title>", "21 November 2026, 12:01:00 UTC", "is given to nobody: " +
+		"<title>(5) worker-1: network devices</title>", "21 November 2026, 12:01:00 UTC", "is given to nobody: " +
 			"no-carrier", "netdra trace default/p-net --calls",
 		`<span class="name line">default/p-net</span>`, `<span class="step bad">failed</span>`, "net1 10.1.0.5/24",
+		"CNI plugin host-local is not installed: claims for topology whole are refused on this node", // as doctor says
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the page has no %q:\n%s", want, out.String())
@@ -195,7 +200,7 @@ func TestReportServes(t *testing.T) {
 	var errs bytes.Buffer
 	go func() {
 		code <- run(ctx, deps, printer.Streams{Out: address, Err: &errs}, "report", "--socket", socket, "--log-dir",
-			t.TempDir(), "--serve", "127.0.0.1:0")
+			t.TempDir(), "--serve", "127.0.0.1:0", "--root", t.TempDir())
 	}()
 	var url string
 	select {

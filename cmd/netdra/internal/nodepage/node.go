@@ -36,6 +36,8 @@ type Node struct {
 	Leftovers []executor.Leftover
 	// Calls are the logged ones by claim, as namespace/name, in the order in which they were made.
 	Calls map[string][]executor.LoggedCall
+	// Found are problems of the node that others have found. The page leaves out those that it tells itself.
+	Found []Problem
 	// Unread says what could not be read, so that it is missing from the page.
 	Unread []string
 }

@@ -12,6 +12,12 @@ import (
 // problemsOf are all problems, urgent ones first.
 func problemsOf(node *Node) []Problem {
 	problems := slices.Concat(leftovers(node), failures(node), taintProblems(node), published(node))
+	for _, found := range node.Found {
+		told := slices.ContainsFunc(problems, func(p Problem) bool { return strings.Contains(found.What, p.What) })
+		if !told {
+			problems = append(problems, found)
+		}
+	}
 	slices.SortStableFunc(problems, func(a, b Problem) int {
 		switch {
 		case a.Urgent == b.Urgent:

@@ -2,12 +2,15 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/doctor"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodepage"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
@@ -22,6 +25,8 @@ import (
 type Options struct {
 	offers.Inputs
 	LogDir, Output, Serve string
+	// Root is where the node's file system is, for what doctor looks at.
+	Root string
 }
 
 // Run writes the page, or serves it.
@@ -52,6 +57,9 @@ func (f *Options) page(ctx context.Context, deps osdeps.Deps, streams printer.St
 		return nil, err
 	}
 	node := f.nodeOf(s)
+	if s.Answers != nil {
+		f.examine(ctx, &node)
+	}
 	node.Time = time.Now()
 	if deps.Clock != nil {
 		node.Time = deps.Clock.Now()
@@ -75,6 +83,32 @@ func (f *Options) nodeOf(s *offers.Snapshot) nodepage.Node {
 		node.Calls, node.Unread = readLogs(f.LogDir, node.Claims)
 	}
 	return node
+}
+
+// examine adds what doctor finds wrong or risky on the node, so that the page shows no node as healthy that is not.
+func (f *Options) examine(ctx context.Context, node *nodepage.Node) {
+	options := doctor.Options{Root: f.Root, Socket: f.Socket}
+	input, err := options.Gather(ctx)
+	if err != nil {
+		node.Unread = append(node.Unread, err.Error())
+		return
+	}
+	for _, finding := range doctor.Examine(input) {
+		if finding.Level != doctor.Fail && finding.Level != doctor.Warn || isOnPage(finding.Check) {
+			continue
+		}
+		problem := nodepage.Problem{Urgent: finding.Level == doctor.Fail, Where: cmp.Or(finding.Where, "the node"),
+			What: finding.What, ToDo: finding.Do}
+		if finding.Why != "" {
+			problem.What += ": " + finding.Why
+		}
+		node.Found = append(node.Found, problem)
+	}
+}
+
+// isOnPage reports whether the page itself tells what a check of doctor finds, in other words.
+func isOnPage(check string) bool {
+	return slices.Contains([]string{"gone-devices", "pod-interfaces", "quarantine", "attaching"}, check)
 }
 
 // asPublished are the entries that the driver publishes. It tells no more of them than what they stand for and their
