@@ -46,7 +46,7 @@ Exit status: 0 the archive is written, 2 nothing could be collected.`,
 			return save(bundle.Node(cmd.Context(), command))
 		},
 	}
-	fileFlag(cmd, &output, "archive", "tar.gz")
+	fileFlag(cmd, &output, "archive (tar.gz)", "tar.gz")
 	fetch := func(ctx context.Context, cluster *remote.Cluster, node string) error {
 		files, err := bundle.Remote(ctx, cluster, node)
 		if err != nil {

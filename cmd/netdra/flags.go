@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"slices"
@@ -82,12 +83,40 @@ func completeListForms(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
 }
 
+// formerFile is the value of the former name of --file. It refuses the names of forms: everywhere else they follow -o,
+// and a file "json" with a page in it helps nobody.
+type formerFile struct {
+	path *string
+	what string
+}
+
+// Set implements pflag.Value.
+func (f formerFile) Set(path string) error {
+	forms := []string{printer.FormTable, printer.FormText, printer.FormWide, printer.FormJSON, printer.FormYAML}
+	if slices.Contains(forms, path) {
+		return fmt.Errorf("it writes one %s, which has no other form; name a file for it with --file FILE", f.what)
+	}
+	*f.path = path
+	return nil
+}
+
+// String implements pflag.Value.
+func (f formerFile) String() string {
+	if f.path == nil {
+		return ""
+	}
+	return *f.path
+}
+
+// Type implements pflag.Value.
+func (formerFile) Type() string { return "string" }
+
 // fileFlag adds --file to a command that writes a file. Its former name --output, which is the form of a result
 // everywhere else, still does the same.
 func fileFlag(cmd *cobra.Command, path *string, what, extension string) {
 	set := cmd.Flags()
 	set.StringVar(path, "file", "", "file to write the "+what+" to (default: the standard output)")
-	set.StringVarP(path, "output", "o", "", "former name of --file")
+	set.VarP(formerFile{path, what}, "output", "o", "former name of --file")
 	cmd.MarkFlagsMutuallyExclusive("file", "output")
 	// The errors would be that flags do not exist.
 	_ = set.MarkHidden("output")

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -137,5 +138,22 @@ func TestHarmless(t *testing.T) {
 	(&printer.Printer{W: &out}).Table([][]string{{"NAME", "TYPE"}, {"e\tth\n0", "nic\x1b[2J"}})
 	if diff := cmp.Diff("NAME    TYPE\ne th 0  nic�[2J\n", out.String()); diff != "" {
 		t.Errorf("a table (-want +got):\n%s", diff)
+	}
+}
+
+// The former name of --file takes no form of a result for the name of a file.
+func TestFormsAreNoFiles(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for command, what := range map[string]string{"report": "HTML page", "bundle": "archive (tar.gz)"} {
+		for _, form := range []string{"table", "text", "wide", "json", "yaml"} {
+			code, stdout, stderr := runNetdra(t, "", command, "-o", form)
+			want := "it writes one " + what + ", which has no other form; name a file for it with --file FILE"
+			if code != exit.Refused || !strings.Contains(stderr, want) || stdout != "" {
+				t.Errorf("netdra %s -o %s: exit status %d, want %q: %s", command, form, code, want, stderr)
+			}
+			if _, err := os.Stat(form); err == nil {
+				t.Errorf("netdra %s -o %s has written a file %s", command, form, form)
+			}
+		}
 	}
 }

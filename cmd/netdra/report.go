@@ -51,7 +51,7 @@ Exit status: 0 the page is written, 2 the driver does not answer, or a file cann
 	set := cmd.Flags()
 	logDirFlag(cmd, &flags.LogDir)
 	rootFlag(cmd, &flags.Root)
-	fileFlag(cmd, &flags.Output, "page", "html")
+	fileFlag(cmd, &flags.Output, "HTML page", "html")
 	set.StringVar(&flags.Serve, "serve", "",
 		"loopback address and port to serve the page at, for example 127.0.0.1:9681")
 	cmd.MarkFlagsMutuallyExclusive("file", "serve")
