@@ -11,7 +11,6 @@ import (
 
 func traceCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	flags := &nodeclient.TraceOptions{}
-	var socket string
 	cmd := &cobra.Command{
 		Use:   "trace [[NAMESPACE/]CLAIM]",
 		Short: "Show the CNI calls for a claim",
@@ -20,8 +19,8 @@ driver's log of CNI calls.
 
 For each sandbox it prints a time line: which step ran which plugin, when, how long it took, and the result. --calls
 adds what each plugin was given and returned. --full prints the calls alone, each with its variables, input, output
-and error. Without a claim trace lists the claims that the log has. A claim without a namespace is looked up in
-"default".
+and error. Without a claim trace lists the claims that the log has, with --failed those with a failed call. A claim
+without a namespace is looked up in "default".
 
 Values of keys that look like secrets were removed, and long streams cut, when the log was written. Times are in the
 time zone of this machine. A log is kept for an hour after the release of its claim.
@@ -35,16 +34,18 @@ Exit status: 0 every call succeeded, 1 a call failed, 2 the log has nothing of t
 
   # show why a plugin failed
   sudo netdra trace my-pod-net-8x2kq --full --failed`,
-		Args:              optionalArgument("CLAIM", "default/my-pod-net-8x2kq"),
-		RunE:              func(_ *cobra.Command, claims []string) error { return flags.Run(streams, claims) },
-		ValidArgsFunction: completeFrom(&socket, nodeclient.ClaimNames),
+		Args: optionalArgument("CLAIM", "default/my-pod-net-8x2kq"),
+		RunE: func(cmd *cobra.Command, claims []string) error {
+			return flags.Run(cmd.Context(), streams, claims)
+		},
+		ValidArgsFunction: completeFrom(&flags.Socket, nodeclient.ClaimNames),
 	}
 	set := cmd.Flags()
 	logDirFlag(cmd, &flags.Dir)
-	socketFlag(cmd, &socket)
+	socketFlag(cmd, &flags.Socket)
 	set.BoolVar(&flags.Calls, "calls", false, "add the input and output of each plugin")
 	set.BoolVar(&flags.Full, "full", false, "print each call in full, in place of the time line")
-	set.BoolVar(&flags.Failed, "failed", false, "leave out calls that succeeded")
+	set.BoolVar(&flags.Failed, "failed", false, "leave out calls that succeeded, and claims without others")
 	cmd.MarkFlagsMutuallyExclusive("calls", "full")
 	formFlag(cmd, &flags.Form)
 	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"output", "calls", "full", "failed"}, claims: true,

@@ -69,3 +69,28 @@ func TestTraceOfNothing(t *testing.T) {
 		t.Errorf("exit status %d, %v:\n%s", code, err, stdout)
 	}
 }
+
+// --failed leaves out claims all of whose calls have succeeded.
+func TestTraceListsFailedClaims(t *testing.T) {
+	dir := loggedClaim(t)
+	log := executor.NewCallLog(dir, func(err error) { t.Error(err) })
+	log.Record(executor.Call{Time: time.Now(), Claim: cnichain.Claim{Namespace: "default", Name: "good", UID: "g"},
+		SandboxID: "s", Pod: "default/g", Command: "ADD", Step: "uplink", Plugin: "/opt/cni/bin/macvlan"})
+	for arguments, want := range map[string]string{"": "default/good\ndefault/p-net\n", "--failed": "default/p-net\n"} {
+		code, stdout, stderr := runNetdra(t, "", append([]string{"trace", "--log-dir", dir},
+			strings.Fields(arguments)...)...)
+		if code != exit.OK || stdout != want {
+			t.Errorf("trace %s: exit status %d, want %q: %s%s", arguments, code, want, stdout, stderr)
+		}
+	}
+}
+
+// A claim that was refused when it was prepared has no calls, on the pod's node, too.
+func TestTraceOfRefusedClaim(t *testing.T) {
+	code, _, stderr := runNetdra(t, "", "trace", "--log-dir", loggedClaim(t), "--socket", busyDriver(t), "ns/twice")
+	const want = "no plugin was called for claim ns/twice, since the driver refused to prepare it: cannot prepare " +
+		"claim ns/twice: device eth1 is held by claim ns/whole; \"netdra claims ns/twice\" names the pods that wait for it"
+	if code != exit.Refused || !strings.Contains(stderr, want) || strings.Contains(stderr, "the pod's node?") {
+		t.Errorf("exit status %d, want %q: %s", code, want, stderr)
+	}
+}

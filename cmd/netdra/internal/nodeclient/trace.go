@@ -2,6 +2,7 @@ package nodeclient
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,8 +24,8 @@ const DefaultLogDir = nodeapi.DefaultLogDir
 
 // TraceOptions are the options of "trace".
 type TraceOptions struct {
-	// Dir is the directory of the log.
-	Dir, Form string
+	// Dir is the directory of the log, and Socket that of the driver.
+	Dir, Socket, Form string
 	// Calls adds to the time line what each plugin was given and returned; Full prints nothing but the calls.
 	Calls, Full bool
 	// Failed leaves out calls that succeeded.
@@ -32,20 +33,20 @@ type TraceOptions struct {
 }
 
 // Run prints the calls that were made for a claim, or the claims that the log has. The error is of calls that failed.
-// It needs no driver: the log is read from files, also while the driver is down or was removed. The exit status counts
-// all calls, also those that --failed hides.
-func (f *TraceOptions) Run(streams printer.Streams, claims []string) error {
+// It needs no driver: the log is read from files, also while the driver is down or was removed. The driver is asked
+// only why there are no calls. The exit status counts all calls, also those that --failed hides.
+func (f *TraceOptions) Run(ctx context.Context, streams printer.Streams, claims []string) error {
 	if err := printer.CheckForm(f.Form); err != nil {
 		return err
 	}
 	if len(claims) == 0 {
 		return f.listClaims(streams)
 	}
-	calls, err := f.readCalls(streams, claims[0])
+	calls, err := f.readCalls(ctx, streams, claims[0])
 	if err != nil {
 		return err
 	}
-	failed := slices.ContainsFunc(calls, func(c executor.LoggedCall) bool { return c.Error != "" })
+	failed := hasFailed(calls)
 	if f.Failed {
 		calls = slices.DeleteFunc(calls, func(c executor.LoggedCall) bool { return c.Error == "" })
 	}
@@ -62,14 +63,32 @@ func (f *TraceOptions) Run(streams printer.Streams, claims []string) error {
 	return err
 }
 
+// hasFailed reports whether one of some calls has failed.
+func hasFailed(calls []executor.LoggedCall) bool {
+	return slices.ContainsFunc(calls, func(c executor.LoggedCall) bool { return c.Error != "" })
+}
+
+// listClaims prints the claims that the log has; of --failed those with a failed call.
 func (f *TraceOptions) listClaims(streams printer.Streams) error {
 	claims, err := executor.LoggedClaims(f.Dir)
 	if err != nil {
 		return err
 	}
+	what := "claims"
+	if f.Failed {
+		what = "claims with a failed call"
+		claims = slices.DeleteFunc(claims, func(claim string) bool {
+			namespace, name := splitClaim(claim)
+			calls, err := executor.ReadCalls(f.Dir, namespace, name)
+			if err != nil { // the calls that can be read count
+				printer.New(streams.Err).Warn("%v", err)
+			}
+			return !hasFailed(calls)
+		})
+	}
 	return printer.Show(streams.Out, f.Form, claims, func(out *printer.Printer) {
 		if len(claims) == 0 {
-			out.Printf("the log in %s has no claims", f.Dir)
+			out.Printf("the log in %s has no %s", f.Dir, what)
 		}
 		for _, claim := range claims {
 			out.Printf("%s", claim)
@@ -79,10 +98,14 @@ func (f *TraceOptions) listClaims(streams printer.Streams) error {
 
 // readCalls returns the calls that were made for a claim, by their times, and warns of those that cannot be read. A
 // line that was cut by a crash does not hide the others.
-func (f *TraceOptions) readCalls(streams printer.Streams, name string) ([]executor.LoggedCall, error) {
+func (f *TraceOptions) readCalls(ctx context.Context, streams printer.Streams, name string) (
+	[]executor.LoggedCall, error) {
 	namespace, short := splitClaim(name)
 	calls, err := executor.ReadCalls(f.Dir, namespace, short)
 	if len(calls) == 0 {
+		if refused := f.refusal(ctx, namespace, short); refused != nil && err == nil {
+			return nil, refused
+		}
 		return nil, errors.Join(fmt.Errorf("the log in %s has no calls for claim %s/%s: is this the pod's node? "+
 			"\"netdra trace\" lists what it has", f.Dir, namespace, short), err)
 	}
@@ -90,6 +113,21 @@ func (f *TraceOptions) readCalls(streams printer.Streams, name string) ([]execut
 		printer.New(streams.Err).Warn("%v", err)
 	}
 	return calls, nil
+}
+
+// refusal returns why a claim has no calls if the driver has refused to prepare it; nil if it does not say so.
+func (f *TraceOptions) refusal(ctx context.Context, namespace, name string) error {
+	state := ReadState(ctx, f.Socket)
+	if state == nil {
+		return nil
+	}
+	for i := range state.Refused {
+		if r := &state.Refused[i]; r.Claim.Namespace == namespace && r.Claim.Name == name {
+			return fmt.Errorf("no plugin was called for claim %s, since the driver refused to prepare it: %s; "+
+				"\"netdra claims %s\" names the pods that wait for it", r.Claim, r.Message, r.Claim)
+		}
+	}
+	return nil
 }
 
 // printTrace writes a time line for every sandbox. Times are those of this machine's zone; AFTER is since the first
