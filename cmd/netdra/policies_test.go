@@ -126,6 +126,17 @@ func TestPoliciesTestWithoutPolicies(t *testing.T) {
 	}
 }
 
+// The example for an element of a list is a list.
+func TestPoliciesTestExplainsLists(t *testing.T) {
+	file := policyFile(t, strings.Replace(somePolicies, "[{name: sriov, exclusive: true}, ", "[{name: sriov}, sriov, ", 1))
+	code, _, stderr := runNetdra(t, "", "policies", "test", file, "--from", recordedFunctions(t))
+	const want = "spec.exposure.supportedCNIPlugins[1]: is a string, must be an object: " +
+		"supportedCNIPlugins: [{name: …, exclusive: …, consumePerAllocation: …}]"
+	if code != exit.Refused || !strings.Contains(stderr, want) {
+		t.Errorf("exit status %d, want %q: %s", code, want, stderr)
+	}
+}
+
 // On a node the driver says what is there now, who has what, and which CNI plugins it sees.
 func TestPoliciesTestAsksTheDriver(t *testing.T) {
 	raw := func(text string) any { return json.RawMessage(text) }

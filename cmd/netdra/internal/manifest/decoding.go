@@ -158,8 +158,9 @@ func describeMistyped(mistyped *json.UnmarshalTypeError, document []byte) error 
 			path = strings.TrimPrefix(found, ".")
 		}
 	}
+	field, isElement := fields[len(fields)-1], strings.HasSuffix(path, "]")
 	return problem{path: path, text: fmt.Sprintf("%s: is %s, must be %s", path, cmp.Or(names[actual], actual),
-		expectedType(mistyped.Type, fields[len(fields)-1]))}
+		expectedType(mistyped.Type, field, isElement))}
 }
 
 // locate returns the place of the first value of a type that the fields lead to, through lists with the index, and
@@ -203,8 +204,8 @@ func typeOf(value any) string {
 	return ""
 }
 
-// expectedType describes what a field must be, with an example of small objects.
-func expectedType(t reflect.Type, field string) string {
+// expectedType describes what a field, or an element of its list, must be, with an example of small objects.
+func expectedType(t reflect.Type, field string, isElement bool) string {
 	switch t.Kind() {
 	case reflect.String:
 		return "a string, in quotes"
@@ -215,10 +216,36 @@ func expectedType(t reflect.Type, field string) string {
 	case reflect.Slice:
 		return "a list"
 	case reflect.Struct:
-		if names := fieldNames(t, nil); len(names) > 0 && len(names) <= 3 {
-			slices.Sort(names)
-			return fmt.Sprintf("an object: %s: {%s: …}", field, strings.Join(names, ": …, "))
+		names := exampleFields(t)
+		example := "{" + strings.Join(names, ": …, ") + ": …}"
+		switch {
+		case len(names) == 0 || len(names) > 3:
+		case isElement:
+			return fmt.Sprintf("an object: %s: [%s]", field, example)
+		default:
+			return fmt.Sprintf("an object: %s: %s", field, example)
 		}
 	}
 	return "an object"
+}
+
+// exampleFields are the fields of a type in the order of an example: as they are declared, and those that must be there
+// first.
+func exampleFields(t reflect.Type) []string {
+	names := fieldNames(t, nil)
+	optional := map[string]bool{}
+	for _, field := range reflect.VisibleFields(t) {
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		optional[name] = strings.Contains(options, "omit")
+	}
+	slices.SortStableFunc(names, func(a, b string) int {
+		switch {
+		case optional[a] == optional[b]:
+			return 0
+		case optional[b]:
+			return -1
+		}
+		return 1
+	})
+	return names
 }
