@@ -27,7 +27,7 @@ It checks whether the container runtime calls the driver and reads what it write
 that differ between driver, kubelet and container runtime; CNI plugins that topologies name; other programs that use
 the same devices; disks; policies and topologies that are not accepted; and what was left over. For each problem it
 prints where it is, why it matters, and what to do. With --kubeconfig, or $KUBECONFIG, it also checks API groups,
-features and the time of the API server.
+features and the time of the API server; of another node all of these but the time.
 
 Exit status: 0 nothing is wrong, 1 something is wrong (✗; a risk, !, does not count), 2 nothing could be checked.`,
 		Example: `  sudo netdra doctor

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	restclient "k8s.io/client-go/rest"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/doctor"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
@@ -116,21 +117,24 @@ func TestDoctorAsksTheProbe(t *testing.T) {
 	}
 }
 
+// answerAsAPIServer answers what doctor asks of an API server, an hour ahead and with a feature that is off.
+func answerAsAPIServer(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+	answers := map[string]string{
+		"/version": `{"gitVersion": "v1.37.1"}`,
+		"/api":     `{"versions": ["v1"]}`,
+		"/apis": `{"kind": "APIGroupList", "groups": [{"name": "resource.k8s.io", "versions": ` +
+			`[{"groupVersion": "resource.k8s.io/v1"}]}]}`,
+		"/metrics": "# HELP x\nkubernetes_feature_enabled{name=\"DRADeviceTaints\",stage=\"BETA\"} " +
+			"0\nkubernetes_feature_enabled{name=\"DRAConsumableCapacity\",stage=\"BETA\"} 1\n",
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write([]byte(answers[r.URL.Path]))
+}
+
 // The API server's answers, its clock and the features in its metrics.
 func TestDoctorAsksTheAPIServer(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
-		answers := map[string]string{
-			"/version": `{"gitVersion": "v1.37.1"}`,
-			"/api":     `{"versions": ["v1"]}`,
-			"/apis": `{"kind": "APIGroupList", "groups": [{"name": "resource.k8s.io", "versions": ` +
-				`[{"groupVersion": "resource.k8s.io/v1"}]}]}`,
-			"/metrics": "# HELP x\nkubernetes_feature_enabled{name=\"DRADeviceTaints\",stage=\"BETA\"} " +
-				"0\nkubernetes_feature_enabled{name=\"DRAConsumableCapacity\",stage=\"BETA\"} 1\n",
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(answers[r.URL.Path]))
-	}))
+	server := httptest.NewServer(http.HandlerFunc(answerAsAPIServer))
 	defer server.Close()
 	kubeconfig := filepath.Join(t.TempDir(), "config")
 	content := `{"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": {"server": "` +
@@ -153,5 +157,30 @@ func TestDoctorAsksTheAPIServer(t *testing.T) {
 	}
 	if got := doctor.ReadCluster(t.Context(), "/nowhere"); got.Problem == "" {
 		t.Error("nobody says that there is no kubeconfig")
+	}
+}
+
+// The driver's pod has no kubeconfig, so what only the API server knows is asked with that of the caller.
+func TestDoctorOfNodesAsksTheAPIServer(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	server := httptest.NewServer(http.HandlerFunc(answerAsAPIServer))
+	defer server.Close()
+	const elsewhere = `"netdra doctor --kubeconfig FILE" on the node looks at it`
+	for _, arguments := range []string{"doctor --node n1", "doctor --all-nodes"} {
+		w := newWorkstation(t)
+		if _, stdout, _ := w.run(arguments); !strings.Contains(stdout, elsewhere+" (3)") {
+			t.Errorf("netdra %s, with nobody asked: %s", arguments, stdout)
+		}
+		w.config = &restclient.Config{Host: server.URL}
+		_, stdout, stderr := w.run(arguments)
+		for _, want := range []string{"the feature DRADeviceTaints is switched off", elsewhere + " (1)",
+			"the API server does not serve networking.dra.io/v1alpha1"} {
+			if !strings.Contains(stdout, want) {
+				t.Errorf("netdra %s has no %q: %s%s", arguments, want, stdout, stderr)
+			}
+		}
+		if strings.Contains(stdout, "give --kubeconfig") {
+			t.Errorf("netdra %s asks for what is there: %s", arguments, stdout)
+		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	restclient "k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/exec"
 	testingclock "k8s.io/utils/clock/testing"
@@ -45,6 +46,8 @@ type workstation struct {
 	// broken are errors of nodes, by name.
 	broken map[string]error
 	facts  osdeps.Deps
+	// config is for what is asked of the API server directly; nil: nothing is.
+	config *restclient.Config
 }
 
 func newWorkstation(t *testing.T) *workstation {
@@ -97,7 +100,7 @@ func (w *workstation) cluster(access remote.Access) (*remote.Cluster, error) {
 		namespace = "default"
 	}
 	return &remote.Cluster{
-		Core: client.CoreV1(), Resource: client.ResourceV1(), Namespace: namespace, Stream: w.stream,
+		Core: client.CoreV1(), Resource: client.ResourceV1(), Namespace: namespace, Stream: w.stream, Config: w.config,
 		DriverNamespace: access.DriverNamespace,
 		Raw: func(_ context.Context, path string) ([]byte, error) {
 			if strings.HasSuffix(path, "/networktopologies") {

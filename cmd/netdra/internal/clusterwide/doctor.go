@@ -22,6 +22,15 @@ func findings(ctx context.Context, cluster *remote.Cluster, node string) ([]doct
 	return found, err
 }
 
+// askCluster asks the API server with the rights of the caller: the driver's pods, in which doctor runs, have no
+// kubeconfig.
+func askCluster(ctx context.Context, cluster *remote.Cluster) *doctor.Cluster {
+	if cluster.Config == nil {
+		return nil
+	}
+	return doctor.AskCluster(ctx, cluster.Config)
+}
+
 // Doctor prints what is wrong with one node. The error has the exit status of "netdra doctor".
 func Doctor(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, node string,
 	options *doctor.Options) error {
@@ -32,6 +41,7 @@ func Doctor(ctx context.Context, cluster *remote.Cluster, streams printer.Stream
 	if err != nil {
 		return err
 	}
+	found = doctor.WithCluster(found, askCluster(ctx, cluster))
 	err = printer.Show(streams.Out, options.Form, found, func(out *printer.Printer) {
 		doctor.PrintFindings(out, found, options.All)
 	})
@@ -54,8 +64,9 @@ func DoctorAll(ctx context.Context, cluster *remote.Cluster, streams printer.Str
 	if err != nil {
 		return err
 	}
-	all, wrong := []nodeFinding{}, false
+	all, wrong, asked := []nodeFinding{}, false, askCluster(ctx, cluster)
 	for i := range answers {
+		answers[i].Answer = doctor.WithCluster(answers[i].Answer, asked)
 		for _, finding := range answers[i].Answer {
 			all = append(all, nodeFinding{answers[i].Node, finding})
 			wrong = wrong || finding.Level == doctor.Fail

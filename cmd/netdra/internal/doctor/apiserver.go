@@ -21,7 +21,6 @@ const clusterLimit = 15 * time.Second
 // finding. The kubeconfig may be kubelet's own, so only what every authenticated client may read is needed: versions
 // and groups.
 func ReadCluster(ctx context.Context, kubeconfig string) *Cluster {
-	found := &Cluster{}
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
 	if files := filepath.SplitList(kubeconfig); len(files) > 1 { // as $KUBECONFIG may say
 		rules = &clientcmd.ClientConfigLoadingRules{Precedence: files}
@@ -29,9 +28,14 @@ func ReadCluster(ctx context.Context, kubeconfig string) *Cluster {
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
 		&clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
-		found.Problem = err.Error()
-		return found
+		return &Cluster{Problem: err.Error()}
 	}
+	return AskCluster(ctx, config)
+}
+
+// AskCluster does what [ReadCluster] does with a configuration that the caller has.
+func AskCluster(ctx context.Context, shared *restclient.Config) *Cluster {
+	found, config := &Cluster{}, restclient.CopyConfig(shared)
 	config.Timeout = clusterLimit
 	clock := &serverClock{}
 	config.Wrap(clock.watch)

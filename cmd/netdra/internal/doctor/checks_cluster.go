@@ -9,13 +9,16 @@ import (
 // mostClock is how far clocks may be apart: tokens and certificates are judged by them.
 const mostClock = 30 * time.Second
 
+// checkOfClocks is the name of the check that only the node can make.
+const checkOfClocks = "clock"
+
 func clusterChecks() []check {
 	return []check{
 		{group: groupCluster, name: "api-server", fine: "the API server has what the driver needs", needs: needsCluster,
 			inspect: checkServer},
 		{group: groupCluster, name: "features", fine: "the features that the driver needs are on", needs: needsFeatures,
 			inspect: checkFeatures},
-		{group: groupCluster, name: "clock", fine: "the clocks of the node and of the API server agree",
+		{group: groupCluster, name: checkOfClocks, fine: "the clocks of the node and of the API server agree",
 			needs: needsAnswers, inspect: checkClock},
 	}
 }
@@ -62,7 +65,7 @@ func needsFeatures(input *Input) string {
 		return missing
 	}
 	if !input.Cluster.KnowsFeatures {
-		return "give a --kubeconfig that may read /metrics of the API server"
+		return "the kubeconfig gives no right to get /metrics of the API server"
 	}
 	return ""
 }
@@ -96,4 +99,26 @@ func checkClock(input *Input) []Finding {
 		Why: "certificates and tokens are refused by a clock that is wrong, and times in logs mislead",
 		Do:  "synchronise the clocks: chronyc tracking, or timedatectl",
 	}}
+}
+
+// WithCluster returns the findings of a node that has no kubeconfig, such as those of the driver's pod, with what the
+// caller has learned from the API server itself. The clock of the API server is compared with that of the node, so only
+// the node can do that. cluster is nil if the caller has not asked.
+func WithCluster(findings []Finding, cluster *Cluster) []Finding {
+	var all []Finding
+	for _, finding := range findings {
+		if finding.Group != groupCluster || finding.Level != Unknown {
+			all = append(all, finding)
+			continue
+		}
+		checks := clusterChecks()
+		i := slices.IndexFunc(checks, func(c check) bool { return c.name == finding.Check })
+		if cluster == nil || i < 0 || finding.Check == checkOfClocks {
+			finding.Why = "\"netdra doctor --kubeconfig FILE\" on the node looks at it"
+			all = append(all, finding)
+			continue
+		}
+		all = append(all, checks[i].findings(&Input{Cluster: cluster})...)
+	}
+	return all
 }

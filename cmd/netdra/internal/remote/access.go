@@ -53,8 +53,10 @@ type Cluster struct {
 	Core     corev1client.CoreV1Interface
 	Resource resourcev1client.ResourceV1Interface
 	// Raw gets a path of the API server.
-	Raw       func(ctx context.Context, path string) ([]byte, error)
-	Stream    Streamer
+	Raw    func(ctx context.Context, path string) ([]byte, error)
+	Stream Streamer
+	// Config is how the API server is asked, for who asks for more than this package does.
+	Config    *rest.Config
 	Namespace string
 	// DriverNamespace is where the driver's pods are.
 	DriverNamespace string
@@ -99,7 +101,7 @@ func Connect(access Access) (*Cluster, error) {
 		return nil, fmt.Errorf("cannot use the kubeconfig: %w", err)
 	}
 	return &Cluster{
-		Core: core, Resource: resource, Namespace: namespace,
+		Core: core, Resource: resource, Namespace: namespace, Config: config,
 		DriverNamespace: cmp.Or(access.DriverNamespace, DefaultDriverNamespace),
 		Raw: func(ctx context.Context, path string) ([]byte, error) {
 			return GetRaw(ctx, core.RESTClient(), path)
