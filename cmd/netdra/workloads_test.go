@@ -234,6 +234,11 @@ func TestSimulateWorkloadInItsOwnWay(t *testing.T) {
 	const held = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: held}\nspec: {devices: " +
 		"{requests: [{name: r, exactly: {deviceClassName: vf-a}}]}}\nstatus: {allocation: {devices: {results: " +
 		"[{request: r, driver: dra.networking, pool: igb-4vfs/eth0, device: eth0v0}]}}}\n---\n"
+	var many strings.Builder // hold all functions but one, of which a pod wants two
+	for _, function := range []string{"eth0v0", "eth0v1", "eth0v2", "eth0v3", "eth1v0", "eth1v1", "eth1v2"} {
+		many.WriteString(strings.NewReplacer("name: held", "name: held-"+function, "eth0v0", function,
+			"igb-4vfs/eth0", "igb-4vfs/"+function[:4]).Replace(held))
+	}
 	deployment := workloadText("apps/v1", "Deployment", "web", "replicas: 5, selector: {}, template: "+workloadPod)
 	big := "\n---\n" + workloadText("v1", "Pod", "big", "containers: [], resourceClaims: [{name: net, "+
 		"resourceClaimTemplateName: all}]") + "\n---\n" + strings.NewReplacer("{name: lan}", "{name: all}",
@@ -250,6 +255,10 @@ func TestSimulateWorkloadInItsOwnWay(t *testing.T) {
 			"    Taken by 3 pods of this simulation: default/web-1, default/web-2, default/web-3\n" +
 				"    It fits without them, and when this claim is released: default/held\n", "\n3 of 6 pods fit\n"},
 			"It fits when"},
+		"any of others": {many.String() + strings.Replace(deployment, "replicas: 5", "replicas: 1", 1), []string{
+			"It fits when any one of these is released: default/held-eth1v2, default/held-eth0v0, " +
+				"default/held-eth0v1, and 4 others\n"},
+			"this claim is released"},
 		"one pod": {strings.Replace(deployment, "replicas: 5", "replicas: 1", 1),
 			[]string{"✓ pod default/web-1 fits"}, "pods fit"},
 	} {

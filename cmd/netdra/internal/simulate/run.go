@@ -292,6 +292,8 @@ type nodeRefusal struct {
 	Reason string `json:"reason"`
 	// Release are claims of others that are in the way.
 	Release []string `json:"release,omitempty"`
+	// Instead are claims any one of which could be released in place of Release.
+	Instead []string `json:"instead,omitempty"`
 	Short   []string `json:"short,omitempty"`
 	// Taken are pods and claims of the simulation that were given what is wanted.
 	Taken []string `json:"taken,omitempty"`
@@ -358,8 +360,7 @@ func (t *Answer) print(out *printer.Printer) {
 			condition = "without them, and when"
 		}
 		if len(r.Release) > 0 {
-			out.Printf("    It fits %s %s released: %s", condition, isOrAre(len(r.Release)),
-				strings.Join(r.Release, ", "))
+			out.Printf("    It fits %s %s", condition, r.releaseText())
 		}
 	}
 }

@@ -25,6 +25,14 @@ func (m *model) refusalOf(refusal *Refusal) nodeRefusal {
 		}
 	}
 	slices.Sort(told.Release)
+	if len(told.Release) == 1 && len(told.Taken) == 0 {
+		for _, claim := range refusal.instead {
+			if m.takers[claim.UID] == nil {
+				told.Instead = append(told.Instead, fullName(claim))
+			}
+		}
+		slices.Sort(told.Instead)
+	}
 	return told
 }
 
@@ -56,6 +64,25 @@ func takenText(titles []string) string {
 		names = append(names[:mostTakers], fmt.Sprintf("and %d more", len(names)-mostTakers))
 	}
 	return fmt.Sprintf("Taken by %s of this simulation: %s", strings.Join(counts, " and "), strings.Join(names, ", "))
+}
+
+// mostReleasable bounds how many claims are named of which any one would do.
+const mostReleasable = 3
+
+// releaseText says which claims have to be released.
+func (r *nodeRefusal) releaseText() string {
+	switch names := slices.Concat(r.Release, r.Instead); {
+	case len(r.Instead) == 0:
+		return fmt.Sprintf("%s released: %s", isOrAre(len(r.Release)), strings.Join(r.Release, ", "))
+	case len(names) == mostReleasable+1:
+		return fmt.Sprintf("any one of these is released: %s, and 1 other",
+			strings.Join(names[:mostReleasable], ", "))
+	case len(names) > mostReleasable:
+		return fmt.Sprintf("any one of these is released: %s, and %d others",
+			strings.Join(names[:mostReleasable], ", "), len(names)-mostReleasable)
+	default:
+		return "any one of these is released: " + strings.Join(names, ", ")
+	}
 }
 
 // podSummary counts the pods that fit; it is empty for less than two.

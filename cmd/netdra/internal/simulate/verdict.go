@@ -33,6 +33,8 @@ type Refusal struct {
 	Short []string
 	// inTheWay are the claims of Release.
 	inTheWay []*resourceapi.ResourceClaim
+	// instead are claims without any one of which they fit, too, where Release is a single claim.
+	instead []*resourceapi.ResourceClaim
 }
 
 // Try says where the claims of one pod fit, which are not changed. A claim that was taken before is not allocated
@@ -149,7 +151,34 @@ func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*re
 	refusal.inTheWay = inTheWay
 	refusal.Reason = "other claims hold what is wanted"
 	refusal.Short = s.short(results, inTheWay)
-	return refusal, nil
+	if len(inTheWay) == 1 {
+		refusal.instead, err = s.instead(ctx, node, claims, inTheWay[0])
+	}
+	return refusal, err
+}
+
+// instead finds the claims of a node that could be released in place of the one that is in the way: those who hold
+// shares of a device are alike, and a user should not take the one that is named for the only one.
+func (s *Simulator) instead(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim,
+	inTheWay *resourceapi.ResourceClaim) (instead []*resourceapi.ResourceClaim, err error) {
+	here := map[deviceKey]bool{}
+	for _, d := range s.devicesOn(node) {
+		here[deviceKey{d.driver, d.pool, d.Name}] = true
+	}
+	for i, held := range s.cluster.Claims {
+		if held == inTheWay || !slices.ContainsFunc(held.Status.Allocation.Devices.Results,
+			func(r resourceapi.DeviceRequestAllocationResult) bool { return here[keyOf(&r)] }) {
+			continue
+		}
+		results, err := s.allocate(ctx, node, claims, slices.Delete(slices.Clone(s.cluster.Claims), i, i+1))
+		if err != nil {
+			return nil, err
+		}
+		if results != nil {
+			instead = append(instead, held)
+		}
+	}
+	return instead, nil
 }
 
 // inTheWay finds claims without which the new ones fit, none of which can stay, and what is then allocated. Each claim
