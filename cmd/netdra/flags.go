@@ -127,6 +127,9 @@ func fileFlag(cmd *cobra.Command, path *string, what, extension string) {
 
 func nameFlag(cmd *cobra.Command, name *string) {
 	cmd.Flags().StringVar(name, "name", "", "name of the topology, if the file has several")
+	cmd.Flags().StringVar(name, "topology", "", "the same as --name")
+	cmd.MarkFlagsMutuallyExclusive("name", "topology")
+	_ = cmd.Flags().MarkHidden("topology") // the flag exists
 }
 
 func schemasFlag(cmd *cobra.Command, schemas *string) {

@@ -21,8 +21,9 @@ func graphCommand(streams printer.Streams) *cobra.Command {
 		Long: `Use graph to see the order of a topology's steps, or to put it into a document.
 
 It draws the steps and their dependencies: as a table, for Graphviz (dot), for Mermaid, which GitHub and GitLab show
-in Markdown, or as a picture (svg). Root steps have the DeviceClass that a claim asks for. The problems of an invalid
-topology are printed as by "chain validate".`,
+in Markdown, or as a picture (svg). Root steps have the DeviceClass that a claim asks for. Of a file with several
+topologies tables show all, unless --name chooses one, and drawings one. The problems of an invalid topology are
+printed as by "chain validate".`,
 		Example: `  netdra chain graph topology.yaml
   netdra chain graph deploy/samples/topologies.yaml --name macvlan-tuned -o mermaid
   netdra chain graph topology.yaml -o svg > topology.svg
@@ -33,16 +34,13 @@ topology are printed as by "chain validate".`,
 			if !slices.Contains(picture.Formats(), format) {
 				return fmt.Errorf("cannot use -o %q; use %s", format, strings.Join(picture.Formats(), ", "))
 			}
-			topology, _, err := source.Load(streams.In)
-			if err != nil {
-				return err
-			}
-			drawing := picture.OfTopology(topology)
 			if format == picture.FormatText {
-				printer.New(streams.Out).Table(drawing.Rows())
-				return nil
+				return printGraphs(streams, &source)
 			}
-			_, err = fmt.Fprint(streams.Out, drawing.Draw(format))
+			topology, _, err := source.Load(streams.In)
+			if err == nil {
+				_, err = fmt.Fprint(streams.Out, picture.OfTopology(topology).Draw(format))
+			}
 			return err
 		},
 	}
@@ -58,4 +56,24 @@ topology are printed as by "chain validate".`,
 			cobra.ShellCompDirectiveNoFileComp))
 	}
 	return cmd
+}
+
+// printGraphs prints tables of steps: of the topology that is named, and of each of the file if none is. Several have
+// headings; a picture has room for one.
+func printGraphs(streams printer.Streams, source *manifest.TopologySource) error {
+	topologies, err := source.LoadAll(streams.In)
+	if err != nil {
+		return err
+	}
+	out := printer.New(streams.Out)
+	for i, topology := range topologies {
+		if i > 0 {
+			out.Printf("")
+		}
+		if len(topologies) > 1 {
+			out.Printf("%s", out.Colour(printer.Dim, "topology "+topology.Name))
+		}
+		out.Table(picture.OfTopology(topology).Rows())
+	}
+	return nil
 }

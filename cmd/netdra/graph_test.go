@@ -49,3 +49,28 @@ func TestGraphRefuses(t *testing.T) {
 		}
 	}
 }
+
+// Of a file with several topologies the table has all, or the one that is named by either flag.
+func TestGraphOfSeveral(t *testing.T) {
+	f := newFake(t)
+	file := f.write("t.yaml", linkThenTune+"---\n"+strings.Replace(linkThenTune, "name: moved", "name: again", 1))
+	for line, want := range map[string][]string{
+		"":                 {"topology moved\nSTEP", "\n\ntopology again\nSTEP"},
+		"--topology again": {"STEP"},
+		"--name again":     {"STEP"},
+	} {
+		code, stdout, stderr := f.run(t.Context(), append([]string{"graph", file}, strings.Fields(line)...)...)
+		for _, text := range want {
+			headed := strings.Contains(stdout, "topology ")
+			if code != exit.OK || !strings.Contains(stdout, text) || headed != (line == "") {
+				t.Errorf("graph %s: exit status %d, want %q:\n%s%s", line, code, text, stdout, stderr)
+			}
+		}
+	}
+	for _, line := range []string{"graph " + file + " -o svg", "plan " + file + " -d up0"} {
+		if code, _, stderr := f.run(t.Context(), strings.Fields(line)...); code != exit.Refused ||
+			!strings.Contains(stderr, "choose one with --name: moved, again") {
+			t.Errorf("%s: exit status %d: %s", line, code, stderr)
+		}
+	}
+}

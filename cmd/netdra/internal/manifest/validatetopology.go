@@ -41,6 +41,33 @@ func (s *TopologySource) Load(stdin io.Reader) (*v1alpha1.NetworkTopology, cnich
 	return topology, schemas, invalidError(topology, problems)
 }
 
+// LoadAll reads the topology that is named, and all of the file if none is.
+func (s *TopologySource) LoadAll(stdin io.Reader) ([]*v1alpha1.NetworkTopology, error) {
+	schemas, err := LoadSchemas(s.Schemas, stdin)
+	if err != nil {
+		return nil, err
+	}
+	documents, err := Read(s.File, stdin)
+	if err != nil {
+		return nil, err
+	}
+	var topologies []*v1alpha1.NetworkTopology
+	for i := range documents {
+		if documents[i].Kind != KindTopology || s.Name != "" && documents[i].Name != s.Name {
+			continue
+		}
+		topology, problems := ReadTopology(&documents[i], schemas)
+		if err := invalidError(topology, problems); err != nil {
+			return nil, err
+		}
+		topologies = append(topologies, topology)
+	}
+	if len(topologies) == 0 {
+		_, err = ChooseTopology(s.File, documents, s.Name) // says what the file has instead
+	}
+	return topologies, err
+}
+
 // invalidError joins the problems of a topology to an error; nil without any.
 func invalidError(topology *v1alpha1.NetworkTopology, problems []string) error {
 	if len(problems) == 0 {
