@@ -43,7 +43,7 @@ func TestRemarks(t *testing.T) {
 		  {name: c, type: macvlan, selector: {cel: "true"},
 		   config: {ipam: {type: static, addresses: [{address: "{{ device.address }}"}]}}}]`: {
 			"step a: every pod gets the address 10.1.0.5/24: if there may be two at a time, use host-local or an " +
-				"AddressRange, or leave addresses out and let claims choose (claimParameters: [ips])",
+				"AddressRange",
 		},
 		`[{name: up, type: netdev, selector: {cel: "true"}},
 		  {name: tag, type: vlan, dependOn: [up], config: {vlanId: 7, master: "{{up.interfaceName}}"}},

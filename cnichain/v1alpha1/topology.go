@@ -38,6 +38,7 @@ const AnnotationDescription = "networking.dra.io/description"
 // +kubebuilder:printcolumn:name="Claim parameters",type=string,JSONPath=`.status.claimParameters`,description="what a claim may set"
 // +kubebuilder:printcolumn:name="Description",type=string,JSONPath=`.spec.description`
 // +kubebuilder:printcolumn:name="CNI plugins",type=string,priority=1,JSONPath=`.status.plugins`,description="the plugins of the steps, in their order"
+// +kubebuilder:printcolumn:name="Classes reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ClassesReady")].reason`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Accepted")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="the name of a topology has at most 63 characters"

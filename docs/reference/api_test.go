@@ -100,12 +100,16 @@ func rules(field apiextensions.JSONSchemaProps) string {
 	if field.Default != nil {
 		all = append(all, "Default: `"+string(field.Default.Raw)+"`.")
 	}
-	if len(field.Enum) > 0 {
-		var values []string
-		for _, value := range field.Enum {
-			values = append(values, "`"+string(value.Raw)+"`")
+	values, which := field.Enum, "One of "
+	if field.Items != nil && field.Items.Schema != nil && len(field.Items.Schema.Enum) > 0 {
+		values, which = field.Items.Schema.Enum, "Each is one of "
+	}
+	if len(values) > 0 {
+		var texts []string
+		for _, value := range values {
+			texts = append(texts, "`"+string(value.Raw)+"`")
 		}
-		all = append(all, "One of "+strings.Join(values, ", ")+".")
+		all = append(all, which+strings.Join(texts, ", ")+".")
 	}
 	if field.Pattern != "" {
 		all = append(all, "Matches `"+strings.ReplaceAll(field.Pattern, "|", `\|`)+"`.")
