@@ -52,9 +52,9 @@ func withEquals(expression string) string {
 	return corrected.String()
 }
 
-// withDomain returns an expression with attributes of devices, where they are written as names (ifName) or fields of the
-// device (device.ifName), in full. It leaves strings as they are, and knows neither raw strings nor comments: whoever
-// uses the result compiles it.
+// withDomain returns an expression with attributes of devices, where they are written as names (ifName) or fields of
+// the device (device.ifName), in full. It leaves strings as they are, and knows neither raw strings nor comments:
+// whoever uses the result compiles it.
 func withDomain(expression string) string {
 	known := Attributes(discovery.Device{})
 	var corrected strings.Builder
