@@ -17,8 +17,8 @@ import (
 func (f *fake) driverHolds(link discovery.IfName, exclusive bool) {
 	claim := nodestate.Claim{ClaimRecord: nodestate.ClaimRecord{
 		Claim: cnichain.Claim{Namespace: "ns", Name: "claim-a", UID: "a"},
-		Devices: []nodestate.HeldDevice{{Name: string(link), Exclusive: exclusive,
-			Facts: discovery.Device{Name: link, Interface: link}}},
+		Devices: []nodestate.HeldDevice{{Name: "before", Exclusive: exclusive,
+			Facts: discovery.Device{Name: "before", Interface: link}}},
 	}}
 	f.t.Setenv(nodeclient.SocketVariable, answering(f.t, map[string]any{nodeapi.PathState: nodestate.State{},
 		nodeapi.PathClaims: []nodestate.Claim{claim}}))

@@ -252,7 +252,10 @@ func describeHolders(facts *discovery.Device, device *cnichain.Device, claims []
 	var holders []string
 	for i := range claims {
 		if slices.ContainsFunc(claims[i].Devices, func(held nodestate.HeldDevice) bool {
-			return held.Facts.Name == facts.Name && (device.Exclusive || held.Exclusive)
+			// Names of devices are those of the driver, which remembers them while an interface is renamed.
+			same := held.Facts.Name == facts.Name ||
+				held.Facts.Interface != "" && held.Facts.Interface == facts.Interface
+			return same && (device.Exclusive || held.Exclusive)
 		}) {
 			holders = append(holders, claims[i].Claim.String())
 		}
