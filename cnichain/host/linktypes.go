@@ -3,7 +3,6 @@ package host
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -82,20 +81,12 @@ func (l *LinkTypes) learn(types []string, now time.Time) error {
 // makes bond0): ask for types of which the node has no module.
 //
 // The error says that no namespace could be made, as without root.
-func MissingLinkTypes(types []string) ([]string, error) {
-	type answer struct {
-		missing []string
-		err     error
-	}
-	answers := make(chan answer)
-	go func() {
-		// The thread is never unlocked: it ends with this function, and the namespace with it.
-		runtime.LockOSThread()
-		missing, err := missingInNamespace(types)
-		answers <- answer{missing, err}
-	}()
-	result := <-answers
-	return result.missing, result.err
+func MissingLinkTypes(types []string) (missing []string, err error) {
+	err = onOwnThread(func() (err error) {
+		missing, err = missingInNamespace(types)
+		return err
+	})
+	return missing, err
 }
 
 // missingInNamespace leaves the thread in a namespace of its own.

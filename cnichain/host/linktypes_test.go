@@ -3,13 +3,35 @@ package host
 import (
 	"errors"
 	"os"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	testingclock "k8s.io/utils/clock/testing"
 )
+
+// The main thread does not end, so the namespace that it is left in would stay: it is what
+// /proc/self is about. It is the first test: a thread that another one has left so is no use to it.
+func TestMissingLinkTypesLeaveTheMainThread(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: makes network namespaces")
+	}
+	const ours = "/proc/self/ns/net"
+	before, err := os.Readlink(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	onMainThread(t, func() { _, err = MissingLinkTypes([]string{"veth"}) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.Readlink(ours); err != nil || after != before {
+		t.Errorf("the process was in %s and is in %s, %v", before, after, err)
+	}
+}
 
 func TestMissingLinkTypes(t *testing.T) {
 	if os.Getuid() != 0 {
@@ -27,6 +49,30 @@ func TestMissingLinkTypes(t *testing.T) {
 	if after := linkNames(t); !slices.Equal(after, before) {
 		t.Errorf("links of the host were %v and are %v", before, after)
 	}
+}
+
+// onMainThread runs a function in a goroutine that is on the main thread when it begins. Goroutines that are on other
+// threads keep these, until only the main one is left.
+func onMainThread(t *testing.T, do func()) {
+	t.Helper()
+	done, found := make(chan struct{}), make(chan bool)
+	defer close(done)
+	for range 1000 {
+		go func() {
+			runtime.LockOSThread()
+			isMain := unix.Gettid() == os.Getpid()
+			if isMain {
+				runtime.UnlockOSThread()
+				do()
+			}
+			found <- isMain
+			<-done
+		}()
+		if <-found {
+			return
+		}
+	}
+	t.Skip("the main thread has something else to do")
 }
 
 // The kernel is asked once for what it makes, and once a minute for what it does not: somebody may install a module.
