@@ -57,6 +57,7 @@ func (s *Sandboxes) Attach(
 	if err := s.syncGates(claimUIDs(records)); err != nil { // those of an older sandbox of the pod
 		if isNew {
 			s.forget(box) // nothing of it was begun
+			s.noteEnded(id, pod, records, err)
 		}
 		return err
 	}

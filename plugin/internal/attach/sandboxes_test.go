@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -74,6 +75,20 @@ func TestEndedSandboxesAreKnown(t *testing.T) {
 	f.must(f.claims.Release("claim-a"))
 	if got := ended(); got != "" {
 		t.Errorf("after the release: %s", got)
+	}
+}
+
+// A gate that cannot be set right is such a reason, too.
+func TestEndedSandboxesOfGatesAreKnown(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	f.must(os.RemoveAll(f.gate.dir))
+	f.must(os.WriteFile(f.gate.dir, nil, 0o600))
+	err := f.attach("a-0", record)
+	states := f.boxes.States()
+	if err == nil || len(states) != 1 || states[0].State != nodestate.SandboxEnded ||
+		states[0].Failure != err.Error() {
+		t.Errorf("states are %+v after %v", states, err)
 	}
 }
 
