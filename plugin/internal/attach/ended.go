@@ -34,6 +34,20 @@ func (s *Sandboxes) noteEnded(id string, pod executor.Pod, records []claims.Reco
 		Claims: claimUIDs(records), State: nodestate.SandboxEnded, Since: now, Failure: failure.Error()}}
 }
 
+// forgetEnded drops what is known of pods that the API server does not have any more: they wait for nothing. Claims that
+// other pods use outlive them.
+func (s *Sandboxes) forgetEnded(podIsGone func(executor.Pod) bool) {
+	s.mu.Lock()
+	known := maps.Clone(s.ended)
+	s.mu.Unlock()
+	maps.DeleteFunc(known, func(_ string, box endedSandbox) bool { return !podIsGone(box.state.Pod) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for podUID := range known {
+		delete(s.ended, podUID)
+	}
+}
+
 // endedStates are the ended sandboxes of pods that wait for the next one, with those of their claims that are prepared,
 // in no order.
 func (s *Sandboxes) endedStates() []nodestate.Sandbox {

@@ -209,6 +209,15 @@ func TestSecondPodOfAnExclusiveClaimIsRefused(t *testing.T) {
 		states[1].Pod.Name != "b" {
 		t.Errorf("states are %+v", states)
 	}
+	f.sweeper().Sweep(context.Background())
+	if states := f.boxes.States(); len(states) != 2 {
+		t.Errorf("while the pod waits, states are %+v", states)
+	}
+	f.podsGone["b"] = true
+	f.sweeper().Sweep(context.Background())
+	if states := f.boxes.States(); len(states) != 1 || states[0].State != nodestate.SandboxReady {
+		t.Errorf("after the pod was deleted, states are %+v", states)
+	}
 }
 
 // The runtime lost the old sandbox's stop event; the new one of the same pod must still work.

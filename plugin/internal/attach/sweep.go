@@ -60,6 +60,7 @@ func (w *Sweeper) Run(ctx context.Context) error {
 func (w *Sweeper) Sweep(ctx context.Context) {
 	s := w.Sandboxes
 	w.boxes = s.collect(w.boxes, w.PodIsGone)
+	s.forgetEnded(w.PodIsGone)
 	if w.IsNamed != nil {
 		w.unrecorded = s.collectUnrecorded(w.unrecorded, w.IsNamed)
 	}
