@@ -168,7 +168,9 @@ func holders(answers *nodestate.Answers, entry *draslices.Entry) []Holder {
 		}
 		holder := Holder{Claim: claim.Claim.String(), Since: claim.PreparedAt}
 		for _, sandbox := range claim.Sandboxes(answers.Sandboxes) {
-			holder.Pods = append(holder.Pods, sandbox.Pod.String())
+			if sandbox.State != nodestate.SandboxEnded { // nothing is in that one
+				holder.Pods = append(holder.Pods, sandbox.Pod.String())
+			}
 		}
 		found = append(found, holder)
 	}

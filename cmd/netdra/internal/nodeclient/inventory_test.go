@@ -147,7 +147,9 @@ func TestHoldersAndCounters(t *testing.T) {
 	unknown.PreparedAt = time.Time{}
 	answers := &nodestate.Answers{
 		Published: published(), Claims: []nodestate.Claim{early, claimOf("a", "eth0-macvlan"), unknown},
-		Sandboxes: []nodestate.Sandbox{{Pod: executor.Pod{Namespace: "ns", Name: "p"}, Claims: []string{"a-uid"}}},
+		Sandboxes: []nodestate.Sandbox{{Pod: executor.Pod{Namespace: "ns", Name: "p"}, Claims: []string{"a-uid"}},
+			{Pod: executor.Pod{Namespace: "ns", Name: "refused"}, Claims: []string{"a-uid"},
+				State: nodestate.SandboxEnded, Failure: "the claim is exclusive"}},
 	}
 	device := Devices(answers)[1]
 	if want := "ns/a (pod ns/p), ns/b, ns/c"; device.HeldBy() != want {
@@ -180,6 +182,7 @@ func TestStatesOfClaims(t *testing.T) {
 		"no pod any more": {nil, true, Unused, nil},
 		"attaching":       {[]nodestate.Sandbox{sandbox("attaching", "")}, false, Attaching, []string{Attaching}},
 		"failed":          {[]nodestate.Sandbox{sandbox("attaching", "no")}, false, Failed, []string{Failed}},
+		"ended":           {[]nodestate.Sandbox{sandbox("ended", "no")}, false, Failed, []string{Failed}},
 		"attached": {[]nodestate.Sandbox{sandbox("ready", "old failure")}, false, Attached,
 			[]string{Attached}},
 		"detaching":       {[]nodestate.Sandbox{sandbox("detaching", "")}, true, Detaching, []string{Detaching}},
