@@ -65,13 +65,17 @@ func (r *ipRange) isReadable() bool {
 }
 
 // contains reports whether an address is in the range. The range is readable. As the plugin has it (Canonicalize), the
-// address of the network is in no range, and that for all of its hosts (broadcast) only where somebody has put it there.
+// address of the network, and that for all of its hosts (broadcast), are in it only where somebody has put them there.
 func (r *ipRange) contains(address netip.Addr) bool {
 	subnet, err := netip.ParsePrefix(r.Subnet)
-	if err != nil || !subnet.Contains(address) || address == subnet.Masked().Addr() {
+	if err != nil || !subnet.Contains(address) {
 		return false
 	}
-	if first, err := netip.ParseAddr(r.RangeStart); err == nil && address.Less(first) {
+	first, err := netip.ParseAddr(r.RangeStart)
+	if err != nil {
+		first = subnet.Masked().Addr().Next()
+	}
+	if address.Less(first) {
 		return false
 	}
 	last, err := netip.ParseAddr(r.RangeEnd)

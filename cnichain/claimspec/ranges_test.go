@@ -23,6 +23,7 @@ func TestAddressesOfNoRange(t *testing.T) {
 		"full length":        {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.5/32"}, ""},
 		"another length":     {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.5/16"}, "24 bits: ask for 10.1.0.5/24"},
 		"the network":        {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.0/24"}, "10.1.0.0/24: ask"},
+		"network by range":   {local(`subnet: 10.1.0.0/24, rangeStart: 10.1.0.0`), []string{"10.1.0.0/24"}, ""},
 		"broadcast":          {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.255/24"}, "10.1.0.0/24: ask"},
 		"the last by itself": {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.254/24"}, ""},
 		"broadcast by range": {local(`subnet: 10.1.0.0/24, rangeEnd: 10.1.0.255`), []string{"10.1.0.255/24"}, ""},
