@@ -35,6 +35,7 @@ func (h *Handler) deletionWarnings(ctx context.Context, kind metav1.GroupVersion
 		return nil
 	}
 	var users, holders []string
+	exposes := "exposes"
 	exposing, err := h.exposingPolicies(ctx)
 	if err != nil {
 		return nil
@@ -48,6 +49,9 @@ func (h *Handler) deletionWarnings(ctx context.Context, kind metav1.GroupVersion
 		name := claim.Namespace + "/" + claim.Name
 		if slices.ContainsFunc(devices, func(d claimspec.Device) bool {
 			exposer, known := exposing[publishedDevice{d.Pool, d.Device}]
+			if !known {
+				exposes = "may expose"
+			}
 			return !known || exposer == deleted.Name
 		}) {
 			holders = append(holders, name)
@@ -63,10 +67,10 @@ func (h *Handler) deletionWarnings(ctx context.Context, kind metav1.GroupVersion
 		return []string{fmt.Sprintf("NetworkTopology %s is used by %s: their pods keep their interfaces, and "+
 			"claims that are not prepared yet get none", deleted.Name, naming(users))}
 	case kind.Kind == kindPolicy && len(holders) > 0:
-		return []string{fmt.Sprintf("DeviceExposurePolicy %s exposes devices that are held by %s: what no other "+
+		return []string{fmt.Sprintf("DeviceExposurePolicy %s %s devices that are held by %s: what no other "+
 			"policy exposes stays with these claims, and nobody else gets it; \"kubectl netdra devices --all-nodes -o "+
 			"wide\" lists the devices",
-			deleted.Name, counted(holders))}
+			deleted.Name, exposes, counted(holders))}
 	}
 	return nil
 }
