@@ -87,7 +87,8 @@ type CNIPluginSchemaSpec struct {
 	// +optional
 	HostPaths []string `json:"hostPaths,omitempty"`
 	// linkTypes are the types of links that the kernel must make for every use of the plugin, as "ip -details link"
-	// shows them, such as vlan: netdra doctor asks the kernel of a node for those of the plugins of topologies.
+	// shows them, such as vlan. A node whose kernel does not make one offers no devices for the plugin, and refuses
+	// claims with such a step; netdra doctor names what is missing.
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=31
 	// +kubebuilder:validation:items:Pattern=`^[a-z0-9][a-z0-9_-]*$`
