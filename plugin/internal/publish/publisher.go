@@ -280,13 +280,14 @@ func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	policies, schemas := p.cluster.ExposurePolicies(), p.cluster.PluginSchemas()
-	decision, err := policy.ResolveContext(ctx, facts, policies, policy.Node{Name: node.Name, Labels: node.Labels})
+	decision, err := policy.ResolveContext(ctx, facts, p.cluster.ExposurePolicies(),
+		policy.Node{Name: node.Name, Labels: node.Labels})
 	if err != nil {
 		return err
 	}
+	schemas := p.cluster.PluginSchemas()
 	result, err := draslices.Build(p.nodeName, decision, draslices.Features{
-		CNIBinaries: plugins, UnusableCNIs: p.findUnusable(ctx, plugins, policies, schemas),
+		CNIBinaries: plugins, UnusableCNIs: p.findUnusable(ctx, plugins, &decision, schemas),
 		MovingCNIs: sets.New(schemas.Moving()...), Held: held,
 		ListAttributes: p.server.lists, CompatibilityGroups: server.groups,
 	})
@@ -300,18 +301,16 @@ func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	return p.handOn(ctx, &result)
 }
 
-// findUnusable returns why CNI plugins of policies, which are on the node, can't work on it. Only plugins that a policy
-// names are looked at: to ask the kernel for a type of links loads its module.
+// findUnusable returns why CNI plugins of policies, which are on the node, can't work on it. Only plugins that devices
+// would be offered for are looked at: to ask the kernel for a type of links loads its module, and some modules make
+// links of their own.
 func (p *Publisher) findUnusable(
-	ctx context.Context, installed sets.Set[string], policies []policyapi.DeviceExposurePolicy,
-	schemas cnichain.Schemas,
+	ctx context.Context, installed sets.Set[string], decision *policy.Decision, schemas cnichain.Schemas,
 ) map[string]string {
 	named := sets.New[string]()
-	for i := range policies {
-		if exposure := policies[i].Spec.Exposure; exposure != nil {
-			for j := range exposure.SupportedCNIPlugins {
-				named.Insert(exposure.SupportedCNIPlugins[j].Name)
-			}
+	for i := range decision.Devices {
+		for j := range decision.Devices[i].Personas {
+			named.Insert(decision.Devices[i].Personas[j].Plugins...)
 		}
 	}
 	unusable, err := schemas.KernelLacks(sets.List(named.Intersection(installed)), p.missingLinkTypes)

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vishvananda/netlink"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/utils/clock"
@@ -125,13 +126,18 @@ func TestOnlyChangesArePublishedAndFailuresAgain(t *testing.T) {
 }
 
 // Devices are not offered for a plugin whose links the kernel does not make, and are when it does. Plugins that no
-// policy names, or that are not there, are not asked for: to ask loads modules.
+// policy of the node names, or that are not there, are not asked for: to ask loads modules.
 func TestDevicesAreNotOfferedForWhatTheKernelLacks(t *testing.T) {
 	f := newFixture(t)
 	f.cluster.policies[0].Spec.Exposure.SupportedCNIPlugins = []policyapi.CNIPlugin{
 		{Name: "tap"}, {Name: "ipvlan"}, {Name: "macvlan"}}
+	elsewhere := f.cluster.policies[0].DeepCopy()
+	elsewhere.Name, elsewhere.Spec.NodeSelector = "elsewhere", &metav1.LabelSelector{
+		MatchLabels: map[string]string{"kind": "other"}}
+	elsewhere.Spec.Exposure.SupportedCNIPlugins = []policyapi.CNIPlugin{{Name: "bond"}}
+	f.cluster.policies = append(f.cluster.policies, *elsewhere)
 	dir := t.TempDir()
-	for _, name := range []string{"tap", "ipvlan", "vlan"} {
+	for _, name := range []string{"tap", "ipvlan", "vlan", "bond"} {
 		f.must(os.WriteFile(filepath.Join(dir, name), nil, 0o755))
 	}
 	p, published := newTestPublisher(f, &noLinks{}, new(error))
