@@ -72,6 +72,7 @@ func (r *ipRange) contains(address netip.Addr) bool {
 		return false
 	}
 	first, err := netip.ParseAddr(r.RangeStart)
+	first = first.Unmap() // as the plugin has it; an invalid one stays so
 	if err != nil {
 		first = subnet.Masked().Addr().Next()
 	}
@@ -83,7 +84,7 @@ func (r *ipRange) contains(address netip.Addr) bool {
 		next := address.Next() // of the last address of a subnet it is outside
 		return !address.Is4() || subnet.Contains(next)
 	}
-	return !last.Less(address)
+	return !last.Unmap().Less(address)
 }
 
 // gateway is the address that the plugin keeps for the network's router: the first one, if none is given.
@@ -112,6 +113,14 @@ func refusedAddress(step *v1alpha1.Step, text string) string {
 	}
 	index := slices.IndexFunc(ranges, func(r ipRange) bool { return r.contains(asked.Addr()) })
 	if index < 0 {
+		ofNetwork := func(r ipRange) bool {
+			subnet, err := netip.ParsePrefix(r.Subnet)
+			return err == nil && r.RangeStart == "" && r.RangeEnd == "" && subnet.Contains(asked.Addr())
+		}
+		if slices.ContainsFunc(ranges, ofNetwork) {
+			return "that is the address of the network or of all its hosts (broadcast), which its IPAM plugin gives " +
+				"to nobody: ask for another"
+		}
 		var known []string
 		for i := range ranges {
 			known = append(known, ranges[i].String())

@@ -36,9 +36,12 @@ func (h *Handler) deletionWarnings(ctx context.Context, kind metav1.GroupVersion
 	}
 	var users, holders []string
 	exposes := "exposes"
-	exposing, err := h.exposingPolicies(ctx)
-	if err != nil {
-		return nil
+	var exposing map[publishedDevice]string
+	if kind.Kind == kindPolicy {
+		var err error
+		if exposing, err = h.exposingPolicies(ctx); err != nil {
+			return nil
+		}
 	}
 	for i := range list.Items {
 		claim := &list.Items[i]
