@@ -36,32 +36,37 @@ func NewLinkTypes(ask func(types []string) (missing []string, err error), clock 
 // Missing returns those of some types that the kernel does not make, in their order. The error is that of the question;
 // what is known already is right even then.
 func (l *LinkTypes) Missing(types []string) ([]string, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	now := l.clock.Now()
-	var unknown []string
-	for _, linkType := range types {
-		asked, isMissing := l.missing[linkType]
-		if !l.made[linkType] && (!isMissing || now.Sub(asked) >= missingFor) {
-			unknown = append(unknown, linkType)
-		}
-	}
 	var err error
-	if len(unknown) > 0 {
+	if unknown := l.unknown(types, now); len(unknown) > 0 {
 		err = l.learn(unknown, now)
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(types), func(linkType string) bool {
 		_, isMissing := l.missing[linkType]
 		return !isMissing
 	}), err
 }
 
-// learn asks the kernel for types.
+// unknown returns those of some types that the kernel is to be asked for.
+func (l *LinkTypes) unknown(types []string, now time.Time) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(types), func(linkType string) bool {
+		asked, isMissing := l.missing[linkType]
+		return l.made[linkType] || isMissing && now.Sub(asked) < missingFor
+	})
+}
+
+// learn asks the kernel for types. Nobody waits for the lock meanwhile: the kernel may load modules.
 func (l *LinkTypes) learn(types []string, now time.Time) error {
 	missing, err := l.ask(types)
 	if err != nil {
 		return err
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, linkType := range types {
 		delete(l.missing, linkType)
 		l.made[linkType] = !slices.Contains(missing, linkType)

@@ -23,10 +23,15 @@ type endedSandbox struct {
 	failedAt time.Time
 }
 
-// noteEnded remembers a sandbox for which RunPodSandbox is about to fail.
+// noteEnded remembers a sandbox for which RunPodSandbox fails, unless the pod has another one by now.
 func (s *Sandboxes) noteEnded(id string, pod executor.Pod, records []claims.Record, failure error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, other := range s.byID {
+		if other.pod.UID == pod.UID && other.id != id && !other.isSuperseded() {
+			return
+		}
+	}
 	now := s.clock.Now()
 	maps.DeleteFunc(s.ended, func(_ string, box endedSandbox) bool { return now.Sub(box.failedAt) >= endedFor })
 	pod.Annotations = nil // as many as a user likes

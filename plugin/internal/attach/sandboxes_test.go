@@ -65,6 +65,11 @@ func TestEndedSandboxesAreKnown(t *testing.T) {
 	if got := ended(); got != "" {
 		t.Errorf("beside a sandbox that is ready: %s", got)
 	}
+	f.boxes.noteEnded("a-1", executor.Pod{UID: f.boxes.find("a-2").pod.UID}, []claims.Record{record},
+		errors.New("no such knob"))
+	if got := ended(); got != "" {
+		t.Errorf("an older sandbox is told beside one that is ready: %s", got)
+	}
 	<-f.boxes.StopSandbox("a-2")
 	fail("a-3")
 	f.clock.Step(endedFor)
