@@ -153,7 +153,7 @@ func (d *Driver) awaitJournal(ctx context.Context, again <-chan time.Time) error
 	return d.startup.await(ctx, again, "Waiting for the journal: no pod with claims starts on this node until it can "+
 		"be opened",
 		func() error {
-			opened, err := journal.Open(filepath.Join(d.config.PluginDir, "journal.db"), time.Now())
+			opened, err := journal.Open(filepath.Join(d.config.PluginDir, "journal.db"), clock.RealClock{})
 			if err == nil {
 				d.journal = opened
 			}

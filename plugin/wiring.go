@@ -34,6 +34,12 @@ func (d *Driver) readJournal(ctx context.Context) error {
 		logger.Error(d.journal.Reason, "Cannot read the journal; it is set aside, and claims are prepared again",
 			"path", d.journal.SetAside)
 	}
+	if d.journal.NotesOff != nil {
+		logger.Error(d.journal.NotesOff, "Cannot keep notes beside the journal; pods wait longer for the disk")
+	}
+	if d.journal.Replayed > 0 {
+		logger.Info("Took over notes of a driver that was killed", "notes", d.journal.Replayed)
+	}
 	claims, damaged, err := claims.Load(d.journal.DB)
 	if err != nil {
 		return err

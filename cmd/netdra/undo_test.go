@@ -5,7 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
+
+	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/chainrun"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
@@ -25,7 +26,7 @@ func (f *fake) keep() {
 // state opens the state between runs.
 func (f *fake) open(change func(*chainrun.RunJournal)) {
 	f.t.Helper()
-	opened, err := chainrun.OpenRunJournal(f.state, time.Now())
+	opened, err := chainrun.OpenRunJournal(f.state, clock.RealClock{})
 	if err != nil {
 		f.t.Fatal(err)
 	}

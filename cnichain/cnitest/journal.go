@@ -12,11 +12,19 @@ import (
 
 // Journal keeps attachments as they would be read back after a restart. It is safe for concurrent use.
 type Journal struct {
-	mu      sync.Mutex
-	records map[string][]byte
-	left    map[string]executor.Leftover
-	commits int
-	full    bool
+	mu sync.Mutex
+	// records are those that a restarted process finds, onDisk those that a machine finds that has lost its power.
+	records, onDisk map[string][]byte
+	left            map[string]executor.Leftover
+	commits, notes  int
+	full            bool
+}
+
+// LosePower forgets what was only noted.
+func (j *Journal) LosePower() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.records = maps.Clone(j.onDisk)
 }
 
 // Fill makes every further commit fail.
@@ -59,11 +67,18 @@ func (j *Journal) Leftovers() []executor.Leftover {
 	return list
 }
 
-// Commits is how many commits succeeded.
+// Commits is how often somebody has waited for the disk, and not in vain.
 func (j *Journal) Commits() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.commits
+}
+
+// Notes is how many calls succeeded that wait for no disk.
+func (j *Journal) Notes() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.notes
 }
 
 // Keys are the sandboxes with a record, sorted.
@@ -74,12 +89,17 @@ func (j *Journal) Keys() []string {
 }
 
 // Save implements executor.Journal.
-func (j *Journal) Save(attachment *executor.Attachment) error {
+func (j *Journal) Save(attachment *executor.Attachment) error { return j.store(attachment, j.commit) }
+
+// Note implements executor.Journal.
+func (j *Journal) Note(attachment *executor.Attachment) error { return j.store(attachment, j.note) }
+
+func (j *Journal) store(attachment *executor.Attachment, write func(func()) error) error {
 	data, err := json.Marshal(attachment)
 	if err != nil {
 		return err
 	}
-	return j.commit(func() {
+	return write(func() {
 		if j.records == nil {
 			j.records = map[string][]byte{}
 		}
@@ -89,20 +109,35 @@ func (j *Journal) Save(attachment *executor.Attachment) error {
 
 // Delete implements executor.Journal.
 func (j *Journal) Delete(sandboxID string) error {
-	return j.commit(func() { delete(j.records, sandboxID) })
+	return j.note(func() { delete(j.records, sandboxID) })
 }
 
-// commit makes a change as one transaction: whole, or not at all if the disk is full.
+// commit makes a change as one transaction, with all that was noted: whole, or not at all if the disk is full.
 func (j *Journal) commit(change func()) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.full {
-		return errors.New("cannot write to the journal: no space left on device")
+		return errFull
 	}
 	j.commits++
 	change()
+	j.onDisk = maps.Clone(j.records)
 	return nil
 }
+
+// note makes a change for the process. The journal of a full disk soon refuses that, too; this one does at once.
+func (j *Journal) note(change func()) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.full {
+		return errFull
+	}
+	j.notes++
+	change()
+	return nil
+}
+
+var errFull = errors.New("cannot write to the journal: no space left on device")
 
 // Load reads a record back; nil without one.
 func (j *Journal) Load(sandboxID string) (*executor.Attachment, error) {

@@ -32,6 +32,8 @@ type Node struct {
 	kept       bool
 	// removed are PCI functions that the machine does not have any more.
 	removed map[string]bool
+	// volatile are the plugins that leave nothing behind which outlives the machine.
+	volatile map[string]bool
 	// bound are the links, by name, of devices that have another driver.
 	bound map[string]cnichain.Link
 	// rdma are the RDMA devices by their index, rdmaMode whose they are.
@@ -195,6 +197,16 @@ func (n *Node) Keep(address string, config cnichain.VFConfig) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.functions[address] = config
+}
+
+// Volatile says of a plugin that all that it does ends with the kernel.
+func (n *Node) Volatile(plugin string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.volatile == nil {
+		n.volatile = map[string]bool{}
+	}
+	n.volatile[plugin] = true
 }
 
 // Reboot ends every namespace. Leases stay, as files do.

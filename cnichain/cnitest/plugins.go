@@ -47,6 +47,13 @@ type config struct {
 	IPAM       json.RawMessage `json:"ipam"`
 }
 
+// Persists says so of every plugin but those that were made [Node.Volatile].
+func (n *Node) Persists(path, _ string, _ []byte) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.volatile[filepath.Base(path)]
+}
+
 // Call runs a plugin.
 func (n *Node) Call(ctx context.Context, path string, stdin []byte, environ []string) (executor.CallOutput, error) {
 	env := map[string]string{}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
@@ -143,11 +144,16 @@ func NewAttachment(sandboxID string, pod Pod, plans []cnichain.Plan) *Attachment
 	return attachment
 }
 
-// Journal keeps attachments durably. Save is synchronous: when it returns nil the record survives a crash. The executor
-// calls it before every side effect, with what the one before has done, and attaches nothing while it fails. Deleting
-// what is not there is no error. Implementations are safe for concurrent use.
+// Journal keeps attachments durably. When Save returns nil the record is on disk. When Note or Delete does, it survives
+// a crash of the process, but the machine only if that runs for a moment longer; a machine that loses its power forgets
+// the newest calls, and never one without those after it.
+//
+// The executor calls Save before what may leave something on a disk, and Note before everything else, with what was
+// done before; it attaches nothing while either fails. Deleting what is not there is no error. Implementations are safe
+// for concurrent use.
 type Journal interface {
 	Save(*Attachment) error
+	Note(*Attachment) error
 	Delete(sandboxID string) error
 	// SaveLeftover keeps what could not be undone, by its key.
 	SaveLeftover(Leftover) error

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
@@ -19,7 +21,7 @@ import (
 // onDisk is the journal as the driver has it.
 func onDisk(b *testing.B) *journal.Chains {
 	b.Helper()
-	opened, err := journal.Open(filepath.Join(b.TempDir(), "journal.db"), time.Now())
+	opened, err := journal.Open(filepath.Join(b.TempDir(), "journal.db"), clock.RealClock{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -180,7 +182,7 @@ func BenchmarkParallel(b *testing.B) {
 func BenchmarkMemory(b *testing.B) {
 	for b.Loop() {
 		path := filepath.Join(b.TempDir(), "journal.db")
-		opened, err := journal.Open(path, time.Now())
+		opened, err := journal.Open(path, clock.RealClock{})
 		if err != nil {
 			b.Fatal(err)
 		}

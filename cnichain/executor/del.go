@@ -34,7 +34,7 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 	var problems []error
 	if markDeleting(attachment, claims) || attachment.unsaved {
 		// A journal that can't be written must not keep anything attached; the record stays until it can be.
-		if err := e.save(attachment); err != nil {
+		if err := e.note(attachment); err != nil {
 			problems = append(problems, err)
 		}
 	}
@@ -123,7 +123,7 @@ func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *
 		}
 		e.countFailure(attachment, record)
 		if !e.retriesExhausted(attachment, record) {
-			return errors.Join(failure, e.save(attachment))
+			return errors.Join(failure, e.note(attachment))
 		}
 		// The leftover is on disk before the step counts as deleted. A crash in between leaves both: then the step is
 		// undone once more, and its leftover is written again under the same key. The other way round, the device would
@@ -137,14 +137,21 @@ func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *
 		attachment.unsaved = true
 		return nil
 	}
-	err := e.save(attachment)
+	err := e.note(attachment)
 	e.owners.release(record) // also when that failed: this process knows, and another will see the newer epoch
 	return err
 }
 
-// save writes the record, and remembers when it could not.
+// save writes the record to the disk, and remembers when it could not.
 func (e *Executor) save(attachment *Attachment) error {
 	err := e.Journal.Save(attachment)
+	attachment.unsaved = err != nil
+	return err
+}
+
+// note is save for what ends with the machine. That is all of DEL, too: one that is forgotten is made again.
+func (e *Executor) note(attachment *Attachment) error {
+	err := e.Journal.Note(attachment)
 	attachment.unsaved = err != nil
 	return err
 }
@@ -171,7 +178,7 @@ func (e *Executor) finish(attachment *Attachment) error {
 	for _, path := range []string{host.PlaceholderPath(attachment.Pin), attachment.Pin} {
 		if err := e.Host.Unpin(path); err != nil {
 			if attachment.unsaved {
-				err = errors.Join(err, e.save(attachment))
+				err = errors.Join(err, e.note(attachment))
 			}
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
+
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
@@ -79,6 +80,9 @@ type PluginExec struct {
 }
 
 var _ invoke.Exec = PluginExec{}
+
+// Persists implements [Exec]: nobody knows what a program does.
+func (e PluginExec) Persists(string, string, []byte) bool { return true }
 
 // Call runs a plugin and returns everything that it printed.
 //

@@ -27,6 +27,9 @@ type Exec interface {
 	// Call is ExecPlugin that also returns stderr and how the plugin ended. An error that the plugin printed is
 	// returned as an error that unwraps to *types.Error.
 	Call(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error)
+	// Persists says whether a call may leave something that outlives the machine, as files do. If not, all that it does
+	// ends with the kernel.
+	Persists(path, command string, stdin []byte) bool
 }
 
 // Options of an executor. Exec, Host and Journal are required. The zero value of everything else has a meaning.
@@ -179,13 +182,14 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 		}
 	}
 	if slices.ContainsFunc(attachment.Steps, func(record StepRecord) bool { return len(record.RDMA) > 0 }) {
-		if err := e.save(attachment); err != nil { // what comes may take a while
+		if err := e.note(attachment); err != nil { // what comes may take a while
 			return err
 		}
 		e.readVerbs(ctx, attachment)
 	}
+	// Nobody waits for the disk to know this: a machine that loses its power has no pod that could be ready.
 	attachment.Phase = PhaseReady
-	return e.save(attachment)
+	return e.note(attachment)
 }
 
 // addStep runs a step. What it did stands in the journal with what comes next: the intention of the next step, that the
@@ -195,7 +199,8 @@ func (e *Executor) addStep(
 	ctx context.Context, attachment *Attachment, i int, node string, seen []cnichain.Link,
 ) ([]cnichain.Link, error) {
 	record := &attachment.Steps[i]
-	if err := e.beginStep(ctx, attachment, record, node, seen); err != nil {
+	path, err := e.beginStep(ctx, attachment, record, node, seen)
+	if err != nil {
 		return nil, err
 	}
 	if i == 0 {
@@ -207,11 +212,11 @@ func (e *Executor) addStep(
 	if err := e.bindDriver(record); err != nil {
 		return nil, stepError(record, commandAdd, err)
 	}
-	result, err := e.callAdd(ctx, attachment, record)
+	result, err := e.callAdd(ctx, attachment, record, path)
 	if err != nil {
 		if e.nameTaken(attachment, record, err) {
 			record.Foreign = true
-			_ = e.save(attachment) // else Del does
+			_ = e.note(attachment) // else Del does
 		}
 		return nil, stepError(record, commandAdd, err)
 	}
@@ -226,26 +231,30 @@ func (e *Executor) addStep(
 }
 
 // beginStep prepares a step, and writes down that it may be done from now on. Nothing of the machine has changed when
-// it fails, so the step counts as planned, and DEL is not called for it.
+// it fails, so the step counts as planned, and DEL is not called for it. It returns the program that does the step.
 func (e *Executor) beginStep(
 	ctx context.Context, attachment *Attachment, record *StepRecord, node string, seen []cnichain.Link,
-) error {
+) (path string, err error) {
 	if err := e.prepareStep(attachment, record, node, seen); err != nil {
-		return stepError(record, commandAdd, err)
+		return "", stepError(record, commandAdd, err)
 	}
 	if err := e.acquireDevice(ctx, attachment, record); err != nil {
-		return stepError(record, commandAdd, err)
+		return "", stepError(record, commandAdd, err)
 	}
 	if err := e.planRDMA(record); err != nil {
 		e.owners.release(record)
-		return stepError(record, commandAdd, err)
+		return "", stepError(record, commandAdd, err)
 	}
 	record.Phase = StepAdding
-	if err := e.save(attachment); err != nil {
-		e.notBegun(record)
-		return err
+	path, write := e.binary(&record.Step), e.note
+	if e.Exec.Persists(path, commandAdd, record.Stdin) {
+		write = e.save
 	}
-	return nil
+	if err := write(attachment); err != nil {
+		e.notBegun(record)
+		return "", err
+	}
+	return path, nil
 }
 
 // notBegun takes back that a step may be done.
@@ -466,10 +475,12 @@ func findLink(links []cnichain.Link, name string) *cnichain.Link {
 // callAdd calls ADD; "try again later" (CNI code 11) is tried again a few times. In between it waits 200, 400 and 800
 // ms. What the plugin has printed is kept in the version of its configuration: that is what DEL has to pass as
 // prevResult.
-func (e *Executor) callAdd(ctx context.Context, attachment *Attachment, record *StepRecord) (*types100.Result, error) {
+func (e *Executor) callAdd(
+	ctx context.Context, attachment *Attachment, record *StepRecord, path string,
+) (*types100.Result, error) {
 	for attempt := 0; ; attempt++ {
 		output, err := e.call(ctx, attachment, record, callPlan{
-			command: commandAdd, path: e.binary(&record.Step), netns: attachment.Pin, stdin: record.Stdin,
+			command: commandAdd, path: path, netns: attachment.Pin, stdin: record.Stdin,
 		})
 		var plugin *types.Error
 		if errors.As(err, &plugin) && plugin.Code == types.ErrTryAgainLater && attempt < 3 {

@@ -138,9 +138,9 @@ func TestAddAndDel(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.expect("host [up1] pods [dra-1[net1]] leases [sandbox-1/net1]", "sandbox-1")
-	if want := len(made.Steps) + 1; w.journal.Commits() != want {
-		t.Errorf("%d journal commits, want %d: one before each step, which has what the one before did, and one when "+
-			"the attachment is ready", w.journal.Commits(), want)
+	if commits, notes := w.journal.Commits(), w.journal.Notes(); commits != len(made.Steps) || notes != 1 {
+		t.Errorf("%d commits and %d notes, want one commit before each step, which has what the one before did, and "+
+			"a note when the attachment is ready", commits, notes)
 	}
 	var stdin struct{ Name, Type, Note string }
 	if !strings.Contains(string(made.Steps[1].Stdin), `"cookie":9007199254740993`) {
@@ -151,15 +151,18 @@ func TestAddAndDel(t *testing.T) {
 		t.Errorf("stdin of tuning is %s, %v", made.Steps[1].Stdin, err)
 	}
 	// What a restart reads back is enough for DEL, and DEL may be repeated.
-	restarted, commits := w.restarted(), w.journal.Commits()
+	restarted, commits, notes := w.restarted(), w.journal.Commits(), w.journal.Notes()
 	for i := range 2 {
 		if err := w.executor.Del(context.Background(), restarted); err != nil {
 			t.Fatal(err)
 		}
 		w.expect(cleanNode)
-		if want := commits + len(made.Steps) + 1; i == 0 && w.journal.Commits() != want {
-			t.Errorf("%d journal commits, want %d: one before, one after each step but the last, and the end",
-				w.journal.Commits(), want)
+		if want := notes + len(made.Steps) + 1; i == 0 && w.journal.Notes() != want {
+			t.Errorf("%d notes, want %d: one before, one after each step but the last, and the end",
+				w.journal.Notes(), want)
+		}
+		if w.journal.Commits() != commits {
+			t.Error("DEL waits for the disk")
 		}
 	}
 }

@@ -15,7 +15,8 @@ import (
 // InProcess is a CNI plugin that this process can be, besides being a program. Implementations are safe for concurrent
 // use.
 type InProcess interface {
-	// Accepts reports whether Call can take an order. If not, the program is run.
+	// Accepts reports whether Call can take an order. If not, the program is run. Call leaves nothing of an ADD that
+	// outlives the machine: an order that would is not accepted.
 	Accepts(command string, stdin []byte) bool
 	// Call does what a process of the plugin would, and returns what it would print. It leaves no more behind when this
 	// process is killed in the middle than a process of the plugin that is killed there. It returns when all is done
@@ -54,6 +55,12 @@ func (e InProcessExec) Call(ctx context.Context, path string, stdin []byte, envi
 		}
 	}
 	return CallOutput{ExitCode: 1}, &ExecError{Plugin: filepath.Base(path), ExitCode: 1, Err: err}
+}
+
+// Persists implements [Exec].
+func (e InProcessExec) Persists(path, command string, stdin []byte) bool {
+	plugin, known := e.Plugins[path]
+	return !known || !plugin.Accepts(command, stdin)
 }
 
 // callRecovered makes an error of a panic, as the end of a process would be one.

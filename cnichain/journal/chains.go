@@ -59,8 +59,14 @@ func (c *Chains) Save(attachment *executor.Attachment) error {
 	return c.attachments.Put(attachment.SandboxID, *attachment)
 }
 
-// Delete implements executor.Journal.
-func (c *Chains) Delete(sandboxID string) error { return c.attachments.Delete(sandboxID) }
+// Note implements executor.Journal.
+func (c *Chains) Note(attachment *executor.Attachment) error {
+	return c.attachments.Note(attachment.SandboxID, *attachment)
+}
+
+// Delete implements executor.Journal. Of one that a machine without power brings back there is nothing to undo, and
+// what is done with its devices later is never on disk without this.
+func (c *Chains) Delete(sandboxID string) error { return c.attachments.NoteDeleted(sandboxID) }
 
 // SaveLeftover implements executor.Journal.
 func (c *Chains) SaveLeftover(leftover executor.Leftover) error {

@@ -3,6 +3,10 @@
 //
 // The rule of this package: a record is either read back whole, as it was written, or reported as damaged; it is never
 // half there.
+//
+// There are two ways to store one. Put waits for the disk: it is for what must be known after the machine has lost its
+// power, which is whatever leaves something on a disk. Note waits for nothing: it is for what ends with the machine, as
+// links and namespaces do. A killed process loses neither.
 package journal
 
 import (
@@ -17,6 +21,7 @@ import (
 
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+	"k8s.io/utils/clock"
 )
 
 // schema is the version of the records' form. A journal of a newer schema is not opened. It is raised whenever a field
@@ -32,6 +37,7 @@ const schema = 2
 // file with flock(2), which ends with the process, however that ends.
 type DB struct {
 	bolt *bbolt.DB
+	*changes
 }
 
 // Opened says what Open found.
@@ -41,12 +47,28 @@ type Opened struct {
 	SetAside string
 	// Reason is why it could not be read.
 	Reason error
+	// Replayed is how many notes of an earlier process were not in the file yet, and are now.
+	Replayed int
+	// NotesOff is why notes can't be kept beside the file: each waits for the disk then, which is slower, and as safe.
+	NotesOff error
 }
 
 // Open opens or makes the journal at path. One that is proven damaged is set aside and a new one is made: the driver
 // must come up, or the node's pods neither start nor end. Everything else (another process holds it, a newer schema, a
 // full or read-only disk, no file descriptors) is an error, and the journal stays where it is.
-func Open(path string, now time.Time) (Opened, error) {
+func Open(path string, clock clock.WithDelayedExecution) (Opened, error) {
+	opened, err := openFile(path, clock.Now())
+	if err != nil {
+		return Opened{}, err
+	}
+	if err := opened.startChanges(clock); err != nil {
+		return Opened{}, errors.Join(fmt.Errorf("cannot open journal %s: %w", path, err), opened.bolt.Close())
+	}
+	return opened, nil
+}
+
+// openFile is Open without the notes.
+func openFile(path string, now time.Time) (Opened, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return Opened{}, fmt.Errorf("cannot open journal %s: %w", path, err)
 	}
@@ -135,7 +157,7 @@ func open(path string) (bolt *bbolt.DB, err error) {
 	if err := bolt.View(check); err != nil {
 		return bolt, err
 	}
-	return bolt, stamp(bolt)
+	return bolt, checkSchema(bolt)
 }
 
 // check reports damage that bbolt would answer with a crash later: it maps the file, and reading a page behind its end
@@ -157,11 +179,19 @@ func check(tx *bbolt.Tx) error {
 	return first
 }
 
-// stamp writes the schema into a new journal and refuses a newer one.
-func stamp(bolt *bbolt.DB) error {
-	version := 0
-	err := bolt.View(func(tx *bbolt.Tx) error {
-		meta := tx.Bucket([]byte("meta"))
+// checkSchema refuses a journal that a newer driver has written.
+func checkSchema(bolt *bbolt.DB) error {
+	version, err := storedSchema(bolt)
+	if err == nil && version > schema {
+		err = fmt.Errorf("schema %d, this driver reads up to %d: %w", version, schema, errNewer)
+	}
+	return err
+}
+
+// storedSchema is the schema that the file was stamped with; 0 if it is new.
+func storedSchema(bolt *bbolt.DB) (version int, err error) {
+	err = bolt.View(func(tx *bbolt.Tx) error {
+		meta := tx.Bucket([]byte(metaBucket))
 		if meta == nil {
 			return nil
 		}
@@ -170,28 +200,19 @@ func stamp(bolt *bbolt.DB) error {
 		}
 		return nil
 	})
-	if err != nil || version == schema {
-		return err
-	}
-	if version > schema {
-		return fmt.Errorf("schema %d, this driver reads up to %d: %w", version, schema, errNewer)
-	}
-	return bolt.Update(func(tx *bbolt.Tx) error {
-		meta, err := tx.CreateBucketIfNotExists([]byte("meta"))
-		if err != nil {
-			return err
-		}
-		return meta.Put([]byte("schema"), fmt.Append(nil, schema))
-	})
+	return version, err
 }
 
-// Close closes the journal.
-func (db *DB) Close() error { return db.bolt.Close() }
+// metaBucket has the schema, and how far the file is: see [position].
+const metaBucket = "meta"
+
+// Close writes what is only noted, and closes the journal. What can't be written is found by the next process.
+func (db *DB) Close() error { return errors.Join(db.stopChanges(), db.bolt.Close()) }
 
 // Bucket keeps records of one type by key. A record is stored as JSON, so that its names are a contract between
 // versions of the driver.
 type Bucket[T any] struct {
-	bolt *bbolt.DB
+	db   *DB
 	name []byte
 }
 
@@ -203,7 +224,7 @@ func NewBucket[T any](db *DB, name string) (*Bucket[T], error) {
 		return nil
 	})
 	if err == nil && missing {
-		err = db.bolt.Update(func(tx *bbolt.Tx) error {
+		err = db.commit(func(tx *bbolt.Tx) error {
 			_, err := tx.CreateBucketIfNotExists([]byte(name))
 			return err
 		})
@@ -211,7 +232,7 @@ func NewBucket[T any](db *DB, name string) (*Bucket[T], error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot make journal bucket %s: %w", name, err)
 	}
-	return &Bucket[T]{bolt: db.bolt, name: []byte(name)}, nil
+	return &Bucket[T]{db: db, name: []byte(name)}, nil
 }
 
 // envelope is the form of a stored record. Checksum is over Payload as it stands in the file: bbolt proves the
@@ -226,28 +247,41 @@ func checksum(payload []byte) uint32 {
 	return crc32.Checksum(payload, crc32.MakeTable(crc32.Castagnoli))
 }
 
-// Put stores a record; when it returns nil the record is on disk. bbolt writes one transaction at a time, and syncs the
-// file in each: concurrent calls wait for each other's disk.
-func (b *Bucket[T]) Put(key string, record T) error {
+// encode is the form of a record in the file.
+func encode[T any](record T) ([]byte, error) {
 	payload, err := json.Marshal(record)
 	if err != nil {
-		return fmt.Errorf("cannot write %s %s to the journal: %w", b.name, key, err)
+		return nil, err
 	}
-	encoded, err := json.Marshal(envelope{Schema: schema, Checksum: checksum(payload), Payload: payload})
+	return json.Marshal(envelope{Schema: schema, Checksum: checksum(payload), Payload: payload})
+}
+
+// Put stores a record; when it returns nil the record is on disk, and with it every note that was made before.
+func (b *Bucket[T]) Put(key string, record T) error { return b.write(key, record, b.db.put) }
+
+// Note stores a record for as long as the machine runs: when it returns nil the record survives a crash of the process.
+// On disk it is soon after, without anybody waiting for that. It costs a write to memory, where Put waits for the disk.
+func (b *Bucket[T]) Note(key string, record T) error { return b.write(key, record, b.db.note) }
+
+func (b *Bucket[T]) write(key string, record T, store func(change) error) error {
+	encoded, err := encode(record)
 	if err != nil {
 		return fmt.Errorf("cannot write %s %s to the journal: %w", b.name, key, err)
 	}
-	err = b.bolt.Update(func(tx *bbolt.Tx) error { return tx.Bucket(b.name).Put([]byte(key), encoded) })
-	if err != nil {
+	if err := store(change{Bucket: string(b.name), Key: key, Record: encoded}); err != nil {
 		return fmt.Errorf("cannot write %s %s to the journal (is the disk full or read-only?): %w", b.name, key, err)
 	}
 	return nil
 }
 
-// Delete removes a record; one that is not there is no error.
-func (b *Bucket[T]) Delete(key string) error {
-	err := b.bolt.Update(func(tx *bbolt.Tx) error { return tx.Bucket(b.name).Delete([]byte(key)) })
-	if err != nil {
+// Delete removes a record; one that is not there is no error. When it returns nil this is on disk.
+func (b *Bucket[T]) Delete(key string) error { return b.remove(key, b.db.put) }
+
+// NoteDeleted removes a record as [Bucket.Note] stores one.
+func (b *Bucket[T]) NoteDeleted(key string) error { return b.remove(key, b.db.note) }
+
+func (b *Bucket[T]) remove(key string, store func(change) error) error {
+	if err := store(change{Bucket: string(b.name), Key: key}); err != nil {
 		return fmt.Errorf("cannot delete %s %s from the journal: %w", b.name, key, err)
 	}
 	return nil
@@ -263,7 +297,10 @@ type Damaged struct {
 func (b *Bucket[T]) All() (map[string]T, []Damaged, error) {
 	records := map[string]T{}
 	var damaged []Damaged
-	err := b.bolt.View(func(tx *bbolt.Tx) error {
+	if err := b.db.commit(nil); err != nil { // what is only noted is a record, too
+		return nil, nil, err
+	}
+	err := b.db.bolt.View(func(tx *bbolt.Tx) error {
 		return tx.Bucket(b.name).ForEach(func(key, value []byte) error {
 			record, err := decode[T](value)
 			if err != nil {

@@ -9,14 +9,18 @@ import (
 	"testing"
 	"time"
 
+	clocktesting "k8s.io/utils/clock/testing"
+
 	"go.etcd.io/bbolt"
 )
+
+func epoch() *clocktesting.FakeClock { return clocktesting.NewFakeClock(time.Unix(0, 0)) }
 
 type thing struct{ Name string }
 
 func openAt(t *testing.T, path string) (Opened, *Bucket[thing]) {
 	t.Helper()
-	opened, err := Open(path, time.Unix(0, 0))
+	opened, err := Open(path, epoch())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +45,7 @@ func TestRecordsSurvive(t *testing.T) {
 	if err := bucket.Delete("never"); err != nil {
 		t.Errorf("deleting what is not there: %v", err)
 	}
-	if _, err := Open(path, time.Unix(0, 0)); err == nil || !strings.Contains(err.Error(), "another driver holds it") {
+	if _, err := Open(path, epoch()); err == nil || !strings.Contains(err.Error(), "another driver holds it") {
 		t.Errorf("a second driver: %v", err)
 	}
 	if err := opened.Close(); err != nil {
@@ -98,7 +102,7 @@ func TestNewerSchemaIsRefusedAndKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = opened.Close()
-	if _, err := Open(path, time.Unix(0, 0)); err == nil || !strings.Contains(err.Error(), "newer driver") {
+	if _, err := Open(path, epoch()); err == nil || !strings.Contains(err.Error(), "newer driver") {
 		t.Errorf("error is %v", err)
 	}
 	if _, err := os.Stat(path); err != nil {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	clocktesting "k8s.io/utils/clock/testing"
+
 	"github.com/vishvananda/netlink"
 	"sigs.k8s.io/yaml"
 
@@ -62,7 +64,7 @@ func (b *bench) restart() {
 	if b.db != nil {
 		b.must(b.db.Close())
 	}
-	opened, err := journal.Open(filepath.Join(b.dir, "journal.db"), time.Unix(0, 0))
+	opened, err := journal.Open(filepath.Join(b.dir, "journal.db"), clocktesting.NewFakeClock(time.Unix(0, 0)))
 	b.must(err)
 	b.db = opened.DB
 	chains, err := journal.NewChains(opened.DB)

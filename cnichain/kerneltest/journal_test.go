@@ -9,10 +9,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
@@ -138,6 +138,13 @@ func (j *fullJournal) Save(attachment *executor.Attachment) error {
 	return j.Journal.Save(attachment)
 }
 
+func (j *fullJournal) Note(attachment *executor.Attachment) error {
+	if err := j.commit(); err != nil {
+		return err
+	}
+	return j.Journal.Note(attachment)
+}
+
 func (j *fullJournal) Delete(sandboxID string) error {
 	if err := j.commit(); err != nil {
 		return err
@@ -228,7 +235,7 @@ func TestReadOnlyDisk(t *testing.T) {
 	if err := call(); err != nil {
 		t.Errorf("nothing can be undone any more: %v", err)
 	}
-	if opened, err := journal.Open(path, time.Unix(0, 0)); err == nil || !strings.Contains(err.Error(), "read-only") {
+	if opened, err := journal.Open(path, clock.RealClock{}); err == nil || !strings.Contains(err.Error(), "read-only") {
 		t.Errorf("it was opened: %v, %v", opened.SetAside, err)
 	}
 	b.must(unix.Mount("", disk.dir, "", unix.MS_REMOUNT, ""))

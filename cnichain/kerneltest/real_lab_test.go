@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -59,7 +60,8 @@ func newRealLab(t *testing.T, exec executor.Exec) *realLab {
 	t.Helper()
 	l := &realLab{testHost: testHost{T: t}, dir: cnitest.RealPlugins(t), index: 4000}
 	var err error
-	l.db, err = journal.Open(filepath.Join(realJournal, strings.ReplaceAll(t.Name(), "/", "_")+".db"), time.Now())
+	path := filepath.Join(realJournal, strings.ReplaceAll(t.Name(), "/", "_")+".db")
+	l.db, err = journal.Open(path, clock.RealClock{})
 	l.must(err)
 	t.Cleanup(func() { _ = l.db.Close() })
 	l.wipe(realLeases) // host-local would go on where an earlier subtest has stopped

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/pkg/version"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -56,7 +57,7 @@ func work() int {
 
 func (o *orders) run(ctx context.Context) error {
 	points := &killPoints{number: o.KillAt, file: filepath.Join(o.Dir, "points")}
-	opened, err := journal.Open(filepath.Join(o.Dir, "journal.db"), time.Now())
+	opened, err := journal.Open(filepath.Join(o.Dir, "journal.db"), clock.RealClock{})
 	if err != nil {
 		return err
 	}
@@ -160,6 +161,10 @@ type killingJournal struct {
 
 func (j killingJournal) Save(attachment *executor.Attachment) error {
 	return j.points.around("Save", func() error { return j.Chains.Save(attachment) })
+}
+
+func (j killingJournal) Note(attachment *executor.Attachment) error {
+	return j.points.around("Note", func() error { return j.Chains.Note(attachment) })
 }
 
 func (j killingJournal) Delete(id string) error {

@@ -7,9 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/vishvananda/netlink"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -56,7 +56,7 @@ func (b *Bench) NewDriver(options executor.Options) *Driver {
 
 // begin begins with what is in the journal.
 func (d *Driver) begin(l *life) (err error) {
-	if d.db, err = journal.Open(d.path, time.Now()); err != nil {
+	if d.db, err = journal.Open(d.path, clock.RealClock{}); err != nil {
 		return err
 	}
 	chains, err := journal.NewChains(d.db.DB)

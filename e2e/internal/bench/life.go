@@ -53,6 +53,11 @@ func (j mortalJournal) Save(attachment *executor.Attachment) error {
 	return j.around(func() error { return j.Journal.Save(attachment) })
 }
 
+// Note implements executor.Journal.
+func (j mortalJournal) Note(attachment *executor.Attachment) error {
+	return j.around(func() error { return j.Journal.Note(attachment) })
+}
+
 // Delete implements executor.Journal: that the last step is undone is committed so.
 func (j mortalJournal) Delete(sandboxID string) error {
 	return j.around(func() error { return j.Journal.Delete(sandboxID) })

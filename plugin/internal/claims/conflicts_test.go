@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	clocktesting "k8s.io/utils/clock/testing"
+
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -25,7 +27,7 @@ type storeFixture struct {
 func newStoreFixture(t *testing.T) *storeFixture {
 	t.Helper()
 	f := &storeFixture{T: t}
-	opened, err := journal.Open(filepath.Join(t.TempDir(), "journal.db"), time.Unix(1000, 0))
+	opened, err := journal.Open(filepath.Join(t.TempDir(), "journal.db"), clocktesting.NewFakeClock(time.Unix(1000, 0)))
 	f.must(err)
 	t.Cleanup(func() { f.must(opened.Close()) })
 	f.claims, _, err = Load(opened.DB)

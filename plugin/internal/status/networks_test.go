@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	clocktesting "k8s.io/utils/clock/testing"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,7 +30,7 @@ import (
 // networksOf makes the component for a pod with an annotation, to which a function and a link are attached.
 func networksOf(t *testing.T, annotation string) (*Networks, *fake.Clientset) {
 	t.Helper()
-	opened, err := journal.Open(filepath.Join(t.TempDir(), "journal.db"), time.Unix(1000, 0))
+	opened, err := journal.Open(filepath.Join(t.TempDir(), "journal.db"), clocktesting.NewFakeClock(time.Unix(1000, 0)))
 	if err != nil {
 		t.Fatal(err)
 	}

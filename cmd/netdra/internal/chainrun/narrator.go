@@ -13,8 +13,8 @@ import (
 // narrator is a journal that prints what is written to it. The journal is the one place that knows when a step begins
 // and how it ended, including what the engine has verified. It is used by one goroutine.
 //
-// Save is called before a step and after it, so the time between two calls is that of the step; began is set when a
-// record has been written, which leaves the time for writing out.
+// Save or Note is called before a step and after it, so the time between two calls is that of the step; began is set
+// when a record has been written, which leaves the time for writing out.
 type narrator struct {
 	executor.Journal
 	out   *printer.Printer
@@ -73,9 +73,18 @@ func statusOf(record *executor.StepRecord) stepStatus {
 
 // Save implements executor.Journal.
 func (n *narrator) Save(attachment *executor.Attachment) error {
+	return n.written(attachment, n.Journal.Save)
+}
+
+// Note implements executor.Journal.
+func (n *narrator) Note(attachment *executor.Attachment) error {
+	return n.written(attachment, n.Journal.Note)
+}
+
+func (n *narrator) written(attachment *executor.Attachment, write func(*executor.Attachment) error) error {
 	n.attachment = attachment
 	n.reportSteps()
-	err := n.Journal.Save(attachment)
+	err := write(attachment)
 	n.began = n.clock.Now()
 	if err == nil {
 		n.announce(attachment)

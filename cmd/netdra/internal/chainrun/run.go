@@ -43,7 +43,7 @@ func (f *RunOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer
 	if err := deps.CheckPrivilege(); err != nil {
 		return err
 	}
-	opened, err := OpenRunJournal(f.State, deps.Clock.Now())
+	opened, err := OpenRunJournal(f.State, deps.Clock)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	bolterrors "go.etcd.io/bbolt/errors"
+	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
@@ -46,8 +47,8 @@ func journalPath(dir string) string { return filepath.Join(dir, "journal.db") }
 
 // OpenRunJournal opens or makes the journal in a directory. A file that cannot be read is moved away and reported once,
 // and an error each time would keep the user from going on.
-func OpenRunJournal(dir string, now time.Time) (*RunJournal, error) {
-	opened, err := journal.Open(journalPath(dir), now)
+func OpenRunJournal(dir string, clock clock.WithDelayedExecution) (*RunJournal, error) {
+	opened, err := journal.Open(journalPath(dir), clock)
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("another netdra is at work with the state in %s (a run with --hold, perhaps); wait "+
 			"until it has ended, or give another --state", dir)

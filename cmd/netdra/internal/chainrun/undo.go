@@ -53,7 +53,7 @@ func (f *UndoOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printe
 		out.Good("There is nothing to undo: no run has ever been written to %s.", f.State)
 		return nil
 	}
-	opened, err := OpenRunJournal(f.State, deps.Clock.Now())
+	opened, err := OpenRunJournal(f.State, deps.Clock)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ type Deps struct {
 	// Plugins runs CNI plugins, with a lock file that is held while any runs; empty: without.
 	Plugins func(lock string) PluginRunner
 	Host    host.Host
-	Clock   clock.Clock
+	Clock   clock.WithDelayedExecution
 	// Facts are the network devices of the machine, which the cluster knows by addresses.
 	Facts func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error)
 	// Inspect shows a network namespace; the machine's own for an empty path.

@@ -1,0 +1,97 @@
+package executor_test
+
+import (
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+)
+
+const (
+	// withLeases is a chain of which two plugins leave addresses on the disk.
+	withLeases = `
+- {name: a, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
+- {name: b, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
+- {name: c, type: tuning, dependOn: [a, b], ifName: net1}
+`
+	// withoutLeases leaves nothing there.
+	withoutLeases = `
+- {name: a, type: host-device, selector: {cel: "true"}}
+- {name: b, type: macvlan, selector: {cel: "true"}}
+- {name: c, type: tuning, dependOn: [a, b], ifName: net1}
+`
+)
+
+// A machine may lose its power at any write to the journal: with the namespaces it loses what was only noted, and keeps
+// what plugins have written to its disk. The driver of the next boot finds all of that, also where the devices have
+// gone to another sandbox in between.
+func TestMachineLosesItsPower(t *testing.T) {
+	for name, test := range map[string]struct {
+		chain    string
+		volatile []string
+		leaks    bool
+	}{
+		"plugins write to the disk":                {chain: withLeases},
+		"one of them does not":                     {chain: withLeases, volatile: []string{"tuning"}},
+		"no plugin does":                           {chain: withoutLeases, volatile: []string{"host-device", "macvlan", "tuning"}},
+		"a plugin does that says that it does not": {chain: withLeases, volatile: []string{"host-device"}, leaks: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			leaked, writes := false, 0
+			for died := true; died; writes++ {
+				w := newWorkbench(t)
+				for _, plugin := range test.volatile {
+					w.node.Volatile(plugin)
+				}
+				w.executor = executor.New(executor.Options{Exec: w.node, Host: w.node, Clock: w.clock,
+					Journal: &dyingJournal{Journal: w.journal, left: writes}, Dirs: []string{cnitest.PluginDir}})
+				died = w.twoSandboxes(w.plan("c", test.chain, device("a", "up0"), device("b", "up1")))
+				w.losePower()
+				if state := w.node.String(); state != cleanNode || len(w.journal.Keys()) > 0 {
+					leaked = true
+					if !test.leaks {
+						t.Errorf("the power is lost at write %d: %s, records %v", writes, state, w.journal.Keys())
+					}
+				}
+			}
+			if leaked != test.leaks || writes < 12 {
+				t.Errorf("of %d machines, something is lost: %v, want %v", writes, leaked, test.leaks)
+			}
+		})
+	}
+}
+
+// twoSandboxes attaches and detaches a sandbox, and attaches another with the same devices, until the driver dies.
+func (w *workbench) twoSandboxes(plan cnichain.Plan) (died bool) {
+	w.t.Helper()
+	defer func() { died = recover() != nil }()
+	first := attachment(plan)
+	w.must(w.add(first))
+	w.must(w.del(first))
+	w.node.AddNamespace("/run/netns/other")
+	second := w.onOtherSandbox(plan)
+	w.must(w.executor.Add(w.t.Context(), second, "/run/netns/other", "n"))
+	return false
+}
+
+// losePower boots the machine again, with another driver on what its disk has.
+func (w *workbench) losePower() {
+	w.t.Helper()
+	w.journal.LosePower()
+	w.node.Reboot()
+	w.node.AddHostLink("up0") // hardware is there again
+	w.node.AddHostLink("up1")
+	found := []*executor.Attachment{}
+	for _, key := range w.journal.Keys() {
+		attachment, err := w.journal.Load(key)
+		w.must(err)
+		found = append(found, attachment)
+	}
+	w.executor = executor.New(executor.Options{Exec: w.node, Host: w.node, Clock: w.clock, Journal: w.journal,
+		Dirs: []string{cnitest.PluginDir}})
+	w.restart(found...)
+	for _, attachment := range found {
+		w.must(w.del(attachment))
+	}
+}

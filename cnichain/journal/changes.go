@@ -1,0 +1,275 @@
+package journal
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"sync"
+	"time"
+
+	"go.etcd.io/bbolt"
+	"k8s.io/utils/clock"
+)
+
+// flushAfter is how long a note waits for the disk, so that the notes of one pod, and of pods at once, share a commit.
+// retryAfter is how long one waits that could not be written.
+const (
+	flushAfter = 20 * time.Millisecond
+	retryAfter = time.Second
+)
+
+// change is a record that was stored or, without Record, deleted.
+type change struct {
+	// Seq orders the changes of a journal, over all of its processes.
+	Seq    uint64          `json:"seq"`
+	Bucket string          `json:"bucket"`
+	Key    string          `json:"key"`
+	Record json.RawMessage `json:"record,omitempty"`
+
+	noted bool
+	// replaced is the change that waited for the disk before.
+	replaced *change
+}
+
+type recordID struct{ bucket, key string }
+
+func (c *change) id() recordID { return recordID{c.Bucket, c.Key} }
+
+func (c *change) apply(tx *bbolt.Tx) error {
+	bucket, err := tx.CreateBucketIfNotExists([]byte(c.Bucket))
+	switch {
+	case err != nil:
+		return err
+	case c.Record == nil:
+		return bucket.Delete([]byte(c.Key))
+	}
+	return bucket.Put([]byte(c.Key), c.Record)
+}
+
+// changes are what happened to a journal, and how much of it is on disk.
+//
+// The rule: the disk always has a beginning of what happened. Every transaction takes all changes that wait, so that a
+// machine which loses its power forgets the newest changes, and never one without those after it. A process that is
+// killed forgets nothing: each change is either on disk or in the file of notes.
+type changes struct {
+	bolt  *bbolt.DB
+	clock clock.WithDelayedExecution
+
+	// committing is held for a transaction, and taken before mu. Who waits for it meanwhile finds that another has
+	// written his change with his own: one wait for the disk serves many pods.
+	committing sync.Mutex
+
+	mu           sync.Mutex
+	seq, written uint64
+	waiting      map[recordID]change
+	notes        *noteFile // nil if there can't be one
+	failing      bool      // the last transaction failed
+	flush        clock.Timer
+	closed       bool
+}
+
+// position says how far the file is. Tx is the number of the transaction that has written it: if the file's last one
+// has another, a driver that knows no notes has written since, and what notes say is older than the file.
+type position struct {
+	Seq uint64 `json:"seq"`
+	Tx  int    `json:"tx"`
+}
+
+const positionKey = "position"
+
+// startChanges writes what an earlier process has noted and could not write.
+func (o *Opened) startChanges(clock clock.WithDelayedExecution) error {
+	db := o.DB
+	db.changes = &changes{bolt: db.bolt, clock: clock, waiting: map[recordID]change{}}
+	version, err := storedSchema(db.bolt)
+	if err != nil {
+		return err
+	}
+	stored, current, err := storedPosition(db.bolt)
+	if err != nil {
+		return err
+	}
+	notes, found, err := openNotes(db.bolt.Path() + ".notes")
+	db.notes, o.NotesOff = notes, err
+	db.seq, db.written = stored.Seq, stored.Seq
+	for _, change := range found {
+		if change.Seq <= stored.Seq {
+			continue
+		}
+		db.seq = max(db.seq, change.Seq)
+		if current {
+			change.noted = true
+			db.waiting[change.id()] = change
+			o.Replayed++
+		}
+	}
+	if version == schema && db.seq == stored.Seq {
+		return nil
+	}
+	return db.commit(func(*bbolt.Tx) error { return nil }) // the schema and the position, at least
+}
+
+// storedPosition returns the position of the file, and whether no other driver has written since.
+func storedPosition(bolt *bbolt.DB) (stored position, current bool, err error) {
+	err = bolt.View(func(tx *bbolt.Tx) error {
+		meta := tx.Bucket([]byte(metaBucket))
+		if meta == nil || meta.Get([]byte(positionKey)) == nil {
+			return nil
+		}
+		if err := json.Unmarshal(meta.Get([]byte(positionKey)), &stored); err != nil {
+			return fmt.Errorf("%w: position: %w", errDamaged, err)
+		}
+		current = stored.Tx == tx.ID()
+		return nil
+	})
+	return stored, current, err
+}
+
+// put stores a change on disk.
+func (c *changes) put(next change) error {
+	c.mu.Lock()
+	next = c.stage(next)
+	c.mu.Unlock()
+	return c.commitThrough(next.Seq, &next, nil)
+}
+
+// note stores a change for as long as the machine runs.
+func (c *changes) note(next change) error {
+	c.mu.Lock()
+	next.Seq, next.noted = c.seq+1, true
+	// A disk that can't be written must be noticed by who could still do something else.
+	if c.notes == nil || c.failing || c.closed || c.notes.append(&next) != nil {
+		c.mu.Unlock()
+		next.noted = false
+		return c.put(next)
+	}
+	defer c.mu.Unlock()
+	c.stage(next)
+	c.flushLater(flushAfter)
+	return nil
+}
+
+// stage makes a change the newest. The caller holds mu.
+func (c *changes) stage(next change) change {
+	c.seq++
+	next.Seq = c.seq
+	if before, waits := c.waiting[next.id()]; waits {
+		before.replaced = nil
+		next.replaced = &before
+	}
+	c.waiting[next.id()] = next
+	return next
+}
+
+// flushLater has notes written. The caller holds mu.
+func (c *changes) flushLater(after time.Duration) {
+	if c.flush != nil || c.closed {
+		return
+	}
+	c.flush = c.clock.AfterFunc(after, func() { go c.flushNow() })
+}
+
+// flushNow writes notes, and tries again later if it can't. Whoever notes next is told of that.
+func (c *changes) flushNow() {
+	c.mu.Lock()
+	c.flush = nil
+	c.mu.Unlock()
+	if err := c.commit(nil); err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.flushLater(retryAfter)
+	}
+}
+
+// commit writes what waits, and what else is to be in the transaction.
+func (c *changes) commit(extra func(*bbolt.Tx) error) error {
+	return c.commitThrough(math.MaxUint64, nil, extra)
+}
+
+// commitThrough makes sure that the changes up to one are on disk. If they can't be written, refused is taken back: its
+// caller is told that it is not stored, and no later transaction may store it.
+func (c *changes) commitThrough(seq uint64, refused *change, extra func(*bbolt.Tx) error) error {
+	c.committing.Lock()
+	defer c.committing.Unlock()
+	c.mu.Lock()
+	if c.written >= seq || extra == nil && len(c.waiting) == 0 {
+		c.mu.Unlock()
+		return nil
+	}
+	taken, through := maps.Clone(c.waiting), c.seq
+	c.mu.Unlock()
+
+	err := c.bolt.Update(func(tx *bbolt.Tx) error { return writeChanges(tx, taken, through, extra) })
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failing = err != nil
+	if err != nil {
+		if refused != nil && c.waiting[refused.id()].Seq == refused.Seq {
+			delete(c.waiting, refused.id())
+			if refused.replaced != nil {
+				c.waiting[refused.id()] = *refused.replaced
+			}
+		}
+		return err
+	}
+	c.written = through
+	noted := false
+	for id, change := range c.waiting {
+		if taken[id].Seq == change.Seq {
+			delete(c.waiting, id)
+		}
+		noted = noted || change.Seq > through && (change.noted || change.replaced != nil)
+	}
+	if !noted && c.notes != nil {
+		c.notes.rewind()
+	}
+	return nil
+}
+
+func writeChanges(
+	tx *bbolt.Tx, taken map[recordID]change, through uint64, extra func(*bbolt.Tx) error,
+) error {
+	for _, change := range taken {
+		if err := change.apply(tx); err != nil {
+			return err
+		}
+	}
+	if extra != nil {
+		if err := extra(tx); err != nil {
+			return err
+		}
+	}
+	meta, err := tx.CreateBucketIfNotExists([]byte(metaBucket))
+	if err != nil {
+		return err
+	}
+	now, err := json.Marshal(position{Seq: through, Tx: tx.ID()})
+	if err == nil {
+		err = meta.Put([]byte(positionKey), now)
+	}
+	if err == nil {
+		err = meta.Put([]byte("schema"), fmt.Append(nil, schema))
+	}
+	return err
+}
+
+// stopChanges writes what waits. Notes that can't be written stay in their file.
+func (db *DB) stopChanges() error {
+	db.mu.Lock()
+	db.closed = true
+	if db.flush != nil {
+		db.flush.Stop()
+	}
+	waits := len(db.waiting) > 0
+	db.mu.Unlock()
+	var err error
+	if waits {
+		err = db.commit(nil)
+	}
+	if db.notes != nil {
+		db.notes.close()
+	}
+	return err
+}

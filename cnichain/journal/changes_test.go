@@ -1,0 +1,337 @@
+package journal
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.etcd.io/bbolt"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// kill ends a journal as SIGKILL would: what waits is not written, and the lock goes.
+func kill(t *testing.T, opened Opened) {
+	t.Helper()
+	opened.mu.Lock()
+	opened.closed = true
+	opened.mu.Unlock()
+	if opened.notes != nil {
+		opened.notes.close()
+	}
+	if err := opened.bolt.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func openWith(t *testing.T, path string, clock *clocktesting.FakeClock) (Opened, *Bucket[thing]) {
+	t.Helper()
+	opened, err := Open(path, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opened.NotesOff != nil {
+		t.Fatal(opened.NotesOff)
+	}
+	bucket, err := NewBucket[thing](opened.DB, "things")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return opened, bucket
+}
+
+func allOf(t *testing.T, bucket *Bucket[thing]) map[string]string {
+	t.Helper()
+	records, damaged, err := bucket.All()
+	if err != nil || len(damaged) > 0 {
+		t.Fatal(damaged, err)
+	}
+	names := map[string]string{}
+	for key, record := range records {
+		names[key] = record.Name
+	}
+	return names
+}
+
+// history is what was done to a journal: the records after each operation, and the last one that had to be on disk.
+type history struct {
+	states  []map[string]string
+	durable int
+}
+
+// live does something with a journal, by chance.
+func (h *history) live(t *testing.T, random *rand.Rand, bucket *Bucket[thing], clock *clocktesting.FakeClock) {
+	t.Helper()
+	for range random.IntN(12) {
+		key, name := fmt.Sprint("key-", random.IntN(4)), fmt.Sprint(random.Uint32())
+		now, err, durable := maps.Clone(h.states[len(h.states)-1]), error(nil), false
+		switch random.IntN(5) {
+		case 0:
+			now[key], durable = name, true
+			err = bucket.Put(key, thing{Name: name})
+		case 1:
+			delete(now, key)
+			durable = true
+			err = bucket.Delete(key)
+		case 2:
+			delete(now, key)
+			err = bucket.NoteDeleted(key)
+		case 3:
+			now[key] = name
+			err = bucket.Note(key, thing{Name: name})
+		case 4:
+			clock.Step(flushAfter)
+			flushed(bucket.db)
+			durable = true
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.states = append(h.states, now)
+		if durable {
+			h.durable = len(h.states) - 1
+		}
+	}
+}
+
+// flushed waits until a flush that has begun is over.
+func flushed(db *DB) {
+	for {
+		db.mu.Lock()
+		waits := len(db.waiting) > 0
+		db.mu.Unlock()
+		if !waits {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+// A killed process forgets nothing. A machine without power forgets the newest operations, but none that had to be on
+// disk, and none without those after it, however much of the file of notes is there.
+func TestWhatIsForgotten(t *testing.T) {
+	replayed := 0
+	for seed := range uint64(40) {
+		random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test that can be repeated
+		path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
+		h := &history{states: []map[string]string{{}}}
+		for range 12 {
+			opened, bucket := openWith(t, path, clock)
+			if have, want := allOf(t, bucket), h.states[len(h.states)-1]; !maps.Equal(have, want) {
+				t.Fatalf("seed %d: records are %v, want %v", seed, have, want)
+			}
+			replayed += opened.Replayed
+			h.live(t, random, bucket, clock)
+			switch random.IntN(4) {
+			case 0:
+				if err := opened.Close(); err != nil {
+					t.Fatal(err)
+				}
+				h.durable = len(h.states) - 1
+				continue
+			case 1:
+				kill(t, opened)
+				continue
+			case 2:
+				kill(t, opened)
+				if err := os.Remove(path + ".notes"); err != nil {
+					t.Fatal(err)
+				}
+			case 3:
+				kill(t, opened)
+				tear(t, random, path+".notes")
+			}
+			opened, bucket = openWith(t, path, clock)
+			h.forget(t, seed, allOf(t, bucket))
+			kill(t, opened)
+		}
+	}
+	if replayed == 0 {
+		t.Error("no note was ever replayed")
+	}
+}
+
+// tear has only the beginning of a file reach the disk.
+func tear(t *testing.T, random *rand.Rand, path string) {
+	t.Helper()
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	if _, err := file.WriteAt(make([]byte, 4096), random.Int64N(600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// forget goes back to the state that the machine remembers.
+func (h *history) forget(t *testing.T, seed uint64, have map[string]string) {
+	t.Helper()
+	for i := len(h.states) - 1; i >= h.durable; i-- {
+		if maps.Equal(h.states[i], have) {
+			h.states = h.states[:i+1]
+			return
+		}
+	}
+	t.Fatalf("seed %d: records are %v, which is no state since the last that had to be on disk: %v", seed, have,
+		h.states[h.durable:])
+}
+
+// A driver that knows no notes has written since: what they say is older.
+func TestNotesOlderThanAnotherDriversWork(t *testing.T) {
+	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
+	opened, bucket := openWith(t, path, clock)
+	if err := bucket.Put("a", thing{Name: "attaching"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := bucket.Note("a", thing{Name: "ready"}); err != nil {
+		t.Fatal(err)
+	}
+	kill(t, opened)
+	older, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = older.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("things")).Delete([]byte("a")) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := older.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		opened, bucket = openWith(t, path, clock)
+		if have := allOf(t, bucket); len(have) > 0 || opened.Replayed > 0 {
+			t.Errorf("records are %v, %d replayed", have, opened.Replayed)
+		}
+		kill(t, opened)
+	}
+}
+
+// A disk that takes no more: who notes is told once that was noticed, who was refused finds nothing stored later, and
+// what was noted before is written when there is room.
+func TestDiskIsFull(t *testing.T) {
+	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
+	opened, bucket := openWith(t, path, clock)
+	defer func() { _ = opened.Close() }()
+	large := strings.Repeat("x", 200_000)
+	if err := bucket.Put("put", thing{Name: "old"}); err != nil {
+		t.Fatal(err)
+	}
+	opened.bolt.MaxSize = 1
+	if err := bucket.Note("noted", thing{Name: large}); err != nil {
+		t.Fatal(err)
+	}
+	if err := bucket.Note("put", thing{Name: "noted"}); err != nil {
+		t.Fatal(err)
+	}
+	clock.Step(flushAfter)
+	for failing := false; !failing; runtime.Gosched() {
+		opened.mu.Lock()
+		failing = opened.failing && opened.flush != nil
+		opened.mu.Unlock()
+	}
+	for _, refused := range []func(string, thing) error{bucket.Note, bucket.Put} {
+		for _, key := range []string{"refused", "put"} {
+			if err := refused(key, thing{Name: "refused"}); err == nil || !strings.Contains(err.Error(), "full") {
+				t.Errorf("error is %v", err)
+			}
+		}
+	}
+	opened.bolt.MaxSize = 0
+	clock.Step(retryAfter)
+	flushed(opened.DB)
+	kill(t, opened)
+	if err := os.Remove(path + ".notes"); err != nil {
+		t.Fatal(err)
+	}
+	opened, bucket = openWith(t, path, clock)
+	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"put": "noted", "noted": large}) {
+		t.Errorf("records are %.100v", have)
+	}
+}
+
+// More notes than their file holds wait for the disk, and nothing is lost.
+func TestFileOfNotesIsFull(t *testing.T) {
+	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
+	opened, bucket := openWith(t, path, clock)
+	want := map[string]string{}
+	for i := range 25 {
+		key, name := fmt.Sprint("key-", i), strings.Repeat(fmt.Sprint(i%10), 100_000)
+		if err := bucket.Note(key, thing{Name: name}); err != nil {
+			t.Fatal(err)
+		}
+		want[key] = name
+	}
+	kill(t, opened)
+	opened, bucket = openWith(t, path, clock)
+	defer func() { _ = opened.Close() }()
+	if have := allOf(t, bucket); !maps.Equal(have, want) || opened.Replayed == 0 || opened.Replayed == len(want) {
+		t.Errorf("%d records, %d replayed", len(have), opened.Replayed)
+	}
+}
+
+// Without a file of notes each waits for the disk.
+func TestNotesWithoutTheirFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal.db")
+	if err := os.Mkdir(path+".notes", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	opened, bucket := openAt(t, path)
+	if opened.NotesOff == nil {
+		t.Error("nothing says that there are no notes")
+	}
+	if err := bucket.Note("a", thing{Name: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	kill(t, opened)
+	opened, bucket = openAt(t, path)
+	defer func() { _ = opened.Close() }()
+	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"a": "a"}) {
+		t.Errorf("records are %v", have)
+	}
+}
+
+// Who waits for the disk at the same time shares a transaction.
+func TestCallersAtOnceShareATransaction(t *testing.T) {
+	const callers = 64
+	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
+	opened, bucket := openWith(t, path, clock)
+	defer func() { _ = opened.Close() }()
+	transaction := func() (id int) {
+		_ = opened.bolt.View(func(tx *bbolt.Tx) error { id = tx.ID(); return nil })
+		return id
+	}
+	before := transaction()
+	opened.committing.Lock()
+	var wait sync.WaitGroup
+	for i := range callers {
+		wait.Go(func() {
+			write := bucket.Put
+			if i%2 == 0 {
+				write = bucket.Note
+			}
+			if err := write(fmt.Sprint(i), thing{Name: "x"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for staged := 0; staged < callers; runtime.Gosched() {
+		opened.mu.Lock()
+		staged = len(opened.waiting)
+		opened.mu.Unlock()
+	}
+	opened.committing.Unlock()
+	wait.Wait()
+	if n := transaction() - before; n != 1 {
+		t.Errorf("%d transactions", n)
+	}
+	if have := allOf(t, bucket); len(have) != callers {
+		t.Errorf("%d records", len(have))
+	}
+}

@@ -1,0 +1,92 @@
+package journal
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// notesSize is how much the file of notes may hold: some hundred attachments. Its space is taken when it is opened, so
+// that a note needs none.
+const notesSize = 1 << 20
+
+var errNotesFull = errors.New("the file of notes is full")
+
+// noteFile keeps changes that are not on disk yet. It is written and never synced: what a process has written is the
+// kernel's, and outlives the process but not the machine.
+//
+// Notes stand one after the other from the beginning, each as its length and CRC-32C (4 bytes each, big endian) and its
+// JSON. When all of them are on disk the next one is written over the first. Those behind it are older than what the
+// journal says of itself, and a note that is half there, or half overwritten, ends the file.
+type noteFile struct {
+	file *os.File
+	end  int64
+}
+
+// openNotes opens or makes the file, and returns the notes in it.
+func openNotes(path string) (*noteFile, []change, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	data := make([]byte, notesSize)
+	if err = unix.Fallocate(int(file.Fd()), 0, 0, notesSize); err == nil {
+		_, err = file.ReadAt(data, 0)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, file.Close())
+	}
+	found := []change{}
+	for {
+		note, size, whole := parseNote(data)
+		if !whole {
+			return &noteFile{file: file}, found, nil
+		}
+		found, data = append(found, note), data[size:]
+	}
+}
+
+const noteHeader = 8
+
+// parseNote reads the first note, and returns its size.
+func parseNote(data []byte) (note change, size int, whole bool) {
+	if len(data) < noteHeader {
+		return note, 0, false
+	}
+	length := binary.BigEndian.Uint32(data)
+	if length == 0 || uint64(length) > uint64(len(data)-noteHeader) {
+		return note, 0, false
+	}
+	size = noteHeader + int(length)
+	body := data[noteHeader:size]
+	whole = checksum(body) == binary.BigEndian.Uint32(data[4:]) && json.Unmarshal(body, &note) == nil
+	return note, size, whole
+}
+
+// append writes a note behind the others.
+func (n *noteFile) append(note *change) error {
+	body, err := json.Marshal(note)
+	if err != nil {
+		return err
+	}
+	data := make([]byte, noteHeader, noteHeader+len(body))
+	binary.BigEndian.PutUint32(data, uint32(len(body))) //nolint:gosec // a body that is too long is refused below
+	binary.BigEndian.PutUint32(data[4:], checksum(body))
+	data = append(data, body...)
+	if n.end+int64(len(data)) > notesSize {
+		return errNotesFull
+	}
+	if _, err := n.file.WriteAt(data, n.end); err != nil {
+		return err
+	}
+	n.end += int64(len(data))
+	return nil
+}
+
+// rewind says that every note is on disk.
+func (n *noteFile) rewind() { n.end = 0 }
+
+func (n *noteFile) close() { _ = n.file.Close() }
