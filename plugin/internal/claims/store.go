@@ -62,9 +62,12 @@ func (c *Store) Get(uid string) (Record, bool) {
 	return record, found
 }
 
-// Hold writes a new record durably, unless a device of it is held by another claim that excludes it. The check and the
+// Hold writes a new record, unless a device of it is held by another claim that excludes it. The check and the
 // reservation are one step, so that of two claims at once only one gets the device; the record is completed while
-// nobody else can have the devices, and then the disk is written.
+// nobody else can have the devices, and then the journal is written.
+//
+// Nobody waits for the disk. What is attached to pods of the claim is never there without the record; and a machine that
+// has lost its power is asked to prepare the claim again, since kubelet does not keep across its own start that it was.
 func (c *Store) Hold(record Record, complete func(*Record) error) error {
 	if err := c.reserve(record); err != nil {
 		return err
@@ -72,7 +75,7 @@ func (c *Store) Hold(record Record, complete func(*Record) error) error {
 	// Without the lock: it reads baselines from the kernel, and other claims are held meanwhile.
 	err := complete(&record)
 	if err == nil {
-		err = c.bucket.Put(record.Claim.UID, record)
+		err = c.bucket.Note(record.Claim.UID, record)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
