@@ -134,7 +134,7 @@ func (f *fleet) besideController() (first, controllers, last *lab.Node) {
 }
 
 // vlan holds that pods in a VLAN on two nodes reach each other, and that one outside of it does not reach them. With a
-// kernel without VLANs it holds that pods say so, and that their links are back in the host.
+// kernel without VLANs it holds that pods say so before anything is attached, and that their links are on the host.
 func (f *fleet) vlan(left, right *lab.Node, outside string) {
 	f.Helper()
 	places := map[string]*lab.Node{"tagged-left": left, "tagged-right": right}
@@ -145,7 +145,7 @@ func (f *fleet) vlan(left, right *lab.Node, outside string) {
 	if output, err := left.Exec(f.Context(), "sh", "-c", probe); err != nil {
 		f.Logf("the kernel makes no VLANs: %v: %s", err, output)
 		for name := range places {
-			f.event(name, `step "vlan"`, "operation not supported")
+			f.event(name, "the kernel makes no links of type vlan")
 		}
 	} else {
 		f.ready(nil, "tagged-left", "tagged-right")
