@@ -92,6 +92,9 @@ func (w *walker) compare(call ast.CallExpr, vars scope) {
 func (w *walker) compareWith(attribute, literal ast.Expr, vars scope, corrected func(name, literal string) string) {
 	a, ok := valueOf(attribute, vars)
 	left, with := a.kind(), kindOf(resolve(literal, vars))
+	if ok {
+		w.noteValue(a, resolve(literal, vars))
+	}
 	if !ok || left == unknownKind || with == unknownKind || left == with {
 		return
 	}

@@ -23,7 +23,7 @@ func Check(p *v1alpha1.DeviceExposurePolicy) (problems field.ErrorList, remarks 
 	if len(problems) > 0 {
 		return problems, nil
 	}
-	remarks = v1alpha1.Remarks(p)
+	remarks = append(v1alpha1.Remarks(p), valueRemarks(p.Spec.Selector.CEL)...)
 	if match == likeAny {
 		remarks = append(remarks, "the expression selects links of every type, also the veths that lead into pods: "+
 			`add && device.attributes["dra.networking"].type in [...] with the types that you mean`)

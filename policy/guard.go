@@ -46,6 +46,7 @@ type walker struct {
 	unguarded  []unguardedReading // every one
 	found      map[access]bool
 	mismatches []error       // see CheckTypes
+	values     []string      // see noteValue
 	names      []namedDevice // see probablyMeant
 	mentioned  []access      // what is read or asked for, guarded or not, as often as it is
 	// offsets are where expressions stand in the text, by their ids.

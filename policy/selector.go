@@ -201,8 +201,9 @@ func (a access) misspelt(unless, near string) error {
 	return fmt.Errorf("no device has an attribute %s%s: did you mean %s?", a.qualifiedName(), unless, near)
 }
 
-// ClassRemarks says which attributes a valid expression for a device class probably misspells. CheckClassSelector takes
-// them where they are guarded, since a policy may add an attribute of any name.
+// ClassRemarks says which attributes a valid expression for a device class probably misspells, and which it compares
+// with what they never are. CheckClassSelector takes the former where they are guarded, since a policy may add an
+// attribute of any name.
 func ClassRemarks(expression string) []string {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err != nil {
@@ -222,7 +223,7 @@ func ClassRemarks(expression string) []string {
 			remarks = append(remarks, remark)
 		}
 	}
-	return remarks
+	return append(remarks, w.values...)
 }
 
 // meant returns, as an expression writes it, the attribute that is probably meant by one that the driver does not know;
@@ -286,8 +287,8 @@ func absentLiteral(a access) (string, bool) {
 	return `""`, true
 }
 
-// nearestField returns the field of the vocabulary with the name most like id, of the driver's own domain before others;
-// empty if none is like it. So mtuu is answered with mtu, and vendr with vendor.
+// nearestField returns the field of the vocabulary with the name most like id, of the driver's own domain before
+// others; empty if none is like it. So mtuu is answered with mtu, and vendr with vendor.
 func nearestField(id string) string {
 	names := slices.SortedFunc(maps.Keys(Attributes(discovery.Device{})),
 		func(a, b resourceapi.QualifiedName) int {

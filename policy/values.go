@@ -1,0 +1,150 @@
+package policy
+
+import (
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/cel-go/common/ast"
+	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/dra-networking/dra-network-driver/policy/nearest"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// valueForm says which strings an attribute can have.
+type valueForm struct {
+	// holds reports whether a value is one of them.
+	holds func(value string) bool
+	// repair returns what is probably meant by a value that is none; empty if nothing is.
+	repair func(value string) string
+	// example is what they look like.
+	example string
+}
+
+var (
+	pciAddress = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$`)
+	pciID      = regexp.MustCompile(`^[0-9a-f]{4}$`)
+)
+
+// formOf returns the form of the values of a string attribute of the driver; nil if it can be any string. The absent
+// value is of every form.
+func formOf(a access) *valueForm {
+	if a.capacity || a.computed {
+		return nil
+	}
+	id := a.id
+	switch a.qualifiedName() {
+	case "resource.kubernetes.io/pciBusID":
+		id = "pciAddress"
+	default:
+		if a.domain != v1alpha1.AttributeDomain {
+			return nil
+		}
+	}
+	switch id {
+	case "type", "kind", "masterKind": // the kernel's kinds of links are many, and none has a capital
+		return &valueForm{holds: isLower, repair: strings.ToLower, example: "a kind in small letters"}
+	case "pciAddress", "pfAddress":
+		return &valueForm{holds: pciAddress.MatchString, repair: longPCIAddress,
+			example: "an address with its domain, in small letters, such as 0000:03:00.2"}
+	case "vendor", "product":
+		return &valueForm{holds: pciID.MatchString, repair: shortPCIID,
+			example: "the PCI ID: four hexadecimal digits in small letters, such as 15b3"}
+	case "mac", "vfMAC":
+		return &valueForm{holds: func(value string) bool { return usualMAC(value) == value }, repair: usualMAC,
+			example: "an address in small letters with colons, such as 02:00:00:00:00:01"}
+	case "altNames", "rdmaDevices":
+		return &valueForm{holds: inCommas, example: "a list with a comma before and after each name: ask for one by " +
+			a.field(".") + `.contains(",NAME,")`}
+	}
+	return oneOf(map[string][]string{
+		"operState":  {"unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up"},
+		"bridgeType": {"linux", "ovs"}, "rdmaLinkLayer": {"ethernet", "infiniband"},
+		"rdmaNetns": {"shared", "exclusive"}, "eswitchMode": {"legacy", "switchdev"},
+		"vfLinkState": {"auto", "enable", "disable"},
+	}[id])
+}
+
+// oneOf is the form of few values; nil of none.
+func oneOf(values []string) *valueForm {
+	if len(values) == 0 {
+		return nil
+	}
+	return &valueForm{
+		holds:   func(value string) bool { return slices.Contains(values, value) },
+		repair:  func(value string) string { return nearest.Word(strings.ToLower(value), values) },
+		example: "one of " + strings.Join(values, ", "),
+	}
+}
+
+func isLower(value string) bool { return value == strings.ToLower(value) }
+
+func inCommas(value string) bool {
+	return len(value) > 1 && strings.HasPrefix(value, ",") && strings.HasSuffix(value, ",")
+}
+
+// longPCIAddress adds the domain to an address that tools print without it (lspci, section "-D" of its manual).
+func longPCIAddress(value string) string {
+	for _, address := range []string{strings.ToLower(value), "0000:" + strings.ToLower(value)} {
+		if pciAddress.MatchString(address) {
+			return address
+		}
+	}
+	return ""
+}
+
+// shortPCIID removes the 0x that files of sysfs have.
+func shortPCIID(value string) string {
+	if id := strings.TrimPrefix(strings.ToLower(value), "0x"); pciID.MatchString(id) {
+		return id
+	}
+	return ""
+}
+
+// usualMAC writes an address as the kernel's tools do; empty if it is none.
+func usualMAC(value string) string {
+	address, err := net.ParseMAC(value)
+	if err != nil {
+		return ""
+	}
+	return address.String()
+}
+
+// noteValue notes where an attribute is compared with a string that it can't be.
+func (w *walker) noteValue(a access, literal ast.Expr) {
+	value, isString := stringLiteral(literal)
+	form := formOf(a)
+	if !isString || value == "" || form == nil || form.holds(value) {
+		return
+	}
+	remark := fmt.Sprintf("%s is never %q", a.field("."), value)
+	repaired := ""
+	if form.repair != nil {
+		repaired = form.repair(value)
+	}
+	if repaired != "" {
+		remark += fmt.Sprintf(": did you mean %q?", repaired)
+	} else {
+		remark += ", it is " + form.example
+	}
+	if !slices.Contains(w.values, remark) {
+		w.values = append(w.values, remark)
+	}
+}
+
+// valueRemarks returns what a valid expression compares with what it can't be. A comparison that is never true is no
+// error: what another driver or a later version publishes may be different.
+func valueRemarks(expression string) []string {
+	s, err := compile(expression, environment.StoredExpressions)
+	if err != nil {
+		return nil // others say so
+	}
+	w, err := walk(s.result)
+	if err != nil {
+		return nil // it compiles, so this is impossible
+	}
+	return w.values
+}

@@ -1,0 +1,50 @@
+package policy_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/policy"
+	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+)
+
+// A comparison with what an attribute never is selects nothing, and nothing else would say so.
+func TestComparisonsThatAreNeverTrue(t *testing.T) {
+	for expression, want := range map[string]string{
+		`@type == "PF"`:                        `type is never "PF": did you mean "pf"?`,
+		`"PF" != @type`:                        `type is never "PF": did you mean "pf"?`,
+		`@type in ["vf", "Bond"]`:              `type is never "Bond": did you mean "bond"?`,
+		`cel.bind(d, @type, d == "NIC")`:       `type is never "NIC": did you mean "nic"?`,
+		`@?pfAddress.orValue("") == "3B:00.0"`: `pfAddress is never "3B:00.0": did you mean "0000:3b:00.0"?`,
+		`@pciAddress == "0000:3B:00.0"`:        `did you mean "0000:3b:00.0"?`,
+		`@pciAddress == "eth0"`:                `it is an address with its domain, in small letters, such as 0000:`,
+		`@vendor == "0x15B3"`:                  `vendor is never "0x15B3": did you mean "15b3"?`,
+		`@vendor == "Mellanox"`:                `it is the PCI ID: four hexadecimal digits in small letters`,
+		`@mac == "02-00-00-00-00-AB"`:          `mac is never "02-00-00-00-00-AB": did you mean "02:00:00:00:00:ab"?`,
+		`@mac == "02:00"`:                      `it is an address in small letters with colons`,
+		`@altNames == "data0"`:                 `.altNames.contains(",NAME,")`,
+		`@operState == "UP"`:                   `operState is never "UP": did you mean "up"?`,
+		`@eswitchMode == "offload"`:            `eswitchMode is never "offload", it is one of legacy, switchdev`,
+		`@rdmaLinkLayer == "Ethernet"`:         `did you mean "ethernet"?`,
+		`device.attributes["resource.kubernetes.io"].pciBusID == "03:00.0"`:                           `did you mean "0000:03:00.0"?`,
+		`@type == "pf" || @type == "ip6tnl" || @kind == "device"`:                                     "",
+		`@pciAddress == "0000:3b:00.0" || @pciAddress == "10000:3b:00.0"`:                             "",
+		`@vendor == "15b3" && @mac == "02:00:00:00:00:ab" && @mac != ""`:                              "",
+		`@altNames == ",data0," || @operState in ["up", "lowerlayerdown"]`:                            "",
+		`@ifName == "PF0" || @driver == "MLX" || @type.startsWith("V")`:                               "",
+		`has(device.attributes["example.com"].type) && device.attributes["example.com"].type == "PF"`: "",
+	} {
+		p := &v1alpha1.DeviceExposurePolicy{}
+		p.Name = "p"
+		p.Spec.Action, p.Spec.Selector.CEL = v1alpha1.ActionExclude, expand(expression)
+		_, remarks := policy.Check(p)
+		holds := func(remark string) bool { return strings.Contains(remark, want) }
+		if want == "" && len(remarks) > 0 || want != "" && (len(remarks) != 1 || !slices.ContainsFunc(remarks, holds)) {
+			t.Errorf("%s: got %q, want ... %s ...", expression, remarks, want)
+		}
+		if ofClass := policy.ClassRemarks(expand(expression)); want != "" && !slices.ContainsFunc(ofClass, holds) {
+			t.Errorf("%s: a class has the remarks %q, want ... %s ...", expression, ofClass, want)
+		}
+	}
+}
