@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -143,5 +144,44 @@ spec: {devices: {requests: [{name: r, exactly: {deviceClassName: t-a}}]}}`)
 		if len(tried) != 1 || len(tried[0].Refusals) != 1 || !strings.Contains(tried[0].Refusals[0].Reason, want) {
 			t.Errorf("tried %+v, want %q", tried, want)
 		}
+	}
+}
+
+const oneOfVFs = `
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: vfs}
+spec: {steps: [{name: vf, type: sriov, selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}}]}`
+
+// claimOf is a claim of some devices of a class, with a configuration for the driver.
+func claimOf(name, class string, count int, config string) string {
+	return fmt.Sprintf("apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: %s}\nspec: {devices: {"+
+		"requests: [{name: r, exactly: {deviceClassName: %s, count: %d}}], config: [%s]}}", name, class, count, config)
+}
+
+// A class that is not there is told of every claim that names it, and others are tried all the same.
+func TestSimulateClassesThatAreNotThere(t *testing.T) {
+	tried := simulateDocuments(t, oneOfVFs, claimOf("a-near", "vfs-vff", 1, ""), claimOf("b-fits", "vfs-vf", 1, ""),
+		claimOf("c-far", "somewhere", 1, ""))
+	for i, want := range []string{"there is no DeviceClass vfs-vff; did you mean vfs-vf?", "",
+		"there is no DeviceClass somewhere; give the NetworkTopology that it is made for, or the class itself"} {
+		if have := strings.Join(tried[i].Missing, "\n"); have != want || tried[i].Fits != (want == "") {
+			t.Errorf("%s: missing is %q, fits %v, want %q", tried[i].What, have, tried[i].Fits, want)
+		}
+	}
+}
+
+// What is wrong with a claim is told also where no device is left for it.
+func TestSimulateBadClaimWithoutADevice(t *testing.T) {
+	const mac = `{opaque: {driver: dra.networking, parameters: {mac: "02:00:00:00:00:01"}}}`
+	tried := simulateDocuments(t, oneOfVFs, claimOf("a-all", "vfs-vf", 8, ""), claimOf("b-bad", "vfs-vf", 1, mac),
+		claimOf("c-good", "vfs-vf", 1, ""))
+	const want = `with a device it is refused all the same: NetworkTopology vfs: `
+	if bad := tried[1]; bad.Fits || len(bad.Refusals) == 0 || len(bad.Remarks) != 1 ||
+		!strings.HasPrefix(bad.Remarks[0], want) || !strings.Contains(bad.Remarks[0], `sets mac of step "vf"`) {
+		t.Errorf("tried %+v", bad)
+	}
+	if good := tried[2]; good.Fits || len(good.Remarks) > 0 {
+		t.Errorf("tried %+v", good)
 	}
 }

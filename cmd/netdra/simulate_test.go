@@ -208,7 +208,6 @@ func TestSimulateRefuses(t *testing.T) {
 	}{
 		policies + " has no ResourceClaim, ResourceClaimTemplate or pod with claims; give a file": {"",
 			[]string{"-f", policies, "--machines", dir}},
-		"there is no DeviceClass x":  {claim, []string{"-f", policies, "-f", "-", "--machines", dir}},
 		"no node publishes a device": {claim, []string{"-f", "-"}},
 		"none is exposed by policy vfs: netdra slices -f FILE --from " + dir + " says why": {
 			claim + "\n---\napiVersion: networking.dra.io/v1alpha1\nkind: DeviceExposurePolicy\nmetadata: {name: " +

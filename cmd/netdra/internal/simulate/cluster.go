@@ -94,6 +94,34 @@ func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
 		"itself", name)
 }
 
+// missing says which classes that claims name are not there, each once. The scheduler gives up on a pod with such a
+// claim on every node.
+func (c classes) missing(claims []*resourceapi.ResourceClaim) []string {
+	var texts []string
+	for _, claim := range claims {
+		for _, name := range classNames(claim) {
+			if _, err := c.Get(name); err != nil && !slices.Contains(texts, err.Error()) {
+				texts = append(texts, err.Error())
+			}
+		}
+	}
+	return texts
+}
+
+// classNames are the classes that a claim's requests name, alternatives too.
+func classNames(claim *resourceapi.ResourceClaim) []string {
+	var names []string
+	for _, request := range claim.Spec.Devices.Requests {
+		if request.Exactly != nil {
+			names = append(names, request.Exactly.DeviceClassName)
+		}
+		for _, sub := range request.FirstAvailable {
+			names = append(names, sub.DeviceClassName)
+		}
+	}
+	return names
+}
+
 // allocate runs the allocator for claims that all must fit on a node, beside those that hold devices. There are no
 // results if they do not fit.
 //

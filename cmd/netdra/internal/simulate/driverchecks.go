@@ -20,7 +20,8 @@ import (
 // The scheduler gives a claim what it asks for. The driver still refuses a claim that may not ask for it.
 
 // addDriverChecks adds why the driver would refuse the claims of a trial with the devices that they got, in its words.
-// Of claims that do not fit there are no results: then only what is known without devices is added, as remarks.
+// Of claims that do not fit there are no results: then what is known without devices is added as remarks, so that who
+// waits for a device does not learn only then that the claim is refused.
 func (t *Answer) addDriverChecks(
 	m *model, trial *trial, results []resourceapi.AllocationResult, classes []*resourceapi.DeviceClass,
 ) {
@@ -32,6 +33,7 @@ func (t *Answer) addDriverChecks(
 		}
 		t.addRemarks(m.topologyRemarks(claim))
 		if !t.Fits {
+			t.addRemarks(m.writtenProblems(claim))
 			continue
 		}
 		if certain {
@@ -286,6 +288,21 @@ func (m *model) topologyRemarks(claim *resourceapi.ResourceClaim) []string {
 		}
 	}
 	return remarks
+}
+
+// writtenProblems say why no node would prepare a claim, whatever devices it gets.
+func (m *model) writtenProblems(claim *resourceapi.ResourceClaim) []string {
+	topologies := slices.Clone(m.live)
+	for _, topology := range m.topologies {
+		made := topology.DeepCopy()
+		made.Status.DeviceClasses = manifest.ClassNames(topology)
+		topologies = append(topologies, made)
+	}
+	var texts []string
+	for _, problem := range claimspec.CheckWritten(claim, topologies, nil) {
+		texts = append(texts, "with a device it is refused all the same: "+problem.Detail)
+	}
+	return texts
 }
 
 // requestsClass reports whether a claim asks for one of the classes.

@@ -117,6 +117,10 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 			answers = append(answers, sameRefusal(&trial, &answers[i-1]))
 			continue
 		}
+		if missing := classes(cluster.Classes).missing(trial.claims); len(missing) > 0 {
+			answers = append(answers, Answer{What: trial.title, Missing: missing})
+			continue
+		}
 		verdict, err := simulator.Try(ctx, trial.claims...)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", trial.title, err)
@@ -276,6 +280,8 @@ type Answer struct {
 	// Refused is why the driver would refuse the claims with these devices.
 	Refused []string `json:"refused,omitempty"`
 	Remarks []string `json:"remarks,omitempty"`
+	// Missing says which DeviceClasses that the claims name are not there.
+	Missing []string `json:"missing,omitempty"`
 }
 
 type givenDevice struct {
@@ -348,6 +354,9 @@ func (t *Answer) print(out *printer.Printer) {
 		return
 	}
 	out.Bad("%s does not fit", t.What)
+	for _, missing := range t.Missing {
+		out.Printf("  %s", missing)
+	}
 	t.printRemarks(out)
 	for _, r := range t.Refusals {
 		out.Printf("  %s: %s", r.Node, r.Reason)
