@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
@@ -166,7 +167,7 @@ func (e *earlierRuns) checkUndone(hint string) error {
 func (e *earlierRuns) describe(key string) string {
 	run := e.runs[key]
 	text := fmt.Sprintf("%s, topology %s, of %s", key, run.Topology,
-		run.StartedAt.Local().Format("2006-01-02 15:04:05"))
+		printer.Time(run.StartedAt))
 	attachment := e.attachments[key]
 	switch {
 	case attachment == nil:

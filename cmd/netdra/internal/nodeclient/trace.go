@@ -130,8 +130,7 @@ func (f *TraceOptions) refusal(ctx context.Context, namespace, name string) erro
 	return nil
 }
 
-// printTrace writes a time line for every sandbox. Times are those of this machine's zone; AFTER is since the first
-// call in the sandbox.
+// printTrace writes a time line for every sandbox. AFTER is since the first call in the sandbox.
 func printTrace(out *printer.Printer, calls []executor.LoggedCall, whole bool) {
 	for i, sandbox := range sandboxesOf(calls) {
 		if i > 0 {
@@ -139,10 +138,10 @@ func printTrace(out *printer.Printer, calls []executor.LoggedCall, whole bool) {
 		}
 		first := slices.IndexFunc(calls, func(c executor.LoggedCall) bool { return c.Sandbox == sandbox })
 		out.Printf("claim %s, pod %s, sandbox %.12s", calls[first].Claim, calls[first].Pod, sandbox)
-		rows := [][]string{{"TIME", "AFTER", "STEP", "COMMAND", "PLUGIN", "TOOK", "RESULT"}}
+		rows := [][]string{{"TIME (UTC)", "AFTER", "STEP", "COMMAND", "PLUGIN", "TOOK", "RESULT"}}
 		for j := range calls {
 			if call := &calls[j]; call.Sandbox == sandbox {
-				rows = append(rows, []string{call.Time.Local().Format("15:04:05.000"),
+				rows = append(rows, []string{printer.Clock(call.Time),
 					printer.Milliseconds(call.Time.Sub(calls[first].Time)), printer.StepTitle(call.Step, call.Instance),
 					call.Command, filepath.Base(call.Plugin), printer.Milliseconds(time.Duration(call.Duration)),
 					outcomeText(call)})
@@ -204,7 +203,7 @@ func ResultText(call *executor.LoggedCall) string {
 
 func printCall(out *printer.Printer, call *executor.LoggedCall) {
 	out.Section(fmt.Sprintf("%s %s of step %s, %s", call.Command, call.Plugin,
-		printer.StepTitle(call.Step, call.Instance), call.Time.Local().Format("15:04:05.000")))
+		printer.StepTitle(call.Step, call.Instance), printer.Clock(call.Time)+"Z"))
 	printStreams(out, call)
 }
 
@@ -236,7 +235,7 @@ func printFullCall(out *printer.Printer, call *executor.LoggedCall) {
 	if call.Error != "" {
 		line = out.Bad
 	}
-	line("%s  %s %s, step %s: exit status %d after %s", call.Time.Local().Format("2006-01-02 15:04:05.000"),
+	line("%s  %s %s, step %s: exit status %d after %s", call.Time.UTC().Format("2006-01-02 15:04:05.000Z"),
 		call.Command, filepath.Base(call.Plugin),
 		printer.StepTitle(call.Step, call.Instance), call.ExitCode, printer.Milliseconds(time.Duration(call.Duration)))
 	for _, field := range []struct{ name, text string }{{"claim", call.Claim}, {"pod", call.Pod},

@@ -105,13 +105,17 @@ func WithoutEmpty(rows [][]string) [][]string {
 	return kept
 }
 
-// Time formats a time in UTC; empty if it is not known.
+// Time formats a time in UTC, and says so by a Z (ISO 8601); empty if it is not known. Nodes and workstations have
+// zones of their own, and logs of nodes are compared with what netdra prints.
 func Time(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.UTC().Format("2006-01-02 15:04:05")
+	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
+
+// Clock formats the time of a day in UTC to the millisecond, for columns and lines that say that it is UTC.
+func Clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }
 
 // Encode writes a result as JSON or YAML.
 func Encode(w io.Writer, form string, result any) error {
