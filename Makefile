@@ -52,6 +52,7 @@ help: ## Show this help
 build: ## Build the driver, the controller and the CNI plugins (static) and the lab command into bin/
 	@mkdir -p $(BIN)
 	$(GO) build -ldflags "-s -w" -o $(BIN)/ ./cmd/... ./e2e/cmd/lab ./e2e/cmd/demo
+	@ln -sf netdra $(BIN)/kubectl-netdra
 
 image: build ## Pack driver and controller into OCI image archives in bin/images/
 	$(LAB) pack --bin $(BIN) --out $(BIN)/images

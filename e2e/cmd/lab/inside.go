@@ -5,6 +5,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -38,6 +40,7 @@ func kubectlCommand(w *where) *cobra.Command {
 		Long: `kubectl passes everything on to the kubectl of the cluster's version. Put --name before "kubectl" to choose
 the cluster.`,
 		Example: `  lab kubectl get nodes
+  lab kubectl netdra devices --node node-1
   lab --name other kubectl apply -f pod.yaml`,
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -56,6 +59,9 @@ func inside(w *where, node string, args []string) error {
 	}
 	cmd := m.Command(context.Background(), args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if self, err := os.Executable(); err == nil {
+		cmd.Env = besidePath(cmd.Env, filepath.Dir(self))
+	}
 	if cmd.Dir, err = os.Getwd(); err != nil {
 		return err
 	}
@@ -72,6 +78,17 @@ func inside(w *where, node string, args []string) error {
 		}
 	}()
 	return cmd.Wait()
+}
+
+// besidePath adds to the PATH of an environment the folder in which the lab command is, where "make build" puts netdra
+// and kubectl-netdra: "lab kubectl netdra claims" finds the plugin that was built with it.
+func besidePath(env []string, dir string) []string {
+	for i := len(env) - 1; i >= 0; i-- { // the last one counts
+		if strings.HasPrefix(env[i], "PATH=") {
+			return append(env, env[i]+":"+dir)
+		}
+	}
+	return append(env, "PATH="+dir)
 }
 
 func restartCommand(w *where) *cobra.Command {
