@@ -79,7 +79,7 @@ type position struct {
 const positionKey = "position"
 
 // startChanges writes what an earlier process has noted and could not write.
-func (o *Opened) startChanges(clock clock.WithDelayedExecution) error {
+func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) error {
 	db := o.DB
 	db.changes = &changes{bolt: db.bolt, clock: clock, waiting: map[recordID]change{}}
 	version, err := storedSchema(db.bolt)
@@ -90,7 +90,7 @@ func (o *Opened) startChanges(clock clock.WithDelayedExecution) error {
 	if err != nil {
 		return err
 	}
-	notes, found, err := openNotes(db.bolt.Path() + ".notes")
+	notes, found, err := openNotes(path + ".notes") // bbolt's path is another where the journal was replaced
 	db.notes, o.NotesOff = notes, err
 	db.seq, db.written = stored.Seq, stored.Seq
 	for _, change := range found {

@@ -213,6 +213,34 @@ func TestNotesOlderThanAnotherDriversWork(t *testing.T) {
 	}
 }
 
+// A journal that was set aside leaves its notes: they are not the new one's, whose own are found by the next process.
+func TestNotesOfAJournalSetAside(t *testing.T) {
+	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
+	opened, bucket := openWith(t, path, clock)
+	for range 20 {
+		if err := bucket.Note("old", thing{Name: "old"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kill(t, opened)
+	if err := os.WriteFile(path, []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opened, bucket = openWith(t, path, clock)
+	if opened.SetAside == "" {
+		t.Fatal("it was not set aside")
+	}
+	if err := bucket.Note("new", thing{Name: "new"}); err != nil {
+		t.Fatal(err)
+	}
+	kill(t, opened)
+	opened, bucket = openWith(t, path, clock)
+	defer func() { _ = opened.Close() }()
+	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"new": "new"}) {
+		t.Errorf("records are %v", have)
+	}
+}
+
 // A disk that takes no more: who notes is told once that was noticed, who was refused finds nothing stored later, and
 // what was noted before is written when there is room.
 func TestDiskIsFull(t *testing.T) {

@@ -61,7 +61,7 @@ func Open(path string, clock clock.WithDelayedExecution) (Opened, error) {
 	if err != nil {
 		return Opened{}, err
 	}
-	if err := opened.startChanges(clock); err != nil {
+	if err := opened.startChanges(path, clock); err != nil {
 		return Opened{}, errors.Join(fmt.Errorf("cannot open journal %s: %w", path, err), opened.bolt.Close())
 	}
 	return opened, nil
