@@ -104,8 +104,8 @@ func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) err
 			o.Replayed++
 		}
 	}
-	if version == schema && db.seq == stored.Seq {
-		return nil
+	if version == schema && current && db.seq == stored.Seq {
+		return nil // else the next process would take what this one notes for older than the file
 	}
 	return db.commit(func(*bbolt.Tx) error { return nil }) // the schema and the position, at least
 }

@@ -193,23 +193,53 @@ func TestNotesOlderThanAnotherDriversWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	kill(t, opened)
-	older, err := bbolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = older.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("things")).Delete([]byte("a")) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := older.Close(); err != nil {
-		t.Fatal(err)
-	}
+	writeAsOlder(t, path, func(tx *bbolt.Tx) error { return tx.Bucket([]byte("things")).Delete([]byte("a")) })
 	for range 2 {
 		opened, bucket = openWith(t, path, clock)
 		if have := allOf(t, bucket); len(have) > 0 || opened.Replayed > 0 {
 			t.Errorf("records are %v, %d replayed", have, opened.Replayed)
 		}
 		kill(t, opened)
+	}
+}
+
+// The first driver with notes, and one after a driver without, may be killed before its first transaction.
+func TestFirstNotesOnAnotherDriversJournal(t *testing.T) {
+	for name, write := range map[string]func(*bbolt.Tx) error{
+		"upgrade":               func(tx *bbolt.Tx) error { return tx.Bucket([]byte(metaBucket)).Delete([]byte(positionKey)) },
+		"downgrade and upgrade": func(tx *bbolt.Tx) error { return tx.Bucket([]byte("things")).Delete([]byte("a")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
+			opened, _ := openWith(t, path, clock)
+			kill(t, opened)
+			writeAsOlder(t, path, write)
+			opened, bucket := openWith(t, path, clock)
+			if err := bucket.Note("a", thing{Name: "attaching"}); err != nil {
+				t.Fatal(err)
+			}
+			kill(t, opened)
+			opened, bucket = openWith(t, path, clock)
+			defer func() { _ = opened.Close() }()
+			if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"a": "attaching"}) {
+				t.Errorf("records are %v", have)
+			}
+		})
+	}
+}
+
+// writeAsOlder writes as a driver does that knows no notes.
+func writeAsOlder(t *testing.T, path string, write func(*bbolt.Tx) error) {
+	t.Helper()
+	older, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := older.Update(write); err != nil {
+		t.Fatal(err)
+	}
+	if err := older.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 
