@@ -70,7 +70,8 @@ type changes struct {
 }
 
 // position says how far the file is. Tx is the number of the transaction that has written it: if the file's last one
-// has another, a driver that knows no notes has written since, and what notes say is older than the file.
+// has another, a driver that knows no notes has written since, and what notes say is older than the file. It is 0 where
+// this process keeps no notes: there may be some of an earlier one, which it could not read.
 type position struct {
 	Seq uint64 `json:"seq"`
 	Tx  int    `json:"tx"`
@@ -200,7 +201,7 @@ func (c *changes) commitThrough(seq uint64, refused *change, extra func(*bbolt.T
 	taken, through := maps.Clone(c.waiting), c.seq
 	c.mu.Unlock()
 
-	err := c.bolt.Update(func(tx *bbolt.Tx) error { return writeChanges(tx, taken, through, extra) })
+	err := c.bolt.Update(func(tx *bbolt.Tx) error { return c.write(tx, taken, through, extra) })
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,7 +229,8 @@ func (c *changes) commitThrough(seq uint64, refused *change, extra func(*bbolt.T
 	return nil
 }
 
-func writeChanges(
+// write writes changes, what else is to be in the transaction, and the position.
+func (c *changes) write(
 	tx *bbolt.Tx, taken map[recordID]change, through uint64, extra func(*bbolt.Tx) error,
 ) error {
 	for _, change := range taken {
@@ -245,9 +247,13 @@ func writeChanges(
 	if err != nil {
 		return err
 	}
-	now, err := json.Marshal(position{Seq: through, Tx: tx.ID()})
+	now := position{Seq: through, Tx: tx.ID()}
+	if c.notes == nil {
+		now.Tx = 0
+	}
+	encoded, err := json.Marshal(now)
 	if err == nil {
-		err = meta.Put([]byte(positionKey), now)
+		err = meta.Put([]byte(positionKey), encoded)
 	}
 	if err == nil {
 		err = meta.Put([]byte("schema"), fmt.Append(nil, schema))

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
@@ -353,6 +355,81 @@ func TestNotesWithoutTheirFile(t *testing.T) {
 	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"a": "a"}) {
 		t.Errorf("records are %v", have)
 	}
+}
+
+// Notes that a process could not read are older than all that it has written.
+func TestNotesAreUnreadableForAProcess(t *testing.T) {
+	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
+	opened, bucket := openWith(t, path, clock)
+	for range 20 {
+		if err := bucket.Note("a", thing{Name: "old"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kill(t, opened)
+	notes, err := os.ReadFile(path + ".notes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(path+".notes"), os.Mkdir(path+".notes", 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	opened, bucket = openAt(t, path)
+	if err := bucket.Put("a", thing{Name: "new"}); err != nil {
+		t.Fatal(err)
+	}
+	kill(t, opened)
+	if err := errors.Join(os.Remove(path+".notes"), os.WriteFile(path+".notes", notes, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	opened, bucket = openWith(t, path, clock)
+	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"a": "new"}) {
+		t.Errorf("records are %v", have)
+	}
+	if err := bucket.Note("a", thing{Name: "newest"}); err != nil {
+		t.Fatal(err)
+	}
+	kill(t, opened)
+	opened, bucket = openWith(t, path, clock)
+	defer func() { _ = opened.Close() }()
+	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"a": "newest"}) {
+		t.Errorf("records are %v", have)
+	}
+}
+
+// A file of notes that lost its space, and gets none, still tells what is in it.
+func TestNotesWithoutSpaceAreReplayed(t *testing.T) {
+	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
+	opened, bucket := openWith(t, path, clock)
+	if err := bucket.Note("a", thing{Name: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	kill(t, opened)
+	if err := os.Truncate(path+".notes", 500); err != nil {
+		t.Fatal(err)
+	}
+	limitFileSize(t, notesSize/2)
+	opened, bucket = openAt(t, path)
+	defer func() { _ = opened.Close() }()
+	if opened.NotesOff == nil {
+		t.Error("nothing says that there are no notes")
+	}
+	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"a": "a"}) {
+		t.Errorf("records are %v", have)
+	}
+}
+
+// limitFileSize keeps files of this process from growing beyond a size.
+func limitFileSize(t *testing.T, size uint64) {
+	t.Helper()
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: size, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Setrlimit(unix.RLIMIT_FSIZE, &before) })
 }
 
 // Who waits for the disk at the same time shares a transaction.

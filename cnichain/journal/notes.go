@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -26,27 +27,28 @@ type noteFile struct {
 	end  int64
 }
 
-// openNotes opens or makes the file, and returns the notes in it.
+// openNotes opens or makes the file, and returns the notes in it, also where it can't take new ones.
 func openNotes(path string) (*noteFile, []change, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, nil, err
 	}
 	data := make([]byte, notesSize)
-	if err = unix.Fallocate(int(file.Fd()), 0, 0, notesSize); err == nil {
-		_, err = file.ReadAt(data, 0)
-	}
-	if err != nil {
+	if _, err = file.ReadAt(data, 0); err != nil && !errors.Is(err, io.EOF) { // a file without its space is shorter
 		return nil, nil, errors.Join(err, file.Close())
 	}
 	found := []change{}
 	for {
 		note, size, whole := parseNote(data)
 		if !whole {
-			return &noteFile{file: file}, found, nil
+			break
 		}
 		found, data = append(found, note), data[size:]
 	}
+	if err := unix.Fallocate(int(file.Fd()), 0, 0, notesSize); err != nil {
+		return nil, found, errors.Join(err, file.Close())
+	}
+	return &noteFile{file: file}, found, nil
 }
 
 const noteHeader = 8
