@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -430,6 +432,61 @@ func limitFileSize(t *testing.T, size uint64) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Setrlimit(unix.RLIMIT_FSIZE, &before) })
+}
+
+// A machine without power may keep some pages of the notes and not others. What is found is a beginning of what stood
+// there at one time, also where notes end with pages.
+func TestNotesOfTwoTimes(t *testing.T) {
+	const noteSize, notesPerPage, pages = 256, 16, 3
+	path := filepath.Join(t.TempDir(), "notes")
+	contents := [2][]byte{}
+	notes, _, err := openNotes(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer notes.close()
+	for i := range contents {
+		for k := range notesPerPage * pages {
+			note := change{Seq: uint64(1000*(i+1) + k), Bucket: "things"}
+			body, _ := json.Marshal(note)
+			note.Key = strings.Repeat("k", noteSize-noteHeader-len(body))
+			if err := notes.append(&note); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if notes.end != noteSize*notesPerPage*pages {
+			t.Fatalf("notes have %d bytes", notes.end)
+		}
+		notes.rewind()
+		if contents[i], err = os.ReadFile(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for kept := range 1 << pages {
+		mixed := slices.Clone(contents[0])
+		for page := range pages {
+			if kept>>page&1 == 1 {
+				from, to := page*noteSize*notesPerPage, (page+1)*noteSize*notesPerPage
+				copy(mixed[from:to], contents[1][from:to])
+			}
+		}
+		if err := os.WriteFile(path, mixed, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		opened, found, err := openNotes(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opened.close()
+		if len(found) < notesPerPage {
+			t.Errorf("pages %03b: %d notes", kept, len(found))
+		}
+		for k, note := range found {
+			if note.Seq != found[0].Seq+uint64(k) {
+				t.Fatalf("pages %03b: note %d behind %d", kept, note.Seq, found[k-1].Seq)
+			}
+		}
+	}
 }
 
 // Who waits for the disk at the same time shares a transaction.

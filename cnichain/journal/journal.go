@@ -243,8 +243,11 @@ type envelope struct {
 	Payload  json.RawMessage `json:"payload"`
 }
 
-func checksum(payload []byte) uint32 {
-	return crc32.Checksum(payload, crc32.MakeTable(crc32.Castagnoli))
+func checksum(payload []byte) uint32 { return extendChecksum(0, payload) }
+
+// extendChecksum is the checksum of what has the checksum sum, followed by data.
+func extendChecksum(sum uint32, data []byte) uint32 {
+	return crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), data)
 }
 
 // encode is the form of a record in the file.

@@ -19,12 +19,15 @@ var errNotesFull = errors.New("the file of notes is full")
 // noteFile keeps changes that are not on disk yet. It is written and never synced: what a process has written is the
 // kernel's, and outlives the process but not the machine.
 //
-// Notes stand one after the other from the beginning, each as its length and CRC-32C (4 bytes each, big endian) and its
-// JSON. When all of them are on disk the next one is written over the first. Those behind it are older than what the
-// journal says of itself, and a note that is half there, or half overwritten, ends the file.
+// Notes stand one after the other from the beginning, each as its length and a CRC-32C (4 bytes each, big endian) and
+// its JSON. The CRC is over the JSON of all notes up to this one. When all of them are on disk the next one is written
+// over the first. A note that is half there, or half overwritten, ends the file, and so does one that does not belong to
+// those before it: an older one behind the newest, or, where a machine without power has kept some pages of the file
+// and not others, a newer one behind older ones.
 type noteFile struct {
 	file *os.File
 	end  int64
+	sum  uint32 // of the last note
 }
 
 // openNotes opens or makes the file, and returns the notes in it, also where it can't take new ones.
@@ -37,12 +40,13 @@ func openNotes(path string) (*noteFile, []change, error) {
 	if _, err = file.ReadAt(data, 0); err != nil && !errors.Is(err, io.EOF) { // a file without its space is shorter
 		return nil, nil, errors.Join(err, file.Close())
 	}
-	found := []change{}
+	found, sum := []change{}, uint32(0)
 	for {
-		note, size, whole := parseNote(data)
+		note, size, whole := parseNote(data, sum)
 		if !whole {
 			break
 		}
+		sum = binary.BigEndian.Uint32(data[4:])
 		found, data = append(found, note), data[size:]
 	}
 	if err := unix.Fallocate(int(file.Fd()), 0, 0, notesSize); err != nil {
@@ -53,8 +57,8 @@ func openNotes(path string) (*noteFile, []change, error) {
 
 const noteHeader = 8
 
-// parseNote reads the first note, and returns its size.
-func parseNote(data []byte) (note change, size int, whole bool) {
+// parseNote reads the first note, and returns its size. before is the CRC of the note before.
+func parseNote(data []byte, before uint32) (note change, size int, whole bool) {
 	if len(data) < noteHeader {
 		return note, 0, false
 	}
@@ -64,7 +68,7 @@ func parseNote(data []byte) (note change, size int, whole bool) {
 	}
 	size = noteHeader + int(length)
 	body := data[noteHeader:size]
-	whole = checksum(body) == binary.BigEndian.Uint32(data[4:]) && json.Unmarshal(body, &note) == nil
+	whole = extendChecksum(before, body) == binary.BigEndian.Uint32(data[4:]) && json.Unmarshal(body, &note) == nil
 	return note, size, whole
 }
 
@@ -76,7 +80,8 @@ func (n *noteFile) append(note *change) error {
 	}
 	data := make([]byte, noteHeader, noteHeader+len(body))
 	binary.BigEndian.PutUint32(data, uint32(len(body))) //nolint:gosec // a body that is too long is refused below
-	binary.BigEndian.PutUint32(data[4:], checksum(body))
+	sum := extendChecksum(n.sum, body)
+	binary.BigEndian.PutUint32(data[4:], sum)
 	data = append(data, body...)
 	if n.end+int64(len(data)) > notesSize {
 		return errNotesFull
@@ -84,11 +89,11 @@ func (n *noteFile) append(note *change) error {
 	if _, err := n.file.WriteAt(data, n.end); err != nil {
 		return err
 	}
-	n.end += int64(len(data))
+	n.end, n.sum = n.end+int64(len(data)), sum
 	return nil
 }
 
 // rewind says that every note is on disk.
-func (n *noteFile) rewind() { n.end = 0 }
+func (n *noteFile) rewind() { n.end, n.sum = 0, 0 }
 
 func (n *noteFile) close() { _ = n.file.Close() }
