@@ -28,7 +28,8 @@ type change struct {
 	Record json.RawMessage `json:"record,omitempty"`
 
 	noted bool
-	// replaced is the change that waited for the disk before.
+	// replaced is the change of the record that waited for the disk before, unless this one is noted: what is noted is
+	// never taken back.
 	replaced *change
 }
 
@@ -62,7 +63,7 @@ type changes struct {
 
 	mu           sync.Mutex
 	seq, written uint64
-	waiting      map[recordID]change
+	waiting      map[recordID]*change
 	notes        *noteFile // nil if there can't be one
 	failing      bool      // the last transaction failed
 	flush        clock.Timer
@@ -82,7 +83,7 @@ const positionKey = "position"
 // startChanges writes what an earlier process has noted and could not write.
 func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) error {
 	db := o.DB
-	db.changes = &changes{bolt: db.bolt, clock: clock, waiting: map[recordID]change{}}
+	db.changes = &changes{bolt: db.bolt, clock: clock, waiting: map[recordID]*change{}}
 	version, err := storedSchema(db.bolt)
 	if err != nil {
 		return err
@@ -94,7 +95,8 @@ func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) err
 	notes, found, err := openNotes(path + ".notes") // bbolt's path is another where the journal was replaced
 	db.notes, o.NotesOff = notes, err
 	db.seq, db.written = stored.Seq, stored.Seq
-	for _, change := range found {
+	for i := range found {
+		change := &found[i]
 		if change.Seq <= stored.Seq {
 			continue
 		}
@@ -128,19 +130,19 @@ func storedPosition(bolt *bbolt.DB) (stored position, current bool, err error) {
 }
 
 // put stores a change on disk.
-func (c *changes) put(next change) error {
+func (c *changes) put(next *change) error {
 	c.mu.Lock()
-	next = c.stage(next)
+	c.stage(next)
 	c.mu.Unlock()
-	return c.commitThrough(next.Seq, &next, nil)
+	return c.commitThrough(next.Seq, next, nil)
 }
 
 // note stores a change for as long as the machine runs.
-func (c *changes) note(next change) error {
+func (c *changes) note(next *change) error {
 	c.mu.Lock()
 	next.Seq, next.noted = c.seq+1, true
 	// A disk that can't be written must be noticed by who could still do something else.
-	if c.notes == nil || c.failing || c.closed || c.notes.append(&next) != nil {
+	if c.notes == nil || c.failing || c.closed || c.notes.append(next) != nil {
 		c.mu.Unlock()
 		next.noted = false
 		return c.put(next)
@@ -152,15 +154,31 @@ func (c *changes) note(next change) error {
 }
 
 // stage makes a change the newest. The caller holds mu.
-func (c *changes) stage(next change) change {
+func (c *changes) stage(next *change) {
 	c.seq++
 	next.Seq = c.seq
-	if before, waits := c.waiting[next.id()]; waits {
-		before.replaced = nil
-		next.replaced = &before
+	if !next.noted {
+		next.replaced = c.waiting[next.id()]
 	}
 	c.waiting[next.id()] = next
-	return next
+}
+
+// takeBack forgets a change that could not be written, wherever it stands among those of its record. The caller holds
+// mu.
+func (c *changes) takeBack(refused *change) {
+	newest := c.waiting[refused.id()]
+	switch {
+	case newest != refused:
+		for later := newest; later != nil; later = later.replaced {
+			if later.replaced == refused {
+				later.replaced = refused.replaced
+			}
+		}
+	case refused.replaced != nil:
+		c.waiting[refused.id()] = refused.replaced
+	default:
+		delete(c.waiting, refused.id())
+	}
 }
 
 // flushLater has notes written. The caller holds mu.
@@ -207,18 +225,15 @@ func (c *changes) commitThrough(seq uint64, refused *change, extra func(*bbolt.T
 	defer c.mu.Unlock()
 	c.failing = err != nil
 	if err != nil {
-		if refused != nil && c.waiting[refused.id()].Seq == refused.Seq {
-			delete(c.waiting, refused.id())
-			if refused.replaced != nil {
-				c.waiting[refused.id()] = *refused.replaced
-			}
+		if refused != nil {
+			c.takeBack(refused)
 		}
 		return err
 	}
 	c.written = through
 	noted := false
 	for id, change := range c.waiting {
-		if taken[id].Seq == change.Seq {
+		if taken[id] == change {
 			delete(c.waiting, id)
 		}
 		noted = noted || change.Seq > through && (change.noted || change.replaced != nil)
@@ -231,7 +246,7 @@ func (c *changes) commitThrough(seq uint64, refused *change, extra func(*bbolt.T
 
 // write writes changes, what else is to be in the transaction, and the position.
 func (c *changes) write(
-	tx *bbolt.Tx, taken map[recordID]change, through uint64, extra func(*bbolt.Tx) error,
+	tx *bbolt.Tx, taken map[recordID]*change, through uint64, extra func(*bbolt.Tx) error,
 ) error {
 	for _, change := range taken {
 		if err := change.apply(tx); err != nil {

@@ -318,6 +318,39 @@ func TestDiskIsFull(t *testing.T) {
 	}
 }
 
+// Of callers that are refused at once none finds anything stored later, and what was noted before stays.
+func TestManyAreRefusedAtOnce(t *testing.T) {
+	const callers = 8
+	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
+	opened, bucket := openWith(t, path, clock)
+	if err := bucket.Note("a", thing{Name: "noted"}); err != nil {
+		t.Fatal(err)
+	}
+	before := opened.seq
+	opened.bolt.MaxSize = 1
+	opened.committing.Lock()
+	var wait sync.WaitGroup
+	for range callers {
+		wait.Go(func() {
+			if err := bucket.Put("a", thing{Name: strings.Repeat("x", 200_000)}); err == nil {
+				t.Error("it was not refused")
+			}
+		})
+	}
+	for staged := uint64(0); staged < callers; runtime.Gosched() {
+		opened.mu.Lock()
+		staged = opened.seq - before
+		opened.mu.Unlock()
+	}
+	opened.committing.Unlock()
+	wait.Wait()
+	opened.bolt.MaxSize = 0
+	if have := allOf(t, bucket); have["a"] != "noted" {
+		t.Errorf("the record is %.20q", have["a"])
+	}
+	kill(t, opened)
+}
+
 // More notes than their file holds wait for the disk, and nothing is lost.
 func TestFileOfNotesIsFull(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()

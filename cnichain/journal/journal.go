@@ -266,12 +266,12 @@ func (b *Bucket[T]) Put(key string, record T) error { return b.write(key, record
 // On disk it is soon after, without anybody waiting for that. It costs a write to memory, where Put waits for the disk.
 func (b *Bucket[T]) Note(key string, record T) error { return b.write(key, record, b.db.note) }
 
-func (b *Bucket[T]) write(key string, record T, store func(change) error) error {
+func (b *Bucket[T]) write(key string, record T, store func(*change) error) error {
 	encoded, err := encode(record)
 	if err != nil {
 		return fmt.Errorf("cannot write %s %s to the journal: %w", b.name, key, err)
 	}
-	if err := store(change{Bucket: string(b.name), Key: key, Record: encoded}); err != nil {
+	if err := store(&change{Bucket: string(b.name), Key: key, Record: encoded}); err != nil {
 		return fmt.Errorf("cannot write %s %s to the journal (is the disk full or read-only?): %w", b.name, key, err)
 	}
 	return nil
@@ -283,8 +283,8 @@ func (b *Bucket[T]) Delete(key string) error { return b.remove(key, b.db.put) }
 // NoteDeleted removes a record as [Bucket.Note] stores one.
 func (b *Bucket[T]) NoteDeleted(key string) error { return b.remove(key, b.db.note) }
 
-func (b *Bucket[T]) remove(key string, store func(change) error) error {
-	if err := store(change{Bucket: string(b.name), Key: key}); err != nil {
+func (b *Bucket[T]) remove(key string, store func(*change) error) error {
+	if err := store(&change{Bucket: string(b.name), Key: key}); err != nil {
 		return fmt.Errorf("cannot delete %s %s from the journal: %w", b.name, key, err)
 	}
 	return nil
