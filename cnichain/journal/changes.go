@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -80,7 +81,9 @@ type position struct {
 
 const positionKey = "position"
 
-// startChanges writes what an earlier process has noted and could not write.
+// startChanges takes over what an earlier process has noted and could not write, and writes it. If it can't, the notes
+// stay where they are and are read from there: a driver that has come up can detach pods, and a full disk keeps it from
+// nothing else.
 func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) error {
 	db := o.DB
 	db.changes = &changes{bolt: db.bolt, clock: clock, waiting: map[recordID]*change{}}
@@ -110,7 +113,21 @@ func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) err
 	if version == schema && current && db.seq == stored.Seq {
 		return nil // else the next process would take what this one notes for older than the file
 	}
-	return db.commit(func(*bbolt.Tx) error { return nil }) // the schema and the position, at least
+	err = db.commit(func(*bbolt.Tx) error { return nil }) // the schema and the position, at least
+	if err == nil {
+		return nil
+	}
+	if version != schema {
+		if notes != nil {
+			notes.close()
+		}
+		return err
+	}
+	// Nothing is noted until a transaction has succeeded, so no note stands before the position that it needs.
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.flushLater(retryAfter)
+	return nil
 }
 
 // storedPosition returns the position of the file, and whether no other driver has written since.
@@ -274,6 +291,31 @@ func (c *changes) write(
 		err = meta.Put([]byte("schema"), fmt.Append(nil, schema))
 	}
 	return err
+}
+
+// records are the changes of a bucket that are stored, on disk or not, by key.
+func (c *changes) records(bucket string) (map[string][]byte, error) {
+	c.committing.Lock() // what waits stays so while the file is read
+	defer c.committing.Unlock()
+	found := map[string][]byte{}
+	err := c.bolt.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte(bucket)).ForEach(func(key, value []byte) error {
+			found[string(key)] = bytes.Clone(value)
+			return nil
+		})
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, change := range c.waiting {
+		switch {
+		case id.bucket != bucket:
+		case change.Record == nil:
+			delete(found, id.key)
+		default:
+			found[id.key] = change.Record
+		}
+	}
+	return found, err
 }
 
 // stopChanges writes what waits. Notes that can't be written stay in their file.

@@ -318,6 +318,39 @@ func TestDiskIsFull(t *testing.T) {
 	}
 }
 
+// A driver that starts on a full disk knows what was noted, and writes it when there is room.
+func TestDiskIsFullAtTheStart(t *testing.T) {
+	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
+	opened, bucket := openWith(t, path, clock)
+	large := strings.Repeat("x", notesSize*2/3)
+	if err := errors.Join(bucket.Put("a", thing{Name: large}), bucket.Put("b", thing{Name: "b"}),
+		bucket.NoteDeleted("b"), bucket.Note("c", thing{Name: large})); err != nil {
+		t.Fatal(err)
+	}
+	kill(t, opened)
+	free := limitFileSize(t, notesSize)
+	opened, bucket = openWith(t, path, clock)
+	want := map[string]string{"a": large, "c": large}
+	if have := allOf(t, bucket); !maps.Equal(have, want) || opened.Replayed != 2 {
+		t.Errorf("records are %.100v, %d replayed", have, opened.Replayed)
+	}
+	if err := bucket.Note("refused", thing{Name: large}); err == nil {
+		t.Error("it was not refused")
+	}
+	free()
+	clock.Step(retryAfter)
+	flushed(opened.DB)
+	kill(t, opened)
+	if err := os.Remove(path + ".notes"); err != nil {
+		t.Fatal(err)
+	}
+	opened, bucket = openWith(t, path, clock)
+	defer func() { _ = opened.Close() }()
+	if have := allOf(t, bucket); !maps.Equal(have, want) {
+		t.Errorf("records are %.100v", have)
+	}
+}
+
 // Of callers that are refused at once none finds anything stored later, and what was noted before stays.
 func TestManyAreRefusedAtOnce(t *testing.T) {
 	const callers = 8
@@ -454,8 +487,8 @@ func TestNotesWithoutSpaceAreReplayed(t *testing.T) {
 	}
 }
 
-// limitFileSize keeps files of this process from growing beyond a size.
-func limitFileSize(t *testing.T, size uint64) {
+// limitFileSize keeps files of this process from growing beyond a size, until the limit is lifted.
+func limitFileSize(t *testing.T, size uint64) (lift func()) {
 	t.Helper()
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
@@ -464,7 +497,9 @@ func limitFileSize(t *testing.T, size uint64) {
 	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: size, Max: before.Max}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unix.Setrlimit(unix.RLIMIT_FSIZE, &before) })
+	lift = func() { _ = unix.Setrlimit(unix.RLIMIT_FSIZE, &before) }
+	t.Cleanup(lift)
+	return lift
 }
 
 // A machine without power may keep some pages of the notes and not others. What is found is a beginning of what stood

@@ -14,9 +14,11 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -47,7 +49,7 @@ type Opened struct {
 	SetAside string
 	// Reason is why it could not be read.
 	Reason error
-	// Replayed is how many notes of an earlier process were not in the file yet, and are now.
+	// Replayed is how many notes of an earlier process were not in the file yet. They are now, or wait for room.
 	Replayed int
 	// NotesOff is why notes can't be kept beside the file: each waits for the disk then, which is slower, and as safe.
 	NotesOff error
@@ -55,7 +57,8 @@ type Opened struct {
 
 // Open opens or makes the journal at path. One that is proven damaged is set aside and a new one is made: the driver
 // must come up, or the node's pods neither start nor end. Everything else (another process holds it, a newer schema, a
-// full or read-only disk, no file descriptors) is an error, and the journal stays where it is.
+// read-only disk, one without room for a new journal, no file descriptors) is an error, and the journal stays where it
+// is.
 func Open(path string, clock clock.WithDelayedExecution) (Opened, error) {
 	opened, err := openFile(path, clock.Now())
 	if err != nil {
@@ -300,22 +303,17 @@ type Damaged struct {
 func (b *Bucket[T]) All() (map[string]T, []Damaged, error) {
 	records := map[string]T{}
 	var damaged []Damaged
-	if err := b.db.commit(nil); err != nil { // what is only noted is a record, too
-		return nil, nil, err
-	}
-	err := b.db.bolt.View(func(tx *bbolt.Tx) error {
-		return tx.Bucket(b.name).ForEach(func(key, value []byte) error {
-			record, err := decode[T](value)
-			if err != nil {
-				damaged = append(damaged, Damaged{Bucket: string(b.name), Key: string(key), Err: err})
-			} else {
-				records[string(key)] = record
-			}
-			return nil // one damaged record does not hide the others
-		})
-	})
+	stored, err := b.db.records(string(b.name))
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot read %s from the journal: %w", b.name, err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(stored)) {
+		record, err := decode[T](stored[key])
+		if err != nil { // one damaged record does not hide the others
+			damaged = append(damaged, Damaged{Bucket: string(b.name), Key: key, Err: err})
+		} else {
+			records[key] = record
+		}
 	}
 	return records, damaged, nil
 }
