@@ -27,6 +27,13 @@ func (j *Journal) LosePower() {
 	j.records = maps.Clone(j.onDisk)
 }
 
+// Flush has the disk know what was noted, as it soon does.
+func (j *Journal) Flush() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.onDisk = maps.Clone(j.records)
+}
+
 // Fill makes every further commit fail.
 func (j *Journal) Fill() {
 	j.mu.Lock()

@@ -23,35 +23,41 @@ const (
 `
 )
 
-// A machine may lose its power at any write to the journal: with the namespaces it loses what was only noted, and keeps
-// what plugins have written to its disk. The driver of the next boot finds all of that, also where the devices have
-// gone to another sandbox in between.
+// A machine may lose its power at any write to the journal: with the namespaces it loses what was only noted, since the
+// last save or since notes were flushed in between, and keeps what plugins have written to its disk. The driver of the
+// next boot finds all of that, also where the devices have gone to another sandbox in between.
 func TestMachineLosesItsPower(t *testing.T) {
 	for name, test := range map[string]struct {
 		chain    string
 		volatile []string
 		leaks    bool
 	}{
-		"plugins write to the disk":                {chain: withLeases},
-		"one of them does not":                     {chain: withLeases, volatile: []string{"tuning"}},
-		"no plugin does":                           {chain: withoutLeases, volatile: []string{"host-device", "macvlan", "tuning"}},
-		"a plugin does that says that it does not": {chain: withLeases, volatile: []string{"host-device"}, leaks: true},
+		"plugins write to the disk": {chain: withLeases},
+		"one of them does not":      {chain: withLeases, volatile: []string{"tuning"}},
+		"no plugin does": {chain: withoutLeases,
+			volatile: []string{"host-device", "macvlan", "tuning"}},
+		"a plugin does that says that it does not": {chain: withLeases, volatile: []string{"host-device"},
+			leaks: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			leaked, writes := false, 0
 			for died := true; died; writes++ {
-				w := newWorkbench(t)
-				for _, plugin := range test.volatile {
-					w.node.Volatile(plugin)
-				}
-				w.executor = executor.New(executor.Options{Exec: w.node, Host: w.node, Clock: w.clock,
-					Journal: &dyingJournal{Journal: w.journal, left: writes}, Dirs: []string{cnitest.PluginDir}})
-				died = w.twoSandboxes(w.plan("c", test.chain, device("a", "up0"), device("b", "up1")))
-				w.losePower()
-				if state := w.node.String(); state != cleanNode || len(w.journal.Keys()) > 0 {
-					leaked = true
-					if !test.leaks {
-						t.Errorf("the power is lost at write %d: %s, records %v", writes, state, w.journal.Keys())
+				for flushed := range writes + 1 {
+					w := newWorkbench(t)
+					for _, plugin := range test.volatile {
+						w.node.Volatile(plugin)
+					}
+					w.executor = executor.New(executor.Options{Exec: w.node, Host: w.node, Clock: w.clock,
+						Journal: &flushingJournal{dyingJournal{Journal: w.journal, left: writes}, w.journal, flushed},
+						Dirs:    []string{cnitest.PluginDir}})
+					died = w.twoSandboxes(w.plan("c", test.chain, device("a", "up0"), device("b", "up1")))
+					w.losePower()
+					if state := w.node.String(); state != cleanNode || len(w.journal.Keys()) > 0 {
+						leaked = true
+						if !test.leaks {
+							t.Errorf("the power is lost at write %d, notes are flushed before write %d: %s, records %v",
+								writes, flushed, state, w.journal.Keys())
+						}
 					}
 				}
 			}
@@ -60,6 +66,35 @@ func TestMachineLosesItsPower(t *testing.T) {
 			}
 		})
 	}
+}
+
+// flushingJournal flushes notes once, before a write.
+type flushingJournal struct {
+	dyingJournal
+	notes *cnitest.Journal
+	until int
+}
+
+func (j *flushingJournal) Save(attachment *executor.Attachment) error {
+	j.flush()
+	return j.dyingJournal.Save(attachment)
+}
+
+func (j *flushingJournal) Note(attachment *executor.Attachment) error {
+	j.flush()
+	return j.dyingJournal.Note(attachment)
+}
+
+func (j *flushingJournal) Delete(sandbox string) error {
+	j.flush()
+	return j.dyingJournal.Delete(sandbox)
+}
+
+func (j *flushingJournal) flush() {
+	if j.until == 0 {
+		j.notes.Flush()
+	}
+	j.until--
 }
 
 // twoSandboxes attaches and detaches a sandbox, and attaches another with the same devices, until the driver dies.
