@@ -210,8 +210,12 @@ func TestNotesOlderThanAnotherDriversWork(t *testing.T) {
 // The first driver with notes, and one after a driver without, may be killed before its first transaction.
 func TestFirstNotesOnAnotherDriversJournal(t *testing.T) {
 	for name, write := range map[string]func(*bbolt.Tx) error{
-		"upgrade":               func(tx *bbolt.Tx) error { return tx.Bucket([]byte(metaBucket)).Delete([]byte(positionKey)) },
-		"downgrade and upgrade": func(tx *bbolt.Tx) error { return tx.Bucket([]byte("things")).Delete([]byte("a")) },
+		"upgrade": func(tx *bbolt.Tx) error {
+			return tx.Bucket([]byte(metaBucket)).Delete([]byte(positionKey))
+		},
+		"downgrade and upgrade": func(tx *bbolt.Tx) error {
+			return tx.Bucket([]byte("things")).Delete([]byte("a"))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
@@ -534,8 +538,8 @@ func TestNotesOfTwoTimes(t *testing.T) {
 		mixed := slices.Clone(contents[0])
 		for page := range pages {
 			if kept>>page&1 == 1 {
-				from, to := page*noteSize*notesPerPage, (page+1)*noteSize*notesPerPage
-				copy(mixed[from:to], contents[1][from:to])
+				start, end := page*noteSize*notesPerPage, (page+1)*noteSize*notesPerPage
+				copy(mixed[start:end], contents[1][start:end])
 			}
 		}
 		if err := os.WriteFile(path, mixed, 0o600); err != nil {

@@ -21,8 +21,8 @@ var errNotesFull = errors.New("the file of notes is full")
 //
 // Notes stand one after the other from the beginning, each as its length and a CRC-32C (4 bytes each, big endian) and
 // its JSON. The CRC is over the JSON of all notes up to this one. When all of them are on disk the next one is written
-// over the first. A note that is half there, or half overwritten, ends the file, and so does one that does not belong to
-// those before it: an older one behind the newest, or, where a machine without power has kept some pages of the file
+// over the first. A note that is half there, or half overwritten, ends the file, and so does one that does not belong
+// to those before it: an older one behind the newest, or, where a machine without power has kept some pages of the file
 // and not others, a newer one behind older ones.
 type noteFile struct {
 	file *os.File
