@@ -47,7 +47,7 @@ func (f *RunOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer
 	if err != nil {
 		return err
 	}
-	defer func() { _ = opened.Close() }() // every commit was synchronous
+	defer func() { _ = opened.Close() }() // what it can't write is noted
 	s := newSession(f, deps, streams, opened)
 	before, err := opened.load(s.executor)
 	if err != nil {

@@ -57,7 +57,7 @@ func (f *UndoOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printe
 	if err != nil {
 		return err
 	}
-	defer func() { _ = opened.Close() }() // every commit was synchronous
+	defer func() { _ = opened.Close() }() // what it can't write is noted
 	u := &undoer{UndoOptions: f, deps: deps, out: out, journal: opened}
 	u.executor, u.narrator = newExecutor(deps, streams, out, opened, nil, f.Timeout, f.Log)
 	if u.earlier, err = opened.load(u.executor); err != nil {
