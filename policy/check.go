@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -38,8 +37,7 @@ func checkSelectorOf(p *v1alpha1.DeviceExposurePolicy) (vethMatch, *field.Error)
 		return noVeths, nil // Validate says that it is missing
 	}
 	if err := CheckSelector(expression); err != nil {
-		return noVeths, field.Invalid(location, expression,
-			fmt.Sprintf("%s; %s", strings.TrimRight(err.Error(), "\n"), untilCorrected(p.Spec.Action)))
+		return noVeths, field.Invalid(location, expression, strings.TrimRight(err.Error(), "\n"))
 	}
 	if p.Spec.Action == v1alpha1.ActionExclude {
 		return noVeths, nil
@@ -53,13 +51,24 @@ func checkSelectorOf(p *v1alpha1.DeviceExposurePolicy) (vethMatch, *field.Error)
 	return match, nil
 }
 
-// untilCorrected says what nodes do with a policy whose expression can't be evaluated. Neither may offer a device that
-// its author wanted hidden.
-func untilCorrected(action v1alpha1.Action) string {
-	if action == v1alpha1.ActionExclude {
-		return "until it is corrected, every device for which it cannot be evaluated is hidden"
+// UntilCorrected says what nodes do with a stored policy whose expressions can't be evaluated; empty if all can. None
+// offers a device that its author wanted hidden. It is not for who is refused: that policy is on no node.
+func UntilCorrected(p *v1alpha1.DeviceExposurePolicy) string {
+	var texts []string
+	err := CheckSelector(p.Spec.Selector.CEL)
+	switch {
+	case err != nil && p.Spec.Action == v1alpha1.ActionExclude:
+		texts = append(texts, "every device for which the selector cannot be evaluated is hidden")
+	case err != nil:
+		texts = append(texts, "no device for which the selector cannot be evaluated is exposed")
 	}
-	return "until it is corrected, no device for which it cannot be evaluated is exposed"
+	if len(checkComputed(p)) > 0 {
+		texts = append(texts, "devices are published without a computed attribute that cannot be evaluated")
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return "until the policy is corrected, " + strings.Join(texts, ", and ")
 }
 
 // vethMatch is how an expression selects the host's ends of the veths of pods.

@@ -359,8 +359,7 @@ func checkComputed(p *v1alpha1.DeviceExposurePolicy) field.ErrorList {
 		}
 		if err := CheckAttribute(computed.CEL); err != nil {
 			location := field.NewPath("spec", "exposure", "computedAttributes").Index(i).Child("cel")
-			errs = append(errs, field.Invalid(location, computed.CEL, strings.TrimRight(err.Error(), "\n")+
-				"; until it is corrected, devices for which it cannot be evaluated are published without the attribute"))
+			errs = append(errs, field.Invalid(location, computed.CEL, strings.TrimRight(err.Error(), "\n")))
 		}
 	}
 	return errs

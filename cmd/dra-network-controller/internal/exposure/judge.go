@@ -18,7 +18,11 @@ func Accepted(p *v1alpha1.DeviceExposurePolicy) metav1.Condition {
 		summary = "the policy hides the devices that it selects"
 	}
 	problems, remarks := policy.Check(p)
-	return conditions.WithHint(conditions.Of(p.Generation, summary, problems, remarks...),
+	condition := conditions.Of(p.Generation, summary, problems, remarks...)
+	if meanwhile := policy.UntilCorrected(p); meanwhile != "" {
+		condition.Message = conditions.Bound(condition.Message + "; " + meanwhile)
+	}
+	return conditions.WithHint(condition,
 		fmt.Sprintf("kubectl netdra policies list %s --all-nodes", p.Name), "shows what nodes make of it")
 }
 
