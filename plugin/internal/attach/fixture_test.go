@@ -77,7 +77,7 @@ func (f *fixture) start(bootID string) {
 		clear(f.runtime)
 	}
 	f.bootID = bootID
-	opened, err := journal.Open(filepath.Join(f.dir, "journal.db"), f.clock)
+	opened, err := journal.Open(filepath.Join(f.dir, "journal.db"), testingclock.NewFakeClock(f.clock.Now()))
 	f.must(err)
 	f.db = opened.DB
 	var work context.Context

@@ -85,7 +85,7 @@ func TestSpeedsAreRemembered(t *testing.T) {
 // Nothing is written to the journal when nothing changes.
 func TestMemoryWritesChangesOnly(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(1000, 0))
-	opened, err := journal.Open(filepath.Join(t.TempDir(), "journal.db"), clock)
+	opened, err := journal.Open(filepath.Join(t.TempDir(), "journal.db"), testingclock.NewFakeClock(clock.Now()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	f := &fixture{T: t, clock: testingclock.NewFakeClock(time.Unix(1000, 0)), cluster: newFakeCluster()}
-	opened, err := journal.Open(filepath.Join(t.TempDir(), "journal.db"), f.clock)
+	opened, err := journal.Open(filepath.Join(t.TempDir(), "journal.db"), testingclock.NewFakeClock(f.clock.Now()))
 	f.must(err)
 	f.db = opened.DB
 	t.Cleanup(func() { f.must(f.db.Close()) })

@@ -41,7 +41,7 @@ func newFixture(t *testing.T) *fixture {
 	for _, name := range []string{"host-device", "tuning", "host-local"} {
 		f.must(os.WriteFile(filepath.Join(dir, name), nil, 0o755))
 	}
-	opened, err := journal.Open(filepath.Join(dir, "journal.db"), f.clock)
+	opened, err := journal.Open(filepath.Join(dir, "journal.db"), testingclock.NewFakeClock(f.clock.Now()))
 	f.must(err)
 	f.claims, _, err = claims.Load(opened.DB)
 	f.must(err)
