@@ -264,12 +264,14 @@ func TestExtraMounts(t *testing.T) {
 // TestWrongSettingsAreRefused: a setting that does nothing would be worse.
 func TestWrongSettingsAreRefused(t *testing.T) {
 	tests := map[string]struct{ set, want string }{
-		"unknown":           {"node.imag=x", "'imag' not allowed"},
-		"unknown at top":    {"driver.image=x", "'driver' not allowed"},
-		"no port":           {"node.httpAddress=127.0.0.1", "/node/httpAddress"},
-		"port 65536":        {"node.httpAddress=:65536", "/node/httpAddress"},
-		"port 0":            {"controller.metricsAddress=:0", "/controller/metricsAddress"},
-		"flag of a value":   {"node.extraArgs={--http-address=:9000}", "/node/extraArgs"},
+		"unknown":        {"node.imag=x", "'imag' not allowed"},
+		"unknown at top": {"driver.image=x", "'driver' not allowed"},
+		"no port": {"node.httpAddress=127.0.0.1", "'/node/httpAddress': value must be 'ADDRESS:PORT such as " +
+			"127.0.0.1:9680 or [::1]:9680, or :PORT for all addresses'"},
+		"port 65536": {"node.httpAddress=:65536", "/node/httpAddress"},
+		"port 0":     {"controller.metricsAddress=:0", "/controller/metricsAddress"},
+		"flag of a value": {"node.extraArgs={--http-address=:9000}", "/node/extraArgs/0': value must be 'a flag that " +
+			"no other value of the chart sets"},
 		"another such flag": {"controller.extraArgs={-v=3}", "/controller/extraArgs"},
 		"name as address":   {"node.httpAddress=localhost:9680", "/node/httpAddress"},
 		"relative path":     {"paths.kubelet=var/lib/kubelet", "/paths/kubelet"},
@@ -312,6 +314,13 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 			}
 			if !strings.Contains(problems, test.want) {
 				t.Errorf("%s: want %q, got %s", test.set, test.want, problems)
+			}
+			// Helm prints nothing else of these keywords, and no description.
+			for _, unclear := range []string{"does not match pattern", "'not' failed", "'anyOf' failed"} {
+				if strings.Contains(problems, unclear) {
+					t.Errorf("%s: write the rule as \"if\", and what is wanted as \"const\" of \"else\": %s", test.set,
+						problems)
+				}
 			}
 		})
 	}
@@ -365,7 +374,8 @@ func reserved(t *testing.T, path ...string) *regexp.Regexp {
 		}
 		enter(key)
 	}
-	enter("not")
+	enter("then")
+	enter("if")
 	pattern, _ := schema["pattern"].(string)
 	return regexp.MustCompile(pattern)
 }
