@@ -29,8 +29,8 @@ STATE is one of
   unusable     the node has none of the CNI plugins of its policy, so no DeviceClass picks it
   quarantined, gone, withdrawn, no-carrier
                the value of the device's taint: no claim should get it
-USED is how much of each counter of a shared device claims have, of how much there is. -o wide names all claims of a
-device that has several. Times are in UTC.
+USED is how much of each counter of a shared device claims have, of how much there is. HELD BY counts the claims of a
+device, and the pods of a claim, that are several, and names the first of them; -o wide names all. Times are in UTC.
 
 Exit status: 0 the devices are listed, 2 the driver does not answer, or there is no such device.`,
 		Example: `  sudo netdra devices

@@ -239,15 +239,25 @@ func (d *Device) HeldBy() string {
 	return strings.Join(texts, ", ")
 }
 
-// mostHolders is how many holders a line of a table names.
-const mostHolders = 1
-
-// heldByShort is HeldBy of few holders, and the number of more: a shared device may have hundreds.
+// heldByShort is HeldBy for a line of a table: of several claims, and of several pods of a claim, the number and the
+// first, since a shared device may have hundreds. Claims and pods are named as "netdra claims" names them. The first
+// claim that a pod uses goes before others, as it leads to somebody who can be asked.
 func (d *Device) heldByShort() string {
-	if len(d.Holders) > mostHolders {
-		return fmt.Sprintf("%d claims", len(d.Holders))
+	if len(d.Holders) == 0 {
+		return ""
 	}
-	return d.HeldBy()
+	first := max(slices.IndexFunc(d.Holders, func(h Holder) bool { return len(h.Pods) > 0 }), 0)
+	text := d.Holders[first].Claim
+	switch pods := d.Holders[first].Pods; {
+	case len(pods) == 1:
+		text += " (pod " + pods[0] + ")"
+	case len(pods) > 1:
+		text += fmt.Sprintf(" (%d pods: %s, …)", len(pods), pods[0])
+	}
+	if len(d.Holders) > 1 {
+		return fmt.Sprintf("%d claims: %s, …", len(d.Holders), text)
+	}
+	return text
 }
 
 // Since is when the first holder was given it; zero if that is not known.
