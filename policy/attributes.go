@@ -165,7 +165,7 @@ func vocabulary(d *discovery.Device) []attribute {
 //	mac            its address, unless it has that of one of its ports
 //	mtu            in bytes
 //	linkSpeed      in Mbit/s, if it is known; not of bridges
-//	operState      up, down, dormant, lowerlayerdown...
+//	operState      up, down, dormant, lower-layer-down...
 //	adminUp        whether it was set up
 //	carrier        whether the medium works
 //	defaultRoute   whether the node's own traffic goes over it

@@ -61,7 +61,8 @@ func formOf(a access) *valueForm {
 			a.field(".") + `.contains(",NAME,")`}
 	}
 	return oneOf(map[string][]string{
-		"operState":  {"unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up"},
+		// as netlink.LinkOperState prints them
+		"operState":  {"unknown", "not-present", "down", "lower-layer-down", "testing", "dormant", "up"},
 		"bridgeType": {"linux", "ovs"}, "rdmaLinkLayer": {"ethernet", "infiniband"},
 		"rdmaNetns": {"shared", "exclusive"}, "eswitchMode": {"legacy", "switchdev"},
 		"vfLinkState": {"auto", "enable", "disable"},

@@ -24,6 +24,7 @@ func TestComparisonsThatAreNeverTrue(t *testing.T) {
 		`@mac == "02-00-00-00-00-AB"`:          `mac is never "02-00-00-00-00-AB": did you mean "02:00:00:00:00:ab"?`,
 		`@mac == "02:00"`:                      `it is an address in small letters with colons`,
 		`@altNames == "data0"`:                 `.altNames.contains(",NAME,")`,
+		`@operState == "lowerlayerdown"`:       `did you mean "lower-layer-down"?`,
 		`@operState == "UP"`:                   `operState is never "UP": did you mean "up"?`,
 		`@eswitchMode == "offload"`:            `eswitchMode is never "offload", it is one of legacy, switchdev`,
 		`@rdmaLinkLayer == "Ethernet"`:         `did you mean "ethernet"?`,
@@ -31,7 +32,7 @@ func TestComparisonsThatAreNeverTrue(t *testing.T) {
 		`@type == "pf" || @type == "ip6tnl" || @kind == "device"`:                                     "",
 		`@pciAddress == "0000:3b:00.0" || @pciAddress == "10000:3b:00.0"`:                             "",
 		`@vendor == "15b3" && @mac == "02:00:00:00:00:ab" && @mac != ""`:                              "",
-		`@altNames == ",data0," || @operState in ["up", "lowerlayerdown"]`:                            "",
+		`@altNames == ",data0," || @operState in ["up", "lower-layer-down"]`:                          "",
 		`@ifName == "PF0" || @driver == "MLX" || @type.startsWith("V")`:                               "",
 		`has(device.attributes["example.com"].type) && device.attributes["example.com"].type == "PF"`: "",
 	} {
