@@ -70,6 +70,10 @@ func (w *walker) compare(call ast.CallExpr, vars scope) {
 		operators.GreaterEquals:
 		left, right := call.Args()[0], call.Args()[1]
 		operator, _ := operators.FindReverse(call.FunctionName())
+		if call.FunctionName() == operators.Equals || call.FunctionName() == operators.NotEquals {
+			w.noteValue(left, right, vars)
+			w.noteValue(right, left, vars)
+		}
 		w.compareWith(left, right, vars, func(name, literal string) string {
 			return name + " " + operator +
 				" " + literal
@@ -81,6 +85,7 @@ func (w *walker) compare(call ast.CallExpr, vars scope) {
 	case operators.In:
 		if list := resolve(call.Args()[1], vars); list.Kind() == ast.ListKind {
 			for _, element := range list.AsList().Elements() {
+				w.noteValue(call.Args()[0], element, vars)
 				w.compareWith(call.Args()[0], element, vars,
 					func(name, literal string) string { return name + " in [" + literal + "]" })
 			}
@@ -92,9 +97,6 @@ func (w *walker) compare(call ast.CallExpr, vars scope) {
 func (w *walker) compareWith(attribute, literal ast.Expr, vars scope, corrected func(name, literal string) string) {
 	a, ok := valueOf(attribute, vars)
 	left, with := a.kind(), kindOf(resolve(literal, vars))
-	if ok {
-		w.noteValue(a, resolve(literal, vars))
-	}
 	if !ok || left == unknownKind || with == unknownKind || left == with {
 		return
 	}

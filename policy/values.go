@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/cel-go/common/ast"
 	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
@@ -36,13 +37,11 @@ func formOf(a access) *valueForm {
 		return nil
 	}
 	id := a.id
-	switch a.qualifiedName() {
-	case "resource.kubernetes.io/pciBusID":
+	switch {
+	case a.qualifiedName() == deviceattribute.StandardDeviceAttributePCIBusID:
 		id = "pciAddress"
-	default:
-		if a.domain != v1alpha1.AttributeDomain {
-			return nil
-		}
+	case a.domain != v1alpha1.AttributeDomain:
+		return nil
 	}
 	switch id {
 	case "type", "kind", "masterKind": // the kernel's kinds of links are many, and none has a capital
@@ -115,10 +114,11 @@ func usualMAC(value string) string {
 }
 
 // noteValue notes where an attribute is compared with a string that it can't be.
-func (w *walker) noteValue(a access, literal ast.Expr) {
-	value, isString := stringLiteral(literal)
+func (w *walker) noteValue(attribute, literal ast.Expr, vars scope) {
+	a, isAttribute := valueOf(attribute, vars)
+	value, isString := stringLiteral(resolve(literal, vars))
 	form := formOf(a)
-	if !isString || value == "" || form == nil || form.holds(value) {
+	if !isAttribute || !isString || value == "" || form == nil || form.holds(value) {
 		return
 	}
 	remark := fmt.Sprintf("%s is never %q", a.field("."), value)

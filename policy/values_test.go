@@ -1,9 +1,12 @@
 package policy_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/dra-networking/dra-network-driver/policy"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
@@ -33,6 +36,7 @@ func TestComparisonsThatAreNeverTrue(t *testing.T) {
 		`@pciAddress == "0000:3b:00.0" || @pciAddress == "10000:3b:00.0"`:                             "",
 		`@vendor == "15b3" && @mac == "02:00:00:00:00:ab" && @mac != ""`:                              "",
 		`@altNames == ",data0," || @operState in ["up", "lower-layer-down"]`:                          "",
+		`@operState < "x" || @vendor >= "z"`:                                                          "",
 		`@ifName == "PF0" || @driver == "MLX" || @type.startsWith("V")`:                               "",
 		`has(device.attributes["example.com"].type) && device.attributes["example.com"].type == "PF"`: "",
 	} {
@@ -46,6 +50,19 @@ func TestComparisonsThatAreNeverTrue(t *testing.T) {
 		}
 		if ofClass := policy.ClassRemarks(expand(expression)); want != "" && !slices.ContainsFunc(ofClass, holds) {
 			t.Errorf("%s: a class has the remarks %q, want ... %s ...", expression, ofClass, want)
+		}
+	}
+}
+
+// Every state that netlink can print is one that a selector may ask for.
+func TestStatesOfLinksAreKnown(t *testing.T) {
+	for state := netlink.LinkOperState(netlink.OperUnknown); state <= netlink.OperUp; state++ {
+		p := &v1alpha1.DeviceExposurePolicy{}
+		p.Name = "p"
+		p.Spec.Action = v1alpha1.ActionExclude
+		p.Spec.Selector.CEL = expand(fmt.Sprintf("@operState == %q", state))
+		if problems, remarks := policy.Check(p); len(problems) > 0 || len(remarks) > 0 {
+			t.Errorf("%s: %v, %q", state, problems, remarks)
 		}
 	}
 }
