@@ -3,9 +3,14 @@ package executor
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
 )
 
 // callPlan is one CNI call to be made.
@@ -96,3 +101,34 @@ func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan call
 // perPF is how many calls run at once on the virtual functions of one physical function: its firmware does one after
 // the other anyway.
 const perPF = 2
+
+// callAdd calls ADD; "try again later" (CNI code 11) is tried again a few times. In between it waits 200, 400 and 800
+// ms. What the plugin has printed is kept in the version of its configuration: that is what DEL has to pass as
+// prevResult.
+func (e *Executor) callAdd(
+	ctx context.Context, attachment *Attachment, record *StepRecord, path string,
+) (*types100.Result, error) {
+	for attempt := 0; ; attempt++ {
+		output, err := e.call(ctx, attachment, record, callPlan{
+			command: commandAdd, path: path, netns: attachment.Pin, stdin: record.Stdin,
+		})
+		var plugin *types.Error
+		if errors.As(err, &plugin) && plugin.Code == types.ErrTryAgainLater && attempt < 3 {
+			select {
+			case <-ctx.Done():
+				return nil, err
+			case <-e.Clock.After(200 * time.Millisecond << attempt):
+			}
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		result, err := parseResult(output.Stdout, record.Step.CNIVersion)
+		if err != nil {
+			return nil, secretsOf(record.Stdin).error(fmt.Errorf("%s: %w", record.Step.Type, err))
+		}
+		record.Result, err = resultAs(result, record.Step.CNIVersion)
+		return result, err
+	}
+}

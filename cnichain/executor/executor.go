@@ -3,7 +3,6 @@ package executor
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,8 +10,6 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
-	"github.com/containernetworking/cni/pkg/types"
-	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -470,35 +467,4 @@ func findLink(links []cnichain.Link, name string) *cnichain.Link {
 		}
 	}
 	return nil
-}
-
-// callAdd calls ADD; "try again later" (CNI code 11) is tried again a few times. In between it waits 200, 400 and 800
-// ms. What the plugin has printed is kept in the version of its configuration: that is what DEL has to pass as
-// prevResult.
-func (e *Executor) callAdd(
-	ctx context.Context, attachment *Attachment, record *StepRecord, path string,
-) (*types100.Result, error) {
-	for attempt := 0; ; attempt++ {
-		output, err := e.call(ctx, attachment, record, callPlan{
-			command: commandAdd, path: path, netns: attachment.Pin, stdin: record.Stdin,
-		})
-		var plugin *types.Error
-		if errors.As(err, &plugin) && plugin.Code == types.ErrTryAgainLater && attempt < 3 {
-			select {
-			case <-ctx.Done():
-				return nil, err
-			case <-e.Clock.After(200 * time.Millisecond << attempt):
-			}
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		result, err := parseResult(output.Stdout, record.Step.CNIVersion)
-		if err != nil {
-			return nil, secretsOf(record.Stdin).error(fmt.Errorf("%s: %w", record.Step.Type, err))
-		}
-		record.Result, err = resultAs(result, record.Step.CNIVersion)
-		return result, err
-	}
 }
