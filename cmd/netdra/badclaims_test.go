@@ -171,6 +171,24 @@ func TestSimulateClassesThatAreNotThere(t *testing.T) {
 	}
 }
 
+// A pod that names what is nowhere waits for it, and others are tried all the same.
+func TestSimulatePodsWithoutTheirClaims(t *testing.T) {
+	pod := func(name, reference string) string {
+		return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {containers: [], resourceClaims: [" +
+			"{name: net" + reference + "}]}"
+	}
+	tried := simulateDocuments(t, oneOfVFs, pod("a", ", resourceClaimName: nic"), claimOf("good", "vfs-vf", 1, ""),
+		pod("b", ", resourceClaimName: good"), pod("c", ", resourceClaimTemplateName: nics"), pod("d", ""))
+	const nowhere = ", which is in none of the files; give it with -f, or have it looked up with --cluster"
+	for i, want := range []string{"it names the ResourceClaim nic" + nowhere, "",
+		"it names the ResourceClaimTemplate nics" + nowhere,
+		"its entry net in resourceClaims names no claim; give it a resourceClaimName or a resourceClaimTemplateName"} {
+		if have := strings.Join(tried[i].Missing, "\n"); have != want || tried[i].Fits != (want == "") {
+			t.Errorf("%s: missing is %q, fits %v, want %q", tried[i].What, have, tried[i].Fits, want)
+		}
+	}
+}
+
 // What is wrong with a claim is told also where no device is left for it.
 func TestSimulateBadClaimWithoutADevice(t *testing.T) {
 	const mac = `{opaque: {driver: dra.networking, parameters: {mac: "02:00:00:00:00:01"}}}`

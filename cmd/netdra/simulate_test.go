@@ -198,10 +198,6 @@ func TestSimulateRefuses(t *testing.T) {
 		"{steps: [{name: a, type: macvlan, config: {mut: 1}, selector: {cel: 'true'}}]}"
 	const schema = "apiVersion: networking.dra.io/v1alpha1\nkind: CNIPluginSchema\nmetadata: {name: s}\nspec: " +
 		"{cniType: mine, config: {properties: {x: {type: string, pattern: '('}}}}"
-	pod := func(use string) string {
-		return "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [], resourceClaims: [{name: net, " +
-			use + "}]}"
-	}
 	for want, test := range map[string]struct {
 		stdin     string
 		arguments []string
@@ -214,9 +210,6 @@ func TestSimulateRefuses(t *testing.T) {
 				"vfs}\nspec: {selector: {cel: 'false'}, exposure: {supportedCNIPlugins: [{name: sriov, exclusive: " +
 				"true}]}}",
 			[]string{"-f", "-", "--machines", dir}},
-		"names the ResourceClaimTemplate t, which": {pod("resourceClaimTemplateName: t"),
-			[]string{"-f", "-"}},
-		"names the ResourceClaim t, which": {pod("resourceClaimName: t"), []string{"-f", "-"}},
 		`spec.devices.requests: is a string, must be a list`: {strings.Replace(claim,
 			"[{name: r, exactly: {deviceClassName: x}}]", "r", 1), []string{"-f", "-"}},
 		`unknown field "spec.device"; did you mean devices?`: {strings.Replace(claim, "devices", "device", 1),

@@ -29,7 +29,7 @@ func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass, nodes []*c
 				t.remarks = append(t.remarks, ofDevicePlugins(t.pod, classes, nodes)...)
 			}
 		}
-		if len(t.claims) > 0 {
+		if len(t.claims) > 0 || len(t.missing) > 0 {
 			trials = append(trials, t)
 		} else if t.named {
 			return fmt.Errorf("cannot simulate pod %s: it names no claim, and asks for no extended resource of a "+

@@ -33,7 +33,9 @@ type input struct {
 	templates         []*resourceapi.ResourceClaimTemplate
 	// live are claims of a cluster that pods of the files name.
 	live []*resourceapi.ResourceClaim
-	pods []*corev1.Pod
+	// clusterAsked says that a cluster was asked for what pods name.
+	clusterAsked bool
+	pods         []*corev1.Pod
 	// definitions are the configurations in NetworkAttachmentDefinitions, by namespace/name.
 	definitions map[string]string
 	order       []metav1.Object // pods, claims and templates as they stand in the files

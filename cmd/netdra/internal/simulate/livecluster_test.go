@@ -180,7 +180,7 @@ func TestPodsOfFilesNameObjectsOfTheCluster(t *testing.T) {
 		"a template of a file": {ofTemplate, "apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\n" +
 			strings.Replace(templateText, "free-a", "theirs-a", 1), map[string]string{template: templateText},
 			[]string{"NetworkTopology theirs may not be used in namespace apps"}},
-		"no template": {ofTemplate, "", nil, []string{"cannot simulate pod apps/q: it names the " +
+		"no template": {ofTemplate, "", nil, []string{"✗ pod apps/q does not fit\n  it names the " +
 			"ResourceClaimTemplate lan, which is neither in the files nor in namespace apps of the cluster; give it"}},
 		"no claim": {ofClaim, "", nil, []string{"it names the ResourceClaim lan, which is neither in the files nor "}},
 		"a template that may not be read": {ofTemplate, "", map[string]string{template: ""},

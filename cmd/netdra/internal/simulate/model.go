@@ -11,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -46,6 +47,8 @@ type trial struct {
 	claims []*resourceapi.ResourceClaim
 	// named is true for a pod that the user has asked about.
 	named bool
+	// missing says what its pod names that is nowhere. It waits for that on every node.
+	missing []string
 	// remarks are what to know of the trial whatever comes of it.
 	remarks []string
 }
@@ -113,9 +116,10 @@ func (w *input) arrangeTrials() ([]trial, error) {
 	for _, pod := range w.pods {
 		t := trial{title: podTitle + fullName(pod), pod: pod, maker: w.makers[pod]}
 		for i := range pod.Spec.ResourceClaims {
-			claim, source, err := w.claimOf(pod, &pod.Spec.ResourceClaims[i])
-			if err != nil {
-				return nil, err
+			claim, source := w.claimOf(pod, &pod.Spec.ResourceClaims[i])
+			if claim == nil {
+				t.missing = append(t.missing, w.missingNamed(pod, &pod.Spec.ResourceClaims[i]))
+				continue
 			}
 			named[source] = true
 			t.claims = append(t.claims, claim)
@@ -162,29 +166,39 @@ func (w *input) arrangeTrials() ([]trial, error) {
 	return trials, nil
 }
 
-// claimOf finds or makes a claim of a pod. It returns the object by which the claim is named as its source, so that a
-// template is not tried on its own, too.
-func (w *input) claimOf(pod *corev1.Pod, reference *corev1.PodResourceClaim) (claim *resourceapi.ResourceClaim,
-	source metav1.Object, err error) {
+// claimOf finds or makes a claim of a pod; nil if what the pod names is nowhere. It returns the object by which the
+// claim is named as its source, so that a template is not tried on its own, too.
+func (w *input) claimOf(
+	pod *corev1.Pod, reference *corev1.PodResourceClaim,
+) (claim *resourceapi.ResourceClaim, source metav1.Object) {
 	templateName, claimName := templateAndClaim(reference)
-	if templateName != "" {
-		template := w.template(pod, templateName)
-		if template == nil {
-			return nil, nil, missingNamed(pod, "ResourceClaimTemplate", templateName)
-		}
-		return fromTemplate(template, pod.Name+"-"+reference.Name), template, nil
+	if templateName == "" {
+		claim = w.claim(pod, claimName)
+		return claim, claim
 	}
-	claim = w.claim(pod, claimName)
-	if claim == nil {
-		return nil, nil, missingNamed(pod, "ResourceClaim", claimName)
+	template := w.template(pod, templateName)
+	if template == nil {
+		return nil, nil
 	}
-	return claim, claim, nil
+	return fromTemplate(template, pod.Name+"-"+reference.Name), template
 }
 
-// missingNamed is the error where no cluster was asked.
-func missingNamed(pod *corev1.Pod, kind, name string) error {
-	return fmt.Errorf("cannot simulate pod %s: it names the %s %s, which is in none of the files; give it with -f, or "+
-		"have it looked up with --cluster", fullName(pod), kind, name)
+// missingNamed says that what a pod names is nowhere, and what to do.
+func (w *input) missingNamed(pod *corev1.Pod, reference *corev1.PodResourceClaim) string {
+	kind, name := "ResourceClaimTemplate", ""
+	if name, _ = templateAndClaim(reference); name == "" {
+		kind, name = "ResourceClaim", ptr.Deref(reference.ResourceClaimName, "")
+	}
+	switch {
+	case name == "":
+		return fmt.Sprintf("its entry %s in resourceClaims names no claim; give it a resourceClaimName or a "+
+			"resourceClaimTemplateName", reference.Name)
+	case w.clusterAsked:
+		return fmt.Sprintf("it names the %s %s, which is neither in the files nor in namespace %s of the cluster; give "+
+			"it with -f", kind, name, namespaceOf(pod))
+	}
+	return fmt.Sprintf("it names the %s %s, which is in none of the files; give it with -f, or have it looked up with "+
+		"--cluster", kind, name)
 }
 
 func fromTemplate(template *resourceapi.ResourceClaimTemplate, name string) *resourceapi.ResourceClaim {

@@ -13,7 +13,9 @@ import (
 
 // addNamed adds to the input the claims and templates that pods of the files name, and that no file has. It asks for
 // these by their names only: who may create pods in a namespace need not have the right to list what is there.
+// What is not there either is told with the pod's answer.
 func (l *liveCluster) addNamed(ctx context.Context, w *input) error {
+	w.clusterAsked = true
 	for _, pod := range w.pods {
 		for i := range pod.Spec.ResourceClaims {
 			reference := &pod.Spec.ResourceClaims[i]
@@ -25,7 +27,7 @@ func (l *liveCluster) addNamed(ctx context.Context, w *input) error {
 			case claim != "" && w.claim(pod, claim) == nil:
 				err = l.addClaim(ctx, w, pod, claim)
 			}
-			if err != nil {
+			if err != nil && !apierrors.IsNotFound(err) {
 				return err
 			}
 		}
@@ -52,10 +54,6 @@ func (l *liveCluster) addClaim(ctx context.Context, w *input, pod *corev1.Pod, n
 }
 
 func cannotGetNamed(pod *corev1.Pod, kind, name string, err error) error {
-	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("cannot simulate pod %s: it names the %s %s, which is neither in the files nor in namespace "+
-			"%s of the cluster; give it with -f", fullName(pod), kind, name, namespaceOf(pod))
-	}
 	err = fmt.Errorf("cannot simulate pod %s: cannot get the %s %s that it names: %w", fullName(pod), kind, name, err)
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("%w; give it with -f, or ask for the right to get it", err)

@@ -117,7 +117,8 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 			answers = append(answers, sameRefusal(&trial, &answers[i-1]))
 			continue
 		}
-		if missing := classes(cluster.Classes).missing(trial.claims); len(missing) > 0 {
+		missing := slices.Concat(trial.missing, classes(cluster.Classes).missing(trial.claims))
+		if len(missing) > 0 {
 			answers = append(answers, Answer{What: trial.title, Missing: missing})
 			continue
 		}
@@ -280,7 +281,7 @@ type Answer struct {
 	// Refused is why the driver would refuse the claims with these devices.
 	Refused []string `json:"refused,omitempty"`
 	Remarks []string `json:"remarks,omitempty"`
-	// Missing says which DeviceClasses that the claims name are not there.
+	// Missing says which claims, templates and DeviceClasses that are named are not there.
 	Missing []string `json:"missing,omitempty"`
 }
 
