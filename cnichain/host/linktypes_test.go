@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 	testingclock "k8s.io/utils/clock/testing"
 )
@@ -48,6 +49,43 @@ func TestMissingLinkTypes(t *testing.T) {
 	}
 	if after := linkNames(t); !slices.Equal(after, before) {
 		t.Errorf("links of the host were %v and are %v", before, after)
+	}
+}
+
+// Types that need a parent are asked for without one, and the answer must be the one to a link that has all it needs.
+func TestMissingLinkTypesThatNeedAParent(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: makes network namespaces")
+	}
+	for kind, link := range map[string]func(netlink.LinkAttrs) netlink.Link{
+		"macvlan": func(a netlink.LinkAttrs) netlink.Link { return &netlink.Macvlan{LinkAttrs: a} },
+		"ipvlan":  func(a netlink.LinkAttrs) netlink.Link { return &netlink.IPVlan{LinkAttrs: a} },
+		"ipvtap":  func(a netlink.LinkAttrs) netlink.Link { return &netlink.IPVtap{IPVlan: netlink.IPVlan{LinkAttrs: a}} },
+		"vlan":    func(a netlink.LinkAttrs) netlink.Link { return &netlink.Vlan{LinkAttrs: a, VlanId: 5} },
+	} {
+		if err := onOwnThread(func() error {
+			namespace, err := netns.New()
+			if err != nil {
+				return err
+			}
+			defer func() { _ = namespace.Close() }()
+			attributes := netlink.NewLinkAttrs()
+			attributes.Name = "parent"
+			parent := &netlink.Veth{LinkAttrs: attributes, PeerName: "peer"}
+			if err := netlink.LinkAdd(parent); err != nil {
+				return err
+			}
+			attributes.Name, attributes.ParentIndex = "child", parent.Index
+			isMissing := errors.Is(netlink.LinkAdd(link(attributes)), unix.EOPNOTSUPP)
+			missing, err := MissingLinkTypes([]string{kind})
+			if slices.Contains(missing, kind) != isMissing {
+				t.Errorf("missing are %v; the kernel refuses one of type %s with all it needs: %t", missing, kind,
+					isMissing)
+			}
+			return err
+		}); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
 	}
 }
 
