@@ -75,6 +75,11 @@ func (n namedDevice) advice(devices []discovery.Device) string {
 		return ""
 	}
 	d := &devices[meant]
+	hasFunctions := slices.ContainsFunc(devices, func(f discovery.Device) bool { return f.PFName == d.Name })
+	if n.attribute == "pfName" && !hasFunctions {
+		return fmt.Sprintf("no device has the pfName %q, and the device %s has no virtual functions, which alone have "+
+			"a pfName; for the device itself write ifName == %q", n.name, d.Name, d.Name)
+	}
 	if n.attribute == "interface" {
 		if d.Interface == "" {
 			return fmt.Sprintf("no device has the interface %q; the device %s, which has none now, has it as a name: "+

@@ -229,6 +229,7 @@ func TestProbablyMeant(t *testing.T) {
 		{Name: "eth0", Interface: "eth0", Type: "pf", AltNames: []string{"enp1s0"}},
 		{Name: "eth0v0", Interface: "eth6", Type: "vf", PFName: "eth0"},
 		{Name: "eth0v1", Type: "vf", PFName: "eth0"}, // in a pod
+		{Name: "eth1", Interface: "eth1", Type: "nic"},
 	}}
 	const matchesNone = "problem: policy p: matches no device of the node: "
 	for expression, want := range map[string]string{
@@ -244,6 +245,8 @@ func TestProbablyMeant(t *testing.T) {
 		`@interface == "eth0v1"`: matchesNone +
 			`no device has the interface "eth0v1"; the device eth0v1, which has none ` +
 			`now, has it as a name: write ifName == "eth0v1"`,
+		`@pfName == "eth1"`: matchesNone + `no device has the pfName "eth1", and the device eth1 has no virtual ` +
+			`functions, which alone have a pfName; for the device itself write ifName == "eth1"`,
 		`@ifName == "eth9"`:                       "",
 		`@pfName == "eth6"`:                       "", // no card
 		`@ifName != "eth6" && @type == "x"`:       "",

@@ -31,7 +31,25 @@ func Remarks(p *DeviceExposurePolicy) []string {
 	if remark := bandwidthRemark(e); remark != "" {
 		remarks = append(remarks, remark)
 	}
+	if remark := mixtureRemark(e); remark != "" {
+		remarks = append(remarks, remark)
+	}
 	return append(remarks, sharingRemarks(e)...)
+}
+
+// mixtureRemark says that claims which share a device may get plugins of which the kernel takes one at a time: macvlan
+// and ipvlan each want to be the only receiver of what their parent gets (netdev_rx_handler_register). Empty if not.
+func mixtureRemark(e *Exposure) string {
+	shares := func(name string) bool {
+		return slices.ContainsFunc(e.SupportedCNIPlugins, func(p CNIPlugin) bool {
+			return p.Name == name && !p.Exclusive
+		})
+	}
+	if !e.AllowMultipleAllocations || !shares("macvlan") || !shares("ipvlan") {
+		return ""
+	}
+	return "macvlan and ipvlan cannot share a device, and claims of both would be given the same one: write a policy " +
+		"for each, with the same exclusionGroup in both"
 }
 
 // pluginRemarks are those on one plugin.

@@ -26,6 +26,11 @@ func TestRemarks(t *testing.T) {
 		`{allowMultipleAllocations: true, capacity: {a: {value: 9}, b: {value: 9}}, supportedCNIPlugins: [{name: ` +
 			`macvlan, consumePerAllocation: {a: 1}}]}`: "capacity[b] has no default " +
 			"request, so each claim takes 1: set requestPolicy.default",
+		`{allowMultipleAllocations: true, capacity: {a: {value: 9, requestPolicy: {default: 1}}}, ` +
+			`supportedCNIPlugins: [{name: ipvlan}, {name: macvlan}]}`: "macvlan and ipvlan cannot share a device, " +
+			"and claims of both would be given the same one: write a policy for each, with the same exclusionGroup in both",
+		`{allowMultipleAllocations: true, capacity: {a: {value: 9, requestPolicy: {default: 1}}}, ` +
+			`supportedCNIPlugins: [{name: ipvlan, exclusive: true}, {name: macvlan}]}`: "",
 		`{supportedCNIPlugins: [{name: macvlan}]}`: "plugin macvlan is not exclusive, and one claim takes the device " +
 			"since allowMultipleAllocations is false: set exclusive to true for the plugin, or " +
 			"allowMultipleAllocations to true",

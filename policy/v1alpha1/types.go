@@ -33,6 +33,7 @@ const ConditionDevicesOffered = "DevicesOffered"
 // +kubebuilder:printcolumn:name="Devices",type=integer,JSONPath=`.status.devices`,description="devices that are offered because of the policy"
 // +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodes`,description="nodes that offer them"
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Accepted")].message`
+// +kubebuilder:printcolumn:name="Offered",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="DevicesOffered")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type DeviceExposurePolicy struct {
 	metav1.TypeMeta   `json:",inline"`
