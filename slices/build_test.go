@@ -240,6 +240,19 @@ func TestPluginsThatAreNotInstalled(t *testing.T) {
 	}
 }
 
+// A plugin that is not there and almost named as one that is was meant to be that.
+func TestPluginsThatAreMisspelt(t *testing.T) {
+	decision := policy.Resolve(discovery.Facts{Devices: pf("enp3s0f0", 1)}, policies(t, vfPolicy), policy.Node{})
+	for installed, want := range map[string]string{"sriof": "did you mean sriof?",
+		"bridge": "install the plugin or remove it from supportedCNIPlugins"} {
+		result, err := draslices.Build("worker-1", decision,
+			draslices.Features{CNIBinaries: sets.New("host-device", installed)})
+		if err != nil || len(result.Problems) != 1 || !strings.HasSuffix(result.Problems[0].String(), ": "+want) {
+			t.Errorf("with %s problems are %v (%v), want one that ends with %q", installed, result.Problems, err, want)
+		}
+	}
+}
+
 func TestPluginsThatCannotWork(t *testing.T) {
 	decision := policy.Resolve(discovery.Facts{Devices: pf("enp3s0f0", 1)}, policies(t, vfPolicy), policy.Node{})
 	result, err := draslices.Build("worker-1", decision, draslices.Features{

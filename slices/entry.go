@@ -8,11 +8,13 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
+	"github.com/dra-networking/dra-network-driver/policy/nearest"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
@@ -171,13 +173,21 @@ func nearNodes(d discovery.Device) resourceapi.DeviceAttribute {
 	return resourceapi.DeviceAttribute{IntValues: nodes}
 }
 
+// whereMissing says what to do about a plugin that is not installed.
+func (b *builder) whereMissing(plugin string) string {
+	if near := nearest.Word(plugin, sets.List(b.features.CNIBinaries)); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return "install the plugin or remove it from supportedCNIPlugins"
+}
+
 // installed returns the plugins of a persona that can work on the node, in the order of the policy.
 func (b *builder) installed(p policy.Persona) []string {
 	var installed []string
 	for _, plugin := range p.Plugins {
 		if !b.features.CNIBinaries.Has(plugin) {
 			b.problem(p.Policy, "", "CNI plugin %s is not installed on the node, so no device is offered for it on "+
-				"the node: install the plugin or remove it from supportedCNIPlugins", plugin)
+				"the node: %s", plugin, b.whereMissing(plugin))
 			continue
 		}
 		if missing := b.features.UnusableCNIs[plugin]; missing != "" {
