@@ -124,6 +124,8 @@ func TestSettingsOfTheChart(t *testing.T) {
 				`!(device.attributes["dra.networking"].ifName in ["ens2f0"])` + "\n  action"}},
 		"no management": {set: []string{"defaultPolicies.managementInterfaces=null"},
 			want: []string{"exclude-infrastructure"}, not: []string{"exclude-management"}},
+		"no tolerations": {set: []string{"node.tolerations=null"},
+			want: []string{"serviceAccountName: dra-network-test"}},
 		"metrics": {set: []string{"node.httpAddress=:9000", "controller.metricsAddress=:9683"},
 			want: []string{"--http-address=:9000", "httpGet: {port: 9000, path: /readyz}",
 				"containerPort: 9000, hostPort: 9000", "--metrics-bind-address=:9683", "{name: metrics, " +
@@ -277,6 +279,9 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 		"relative path":     {"paths.kubelet=var/lib/kubelet", "/paths/kubelet"},
 		"trailing slash":    {"paths.cdi=/etc/cdi/", "/paths/cdi"},
 		"no folder":         {"paths.cniBin=null", "/paths"},
+		"no section":        {"monitoring=null", "missing property 'monitoring'"},
+		"no image at all":   {"controller.image=null", "'/controller': missing property 'image'"},
+		"no address":        {"node.httpAddress=null", "'/node': missing property 'httpAddress'"},
 		"half a digest":     {"node.image.digest=sha256:abc", "/node/image/digest"},
 		"number as text":    {"node.logLevel=loud", "/node/logLevel"},
 		"long interface": {"defaultPolicies.managementInterfaces={enp129s0f0np0v12}",
