@@ -24,7 +24,8 @@ dra-network-view gives it.
 
 With --free it also counts how many more claims fit on which nodes, by the scheduler's own allocator, up to 32 on each
 node. That takes longer, and needs the ClusterRole dra-network-capacity, for the whole cluster. Only devices count:
-whether a pod fits on the node otherwise is for the scheduler to decide.
+whether a pod fits on the node otherwise is for the scheduler to decide, and whether the node can run the steps after
+the device (a VLAN or bond on top) only the node knows: netdra doctor --all-nodes tells.
 
 Exit status: 0 the classes are listed, 2 the cluster cannot be read.`,
 		Example: `  kubectl netdra classes

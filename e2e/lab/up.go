@@ -73,8 +73,8 @@ func lockRun(ctx context.Context, runDir string) (func(), error) {
 func sweep(ctx context.Context, o Options) error {
 	s, err := loadState(o.RunDir)
 	if err == nil && running(ctx, s) {
-		return fmt.Errorf("it is running already (process %d): stop it first, for example with: bin/lab down --name %s",
-			s.Init.PID, o.Name)
+		return fmt.Errorf("it is running already (process %d): use it with: bin/lab --name %s kubectl get nodes; or stop "+
+			"it first: bin/lab down --name %s", s.Init.PID, o.Name, o.Name)
 	}
 	switch {
 	case errors.Is(err, os.ErrNotExist) && exists(o.RunDir):
