@@ -91,6 +91,7 @@ func TestScale(t *testing.T) {
 	for i, layout := range layouts() {
 		if i > 0 {
 			f.clear(t, f.nodes)
+			f.forgetMemory(t)
 		}
 		all.Layouts[layout] = f.measure(t, empty, layout, sample)
 	}
