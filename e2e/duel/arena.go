@@ -191,13 +191,9 @@ func parseUsage(program, text string) (u usage, err error) {
 	return u, nil
 }
 
-// histogram is the sum of seconds and the count of all histograms that have a prefix, with _sum or _count for its %s.
-// Differences of two of these are what was measured in between; histograms only grow while the daemon lives, which
-// counting looks at.
-func (a *arena) histogram(ctx context.Context, port int, prefix string) (seconds, count float64, err error) {
-	if prefix == "" {
-		return 0, 0, nil
-	}
+// metrics is the page of metrics that a daemon serves on a port of the node. Differences of two of these are what was
+// measured in between; sums of histograms only grow while the daemon lives, which counting looks at.
+func (a *arena) metrics(ctx context.Context, port int) (string, error) {
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (
 		net.Conn, error,
 	) {
@@ -206,19 +202,15 @@ func (a *arena) histogram(ctx context.Context, port int, prefix string) (seconds
 	defer client.CloseIdleConnections()
 	asked, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", port), nil)
 	if err != nil {
-		return 0, 0, err
+		return "", err
 	}
 	response, err := client.Do(asked)
 	if err != nil {
-		return 0, 0, err
+		return "", err
 	}
 	defer func() { _ = response.Body.Close() }() // only read
 	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return 0, 0, err
-	}
-	sums, counts := sumOf(string(body), fmt.Sprintf(prefix, "sum")), sumOf(string(body), fmt.Sprintf(prefix, "count"))
-	return sums, counts, nil
+	return string(body), err
 }
 
 // sumOf adds up what a page of metrics has for all that begins with a prefix.

@@ -42,7 +42,8 @@ type contestant struct {
 	daemon string
 	// driver is the name of its DRA driver.
 	driver string
-	// hook and plugin are prefixes of its histograms of seconds, hook over RunPodSandbox, served on the node's port.
+	// hook and plugin are prefixes of sums of its histograms of seconds, hook over RunPodSandbox, served on the node's
+	// port.
 	port         int
 	hook, plugin string
 	// churns says that a pod may be made while the one before is going: any free device will do.
@@ -71,8 +72,8 @@ func contestants() []contestant {
 		{
 			name: Ours, kinds: []string{moved, macvlan}, start: startOurs, objects: ourObjects, ask: claim,
 			daemon: "/" + stack.Driver, driver: "dra.networking", port: 9680,
-			hook:   `dra_network_nri_seconds_%s{event="RunPodSandbox"`,
-			plugin: `dra_network_step_seconds_%s{command="ADD"`,
+			hook:   `dra_network_nri_seconds_sum{event="RunPodSandbox"`,
+			plugin: `dra_network_step_seconds_sum{command="ADD"`,
 			churns: true,
 		},
 		{
@@ -81,7 +82,7 @@ func contestants() []contestant {
 				return claimTemplate(objectName(kind, n), repeat("dranet", n)...)
 			}, ask: claim,
 			daemon: "/dranet", driver: "dra.net", port: 9177,
-			hook:   `dranet_driver_nri_plugin_requests_latency_seconds_%s{method="RunPodSandbox"`,
+			hook:   `dranet_driver_nri_plugin_requests_latency_seconds_sum{method="RunPodSandbox"`,
 			churns: true,
 		},
 		{

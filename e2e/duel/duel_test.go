@@ -39,7 +39,8 @@ func some() *Results {
 		r.add(Series{Contestant: Ours, Kind: none, Load: "single", Milliseconds: []float64{110, 111}})
 		for _, n := range interfaces() {
 			r.add(Series{Contestant: Ours, Kind: moved, Load: "single", Interfaces: n,
-				Milliseconds: []float64{150 + 10*float64(n), 400}})
+				Milliseconds:     []float64{150 + 10*float64(n), 400},
+				HookMilliseconds: []float64{20, 40}, PluginMilliseconds: []float64{17, 30}})
 		}
 		r.Costs = append(r.Costs, Cost{Contestant: Ours, Attachments: 30, Pods: 8, CPUSeconds: .6, PeakMiB: 70,
 			SliceWrites: 4, LinksGiven: 10, LinksLost: []string{"du3"}})
@@ -55,7 +56,8 @@ func TestTables(t *testing.T) {
 		"| no claim |  |  | 500 / 900; 2 not Ready |  |",
 		"| " + Ours + ": moved link | 110 / 111 | 160 / 400 (+50) | 170 / 400 (+60) | 190 / 400 (+80) | 230 / 400 " +
 			"(+120) |",
-		"| " + Ours + " | 20.0 | 70 | 0.50 |  |  | 2 of 20 |",
+		"| " + Ours + " | 20.0 | 70 | 0.50 | 2 of 20 |",
+		"| " + Ours + ": moved link | 20.0 (3.0) | 20.0 (3.0) | 20.0 (3.0) | 20.0 (3.0) |",
 	} {
 		if !strings.Contains(text, part) {
 			t.Errorf("%q is missing in\n%s", part, text)

@@ -161,10 +161,33 @@ func (a *arena) makeReady(ctx context.Context, f *follower, name string, r reque
 	if err != nil {
 		return 0, err
 	}
+	took := end.Sub(start)
+	if took > slow {
+		a.tellSlow(ctx, name, took)
+	}
 	if err := pods.Delete(ctx, name, options); err != nil && !apierrors.IsNotFound(err) {
 		return 0, err
 	}
-	return end.Sub(start).Seconds() * 1000, nil
+	return took.Seconds() * 1000, nil
+}
+
+// slow is what no pod takes that waits for nothing but work.
+const slow = 3 * time.Second
+
+// tellSlow tells the events of a pod that waited for something: a cluster is gone after its contestant, and with it the
+// only trace of what that was.
+func (a *arena) tellSlow(ctx context.Context, name string, took time.Duration) {
+	events, err := a.client.CoreV1().Events(metav1.NamespaceDefault).List(ctx,
+		metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+	_, _ = fmt.Fprintf(a.options.Progress, "    pod %s took %d ms\n", name, took.Milliseconds())
+	if err != nil {
+		return // the time is told, and is what counts
+	}
+	for i := range events.Items {
+		e := &events.Items[i]
+		_, _ = fmt.Fprintf(a.options.Progress, "      %s %s: %s\n",
+			e.LastTimestamp.UTC().Format(time.TimeOnly), e.Reason, e.Message)
+	}
 }
 
 // series makes n pods, each as soon as the last is being deleted. One more comes first and is not counted: classes,

@@ -43,6 +43,23 @@ type Series struct {
 	Milliseconds []float64 `json:"milliseconds"`
 	// NotReady is how many pods of a burst were not Ready two minutes after the one before.
 	NotReady int `json:"notReady,omitempty"`
+	// HookMilliseconds is how long RunPodSandbox waited for the contestant, for each pod in the same order, and
+	// PluginMilliseconds the part of it that CNI plugins took. Empty where the contestant does not tell.
+	HookMilliseconds   []float64 `json:"hookMilliseconds,omitempty"`
+	PluginMilliseconds []float64 `json:"pluginMilliseconds,omitempty"`
+}
+
+// overhead is what the contestant took in RunPodSandbox beside its plugins, in milliseconds for each pod; nothing where
+// it does not tell.
+func (s *Series) overhead() []float64 {
+	if len(s.PluginMilliseconds) != len(s.HookMilliseconds) {
+		return nil
+	}
+	rest := make([]float64, len(s.HookMilliseconds))
+	for i, hook := range s.HookMilliseconds {
+		rest[i] = hook - s.PluginMilliseconds[i]
+	}
+	return rest
 }
 
 // Cost is what one contestant used for its series, in one round.
@@ -58,10 +75,6 @@ type Cost struct {
 	PeakMiB    float64 `json:"peakMiB"`
 	// SliceWrites are the changes of its ResourceSlices while pods came and went.
 	SliceWrites int `json:"sliceWrites"`
-	// HookMilliseconds is how long RunPodSandbox waited for it on average, over pods with one moved link, and
-	// PluginMilliseconds the part of it that CNI plugins took. Zero where the contestant does not tell.
-	HookMilliseconds   float64 `json:"hookMilliseconds,omitempty"`
-	PluginMilliseconds float64 `json:"pluginMilliseconds,omitempty"`
 	// LinksLost are the node's links that are not there any more at the end, of LinksGiven.
 	LinksGiven int      `json:"linksGiven"`
 	LinksLost  []string `json:"linksLost,omitempty"`
@@ -85,6 +98,8 @@ func (r *Results) add(s Series) {
 			have.Load == s.Load {
 			have.Milliseconds = append(have.Milliseconds, s.Milliseconds...)
 			have.NotReady += s.NotReady
+			have.HookMilliseconds = append(have.HookMilliseconds, s.HookMilliseconds...)
+			have.PluginMilliseconds = append(have.PluginMilliseconds, s.PluginMilliseconds...)
 			return
 		}
 	}

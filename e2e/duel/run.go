@@ -110,7 +110,6 @@ func measure(ctx context.Context, options Options, c contestant, r *Results) (er
 			return err
 		}
 	}
-	m.cost.HookMilliseconds, m.cost.PluginMilliseconds = m.hooks.average(), m.plugins.average()
 	if m.cost.LinksLost, err = a.lost(ctx, m.cost.LinksGiven); err != nil {
 		return err
 	}
@@ -125,15 +124,7 @@ type measurement struct {
 	results *Results
 	cost    Cost
 	made    int // prefixes of pods' names so far
-	// hooks and plugins are what RunPodSandbox and the CNI plugins in it took, over pods with one moved link.
-	hooks, plugins timer
 }
-
-// timer is a part of a histogram.
-type timer struct{ seconds, count float64 }
-
-// average in milliseconds; zero if nothing was timed.
-func (t timer) average() float64 { return 1000 * t.seconds / max(1, t.count) }
 
 // note keeps a series and tells it.
 func (m *measurement) note(kind, load string, n int, milliseconds []float64) {
@@ -141,8 +132,14 @@ func (m *measurement) note(kind, load string, n int, milliseconds []float64) {
 	if load == "burst" {
 		missing = crowd - len(milliseconds)
 	}
-	m.results.add(Series{Contestant: m.name, Kind: kind, Interfaces: n, Load: load, Milliseconds: milliseconds,
-		NotReady: missing})
+	m.keep(Series{Kind: kind, Interfaces: n, Load: load, Milliseconds: milliseconds, NotReady: missing})
+}
+
+// keep adds a series to the results and tells it.
+func (m *measurement) keep(s Series) {
+	s.Contestant = m.name
+	m.results.add(s)
+	kind, load, n, milliseconds := s.Kind, s.Load, s.Interfaces, s.Milliseconds
 	_, _ = fmt.Fprintf(m.options.Progress, "  %-10s %-15s %d: P50 %6.0f ms  P99 %6.0f ms\n", kind, load, n,
 		Quantile(milliseconds, .5), Quantile(milliseconds, .99))
 }
@@ -157,6 +154,8 @@ type course struct {
 	kind         string
 	interfaces   int
 	milliseconds []float64
+	// hooks and plugins are what RunPodSandbox and the CNI plugins in it took, in milliseconds for each pod.
+	hooks, plugins []float64
 }
 
 // courses are those of a contestant: pods without interfaces of their own, and with more and more of each kind.
@@ -204,12 +203,13 @@ func (m *measurement) single(ctx context.Context) error {
 		return err
 	}
 	for _, c := range courses {
-		m.note(c.kind, "single", c.interfaces, c.milliseconds)
+		m.keep(Series{Kind: c.kind, Interfaces: c.interfaces, Load: "single", Milliseconds: c.milliseconds,
+			HookMilliseconds: c.hooks, PluginMilliseconds: c.plugins})
 	}
 	return nil
 }
 
-// run is the next pod of a course. The hook is timed for pods with one moved link.
+// run is the next pod of a course. The hook is timed for pods with interfaces.
 func (m *measurement) run(ctx context.Context, f *follower, c *course, name string, counts bool) error {
 	asked := request{}
 	if c.interfaces > 0 {
@@ -228,33 +228,33 @@ func (m *measurement) run(ctx context.Context, f *follower, c *course, name stri
 		_, err = f.wait(ctx, "pod "+name+" is gone", gone(name))
 		return err
 	}
-	if counts && c.kind == moved && c.interfaces == 1 {
-		return m.timeHook(ctx, next)
+	if counts && c.interfaces > 0 {
+		return m.timeHook(ctx, c, next)
 	}
 	return next()
 }
 
-// timeHook adds what RunPodSandbox waited for while do makes pods.
-func (m *measurement) timeHook(ctx context.Context, do func() error) error {
-	timers := []*timer{&m.hooks, &m.plugins}
-	prefixes := []string{m.hook, m.plugin}
-	before := make([]timer, len(timers))
-	for i, prefix := range prefixes {
-		var err error
-		if before[i].seconds, before[i].count, err = m.histogram(ctx, m.port, prefix); err != nil {
-			return err
-		}
+// timeHook adds what RunPodSandbox waited for while do makes a pod to its course: the daemon's histograms have grown by
+// that.
+func (m *measurement) timeHook(ctx context.Context, c *course, do func() error) error {
+	if m.hook == "" {
+		return do()
+	}
+	before, err := m.metrics(ctx, m.port)
+	if err != nil {
+		return err
 	}
 	if err := do(); err != nil {
 		return err
 	}
-	for i, prefix := range prefixes {
-		seconds, count, err := m.histogram(ctx, m.port, prefix)
-		if err != nil {
-			return err
-		}
-		timers[i].seconds += seconds - before[i].seconds
-		timers[i].count += count - before[i].count
+	after, err := m.metrics(ctx, m.port)
+	if err != nil {
+		return err
+	}
+	grown := func(prefix string) float64 { return 1000 * (sumOf(after, prefix) - sumOf(before, prefix)) }
+	c.hooks = append(c.hooks, grown(m.hook))
+	if m.plugin != "" {
+		c.plugins = append(c.plugins, grown(m.plugin))
 	}
 	return nil
 }
