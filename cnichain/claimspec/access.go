@@ -23,11 +23,13 @@ func CheckPod(pod *corev1.Pod) error {
 	return nil
 }
 
-// ExclusiveInUse is the error for a claim that a pod names while another pod uses its exclusive device. The driver
-// attaches such a device to one pod at a time, also if several pods name one claim.
-func ExclusiveInUse(claim, pod string) error {
-	return fmt.Errorf("cannot attach claim %s: pod %s uses its exclusive device; delete that pod, or give each pod "+
-		"its own claim with a ResourceClaimTemplate", claim, pod)
+// InUseError is the error for a claim that a pod names while another pod uses its exclusive device. The driver
+// attaches such a device to one pod at a time, also if several pods name one claim. Both are namespace/name.
+type InUseError struct{ Claim, Pod string }
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("cannot attach claim %s: pod %s uses its exclusive device; delete that pod, or give each pod "+
+		"its own claim with a ResourceClaimTemplate", e.Claim, e.Pod)
 }
 
 // HasExclusive reports whether an allocation has a device for one pod at a time. The driver publishes exclusive devices

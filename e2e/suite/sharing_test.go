@@ -57,7 +57,7 @@ func TestExclusiveDeviceOfTwoPods(t *testing.T) {
 	e.create(watchedPod("holder", "resourceClaimName: only", "net1"))
 	e.ready("holder")
 	e.create(watchedPod("rival", "resourceClaimName: only", "net1"))
-	e.event("rival", "pod two/holder uses its exclusive device")
+	e.event("rival", "NetworkAttachFailed", "pod two/holder uses its exclusive device", "kubectl netdra claims")
 	e.deleting("holder")
 	e.gone("holder")
 	e.ready("rival")

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
@@ -52,6 +53,10 @@ func (s *Sandboxes) Attach(
 	box, isNew, err := s.begin(id, pod, netns, records)
 	if err != nil {
 		s.noteEnded(id, pod, records, err)
+		var inUse *claimspec.InUseError
+		if errors.As(err, &inUse) { // for the pod alone: of the claim nothing failed, another pod has it
+			s.observer.AttachFailed(pod, nil, err, 0)
+		}
 		return err
 	}
 	if err := s.syncGates(claimUIDs(records)); err != nil { // those of an older sandbox of the pod

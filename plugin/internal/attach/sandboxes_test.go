@@ -209,6 +209,9 @@ func TestSecondPodOfAnExclusiveClaimIsRefused(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 	f.expect(attachedA, "claim-a")
+	if len(f.failed) != 1 || !strings.HasPrefix(f.failed[0], "b 0s cannot attach claim ") {
+		t.Errorf("failures are %q, want one of pod b", f.failed)
+	}
 	states := f.boxes.States()
 	if len(states) != 2 || states[0].State != nodestate.SandboxReady || states[1].State != nodestate.SandboxEnded ||
 		states[1].Pod.Name != "b" {

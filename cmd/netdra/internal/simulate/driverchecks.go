@@ -66,7 +66,7 @@ func (m *model) exclusiveProblems(trial *trial, results []resourceapi.Allocation
 	var problems []string
 	for i, claim := range trial.claims {
 		if user := m.userOf(claim); m.isUsed(claim, trial.pod) && claimspec.HasExclusive(&results[i]) {
-			problems = append(problems, claimspec.ExclusiveInUse(fullName(claim), user).Error())
+			problems = append(problems, (&claimspec.InUseError{Claim: fullName(claim), Pod: user}).Error())
 		}
 	}
 	return problems

@@ -194,8 +194,8 @@ func (w *input) missingNamed(pod *corev1.Pod, reference *corev1.PodResourceClaim
 		return fmt.Sprintf("its entry %s in resourceClaims names no claim; give it a resourceClaimName or a "+
 			"resourceClaimTemplateName", reference.Name)
 	case w.clusterAsked:
-		return fmt.Sprintf("it names the %s %s, which is neither in the files nor in namespace %s of the cluster; give "+
-			"it with -f", kind, name, namespaceOf(pod))
+		return fmt.Sprintf("it names the %s %s, which is neither in the files nor in namespace %s of the cluster; "+
+			"give it with -f", kind, name, namespaceOf(pod))
 	}
 	return fmt.Sprintf("it names the %s %s, which is in none of the files; give it with -f, or have it looked up with "+
 		"--cluster", kind, name)
