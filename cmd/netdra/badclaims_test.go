@@ -85,7 +85,7 @@ spec: {steps: [{name: vf, type: sriov, selector: {cel: 'device.attributes["dra.n
 		claim("e-good", "count: 8", ""),
 	)
 	for i, want := range []string{
-		"set allocationMode to ExactCount", "a claim may set nothing but mac, ips, interfaceName",
+		"set allocationMode to ExactCount", `unknown parameter "networkTopologyRef"`,
 		`claim default/c-mac sets mac of step "vf", which the topology does not allow`, "ask for each device in a " +
 			"request of its own", "",
 	} {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/sets"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
@@ -37,6 +38,8 @@ type fake struct {
 	spoil func(*view.View)
 	stdin string
 	state string
+	// lacks are types of links that the kernel does not make.
+	lacks []string
 }
 
 func newFake(t *testing.T) *fake {
@@ -77,6 +80,9 @@ func (f *fake) machine() osdeps.Deps {
 		CheckPrivilege:  func() error { return nil },
 		Hostname:        func() (string, error) { return "node-1", nil },
 		NetnsDir:        "/run/netns",
+		MissingLinkTypes: func(types []string) ([]string, error) {
+			return sets.List(sets.New(types...).Intersection(sets.New(f.lacks...))), nil
+		},
 	}
 }
 

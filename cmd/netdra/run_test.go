@@ -138,6 +138,24 @@ everything that was done is undone
 	f.expectNode(clean)
 }
 
+// What the kernel can't make is told before the first plugin runs, as nodes tell it of a claim. A plan asks the kernel
+// for nothing, since that may load modules.
+func TestRunOfWhatTheKernelLacks(t *testing.T) {
+	f := newFake(t)
+	f.lacks = []string{"macvlan"}
+	const topology = "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata: {name: m}\nspec: " +
+		"{steps: [{name: a, type: macvlan, selector: {cel: 'true'}}]}\n"
+	code, out, errs := f.run(t.Context(), "run", f.write("t.yaml", topology), "-d", "up0", "--shared", "a")
+	const want = "macvlan\": cannot work on node node-1: the kernel makes no links of type macvlan; install the module"
+	if code != exit.Refused || !strings.Contains(errs, want) {
+		t.Errorf("exit status %d, want %q in\n%s%s", code, want, out, errs)
+	}
+	if code, _, errs := f.run(t.Context(), "plan", f.write("t.yaml", topology), "-d", "up0"); code != exit.OK {
+		t.Errorf("plan ends with exit status %d: %s", code, errs)
+	}
+	f.expectNode(clean)
+}
+
 func TestRunInterrupted(t *testing.T) {
 	f := newFake(t)
 	ctx, interrupt := context.WithCancel(t.Context())

@@ -2,6 +2,7 @@ package chainrun
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 
@@ -49,10 +50,10 @@ func (f *Options) directories() []string { return filepath.SplitList(f.CNIPath) 
 
 // compile makes the plan of a run. It changes nothing and runs plugins only to ask for their versions. All problems are
 // in the error, one on each line, as the author corrects them together. Plugins are asked for versions by the CNI verb
-// VERSION, which has no effects.
+// VERSION, which has no effects. With missingLinkTypes it asks the kernel what it makes, which may load modules.
 func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *executor.Executor,
 	topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
-	pod executor.Pod, devices []cnichain.RootDevice,
+	pod executor.Pod, devices []cnichain.RootDevice, missingLinkTypes func([]string) ([]string, error),
 ) (*cnichain.Plan, error) {
 	if topology.Spec.Attachment == v1alpha1.AttachmentExternal {
 		return nil, exit.Refusef("topology %s runs no plugins (attachment: External): the network of a pod attaches "+
@@ -66,10 +67,14 @@ func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *exec
 	if err != nil {
 		return nil, err
 	}
+	lacks, err := schemas.KernelLacks(cnichain.Types(topology), missingLinkTypes)
+	if err != nil {
+		return nil, fmt.Errorf("cannot ask the kernel which types of links it makes: %w", err)
+	}
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
 		Claim: cnichain.Claim{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, Node: node,
 		Schemas: schemas, Plugins: binaries, Dirs: f.directories(), DirsHelp: "name its directory with --cni-path",
-		Devices: devices, WithoutClaim: true,
+		Devices: devices, WithoutClaim: true, KernelLacks: lacks,
 	})
 	if len(problems) == 0 {
 		return plan, nil

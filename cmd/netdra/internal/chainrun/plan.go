@@ -82,7 +82,7 @@ func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.S
 		return nil, err
 	}
 	runner := executor.New(executor.Options{Exec: deps.Plugins(""), Host: deps.Host, Dirs: f.directories()})
-	plan, err := f.compile(ctx, deps, runner, topology, schemas, pod, devices)
+	plan, err := f.compile(ctx, deps, runner, topology, schemas, pod, devices, nil)
 	if err != nil {
 		return nil, err
 	}

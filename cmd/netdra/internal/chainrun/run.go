@@ -111,7 +111,7 @@ func (s *session) prepare(ctx context.Context, topology *v1alpha1.NetworkTopolog
 	if err := takeBaselines(s.deps, devices); err != nil {
 		return err
 	}
-	plan, err := s.compile(ctx, s.deps, s.executor, topology, schemas, pod, devices)
+	plan, err := s.compile(ctx, s.deps, s.executor, topology, schemas, pod, devices, s.deps.MissingLinkTypes)
 	if err != nil {
 		return err
 	}

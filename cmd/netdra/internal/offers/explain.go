@@ -328,16 +328,18 @@ func (e *Explanation) print(out *printer.Printer) {
 		out.Printf("  %s", e.RDMA)
 	}
 	if len(e.Entries) > 0 {
-		rows := [][]string{{"DEVICE", "POOL", "USE", "CNI PLUGINS", "CAPACITY", "CONSUMES", "POLICY", "HELD BY"}}
+		rows := [][]string{{"DEVICE", "POOL", "USE", "CNI PLUGINS", "CAPACITY", "CONSUMES", "POLICY"}}
 		for i := range e.Entries {
 			entry := &e.Entries[i]
-			heldBy := "?" // nobody was asked
-			if e.Live {
-				heldBy = cmp.Or(strings.Join(entry.HeldBy, ", "), "-")
-			}
 			rows = append(rows, []string{entry.Name, entry.Pool, entry.Use,
-				cmp.Or(strings.Join(entry.Plugins, ", "),
-					"none"), cmp.Or(entry.Capacity, "-"), cmp.Or(entry.Consumes, "-"), entry.Policy, heldBy})
+				cmp.Or(strings.Join(entry.Plugins, ", "), "none"), cmp.Or(entry.Capacity, "-"),
+				cmp.Or(entry.Consumes, "-"), entry.Policy})
+		}
+		if e.Live { // else nobody was asked
+			rows[0] = append(rows[0], "HELD BY")
+			for i := range e.Entries {
+				rows[i+1] = append(rows[i+1], cmp.Or(strings.Join(e.Entries[i].HeldBy, ", "), "-"))
+			}
 		}
 		out.Printf("")
 		out.Table(rows)

@@ -42,6 +42,8 @@ type Deps struct {
 	Hold func(netns string) (path string, release func(), err error)
 	// MakeNamespace makes a network namespace, mounted at the path.
 	MakeNamespace func(path string) error
+	// MissingLinkTypes returns those of some types of links that the kernel does not make; nil: all are made.
+	MissingLinkTypes func(linkTypes []string) ([]string, error)
 	// IsHostNamespace reports whether a path is the machine's own network namespace.
 	IsHostNamespace func(netns string) bool
 	// NewRunID makes the name of a run: unique on the machine, and a valid CNI container id and file name.
@@ -58,19 +60,20 @@ type Deps struct {
 // Linux is the real one.
 func Linux() Deps {
 	return Deps{
-		Plugins:         func(lock string) PluginRunner { return executor.PluginExec{Lock: lock} },
-		Host:            host.Linux{},
-		Clock:           clock.RealClock{},
-		Facts:           ReadFacts,
-		Inspect:         view.Read,
-		Hold:            holdNamespace,
-		MakeNamespace:   makeNamespace,
-		IsHostNamespace: isHostNamespace,
-		NewRunID:        newRunID,
-		CheckPrivilege:  checkPrivilege,
-		Hostname:        os.Hostname,
-		NetnsDir:        "/var/run/netns",
-		Cluster:         remote.Connect,
+		Plugins:          func(lock string) PluginRunner { return executor.PluginExec{Lock: lock} },
+		Host:             host.Linux{},
+		Clock:            clock.RealClock{},
+		Facts:            ReadFacts,
+		Inspect:          view.Read,
+		Hold:             holdNamespace,
+		MakeNamespace:    makeNamespace,
+		MissingLinkTypes: host.MissingLinkTypes,
+		IsHostNamespace:  isHostNamespace,
+		NewRunID:         newRunID,
+		CheckPrivilege:   checkPrivilege,
+		Hostname:         os.Hostname,
+		NetnsDir:         "/var/run/netns",
+		Cluster:          remote.Connect,
 	}
 }
 
