@@ -171,14 +171,8 @@ func decodeAll(claim *resourceapi.ResourceClaim, request string, opaque [][]byte
 		all = append(all, parameters)
 	}
 	if len(unreadable) > 0 {
-		var allowed []string
-		for _, name := range v1alpha1.ClaimParameterNames() {
-			allowed = append(allowed, string(name))
-		}
-		return nil, fmt.Errorf("claim %s/%s: configuration for %s of request %s: %s; "+
-			"a claim may set nothing but %s, where its topology allows it", claim.Namespace,
-			cmp.Or(claim.Name, claim.GenerateName), v1alpha1.DriverName, request, strings.Join(unreadable, "; "),
-			strings.Join(allowed, ", "))
+		return nil, fmt.Errorf("claim %s/%s: configuration for %s of request %s: %s", claim.Namespace,
+			cmp.Or(claim.Name, claim.GenerateName), v1alpha1.DriverName, request, strings.Join(unreadable, "; "))
 	}
 	return all, nil
 }

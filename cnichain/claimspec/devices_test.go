@@ -39,7 +39,7 @@ func TestParametersComeOnlyFromTheClass(t *testing.T) {
 		"as it should be": {func(*resourceapi.ResourceClaim) {}, ""},
 		"in the claim": {func(c *resourceapi.ResourceClaim) {
 			c.Status.Allocation.Devices.Config[0].Source = resourceapi.AllocationConfigSourceClaim
-		}, "a claim may set nothing but mac, ips, interfaceName"},
+		}, `unknown parameter "networkTopologyRef": there are step, interfaceName, mac, ips`},
 		"two in the claim that cannot be read": {func(c *resourceapi.ResourceClaim) {
 			for _, parameters := range []string{`{"vlan":7}`, `{"macs":"a"}`} {
 				config := c.Status.Allocation.Devices.Config[0]

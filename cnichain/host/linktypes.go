@@ -111,7 +111,7 @@ func missingInNamespace(types []string) ([]string, error) {
 }
 
 // makeBare asks the kernel for a link of a type in the namespace of the thread, without a parent or parameters. The
-// functions of netlink would refuse some types without these themselves, as ipvlan, before the kernel has said anything.
+// functions of netlink would refuse some types without these themselves, as ipvlan, before the kernel has said a word.
 // With the loopback device as parent, vlan is refused as if it were missing.
 func makeBare(name, kind string) error {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)

@@ -60,8 +60,10 @@ func TestMissingLinkTypesThatNeedAParent(t *testing.T) {
 	for kind, link := range map[string]func(netlink.LinkAttrs) netlink.Link{
 		"macvlan": func(a netlink.LinkAttrs) netlink.Link { return &netlink.Macvlan{LinkAttrs: a} },
 		"ipvlan":  func(a netlink.LinkAttrs) netlink.Link { return &netlink.IPVlan{LinkAttrs: a} },
-		"ipvtap":  func(a netlink.LinkAttrs) netlink.Link { return &netlink.IPVtap{IPVlan: netlink.IPVlan{LinkAttrs: a}} },
-		"vlan":    func(a netlink.LinkAttrs) netlink.Link { return &netlink.Vlan{LinkAttrs: a, VlanId: 5} },
+		"ipvtap": func(a netlink.LinkAttrs) netlink.Link {
+			return &netlink.IPVtap{IPVlan: netlink.IPVlan{LinkAttrs: a}}
+		},
+		"vlan": func(a netlink.LinkAttrs) netlink.Link { return &netlink.Vlan{LinkAttrs: a, VlanId: 5} },
 	} {
 		if err := onOwnThread(func() error {
 			namespace, err := netns.New()
