@@ -282,7 +282,7 @@ generate: $(TOOLS)/controller-gen $(TOOLS)/helm ## Generate CRDs, deepcopy funct
 	UPDATE_REFERENCE=1 $(GO) test -count=1 -run '^(TestReference|TestAPI|TestAttributes)$$' ./cmd/... ./docs/reference >$(BIN)/rendered.log || { cat $(BIN)/rendered.log; exit 1; }
 
 lint: $(TOOLS)/golangci-lint ## Run golangci-lint
-	$(TOOLS)/golangci-lint run ./... ./e2e/...
+	$(TOOLS)/golangci-lint run --allow-parallel-runners ./... ./e2e/...
 
 chart: $(TOOLS)/helm build ## Pack the Helm chart into bin/
 	$(TOOLS)/helm package deploy/chart --destination $(BIN)

@@ -97,6 +97,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 		d.printf("The cluster is still up, with the driver and the sample policies. Try:\n\n" +
 			"  bin/lab --name demo kubectl apply -f deploy/samples/pods.yaml\n" +
 			"  bin/lab --name demo kubectl get pods,resourceclaims,resourceslices\n" +
+			"  bin/lab --name demo exec -- bin/netdra devices\n" +
 			"  bin/lab --name demo exec -- ip link\n" +
 			"  bin/lab --name demo down")
 	}
