@@ -76,6 +76,12 @@ func TestHookOfTheChart(t *testing.T) {
 			t.Errorf("this would be installed, or stay:\n%s", document)
 		}
 	}
+	// Helm drops what is null, and the test must not run on nodes that the driver is not to be on.
+	if text, problems, err := helm(t, "template", "dra-network", "chart", "--namespace", "dra-network", "--show-only",
+		"templates/tests/doctor.yaml", "--set", "node.tolerations=null"); err != nil ||
+		strings.Contains(text, "tolerations") {
+		t.Errorf("without tolerations: %s\n%s", problems, text)
+	}
 	installed, _, err := template(t)
 	if err != nil || strings.Contains(installed, "dra-network-test") {
 		t.Errorf("the chart installs its test: %v", err)

@@ -124,8 +124,6 @@ func TestSettingsOfTheChart(t *testing.T) {
 				`!(device.attributes["dra.networking"].ifName in ["ens2f0"])` + "\n  action"}},
 		"no management": {set: []string{"defaultPolicies.managementInterfaces=null"},
 			want: []string{"exclude-infrastructure"}, not: []string{"exclude-management"}},
-		"no tolerations": {set: []string{"node.tolerations=null"},
-			want: []string{"serviceAccountName: dra-network-test"}},
 		"metrics": {set: []string{"node.httpAddress=:9000", "controller.metricsAddress=:9683"},
 			want: []string{"--http-address=:9000", "httpGet: {port: 9000, path: /readyz}",
 				"containerPort: 9000, hostPort: 9000", "--metrics-bind-address=:9683", "{name: metrics, " +
