@@ -173,12 +173,14 @@ func nearNodes(d discovery.Device) resourceapi.DeviceAttribute {
 	return resourceapi.DeviceAttribute{IntValues: nodes}
 }
 
-// whereMissing says what to do about a plugin that is not installed.
+// whereMissing says what to do about a plugin that is not installed. One whose name is almost that of an installed one
+// may still be meant as it stands, as ipvlan where only vlan is installed.
 func (b *builder) whereMissing(plugin string) string {
+	advice := "install the plugin or remove it from supportedCNIPlugins"
 	if near := nearest.Word(plugin, sets.List(b.features.CNIBinaries)); near != "" {
-		return "did you mean " + near + "?"
+		advice += ", or write " + near + " if that is meant"
 	}
-	return "install the plugin or remove it from supportedCNIPlugins"
+	return advice
 }
 
 // installed returns the plugins of a persona that can work on the node, in the order of the policy.

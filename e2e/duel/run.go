@@ -139,9 +139,8 @@ func (m *measurement) note(kind, load string, n int, milliseconds []float64) {
 func (m *measurement) keep(s Series) {
 	s.Contestant = m.name
 	m.results.add(s)
-	kind, load, n, milliseconds := s.Kind, s.Load, s.Interfaces, s.Milliseconds
-	_, _ = fmt.Fprintf(m.options.Progress, "  %-10s %-15s %d: P50 %6.0f ms  P99 %6.0f ms\n", kind, load, n,
-		Quantile(milliseconds, .5), Quantile(milliseconds, .99))
+	_, _ = fmt.Fprintf(m.options.Progress, "  %-10s %-15s %d: P50 %6.0f ms  P99 %6.0f ms\n", s.Kind, s.Load,
+		s.Interfaces, Quantile(s.Milliseconds, .5), Quantile(s.Milliseconds, .99))
 }
 
 func (m *measurement) prefix() string {

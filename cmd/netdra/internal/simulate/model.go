@@ -11,7 +11,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -185,9 +184,10 @@ func (w *input) claimOf(
 
 // missingNamed says that what a pod names is nowhere, and what to do.
 func (w *input) missingNamed(pod *corev1.Pod, reference *corev1.PodResourceClaim) string {
-	kind, name := "ResourceClaimTemplate", ""
-	if name, _ = templateAndClaim(reference); name == "" {
-		kind, name = "ResourceClaim", ptr.Deref(reference.ResourceClaimName, "")
+	template, claim := templateAndClaim(reference)
+	kind, name := "ResourceClaimTemplate", template
+	if template == "" {
+		kind, name = "ResourceClaim", claim
 	}
 	switch {
 	case name == "":
