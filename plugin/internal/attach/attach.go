@@ -54,8 +54,8 @@ func (s *Sandboxes) Attach(
 	if err != nil {
 		s.noteEnded(id, pod, records, err)
 		var inUse *claimspec.InUseError
-		if errors.As(err, &inUse) { // for the pod alone: of the claim nothing failed, another pod has it
-			s.observer.AttachFailed(pod, nil, err, 0)
+		if errors.As(err, &inUse) {
+			s.observer.AttachFailed(pod, records, err, 0)
 		}
 		return err
 	}

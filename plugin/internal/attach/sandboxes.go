@@ -55,7 +55,6 @@ type Observer interface {
 	// AttachedLate is called, after Attached, for a pod that RunPodSandbox did not wait for: kubelet has to be woken.
 	AttachedLate(pod executor.Pod, records []claims.Record)
 	// AttachFailed is called after an attempt that failed; the next one is made after again, or never if that is 0.
-	// Without records it is not the claims that failed, but the pod may not have them.
 	AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration)
 	// InterfacesChanged is called when interfaces of a pod are missing, and without an error when all are there again.
 	InterfacesChanged(pod executor.Pod, claimUIDs []string, err error)

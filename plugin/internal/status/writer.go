@@ -27,6 +27,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
@@ -184,7 +185,7 @@ func (s *Writer) ForgetOld() {
 }
 
 // AttachFailed records and tells the pod and its claims why a pod is not attached. again is when it is tried again, 0
-// when kubelet makes a new sandbox.
+// when kubelet makes a new sandbox. A claim that another pod uses has not failed: its status is that of the other pod.
 func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration) {
 	reason := "AttachFailed"
 	var step *executor.StepError
@@ -197,7 +198,12 @@ func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err err
 	}
 	s.WarnPod(pod, "NetworkAttachFailed", telemetry.WithHint(message,
 		attachHint("pod/"+pod.Name, pod.Namespace, s.node, err)))
+	var inUse *claimspec.InUseError
+	used := errors.As(err, &inUse)
 	for i := range records {
+		if used && inUse.Claim == records[i].Claim.String() {
+			continue
+		}
 		if step == nil || step.Claim.UID == records[i].Claim.UID {
 			s.Failed(records[i].Claim, records[i].Devices, reason, err)
 		}

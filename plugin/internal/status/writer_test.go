@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
@@ -63,6 +64,25 @@ func TestStatusIsWritten(t *testing.T) {
 	f.must(s.write(context.Background(), "claim-a"))
 	if len(client.Actions()) != actions {
 		t.Error("an unchanged status was written again")
+	}
+}
+
+// A pod that may not have another pod's claim is told so, and the claim, which works, does not say that it failed.
+func TestClaimsInUseHaveNotFailed(t *testing.T) {
+	f := newFixture(t)
+	events := record.NewFakeRecorder(10)
+	s := New(Config{Client: fake.NewClientset(), Events: events, Claims: f.claims, Attachments: f.boxes, Clock: f.clock,
+		Node: "n"})
+	theirs := claims.Record{Claim: cnichain.Claim{Namespace: "ns", Name: "theirs", UID: "theirs"}}
+	rivals := claims.Record{Claim: cnichain.Claim{Namespace: "ns", Name: "own", UID: "own"}}
+	inUse := &claimspec.InUseError{Claim: theirs.Claim.String(), Pod: "ns/a"}
+	s.AttachFailed(executor.Pod{Namespace: "ns", Name: "b", UID: "b"}, []claims.Record{theirs, rivals},
+		fmt.Errorf("not yet: %w", inUse), 0)
+	if _, failed := s.failures["own"]; !failed || len(s.failures) != 1 {
+		t.Errorf("failures are %v, want one of claim own", s.failures)
+	}
+	if event := <-events.Events; !strings.Contains(event, "pod ns/a uses its exclusive device") {
+		t.Errorf("the event is %q", event)
 	}
 }
 
