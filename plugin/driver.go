@@ -315,7 +315,7 @@ func (d *Driver) serveDRA(ctx context.Context) error {
 		kubeletplugin.PluginDataDirectoryPath(d.config.PluginDir),
 		kubeletplugin.RegistrarDirectoryPath(d.config.RegistrarDir),
 		kubeletplugin.Serialize(false), kubeletplugin.CDIDirectory(d.config.CDIDir),
-		kubeletplugin.EnableDeviceMetadata(true, metadataVersions()))
+		kubeletplugin.EnableDeviceMetadata(true, metadataVersions()), kubeletplugin.MetadataFileOps(metadataFiles()))
 	if err != nil {
 		return fmt.Errorf("cannot register with kubelet: %w", err)
 	}

@@ -37,6 +37,16 @@ func metadataVersions() []schema.GroupVersion {
 	return []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion, metadatav1alpha1.SchemeGroupVersion}
 }
 
+// metadataFiles has the kubeletplugin library write as the driver writes all files of claims. The library waits for the
+// disk twice for each file, of which a claim has two for each request, one of them written again in RunPodSandbox. But
+// what they say ends with the boot: kubelet asks for claims of pods that outlive it to be prepared again, and then all
+// of them are written anew.
+func metadataFiles() kubeletplugin.MetadataFileOperations {
+	return kubeletplugin.MetadataFileOperations{
+		WriteFile: func(path string, data []byte, _ os.FileMode) error { return nodeapi.WriteFile(path, data) },
+	}
+}
+
 // metadataOf is what the containers of a claim find about a device in a file (KEP-5304): its attributes, and of a claim
 // that is one pod's the interface, once it is attached. Containers see the file as it was when they were created.
 func metadataOf(
@@ -163,12 +173,13 @@ func (d *Driver) repairMetadata(ctx context.Context) {
 }
 
 // lacksMetadata reports whether a file is missing of those that the kubeletplugin library has written when the claim
-// was prepared: one CDI spec for each request.
+// was prepared: one CDI spec for each request. An empty one is what a machine that lost its power may have kept of it.
 func (d *Driver) lacksMetadata(record *claims.Record) bool {
 	for i := range record.Devices {
 		request := resourceclaim.BaseRequestRef(record.Devices[i].Request)
 		name := nodeapi.MetadataName(record.Claim.UID, request)
-		if _, err := os.Lstat(filepath.Join(d.config.CDIDir, name)); errors.Is(err, os.ErrNotExist) {
+		info, err := os.Lstat(filepath.Join(d.config.CDIDir, name))
+		if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
 			return true
 		}
 	}
