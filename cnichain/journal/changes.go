@@ -36,6 +36,15 @@ type change struct {
 
 type recordID struct{ bucket, key string }
 
+// encode is the form of a note.
+func (c *change) encode() ([]byte, error) {
+	head, err := json.Marshal(change{Seq: c.Seq, Bucket: c.Bucket, Key: c.Key})
+	if err != nil || c.Record == nil {
+		return head, err
+	}
+	return withField(head, "record", c.Record), nil
+}
+
 func (c *change) id() recordID { return recordID{c.Bucket, c.Key} }
 
 func (c *change) apply(tx *bbolt.Tx) error {

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -173,5 +174,36 @@ func TestJournalOfAnOlderSchema(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// Other versions of the driver read what the JSON library makes of these types.
+func TestFormIsThatOfTheLibrary(t *testing.T) {
+	records := []any{nil, 0, "", "<a&b>\u2028\"\\\n\xff", []int{}, map[string]any{"b": 1.5, "a": nil},
+		struct{ Raw json.RawMessage }{json.RawMessage(" {\"k\" : [ 1 ,\t2 ], \"html\": \"<>\" }\n")}}
+	for _, record := range records {
+		got, err := encode(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		payload, _ := json.Marshal(record)
+		want, err := json.Marshal(envelope{Schema: schema, Checksum: checksum(payload), Payload: payload})
+		if err != nil || string(got) != string(want) {
+			t.Errorf("a record is %s, want %s (%v)", got, want, err)
+		}
+		for _, c := range []change{
+			{Seq: 7, Bucket: "things", Key: "<k>\xff", Record: got, noted: true, replaced: &change{}}, {Seq: 8},
+		} {
+			got, err := c.encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want, err := json.Marshal(c); err != nil || string(got) != string(want) {
+				t.Errorf("a note is %s, want %s (%v)", got, want, err)
+			}
+		}
+	}
+	if _, err := encode(func() {}); err == nil {
+		t.Error("a record without JSON is stored")
 	}
 }

@@ -74,7 +74,7 @@ func parseNote(data []byte, before uint32) (note change, size int, whole bool) {
 
 // append writes a note behind the others.
 func (n *noteFile) append(note *change) error {
-	body, err := json.Marshal(note)
+	body, err := note.encode()
 	if err != nil {
 		return err
 	}
