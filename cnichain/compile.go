@@ -287,6 +287,7 @@ func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 		PrevResult: len(step.DependOn) > 0 && c.binding.Schemas.wantsPrevResult(step),
 		Config:     compactConfig(rawConfig(step)), Quirks: schema.Quirks, ConflictsWith: schema.ConflictsWith,
 		RDMA: step.RDMA, Limits: step.Limits,
+		LeavesNoFiles: schema.LeavesNoFiles && c.binding.Schemas.ipamLeavesNoFiles(IPAMType(rawConfig(step))),
 	}
 }
 

@@ -245,6 +245,8 @@ type PlanStep struct {
 	RDMA *v1alpha1.StepRDMA `json:"rdma,omitempty"`
 	// Limits are resource limits of the containers that name the claim; nil for none.
 	Limits *v1alpha1.StepLimits `json:"limits,omitempty"`
+	// LeavesNoFiles says that neither the plugin nor its IPAM plugin leaves anything that outlives the machine.
+	LeavesNoFiles bool `json:"leavesNoFiles,omitempty"`
 	// Quirks are the plugin's known deviations.
 	Quirks v1alpha1.PluginQuirks `json:"quirks,omitzero"`
 	// ConflictsWith are the CNI types that can't work on the same device; a record of an earlier driver may lack them.

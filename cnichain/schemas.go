@@ -164,6 +164,12 @@ func (s Schemas) makesInterface(cniType string) bool {
 	return cmp.Or(s.byType[cniType].Output.Interfaces, interfacesAppends) == interfacesAppends
 }
 
+// ipamLeavesNoFiles reports whether an IPAM plugin leaves nothing that outlives the machine; so does none at all.
+func (s Schemas) ipamLeavesNoFiles(ipam string) bool {
+	schema, _ := s.Lookup(ipam)
+	return ipam == "" || schema.LeavesNoFiles
+}
+
 // wantsPrevResult reports whether a derived step is given its parents' results: as the step says, else as the schema
 // says, else yes.
 func (s Schemas) wantsPrevResult(step *v1alpha1.Step) bool {

@@ -244,7 +244,7 @@ func (e *Executor) beginStep(
 	}
 	record.Phase = StepAdding
 	path, write := e.binary(&record.Step), e.note
-	if e.Exec.Persists(path, commandAdd, record.Stdin) {
+	if !record.Step.LeavesNoFiles && e.Exec.Persists(path, commandAdd, record.Stdin) {
 		write = e.save
 	}
 	if err := write(attachment); err != nil {

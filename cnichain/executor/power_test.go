@@ -30,6 +30,7 @@ func TestMachineLosesItsPower(t *testing.T) {
 	for name, test := range map[string]struct {
 		chain    string
 		volatile []string
+		schemas  bool // say of all steps that they leave no files
 		leaks    bool
 	}{
 		"plugins write to the disk": {chain: withLeases},
@@ -38,6 +39,8 @@ func TestMachineLosesItsPower(t *testing.T) {
 			volatile: []string{"host-device", "macvlan", "tuning"}},
 		"a plugin does that says that it does not": {chain: withLeases, volatile: []string{"host-device"},
 			leaks: true},
+		"schemas say so of plugins that do not": {chain: withoutLeases, schemas: true},
+		"schemas say so of plugins that do":     {chain: withLeases, schemas: true, leaks: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			leaked, writes := false, 0
@@ -50,7 +53,11 @@ func TestMachineLosesItsPower(t *testing.T) {
 					w.executor = executor.New(executor.Options{Exec: w.node, Host: w.node, Clock: w.clock,
 						Journal: &flushingJournal{dyingJournal{Journal: w.journal, left: writes}, w.journal, flushed},
 						Dirs:    []string{cnitest.PluginDir}})
-					died = w.twoSandboxes(w.plan("c", test.chain, device("a", "up0"), device("b", "up1")))
+					plan := w.plan("c", test.chain, device("a", "up0"), device("b", "up1"))
+					for i := range plan.Steps {
+						plan.Steps[i].LeavesNoFiles = plan.Steps[i].LeavesNoFiles || test.schemas
+					}
+					died = w.twoSandboxes(plan)
 					w.losePower()
 					if state := w.node.String(); state != cleanNode || len(w.journal.Keys()) > 0 {
 						leaked = true

@@ -95,6 +95,13 @@ type CNIPluginSchemaSpec struct {
 	// +listType=set
 	// +optional
 	LinkTypes []string `json:"linkTypes,omitempty"`
+	// leavesNoFiles is true when all that ADD does ends with the kernel, as links, addresses and rules do: the plugin
+	// writes no file that is still there when the machine boots again. What its IPAM plugin does is said in the schema
+	// of that. The driver then starts the plugin without waiting until a disk knows of it, which is a part of the start
+	// of each pod. Where it is wrongly true, a machine that loses its power in that moment keeps files of the plugin
+	// that nobody removes.
+	// +optional
+	LeavesNoFiles bool `json:"leavesNoFiles,omitempty"`
 	// podNetworks is set for a plugin that attaches a pod only to networks that an annotation of the pod selects.
 	// +optional
 	PodNetworks *PodNetworks `json:"podNetworks,omitempty"`
