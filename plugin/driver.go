@@ -90,6 +90,7 @@ type Driver struct {
 	nri       *nriPlugin
 	dra       *draPlugin
 	callLog   *executor.CallLog
+	calls     *executor.Background // passes calls on to callLog
 	events    record.EventBroadcaster
 	sources   discovery.Sources // of the publisher
 	linkUse   *linkUse
@@ -351,6 +352,7 @@ func (d *Driver) finishWork() {
 	done := make(chan struct{})
 	go func() {
 		d.sandboxes.FinishWork()
+		d.calls.Flush()
 		close(done)
 	}()
 	select {

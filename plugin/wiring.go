@@ -102,9 +102,10 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	d.stopWork = stop
 	d.callLog = executor.NewCallLog(d.config.LogDir,
 		func(err error) { klog.FromContext(ctx).Error(err, "Cannot write the CNI call log") })
+	d.calls = executor.NewBackground(d.callLog)
 	runner := executor.New(executor.Options{
-		Exec: d.inProcess(), Host: host, Journal: chains, Log: measuredCalls{d.callLog, d.metrics,
-			klog.FromContext(ctx)},
+		Exec: d.inProcess(), Host: host, Journal: chains,
+		Log:  measuredCalls{d.calls, d.metrics, klog.FromContext(ctx)},
 		Dirs: d.config.CNIDirs,
 		CheckFree: func(ctx context.Context, device *cnichain.Device) error {
 			return d.dra.baselines.notBusy(ctx, []cnichain.PlanStep{{Device: device}})

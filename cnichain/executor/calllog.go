@@ -261,3 +261,64 @@ func cutLast(text, separator string) (before, after string, found bool) {
 	}
 	return text[:i], text[i+len(separator):], true
 }
+
+// maxWaiting is how many calls wait to be recorded, at most: some megabytes.
+const maxWaiting = 256
+
+// Background passes calls on to a [Recorder] in their order, while chains go on: a pod need not wait until what was
+// done for it can be read. It is safe for concurrent use. A process that is killed loses what waits, which a disk that
+// works has had within a millisecond.
+type Background struct {
+	recorder Recorder
+
+	mu      sync.Mutex
+	changed *sync.Cond
+	waiting []Call
+	writing bool // a goroutine passes calls on
+}
+
+// NewBackground returns what passes calls on to a recorder.
+func NewBackground(recorder Recorder) *Background {
+	b := &Background{recorder: recorder}
+	b.changed = sync.NewCond(&b.mu)
+	return b
+}
+
+// Record implements [Recorder]. It waits only while too many calls wait.
+func (b *Background) Record(call Call) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.waiting) >= maxWaiting {
+		b.changed.Wait()
+	}
+	b.waiting = append(b.waiting, call)
+	if !b.writing {
+		b.writing = true
+		go b.write()
+	}
+}
+
+// write passes on what waits, and ends.
+func (b *Background) write() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.waiting) > 0 {
+		next := b.waiting[0]
+		b.waiting = b.waiting[1:]
+		b.changed.Broadcast()
+		b.mu.Unlock()
+		b.recorder.Record(next)
+		b.mu.Lock()
+	}
+	b.writing, b.waiting = false, nil // else the array keeps what was passed on
+	b.changed.Broadcast()
+}
+
+// Flush returns when everything has been passed on.
+func (b *Background) Flush() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.writing {
+		b.changed.Wait()
+	}
+}

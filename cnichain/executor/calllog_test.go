@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -172,5 +173,71 @@ func TestCallLogOfLongNames(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 || !cmp.Equal(asked, []string{uid, uid, uid}) {
 		t.Errorf("left are %v, %v; Sweep asked about %q", left, err, asked)
+	}
+}
+
+// slowRecorder records when it is let.
+type slowRecorder struct {
+	let   chan struct{}
+	mu    sync.Mutex
+	steps []string
+}
+
+func (r *slowRecorder) Record(call Call) {
+	<-r.let
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.steps = append(r.steps, call.Step)
+}
+
+// Nobody waits for a recorder that is slow until too many calls wait, and no call is lost or comes out of turn.
+func TestBackground(t *testing.T) {
+	slow := &slowRecorder{let: make(chan struct{})}
+	background := NewBackground(slow)
+	background.Flush() // of nothing
+	const calls = 3*maxWaiting + 1
+	blocked := make(chan int)
+	go func() {
+		for i := range calls {
+			background.Record(Call{Step: fmt.Sprint(i)})
+			if i == maxWaiting-1 {
+				blocked <- i // so many go in before any is written
+			}
+		}
+		close(blocked)
+	}()
+	<-blocked
+	close(slow.let)
+	<-blocked
+	background.Flush()
+	slow.mu.Lock()
+	defer slow.mu.Unlock()
+	if len(slow.steps) != calls {
+		t.Fatalf("%d calls are recorded, want %d", len(slow.steps), calls)
+	}
+	for i, step := range slow.steps {
+		if step != fmt.Sprint(i) {
+			t.Fatalf("call %d is that of step %s", i, step)
+		}
+	}
+}
+
+// Calls of several chains at once are each passed on, those of a chain in its order.
+func TestBackgroundOfManyChains(t *testing.T) {
+	recorder := &slowRecorder{let: make(chan struct{})}
+	close(recorder.let)
+	background := NewBackground(recorder)
+	var chains sync.WaitGroup
+	for chain := range 8 {
+		chains.Go(func() {
+			for i := range 100 {
+				background.Record(Call{Step: fmt.Sprint(chain), Instance: i})
+			}
+			background.Flush()
+		})
+	}
+	chains.Wait()
+	if got := len(recorder.steps); got != 800 {
+		t.Errorf("%d calls are recorded, want 800", got)
 	}
 }
