@@ -248,16 +248,24 @@ func TestSimulateWorkloadInItsOwnWay(t *testing.T) {
 		want      []string
 		not       string
 	}{
-		"only its own": {held + deployment, []string{"✗ pod default/web-4 does not fit",
-			"    Taken by 1 pod of this simulation: default/web-3\n",
-			"✗ pod default/web-5 does not fit, as pod default/web-4", "\n3 of 5 pods fit\n"}, "released"},
+		"only its own": {deployment, []string{"✗ pod default/web-5 does not fit",
+			"    Taken by 4 pods of this simulation: default/web-1, default/web-2, default/web-3, default/web-4\n" +
+				"    It fits without any one of them\n4 of 5 pods fit\n"}, "released"},
+		"some of its own": {strings.Replace(deployment, "replicas: 5", "replicas: 3", 1) + strings.Replace(big,
+			"count: 8", "count: 6", 1), []string{
+			"    Taken by 3 pods of this simulation: default/web-1, default/web-2, default/web-3\n" +
+				"    It fits without 2 of them, for example default/web-2, default/web-3\n"}, "released"},
+		"one of others would do, too": {held + deployment, []string{"✗ pod default/web-4 does not fit",
+			"    Taken by 3 pods of this simulation: default/web-1, default/web-2, default/web-3\n" +
+				"    It fits without any one of them, or when this claim is released: default/held\n",
+			"✗ pod default/web-5 does not fit, as pod default/web-4", "\n3 of 5 pods fit\n"}, "Taken by 1"},
 		"of others, too": {held + deployment + big, []string{
 			"    Taken by 3 pods of this simulation: default/web-1, default/web-2, default/web-3\n" +
 				"    It fits without them, and when this claim is released: default/held\n", "\n3 of 6 pods fit\n"},
 			"It fits when"},
 		"any of others": {many.String() + strings.Replace(deployment, "replicas: 5", "replicas: 1", 1), []string{
-			"It fits when any one of these is released: default/held-eth1v2, default/held-eth0v0, " +
-				"default/held-eth0v1, and 4 others\n"},
+			"It fits when any one of these is released: default/held-eth0v0, default/held-eth0v1, " +
+				"default/held-eth0v2, and 4 others\n"},
 			"this claim is released"},
 		"one pod": {strings.Replace(deployment, "replicas: 5", "replicas: 1", 1),
 			[]string{"✓ pod default/web-1 fits"}, "pods fit"},
@@ -274,5 +282,24 @@ func TestSimulateWorkloadInItsOwnWay(t *testing.T) {
 				t.Errorf("has %q:\n%s", test.not, stdout)
 			}
 		})
+	}
+}
+
+// A node with one device is told about it in the singular.
+func TestSimulateOnlyDevice(t *testing.T) {
+	only := strings.Replace(eightFunctions, `"vf"'`, `"vf" && device.attributes["dra.networking"].ifName == "eth0v0"'`,
+		1) + "---\n" + workloadText("v1", "Pod", "web", strings.TrimSuffix(strings.TrimPrefix(workloadPod,
+		"{spec: {"), "}}"))
+	for documents, want := range map[string]string{
+		strings.Replace(only, `cel: "true"`, `cel: 'device.attributes["dra.networking"].pfName == "ens9"'`, 1): "the " +
+			"node's only device is not of that class: its selector is false for the only device with CNI plugin sriov",
+		strings.Replace(only, "count: 2", `selectors: [{cel: {expression: "false"}}]`, 1): "the request's own " +
+			"selectors are false for the only device of that class",
+	} {
+		_, stdout, stderr := runNetdra(t, documents, "simulate", "-f", "-", "--machines",
+			"../../discovery/testdata/igb-4vfs")
+		if !strings.Contains(stdout, want) {
+			t.Errorf("lacks %q:\n%s%s", want, stdout, stderr)
+		}
 	}
 }

@@ -43,11 +43,13 @@ type Simulator struct {
 	// taken are the claims that have devices, by UID: those of the cluster that have a UID, and those that got devices
 	// here. They are among those of the cluster, too.
 	taken map[types.UID]*resourceapi.ResourceClaim
+	// given are those of taken that got their devices here.
+	given map[types.UID]bool
 }
 
 // New returns a simulator of a cluster.
 func New(cluster Cluster) *Simulator {
-	s := &Simulator{cluster: cluster, taken: map[types.UID]*resourceapi.ResourceClaim{},
+	s := &Simulator{cluster: cluster, taken: map[types.UID]*resourceapi.ResourceClaim{}, given: map[types.UID]bool{},
 		compiled: dracel.NewCache(200, dracel.Features{EnableConsumableCapacity: true,
 			EnableListTypeAttributes: cluster.ListAttributes})}
 	for _, claim := range cluster.Claims {
@@ -67,7 +69,7 @@ func (s *Simulator) Take(claims []*resourceapi.ResourceClaim, results []resource
 		}
 		taken := claims[i].DeepCopy()
 		taken.Status.Allocation = &results[i]
-		s.taken[taken.UID] = taken
+		s.taken[taken.UID], s.given[taken.UID] = taken, true
 		s.cluster.Claims = append(s.cluster.Claims, taken)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/ptr"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/policy"
@@ -65,12 +64,14 @@ func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *res
 	case len(here) == 0:
 		return "the node publishes no devices", nil
 	case len(ofClass) == 0:
-		return fmt.Sprintf("%s, and of the node's %s none is of that class%s", wants,
-			printer.Plural(len(here), "device"),
-			s.whyNone(class, here)), nil
+		none := fmt.Sprintf("of the node's %d devices none is", len(here))
+		if len(here) == 1 {
+			none = "the node's only device is not"
+		}
+		return fmt.Sprintf("%s, and %s of that class%s", wants, none, s.whyNone(class, here)), nil
 	case len(selected) == 0:
-		return fmt.Sprintf("%s, and the request's own selectors match none of the %s of that class", wants,
-			printer.Plural(len(ofClass), "device")), nil
+		return fmt.Sprintf("%s, and the request's own selectors are false for %s of that class", wants,
+			everyOf(len(ofClass))), nil
 	case len(tainted) > 0 && int64(len(usable)) < request.Exactly.Count && !shared:
 		return fmt.Sprintf("%s, and those that match are tainted: %s", wants, strings.Join(tainted, ", ")), nil
 	case int64(len(usable)) < request.Exactly.Count && !shared:
@@ -99,14 +100,20 @@ func (s *Simulator) whyNone(class *resourceapi.DeviceClass, devices []device) st
 	plugin = s.pluginName(plugin)
 	switch {
 	case with > 0:
-		return fmt.Sprintf(": its selector is false for all of the %s with CNI plugin %s",
-			printer.Plural(with, "device"),
-			plugin)
+		return fmt.Sprintf(": its selector is false for %s with CNI plugin %s", everyOf(with), plugin)
 	case len(rest) == 0:
 		return fmt.Sprintf(": it wants CNI plugin %s, and the devices have none", plugin)
 	}
 	return fmt.Sprintf(": it wants CNI plugin %s, and the devices have %s", plugin,
 		strings.Join(slices.Compact(rest), ", "))
+}
+
+// everyOf names a number of devices as a whole.
+func everyOf(devices int) string {
+	if devices == 1 {
+		return "the only device"
+	}
+	return fmt.Sprintf("all %d devices", devices)
 }
 
 // pluginName returns the name of a CNI plugin whose attribute has the name; the attribute's if no other is known.

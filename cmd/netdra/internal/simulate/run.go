@@ -299,11 +299,15 @@ type nodeRefusal struct {
 	Reason string `json:"reason"`
 	// Release are claims of others that are in the way.
 	Release []string `json:"release,omitempty"`
-	// Instead are claims any one of which could be released in place of Release.
+	// Instead are claims any one of which could be released in place of the one that is in the way.
 	Instead []string `json:"instead,omitempty"`
 	Short   []string `json:"short,omitempty"`
 	// Taken are pods and claims of the simulation that were given what is wanted.
 	Taken []string `json:"taken,omitempty"`
+	// TakenEnough are those of Taken without which it fits; empty if it is all of them, or any one.
+	TakenEnough []string `json:"takenEnough,omitempty"`
+	// AnyOne means that it fits without any one of Taken, Release and Instead.
+	AnyOne bool `json:"anyOne,omitempty"`
 }
 
 // answerOf puts a verdict into words of JSON. Devices are those of the first node: on others they may be different
@@ -364,13 +368,11 @@ func (t *Answer) print(out *printer.Printer) {
 		for _, short := range r.Short {
 			out.Printf("    %s", short)
 		}
-		condition := "when"
 		if len(r.Taken) > 0 {
 			out.Printf("    %s", takenText(r.Taken))
-			condition = "without them, and when"
 		}
-		if len(r.Release) > 0 {
-			out.Printf("    It fits %s %s", condition, r.releaseText())
+		if text := r.fitsText(); text != "" {
+			out.Printf("    %s", text)
 		}
 	}
 }

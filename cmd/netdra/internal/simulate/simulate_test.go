@@ -145,7 +145,7 @@ func randomClaim(t *testing.T, random *rand.Rand, name string) *resourceapi.Reso
 // with any one of it, it does not; and if nothing is named, it does not fit on an empty node.
 func TestObstaclesAreRight(t *testing.T) {
 	cluster := twoCards(t)
-	fitted, refused, named := 0, 0, 0
+	fitted, refused, named, alternatives := 0, 0, 0, 0
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // it must be repeatable
 		simulator := New(cluster)
@@ -200,10 +200,19 @@ func TestObstaclesAreRight(t *testing.T) {
 					t.Fatalf("seed %d, claim %d: %s is not in the way, of %v", seed, i, kept, refusal.Release)
 				}
 			}
+			for _, other := range refusal.instead {
+				if !slices.ContainsFunc(refusal.Release, func(stays string) bool {
+					return fits(append(slices.DeleteFunc(slices.Clone(refusal.Release),
+						func(name string) bool { return name == stays }), fullName(other))...)
+				}) {
+					t.Fatalf("seed %d, claim %d: %s replaces none of %v", seed, i, other.Name, refusal.Release)
+				}
+				alternatives++
+			}
 		}
 	}
 	t.Logf("%d claims fitted, %d were refused, %d of them because of others", fitted, refused, named)
-	if share := 100 * refused / (fitted + refused); share < 30 || share > 70 || named < 50 {
+	if share := 100 * refused / (fitted + refused); share < 30 || share > 70 || named < 50 || alternatives < 50 {
 		t.Error("the test sees too few of one kind")
 	}
 }
@@ -213,9 +222,9 @@ func TestRefusalsOfAnEmptyNode(t *testing.T) {
 	cluster := twoCards(t)
 	for requests, want := range map[string]string{
 		`requests: [{name: r, exactly: {deviceClassName: sriov, count: 9}}]`:                                  "request r of claim ns/c wants 9 of DeviceClass sriov, and only 8 of the node's devices match",
-		`requests: [{name: r, exactly: {deviceClassName: sriov, selectors: [{cel: {expression: "false"}}]}}]`: "the request's own selectors match none of the 8 devices of that class",
+		`requests: [{name: r, exactly: {deviceClassName: sriov, selectors: [{cel: {expression: "false"}}]}}]`: "the request's own selectors are false for all 8 devices of that class",
 		`requests: [{name: r, exactly: {deviceClassName: host-device, selectors: [{cel: {expression: ` +
-			`'device.driver == "x"'}}]}}]`: "the request's own selectors match none of the 2 devices",
+			`'device.driver == "x"'}}]}}]`: "the request's own selectors are false for all 2 devices of that class",
 		`{requests: [{name: r, exactly: {deviceClassName: sriov, count: 5}}], constraints: [{matchAttribute: ` +
 			`dra.networking/pfName}]}`: "no devices of the node meet constraint 0 of claim ns/c, that " +
 			"dra.networking/pfName of all requests be the same; without it the claims would fit",

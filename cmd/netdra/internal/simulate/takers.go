@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,25 +16,38 @@ import (
 // simulation took them.
 func (m *model) refusalOf(refusal *Refusal) nodeRefusal {
 	told := nodeRefusal{Node: refusal.Node, Reason: refusal.Reason, Short: refusal.Short}
+	var enough []string
 	for _, claim := range refusal.inTheWay {
+		if taker := m.takers[claim.UID]; taker == nil {
+			told.Release = append(told.Release, fullName(claim))
+		} else if !slices.Contains(enough, taker.title) {
+			enough = append(enough, taker.title)
+		}
+	}
+	told.Taken = slices.Clone(enough)
+	for _, claim := range refusal.instead {
 		taker := m.takers[claim.UID]
 		switch {
-		case taker == nil:
-			told.Release = append(told.Release, claim.Namespace+"/"+claim.Name)
-		case !slices.Contains(told.Taken, taker.title):
+		case taker != nil && !slices.Contains(told.Taken, taker.title):
 			told.Taken = append(told.Taken, taker.title)
+		case taker == nil && len(refusal.inTheWay) == 1:
+			told.Instead = append(told.Instead, fullName(claim))
 		}
 	}
+	told.AnyOne = len(refusal.inTheWay) == 1 && len(told.Taken)+len(told.Release)+len(told.Instead) > 1
+	if !told.AnyOne && len(enough) < len(told.Taken) {
+		told.TakenEnough = enough
+	}
+	// In the order of the trials, which is that of their numbers: web-2 comes before web-10.
+	slices.SortStableFunc(told.Taken, func(a, b string) int { return cmp.Compare(m.position(a), m.position(b)) })
 	slices.Sort(told.Release)
-	if len(told.Release) == 1 && len(told.Taken) == 0 {
-		for _, claim := range refusal.instead {
-			if m.takers[claim.UID] == nil {
-				told.Instead = append(told.Instead, fullName(claim))
-			}
-		}
-		slices.Sort(told.Instead)
-	}
+	slices.Sort(told.Instead)
 	return told
+}
+
+// position returns where a trial stands among all.
+func (m *model) position(title string) int {
+	return slices.IndexFunc(m.trials, func(t trial) bool { return t.title == title })
 }
 
 // mostTakers bounds how many are named: a workload may have hundreds of pods.
@@ -54,8 +68,13 @@ func takenText(titles []string) string {
 	if claims := len(titles) - pods; claims > 0 {
 		counts = append(counts, printer.Plural(claims, "claim"))
 	}
+	return fmt.Sprintf("Taken by %s of this simulation: %s", strings.Join(counts, " and "), takerNames(titles))
+}
+
+// takerNames lists pods and claims. Where all are pods, nobody has to be told so of each.
+func takerNames(titles []string) string {
 	names := slices.Clone(titles)
-	if pods == len(titles) {
+	if !slices.ContainsFunc(titles, func(title string) bool { return !strings.HasPrefix(title, podTitle) }) {
 		for i := range names {
 			names[i] = strings.TrimPrefix(names[i], podTitle)
 		}
@@ -63,17 +82,46 @@ func takenText(titles []string) string {
 	if len(names) > mostTakers {
 		names = append(names[:mostTakers], fmt.Sprintf("and %d more", len(names)-mostTakers))
 	}
-	return fmt.Sprintf("Taken by %s of this simulation: %s", strings.Join(counts, " and "), strings.Join(names, ", "))
+	return strings.Join(names, ", ")
 }
 
 // mostReleasable bounds how many claims are named of which any one would do.
 const mostReleasable = 3
 
+// fitsText says without whom it would fit; empty if it is plain, because all that are named are in the way.
+func (r *nodeRefusal) fitsText() string {
+	them := "without them"
+	switch {
+	case len(r.Taken) == 1:
+		them = "without that one"
+	case r.AnyOne:
+		them = "without any one of them"
+	case len(r.TakenEnough) > 0:
+		them = fmt.Sprintf("without %d of them, for example %s", len(r.TakenEnough), takerNames(r.TakenEnough))
+	}
+	releasable := len(r.Release) + len(r.Instead)
+	switch {
+	case len(r.Taken) == 0 && releasable == 0:
+		return ""
+	case len(r.Taken) == 0:
+		return "It fits when " + r.releaseText()
+	case releasable == 0 && !r.AnyOne && len(r.TakenEnough) == 0:
+		return ""
+	case releasable == 0:
+		return "It fits " + them
+	case r.AnyOne:
+		return fmt.Sprintf("It fits %s, or when %s", them, r.releaseText())
+	}
+	return fmt.Sprintf("It fits %s, and when %s", them, r.releaseText())
+}
+
 // releaseText says which claims have to be released.
 func (r *nodeRefusal) releaseText() string {
-	switch names := slices.Concat(r.Release, r.Instead); {
-	case len(r.Instead) == 0:
-		return fmt.Sprintf("%s released: %s", isOrAre(len(r.Release)), strings.Join(r.Release, ", "))
+	names := slices.Concat(r.Release, r.Instead)
+	slices.Sort(names)
+	switch {
+	case len(names) == 1 || !r.AnyOne:
+		return fmt.Sprintf("%s released: %s", isOrAre(len(names)), strings.Join(names, ", "))
 	case len(names) == mostReleasable+1:
 		return fmt.Sprintf("any one of these is released: %s, and 1 other",
 			strings.Join(names[:mostReleasable], ", "))

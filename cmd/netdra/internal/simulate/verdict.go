@@ -33,7 +33,8 @@ type Refusal struct {
 	Short []string
 	// inTheWay are the claims of Release.
 	inTheWay []*resourceapi.ResourceClaim
-	// instead are claims without any one of which they fit, too, where Release is a single claim.
+	// instead are claims that could go in place of one of those. Where several are in the way, they are only claims that
+	// got their devices in this simulation.
 	instead []*resourceapi.ResourceClaim
 }
 
@@ -151,31 +152,37 @@ func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*re
 	refusal.inTheWay = inTheWay
 	refusal.Reason = "other claims hold what is wanted"
 	refusal.Short = s.short(results, inTheWay)
-	if len(inTheWay) == 1 {
-		refusal.instead, err = s.instead(ctx, node, claims, inTheWay[0])
-	}
+	refusal.instead, err = s.instead(ctx, node, claims, inTheWay)
 	return refusal, err
 }
 
-// instead finds the claims of a node that could be released in place of the one that is in the way: those who hold
-// shares of a device are alike, and a user should not take the one that is named for the only one.
+// instead finds the claims of a node that could go in place of one that is in the way: those who hold shares of a
+// device are alike, and a user should not take those that are named for the only ones. Where several are in the way,
+// only claims of this simulation are looked for: they are few, and each is tried in place of each.
 func (s *Simulator) instead(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim,
-	inTheWay *resourceapi.ResourceClaim) (instead []*resourceapi.ResourceClaim, err error) {
+	inTheWay []*resourceapi.ResourceClaim) (instead []*resourceapi.ResourceClaim, err error) {
 	here := map[deviceKey]bool{}
 	for _, d := range s.devicesOn(node) {
 		here[deviceKey{d.driver, d.pool, d.Name}] = true
 	}
-	for i, held := range s.cluster.Claims {
-		if held == inTheWay || !slices.ContainsFunc(held.Status.Allocation.Devices.Results,
-			func(r resourceapi.DeviceRequestAllocationResult) bool { return here[keyOf(&r)] }) {
+	for _, held := range s.cluster.Claims {
+		if slices.Contains(inTheWay, held) || len(inTheWay) > 1 && !s.given[held.UID] ||
+			!slices.ContainsFunc(held.Status.Allocation.Devices.Results,
+				func(r resourceapi.DeviceRequestAllocationResult) bool { return here[keyOf(&r)] }) {
 			continue
 		}
-		results, err := s.allocate(ctx, node, claims, slices.Delete(slices.Clone(s.cluster.Claims), i, i+1))
-		if err != nil {
-			return nil, err
-		}
-		if results != nil {
-			instead = append(instead, held)
+		for _, stays := range inTheWay {
+			remaining := slices.DeleteFunc(slices.Clone(s.cluster.Claims), func(c *resourceapi.ResourceClaim) bool {
+				return c == held || c != stays && slices.Contains(inTheWay, c)
+			})
+			results, err := s.allocate(ctx, node, claims, remaining)
+			if err != nil {
+				return nil, err
+			}
+			if results != nil {
+				instead = append(instead, held)
+				break
+			}
 		}
 	}
 	return instead, nil
