@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -11,20 +12,114 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// compileError says why an expression does not compile. The compiler's words for = in place of == name tokens and no
-// cause, so an expression that compiles with == is shown with it.
+// mistake is a way to write expressions that people bring from other languages. The compiler's words for it name tokens
+// and no cause.
+type mistake struct {
+	// correct returns an expression without the mistake; the same one if it has none.
+	correct func(expression string) string
+	advice  string
+}
+
+// mistakes returns those that are known.
+func mistakes() []mistake {
+	return []mistake{
+		{withEquals, "= compares nothing in CEL, == does"},
+		{withOperators, "and, or and not are written &&, || and !( )"},
+		{withFunctionNames, "functions of strings are called startsWith, endsWith, contains, matches and lowerAscii"},
+		{withLists, "in needs a list, such as [\"eth0\"]"},
+		{withDomain, "attributes of a device are read by their domain"},
+	}
+}
+
+// compileError says why an expression does not compile. One that compiles without mistakes that are known is shown
+// without them. If it does not, the compiler's words are followed by what is known.
 func compileError(expression string, result dracel.CompilationResult, options dracel.Options, want string) error {
-	if corrected := withEquals(expression); corrected != expression &&
-		compileAs(corrected, options).Error == nil {
-		return fmt.Errorf("cannot compile the expression: = compares nothing in CEL; write ==, as in %s", corrected)
+	corrected := expression
+	var advice []string
+	for _, known := range mistakes() {
+		better := known.correct(corrected)
+		if better == corrected {
+			continue
+		}
+		advice, corrected = append(advice, known.advice), better
 	}
-	if corrected := withDomain(expression); corrected != expression &&
-		compileAs(corrected, options).Error == nil {
-		return fmt.Errorf("cannot compile the expression: attributes of a device are read by their domain; write %s",
-			corrected)
+	if len(advice) > 0 && compileAs(corrected, options).Error == nil {
+		return fmt.Errorf("cannot compile the expression: %s; write %s", strings.Join(advice, ", and "), corrected)
 	}
-	return fmt.Errorf("cannot compile the expression: %s; it must be a CEL expression over one device that yields %s",
-		result.Error.Detail, want)
+	detail := result.Error.Detail + "; it must be a CEL expression over one device that yields " + want
+	if len(advice) > 0 {
+		detail += "; " + strings.Join(advice, ", and ")
+	}
+	return fmt.Errorf("cannot compile the expression: %s", detail)
+}
+
+// withTokens returns an expression whose tokens were replaced. last is the last byte that is no space before what
+// comes; replace returns what stands for a token and how many bytes after it are dropped.
+func withTokens(expression string, replace func(last byte, token, rest string) (text string, drop int)) string {
+	var corrected strings.Builder
+	last := byte(0)
+	for rest := expression; rest != ""; {
+		token := nextToken(rest)
+		rest = rest[len(token):]
+		text, drop := replace(last, token, rest)
+		rest = rest[drop:]
+		corrected.WriteString(text)
+		if text := strings.TrimSpace(text); text != "" {
+			last = text[len(text)-1]
+		}
+	}
+	return corrected.String()
+}
+
+// withOperators returns an expression with the operators of CEL for and, or and not. What not refers to without
+// parentheses is not known, since ! binds more than ==: it becomes what does not compile.
+func withOperators(expression string) string {
+	return withTokens(expression, func(last byte, token, rest string) (string, int) {
+		if last == '.' || last == 0 && !strings.EqualFold(token, "not") {
+			return token, 0
+		}
+		switch strings.ToLower(token) {
+		case "and":
+			return "&&", 0
+		case "or":
+			return "||", 0
+		case "not":
+			space := len(rest) - len(strings.TrimLeft(rest, " "))
+			if strings.HasPrefix(rest[space:], "(") {
+				return "!", space
+			}
+			return "! ?", 0
+		}
+		return token, 0
+	})
+}
+
+// withFunctionNames returns an expression with the functions of CEL for what other languages call otherwise.
+func withFunctionNames(expression string) string {
+	known := map[string]string{"startswith": "startsWith", "hasprefix": "startsWith", "endswith": "endsWith",
+		"hassuffix": "endsWith", "contains": "contains", "includes": "contains", "matches": "matches",
+		"match": "matches", "lowerascii": "lowerAscii", "tolower": "lowerAscii", "lower": "lowerAscii"}
+	return withTokens(expression, func(last byte, token, rest string) (string, int) {
+		name := known[strings.ToLower(strings.ReplaceAll(token, "_", ""))]
+		if name == "" || last != '.' || !strings.HasPrefix(rest, "(") {
+			return token, 0
+		}
+		return name, 0
+	})
+}
+
+// withLists returns an expression with a list of one string where in is followed by a string.
+func withLists(expression string) string {
+	isIn := false
+	return withTokens(expression, func(_ byte, token, _ string) (string, int) {
+		isString := token[0] == '"' || token[0] == '\''
+		inString := isIn && isString
+		isIn = token == "in" || isIn && strings.TrimSpace(token) == ""
+		if inString {
+			return "[" + token + "]", 0
+		}
+		return token, 0
+	})
 }
 
 // withEquals returns an expression with == for every = that is no part of another operator, outside of strings. It
@@ -52,34 +147,48 @@ func withEquals(expression string) string {
 	return corrected.String()
 }
 
-// withDomain returns an expression with attributes of devices, where they are written as names (ifName) or fields of
-// the device (device.ifName), in full. It leaves strings as they are, and knows neither raw strings nor comments:
-// whoever uses the result compiles it.
+// bareAttribute finds what people write for an attribute of a device, at the beginning of a text: attributes.NAME,
+// attributes["NAME"] and attributes["DOMAIN"].NAME, with or without the device, also in the singular.
+var bareAttribute = regexp.MustCompile(`^(?:device\.)?attributes?(?:\.([A-Za-z_]\w*)|` +
+	`\["([^"]*)"\](?:\.([A-Za-z_]\w*))?)`)
+
+// withDomain returns an expression with attributes of devices in full, where they are written as names (ifName), as
+// fields of the device (device.ifName), or without the domain (device.attributes.ifName). It leaves strings as they
+// are, and knows neither raw strings nor comments: whoever uses the result compiles it.
 func withDomain(expression string) string {
 	known := Attributes(discovery.Device{})
-	var corrected strings.Builder
-	last := byte(0) // that is no space, before what comes
-	for rest := expression; rest != ""; {
-		token := nextToken(rest)
-		rest = rest[len(token):]
-		name := token
-		if token == "device" && len(rest) > 1 && rest[0] == '.' {
-			name = nextToken(rest[1:])
-		}
-		_, isAttribute := known[resourceapi.QualifiedName(v1alpha1.QualifiedName(name))]
-		isField := name == "driver" && name != token // the API has device.driver
-		if isAttribute && !isField && last != '.' {
-			if name != token {
-				rest = rest[1+len(name):]
-			}
-			token = `device.attributes["` + v1alpha1.AttributeDomain + `"].` + name
-		}
-		corrected.WriteString(token)
-		if text := strings.TrimSpace(token); text != "" {
-			last = text[len(text)-1]
-		}
+	isKnown := func(name string) bool {
+		_, found := known[resourceapi.QualifiedName(v1alpha1.QualifiedName(name))]
+		return found
 	}
-	return corrected.String()
+	const section = `device.attributes["` + v1alpha1.AttributeDomain + `"].`
+	return withTokens(expression, func(last byte, token, rest string) (string, int) {
+		if last == '.' {
+			return token, 0
+		}
+		if found := bareAttribute.FindStringSubmatch(token + rest); found != nil {
+			name := found[1] + found[2]
+			if found[2] == v1alpha1.AttributeDomain {
+				name = found[3]
+			} else if found[3] != "" {
+				return token, 0
+			}
+			if isKnown(name) {
+				return section + name, len(found[0]) - len(token)
+			}
+			return token, 0
+		}
+		if field, isField := strings.CutPrefix(rest, "."); token == "device" && isField && field != "" {
+			name := nextToken(field)
+			if name != "driver" && isKnown(name) { // the API has device.driver
+				return section + name, 1 + len(name)
+			}
+		}
+		if isKnown(token) {
+			return section + token, 0
+		}
+		return token, 0
+	})
 }
 
 // nextToken returns what a text, which is not empty, begins with: a name or number, a string, or any other byte.

@@ -9,8 +9,8 @@ import (
 func TestSingleEqualsIsNamed(t *testing.T) {
 	const ifName = `device.attributes["dra.networking"].ifName`
 	for expression, want := range map[string]string{
-		ifName + ` = "eth1"`: `write ==, as in ` + ifName + ` == "eth1"`,
-		ifName + ` != "a=b" && ` + ifName + `="c\"=d"`: `write ==, as in ` + ifName + ` != "a=b" && ` + ifName +
+		ifName + ` = "eth1"`: `== does; write ` + ifName + ` == "eth1"`,
+		ifName + ` != "a=b" && ` + ifName + `="c\"=d"`: `== does; write ` + ifName + ` != "a=b" && ` + ifName +
 			`=="c\"=d"`,
 		ifName + ` = `:    "Syntax error",
 		ifName + ` === 1`: "Syntax error",
@@ -20,14 +20,14 @@ func TestSingleEqualsIsNamed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", expression, err, want)
 		}
-		if err != nil && strings.Contains(err.Error(), "write ==") != strings.HasPrefix(want, "write ==") {
+		if err != nil && strings.Contains(err.Error(), "; write ") != strings.Contains(want, "; write ") {
 			t.Errorf("%s: %v", expression, err)
 		}
 	}
 	if err := CheckSelector(ifName + ` == "a=b"`); err != nil {
 		t.Error(err)
 	}
-	if err := CheckAttribute(ifName + ` = "a" ? "x" : "y"`); err == nil || !strings.Contains(err.Error(), "write ==") {
+	if err := CheckAttribute(ifName + ` = "a" ? "x" : "y"`); err == nil || !strings.Contains(err.Error(), "== does") {
 		t.Errorf("computed attribute: %v", err)
 	}
 }
@@ -50,6 +50,42 @@ func TestMissingDomainIsNamed(t *testing.T) {
 	} {
 		if err := CheckSelector(expression); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", expression, err, want)
+		}
+	}
+}
+
+// What people write as in other languages is named, and what to write; the compiler's words alone name tokens.
+func TestOtherLanguagesAreNamed(t *testing.T) {
+	const words = "cannot compile the expression: compilation failed"
+	const operators = "; and, or and not are written &&, || and !( )"
+	full := strings.NewReplacer("@", `device.attributes["dra.networking"].`)
+	for _, test := range [][2]string{
+		{`@ifName.startswith("eth")`, `functions of strings are called startsWith, endsWith, contains, matches and ` +
+			`lowerAscii; write @ifName.startsWith("eth")`},
+		{`@ifName.HasPrefix("eth")`, `; write @ifName.startsWith("eth")`},
+		{`@ifName.ends_with("np0")`, `; write @ifName.endsWith("np0")`},
+		{`@ifName in "eth0"`, `in needs a list, such as ["eth0"]; write @ifName in ["eth0"]`},
+		{`device.attributes.ifName == "l0"`, `are read by their domain; write @ifName == "l0"`},
+		{`device.attributes["ifName"] == "l0" || attributes.mtu > 1500`, `; write @ifName == "l0" || @mtu > 1500`},
+		{`attributes["dra.networking"].mtu > 1500`, `; write @mtu > 1500`},
+		{`device.attribute.type == "pf"`, `; write @type == "pf"`},
+		{`driver == "virtio_net"`, `; write @driver == "virtio_net"`},
+		{`@type == "vf" and @pfName == "and"`, `&&, || and !( ); write @type == "vf" && @pfName == "and"`},
+		{`@type == "vf" OR @type == "pf"`, `; write @type == "vf" || @type == "pf"`},
+		{`not (@type == "vf")`, `; write !(@type == "vf")`},
+		{`@type == "vf" and not(@mtu == 9000)`, `; write @type == "vf" && !(@mtu == 9000)`},
+		{`type = "vf" and ifName.startswith("eth") and pfName in 'p0'`,
+			`; write @type == "vf" && @ifName.startsWith("eth") && @pfName in ['p0']`},
+		{`not @type == "vf"`, operators}, // what it refers to is not known
+		{`@ifName.startswith("eth") && colour`, `== "bridge"; functions of strings are called`},
+		{`@ifName.startswith("r") and colour`, `== "bridge"` + operators + ", and functions"},
+		{`device.attributes.colour == "red"`, words},
+	} {
+		expression, want := full.Replace(test[0]), full.Replace(test[1])
+		for name, check := range map[string]func(string) error{"policy": CheckSelector, "class": CheckClassSelector} {
+			if err := check(expression); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, %s: %v, want %q", name, expression, err, want)
+			}
 		}
 	}
 }

@@ -124,7 +124,7 @@ func TestClassRemarks(t *testing.T) {
 		`@ifName == "a" && has(@switchID) && has(@rack) && @?building.hasValue()`:   "",
 		`has(device.attributes["example.com"].ifNmae)`:                              "",
 		`device.attributes["cni.dra.networking"].?srio.orValue(false)`:              "",
-		`has(device.capacity["dra.networking"].mt) && device.driver == "something"`: "",
+		`has(device.capacity["dra.networking"].mt) && device.driver == "dra.networking"`: "",
 		`@type ==`: "",
 	} {
 		remarks := policy.ClassRemarks(expand(expression))

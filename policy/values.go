@@ -117,6 +117,11 @@ func usualMAC(value string) string {
 func (w *walker) noteValue(attribute, literal ast.Expr, vars scope) {
 	a, isAttribute := valueOf(attribute, vars)
 	value, isString := stringLiteral(resolve(literal, vars))
+	if isString && value != v1alpha1.AttributeDomain && isField(resolve(attribute, vars), "driver", vars) {
+		w.addRemark(fmt.Sprintf("device.driver is %q for every device of this driver, and never %q: did you mean %s, "+
+			"the driver of the kernel?", v1alpha1.AttributeDomain, value,
+			access{domain: v1alpha1.AttributeDomain, id: "driver"}.field(".")))
+	}
 	form := formOf(a)
 	if !isAttribute || !isString || value == "" || form == nil || form.holds(value) {
 		return
@@ -131,6 +136,10 @@ func (w *walker) noteValue(attribute, literal ast.Expr, vars scope) {
 	} else {
 		remark += ", it is " + form.example
 	}
+	w.addRemark(remark)
+}
+
+func (w *walker) addRemark(remark string) {
 	if !slices.Contains(w.values, remark) {
 		w.values = append(w.values, remark)
 	}
