@@ -274,10 +274,25 @@ func decide(d discovery.Device, rules []*rule, answers []answer) DeviceDecision 
 			decision.Reasons[i] = rules[i].reason(Lost, "%s", outrankedBy(w, p))
 			continue
 		}
-		decision.Personas = append(decision.Personas, personas(p, rules[i].attributesOf(&d))...)
+		given := personas(p, rules[i].attributesOf(&d))
+		rules[i].warnOfNodeTraffic(&d, given)
+		decision.Personas = append(decision.Personas, given...)
 	}
 	slices.SortStableFunc(decision.Personas, func(a, b Persona) int { return cmp.Compare(a.Suffix, b.Suffix) })
 	return decision
+}
+
+// warnOfNodeTraffic records a remark on a device that one claim could get alone, and that the node needs. Nothing hides
+// it but a policy; the driver refuses to take it away from the node (discovery.Busy) when the pod starts.
+func (r *rule) warnOfNodeTraffic(d *discovery.Device, given []Persona) {
+	if !d.DefaultRoute || !slices.ContainsFunc(given, func(p Persona) bool { return p.Exclusive }) {
+		return
+	}
+	r.problems = append(r.problems, Problem{Policy: r.policy.Name, Device: string(d.Name), Remark: true,
+		Message: "it is offered to one claim alone, and carries a default route or an address of the node, or what " +
+			"does stands on it: pods of claims that get it do not start; hide it with the policy " +
+			"exclude-infrastructure of deploy/policies.yaml, or add && !" +
+			access{domain: v1alpha1.AttributeDomain, id: "defaultRoute"}.field(".") + " to the expression"})
 }
 
 // outrankedBy says why of two policies with one suffix another wins, and what to do if this one should.

@@ -21,8 +21,7 @@ import (
 func facts() discovery.Facts {
 	return discovery.Facts{Devices: []discovery.Device{
 		{Name: "br0", Type: "bridge", NUMANode: -1, VFIndex: -1, VLANID: -1},
-		{Name: "eth1", Type: "nic", PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00", VFIndex: -1, VLANID: -1,
-			DefaultRoute: true},
+		{Name: "eth1", Type: "nic", PCIAddress: "0000:03:00.0", PCIeRoot: "pci0000:00", VFIndex: -1, VLANID: -1},
 	}}
 }
 
@@ -97,7 +96,7 @@ func TestResolve(t *testing.T) {
 br0
 eth1`},
 		"an exclude policy wins over any priority": {map[string]string{
-			"all": expose("true", "", 1000), "infra": exclude("@defaultRoute")}, `
+			"all": expose("true", "", 1000), "infra": exclude(`@ifName == "eth1"`)}, `
 br0
   entry "" of all: exclusive host-device
   policy all: exposes: the expression is true
@@ -347,5 +346,43 @@ func TestPublished(t *testing.T) {
 		if got, ok := policy.Published(device, "altNames")[name]; ok {
 			t.Errorf("%s is published as %q", name, *got.StringValue)
 		}
+	}
+}
+
+// A device that the node needs for its own traffic is remarked where one claim could get it alone, whose pod would not
+// start; those who share a device leave it on the node.
+func TestNodeTrafficIsRemarked(t *testing.T) {
+	node := facts()
+	node.Devices[1].DefaultRoute = true
+	const selector = `selector: {cel: 'device.attributes["dra.networking"].type in ["nic", "bridge"]'}` + "\n"
+	const shared = selector + "exposure: {allowMultipleAllocations: true, capacity: {links: {value: '2', " +
+		"requestPolicy: {default: '1', validValues: ['1']}}}, supportedCNIPlugins: [{name: macvlan}"
+	const alone = selector + `exposure: {supportedCNIPlugins: [{name: host-device, exclusive: true}]`
+	for name, test := range map[string]struct {
+		specs map[string]string
+		want  string
+	}{
+		"alone":              {map[string]string{"p": alone + "}"}, "p eth1"},
+		"also allowInUse":    {map[string]string{"p": alone + ", allowInUse: true}"}, "p eth1"},
+		"shared":             {map[string]string{"p": shared + "]}"}, ""},
+		"shared or alone":    {map[string]string{"p": shared + ", {name: host-device, exclusive: true}]}"}, "p eth1"},
+		"lost":               {map[string]string{"a": alone + "}", "b": shared + "]}\npriority: 1"}, ""},
+		"hidden by another":  {map[string]string{"p": alone + "}", "x": selector + "action: exclude"}, ""},
+		"of a further entry": {map[string]string{"p": shared + "]}", "q": alone + ", deviceNameSuffix: -q}"}, "q eth1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, problem := range policy.Resolve(node, policies(t, test.specs), policy.Node{}).Problems {
+				if !problem.Remark {
+					t.Errorf("%s", problem)
+				}
+				if problem.Remark && strings.Contains(problem.Message, "pods of claims that get it do not start") {
+					got = append(got, problem.Policy+" "+problem.Device)
+				}
+			}
+			if strings.Join(got, ", ") != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
 	}
 }

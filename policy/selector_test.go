@@ -116,14 +116,14 @@ func TestClassRemarks(t *testing.T) {
 	const remark = `no device has an attribute dra.networking/ifNmae unless a policy adds it: did you mean ` +
 		`device.attributes["dra.networking"].ifName?`
 	for expression, want := range map[string]string{
-		`has(@ifNmae) && @ifNmae == "a"`:                                            remark,
-		`@?ifNmae.orValue("") == "a"`:                                               remark,
-		`device.attributes["dra.networking"][?"ifNmae"].orValue("") == "a"`:         remark,
-		`cel.bind(a, device.attributes["dra.networking"], has(a.ifNmae))`:           remark,
-		`has(device.attributes["dra.networkng"].ifName)`:                            `did you mean device.attributes["dra.networking"].ifName?`,
-		`@ifName == "a" && has(@switchID) && has(@rack) && @?building.hasValue()`:   "",
-		`has(device.attributes["example.com"].ifNmae)`:                              "",
-		`device.attributes["cni.dra.networking"].?srio.orValue(false)`:              "",
+		`has(@ifNmae) && @ifNmae == "a"`:                                                 remark,
+		`@?ifNmae.orValue("") == "a"`:                                                    remark,
+		`device.attributes["dra.networking"][?"ifNmae"].orValue("") == "a"`:              remark,
+		`cel.bind(a, device.attributes["dra.networking"], has(a.ifNmae))`:                remark,
+		`has(device.attributes["dra.networkng"].ifName)`:                                 `did you mean device.attributes["dra.networking"].ifName?`,
+		`@ifName == "a" && has(@switchID) && has(@rack) && @?building.hasValue()`:        "",
+		`has(device.attributes["example.com"].ifNmae)`:                                   "",
+		`device.attributes["cni.dra.networking"].?srio.orValue(false)`:                   "",
 		`has(device.capacity["dra.networking"].mt) && device.driver == "dra.networking"`: "",
 		`@type ==`: "",
 	} {

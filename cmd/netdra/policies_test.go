@@ -110,6 +110,26 @@ spec:
 	}
 }
 
+// That the node needs a device itself is said before a policy is applied, and where a device is explained.
+func TestNodeTrafficIsTold(t *testing.T) {
+	file := policyFile(t, `
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: whole}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].defaultRoute'}
+  exposure: {supportedCNIPlugins: [{name: host-device, exclusive: true}]}
+`)
+	const recording = "../../discovery/testdata/h100"
+	for _, arguments := range [][]string{{"policies", "test", file}, {"explain", "eno3", "-f", file},
+		{"slices", "-f", file, "-o", "text"}} {
+		_, stdout, stderr := runNetdra(t, "", append(arguments, "--from", recording)...)
+		if !strings.Contains(stdout+stderr, "carries a default route or an address of the node") {
+			t.Errorf("%v:\n%s%s", arguments, stdout, stderr)
+		}
+	}
+}
+
 // Files without policies are named, misspelt kinds too.
 func TestPoliciesTestWithoutPolicies(t *testing.T) {
 	pods := policyFile(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
