@@ -35,11 +35,12 @@ func policiesListCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Comma
 		Long: `Use list to find policies that select nothing, and to see how many devices each policy exposes.
 
 For every DeviceExposurePolicy that the driver knows it counts the devices that the policy exposes, exposes although no
-DeviceClass can pick them (unusable), hides, loses to another policy, or cannot be evaluated for; -o wide and -o json
-have their names. STATE is one of
+DeviceClass can pick them (unusable), hides, loses to another policy, or fails for because its expression is an error
+there; -o wide and -o json have their names. STATE is one of
   active       it selects devices of the node
   unusable     it exposes devices, and no DeviceClass can pick one: the node has none of their CNI plugins
-  no match     it selects none
+  no match     it selects none: its expression is false for every device
+  failed       it selects none: its expression is an error for some devices, and false for the others
   other nodes  its nodeSelector leaves out the node
   invalid      it exposes nothing until it is corrected
 
@@ -80,7 +81,8 @@ func policiesTestCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Comma
 		Long: `Use test to see the effect of policies on this node, or on a recorded machine, before you apply them.
 
 For every DeviceExposurePolicy in the files it prints errors and remarks, and which devices the policy would expose,
-hide, or leave to another policy. Then it lists the devices that would be newly offered, no longer offered, or offered
+hide, or leave to another policy. It matches a device if its expression is true; where that is an error, it fails, and
+an exclude policy hides the device. Then it lists the devices that would be newly offered, no longer offered, or offered
 differently, with the claims that hold them.
 
 The policies are added to those that the driver of this node knows, and replace those of the same name, as kubectl

@@ -110,6 +110,33 @@ spec:
 	}
 }
 
+// A policy whose expression is an error for devices fails for them; one whose expression is false matches none.
+func TestPoliciesTestTellsErrorsFromFalse(t *testing.T) {
+	for spec, want := range map[string]string{
+		`selector: {cel: '@type == "dummy"'}`: "✓ policy p\n  matches none of the 6 devices of this machine: its " +
+			"expression is false for each\n",
+		`selector: {cel: '@mtu'}`: "  fails for all 6 devices of this machine\n\n",
+		`selector: {cel: '@type == "bridge" && int(@ifName) > 1'}`: "  fails for 1 device: br0\n" +
+			"  matches none of the other 5 devices: its expression is false there\n",
+		`action: exclude, selector: {cel: '@type == "bridge" && int(@ifName) > 1'}`: "  fails for, and therefore " +
+			"hides, 1 device: br0\n  matches none of the other 5 devices",
+		`action: exclude, selector: {cel: '@type =='}`: "  fails for, and therefore hides, all 6 devices of " +
+			"this machine\n",
+		`selector: {cel: '@type == "pf" || @type == "bridge" && int(@ifName) > 1'}`: "  exposes 1 device: eth0\n" +
+			"  fails for 1 device: br0\n\n",
+	} {
+		if !strings.HasPrefix(spec, "action") {
+			spec += ", exposure: {supportedCNIPlugins: [{name: sriov, exclusive: true}]}"
+		}
+		file := policyFile(t, "apiVersion: networking.dra.io/v1alpha1\nkind: DeviceExposurePolicy\n"+
+			"metadata: {name: p}\nspec: {"+strings.ReplaceAll(spec, "@", `device.attributes["dra.networking"].`)+"}\n")
+		_, stdout, stderr := runNetdra(t, "", "policies", "test", file, "--from", recordedFunctions(t))
+		if !strings.Contains(stdout, want) {
+			t.Errorf("%s: lacks %q:\n%s%s", spec, want, stdout, stderr)
+		}
+	}
+}
+
 // That the node needs a device itself is said before a policy is applied, and where a device is explained.
 func TestNodeTrafficIsTold(t *testing.T) {
 	file := policyFile(t, `

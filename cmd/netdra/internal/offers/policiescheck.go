@@ -45,7 +45,7 @@ type policyCheck struct {
 	// Unusable are devices that it exposes and no class can pick, with the reason.
 	Unusable []string `json:"unusable,omitempty"`
 	Hides    []string `json:"hides,omitempty"`
-	// Fails are devices for which it cannot be evaluated; an exclude policy hides them.
+	// Fails are devices for which its expression is an error; an exclude policy hides them.
 	Fails []string `json:"fails,omitempty"`
 	// Loses are devices that it matches and another policy decides about.
 	Loses []string `json:"loses,omitempty"`
@@ -53,6 +53,10 @@ type policyCheck struct {
 	OtherNodes bool `json:"otherNodes,omitempty"`
 	// NotEvaluated means that it is so wrong that nodes would not ask it about devices.
 	NotEvaluated bool `json:"notEvaluated,omitempty"`
+	// excludes means that it hides what it matches, and what it fails for.
+	excludes bool
+	// devices is how many the machine has.
+	devices int
 }
 
 // Run prints what the policies of files would expose, hide and change.
@@ -154,7 +158,8 @@ func (s *Snapshot) offers() []Offer {
 
 // checkPolicy describes what comes of one policy.
 func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) policyCheck {
-	tested := policyCheck{Name: p.Name}
+	tested := policyCheck{Name: p.Name, excludes: p.Spec.Action == policyapi.ActionExclude,
+		devices: len(s.Decision.Devices)}
 	invalid, remarks := policy.Check(p)
 	tested.Remarks = append(remarks, s.misspelt(p)...)
 	for _, problem := range invalid {
@@ -265,15 +270,31 @@ func (t *policyCheck) print(out *printer.Printer) {
 		does    string
 		devices []string
 	}{{"exposes", t.Exposes}, {"would expose, but no class can pick", t.Unusable}, {"hides", t.Hides},
-		{"cannot be evaluated for", t.Fails}, {"leaves to another policy", t.Loses}} {
-		if len(row.devices) > 0 {
-			out.Printf("  %s %s: %s", row.does, printer.Plural(len(row.devices), "device"),
-				strings.Join(row.devices, ", "))
+		{t.failsText(), t.Fails}, {"leaves to another policy", t.Loses}} {
+		switch n := len(row.devices); {
+		case n == t.devices && n > 1 && n == len(t.Fails):
+			out.Printf("  %s all %d devices of this machine", row.does, n)
+		case n > 0:
+			out.Printf("  %s %s: %s", row.does, printer.Plural(n, "device"), strings.Join(row.devices, ", "))
 		}
 	}
-	if len(t.Exposes)+len(t.Unusable)+len(t.Hides)+len(t.Fails)+len(t.Loses) == 0 {
-		out.Printf("  matches no device of this machine")
+	if len(t.Exposes)+len(t.Unusable)+len(t.Hides)+len(t.Loses) > 0 || t.devices > 0 && len(t.Fails) == t.devices {
+		return
 	}
+	if falseFor := t.devices - len(t.Fails); len(t.Fails) > 0 {
+		out.Printf("  matches none of the other %s: its expression is false there", printer.Plural(falseFor, "device"))
+	} else {
+		out.Printf("  matches none of the %s of this machine: its expression is false for each",
+			printer.Plural(falseFor, "device"))
+	}
+}
+
+// failsText is what the policy does with devices for which its expression is an error.
+func (t *policyCheck) failsText() string {
+	if t.excludes {
+		return "fails for, and therefore hides,"
+	}
+	return "fails for"
 }
 
 func printChange(out *printer.Printer, c *Change) {

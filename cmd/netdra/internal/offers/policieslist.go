@@ -25,7 +25,7 @@ type PolicyEffect struct {
 	Hides    []string `json:"hides"`
 	// Loses are devices that it matches and another policy decides about, with the reason.
 	Loses []string `json:"loses"`
-	// Fails are devices for which it cannot be evaluated.
+	// Fails are devices for which its expression is an error.
 	Fails []string `json:"fails"`
 }
 
@@ -34,6 +34,7 @@ const (
 	effectActive     = "active"
 	effectUnusable   = "unusable"
 	effectNoMatch    = "no match"
+	effectFailed     = "failed"
 	effectOtherNodes = "other nodes"
 	effectInvalid    = "invalid"
 )
@@ -74,15 +75,20 @@ func effectOf(tested *policyCheck) PolicyEffect {
 		e.State = effectOtherNodes
 	case !e.selects():
 		e.State = effectNoMatch
+	case !e.matches():
+		e.State = effectFailed
 	case len(e.Exposes) == 0 && len(e.Unusable) > 0:
 		e.State = effectUnusable
 	}
 	return e
 }
 
-// selects reports whether the policy is true for a device, or cannot be evaluated for one.
-func (e *PolicyEffect) selects() bool {
-	return len(e.Exposes)+len(e.Unusable)+len(e.Hides)+len(e.Loses)+len(e.Fails) > 0
+// selects reports whether the policy matches a device, or fails for one.
+func (e *PolicyEffect) selects() bool { return e.matches() || len(e.Fails) > 0 }
+
+// matches reports whether the policy's expression is true for a device.
+func (e *PolicyEffect) matches() bool {
+	return len(e.Exposes)+len(e.Unusable)+len(e.Hides)+len(e.Loses) > 0
 }
 
 // EffectColumns are those of a table of policies.

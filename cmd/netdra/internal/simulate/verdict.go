@@ -33,8 +33,8 @@ type Refusal struct {
 	Short []string
 	// inTheWay are the claims of Release.
 	inTheWay []*resourceapi.ResourceClaim
-	// instead are claims that could go in place of one of those. Where several are in the way, they are only claims that
-	// got their devices in this simulation.
+	// instead are claims that could go in place of one of those. Where several are in the way, they are only claims
+	// that got their devices in this simulation.
 	instead []*resourceapi.ResourceClaim
 }
 

@@ -1,0 +1,20 @@
+package offers
+
+import "testing"
+
+// A policy that fails for devices and matches none is told apart from one that is false for all, and from one that does
+// something.
+func TestStatesOfPolicies(t *testing.T) {
+	for want, tested := range map[string]policyCheck{
+		effectNoMatch:    {},
+		effectFailed:     {Fails: []string{"eth0"}},
+		effectActive:     {Fails: []string{"eth0"}, Loses: []string{"eth1"}},
+		effectUnusable:   {Unusable: []string{"eth1"}},
+		effectInvalid:    {Fails: []string{"eth0"}, Invalid: []string{"cannot compile"}},
+		effectOtherNodes: {OtherNodes: true},
+	} {
+		if got := effectOf(&tested).State; got != want {
+			t.Errorf("%+v: state %q, want %q", tested, got, want)
+		}
+	}
+}
