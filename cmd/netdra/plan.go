@@ -18,7 +18,8 @@ versions.
 
 It compiles a topology for links of this machine and prints the steps in their order: the plugin and its CNI version,
 the interface and where its name comes from, whether it gets the results of earlier steps, and its configuration.
-Templates of {{ device }} are rendered; those of other steps, pod, claim and node are rendered when the step runs.`,
+Templates of {{ device }} are rendered; those of other steps, pod, claim and node are rendered when the step runs. Links
+that "chain run" refuses without --force, such as that of the default route, are planned with a remark.`,
 		Example: `  netdra chain plan topology.yaml --device uplink=eth1
   netdra chain plan topologies.yaml --name bonded --device a=0000:3b:02.1 --device b=0000:3b:02.2 -o yaml`,
 		Args: oneArgument("TOPOLOGY", "topology.yaml --device uplink=eth1"),

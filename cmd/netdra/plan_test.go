@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -84,6 +85,28 @@ Topology moved; a claim asks for deviceClassName moved-link
    config
      mtu: 1400
 `)
+	f.expectNode(clean)
+}
+
+// A plan changes nothing, so it is shown for a link that a run refuses, with what the run would say.
+func TestPlanOfTheDefaultRoute(t *testing.T) {
+	f := newFake(t)
+	f.facts.Devices[1].DefaultRoute = true
+	const remark = "chain run refuses this: --device link=up0: it carries this machine's default route"
+	for want, arguments := range map[string][]string{
+		"! " + remark:                    nil,
+		`"runRefuses": [`:                {"-o", "json"},
+		"device      up0, exclusive: it": {"--force"},
+	} {
+		code, out, errs := f.run(t.Context(), append([]string{"plan", f.write("t.yaml", linkThenTune), "-d", "up0"},
+			arguments...)...)
+		if code != exit.OK || !strings.Contains(out, want) {
+			t.Errorf("%v: exit status %d\n%s%s", arguments, code, out, errs)
+		}
+		if forced := slices.Contains(arguments, "--force"); forced && strings.Contains(out, remark) {
+			t.Errorf("%v: has the remark\n%s", arguments, out)
+		}
+	}
 	f.expectNode(clean)
 }
 

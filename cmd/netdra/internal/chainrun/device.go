@@ -74,33 +74,31 @@ func (f *DeviceOptions) parse(topology *v1alpha1.NetworkTopology) ([]deviceChoic
 	return all, errors.Join(problems...)
 }
 
-// bindDevices finds the devices on the machine, and refuses those that a chain would take from the machine's own
-// traffic.
+// bindDevices finds the devices on the machine. losses are those that a chain would take from the machine's own
+// traffic: a run refuses them, and a plan, which changes nothing, only says so. With --force there are none.
 //
 // The rules are stricter than the driver's: there, an administrator has offered the device by a policy, while here
-// somebody may have mistyped a name on a machine that is reached by that very link. With --force only what cannot work
-// is refused.
+// somebody may have mistyped a name on a machine that is reached by that very link.
 func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
-	flags *DeviceOptions) ([]cnichain.RootDevice, error) {
+	flags *DeviceOptions) (devices []cnichain.RootDevice, losses []error, err error) {
 	wanted, err := flags.parse(topology)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	addresses, claims := nodeclient.ReadInUse(ctx)
 	facts, err := m.Facts(ctx, addresses)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	hostView, err := m.Inspect("")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	node, err := m.Hostname()
 	if err != nil {
-		return nil, fmt.Errorf("cannot tell the name of this machine: %w", err)
+		return nil, nil, fmt.Errorf("cannot tell the name of this machine: %w", err)
 	}
 	var problems []error
-	var devices []cnichain.RootDevice
 	for _, choice := range wanted {
 		found, err := findFacts(&facts, choice.link)
 		if err != nil {
@@ -123,13 +121,13 @@ func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.Network
 		}
 		loss := cmp.Or(describeHarm(found, &device, hostView), describeHolders(found, &device, claims))
 		if loss != "" && !flags.Force {
-			problems = append(problems, fmt.Errorf("--device %s=%s: %s; give another link, or say --force", choice.step,
+			losses = append(losses, fmt.Errorf("--device %s=%s: %s; give another link, or say --force", choice.step,
 				choice.link, loss))
 		}
 		devices = append(devices, cnichain.RootDevice{Step: choice.step, Device: device})
 	}
 	problems = append(problems, refuseTwice(devices)...)
-	return devices, errors.Join(problems...)
+	return devices, losses, errors.Join(problems...)
 }
 
 func movesDevices(schemas cnichain.Schemas, cniType string) bool {

@@ -19,9 +19,11 @@ import (
 
 // PlannedChain is the result of plan.
 type PlannedChain struct {
-	Topology      string        `json:"topology"`
-	DeviceClasses []string      `json:"deviceClasses"`
-	Steps         []plannedStep `json:"steps"`
+	Topology      string   `json:"topology"`
+	DeviceClasses []string `json:"deviceClasses"`
+	// RunRefuses says for which links "chain run" needs --force, and why.
+	RunRefuses []string      `json:"runRefuses,omitempty"`
+	Steps      []plannedStep `json:"steps"`
 }
 
 type plannedStep struct {
@@ -77,7 +79,7 @@ func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.S
 			return nil, err
 		}
 	}
-	devices, err := bindDevices(ctx, deps, topology, schemas, &f.DeviceOptions)
+	devices, losses, err := bindDevices(ctx, deps, topology, schemas, &f.DeviceOptions)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +92,14 @@ func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.S
 	if err := executor.AssignNames(named, taken); err != nil {
 		return nil, err
 	}
-	return describePlan(topology, named)
+	chain, err := describePlan(topology, named)
+	if err != nil {
+		return nil, err
+	}
+	for _, loss := range losses {
+		chain.RunRefuses = append(chain.RunRefuses, loss.Error())
+	}
+	return chain, nil
 }
 
 // describePlan describes an attachment whose interfaces have names and whose steps have not run. Steps of further
@@ -143,6 +152,9 @@ func nameSource(step *v1alpha1.Step, named *executor.Attachment, record *executo
 
 func (c *PlannedChain) print(out *printer.Printer) {
 	out.Printf("Topology %s; a claim asks for deviceClassName %s", c.Topology, strings.Join(c.DeviceClasses, " and "))
+	for _, reason := range c.RunRefuses {
+		out.Warn("chain run refuses this: %s", reason)
+	}
 	for i := range c.Steps {
 		c.Steps[i].print(out, i+1)
 	}

@@ -2,6 +2,7 @@ package chainrun
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -103,8 +104,8 @@ func (s *session) prepare(ctx context.Context, topology *v1alpha1.NetworkTopolog
 			return err
 		}
 	}
-	devices, err := bindDevices(ctx, s.deps, topology, schemas, &s.DeviceOptions)
-	if err != nil {
+	devices, losses, err := bindDevices(ctx, s.deps, topology, schemas, &s.DeviceOptions)
+	if err := errors.Join(append(losses, err)...); err != nil {
 		return err
 	}
 	// As late as possible, since whatever changes the device from here on is seen as a change of the run.
