@@ -20,10 +20,10 @@ func graphCommand(streams printer.Streams) *cobra.Command {
 		Short: "Draw the steps of a topology",
 		Long: `Use graph to see the order of a topology's steps, or to put it into a document.
 
-It draws the steps and their dependencies: as a table, for Graphviz (dot), for Mermaid, which GitHub and GitLab show
-in Markdown, or as a picture (svg). Root steps have the DeviceClass that a claim asks for. Of a file with several
-topologies tables show all, unless --name chooses one, and drawings one. The problems of an invalid topology are
-printed as by "chain validate".`,
+It draws the steps and their dependencies: as a table whose lines lead from each step to those after it, for Graphviz
+(dot), for Mermaid, which GitHub and GitLab show in Markdown, or as a picture (svg). Root steps have the DeviceClass
+that a claim asks for. Of a file with several topologies tables show all, unless --name chooses one, and drawings one.
+The problems of an invalid topology are printed as by "chain validate".`,
 		Example: `  netdra chain graph topology.yaml
   netdra chain graph deploy/samples/topologies.yaml --name macvlan-tuned -o mermaid
   netdra chain graph topology.yaml -o svg > topology.svg

@@ -66,3 +66,32 @@ func TestTextIsNoMarkup(t *testing.T) {
 		}
 	}
 }
+
+// A step stands in the lane of one that it stands on, and lines join the others; what does not belong together is not
+// drawn below each other.
+func TestLines(t *testing.T) {
+	for name, test := range map[string]struct {
+		after [][]int
+		want  string
+	}{
+		"a chain":         {[][]int{nil, {0}, {1}}, "○|○|○"},
+		"strangers":       {[][]int{nil, nil, nil}, "○  |  ○|○  "},
+		"two chains":      {[][]int{nil, {0}, nil, {2}}, "○  |○  |  ○|  ○"},
+		"a bond":          {[][]int{nil, nil, {0, 1}}, "○  |│ ○|○─┘"},
+		"VLANs of a bond": {[][]int{nil, nil, {0, 1}, {2}, {2}, {4}}, "○  |│ ○|○─┘|├─○|○  |○  "},
+		"three ports":     {[][]int{nil, nil, nil, {0, 1, 2}}, "○    |│ ○  |│ │ ○|○─┴─┘"},
+		"two bonds of interleaved ports": {[][]int{nil, nil, nil, nil, {0, 2}, {1, 3}},
+			"○      |│ ○    |│ │ ○  |│ │ │ ○|○─│─┘ │|  ○───┘"},
+		"a port that goes on":   {[][]int{nil, nil, {0, 1}, {0}}, "○  |│ ○|├─○|○  "},
+		"ports that both go on": {[][]int{nil, nil, {0, 1}, {0}, {1}}, "○    |│ ○  |├─┼─○|○ │  |  ○  "},
+	} {
+		d := Topology{}
+		for _, after := range test.after {
+			d.boxes = append(d.boxes, topologyStep{after: after})
+		}
+		if got := strings.Join(d.lines(), "|"); got != test.want {
+			rows := strings.NewReplacer("|", "\n")
+			t.Errorf("%s:\n%s\nwant\n%s", name, rows.Replace(got), rows.Replace(test.want))
+		}
+	}
+}

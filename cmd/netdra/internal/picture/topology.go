@@ -29,7 +29,6 @@ type topologyStep struct {
 	step, cniType string
 	class         string // of a root step
 	after         []int
-	layer         int // how many steps stand before it at least, one after the other
 }
 
 // OfTopology returns the graph of a valid topology. Steps of a valid topology stand behind those that they depend on,
@@ -45,7 +44,6 @@ func OfTopology(topology *v1alpha1.NetworkTopology) Topology {
 		}
 		for _, parent := range step.DependOn {
 			b.after = append(b.after, index[parent])
-			b.layer = max(b.layer, d.boxes[index[parent]].layer+1)
 		}
 		index[step.Name] = i
 		d.boxes = append(d.boxes, b)
@@ -53,15 +51,16 @@ func OfTopology(topology *v1alpha1.NetworkTopology) Topology {
 	return d
 }
 
-// Rows returns the graph as a table. A step is indented by its layer.
+// Rows returns the graph as a table, with lines that lead from each step to those that stand on it.
 func (d Topology) Rows() [][]string {
+	lines := d.lines()
 	rows := [][]string{{"STEP", "CNI PLUGIN", "AFTER", "DEVICE CLASS"}}
-	for _, b := range d.boxes {
+	for row, b := range d.boxes {
 		var after []string
 		for _, i := range b.after {
 			after = append(after, d.boxes[i].step)
 		}
-		rows = append(rows, []string{strings.Repeat("  ", b.layer) + b.step, b.cniType,
+		rows = append(rows, []string{lines[row] + " " + b.step, b.cniType,
 			cmp.Or(strings.Join(after, ", "), "-"), cmp.Or(b.class, "-")})
 	}
 	return rows
