@@ -20,22 +20,45 @@ import (
 // formFlag adds --output.
 func formFlag(cmd *cobra.Command, form *string) {
 	*form = printer.FormText
-	textFormFlag(cmd, form, "form of the result: text, json or yaml; with json and yaml progress goes to stderr")
+	outputFlag(cmd, form, printer.ResultForms(), printer.FormText)
 }
 
 // manifestFlag adds --output to a command that prints objects.
 func manifestFlag(cmd *cobra.Command, form *string) {
 	*form = printer.FormYAML
-	textFormFlag(cmd, form, "form of the result: yaml, json or text")
+	outputFlag(cmd, form, printer.ResultForms(), printer.FormText)
 }
 
-// textFormFlag adds --output to a command whose text is no table, and takes the words of tables for it.
-func textFormFlag(cmd *cobra.Command, form *string, usage string) {
-	synonyms := []string{printer.FormTable, printer.FormWide}
-	cmd.Flags().VarP(formValue{form, synonyms, printer.FormText}, "output", "o", usage)
+// listFlag adds --output to a command that prints a table.
+func listFlag(cmd *cobra.Command, form *string) {
+	*form = printer.FormTable
+	outputFlag(cmd, form, printer.ListForms(), printer.FormTable)
+}
+
+// drawingFlag adds --output to a command that draws, and its former name --format.
+func drawingFlag(cmd *cobra.Command, form *string, forms []string) {
+	*form = printer.FormText
+	outputFlag(cmd, form, forms, printer.FormText)
+	cmd.Flags().StringVar(form, "format", printer.FormText, "the same as --output")
+	cmd.MarkFlagsMutuallyExclusive("output", "format")
+	completeForms(cmd, "format", forms)
+}
+
+// outputFlag adds --output, with the same words in every command. It takes the words of people's forms of other
+// commands, table, wide and text, for the standard one: nobody should have to know which command prints what.
+func outputFlag(cmd *cobra.Command, form *string, forms []string, standard string) {
+	synonyms := slices.DeleteFunc([]string{printer.FormText, printer.FormTable, printer.FormWide},
+		func(word string) bool { return slices.Contains(forms, word) })
+	cmd.Flags().VarP(formValue{form, synonyms, standard}, "output", "o", outputUsage(forms))
+	completeForms(cmd, "output", forms)
+}
+
+// outputUsage is the usage of --output.
+func outputUsage(forms []string) string { return "form of the result: " + printer.Alternatives(forms) }
+
+func completeForms(cmd *cobra.Command, flag string, forms []string) {
 	// The error would be that the flag does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{printer.FormText, printer.FormJSON,
-		printer.FormYAML}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // formValue is a flag's value that takes synonyms: every command knows the words of all, text, table, wide, json and
@@ -65,23 +88,6 @@ func (v formValue) String() string {
 
 // Type implements pflag.Value.
 func (formValue) Type() string { return "string" }
-
-// listUsage is the usage of --output of commands that print tables.
-const listUsage = "form of the result: table, wide, json or yaml"
-
-// listFlag adds --output to a command that prints a table. It takes "text" for "table", as formFlag takes "table" for
-// "text": nobody should have to know which command prints what.
-func listFlag(cmd *cobra.Command, form *string) {
-	*form = printer.FormTable
-	cmd.Flags().VarP(formValue{form, []string{printer.FormText}, printer.FormTable}, "output", "o", listUsage)
-	completeListForms(cmd)
-}
-
-func completeListForms(cmd *cobra.Command) {
-	forms := []string{printer.FormTable, printer.FormWide, printer.FormJSON, printer.FormYAML}
-	// The error would be that the flag does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
-}
 
 // formerFile is the value of the former name of --file. It refuses the names of forms: everywhere else they follow -o,
 // and a file "json" with a page in it helps nobody.

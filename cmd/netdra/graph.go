@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -31,8 +29,8 @@ The problems of an invalid topology are printed as by "chain validate".`,
 		Args: oneArgument("TOPOLOGY", "topology.yaml"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			source.File = args[0]
-			if !slices.Contains(picture.Formats(), format) {
-				return fmt.Errorf("cannot use -o %q; use %s", format, strings.Join(picture.Formats(), ", "))
+			if err := printer.CheckFormOf(format, picture.Formats()); err != nil {
+				return err
 			}
 			if format == picture.FormatText {
 				return printGraphs(streams, &source)
@@ -46,15 +44,7 @@ The problems of an invalid topology are printed as by "chain validate".`,
 	}
 	nameFlag(cmd, &source.Name)
 	schemasFlag(cmd, &source.Schemas)
-	set := cmd.Flags()
-	set.StringVarP(&format, "output", "o", picture.FormatText, "what to draw for: text, dot, mermaid or svg")
-	set.StringVar(&format, "format", picture.FormatText, "the same as --output")
-	cmd.MarkFlagsMutuallyExclusive("output", "format")
-	for _, name := range []string{"output", "format"} {
-		// The error would be that the flag does not exist.
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(picture.Formats(),
-			cobra.ShellCompDirectiveNoFileComp))
-	}
+	drawingFlag(cmd, &format, picture.Formats())
 	return cmd
 }
 

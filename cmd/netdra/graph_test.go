@@ -37,9 +37,9 @@ func TestGraphGolden(t *testing.T) {
 
 func TestGraphRefuses(t *testing.T) {
 	for want, arguments := range map[string][]string{
-		"use text, dot, mermaid, svg": {"-o", "png"},
-		"were all set":                {"-o", "svg", "--format", "dot"},
-		"did you mean":                nil,
+		"use text, dot, mermaid or svg": {"-o", "png"},
+		"were all set":                  {"-o", "svg", "--format", "dot"},
+		"did you mean":                  nil,
 	} {
 		wrong := strings.Replace(bondedTopology, "vlanId", "vlanID", 1)
 		if code, stdout, stderr := runNetdra(t, wrong,

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
@@ -77,5 +79,33 @@ func TestArgumentsAreNamed(t *testing.T) {
 			!strings.Contains(stdout, want) {
 			t.Errorf("netdra %s: exit status %d:\n%s", line, code, stdout)
 		}
+	}
+}
+
+// -o means the same everywhere, is described in the same words, and refuses in them.
+func TestOutputIsDescribedAlike(t *testing.T) {
+	var check func(cmd *cobra.Command)
+	described, known := 0, regexp.MustCompile(`^((text|table|wide|json|yaml|dot|mermaid|svg)(, | or |$))+$`)
+	check = func(cmd *cobra.Command) {
+		if flag := cmd.Flags().Lookup("output"); flag != nil && !flag.Hidden {
+			described++
+			_, forms, ok := strings.Cut(flag.Usage, "form of the result: ")
+			if !ok || !known.MatchString(forms) {
+				t.Errorf("%s: --output is described as %q", cmd.CommandPath(), flag.Usage)
+			}
+			for _, synonym := range []string{"text", "table", "wide"} {
+				if err := cmd.Flags().Set("output", synonym); err != nil || !strings.Contains(forms,
+					flag.Value.String()) {
+					t.Errorf("%s: --output %s is taken as %q: %v", cmd.CommandPath(), synonym, flag.Value, err)
+				}
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			check(sub)
+		}
+	}
+	check(rootCommand(osdeps.Deps{}, printer.Streams{}))
+	if described < 15 {
+		t.Errorf("only %d commands have the flag", described)
 	}
 }

@@ -28,7 +28,7 @@ claims, unless both share them. --force takes them anyway.
 {{ device.<attribute> }} has what the driver would publish, except what a policy adds. The claim of {{ claim }} has
 the name of the pod. The selector of a step is validated but not evaluated: you choose the link.
 
---log prints secrets, too.`,
+With -o json and -o yaml the progress goes to stderr. --log prints secrets, too.`,
 		Example: `  # one step takes a device; look at the interfaces from another shell until Enter
   sudo netdra chain run topologies.yaml --name macvlan-tuned --device eth1 --shared uplink --hold
 

@@ -40,20 +40,33 @@ const (
 	FormYAML  = "yaml"
 )
 
+// ResultForms are the forms of a result.
+func ResultForms() []string { return []string{FormText, FormJSON, FormYAML} }
+
+// ListForms are the forms of a list.
+func ListForms() []string { return []string{FormTable, FormWide, FormJSON, FormYAML} }
+
 // CheckForm refuses a form that results do not have.
-func CheckForm(form string) error {
-	if !slices.Contains([]string{FormText, FormJSON, FormYAML}, form) {
-		return fmt.Errorf("cannot use --output %q; use text, json or yaml", form)
+func CheckForm(form string) error { return CheckFormOf(form, ResultForms()) }
+
+// CheckListForm refuses a form that lists do not have.
+func CheckListForm(form string) error { return CheckFormOf(form, ListForms()) }
+
+// CheckFormOf refuses a form that is none of those that a command has.
+func CheckFormOf(form string, forms []string) error {
+	if !slices.Contains(forms, form) {
+		return exit.Refusef("cannot use --output %q; use %s", form, Alternatives(forms))
 	}
 	return nil
 }
 
-// CheckListForm refuses a form that lists do not have.
-func CheckListForm(form string) error {
-	if !slices.Contains([]string{FormTable, FormWide, FormJSON, FormYAML}, form) {
-		return exit.Refusef("cannot use --output %q; use table, wide, json or yaml", form)
+// Alternatives lists words of which one is chosen.
+func Alternatives(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
 	}
-	return nil
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
 // Column is one of a table; that of wide tables only are left out of narrow ones.
