@@ -36,8 +36,9 @@ func attachHint(object, namespace, node string, err error) string {
 	}
 	hint := fmt.Sprintf(`"kubectl netdra trace %s -n %s" shows all calls`, object, namespace)
 	if strings.Contains(step.Err.Error(), unix.EOPNOTSUPP.Error()) {
-		hint = fmt.Sprintf("the kernel of node %s may lack what %s needs, such as a module: load it there; ", node,
-			step.Type) + hint
+		hint = fmt.Sprintf("the kernel of node %s may lack what %s needs: load the module there (8021q for links of "+
+			"type vlan), or use a kernel that is built with it (CONFIG_BRIDGE_VLAN_FILTERING for VLANs on a "+
+			"bridge, which is a part of the module bridge); ", node, step.Type) + hint
 	}
 	return hint
 }
