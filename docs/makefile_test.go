@@ -51,6 +51,26 @@ func TestTargetsRunAllTests(t *testing.T) {
 	}
 }
 
+// The documents name the Helm that "make chart" builds where they say how to install from a checkout.
+func TestChartBuildsTheHelmOfTheDocuments(t *testing.T) {
+	makefile, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	howto, err := os.ReadFile("howto.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(howto), "\n## Install it with Helm\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	if !strings.Contains(section, "`make chart`") || !strings.Contains(section, "`bin/tools/helm`") {
+		t.Errorf("the section does not say where Helm is:\n%s", section)
+	}
+	if !strings.Contains(string(makefile), "\nchart: $(TOOLS)/helm ") {
+		t.Error("make chart does not build Helm")
+	}
+}
+
 func hasModule(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "go.mod"))
 	return err == nil
