@@ -40,11 +40,11 @@ are those of a cluster, which is only read; whoever may not read topologies is t
 
 For each pod or claim it prints the nodes on which it fits, with the devices, or the reason why it does not. A refusal
 names claims that are in the way: without all of them the new claims fit, and with any one of them they do not. Other
-sets of claims may exist. Pods and claims of the simulation that have what is wanted are named apart, since nobody can
-release theirs. Of a pod of --pod whose claims have their devices it prints why the driver does not attach them. Only
-devices count: whether the pod fits on the node otherwise is for the scheduler to decide, and whether the node has the
-plugins, and its kernel the types of links, that steps need after the device (a VLAN or bond on top) only the node
-knows: netdra doctor --all-nodes tells.
+sets of claims may exist. Pods and claims of the simulation that have what is wanted are all named, apart, since nobody
+can release theirs, with how many of them are too many. Of a pod of --pod whose claims have their devices it prints why
+the driver does not attach them. Only devices count: whether the pod fits on the node otherwise is for the scheduler to
+decide, and whether the node has the plugins, and its kernel the types of links, that steps need after the device (a
+VLAN or bond on top) only the node knows: netdra doctor --all-nodes tells.
 
 Exit status: 0 everything fits, 1 something does not fit, 2 it could not be determined.`,
 		Example: `  # before anything is applied, for recorded machines
