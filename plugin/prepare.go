@@ -118,7 +118,7 @@ func allocatedDevices(claim *resourceapi.ResourceClaim) []claims.HeldDevice {
 		if result.Driver == v1alpha1.DriverName {
 			devices = append(devices,
 				claims.HeldDevice{Pool: result.Pool, Name: result.Device,
-					ShareID: string(ptr.Deref(result.ShareID, ""))})
+					ShareID: string(ptr.Deref(result.ShareID, "")), Consumed: result.ConsumedCapacity})
 		}
 	}
 	return devices

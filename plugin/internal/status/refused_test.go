@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
 // Between two attempts a claim that was refused is known, until it is prepared; one whose chain failed is none of them,
@@ -17,11 +18,12 @@ func TestRefusedClaims(t *testing.T) {
 	s := New(Config{Client: fake.NewClientset(), Events: record.NewFakeRecorder(10), Claims: f.claims,
 		Attachments: f.boxes, Clock: f.clock, Node: "n"})
 	for _, name := range []string{"b", "a", "c"} {
-		s.Failed(cnichain.Claim{Namespace: "ns", Name: name, UID: name}, nil, map[bool]string{true: "StepFailed",
+		s.Failed(cnichain.Claim{Namespace: "ns", Name: name, UID: name}, []claims.HeldDevice{{Pool: "n/" + name,
+			Name: name}}, map[bool]string{true: "StepFailed",
 			false: ReasonPrepare}[name == "c"], errors.New("device is held"))
 	}
 	if refused := s.Refused(); len(refused) != 2 || refused[0].Claim.Name != "a" || refused[1].Claim.Name != "b" ||
-		refused[0].At != f.clock.Now() {
+		refused[0].At != f.clock.Now() || len(refused[0].Devices) != 1 || refused[0].Devices[0].Pool != "n/a" {
 		t.Errorf("refused are %+v", refused)
 	}
 	s.Changed("a")

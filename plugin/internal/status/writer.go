@@ -160,9 +160,16 @@ func (s *Writer) Refused() []nodestate.RefusedClaim {
 	defer s.mu.Unlock()
 	var refused []nodestate.RefusedClaim
 	for _, uid := range slices.Sorted(maps.Keys(s.failures)) {
-		if f := s.failures[uid]; f.reason == ReasonPrepare {
-			refused = append(refused, nodestate.RefusedClaim{Claim: f.claim, Message: f.message, At: f.failedAt})
+		f := s.failures[uid]
+		if f.reason != ReasonPrepare {
+			continue
 		}
+		claim := nodestate.RefusedClaim{Claim: f.claim, Message: f.message, At: f.failedAt}
+		for i := range f.devices {
+			claim.Devices = append(claim.Devices, nodestate.AllocatedDevice{Pool: f.devices[i].Pool,
+				Name: f.devices[i].Name, Consumed: f.devices[i].Consumed})
+		}
+		refused = append(refused, claim)
 	}
 	return refused
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -72,11 +74,58 @@ type State struct {
 // nothing else of the driver knows of it.
 type RefusedClaim struct {
 	Claim cnichain.Claim `json:"claim"`
+	// Devices are allocated to it all the same; nil from drivers that do not report them.
+	Devices []AllocatedDevice `json:"devices,omitempty"`
 	// Pods are those of the node that wait for it, as namespace/name.
 	Pods    []string `json:"pods"`
 	Message string   `json:"message"`
 	// At is when it was refused last.
 	At time.Time `json:"at"`
+}
+
+// AllocatedDevice is what the scheduler has given to a claim.
+type AllocatedDevice struct {
+	Pool string `json:"pool"`
+	Name string `json:"name"`
+	// Consumed is what the claim was given of the device's counters.
+	Consumed map[resourceapi.QualifiedName]resource.Quantity `json:"consumed,omitempty"`
+}
+
+// Holding is a claim that has devices, also one that could not be prepared: nobody else gets them.
+type Holding struct {
+	Claim   cnichain.Claim
+	Devices []AllocatedDevice
+	// Pods wait for a claim that could not be prepared, as namespace/name.
+	Pods []string
+	// Refused is why it could not be prepared; empty if it was.
+	Refused string
+	// Since is when it was prepared or refused.
+	Since time.Time
+}
+
+// Holdings are prepared and refused claims, in this order.
+func Holdings(prepared []Claim, refused []RefusedClaim) []Holding {
+	holdings := make([]Holding, 0, len(prepared)+len(refused))
+	for i := range prepared {
+		holding := Holding{Claim: prepared[i].Claim, Since: prepared[i].PreparedAt}
+		for j := range prepared[i].Devices {
+			held := &prepared[i].Devices[j]
+			holding.Devices = append(holding.Devices, AllocatedDevice{Pool: held.Pool, Name: held.Name,
+				Consumed: held.Consumed})
+		}
+		holdings = append(holdings, holding)
+	}
+	for i := range refused {
+		r := &refused[i]
+		holdings = append(holdings, Holding{Claim: r.Claim, Devices: r.Devices, Pods: r.Pods, Refused: r.Message,
+			Since: r.At})
+	}
+	return holdings
+}
+
+// Holds reports whether the claim has a published device.
+func (h *Holding) Holds(pool, name string) bool {
+	return slices.ContainsFunc(h.Devices, func(d AllocatedDevice) bool { return d.Pool == pool && d.Name == name })
 }
 
 // Versions are those of the Node object.

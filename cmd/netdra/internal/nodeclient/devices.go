@@ -45,8 +45,8 @@ type Device struct {
 	Plugins []string `json:"plugins,omitempty"`
 	// State is Free, InUse, Blocked, or the reason why no claim should get it.
 	State string `json:"state"`
-	// Why is the reason of a quarantine, what blocks the device, which plugins are missing, or which pod has lost an
-	// interface of it.
+	// Why is the reason of a quarantine, what blocks the device, which plugins are missing, which claim has it and
+	// could not be prepared, or which pod has lost an interface of it.
 	Why string `json:"why,omitempty"`
 	// Lost means that a pod has lost an interface of the device.
 	Lost     bool      `json:"lost,omitempty"`
@@ -60,6 +60,8 @@ type Holder struct {
 	Pods  []string `json:"pods,omitempty"`
 	// Since is zero if it is not known.
 	Since time.Time `json:"since,omitzero"`
+	// Refused is why the claim could not be prepared, so that its pods wait; empty if it was.
+	Refused string `json:"refused,omitempty"`
 }
 
 // Counter is a capacity that claims divide.
@@ -116,7 +118,7 @@ func device(answers *nodestate.Answers, entry *draslices.Entry) Device {
 	case len(entry.Spec.Taints) > 0:
 		d.State = entry.Spec.Taints[0].Value
 	case len(d.Holders) > 0:
-		d.State = InUse
+		d.State, d.Why = InUse, refusal(d.Holders)
 	case len(d.Plugins) == 0 && listed:
 		d.State, d.Why = Unusable, features.WhyNoneWorks(entry.Persona.Plugins)
 	case blocker != "":
@@ -129,6 +131,17 @@ func device(answers *nodestate.Answers, entry *draslices.Entry) Device {
 		}
 	}
 	return d
+}
+
+// refusal says which holders of a device cannot use it; empty if all can.
+func refusal(holders []Holder) string {
+	var texts []string
+	for i := range holders {
+		if h := &holders[i]; h.Refused != "" {
+			texts = append(texts, fmt.Sprintf("claim %s has it and could not be prepared: %s", h.Claim, h.Refused))
+		}
+	}
+	return strings.Join(texts, "; ")
 }
 
 // featuresOf returns the CNI plugins that the driver sees; false if it could not list them.
@@ -161,15 +174,17 @@ func use(exclusive bool) string {
 // shared.
 func holders(answers *nodestate.Answers, entry *draslices.Entry) []Holder {
 	var found []Holder
-	for i := range answers.Claims {
-		claim := &answers.Claims[i]
-		if !claim.Holds(entry.Pool, entry.Name) {
+	for _, holding := range nodestate.Holdings(answers.Claims, answers.State.Refused) {
+		if !holding.Holds(entry.Pool, entry.Name) {
 			continue
 		}
-		holder := Holder{Claim: claim.Claim.String(), Since: claim.PreparedAt}
-		for _, sandbox := range claim.Sandboxes(answers.Sandboxes) {
-			if sandbox.State != nodestate.SandboxEnded { // nothing is in that one
-				holder.Pods = append(holder.Pods, sandbox.Pod.String())
+		holder := Holder{Claim: holding.Claim.String(), Pods: slices.Clone(holding.Pods), Since: holding.Since,
+			Refused: holding.Refused}
+		for i := range answers.Sandboxes {
+			box := &answers.Sandboxes[i]
+			// Nothing is in one that has ended.
+			if slices.Contains(box.Claims, holding.Claim.UID) && box.State != nodestate.SandboxEnded {
+				holder.Pods = append(holder.Pods, box.Pod.String())
 			}
 		}
 		found = append(found, holder)
@@ -184,9 +199,9 @@ func counters(answers *nodestate.Answers, entry *draslices.Entry) []Counter {
 	for _, capacity := range entry.Persona.Capacity {
 		var used resource.Quantity
 		name := resourceapi.QualifiedName(policyapi.QualifiedName(capacity.Name))
-		for i := range answers.Claims {
-			for j := range answers.Claims[i].Devices {
-				if device := &answers.Claims[i].Devices[j]; device.Pool == entry.Pool && device.Name == entry.Name {
+		for _, holding := range nodestate.Holdings(answers.Claims, answers.State.Refused) {
+			for _, device := range holding.Devices {
+				if device.Pool == entry.Pool && device.Name == entry.Name {
 					used.Add(device.Consumed[name])
 				}
 			}

@@ -1,6 +1,57 @@
 package nodeclient
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+	"github.com/dra-networking/dra-network-driver/policy"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
+)
+
+// A claim that could not be prepared has its devices all the same: the scheduler gives them to nobody else.
+func TestDevicesOfRefusedClaims(t *testing.T) {
+	entry := func(name string, persona policy.Persona) draslices.Entry {
+		return draslices.Entry{Pool: "n/" + name, Name: name, Persona: persona,
+			Device: discovery.Device{Name: "link-" + discovery.IfName(name)}}
+	}
+	shared := policy.Persona{Capacity: []policy.Capacity{{Name: "shares", Value: resource.MustParse("8")}}}
+	type amounts = map[resourceapi.QualifiedName]resource.Quantity
+	refused := func(claim, device string, consumed amounts) nodestate.RefusedClaim {
+		return nodestate.RefusedClaim{
+			Claim: cnichain.Claim{Namespace: "ns", Name: claim, UID: claim}, Message: "no vlan",
+			Devices: []nodestate.AllocatedDevice{{Pool: "n/" + device, Name: device, Consumed: consumed}},
+			Pods:    []string{"ns/p"}, At: time.Unix(7, 0),
+		}
+	}
+	answers := &nodestate.Answers{
+		Published: []draslices.Entry{entry("d0", policy.Persona{Exclusive: true}), entry("d1", shared),
+			entry("d2", policy.Persona{Exclusive: true})},
+		State: nodestate.State{Refused: []nodestate.RefusedClaim{refused("a", "d0", nil), refused("b", "d1",
+			amounts{"dra.networking/shares": resource.MustParse("3")})}},
+	}
+	var got []string
+	for _, d := range Devices(answers) {
+		got = append(got, d.Name+" "+d.State+" "+d.HeldBy()+" "+d.Why)
+		for _, c := range d.Counters {
+			got = append(got, c.Name+" "+c.Used+"/"+c.Total)
+		}
+	}
+	want := []string{
+		"d0 in use ns/a (pod ns/p) claim ns/a has it and could not be prepared: no vlan",
+		"d1 in use ns/b (pod ns/p) claim ns/b has it and could not be prepared: no vlan", "shares 3/8",
+		"d2 free  ",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
 
 // A line stays short whoever shares a device, and leads to a claim and a pod that "netdra claims" lists.
 func TestHeldByShort(t *testing.T) {

@@ -31,7 +31,9 @@ type Node struct {
 	UnusableCNIs map[string]string
 	// Claims are those that the driver has prepared. Of their plans the page shows no configuration: it may hold
 	// secrets.
-	Claims    []nodestate.Claim
+	Claims []nodestate.Claim
+	// Refused are claims that have devices and could not be prepared.
+	Refused   []nodestate.RefusedClaim
 	Sandboxes []nodestate.Sandbox
 	Leftovers []executor.Leftover
 	// Calls are the logged ones by claim, as namespace/name, in the order in which they were made.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
@@ -41,9 +42,9 @@ func useOf(node *Node) *use {
 	if node.CNIPlugins != nil {
 		u.features = draslices.Features{CNIBinaries: sets.New(node.CNIPlugins...), UnusableCNIs: node.UnusableCNIs}
 	}
-	for i := range node.Claims {
-		for _, held := range node.Claims[i].Devices {
-			u.hold(draslices.EntryID{Pool: held.Pool, Name: held.Name}, node.Claims[i].Claim.String(), held.Consumed)
+	for _, holding := range nodestate.Holdings(node.Claims, node.Refused) {
+		for _, held := range holding.Devices {
+			u.hold(draslices.EntryID{Pool: held.Pool, Name: held.Name}, holding.Claim.String(), held.Consumed)
 		}
 	}
 	for pool, resources := range node.Result.Resources.Pools {

@@ -12,6 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
@@ -58,9 +59,9 @@ func (s *Snapshot) heldBy(pool, name string) []string {
 	if s.Answers == nil {
 		return nil
 	}
-	for i := range s.Answers.Claims {
-		if claim := &s.Answers.Claims[i]; claim.Holds(pool, name) {
-			claims = append(claims, claim.Claim.String())
+	for _, holding := range nodestate.Holdings(s.Answers.Claims, s.Answers.State.Refused) {
+		if holding.Holds(pool, name) {
+			claims = append(claims, holding.Claim.String())
 		}
 	}
 	return claims

@@ -79,6 +79,7 @@ func (f *Options) nodeOf(s *offers.Snapshot) nodepage.Node {
 	if answers := s.Answers; answers != nil {
 		node.Asked, node.Source = true, "as the driver of the node knows it"
 		node.Claims, node.Sandboxes, node.Leftovers = answers.Claims, answers.Sandboxes, answers.Leftovers
+		node.Refused = answers.State.Refused
 		node.Result.Entries = asPublished(node.Result.Entries, answers.Published)
 		node.Calls, node.Unread = readLogs(f.LogDir, node.Claims)
 	}
