@@ -21,10 +21,10 @@ the interface, if the device has one here; PF and VF are the physical function a
 the number of virtual functions, existing and possible; SPEED is in Mbit/s. Lines with an exclamation mark are
 problems: things that could not be read or make no sense.
 
-With --record the same is written to a directory, as two files that --from reads on any machine. They have no IP
-addresses, routes or serial numbers. MAC addresses are replaced by made-up ones, each by the same one everywhere, also
-where an interface is named after it (enx0242ac110002); so are the link addresses of tunnels, which are IP addresses.
---with-addresses keeps them.`,
+With --record what is printed is also written to a directory, as two files that --from reads on any machine. They have
+no IP addresses, routes or serial numbers. MAC addresses are then replaced by made-up ones, each by the same one
+everywhere, also where an interface is named after it (enx0242ac110002); so are the link addresses of tunnels, which are
+IP addresses. --with-addresses keeps them. Links that are in pods are not on the host, and no part of it.`,
 		Example: `  netdra facts
   netdra facts -o json | jq '.devices[] | select(.type == "pf")'
   netdra facts --record worker-1
@@ -35,7 +35,7 @@ where an interface is named after it (enx0242ac110002); so are the link addresse
 	set := cmd.Flags()
 	set.StringVar(&flags.Record, "record", "", "directory to record the machine in; created if it does not exist")
 	set.StringVar(&flags.Recording, "from", "", "directory of a recording, in place of this machine")
-	set.BoolVar(&flags.WithAddresses, "with-addresses", false, "keep MAC addresses and hardware switch IDs")
+	set.BoolVar(&flags.WithAddresses, "with-addresses", false, "with --record: keep MAC addresses and hardware switch IDs")
 	cmd.MarkFlagsMutuallyExclusive("from", "record")
 	cmd.MarkFlagsMutuallyExclusive("from", "with-addresses") // a recording has what it has
 	for _, name := range []string{"record", "from"} {

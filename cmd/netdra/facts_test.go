@@ -84,6 +84,9 @@ func TestFactsRoundTripOnMachine(t *testing.T) {
 	if diff := cmp.Diff(here, factsAs(t, "--from", with)); diff != "" {
 		t.Errorf("facts of the recording (-want +got):\n%s", diff)
 	}
+	if diff := cmp.Diff(here, factsAs(t)); diff != "" {
+		t.Errorf("facts without recording (-want +got):\n%s", diff)
+	}
 	shown := factsAs(t, "--record", without)
 	if diff := cmp.Diff(shown, factsAs(t, "--from", without)); diff != "" {
 		t.Errorf("facts of the recording without addresses (-want +got):\n%s", diff)

@@ -40,13 +40,14 @@ func (f *FactsOptions) Run(ctx context.Context, streams printer.Streams) error {
 		if err := recording.Write(f.Record); err != nil {
 			return fmt.Errorf("--record: %w", err)
 		}
-		printer.New(streams.Err).Good("recorded in %s", f.Record)
+		printer.New(streams.Err).Good("recorded in %s%s", f.Record, f.madeUp())
 	}
 	return printer.Show(streams.Out, f.Form, facts, func(out *printer.Printer) { printFacts(out, facts) })
 }
 
-// openSource returns the recording that the facts are read from. This machine is recorded, too, so that what is printed
-// is what --record writes. It also shows the author of a fault report what the recording gives away.
+// openSource returns the recording that the facts are read from. This machine is recorded, too, so that with --record
+// what is printed is what is written: that shows the author of a fault report what the recording gives away. Without,
+// nothing leaves the machine, and addresses are those that policies see.
 func (f *FactsOptions) openSource(ctx context.Context) (discovery.Recording, error) {
 	if f.Recording != "" {
 		return openRecording(f.Recording)
@@ -57,10 +58,18 @@ func (f *FactsOptions) openSource(ctx context.Context) (discovery.Recording, err
 	}
 	defer sources.Close()
 	recording, err := discovery.Record(ctx, sources)
-	if err != nil || f.WithAddresses {
+	if err != nil || f.WithAddresses || f.Record == "" {
 		return recording, err
 	}
 	return recording.WithoutAddresses(), nil
+}
+
+// madeUp says that the addresses of a recording are not those of the machine.
+func (f *FactsOptions) madeUp() string {
+	if f.WithAddresses {
+		return ""
+	}
+	return ", with made-up MAC addresses (--with-addresses keeps them)"
 }
 
 // openRecording names the directory where it cannot be used.
