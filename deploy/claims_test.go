@@ -55,7 +55,7 @@ func TestClaimsAreWhole(t *testing.T) {
 		"all roots":                 {two, exactly("pair-b", "pair-a"), ""},
 		"one root of two": {two, exactly("pair-b"),
 			"the claim asks for pair-b of the NetworkTopology pair, which attaches nothing without the rest of its " +
-				"devices: add a request for each of the DeviceClasses pair-a"},
+				"devices: add a request for the DeviceClass pair-a"},
 		"one of two roots as available": {two, strings.ReplaceAll(firstAvailable, "CLASS", "pair-a"),
 			"request any has a DeviceClass of the NetworkTopology pair under firstAvailable, but a pod needs the " +
 				"devices of all of pair-a, pair-b"},
@@ -155,7 +155,7 @@ func TestClaimsOfExtendedResources(t *testing.T) {
 				if annotation != resourceapi.ExtendedResourceClaimAnnotation {
 					if want = ""; test.want == half {
 						want = "the claim asks for pair-b of the NetworkTopology pair, which attaches nothing without " +
-							"the rest of its devices: add a request for each of the DeviceClasses pair-a"
+							"the rest of its devices: add a request for the DeviceClass pair-a"
 					}
 				}
 				if !e.matches() {

@@ -83,6 +83,10 @@ func TestTraceListsFailedClaims(t *testing.T) {
 			t.Errorf("trace %s: exit status %d, want %q: %s%s", arguments, code, want, stdout, stderr)
 		}
 	}
+	code, stdout, stderr := runNetdra(t, "", "trace", "good", "--failed", "--log-dir", dir)
+	if code != exit.OK || stdout != "no call has failed, of 1\n" {
+		t.Errorf("of a claim whose calls have succeeded: exit status %d: %s%s", code, stdout, stderr)
+	}
 }
 
 // A claim that was refused when it was prepared has no calls, on the pod's node, too.

@@ -341,7 +341,7 @@ func (p *plane) testClaims() {
 	// the API server learns of policies in its own time
 	p.until("a claim for one root of two is refused", func() error {
 		out, err := p.try(claim("v1", "half", "net0-a"), "create", "--dry-run=server", "-f", "-")
-		if err == nil || !strings.Contains(out, "add a request for each of the DeviceClasses net0-b") {
+		if err == nil || !strings.Contains(out, "add a request for the DeviceClass net0-b") {
 			return fmt.Errorf("kubectl says %s (%w)", out, err)
 		}
 		return nil

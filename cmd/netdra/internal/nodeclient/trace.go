@@ -46,12 +46,14 @@ func (f *TraceOptions) Run(ctx context.Context, streams printer.Streams, claims 
 	if err != nil {
 		return err
 	}
-	failed := hasFailed(calls)
+	failed, all := hasFailed(calls), len(calls)
 	if f.Failed {
 		calls = slices.DeleteFunc(calls, func(c executor.LoggedCall) bool { return c.Error == "" })
 	}
 	err = printer.Show(streams.Out, f.Form, calls, func(out *printer.Printer) {
-		if f.Full {
+		if len(calls) == 0 {
+			out.Printf("no call has failed, of %d", all)
+		} else if f.Full {
 			printFullCalls(out, calls)
 		} else {
 			printTrace(out, calls, f.Calls)
