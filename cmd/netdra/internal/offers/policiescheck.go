@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
+	"github.com/dra-networking/dra-network-driver/policy/nearest"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
 )
@@ -53,6 +55,8 @@ type policyCheck struct {
 	OtherNodes bool `json:"otherNodes,omitempty"`
 	// NotEvaluated means that it is so wrong that nodes would not ask it about devices.
 	NotEvaluated bool `json:"notEvaluated,omitempty"`
+	// Meant are devices whose names are almost those that it looks for, of a policy that matches none.
+	Meant []string `json:"meant,omitempty"`
 	// excludes means that it hides what it matches, and what it fails for.
 	excludes bool
 	// devices is how many the machine has.
@@ -200,6 +204,9 @@ func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) policyCheck {
 			}
 		}
 	}
+	if len(tested.Exposes)+len(tested.Unusable)+len(tested.Hides)+len(tested.Loses) == 0 && !tested.OtherNodes {
+		tested.Meant = s.meant(p)
+	}
 	return tested
 }
 
@@ -287,6 +294,33 @@ func (t *policyCheck) print(out *printer.Printer) {
 		out.Printf("  matches none of the %s of this machine: its expression is false for each",
 			printer.Plural(falseFor, "device"))
 	}
+	for _, text := range t.Meant {
+		out.Printf("  %s", text)
+	}
+}
+
+// literal is a string of CEL without escapes.
+var literal = regexp.MustCompile(`"([^"\\]+)"|'([^'\\]+)'`)
+
+// meant says of a policy that matches nothing which devices its expression probably names: strings of one that reads
+// names of interfaces, and that are no device's name but almost one's.
+func (s *Snapshot) meant(p *policyapi.DeviceExposurePolicy) []string {
+	expression := p.Spec.Selector.CEL
+	if !strings.Contains(expression, ".ifName") && !strings.Contains(expression, ".interface") {
+		return nil
+	}
+	var names, texts []string
+	for i := range s.Decision.Devices {
+		device := &s.Decision.Devices[i].Device
+		names = append(names, string(device.Name), string(device.Interface))
+	}
+	for _, found := range literal.FindAllStringSubmatch(expression, -1) {
+		word := cmp.Or(found[1], found[2])
+		if near := nearest.Word(strings.TrimSpace(word), names); near != "" && !slices.Contains(names, word) {
+			texts = append(texts, fmt.Sprintf("no device is called %q; there is %q", word, near))
+		}
+	}
+	return texts
 }
 
 // failsText is what the policy does with devices for which its expression is an error.
