@@ -255,16 +255,16 @@ func TestPoliciesList(t *testing.T) {
 		code int
 		text string
 	}{
-		"policies list --node n2": {exit.OK, "POLICY   ACTION   STATE     EXPOSES  HIDES  LOSES  FAILS\n" +
-			"all      expose   active    1        0      0      0\n" +
-			"nobody   exclude  no match  0        0      0      0\n" +
-			"nothing  expose   no match  0        0      0      0\n"},
+		"policies list --node n2": {exit.OK, "POLICY   ACTION   STATE     EXPOSES  UNUSABLE  HIDES  LOSES  FAILS\n" +
+			"all      expose   active    1        0         0      0      0\n" +
+			"nobody   exclude  no match  0        0         0      0      0\n" +
+			"nothing  expose   no match  0        0         0      0      0\n"},
 		"policies list all nobody --node n2 -o wide": {exit.OK,
-			"POLICY  ACTION   STATE     EXPOSES  HIDES  LOSES  FAILS  EXPOSED DEVICES\n" +
-				"all     expose   active    1        0      0      0      eth0\n"},
-		"policies list --all-nodes nothing": {exit.OK, "NODE  POLICY   ACTION  STATE     EXPOSES  HIDES  LOSES  FAILS\n" +
-			"n1    nothing  expose  no match  0        0      0      0\n" +
-			"n2    nothing  expose  no match  0        0      0      0\n" +
+			"POLICY  ACTION   STATE     EXPOSES  UNUSABLE  HIDES  LOSES  FAILS  EXPOSED DEVICES\n" +
+				"all     expose   active    1        0         0      0      0      eth0\n"},
+		"policies list --all-nodes nothing": {exit.OK, "NODE  POLICY   ACTION  STATE     EXPOSES  UNUSABLE  HIDES  LOSES  FAILS\n" +
+			"n1    nothing  expose  no match  0        0         0      0      0\n" +
+			"n2    nothing  expose  no match  0        0         0      0      0\n" +
 			"! policy nothing selects no device of the nodes that answered; compare its selector with the attributes of \"netdra facts\"\n"},
 		"policies list all --all-nodes -o json": {exit.OK, `[
   {
@@ -275,9 +275,9 @@ func TestPoliciesList(t *testing.T) {
     "exposes": [
       "eth0"
     ],`},
-		"policies list nobody --all-nodes": {exit.OK, "NODE  POLICY  ACTION   STATE     EXPOSES  HIDES  LOSES  FAILS\n" +
-			"n1    nobody  exclude  no match  0        0      0      0\n" +
-			"n2    nobody  exclude  no match  0        0      0      0\n"},
+		"policies list nobody --all-nodes": {exit.OK, "NODE  POLICY  ACTION   STATE     EXPOSES  UNUSABLE  HIDES  LOSES  FAILS\n" +
+			"n1    nobody  exclude  no match  0        0         0      0      0\n" +
+			"n2    nobody  exclude  no match  0        0         0      0      0\n"},
 		"policies list al --node n1": {exit.Refused, "there is no DeviceExposurePolicy al"},
 	} {
 		code, stdout, stderr := w.run(line)

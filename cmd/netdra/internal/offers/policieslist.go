@@ -106,10 +106,7 @@ func EffectColumns() []printer.Column[PolicyEffect] {
 		{Title: "ACTION", Value: func(e *PolicyEffect) string { return e.Action }},
 		{Title: "STATE", Value: func(e *PolicyEffect) string { return e.State }},
 		count("EXPOSES", func(e *PolicyEffect) []string { return e.Exposes }),
-		// Few policies have such devices, and a column without any is left out.
-		{Title: "UNUSABLE", Value: func(e *PolicyEffect) string {
-			return strings.TrimPrefix(strconv.Itoa(len(e.Unusable)), "0")
-		}},
+		count("UNUSABLE", func(e *PolicyEffect) []string { return e.Unusable }),
 		count("HIDES", func(e *PolicyEffect) []string { return e.Hides }),
 		count("LOSES", func(e *PolicyEffect) []string { return e.Loses }),
 		count("FAILS", func(e *PolicyEffect) []string { return e.Fails }),
