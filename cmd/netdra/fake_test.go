@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -40,6 +41,8 @@ type fake struct {
 	state string
 	// lacks are types of links that the kernel does not make.
 	lacks []string
+	// unprivileged means that the kernel does not answer which types of links it makes.
+	unprivileged bool
 }
 
 func newFake(t *testing.T) *fake {
@@ -68,22 +71,31 @@ func newFake(t *testing.T) *fake {
 // machine is the fake as the commands see it.
 func (f *fake) machine() osdeps.Deps {
 	return osdeps.Deps{
-		Plugins:         func(string) osdeps.PluginRunner { return &fakePlugins{Node: f.node, fake: f} },
-		Host:            &fakeHost{Node: f.node, fake: f},
-		Clock:           instantClock{testingclock.NewFakeClock(time.Unix(0, 0))},
-		Facts:           func(context.Context, []netip.Addr) (discovery.Facts, error) { return f.facts, nil },
-		Inspect:         f.look,
-		Hold:            func(path string) (string, func(), error) { return path, func() {}, nil },
-		MakeNamespace:   func(path string) error { return f.node.Pin("", path) },
-		IsHostNamespace: func(path string) bool { return path == "/run/netns/own" },
-		NewRunID:        func() (string, error) { return "netdra-1", nil },
-		CheckPrivilege:  func() error { return nil },
-		Hostname:        func() (string, error) { return "node-1", nil },
-		NetnsDir:        "/run/netns",
-		MissingLinkTypes: func(types []string) ([]string, error) {
-			return sets.List(sets.New(types...).Intersection(sets.New(f.lacks...))), nil
+		Plugins:          func(string) osdeps.PluginRunner { return &fakePlugins{Node: f.node, fake: f} },
+		Host:             &fakeHost{Node: f.node, fake: f},
+		Clock:            instantClock{testingclock.NewFakeClock(time.Unix(0, 0))},
+		Facts:            func(context.Context, []netip.Addr) (discovery.Facts, error) { return f.facts, nil },
+		Inspect:          f.look,
+		Hold:             func(path string) (string, func(), error) { return path, func() {}, nil },
+		MakeNamespace:    func(path string) error { return f.node.Pin("", path) },
+		IsHostNamespace:  func(path string) bool { return path == "/run/netns/own" },
+		NewRunID:         func() (string, error) { return "netdra-1", nil },
+		CheckPrivilege:   func() error { return nil },
+		Hostname:         func() (string, error) { return "node-1", nil },
+		NetnsDir:         "/run/netns",
+		MissingLinkTypes: f.missingLinkTypes,
+		UnavailableLinkTypes: func(types []string) ([]string, error) {
+			if f.unprivileged {
+				return nil, errors.New("run as root")
+			}
+			return f.missingLinkTypes(types)
 		},
 	}
+}
+
+// missingLinkTypes are those of the types that the kernel lacks.
+func (f *fake) missingLinkTypes(types []string) ([]string, error) {
+	return sets.List(sets.New(types...).Intersection(sets.New(f.lacks...))), nil
 }
 
 // look shows names only: the fake knows no more.

@@ -138,8 +138,8 @@ everything that was done is undone
 	f.expectNode(clean)
 }
 
-// What the kernel can't make is told before the first plugin runs, as nodes tell it of a claim. A plan asks the kernel
-// for nothing, since that may load modules.
+// What the kernel can't make is told before the first plugin runs, as nodes tell it of a claim. A plan has it as a
+// remark, and loads no module to find it out.
 func TestRunOfWhatTheKernelLacks(t *testing.T) {
 	f := newFake(t)
 	f.lacks = []string{"macvlan"}
@@ -150,8 +150,14 @@ func TestRunOfWhatTheKernelLacks(t *testing.T) {
 	if code != exit.Refused || !strings.Contains(errs, want) {
 		t.Errorf("exit status %d, want %q in\n%s%s", code, want, out, errs)
 	}
-	if code, _, errs := f.run(t.Context(), "plan", f.write("t.yaml", topology), "-d", "up0"); code != exit.OK {
-		t.Errorf("plan ends with exit status %d: %s", code, errs)
+	const remark = "! chain run refuses this: CNI plugin macvlan cannot work on node node-1: the kernel makes no links " +
+		"of type macvlan; install the module"
+	for _, rooted := range []bool{true, false} {
+		f.unprivileged = !rooted
+		code, out, errs := f.run(t.Context(), "plan", f.write("t.yaml", topology), "-d", "up0", "--shared", "a")
+		if code != exit.OK || strings.Contains(out, remark) != rooted || !strings.Contains(out, "1. a (macvlan)") {
+			t.Errorf("root %t: plan ends with exit status %d\n%s%s", rooted, code, out, errs)
+		}
 	}
 	f.expectNode(clean)
 }

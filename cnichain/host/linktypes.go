@@ -3,7 +3,10 @@ package host
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -92,6 +95,35 @@ func MissingLinkTypes(types []string) (missing []string, err error) {
 		return err
 	})
 	return missing, err
+}
+
+// WithoutModule returns those of some types of links that the kernel loads no module for, in their order. Aliases is
+// the text of modules.alias of the kernel. To ask [MissingLinkTypes] for these loads nothing.
+func WithoutModule(types []string, aliases string) []string {
+	loadable := map[string]bool{}
+	for line := range strings.Lines(aliases) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "alias" {
+			loadable[fields[1]] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(types), func(kind string) bool { return loadable["rtnl-link-"+kind] })
+}
+
+// UnavailableLinkTypes returns those of some types of links that the kernel neither makes nor has a module for, in
+// their order. It is [MissingLinkTypes] for whoever must not change the machine: no module is loaded, and a type counts
+// as made if its module is there. The error is that of MissingLinkTypes.
+func UnavailableLinkTypes(types []string) ([]string, error) {
+	var kernel unix.Utsname
+	if err := unix.Uname(&kernel); err != nil {
+		return nil, fmt.Errorf("cannot read the release of the kernel: %w", err)
+	}
+	// Without the file there are no modules.
+	aliases, _ := os.ReadFile(path.Join("/lib/modules", unix.ByteSliceToString(kernel.Release[:]), "modules.alias"))
+	unloadable := WithoutModule(types, string(aliases))
+	if len(unloadable) == 0 {
+		return nil, nil
+	}
+	return MissingLinkTypes(unloadable)
 }
 
 // missingInNamespace leaves the thread in a namespace of its own.

@@ -52,6 +52,24 @@ func TestMissingLinkTypes(t *testing.T) {
 	}
 }
 
+func TestWithoutModule(t *testing.T) {
+	const aliases = "# Aliases extracted from modules themselves.\nalias rtnl-link-vlan 8021q\nalias rtnl-link-bond bonding\n"
+	got := WithoutModule([]string{"vlan", "ipvlan", "bond", "macvlan"}, aliases)
+	if want := []string{"ipvlan", "macvlan"}; !slices.Equal(got, want) {
+		t.Errorf("without a module are %v, want %v", got, want)
+	}
+}
+
+func TestUnavailableLinkTypes(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: makes network namespaces")
+	}
+	if got, err := UnavailableLinkTypes([]string{"veth", "nosuchkind"}); err != nil ||
+		!slices.Equal(got, []string{"nosuchkind"}) {
+		t.Errorf("unavailable are %v, %v", got, err)
+	}
+}
+
 // Types that need a parent are asked for without one, and the answer must be the one to a link that has all it needs.
 func TestMissingLinkTypesThatNeedAParent(t *testing.T) {
 	if os.Getuid() != 0 {

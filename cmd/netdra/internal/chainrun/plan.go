@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -21,7 +23,7 @@ import (
 type PlannedChain struct {
 	Topology      string   `json:"topology"`
 	DeviceClasses []string `json:"deviceClasses"`
-	// RunRefuses says for which links "chain run" needs --force, and why.
+	// RunRefuses says for which links "chain run" needs --force, and which plugins cannot work on the machine, and why.
 	RunRefuses []string      `json:"runRefuses,omitempty"`
 	Steps      []plannedStep `json:"steps"`
 }
@@ -99,7 +101,30 @@ func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.S
 	for _, loss := range losses {
 		chain.RunRefuses = append(chain.RunRefuses, loss.Error())
 	}
+	lacking, err := kernelLacks(deps, topology, schemas)
+	if err != nil {
+		return nil, err
+	}
+	chain.RunRefuses = append(chain.RunRefuses, lacking...)
 	return chain, nil
+}
+
+// kernelLacks says of the plugins of a topology which of them cannot work on the machine. A plan needs no root, and
+// the kernel answers only to root: for others nothing is said.
+func kernelLacks(deps *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas) ([]string, error) {
+	lacks, err := schemas.KernelLacks(cnichain.Types(topology), deps.UnavailableLinkTypes)
+	if err != nil {
+		return nil, nil //nolint:nilerr // see above
+	}
+	node, err := deps.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("cannot tell the name of this machine: %w", err)
+	}
+	var texts []string
+	for _, cniType := range slices.Sorted(maps.Keys(lacks)) {
+		texts = append(texts, fmt.Sprintf("CNI plugin %s cannot work on node %s: %s", cniType, node, lacks[cniType]))
+	}
+	return texts, nil
 }
 
 // describePlan describes an attachment whose interfaces have names and whose steps have not run. Steps of further

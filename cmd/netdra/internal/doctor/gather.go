@@ -325,24 +325,15 @@ func podAnnotation(state *nodestate.State, plugin string) string {
 // the others the kernel is asked, which has them built in, or has no module to load.
 func (s *Sources) linkTypes(input *Input) {
 	aliases := s.text(path.Join("/lib/modules", s.text("/proc/sys/kernel/osrelease"), "modules.alias"))
-	loadable := sets.New[string]()
-	for line := range strings.Lines(aliases) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "alias" {
-			loadable.Insert(fields[1])
-		}
-	}
 	needed := sets.New[string]()
 	for name := range input.Plugins {
-		for _, linkType := range input.Plugins[name].LinkTypes {
-			if !loadable.Has("rtnl-link-" + linkType) {
-				needed.Insert(linkType)
-			}
-		}
+		needed.Insert(input.Plugins[name].LinkTypes...)
 	}
-	if len(needed) == 0 {
+	unloadable := host.WithoutModule(sets.List(needed), aliases)
+	if len(unloadable) == 0 {
 		return
 	}
-	missing, err := s.MissingLinkTypes(sets.List(needed))
+	missing, err := s.MissingLinkTypes(unloadable)
 	if err != nil {
 		input.LinkTypesUnknown = err.Error()
 	}

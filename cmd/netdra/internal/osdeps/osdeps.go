@@ -44,6 +44,9 @@ type Deps struct {
 	MakeNamespace func(path string) error
 	// MissingLinkTypes returns those of some types of links that the kernel does not make; nil: all are made.
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
+	// UnavailableLinkTypes is MissingLinkTypes without a change of the machine: the kernel loads no module for it, and a
+	// type counts as made if its module is there.
+	UnavailableLinkTypes func(linkTypes []string) ([]string, error)
 	// IsHostNamespace reports whether a path is the machine's own network namespace.
 	IsHostNamespace func(netns string) bool
 	// NewRunID makes the name of a run: unique on the machine, and a valid CNI container id and file name.
@@ -60,20 +63,21 @@ type Deps struct {
 // Linux is the real one.
 func Linux() Deps {
 	return Deps{
-		Plugins:          func(lock string) PluginRunner { return executor.PluginExec{Lock: lock} },
-		Host:             host.Linux{},
-		Clock:            clock.RealClock{},
-		Facts:            ReadFacts,
-		Inspect:          view.Read,
-		Hold:             holdNamespace,
-		MakeNamespace:    makeNamespace,
-		MissingLinkTypes: host.MissingLinkTypes,
-		IsHostNamespace:  isHostNamespace,
-		NewRunID:         newRunID,
-		CheckPrivilege:   checkPrivilege,
-		Hostname:         os.Hostname,
-		NetnsDir:         "/var/run/netns",
-		Cluster:          remote.Connect,
+		Plugins:              func(lock string) PluginRunner { return executor.PluginExec{Lock: lock} },
+		Host:                 host.Linux{},
+		Clock:                clock.RealClock{},
+		Facts:                ReadFacts,
+		Inspect:              view.Read,
+		Hold:                 holdNamespace,
+		MakeNamespace:        makeNamespace,
+		MissingLinkTypes:     host.MissingLinkTypes,
+		UnavailableLinkTypes: host.UnavailableLinkTypes,
+		IsHostNamespace:      isHostNamespace,
+		NewRunID:             newRunID,
+		CheckPrivilege:       checkPrivilege,
+		Hostname:             os.Hostname,
+		NetnsDir:             "/var/run/netns",
+		Cluster:              remote.Connect,
 	}
 }
 
