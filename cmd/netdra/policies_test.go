@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
 // newPolicies take the physical function of recordedFunctions away, and are not all good.
@@ -316,6 +318,58 @@ func TestPoliciesWithoutPlugins(t *testing.T) {
 			if !strings.Contains(out.String(), text) || code != exit.OK {
 				t.Errorf("%s: exit status %d, want %q:\n%s%s", line, code, text, out.String(), errs.String())
 			}
+		}
+	}
+}
+
+// What policies of files would offer is told of this machine's kernel, too, and not only once the driver has seen them;
+// the kernel of a recorded machine is unknown.
+func TestDryRunsAskTheKernel(t *testing.T) {
+	const exposes = `{"apiVersion": "networking.dra.io/v1alpha1", "kind": "DeviceExposurePolicy", "metadata": ` +
+		`{"name": "NAME"}, "spec": {"selector": {"cel": "true"}, "exposure": {"allowMultipleAllocations": true, ` +
+		`"supportedCNIPlugins": [{"name": "NAME"}]}}}`
+	file := policyFile(t, strings.ReplaceAll(exposes, "NAME", "ipvlan"))
+	socket := answering(t, map[string]any{
+		"/state": map[string]any{"cniPlugins": []string{"ipvlan", "macvlan", "bridge"},
+			"unusableCNIs": map[string]string{"macvlan": "known to the driver"}},
+		"/policies": json.RawMessage(`{"node": "n", "policies": [` + strings.ReplaceAll(exposes, "NAME",
+			"macvlan") + `]}`),
+		"/published": []any{}, "/claims": []any{}, "/sandboxes": []any{},
+	})
+	recorded := filepath.Join(t.TempDir(), "worker-1")
+	if err := discoverytest.Examples()["example1"].Write(recorded); err != nil {
+		t.Fatal(err)
+	}
+	var asked []string
+	deps := osdeps.Deps{
+		Hostname: func() (string, error) { return "n", nil },
+		Facts: func(context.Context, []netip.Addr) (discovery.Facts, error) {
+			return discovery.Facts{Devices: []discovery.Device{{Name: "eth0", Interface: "eth0", Type: "nic"}}}, nil
+		},
+		UnavailableLinkTypes: func(types []string) ([]string, error) {
+			asked = append(asked, types...)
+			return []string{"ipvlan"}, nil
+		},
+	}
+	const lacks = "ipvlan: the kernel makes no links of type ipvlan"
+	for line, want := range map[string]string{
+		"policies test " + file + " --alone":                  "1 device: eth0 (no CNI plugin of its policy can work on the node: " + lacks,
+		"policies test " + file + " --alone -o json":          `"unusable": [`,
+		"explain eth0 -f " + file:                             "eth0 is published, and no class picks it",
+		"explain enp3s0f0 -f " + file + " --from " + recorded: "is offered as 1 device",
+		"explain eth0": "eth0 is published, and no class picks it",
+	} {
+		asked = nil
+		var out, errs strings.Builder
+		run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, append(strings.Fields(line), "--socket",
+			socket)...)
+		var wantAsked []string
+		if strings.Contains(line, file) && !strings.Contains(line, "--from") {
+			wantAsked = []string{"ipvlan"}
+		}
+		if !strings.Contains(out.String(), want) || !slices.Equal(asked, wantAsked) {
+			t.Errorf("%s: asked for %v, want %v, and %q:\n%s%s", line, asked, wantAsked, want, out.String(),
+				errs.String())
 		}
 	}
 }

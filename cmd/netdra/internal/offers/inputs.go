@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -144,10 +145,50 @@ func (f *Inputs) resolve(
 		s.Features.UnusableCNIs = answers.State.UnusableCNIs
 	}
 	s.Decision = policy.Resolve(facts, policies, s.Node)
+	s.Features.UnusableCNIs = f.findUnusable(deps, s)
 	if s.Result, err = draslices.Build(name, s.Decision, s.Features); err != nil {
 		return nil, fmt.Errorf("--node: %w", err)
 	}
 	return s, nil
+}
+
+// findUnusable returns why CNI plugins of policies can't work on this machine. The driver has looked at those of the
+// policies that it knows; for others the kernel is asked as the driver would, but no module is loaded. Nothing is known
+// of the kernel of a recorded machine, nor without root.
+func (f *Inputs) findUnusable(deps osdeps.Deps, s *Snapshot) map[string]string {
+	unusable := maps.Clone(s.Features.UnusableCNIs)
+	if f.Recording != "" {
+		return unusable
+	}
+	named := sets.New[string]()
+	for i := range s.Decision.Devices {
+		for j := range s.Decision.Devices[i].Personas {
+			named.Insert(s.Decision.Devices[i].Personas[j].Plugins...)
+		}
+	}
+	if s.Answers != nil {
+		named = named.Difference(pluginsOf(s.Answers.Inputs.Policies))
+	}
+	unjudged := sets.List(named.Intersection(s.Features.CNIBinaries))
+	lacks, err := cnichain.DefaultSchemas().KernelLacks(unjudged, deps.UnavailableLinkTypes)
+	if err != nil || len(lacks) == 0 {
+		return unusable
+	}
+	maps.Copy(lacks, unusable) // the driver knows more: modules that are there and cannot be loaded
+	return lacks
+}
+
+// pluginsOf returns the CNI plugins that policies name.
+func pluginsOf(policies []policyapi.DeviceExposurePolicy) sets.Set[string] {
+	plugins := sets.New[string]()
+	for i := range policies {
+		if e := policies[i].Spec.Exposure; e != nil {
+			for _, plugin := range e.SupportedCNIPlugins {
+				plugins.Insert(plugin.Name)
+			}
+		}
+	}
+	return plugins
 }
 
 // readFacts discovers this machine's devices, or those of the recording.
@@ -203,6 +244,7 @@ func (f *Inputs) findNode(ctx context.Context, deps osdeps.Deps, out *printer.Pr
 	if f.Labels == nil {
 		f.Labels = answers.Inputs.Labels
 	}
+	f.Features.UnusableCNIs = answers.State.UnusableCNIs
 	out.Printf("node %s, addresses %v: from %s", f.Node, f.Addresses, source)
 	return nil
 }
@@ -225,12 +267,8 @@ func (f *Inputs) NodeName(deps osdeps.Deps) (string, error) {
 func (f *Inputs) features(policies []policyapi.DeviceExposurePolicy) draslices.Features {
 	features := f.Features
 	features.CNIBinaries, features.MovingCNIs = sets.New(f.Plugins...), sets.New(cnichain.DefaultSchemas().Moving()...)
-	for i := range policies {
-		if e := policies[i].Spec.Exposure; e != nil && f.Plugins == nil {
-			for _, plugin := range e.SupportedCNIPlugins {
-				features.CNIBinaries.Insert(plugin.Name)
-			}
-		}
+	if f.Plugins == nil {
+		features.CNIBinaries = pluginsOf(policies)
 	}
 	return features
 }

@@ -335,7 +335,7 @@ func printChange(out *printer.Printer, c *Change) {
 	switch c.Kind {
 	case Added:
 		out.Printf("%s %s: offered by policy %s, %s, for %s", out.Colour(printer.Green, "+"), c.Name, c.Offer.Policy,
-			c.Offer.Use, cmp.Or(c.Offer.Plugins, "no CNI plugin of the node, so no class picks it"))
+			c.Offer.Use, cmp.Or(c.Offer.Plugins, "no CNI plugin that works on the node, so no class picks it"))
 	case Removed:
 		out.Printf("%s %s: not offered any more", out.Colour(printer.Red, "-"), c.Name)
 	case Changed:
