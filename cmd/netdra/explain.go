@@ -26,8 +26,8 @@ Without -f it uses what the driver of this node knows. With -f it uses the polic
 one that "netdra facts" has recorded, and does not know holders. Addresses and labels of this machine are then the
 driver's if it answers, those of the Node object with --kubeconfig, or given as flags; it prints which.
 
-Exit status: 0 the device is offered, 1 it is not, is gone, or has no installed CNI plugin, 2 there is no such device,
-or the policies cannot be read.`,
+Exit status: 0 the device is offered, 1 it is not, is gone, or no CNI plugin for it works on the node, 2 there is no
+such device, or the policies cannot be read.`,
 		Example: `  # on a node, as root
   sudo netdra explain eth0
 

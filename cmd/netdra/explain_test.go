@@ -225,7 +225,8 @@ func TestExplainAsksTheDriver(t *testing.T) {
 	answers["/state"] = `{"cniPlugins": ["bridge"]}`
 	var out bytes.Buffer
 	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &out}, "explain", "eth0", "--socket",
-		socket); code != exit.Failed || !strings.Contains(out.String(), "eth0 is published, and no class picks it") ||
+		socket); code != exit.Failed || !strings.Contains(out.String(), "eth0 is published, and no class picks it: no "+
+		"CNI plugin of its policy is installed on the node: host-device") ||
 		!strings.Contains(out.String(), "CNI plugin host-device is not installed on the node") {
 		t.Errorf("without the plugin: exit status %d:\n%s", code, out.String())
 	}

@@ -38,7 +38,7 @@ For every DeviceExposurePolicy that the driver knows it counts the devices that 
 DeviceClass can pick them (unusable), hides, loses to another policy, or fails for because its expression is an error
 there; -o wide and -o json have their names. STATE is one of
   active       it selects devices of the node
-  unusable     it exposes devices, and no DeviceClass can pick one: the node has none of their CNI plugins
+  unusable     it exposes devices, and no DeviceClass can pick one: no CNI plugin for them works on the node
   no match     it selects none: its expression is false for every device
   failed       it selects none: its expression is an error for some devices, and false for the others
   other nodes  its nodeSelector leaves out the node

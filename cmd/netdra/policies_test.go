@@ -351,13 +351,14 @@ func TestDryRunsAskTheKernel(t *testing.T) {
 			return []string{"ipvlan"}, nil
 		},
 	}
-	const lacks = "ipvlan: the kernel makes no links of type ipvlan"
+	const none = "no CNI plugin of its policy can work on the node: "
+	const lacks = none + "ipvlan: the kernel makes no links of type ipvlan"
 	for line, want := range map[string]string{
-		"policies test " + file + " --alone":                  "1 device: eth0 (no CNI plugin of its policy can work on the node: " + lacks,
+		"policies test " + file + " --alone":                  "1 device: eth0 (" + lacks,
 		"policies test " + file + " --alone -o json":          `"unusable": [`,
-		"explain eth0 -f " + file:                             "eth0 is published, and no class picks it",
+		"explain eth0 -f " + file:                             "no class picks it: " + lacks,
 		"explain enp3s0f0 -f " + file + " --from " + recorded: "is offered as 1 device",
-		"explain eth0": "eth0 is published, and no class picks it",
+		"explain eth0": "no class picks it: " + none + "macvlan: known",
 	} {
 		asked = nil
 		var out, errs strings.Builder

@@ -136,6 +136,8 @@ type ExplainedEntry struct {
 	HeldBy []string `json:"heldBy,omitempty"`
 	// State is gone, lost or withdrawn, as netdra devices says it; empty otherwise.
 	State string `json:"state,omitempty"`
+	// NoPlugin is why none of its plugins works on the node; empty if one does.
+	NoPlugin string `json:"noPlugin,omitempty"`
 }
 
 // ExplainedAttribute is an attribute that a policy names.
@@ -221,6 +223,9 @@ func (s *Snapshot) entry(entry *draslices.Entry, published upcoming.Node) Explai
 	row := sliceRow(entry, publishedAs(published, entry))
 	e := ExplainedEntry{Name: entry.Name, Pool: entry.Pool, Use: row[3], Plugins: s.installedPlugins(entry),
 		Capacity: row[4], Consumes: row[5], Policy: entry.Persona.Policy, Attributes: explainAttributes(entry)}
+	if len(e.Plugins) == 0 {
+		e.NoPlugin = s.Features.WhyNoneWorks(entry.Persona.Plugins)
+	}
 	e.HeldBy = s.heldBy(entry.Pool, entry.Name)
 	devices := s.devices()
 	for i := range devices {
@@ -295,7 +300,7 @@ func (e *Explanation) usable() bool {
 	})
 }
 
-// unusableBy returns why no class can pick an entry.
+// unusableBy returns why no class can pick any of the entries, of which there is at least one.
 func (e *Explanation) unusableBy() string {
 	for i := range e.Entries {
 		switch e.Entries[i].State {
@@ -308,7 +313,7 @@ func (e *Explanation) unusableBy() string {
 				"are released"
 		}
 	}
-	return "is published, and no class picks it: none of its CNI plugins is installed on the node"
+	return "is published, and no class picks it: " + e.Entries[0].NoPlugin
 }
 
 // print writes it for people.
