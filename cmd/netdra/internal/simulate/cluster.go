@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
 // Cluster has the objects that the scheduler allocates by.
@@ -33,6 +34,8 @@ type Cluster struct {
 	ListAttributes, CompatibilityGroups, DerivedAttributes bool
 	// plugins are the names of CNI plugins by their attributes, as far as they are known: host-device of host_device.
 	plugins map[string]string
+	// policies are those that the nodes publish by, as far as they are known.
+	policies []policyapi.DeviceExposurePolicy
 }
 
 // Simulator tries claims out. It is not safe for concurrent use. Compiled expressions are kept, since the allocator

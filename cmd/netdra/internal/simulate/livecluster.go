@@ -19,6 +19,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
 // liveCluster is a cluster, which is only read.
@@ -148,6 +149,17 @@ func (l *liveCluster) topologies(ctx context.Context) ([]v1alpha1.NetworkTopolog
 		err = json.Unmarshal(data, &list)
 	}
 	return list.Items, err
+}
+
+// policies are those of the cluster; none where the caller may not read them, since they only add to what is said.
+func (l *liveCluster) policies(ctx context.Context) []policyapi.DeviceExposurePolicy {
+	data, err := remote.GetRaw(ctx, l.core.RESTClient(), "/apis/"+policyapi.GroupVersion().String()+
+		"/deviceexposurepolicies")
+	var list policyapi.DeviceExposurePolicyList
+	if err != nil || json.Unmarshal(data, &list) != nil {
+		return nil
+	}
+	return list.Items
 }
 
 // podTrials makes a trial of each pod, with its claims. One that is allocated keeps its devices and chooses the node.

@@ -203,6 +203,43 @@ func TestPodsOfFilesNameObjectsOfTheCluster(t *testing.T) {
 	}
 }
 
+// Where policies for a node name the plugin that a class wants, and no device has it, the node may lack what it needs.
+func TestPluginsThatOnlyPoliciesName(t *testing.T) {
+	const file = `apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: ipv}
+spec: {steps: [{name: a, type: ipvlan, selector: {cel: "true"}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: c}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: ipv-a}}]}}
+`
+	const named = `it wants CNI plugin ipvlan, and the devices have none; policy ip names that plugin: "kubectl ` +
+		`netdra doctor --node n1" says whether the node lacks what it needs, "kubectl netdra policies list ip --node`
+	policies := func(name, selector, plugin string) string {
+		return fmt.Sprintf("{metadata: {name: %s}, spec: {%sselector: {cel: 'true'}, exposure: {supportedCNIPlugins: "+
+			"[{name: %s}]}}}", name, selector, plugin)
+	}
+	const elsewhere = "nodeSelector: {matchLabels: {zone: b}}, "
+	ours := policies("ip", "", "ipvlan")
+	for want, served := range map[string]string{
+		named: "items: [" + ours + ", " + policies("far", elsewhere, "ipvlan") + ", " +
+			policies("mac", "", "macvlan") + "]",
+		"policies ip, ip2 name that plugin":        "items: [" + ours + ", " + policies("ip2", "", "ipvlan") + "]",
+		"4 policies for the node name that plugin": "items: [" + strings.Repeat(ours+", ", 4) + "]",
+		"the devices have none\n":                  "items: [" + policies("far", elsewhere, "ipvlan") + "]",
+		"devices have none\n":                      "", // forbidden
+	} {
+		answered := answers()
+		answered["/apis/networking.dra.io/v1alpha1/deviceexposurepolicies"] = served
+		output := simulated(t, file, answered, Options{Files: []string{"-"}, Cluster: true})
+		if !strings.Contains(output, want) {
+			t.Errorf("lacks %q:\n%s", want, output)
+		}
+	}
+}
+
 // Objects without a namespace are in that of the flag, or of the context, as kubectl has it.
 func TestNamespaceOfACluster(t *testing.T) {
 	const file = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\n" +

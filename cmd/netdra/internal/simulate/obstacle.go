@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/ptr"
 
@@ -68,7 +70,7 @@ func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *res
 		if len(here) == 1 {
 			none = "the node's only device is not"
 		}
-		return fmt.Sprintf("%s, and %s of that class%s", wants, none, s.whyNone(class, here)), nil
+		return fmt.Sprintf("%s, and %s of that class%s", wants, none, s.whyNone(node, class, here)), nil
 	case len(selected) == 0:
 		return fmt.Sprintf("%s, and the request's own selectors are false for %s of that class", wants,
 			everyOf(len(ofClass))), nil
@@ -80,8 +82,8 @@ func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *res
 	return "", nil
 }
 
-// whyNone returns why no device is of a class of a topology; "" for other classes.
-func (s *Simulator) whyNone(class *resourceapi.DeviceClass, devices []device) string {
+// whyNone returns why no device of a node is of a class of a topology; "" for other classes.
+func (s *Simulator) whyNone(node *corev1.Node, class *resourceapi.DeviceClass, devices []device) string {
 	plugin := deviceclasses.Plugin(class)
 	if plugin == "" {
 		return ""
@@ -102,10 +104,43 @@ func (s *Simulator) whyNone(class *resourceapi.DeviceClass, devices []device) st
 	case with > 0:
 		return fmt.Sprintf(": its selector is false for %s with CNI plugin %s", everyOf(with), plugin)
 	case len(rest) == 0:
-		return fmt.Sprintf(": it wants CNI plugin %s, and the devices have none", plugin)
+		rest = []string{"none"}
 	}
-	return fmt.Sprintf(": it wants CNI plugin %s, and the devices have %s", plugin,
-		strings.Join(slices.Compact(rest), ", "))
+	return fmt.Sprintf(": it wants CNI plugin %s, and the devices have %s%s", plugin,
+		strings.Join(slices.Compact(rest), ", "), s.hintOfPolicies(node, plugin))
+}
+
+// hintOfPolicies names the policies for a node that want devices offered for a CNI plugin, and the commands that say
+// why no device of the node is: a policy may select none, the plugin may be missing, or the kernel may lack what it
+// needs. Slices don't tell these apart.
+func (s *Simulator) hintOfPolicies(node *corev1.Node, plugin string) string {
+	var names []string
+	for i := range s.cluster.policies {
+		spec := &s.cluster.policies[i].Spec
+		offers := spec.Exposure != nil && slices.ContainsFunc(spec.Exposure.SupportedCNIPlugins,
+			func(p policyapi.CNIPlugin) bool { return p.Name == plugin })
+		forNode := true
+		if spec.NodeSelector != nil {
+			selector, err := metav1.LabelSelectorAsSelector(spec.NodeSelector)
+			forNode = err == nil && selector.Matches(labels.Set(node.Labels))
+		}
+		if offers && forNode {
+			names = append(names, s.cluster.policies[i].Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	const most = 3
+	subject, listed := "policy "+names[0]+" names", " "+strings.Join(names, " ")
+	if len(names) > 1 {
+		subject = "policies " + strings.Join(names, ", ") + " name"
+	}
+	if len(names) > most {
+		subject, listed = fmt.Sprintf("%d policies for the node name", len(names)), ""
+	}
+	return fmt.Sprintf("; %s that plugin: \"kubectl netdra doctor --node %s\" says whether the node lacks what it "+
+		"needs, \"kubectl netdra policies list%s --node %[2]s\" which devices are selected", subject, node.Name, listed)
 }
 
 // everyOf names a number of devices as a whole.

@@ -164,6 +164,7 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 		for _, remark := range live.addDriverObjects(ctx, m) {
 			out.Warn("%s", remark)
 		}
+		cluster.policies = live.policies(ctx)
 		return cluster, nil
 	}
 	idle, err := f.addMachines(ctx, deps, out, m, cluster)
