@@ -138,6 +138,18 @@ everything that was done is undone
 	f.expectNode(clean)
 }
 
+// A kernel that lacks VLAN filtering of bridges shows in the error of the plugin only.
+func TestRunOnAKernelWithoutAnOption(t *testing.T) {
+	f := newFake(t)
+	f.node.Fail("tuning ADD", errors.New("failed to setup vlan tag: operation not supported"))
+	code, _, errs := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0")
+	if want := "operation not supported; the kernel of node node-1 may lack what tuning needs"; code != exit.Failed ||
+		!strings.Contains(errs, want) {
+		t.Errorf("exit status %d, want %q in\n%s", code, want, errs)
+	}
+	f.expectNode(clean)
+}
+
 // What the kernel can't make is told before the first plugin runs, as nodes tell it of a claim. A plan has it as a
 // remark, and loads no module to find it out.
 func TestRunOfWhatTheKernelLacks(t *testing.T) {

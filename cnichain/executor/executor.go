@@ -3,6 +3,7 @@ package executor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
+	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -109,6 +111,18 @@ func (e *StepError) Error() string {
 
 // Unwrap returns the cause.
 func (e *StepError) Unwrap() error { return e.Err }
+
+// KernelHint says what to do about a failed step on a node whose kernel probably lacks what the step's plugin needs. It
+// is empty for other errors. What a plugin prints is text, so the lack is known by the text of the kernel's error.
+func KernelHint(err error, node string) string {
+	var step *StepError
+	if !errors.As(err, &step) || !strings.Contains(step.Err.Error(), unix.EOPNOTSUPP.Error()) {
+		return ""
+	}
+	return fmt.Sprintf("the kernel of node %s may lack what %s needs: load the module there (8021q for links of type "+
+		"vlan), or use a kernel that is built with it (CONFIG_BRIDGE_VLAN_FILTERING for VLANs on a bridge, which is a "+
+		"part of the module bridge)", node, step.Type)
+}
 
 // UndoError says that a failed ADD could not be undone yet.
 type UndoError struct{ Cause, Undo error }

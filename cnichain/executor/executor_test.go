@@ -527,3 +527,24 @@ func TestNamespaceThatIsReplacedBeforeItIsPinned(t *testing.T) {
 type replacingHost struct{ *cnitest.Node }
 
 func (h replacingHost) Pin(netns, pin string) error { return h.Node.Pin(netns+"-another", pin) }
+
+func TestKernelHint(t *testing.T) {
+	failed := func(text string) error {
+		return &executor.StepError{Step: "port", Type: "bridge", Command: "ADD", Err: errors.New(text)}
+	}
+	const want = "the kernel of node n may lack what bridge needs: load the module there (8021q for links of type " +
+		"vlan), or use a kernel that is built with it (CONFIG_BRIDGE_VLAN_FILTERING for VLANs on a bridge, which is " +
+		"a part of the module bridge)"
+	unsupported := failed("failed to setup vlan tag on interface \"veth1\": operation not supported")
+	for _, err := range []error{unsupported, fmt.Errorf("attempt 2: %w", unsupported),
+		&executor.UndoError{Cause: unsupported, Undo: errors.New("busy")}} {
+		if got := executor.KernelHint(err, "n"); got != want {
+			t.Errorf("%v:\n%s\nwant\n%s", err, got, want)
+		}
+	}
+	for _, err := range []error{nil, failed("no addresses left"), errors.New("operation not supported")} {
+		if got := executor.KernelHint(err, "n"); got != "" {
+			t.Errorf("%v: %s", err, got)
+		}
+	}
+}

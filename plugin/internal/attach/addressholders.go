@@ -29,7 +29,7 @@ func (s *Sandboxes) withAddressHolders(failure error, records []claims.Record) e
 	}
 	var holders []string
 	for _, box := range s.list() {
-		state := box.state()
+		state := box.state(s.node)
 		for _, uid := range state.Claims {
 			steps := box.steps(uid)
 			for i := range steps {

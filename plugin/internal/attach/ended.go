@@ -36,7 +36,8 @@ func (s *Sandboxes) noteEnded(id string, pod executor.Pod, records []claims.Reco
 	maps.DeleteFunc(s.ended, func(_ string, box endedSandbox) bool { return now.Sub(box.failedAt) >= endedFor })
 	pod.Annotations = nil // as many as a user likes
 	s.ended[pod.UID] = endedSandbox{failedAt: now, state: nodestate.Sandbox{ID: id, Pod: pod,
-		Claims: claimUIDs(records), State: nodestate.SandboxEnded, Since: now, Failure: failure.Error()}}
+		Claims: claimUIDs(records), State: nodestate.SandboxEnded, Since: now, Failure: failure.Error(),
+		FailureHint: executor.KernelHint(failure, s.node)}}
 }
 
 // forgetEnded drops what is known of pods that the API server does not have any more: they wait for nothing. Claims that

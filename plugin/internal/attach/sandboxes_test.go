@@ -43,7 +43,8 @@ func TestEndedSandboxesAreKnown(t *testing.T) {
 		for _, state := range f.boxes.States() {
 			if state.State == nodestate.SandboxEnded {
 				texts = append(texts, fmt.Sprintf("%s of %s with %v", state.ID, state.Pod, state.Claims))
-				if !strings.Contains(state.Failure, "no such knob") {
+				if !strings.Contains(state.Failure, "no such knob") ||
+					!strings.Contains(state.FailureHint, "may lack what tuning needs") {
 					t.Errorf("%s failed with %q", state.ID, state.Failure)
 				}
 			}
@@ -52,7 +53,7 @@ func TestEndedSandboxesAreKnown(t *testing.T) {
 	}
 	fail := func(id string) {
 		t.Helper()
-		f.node.Fail("tuning ADD", errors.New("no such knob"))
+		f.node.Fail("tuning ADD", errors.New("no such knob: operation not supported"))
 		if err := f.attach(id, record); err == nil {
 			t.Error("no failure")
 		}
@@ -119,14 +120,14 @@ func TestEveryAttemptHasItsOwnPath(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
 	release := f.slow(record)
-	paths := []string{f.boxes.find("a-0").state().Pin}
+	paths := []string{f.boxes.find("a-0").state("n").Pin}
 	f.node.Fail("tuning ADD", errors.New("no such knob"))
 	release()
 	f.eventually("the failure is told", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.failed) == 1 })
 	f.node.Fail("tuning ADD", nil)
 	f.step(Retry)
 	f.eventually("the sandbox is ready", func() bool { return f.ready("a-0") })
-	paths = append(paths, f.boxes.find("a-0").state().Pin)
+	paths = append(paths, f.boxes.find("a-0").state("n").Pin)
 	f.crash()
 	f.clock.Step(time.Second)
 	f.start("boot-2") // undoes what it finds
@@ -134,7 +135,7 @@ func TestEveryAttemptHasItsOwnPath(t *testing.T) {
 	f.boxes.ExpectUnsynced(map[string]bool{"a-0": true})
 	f.must(f.boxes.AttachAfterResync("a-0", podNamed("a-0"), f.runs("a-0"), []claims.Record{record}))
 	f.eventually("the sandbox is ready again", func() bool { return f.ready("a-0") })
-	paths = append(paths, f.boxes.find("a-0").state().Pin)
+	paths = append(paths, f.boxes.find("a-0").state("n").Pin)
 	for i, path := range paths {
 		if !strings.HasPrefix(path, "/run/netns/dra-a-0.") || slices.Contains(paths[:i], path) {
 			t.Errorf("the paths of the attempts are %q", paths)

@@ -15,7 +15,7 @@ func (s *Sandboxes) States() []nodestate.Sandbox {
 	boxes := s.list()
 	states := make([]nodestate.Sandbox, 0, len(boxes))
 	for _, box := range boxes {
-		state := box.state()
+		state := box.state(s.node)
 		for _, uid := range state.Claims {
 			if record, prepared := s.claims.Get(uid); prepared {
 				state.Interfaces = append(state.Interfaces,
@@ -65,8 +65,8 @@ func interfacesOf(record *claims.Record, steps []executor.StepRecord, missing ma
 }
 
 // state is the sandbox as "netdra claims" and recordings show it. Everything is read under one lock, so that the phase
-// fits the failure.
-func (b *sandbox) state() nodestate.Sandbox {
+// fits the failure. A hint about the failure names the node.
+func (b *sandbox) state(node string) nodestate.Sandbox {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	state := nodestate.Sandbox{ID: b.id, Pod: b.pod, Claims: slices.AppendSeq([]string{}, maps.Keys(b.claims)),
@@ -79,7 +79,7 @@ func (b *sandbox) state() nodestate.Sandbox {
 		state.State = nodestate.SandboxDetaching
 	}
 	if b.failure != nil {
-		state.Failure = b.failure.Error()
+		state.Failure, state.FailureHint = b.failure.Error(), executor.KernelHint(b.failure, node)
 	}
 	return state
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -27,18 +25,15 @@ func PrepareHint(claim cnichain.Claim, node string, err error) string {
 
 // attachHint names the command that tells more of a failed attempt to attach a pod or a claim, which object names as
 // pod/NAME or claim/NAME. What helps depends on what failed: of a plugin there are calls to look at, of what comes
-// before the first call there are none. What a plugin prints is text, so a kernel that lacks something is known by the
-// text of its error.
+// before the first call there are none.
 func attachHint(object, namespace, node string, err error) string {
 	var step *executor.StepError
 	if !errors.As(err, &step) {
 		return fmt.Sprintf(`"kubectl netdra claims %s -n %s" shows what it waits for`, object, namespace)
 	}
 	hint := fmt.Sprintf(`"kubectl netdra trace %s -n %s" shows all calls`, object, namespace)
-	if strings.Contains(step.Err.Error(), unix.EOPNOTSUPP.Error()) {
-		hint = fmt.Sprintf("the kernel of node %s may lack what %s needs: load the module there (8021q for links of "+
-			"type vlan), or use a kernel that is built with it (CONFIG_BRIDGE_VLAN_FILTERING for VLANs on a "+
-			"bridge, which is a part of the module bridge); ", node, step.Type) + hint
+	if kernel := executor.KernelHint(err, node); kernel != "" {
+		hint = kernel + "; " + hint
 	}
 	return hint
 }

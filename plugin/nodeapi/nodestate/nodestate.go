@@ -204,6 +204,16 @@ type Sandbox struct {
 	Interfaces []Interface `json:"interfaces,omitempty"`
 	// Failure is why the last attempt to attach failed.
 	Failure string `json:"failure,omitempty"`
+	// FailureHint is what to do about the failure, where the kernel of the node seems to lack something.
+	FailureHint string `json:"failureHint,omitempty"`
+}
+
+// WithHint returns the failure with its hint.
+func (s *Sandbox) WithHint() string {
+	if s.FailureHint == "" {
+		return s.Failure
+	}
+	return s.Failure + "; " + s.FailureHint
 }
 
 // Interface is the final interface, in the pod, of a claim's device; its names are those of the claim's status.

@@ -146,13 +146,17 @@ func (s *session) checkAttached(ctx context.Context) error {
 	return nil
 }
 
-// cause returns the failure without the error of its undoing, since detach undoes it again.
+// cause returns the failure without the error of its undoing, since detach undoes it again, and with what to do about a
+// kernel that lacks something.
 func (s *session) cause(ctx context.Context, err error) error {
 	if both := (&executor.UndoError{}); errors.As(err, &both) {
 		err = both.Cause
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("interrupted: %w", err)
+	}
+	if hint := executor.KernelHint(err, s.node); hint != "" {
+		return fmt.Errorf("%w; %s", err, hint)
 	}
 	return err
 }

@@ -127,11 +127,14 @@ func checkAttaching(input *Input) []Finding {
 	var found []Finding
 	for i := range input.Driver.Sandboxes {
 		if sandbox := &input.Driver.Sandboxes[i]; sandbox.Failure != "" && sandbox.State != nodestate.SandboxReady {
+			todo := "kubectl describe pod says when it is tried again, netdra trace what was tried"
+			if sandbox.FailureHint != "" {
+				todo = sandbox.FailureHint + "; " + todo
+			}
 			found = append(found, Finding{
 				Level: Warn, What: fmt.Sprintf("pod %s waits: its interfaces could not be attached",
 					sandbox.Pod), Where: "sandbox " + sandbox.ID,
-				Why: strings.ReplaceAll(sandbox.Failure, "\n",
-					" "), Do: "kubectl describe pod says when it is tried again, netdra trace what was tried",
+				Why: strings.ReplaceAll(sandbox.Failure, "\n", " "), Do: todo,
 			})
 		}
 	}

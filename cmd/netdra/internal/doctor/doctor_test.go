@@ -240,7 +240,8 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			"links", []string{"dra-0badcafe"}},
 		"pod that is not attached": {func(n *testNode) {
 			n.answers.Sandboxes[0].State, n.answers.Sandboxes[0].Failure = "attaching", "no\naddress"
-		}, Warn, "attaching", []string{"pod ns/web", "no address"}},
+			n.answers.Sandboxes[0].FailureHint = "the kernel may lack it"
+		}, Warn, "attaching", []string{"pod ns/web", "no address", "the kernel may lack it; kubectl describe pod"}},
 		"lost interface": {func(n *testNode) { loseInterface(n) }, Fail, "pod-interfaces",
 			[]string{"pod ns/web", "net1", "kubectl -n ns delete pod web"}},
 		"gone device": {func(n *testNode) {

@@ -165,8 +165,13 @@ func TestHoldersAndCounters(t *testing.T) {
 
 func TestStatesOfClaims(t *testing.T) {
 	sandbox := func(state, failure string) nodestate.Sandbox {
+		hint := ""
+		if failure != "" {
+			hint = "the kernel may lack it"
+		}
 		return nodestate.Sandbox{ID: state + failure, Pod: executor.Pod{Namespace: "ns", Name: "p"},
-			Claims: []string{"a-uid"}, State: state, Failure: failure, Interfaces: []nodestate.Interface{
+			Claims: []string{"a-uid"}, State: state, Failure: failure, FailureHint: hint,
+			Interfaces: []nodestate.Interface{
 				{ClaimUID: "a-uid", Interface: "net1"}, {ClaimUID: "other", Interface: "net2"},
 			}}
 	}
@@ -199,6 +204,9 @@ func TestStatesOfClaims(t *testing.T) {
 			for _, pod := range got.Pods {
 				pods = append(pods, pod.State)
 				if pod.State == Lost && !strings.Contains(pod.Error, "interface net1 is not in pod ns/p any more") {
+					t.Errorf("pod %+v", pod)
+				}
+				if pod.State == Failed && pod.Error != "no; the kernel may lack it" {
 					t.Errorf("pod %+v", pod)
 				}
 				if pod.State == Attached && pod.Error != "" || len(pod.Interfaces) != 1 {

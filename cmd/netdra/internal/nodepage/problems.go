@@ -56,9 +56,9 @@ func failures(node *Node) []Problem {
 	var problems []Problem
 	for i := range node.Sandboxes {
 		if box := &node.Sandboxes[i]; box.Failure != "" {
-			what := box.State + " has failed: " + box.Failure
+			what := box.State + " has failed: " + box.WithHint()
 			if box.State == nodestate.SandboxEnded {
-				what = "the last attempt to attach has failed, and was ended: " + box.Failure
+				what = "the last attempt to attach has failed, and was ended: " + box.WithHint()
 			}
 			problems = append(problems, Problem{
 				Urgent: true, Where: "pod " + box.Pod.String(), What: what,
