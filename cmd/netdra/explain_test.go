@@ -163,7 +163,8 @@ func TestExplainAsksTheDriver(t *testing.T) {
 	answers := map[string]string{
 		"/policies": `{"node": "worker-1", "labels": {"zone": "a"}, "policies": [{"metadata": {"name": "whole"}, "spec": {"priority": 1, "action": "expose",
 			"nodeSelector": {"matchLabels": {"zone": "a"}}, "selector": {"cel": "true"}, "exposure": {"supportedCNIPlugins": [{"name": "host-device", "exclusive": true}]}}}]}`,
-		"/published": `[{"Pool": "worker-1/eth1", "Name": "eth1", "Persona": {"Exclusive": true}, "Device": ` +
+		"/published": `[{"Pool": "worker-1/eth1", "Name": "eth1", "Persona": ` +
+			`{"Exclusive": true, "Plugins": ["host-device"]}, "Device": ` +
 			`{"name": "eth1", "interface": "eth1", "type": "nic"}}]`,
 		"/claims": `[{"claim": {"namespace": "ns", "name": "c", "uid": "u"}, "devices": [{"pool": ` +
 			`"worker-1/eth1", "name": "eth1", "facts": {}}]}]`,
@@ -233,5 +234,55 @@ func TestExplainAsksTheDriver(t *testing.T) {
 	if code, _, stderr := runNetdra(t, "", "explain", "eth0", "--socket", socket+"x"); code != exit.Refused ||
 		!strings.Contains(stderr, "does not answer") {
 		t.Errorf("exit status %d: %s", code, stderr)
+	}
+}
+
+// A held device is explained as it is published, though its policy offers it otherwise now.
+func TestExplainOfAHeldDevice(t *testing.T) {
+	answers := func(exclusive, taints string) map[string]any {
+		return map[string]any{
+			"/state": map[string]any{"cniPlugins": []string{"host-device", "netdev", "macvlan"}},
+			"/policies": json.RawMessage(`{"node": "n", "policies": [{"metadata": {"name": "whole"}, "spec": ` +
+				`{"selector": {"cel": "true"}, "exposure": ` + exclusive + `}}]}`),
+			"/published": json.RawMessage(`[{"Pool": "n/d0", "Name": "d0", "Spec": {` + taints + `}, "Persona": ` +
+				`{"Policy": "whole", "Exclusive": true, "Plugins": ["netdev"]}, "Device": {"name": "d0", ` +
+				`"interface": "d0", "type": "nic"}}]`),
+			"/claims": json.RawMessage(`[{"claim": {"namespace": "ns", "name": "c", "uid": "u"}, "devices": [` +
+				`{"pool": "n/d0", "name": "d0", "facts": {}}]}]`),
+			"/sandboxes": []any{},
+		}
+	}
+	const kept = "! claim ns/c keeps d0 as it is until it is released; then policy whole offers it "
+	const row = "d0      n/d0  exclusive  netdev       -         -         whole   ns/c\n"
+	for name, test := range map[string]struct {
+		exposure, taints string
+		code             int
+		want             []string
+	}{
+		"the same": {`{"supportedCNIPlugins": [{"name": "netdev", "exclusive": true}]}`, "", exit.OK,
+			[]string{"✓ nic d0 is offered as 1 device", row}},
+		"another plugin": {`{"supportedCNIPlugins": [{"name": "host-device", "exclusive": true}]}`, "", exit.OK,
+			[]string{"✓ nic d0 is offered as 1 device", row, kept + "exclusive, for host-device\n"}},
+		"shared": {`{"allowMultipleAllocations": true, "supportedCNIPlugins": [{"name": "macvlan"}]}`,
+			`"taints": [{"value": "withdrawn"}]`, exit.Failed,
+			[]string{"✗ nic d0 is withdrawn: its policy offers it otherwise now", row,
+				kept + "shared, for macvlan\n"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			deps := osdeps.Deps{Facts: func(context.Context, []netip.Addr) (discovery.Facts, error) {
+				return discovery.Facts{}, nil
+			}}
+			var out, errs bytes.Buffer
+			code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "explain", "d0", "--socket",
+				answering(t, answers(test.exposure, test.taints)))
+			for _, want := range test.want {
+				if code != test.code || !strings.Contains(out.String(), want) {
+					t.Errorf("exit status %d, want %q:\n%s%s", code, want, out.String(), errs.String())
+				}
+			}
+			if isKept := strings.Contains(out.String(), kept); isKept != (name != "the same") {
+				t.Errorf("the claim keeps it: %t\n%s", isKept, out.String())
+			}
+		})
 	}
 }

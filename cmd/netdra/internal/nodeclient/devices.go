@@ -92,7 +92,7 @@ func Devices(answers *nodestate.Answers) []Device {
 		}
 		if !found {
 			devices = append(devices, Device{Name: held.Name, Pool: held.Pool, PCIAddress: held.PCIAddress,
-				Interface: held.IfName, Use: use(true), State: Quarantined, Why: leftover.Reason})
+				Interface: held.IfName, Use: Use(true), State: Quarantined, Why: leftover.Reason})
 		}
 	}
 	return devices
@@ -105,7 +105,7 @@ func device(answers *nodestate.Answers, entry *draslices.Entry) Device {
 	d := Device{
 		Name: entry.Name, Pool: entry.Pool, Type: entry.Device.Type, Interface: string(entry.Device.Interface),
 		PCIAddress: string(entry.Device.PCIAddress),
-		Use:        use(entry.Persona.Exclusive), Policy: entry.Persona.Policy, Plugins: entry.Persona.Plugins,
+		Use:        Use(entry.Persona.Exclusive), Policy: entry.Persona.Policy, Plugins: entry.Persona.Plugins,
 		Holders:  holders(answers, entry),
 		Counters: counters(answers, entry), State: Free,
 	}
@@ -126,7 +126,7 @@ func device(answers *nodestate.Answers, entry *draslices.Entry) Device {
 	}
 	if lost := lostInterfaces(answers, entry); len(lost) > 0 {
 		d.Why, d.Lost = strings.Join(lost, "; "), true
-		if d.State == InUse && d.Use == use(true) {
+		if d.State == InUse && d.Use == Use(true) {
 			d.State = Lost
 		}
 	}
@@ -163,7 +163,8 @@ func lostInterfaces(answers *nodestate.Answers, entry *draslices.Entry) []string
 	return texts
 }
 
-func use(exclusive bool) string {
+// Use returns the word for the use of a device: exclusive or shared.
+func Use(exclusive bool) string {
 	if exclusive {
 		return "exclusive"
 	}

@@ -136,6 +136,8 @@ type ExplainedEntry struct {
 	HeldBy []string `json:"heldBy,omitempty"`
 	// State is gone, lost or withdrawn, as netdra devices says it; empty otherwise.
 	State string `json:"state,omitempty"`
+	// OnRelease is how policies offer it from the release of HeldBy on, where they keep it published otherwise.
+	OnRelease string `json:"onRelease,omitempty"`
 	// NoPlugin is why none of its plugins works on the node; empty if one does.
 	NoPlugin string `json:"noPlugin,omitempty"`
 }
@@ -223,19 +225,49 @@ func (s *Snapshot) entry(entry *draslices.Entry, published upcoming.Node) Explai
 	row := sliceRow(entry, publishedAs(published, entry))
 	e := ExplainedEntry{Name: entry.Name, Pool: entry.Pool, Use: row[3], Plugins: s.installedPlugins(entry),
 		Capacity: row[4], Consumes: row[5], Policy: entry.Persona.Policy, Attributes: explainAttributes(entry)}
-	if len(e.Plugins) == 0 {
-		e.NoPlugin = s.Features.WhyNoneWorks(entry.Persona.Plugins)
-	}
 	e.HeldBy = s.heldBy(entry.Pool, entry.Name)
+	persona := entry.Persona
+	if kept := s.keptPersona(entry); kept != nil {
+		e.OnRelease = fmt.Sprintf("policy %s offers it %s, for %s", e.Policy, e.Use,
+			cmp.Or(strings.Join(e.Plugins, ", "), "no CNI plugin that works on the node"))
+		persona = *kept
+		e.Plugins = s.Features.Working(kept.Plugins)
+		if kept.Exclusive != entry.Persona.Exclusive { // what policies say of shares is not published
+			e.Use, e.Capacity, e.Consumes = nodeclient.Use(kept.Exclusive), "", ""
+		}
+	}
+	if len(e.Plugins) == 0 {
+		e.NoPlugin = s.Features.WhyNoneWorks(persona.Plugins)
+	}
 	devices := s.devices()
 	for i := range devices {
 		device := &devices[i]
 		if device.Pool == e.Pool && device.Name == e.Name && (device.State == nodeclient.Gone ||
-			device.State == nodeclient.Lost) {
+			device.State == nodeclient.Lost || device.State == nodeclient.Withdrawn && e.OnRelease != "") {
 			e.State = device.State
 		}
 	}
 	return e
+}
+
+// keptPersona returns as what an entry is published for the claims that hold it, if policies offer it otherwise now;
+// else nil. A shared entry follows its policy, unless that has become exclusive; see draslices.Holding.
+func (s *Snapshot) keptPersona(entry *draslices.Entry) *policy.Persona {
+	if s.Answers == nil || len(s.heldBy(entry.Pool, entry.Name)) == 0 {
+		return nil
+	}
+	i := slices.IndexFunc(s.Answers.Published, func(e draslices.Entry) bool {
+		return e.Pool == entry.Pool && e.Name == entry.Name
+	})
+	if i < 0 {
+		return nil
+	}
+	kept := &s.Answers.Published[i].Persona
+	if kept.Exclusive != entry.Persona.Exclusive ||
+		kept.Exclusive && !slices.Equal(kept.Plugins, entry.Persona.Plugins) {
+		return kept
+	}
+	return nil
 }
 
 // withdrawn are the names of a device that stay published for the claims that hold it, though no policy gives it them
@@ -309,6 +341,10 @@ func (e *Explanation) unusableBy() string {
 		case nodeclient.Lost:
 			return "is published, and its interface has vanished from the pod that has it"
 		case nodeclient.Withdrawn:
+			if e.Entries[i].OnRelease != "" {
+				return "is withdrawn: its policy offers it otherwise now, and it stays published as it was until the " +
+					"claims that hold it are released"
+			}
 			return "is withdrawn: no policy offers it any more, and it stays published until the claims that hold it " +
 				"are released"
 		}
@@ -349,6 +385,12 @@ func (e *Explanation) print(out *printer.Printer) {
 		}
 		out.Printf("")
 		out.Table(rows)
+	}
+	for i := range e.Entries {
+		if entry := &e.Entries[i]; entry.OnRelease != "" {
+			out.Warn("claim %s keeps %s as it is until it is released; then %s", strings.Join(entry.HeldBy, ", "),
+				entry.Name, entry.OnRelease)
+		}
 	}
 	e.printAttributes(out)
 	for _, problem := range e.Problems {
