@@ -309,7 +309,8 @@ func TestPoliciesWithoutPlugins(t *testing.T) {
 	for line, want := range map[string][]string{
 		"policies list": {"far     expose  unusable  0        1         0",
 			"policy far exposes 1 device that no class can pick: " + why},
-		"policies test " + file + " --alone": {"! policy new", "would expose, but no class can pick 1 device: " + why},
+		"policies test " + file + " --alone": {"! policy new\n", "\n  ! CNI plugin macvaln is not installed",
+			"would expose, but no class can pick 1 device: eth0\n"},
 	} {
 		var out, errs strings.Builder
 		code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, append(strings.Fields(line), "--socket",
@@ -354,7 +355,8 @@ func TestDryRunsAskTheKernel(t *testing.T) {
 	const none = "no CNI plugin of its policy can work on the node: "
 	const lacks = none + "ipvlan: the kernel makes no links of type ipvlan"
 	for line, want := range map[string]string{
-		"policies test " + file + " --alone":                  "1 device: eth0 (" + lacks,
+		"policies test " + file + " --alone": "  ! CNI plugin ipvlan cannot work on the node, so no device is " +
+			"offered for it on the node: the kernel makes no links of type ipvlan",
 		"policies test " + file + " --alone -o json":          `"unusable": [`,
 		"explain eth0 -f " + file:                             "no class picks it: " + lacks,
 		"explain enp3s0f0 -f " + file + " --from " + recorded: "is offered as 1 device",

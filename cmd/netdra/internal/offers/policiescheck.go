@@ -263,7 +263,7 @@ func (t *policyCheck) print(out *printer.Printer) {
 		out.Good("policy %s", t.Name)
 	}
 	for _, text := range slices.Concat(t.Remarks, t.Problems) {
-		out.Warn("%s", text)
+		out.Printf("  %s %s", out.Colour(printer.Yellow, "!"), strings.TrimPrefix(text, "policy "+t.Name+": "))
 	}
 	if t.OtherNodes {
 		out.Printf("  is not for this node")
@@ -273,10 +273,16 @@ func (t *policyCheck) print(out *printer.Printer) {
 		out.Printf("  is not evaluated for devices until that is corrected")
 		return
 	}
+	unusable := slices.Clone(t.Unusable)
+	for i := range unusable {
+		if name, _, found := strings.Cut(unusable[i], " ("); found && len(t.Problems) > 0 { // they have the reason
+			unusable[i] = name
+		}
+	}
 	for _, row := range []struct {
 		does    string
 		devices []string
-	}{{"exposes", t.Exposes}, {"would expose, but no class can pick", t.Unusable}, {"hides", t.Hides},
+	}{{"exposes", t.Exposes}, {"would expose, but no class can pick", unusable}, {"hides", t.Hides},
 		{t.failsText(), t.Fails}, {"leaves to another policy", t.Loses}} {
 		switch n := len(row.devices); {
 		case n == t.devices && n > 1 && n == len(t.Fails):
