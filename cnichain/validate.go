@@ -454,19 +454,22 @@ func (v *validator) dry(step *v1alpha1.Step) template.Lookup {
 	}
 }
 
-// ancestors are all steps that a step stands on, directly or not: only their results exist for certain when it runs.
+// ancestors are all steps that a step depends on, directly or not: only their results exist for certain when it runs.
 func (v *validator) ancestors(step *v1alpha1.Step) map[string]bool {
 	ancestors := map[string]bool{}
 	pending := slices.Clone(step.DependOn)
 	for len(pending) > 0 {
 		name := pending[0]
 		pending = pending[1:]
-		index, known := v.seen[name]
-		if !known || ancestors[name] {
+		if ancestors[name] {
 			continue
 		}
-		ancestors[name] = true
-		pending = append(pending, v.steps[index].DependOn...)
+		ancestors[name] = true // also one that stands too late or is not there: that is a problem of dependOn
+		for i := range v.steps {
+			if v.steps[i].Name == name {
+				pending = append(pending, v.steps[i].DependOn...)
+			}
+		}
 	}
 	return ancestors
 }

@@ -18,7 +18,7 @@ import (
 // checked, and neither is what [ValidateStored] refuses.
 func CheckContracts(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
 	c := &contracts{schemas: schemas, templates: template.New(), steps: map[string]*v1alpha1.Step{},
-		made: map[string][]string{}}
+		made: map[string][]string{}, unordered: map[string]bool{}}
 	c.extendedResources(topology.Spec.Steps)
 	var worked []work
 	for i := range topology.Spec.Steps {
@@ -29,12 +29,14 @@ func CheckContracts(topology *v1alpha1.NetworkTopology, schemas Schemas) field.E
 			continue // whoever attaches the device configures the rest
 		}
 		interfaces := c.input(step)
-		c.count(path, step, interfaces)
 		c.config(path.Child("config"), step)
 		c.podNetwork(path, step)
-		here := work{step: step, interfaces: interfaces}
-		c.conflicts(path, here, worked)
-		worked = append(worked, here)
+		if c.unordered[step.Name] = c.isUnordered(step); !c.unordered[step.Name] {
+			c.count(path, step, interfaces)
+			here := work{step: step, interfaces: interfaces}
+			c.conflicts(path, here, worked)
+			worked = append(worked, here)
+		}
 		c.steps[step.Name], c.made[step.Name] = step, c.output(step, interfaces)
 	}
 	return c.problems
@@ -45,6 +47,7 @@ type contracts struct {
 	templates template.Engine
 	steps     map[string]*v1alpha1.Step // those before the one at hand, by name
 	made      map[string][]string       // what a step hands on: the names of the steps that made the interfaces
+	unordered map[string]bool           // steps whose interfaces nobody can know, by name; see isUnordered
 	problems  field.ErrorList
 }
 
@@ -67,6 +70,14 @@ func (c *contracts) input(step *v1alpha1.Step) []string {
 		}
 	}
 	return interfaces
+}
+
+// isUnordered reports whether a step depends, directly or not, on a step that stands after it, on one that does not
+// exist, or on itself. That is a problem of its own, and what the step works on follows from it.
+func (c *contracts) isUnordered(step *v1alpha1.Step) bool {
+	return slices.ContainsFunc(step.DependOn, func(parent string) bool {
+		return c.steps[parent] == nil || c.unordered[parent]
+	})
 }
 
 // output returns what a step hands on: its own interface if it makes one, else those that it worked on. A root step
@@ -112,11 +123,8 @@ func (c *contracts) place(path *field.Path, step *v1alpha1.Step) {
 func (c *contracts) count(path *field.Path, step *v1alpha1.Step, interfaces []string) {
 	schema, _ := c.schemas.Lookup(step.Type)
 	wanted := schema.Input.Interfaces
-	if slices.ContainsFunc(step.DependOn, func(parent string) bool { return c.steps[parent] == nil }) {
-		return // a parent that is not there is a problem of its own
-	}
 	if len(step.DependOn) == 0 && schema.Input.PrevResult == prevResultRequired {
-		return // and so is that there is none
+		return // that there is no parent is a problem of its own
 	}
 	have := fmt.Sprintf("and the steps in dependOn make %d", len(interfaces))
 	if len(interfaces) > 0 {
