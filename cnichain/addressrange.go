@@ -14,6 +14,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
+// runtimeRanges is the key of the CNI runtime configuration for ranges of addresses (CNI conventions, "ipRanges").
+const runtimeRanges = "ipRanges"
+
 // maxRangeName is the length that names of AddressRanges may have.
 const maxRangeName = 63
 
@@ -79,7 +82,7 @@ func (v *validator) addressRange(path *field.Path, step *v1alpha1.Step) {
 	_ = json.Unmarshal(rawConfig(step), &given) // what can't be read is refused for that
 	v.refuseKeys(ipamPath, given.IPAM, append([]string{schema.AddressBlocks.Parameter},
 		schema.AddressBlocks.Excludes...))
-	v.refuseKeys(path.Child("config", "runtimeConfig"), given.RuntimeConfig, []string{"ips", "ipRanges"})
+	v.refuseKeys(path.Child("config", "runtimeConfig"), given.RuntimeConfig, []string{"ips", runtimeRanges})
 }
 
 // refuseKeys refuses keys of a configuration that say addresses, in whatever case: plugins that read JSON as Go does

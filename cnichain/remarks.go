@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
@@ -33,6 +34,7 @@ func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 		add(schemas.remark(IPAMType(rawConfig(step)), ipams))
 		add(schemas.hostRemark(step))
 		add(staticRemark(step))
+		add(gatewayRemark(step))
 	}
 	return remarks
 }
@@ -85,6 +87,17 @@ func staticRemark(step *v1alpha1.Step) string {
 		}
 	}
 	return ""
+}
+
+// gatewayRemark says of a step that its gateway is in no network of its addresses; empty if there is none such. IPAM
+// plugins take it, and some plugins make a route to it, so it is no error.
+func gatewayRemark(step *v1alpha1.Step) string {
+	gateway, network := claimspec.StrayGateway(step)
+	if gateway == "" {
+		return ""
+	}
+	return fmt.Sprintf("step %s: the gateway %s is outside of the network %s: most plugins cannot make routes through "+
+		"it", step.Name, gateway, network)
 }
 
 // interfaceOf returns the first step whose interface a configuration names by a template; empty if there is none.

@@ -45,6 +45,16 @@ func TestRemarks(t *testing.T) {
 			"step a: every pod gets the address 10.1.0.5/24: if there may be two at a time, use host-local or an " +
 				"AddressRange",
 		},
+		`[{name: a, type: macvlan, selector: {cel: "true"},
+		   config: {ipam: {type: host-local, subnet: 10.1.0.0/24, gateway: 10.1.0.254}}},
+		  {name: b, type: macvlan, selector: {cel: "true"},
+		   config: {ipam: {type: host-local,
+		     ranges: [[{subnet: 10.1.0.0/24}], [{subnet: "fd00::/64", gateway: "fd01::1"}]]}}},
+		  {name: c, type: macvlan, selector: {cel: "true"},
+		   config: {ipam: {type: host-local, subnet: 10.1.0.0/24, gateway: "{{ device.router }}"}}}]`: {
+			"step b: the gateway fd01::1 is outside of the network fd00::/64: most plugins cannot make routes " +
+				"through it",
+		},
 		`[{name: up, type: netdev, selector: {cel: "true"}},
 		  {name: tag, type: vlan, dependOn: [up], config: {vlanId: 7, master: "{{up.interfaceName}}"}},
 		  {name: b, type: bond, dependOn: [up], config: {links: [{name: "{{ up.interfaceName }}"}]}}]`: {

@@ -184,7 +184,8 @@ func (c *contracts) config(path *field.Path, step *v1alpha1.Step) {
 	}
 	c.templateRoots(path, config)
 	checker := &parameters{templates: c.templates, add: c.add}
-	if schema, known := c.schemas.Lookup(step.Type); known && schema.Config != nil {
+	schema, known := c.schemas.Lookup(step.Type)
+	if known && schema.Config != nil && schema.Output.Interfaces != interfacesNone { // which is no step
 		checker.given = append(driversParameters(step, &schema), definedParameters(&schema)...)
 		checker.remedies = linkParameters(step, &schema, config)
 		checker.object(path, config, withCommon(schema.Config, commonParameters()), step.Type)
@@ -224,8 +225,12 @@ func (c *contracts) ipam(path *field.Path, step *v1alpha1.Step, ipam map[string]
 		c.add(field.NotSupported(path.Child("type"), cniType, c.schemas.ipams()))
 	case schema.Config != nil:
 		checker.given, checker.remedies = nil, nil
-		if blocks := schema.AddressBlocks; blocks != nil && step.AddressRange != "" {
-			checker.given = []string{blocks.Parameter}
+		if form := schema.AddressBlocks; form != nil {
+			ipam = withoutEmptyList(ipam, form.Parameter)
+			checker.given, checker.remedies = givenRanges(step, ipam, &schema), rangesRemedy(&schema)
+			if step.AddressRange == "" { // with one, nothing of these may be given at all
+				c.addressRuns(path, cniType, ipam, form)
+			}
 		}
 		checker.object(path, ipam, withCommon(schema.Config,
 			map[string]v1alpha1.Parameter{"type": {Type: v1alpha1.TypeString}}), cniType)

@@ -236,7 +236,7 @@ spec:
   - name: link
     type: host-device
     selector: {cel: "true"}
-    config: {args: {mtu: "{{ device.mtu }}", note: "{{ device.ifName }} of {{ pod.name }}"}, ipam: {type: host-local}}
+    config: {args: {mtu: "{{ device.mtu }}", note: "{{ device.ifName }} of {{ pod.name }}"}, ipam: {type: host-local, subnet: 10.99.0.0/24}}
   - name: tune
     type: tuning
     dependOn: [link]

@@ -73,6 +73,7 @@ Topology moved; a claim asks for deviceClassName moved-link
        mtu: 9000
        note: up1 of {{ pod.name }}
      ipam:
+       subnet: 10.99.0.0/24
        type: host-local
      pciBusID: 0000:3b:02.1
 

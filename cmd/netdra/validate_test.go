@@ -32,7 +32,7 @@ func TestValidate(t *testing.T) {
 `,
 		},
 		"a plugin with a remark": {
-			content: strings.ReplaceAll(linkThenTune, "host-local", "whereabouts"),
+			content: strings.ReplaceAll(linkThenTune, "host-local, subnet:", "whereabouts, range:"),
 			want: `
 ✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link
 ! DIR/t.yaml:2: plugin whereabouts: its own reconciler frees addresses of running pods, since it finds pods by an annotation of Multus only: do not run it with this driver (docs/howto.md)

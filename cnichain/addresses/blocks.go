@@ -199,7 +199,7 @@ func ParseBlock(object *v1alpha1.AddressBlock) (Block, error) {
 func reserved(network netip.Prefix) []netip.Prefix {
 	first := network.Addr()
 	var found []netip.Prefix
-	for _, address := range []netip.Addr{first, first.Next(), last(network)} {
+	for _, address := range []netip.Addr{first, first.Next(), Last(network)} {
 		found = append(found, netip.PrefixFrom(address, address.BitLen()))
 	}
 	return found
@@ -213,12 +213,12 @@ func runs(block netip.Prefix, exclude []netip.Prefix) []Run {
 	exclude = slices.DeleteFunc(slices.Clone(exclude), func(e netip.Prefix) bool { return !e.Overlaps(block) })
 	slices.SortFunc(exclude, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	var found []Run
-	next, end := block.Addr(), last(block)
+	next, end := block.Addr(), Last(block)
 	for _, excluded := range exclude {
 		if next.Less(excluded.Addr()) {
 			found = append(found, Run{First: next, Last: excluded.Addr().Prev()})
 		}
-		if after := last(excluded).Next(); !after.IsValid() {
+		if after := Last(excluded).Next(); !after.IsValid() {
 			return found // nothing comes after the last address of all
 		} else if next.Less(after) {
 			next = after
@@ -258,8 +258,8 @@ func plus(address netip.Addr, n uint64) netip.Addr {
 	return sum
 }
 
-// last is the last address of a network.
-func last(network netip.Prefix) netip.Addr {
+// Last is the last address of a network.
+func Last(network netip.Prefix) netip.Addr {
 	raw := network.Addr().AsSlice()
 	for i := network.Bits(); i < len(raw)*8; i++ {
 		raw[i/8] |= 1 << (7 - i%8)

@@ -96,6 +96,19 @@ func (r *ipRange) gateway() netip.Addr {
 	return subnet.Masked().Addr().Next()
 }
 
+// StrayGateway returns a gateway in the ranges of a step that is outside of its network, with the network; empty if
+// there is none. The plugin takes any.
+func StrayGateway(step *v1alpha1.Step) (gateway, network string) {
+	for _, r := range ipRangesOf(step) {
+		address, err := netip.ParseAddr(r.Gateway)
+		subnet, _ := netip.ParsePrefix(r.Subnet) // of a range that is readable
+		if err == nil && !subnet.Contains(address.Unmap()) {
+			return r.Gateway, subnet.Masked().String()
+		}
+	}
+	return "", ""
+}
+
 func (r *ipRange) String() string {
 	if r.RangeStart == "" && r.RangeEnd == "" {
 		return r.Subnet

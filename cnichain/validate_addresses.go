@@ -1,0 +1,183 @@
+package cnichain
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/addresses"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// addressRun is a run of addresses in the configuration of an IPAM plugin. Its fields are not valid for what is not
+// given (which is optional), is a template (known for a pod only) or cannot be read (its format refuses it).
+type addressRun struct {
+	path        *field.Path
+	network     netip.Prefix
+	first, last netip.Addr
+}
+
+// addressRuns checks the runs of addresses of an IPAM plugin: those in its parameter, and a single one at the top, the
+// earlier form of plugins.
+type addressRuns struct {
+	cniType string
+	form    *v1alpha1.AddressBlocks
+	text    func(any) string // empty for what is not text, or a template
+	add     func(*field.Error)
+	checked []addressRun // those that are right on their own
+}
+
+// addressRuns reports what a plugin would refuse in its runs of addresses when a pod starts.
+func (c *contracts) addressRuns(path *field.Path, cniType string, ipam map[string]any, form *v1alpha1.AddressBlocks) {
+	runs := &addressRuns{cniType: cniType, form: form, add: c.add, text: func(value any) string {
+		if text, isText := value.(string); isText && !c.templates.HasTokens(text) {
+			return text
+		}
+		return ""
+	}}
+	if ipam[form.Network] != nil {
+		runs.list([]addressRun{runs.read(path, ipam)})
+	}
+	lists, _ := ipam[form.Parameter].([]any)
+	for i, list := range lists {
+		elements, isList := list.([]any)
+		listPath := path.Child(form.Parameter).Index(i)
+		if isList && len(elements) == 0 {
+			c.add(field.Required(listPath, cniType+" takes no empty list: name a run of addresses, or remove the list"))
+		}
+		var read []addressRun
+		for j, element := range elements {
+			if object, isObject := element.(map[string]any); isObject {
+				read = append(read, runs.read(listPath.Index(j), object))
+			}
+		}
+		runs.list(read)
+	}
+}
+
+func (a *addressRuns) read(path *field.Path, object map[string]any) addressRun {
+	run := addressRun{path: path}
+	if network, err := netip.ParsePrefix(a.text(object[a.form.Network])); err == nil && !network.Addr().Is4In6() {
+		run.network = network
+	}
+	run.first, _ = netip.ParseAddr(a.text(object[a.form.First]))
+	run.last, _ = netip.ParseAddr(a.text(object[a.form.Last]))
+	run.first, run.last = run.first.Unmap(), run.last.Unmap() // as plugins in Go have them
+	return run
+}
+
+// list checks the runs of one list. A pod gets one address of each list.
+func (a *addressRuns) list(runs []addressRun) {
+	known := slices.IndexFunc(runs, func(r addressRun) bool { return r.network.IsValid() })
+	for i := range runs {
+		run := &runs[i]
+		if !a.run(run) || !run.network.IsValid() {
+			continue
+		}
+		if family := runs[known].network; family.Addr().Is4() != run.network.Addr().Is4() {
+			a.add(field.Invalid(run.path.Child(a.form.Network), run.network.String(), fmt.Sprintf("is of another IP "+
+				"family than %s: a pod gets one address of each list; give each family a list of its own", family)))
+			continue
+		}
+		a.overlap(run)
+		a.checked = append(a.checked, *run)
+	}
+}
+
+// run checks a run on its own, and reports whether it is right.
+func (a *addressRuns) run(run *addressRun) bool {
+	right := true
+	if masked := run.network.Masked(); run.network != masked {
+		a.add(field.Invalid(run.path.Child(a.form.Network), run.network.String(), fmt.Sprintf("has bits after its "+
+			"prefix, which %s refuses: write %s", a.cniType, masked)))
+		right = false
+	}
+	first := a.inside(run, a.form.First, run.first)
+	last := a.inside(run, a.form.Last, run.last)
+	if first && last && run.first.IsValid() && run.last.IsValid() && run.last.Less(run.first) {
+		a.add(field.Invalid(run.path.Child(a.form.Last), run.last.String(), fmt.Sprintf("is before %s, which is %s: "+
+			"exchange them", a.form.First, run.first)))
+		right = false
+	}
+	return right && first && last
+}
+
+// inside reports whether an end of a run is in its network, as far as both are known.
+func (a *addressRuns) inside(run *addressRun, key string, address netip.Addr) bool {
+	if !address.IsValid() || !run.network.IsValid() || run.network.Contains(address) {
+		return true
+	}
+	a.add(field.Invalid(run.path.Child(key), address.String(), fmt.Sprintf("is outside of %s %s: name an address of "+
+		"it, or another %s", a.form.Network, run.network.Masked(), a.form.Network)))
+	return false
+}
+
+// overlap compares a run with those before it.
+func (a *addressRuns) overlap(run *addressRun) {
+	first, last := run.ends()
+	for i := range a.checked {
+		start, end := a.checked[i].ends()
+		if first.Is4() == start.Is4() && first.Compare(end) <= 0 && start.Compare(last) <= 0 {
+			a.add(field.Invalid(run.path, fmt.Sprintf("%s-%s", first, last), fmt.Sprintf("has addresses of %s, which "+
+				"is %s-%s: name each address once", a.checked[i].path, start, end)))
+			return
+		}
+	}
+}
+
+// ends are the first and the last address of a run that has a network. Where they are not given these are the network's
+// first and last for hosts.
+func (r *addressRun) ends() (first, last netip.Addr) {
+	first, last = r.first, r.last
+	if !first.IsValid() {
+		first = r.network.Addr().Next()
+	}
+	if !last.IsValid() {
+		last = addresses.Last(r.network)
+		if last.Is4() {
+			last = last.Prev() // the last one is for all hosts
+		}
+	}
+	return first, last
+}
+
+// givenRanges returns the parameter with the runs of addresses where it need not be given: the addresses come with the
+// AddressRange, stand at the top, or are in the runtime configuration; or a key is misspelt, which is a problem itself.
+func givenRanges(step *v1alpha1.Step, ipam map[string]any, schema *v1alpha1.CNIPluginSchemaSpec) []string {
+	form := schema.AddressBlocks
+	var config struct {
+		RuntimeConfig map[string]json.RawMessage `json:"runtimeConfig"`
+	}
+	_ = json.Unmarshal(rawConfig(step), &config) // what can't be read is refused for that
+	misspelt := slices.ContainsFunc(slices.Collect(maps.Keys(ipam)), func(key string) bool {
+		return key != "type" && !hasProperty(schema.Config, key)
+	})
+	if step.AddressRange != "" || ipam[form.Network] != nil || config.RuntimeConfig[runtimeRanges] != nil || misspelt {
+		return []string{form.Parameter}
+	}
+	return nil
+}
+
+// rangesRemedy is what to write where an IPAM plugin has no addresses.
+func rangesRemedy(schema *v1alpha1.CNIPluginSchemaSpec) map[string]string {
+	form := schema.AddressBlocks
+	written := form.Parameter
+	if hasProperty(schema.Config, form.Network) {
+		written = fmt.Sprintf("%s, such as 10.20.0.0/24, or %s", form.Network, form.Parameter)
+	}
+	return map[string]string{form.Parameter: fmt.Sprintf("write %s, or name an AddressRange in the step's addressRange",
+		written)}
+}
+
+// withoutEmptyList is a configuration of an IPAM plugin in which an empty list of runs is none, as plugins have it.
+func withoutEmptyList(ipam map[string]any, parameter string) map[string]any {
+	if list, isList := ipam[parameter].([]any); isList && len(list) == 0 {
+		ipam = maps.Clone(ipam)
+		delete(ipam, parameter)
+	}
+	return ipam
+}
