@@ -8,11 +8,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
 	"k8s.io/klog/v2"
 
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
@@ -80,8 +82,18 @@ func (d *Driver) debugHandler() http.Handler {
 		})
 	}
 	mux.HandleFunc("POST "+nodeapi.PathLeftovers, func(w http.ResponseWriter, r *http.Request) {
-		if err := d.retryLeftover(r.Context(), r.FormValue("key")); err != nil {
+		key := r.FormValue("key")
+		if r.FormValue("forget") != "true" {
+			if err := d.retryLeftover(r.Context(), key); err != nil {
+				http.Error(w, err.Error(), http.StatusConflict)
+			}
+			return
+		}
+		failure, err := d.forgetLeftover(r.Context(), key)
+		if err != nil {
 			http.Error(w, err.Error(), http.StatusConflict)
+		} else if failure != nil {
+			_, _ = fmt.Fprintln(w, failure) // whoever asked has gone
 		}
 	})
 	return mux
@@ -89,11 +101,11 @@ func (d *Driver) debugHandler() http.Handler {
 
 // retryToTheEnd keeps a driver that is being stopped, and whoever asks and does not wait, from ending a plugin in the
 // middle.
-func (d *Driver) retryToTheEnd(ctx context.Context, key string) error {
+func (d *Driver) retryToTheEnd(ctx context.Context, key string, retry func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attach.DetachTimeout)
 	defer cancel()
 	result := make(chan error, 1)
-	if !d.sandboxes.GoTracked(func() { result <- d.dra.Executor.Retry(ctx, key) }) {
+	if !d.sandboxes.GoTracked(func() { result <- retry(ctx) }) {
 		return attach.ShutdownError("retry leftover " + strconv.Quote(key))
 	}
 	return <-result
@@ -101,15 +113,41 @@ func (d *Driver) retryToTheEnd(ctx context.Context, key string) error {
 
 // retryLeftover tries once more to undo what could not be undone.
 func (d *Driver) retryLeftover(ctx context.Context, key string) error {
-	for _, leftover := range d.dra.Executor.Leftovers() {
-		if leftover.Key != key {
-			continue
-		}
-		if err := d.retryToTheEnd(ctx, key); err != nil {
-			return err
-		}
-		klog.FromContext(ctx).Info("Cleaned up a leftover", "leftover", key)
-		d.publisher.Trigger() // its device is free again
+	if err := d.checkLeftover(key); err != nil {
+		return err
+	}
+	err := d.retryToTheEnd(ctx, key, func(ctx context.Context) error { return d.dra.Executor.Retry(ctx, key) })
+	if err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("Cleaned up a leftover", "leftover", key)
+	d.publisher.Trigger() // its device is free again
+	return nil
+}
+
+// forgetLeftover is retryLeftover for what can never be undone: see [executor.Executor.Forget].
+func (d *Driver) forgetLeftover(ctx context.Context, key string) (failure, err error) {
+	if err := d.checkLeftover(key); err != nil {
+		return nil, err
+	}
+	err = d.retryToTheEnd(ctx, key, func(ctx context.Context) (err error) {
+		failure, err = d.dra.Executor.Forget(ctx, key)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if failure != nil {
+		klog.FromContext(ctx).Info("Gave up a leftover on request; what its plugin left stays on the node", "leftover",
+			key, "reason", failure.Error())
+	}
+	d.publisher.Trigger() // its device is free again
+	return failure, nil
+}
+
+// checkLeftover returns an error for a key that no leftover has.
+func (d *Driver) checkLeftover(key string) error {
+	if slices.ContainsFunc(d.dra.Executor.Leftovers(), func(l executor.Leftover) bool { return l.Key == key }) {
 		return nil
 	}
 	return fmt.Errorf("cannot retry leftover %q: there is no such leftover; \"netdra release\" lists those "+

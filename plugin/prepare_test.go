@@ -176,6 +176,10 @@ func TestQuarantine(t *testing.T) {
 		!strings.Contains(body, "up0") {
 		t.Errorf("status %d: %s", code, body)
 	}
+	if code, body := f.debug(http.MethodPost, "/leftovers?forget=true&key="+left[0].Key); code != http.StatusConflict ||
+		!strings.Contains(body, "its device is not on the host") {
+		t.Errorf("it is given up while its device is away: status %d: %s", code, body)
+	}
 	f.node.Find()
 	f.node.AddHostLink("up0")
 	for _, leftover := range left {
@@ -184,8 +188,40 @@ func TestQuarantine(t *testing.T) {
 		}
 	}
 	f.must(refused())
-	if code, body := f.debug(http.MethodPost, "/leftovers?key=other"); code != http.StatusConflict ||
-		!strings.Contains(body, "there is no such leftover") {
+	for _, query := range []string{"key=other", "key=other&forget=true"} {
+		if code, body := f.debug(http.MethodPost, "/leftovers?"+query); code != http.StatusConflict ||
+			!strings.Contains(body, "there is no such leftover") {
+			t.Errorf("%s: status %d: %s", query, code, body)
+		}
+	}
+}
+
+// A cleanup that can never succeed is given up when somebody asks for it, and the answer says what failed.
+func TestLeftoverIsGivenUpOnRequest(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	for i := range record.Plans[0].Steps {
+		record.Plans[0].Steps[i].Quirks.DelFailsWithoutInterface = false
+	}
+	f.must(f.attach("a-0", record))
+	f.node.Fail("host-device DEL", errors.New("no IP ranges specified"))
+	for attempts := 0; f.dra.releaser.unprepare(context.Background(), "claim-a") != nil; attempts++ {
+		if attempts > 20 {
+			t.Fatal("the claim is never released")
+		}
+	}
+	left := f.dra.Executor.Leftovers()
+	if len(left) != 1 {
+		t.Fatalf("leftovers are %+v", left)
+	}
+	if code, body := f.debug(http.MethodPost, "/leftovers?key="+left[0].Key); code != http.StatusConflict {
+		t.Errorf("status %d: %s", code, body)
+	}
+	if code, body := f.debug(http.MethodPost, "/leftovers?forget=true&key="+left[0].Key); code != http.StatusOK ||
+		!strings.Contains(body, "no IP ranges specified") {
+		t.Errorf("status %d: %s", code, body)
+	}
+	if code, body := f.debug(http.MethodGet, "/leftovers"); code != http.StatusOK || strings.TrimSpace(body) != "[]" {
 		t.Errorf("status %d: %s", code, body)
 	}
 }

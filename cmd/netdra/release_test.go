@@ -47,8 +47,11 @@ func testDriver(t *testing.T, keys ...string) (socket string) {
 	})
 	mux.HandleFunc("POST /leftovers", func(w http.ResponseWriter, r *http.Request) {
 		if r.FormValue("key") != "sandbox/claim/good/0" {
-			http.Error(w, "still busy", http.StatusConflict)
-			return
+			if r.FormValue("forget") != "true" {
+				http.Error(w, "still busy", http.StatusConflict)
+				return
+			}
+			_, _ = w.Write([]byte("still busy\n"))
 		}
 		delete(left, r.FormValue("key"))
 	})
@@ -82,13 +85,21 @@ func TestRelease(t *testing.T) {
 		"nothing": {nil, nil, exit.OK, []string{"nothing is left over"}},
 		"shown": {[]string{good}, nil, exit.OK,
 			[]string{"KEY", good, "ens1v3", "ns/web", "uplink", "2023-11-14 22:13:20", "10", "busy"}},
-		"as JSON":      {[]string{good}, []string{"-o", "json"}, exit.OK, []string{`"key": "` + good + `"`}},
-		"one":          {[]string{good, bad}, []string{good}, exit.OK, []string{"✓ " + good}},
-		"one that not": {[]string{good, bad}, []string{bad}, exit.Failed, []string{"✗ " + bad + ": still busy"}},
-		"all":          {[]string{good, bad}, []string{"--all"}, exit.Failed, []string{"✓ " + good, "✗ " + bad}},
-		"all of none":  {nil, []string{"--all"}, exit.OK, []string{"nothing is left over"}},
-		"wrong form":   {nil, []string{"-o", "xml"}, exit.Refused, []string{"use table, wide, json or yaml"}},
-		"no driver":    {nil, []string{"--socket", "/nowhere"}, exit.Refused, []string{"does not answer at /nowhere"}},
+		"as JSON": {[]string{good}, []string{"-o", "json"}, exit.OK, []string{`"key": "` + good + `"`}},
+		"one":     {[]string{good, bad}, []string{good}, exit.OK, []string{"✓ " + good}},
+		"one that not": {[]string{good, bad}, []string{bad}, exit.Failed, []string{"✗ " + bad + ": still busy",
+			"can never succeed is given up with: netdra release KEY --forget"}},
+		"forgotten": {[]string{good, bad}, []string{good, bad, "--forget"}, exit.OK, []string{
+			"✓ " + good + ": nothing is left", "! " + bad + ": given up; what its plugin may have left, such as " +
+				"addresses and rules, stays on this node: still busy\n"}},
+
+		"forgotten without a key": {[]string{good}, []string{"--forget"}, exit.Refused,
+			[]string{"--forget takes the KEY of each cleanup to give up"}},
+		"forget all":  {[]string{good}, []string{"--forget", "--all"}, exit.Refused, []string{"forget", "all"}},
+		"all":         {[]string{good, bad}, []string{"--all"}, exit.Failed, []string{"✓ " + good, "✗ " + bad}},
+		"all of none": {nil, []string{"--all"}, exit.OK, []string{"nothing is left over"}},
+		"wrong form":  {nil, []string{"-o", "xml"}, exit.Refused, []string{"use table, wide, json or yaml"}},
+		"no driver":   {nil, []string{"--socket", "/nowhere"}, exit.Refused, []string{"does not answer at /nowhere"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, errs bytes.Buffer

@@ -64,6 +64,33 @@ func (e *QuarantineError) Error() string {
 
 // Retry tries once more to undo a leftover, and forgets it when nothing is left. A key that is not known is no error.
 func (e *Executor) Retry(ctx context.Context, key string) error {
+	return e.retry(ctx, key, nil)
+}
+
+// Forget is Retry for a leftover that can never be undone, for example one whose plugin refuses its configuration: it
+// is forgotten also if DEL fails again, provided that its exclusive device is on the host as it was, or has a newer
+// owner. The failure is that of DEL; nil if nothing is left. What the plugin keeps elsewhere, such as addresses and
+// rules, stays.
+func (e *Executor) Forget(ctx context.Context, key string) (failure, err error) {
+	err = e.retry(ctx, key, func(record *StepRecord, delFailure, away error) error {
+		if away != nil {
+			return fmt.Errorf("cannot give up %s: its device is not on the host as it was: %w; bring the device back "+
+				"first", record.Title(), away)
+		}
+		failure = delFailure
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return failure, nil
+}
+
+// retry undoes a leftover. What is done after a failure is decided by forgive: with nil the failure is returned. The
+// last argument of forgive is why the device could not be restored, nil if it was or has a newer owner.
+func (e *Executor) retry(
+	ctx context.Context, key string, forgive func(record *StepRecord, failure, away error) error,
+) error {
 	leftover, known := e.leftovers.get(key)
 	if !known {
 		return nil
@@ -79,7 +106,14 @@ func (e *Executor) Retry(ctx context.Context, key string) error {
 	}
 	defer e.owners.hold(&leftover.Attachment, leftover.Step())()
 	if err := e.undo(ctx, &leftover.Attachment, leftover.Step()); err != nil {
-		return errors.Join(stepError(leftover.Step(), commandDel, err), e.endQuarantine(leftover))
+		failure := stepError(leftover.Step(), commandDel, err)
+		away, err := e.endQuarantine(leftover)
+		if err != nil || forgive == nil {
+			return errors.Join(failure, err)
+		}
+		if err := forgive(leftover.Step(), failure, away); err != nil {
+			return err
+		}
 	}
 	if err := e.Journal.DeleteLeftover(key); err != nil {
 		return err
@@ -88,17 +122,20 @@ func (e *Executor) Retry(ctx context.Context, key string) error {
 	return nil
 }
 
-// endQuarantine gives out a device again that has returned although its plugin's DEL still fails.
-func (e *Executor) endQuarantine(leftover Leftover) error {
+// endQuarantine gives out a device again that has returned although its plugin's DEL still fails. It returns why the
+// device has not returned, and whether the journal could not be told.
+func (e *Executor) endQuarantine(leftover Leftover) (away, err error) {
 	record := leftover.Step()
-	returned := e.owners.hasNewerOwner(record) || e.restoreDevice(&leftover.Attachment, record) == nil
-	if leftover.OnHost || !returned {
-		return nil
+	if !e.owners.hasNewerOwner(record) {
+		away = e.restoreDevice(&leftover.Attachment, record)
+	}
+	if leftover.OnHost || away != nil {
+		return away, nil
 	}
 	leftover.OnHost = true
 	if err := e.Journal.SaveLeftover(leftover); err != nil {
-		return err
+		return nil, err
 	}
 	e.leftovers.put(leftover)
-	return nil
+	return nil, nil
 }

@@ -25,7 +25,8 @@ const (
 	PathPublished = "/published"
 	PathClaims    = "/claims"
 	PathSandboxes = "/sandboxes"
-	// PathLeftovers retries one leftover on POST with the form value "key".
+	// PathLeftovers retries one leftover on POST with the form value "key". With "true" for "forget" the driver gives
+	// it up if it fails again; the answer is why it failed, or empty.
 	PathLeftovers = "/leftovers"
 	// PathOrphans removes the orphans on POST. Its name is a contract with earlier versions.
 	PathOrphans = "/garbage"

@@ -100,7 +100,8 @@ func checkQuarantine(input *Input) []Finding {
 		finding := Finding{
 			Level: Warn, What: fmt.Sprintf("%s of pod %s could not be undone", step.Title(),
 				leftover.Attachment.Pod), Where: leftover.Key, Why: leftover.Reason,
-			Do: "put right what the reason says, then: netdra release " + leftover.Key,
+			Do: "put right what the reason says, then: netdra release " + leftover.Key + "; if that can never " +
+				"succeed, give it up with --forget",
 		}
 		if device := leftover.Quarantines(); device != nil {
 			finding.Level, finding.What = Fail, fmt.Sprintf("device %s is in quarantine since pod %s has ended",

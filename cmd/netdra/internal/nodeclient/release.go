@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
@@ -20,6 +21,8 @@ type ReleaseOptions struct {
 	All bool
 	// Orphans is for files without an owner, in place of cleanups that failed.
 	Orphans bool
+	// Forget gives up what fails again.
+	Forget bool
 }
 
 // Run lists failed cleanups or orphaned files; with keys or All the driver retries or removes them. The error is of
@@ -30,6 +33,9 @@ func (f *ReleaseOptions) Run(ctx context.Context, streams printer.Streams, keys 
 		return err
 	}
 	client := New(f.Socket)
+	if f.Forget && len(keys) == 0 {
+		return exit.Refusef("--forget takes the KEY of each cleanup to give up: \"netdra release\" lists them")
+	}
 	if f.Orphans {
 		if len(keys) > 0 {
 			return exit.Refusef("--orphans takes no KEY: leave it out, or give --all to remove every orphaned file")
@@ -46,7 +52,7 @@ func (f *ReleaseOptions) Run(ctx context.Context, streams printer.Streams, keys 
 	if len(keys) == 0 {
 		return listLeftovers(streams, f.Form, leftovers)
 	}
-	return retryLeftovers(ctx, printer.New(streams.Out), client, keys)
+	return retryLeftovers(ctx, printer.New(streams.Out), client, keys, f.Forget)
 }
 
 func leftoverKeys(leftovers []executor.Leftover) []string {
@@ -90,17 +96,29 @@ func listLeftovers(streams printer.Streams, form string, leftovers []executor.Le
 }
 
 // retryLeftovers tries every key, also after one has failed. Each is a request of its own, since one may take minutes.
-func retryLeftovers(ctx context.Context, out *printer.Printer, client Client, keys []string) error {
+func retryLeftovers(ctx context.Context, out *printer.Printer, client Client, keys []string, forget bool) error {
 	failed := false
 	for _, key := range keys {
-		if _, err := client.send(ctx, http.MethodPost, nodeapi.PathLeftovers+"?key="+url.QueryEscape(key)); err != nil {
+		query := url.Values{"key": {key}}
+		if forget {
+			query.Set("forget", "true")
+		}
+		failure, err := client.send(ctx, http.MethodPost, nodeapi.PathLeftovers+"?"+query.Encode())
+		switch {
+		case err != nil:
 			failed = true
 			out.Bad("%s: %v", key, err)
-			continue
+		case len(failure) > 0:
+			out.Warn("%s: given up; what its plugin may have left, such as addresses and rules, stays on this node: %s",
+				key, strings.TrimSpace(string(failure)))
+		default:
+			out.Good("%s: nothing is left of it", key)
 		}
-		out.Good("%s: nothing is left of it", key)
 	}
 	if failed {
+		if !forget {
+			out.Printf("A cleanup that can never succeed is given up with: netdra release KEY --forget")
+		}
 		return exit.Reported()
 	}
 	return nil

@@ -36,7 +36,7 @@ func TestCountsAndProblems(t *testing.T) {
 				"12:00:00 UTC: device enp3s0f1v3: the driver of its physical function refuses VLAN 0: operation not " +
 				"supported",
 			ToDo: "put right what it says; the driver tries again every five minutes, or at once with: netdra " +
-				"release 5f1c0ffee0000004/shop-gone/port/0"},
+				"release 5f1c0ffee0000004/shop-gone/port/0; if that can never succeed, give it up with --forget"},
 		{Urgent: true, Where: "pod shop/db-0",
 			What: `attaching has failed: step "port" (bridge) of topology data: no IP addresses available in ` +
 				`range set: 10.1.0.1-10.1.0.254`,

@@ -40,7 +40,7 @@ func leftovers(node *Node) []Problem {
 			What: fmt.Sprintf("could not be undone in %d attempts since %s: %s", leftover.Attempts,
 				leftover.Since.UTC().Format("2006-01-02 15:04:05 UTC"), leftover.Reason),
 			ToDo: "put right what it says; the driver tries again every five minutes, or at once with: netdra " +
-				"release " + leftover.Key,
+				"release " + leftover.Key + "; if that can never succeed, give it up with --forget",
 		}
 		if device := leftover.Quarantines(); device != nil {
 			problem.Urgent, problem.Where = true, "device "+device.Name

@@ -1,0 +1,66 @@
+package executor_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+// A cleanup that can never succeed is given up on request: once its device is on the host, which is then offered again.
+func TestForgetWhatCanNeverBeUndone(t *testing.T) {
+	w := newWorkbench(t)
+	hardware := device("link", "up0")
+	hardware.Device.PCIAddress = "0000:01:00.0"
+	plan := w.plan("c", linkThenTune, hardware)
+	plan.Steps[0].Quirks.DelFailsWithoutInterface = false // so that DEL is called when the link is gone from the pod
+	made := attachment(plan)
+	w.must(w.add(made))
+	w.node.Lose()
+	w.node.Fail("host-device DEL", errors.New("no IP ranges specified"))
+	for range 10 {
+		_ = w.del(made)
+	}
+	left := w.executor.Leftovers()
+	if len(left) != 1 || left[0].Quarantines() == nil {
+		t.Fatalf("leftovers are %+v", left)
+	}
+	failure, err := w.executor.Forget(context.Background(), left[0].Key)
+	wantError(t, err, `cannot give up step "link"`, "its device is not on the host as it was",
+		"bring the device back first")
+	if failure != nil || len(w.executor.Leftovers()) != 1 {
+		t.Errorf("failure is %v, leftovers are %+v", failure, w.executor.Leftovers())
+	}
+	wantError(t, w.executor.Quarantined(&hardware.Device), "quarantine")
+
+	w.node.Find()
+	w.node.AddHostLink("up0")
+	failure, err = w.executor.Forget(context.Background(), left[0].Key)
+	w.must(err)
+	wantError(t, failure, "no IP ranges specified")
+	w.restart() // the journal has forgotten it, too
+	if left := w.executor.Leftovers(); len(left) > 0 {
+		t.Errorf("leftovers are %+v", left)
+	}
+	w.must(w.executor.Quarantined(&hardware.Device))
+	w.must(w.add(w.onOtherSandbox(plan)))
+}
+
+// What succeeds after all is not given up.
+func TestForgetWhatCanBeUndone(t *testing.T) {
+	w := newWorkbench(t)
+	made := w.linkThenTune()
+	w.must(w.add(made))
+	w.node.Fail("tuning DEL", errors.New("bug"))
+	w.executor.GiveUpAttempts = 1
+	_ = w.del(made)
+	w.node.Fail("tuning DEL", nil)
+	for _, leftover := range w.executor.Leftovers() {
+		if failure, err := w.executor.Forget(context.Background(), leftover.Key); failure != nil || err != nil {
+			t.Errorf("%s: %v, %v", leftover.Key, failure, err)
+		}
+	}
+	if failure, err := w.executor.Forget(context.Background(), "other"); failure != nil || err != nil {
+		t.Errorf("a key that is not known: %v, %v", failure, err)
+	}
+	w.expect(cleanNode)
+}
