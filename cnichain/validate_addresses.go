@@ -19,6 +19,8 @@ type addressRun struct {
 	path        *field.Path
 	network     netip.Prefix
 	first, last netip.Addr
+	// unknown means that an end is given and not known here: nothing is compared with the run.
+	unknown bool
 }
 
 // addressRuns checks the runs of addresses of an IPAM plugin: those in its parameter, and a single one at the top, the
@@ -67,6 +69,8 @@ func (a *addressRuns) read(path *field.Path, object map[string]any) addressRun {
 	run.first, _ = netip.ParseAddr(a.text(object[a.form.First]))
 	run.last, _ = netip.ParseAddr(a.text(object[a.form.Last]))
 	run.first, run.last = run.first.Unmap(), run.last.Unmap() // as plugins in Go have them
+	run.unknown = object[a.form.First] != nil && !run.first.IsValid() ||
+		object[a.form.Last] != nil && !run.last.IsValid()
 	return run
 }
 
@@ -83,8 +87,10 @@ func (a *addressRuns) list(runs []addressRun) {
 				"family than %s: a pod gets one address of each list; give each family a list of its own", family)))
 			continue
 		}
-		a.overlap(run)
-		a.checked = append(a.checked, *run)
+		if !run.unknown {
+			a.overlap(run)
+			a.checked = append(a.checked, *run)
+		}
 	}
 }
 
@@ -93,7 +99,13 @@ func (a *addressRuns) run(run *addressRun) bool {
 	right := true
 	if masked := run.network.Masked(); run.network != masked {
 		a.add(field.Invalid(run.path.Child(a.form.Network), run.network.String(), fmt.Sprintf("has bits after its "+
-			"prefix, which %s refuses: write %s", a.cniType, masked)))
+			"prefix: write %s", masked)))
+		right = false
+	}
+	// The first address is the network's, the last is for all hosts, and plugins want one for a gateway.
+	if hosts := run.network.Addr().BitLen() - run.network.Bits(); run.network.IsValid() && hosts < 2 {
+		a.add(field.Invalid(run.path.Child(a.form.Network), run.network.String(),
+			"has no address that a pod could get: write a larger one"))
 		right = false
 	}
 	first := a.inside(run, a.form.First, run.first)

@@ -35,8 +35,13 @@ func TestRunsOfAddresses(t *testing.T) {
 		`type: host-local, subnet: 10.20.0.0/24, rangeStart: 10.20.0.9, rangeEnd: 10.20.0.8`: {
 			`rangeEnd: Invalid value: "10.20.0.8": is before rangeStart, which is 10.20.0.9: exchange them`},
 		`type: host-local, subnet: 10.20.0.7/24`: {
-			`subnet: Invalid value: "10.20.0.7/24": has bits after its prefix, which host-local refuses: write ` +
-				`10.20.0.0/24`},
+			`subnet: Invalid value: "10.20.0.7/24": has bits after its prefix: write 10.20.0.0/24`},
+		`type: host-local, subnet: 10.20.0.7/32`: {
+			`subnet: Invalid value: "10.20.0.7/32": has no address that a pod could get: write a larger one`},
+		`type: host-local, subnet: 10.20.0.4/30`: nil,
+		`type: host-local, ranges: [[{subnet: 10.20.0.6/31}], [{subnet: "fd00::/127"}]]`: {
+			`ranges[0][0].subnet: Invalid value: "10.20.0.6/31": has no address`,
+			`ranges[1][0].subnet: Invalid value: "fd00::/127": has no address`},
 		`type: host-local, ranges: [[{subnet: 10.1.0.0/24}], [{subnet: "fd00::/64", rangeEnd: "fd01::1"}]]`: {
 			`ranges[1][0].rangeEnd: Invalid value: "fd01::1": is outside of subnet fd00::/64`},
 		`type: host-local, ranges: [[{subnet: 10.1.0.0/24}, {subnet: "fd00::/64"}]]`: {
@@ -51,6 +56,8 @@ func TestRunsOfAddresses(t *testing.T) {
 		`type: host-local, subnet: "{{ device.net }}", rangeStart: 10.1.0.5`:                                      nil,
 		`type: host-local, subnet: 10.1.0.0/24, rangeStart: "{{ device.first }}", rangeEnd: 10.1.0.9`:             nil,
 		`type: host-local, ranges: [[{subnet: "{{ device.net }}", rangeStart: 10.1.0.5}, {subnet: 10.1.0.0/24}]]`: nil,
+		`type: host-local, ranges: [[{subnet: 10.1.0.0/24, rangeEnd: "{{ device.last }}"}, {subnet: 10.1.0.0/24, ` +
+			`rangeStart: 10.1.0.200}]]`: nil,
 		`type: host-local, subnet: "{{ device.net }}", rangeStart: 10.1.0.5, rangeEnd: 10.1.0.4`: {
 			`rangeEnd: Invalid value: "10.1.0.4": is before rangeStart, which is 10.1.0.5`},
 		// What cannot be read is said once, by its format.

@@ -96,10 +96,9 @@ type CNIPluginSchemaSpec struct {
 	// +optional
 	LinkTypes []string `json:"linkTypes,omitempty"`
 	// leavesNoFiles is true when all that ADD does ends with the kernel, as links, addresses and rules do: the plugin
-	// writes no file that is still there when the machine boots again. What its IPAM plugin does is said in the schema
-	// of that. The driver then starts the plugin without waiting until a disk knows of it, which is a part of the start
-	// of each pod. Where it is wrongly true, a machine that loses its power in that moment keeps files of the plugin
-	// that nobody removes.
+	// writes no file that is still there when the machine boots again. Where it is wrongly true, a machine that loses its
+	// power while a pod starts keeps files of the plugin that nobody removes. It saves a wait for the disk before each
+	// call. What its IPAM plugin does is said in the schema of that.
 	// +optional
 	LeavesNoFiles bool `json:"leavesNoFiles,omitempty"`
 	// podNetworks is set for a plugin that attaches a pod only to networks that an annotation of the pod selects.
@@ -143,7 +142,8 @@ type DeviceParameter struct {
 
 // AddressBlocks says how an IPAM plugin is given addresses: in a parameter that is a list of lists, one for each IP
 // family, of each of which it gives a pod one address. The elements of the inner lists are objects, each of which is a
-// run of addresses.
+// run of addresses; one run may stand beside the parameter. What topologies write there is checked: no list is empty or
+// of two families, networks have no bits after their prefix and room for pods, and no address is in two runs.
 type AddressBlocks struct {
 	// parameter is the key in the plugin's configuration (config.ipam of a step).
 	// +kubebuilder:validation:MinLength=1
