@@ -140,6 +140,8 @@ func (d *Driver) forgetLeftover(ctx context.Context, key string) (failure, err e
 	if failure != nil {
 		klog.FromContext(ctx).Info("Gave up a leftover on request; what its plugin left stays on the node", "leftover",
 			key, "reason", failure.Error())
+	} else {
+		klog.FromContext(ctx).Info("Cleaned up a leftover", "leftover", key)
 	}
 	d.publisher.Trigger() // its device is free again
 	return failure, nil

@@ -262,8 +262,12 @@ func cutLast(text, separator string) (before, after string, found bool) {
 	return text[:i], text[i+len(separator):], true
 }
 
-// maxWaiting is how many calls wait to be recorded, at most: some megabytes.
-const maxWaiting = 256
+// maxWaiting is how many calls wait to be recorded, at most, and maxWaitingBytes how many bytes of streams they may have
+// together: a plugin may print a megabyte.
+const (
+	maxWaiting      = 256
+	maxWaitingBytes = 8 << 20
+)
 
 // Background passes calls on to a [Recorder] in their order, while chains go on: a pod need not wait until what was
 // done for it can be read. It is safe for concurrent use. A process that is killed loses what waits, which a disk that
@@ -274,6 +278,7 @@ type Background struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	waiting []Call
+	bytes   int  // of the streams of those that wait
 	writing bool // a goroutine passes calls on
 }
 
@@ -288,10 +293,10 @@ func NewBackground(recorder Recorder) *Background {
 func (b *Background) Record(call Call) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for len(b.waiting) >= maxWaiting {
+	for b.isFull(&call) {
 		b.changed.Wait()
 	}
-	b.waiting = append(b.waiting, call)
+	b.waiting, b.bytes = append(b.waiting, call), b.bytes+streamBytes(&call)
 	if !b.writing {
 		b.writing = true
 		go b.write()
@@ -304,7 +309,7 @@ func (b *Background) write() {
 	defer b.mu.Unlock()
 	for len(b.waiting) > 0 {
 		next := b.waiting[0]
-		b.waiting = b.waiting[1:]
+		b.waiting, b.bytes = b.waiting[1:], b.bytes-streamBytes(&next)
 		b.changed.Broadcast()
 		b.mu.Unlock()
 		b.recorder.Record(next)
@@ -312,6 +317,15 @@ func (b *Background) write() {
 	}
 	b.writing, b.waiting = false, nil // else the array keeps what was passed on
 	b.changed.Broadcast()
+}
+
+// isFull reports whether a call has to wait to be taken. One that has more bytes than all may have is taken alone.
+func (b *Background) isFull(next *Call) bool {
+	return len(b.waiting) >= maxWaiting || len(b.waiting) > 0 && b.bytes+streamBytes(next) > maxWaitingBytes
+}
+
+func streamBytes(call *Call) int {
+	return len(call.Stdin) + len(call.Output.Stdout) + len(call.Output.Stderr)
 }
 
 // Flush returns when everything has been passed on.

@@ -222,10 +222,42 @@ func TestBackground(t *testing.T) {
 	}
 }
 
+// A few calls that print much wait as many that print little do.
+func TestBackgroundIsBounded(t *testing.T) {
+	huge := Call{Output: CallOutput{Stdout: make([]byte, maxWaitingBytes)}, Stdin: []byte("{}")}
+	small := Call{Stdin: []byte("{}")}
+	for _, test := range []struct {
+		waiting, bytes int
+		next           *Call
+		full           bool
+	}{
+		{0, 0, &huge, false}, {1, 2, &huge, true}, {1, maxWaitingBytes + 2, &small, true},
+		{1, maxWaitingBytes - 2, &small, false}, {maxWaiting - 1, 0, &small, false}, {maxWaiting, 0, &small, true},
+	} {
+		background := Background{waiting: make([]Call, test.waiting), bytes: test.bytes}
+		if got := background.isFull(test.next); got != test.full {
+			t.Errorf("%d calls with %d bytes wait: full is %v, want %v", test.waiting, test.bytes, got, test.full)
+		}
+	}
+	background := NewBackground(&slowRecorder{let: closedChannel()})
+	for range 5 {
+		background.Record(huge)
+	}
+	background.Flush()
+	if background.bytes != 0 {
+		t.Errorf("%d bytes wait", background.bytes)
+	}
+}
+
+func closedChannel() chan struct{} {
+	channel := make(chan struct{})
+	close(channel)
+	return channel
+}
+
 // Calls of several chains at once are each passed on, those of a chain in its order.
 func TestBackgroundOfManyChains(t *testing.T) {
-	recorder := &slowRecorder{let: make(chan struct{})}
-	close(recorder.let)
+	recorder := &slowRecorder{let: closedChannel()}
 	background := NewBackground(recorder)
 	var chains sync.WaitGroup
 	for chain := range 8 {

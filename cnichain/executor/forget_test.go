@@ -34,6 +34,14 @@ func TestForgetWhatCanNeverBeUndone(t *testing.T) {
 
 	w.node.Find()
 	w.node.AddHostLink("up0")
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if failure, err = w.executor.Forget(ended, left[0].Key); err == nil || failure != nil {
+		t.Errorf("without a chance it is given up: %v, %v", failure, err)
+	}
+	if len(w.executor.Leftovers()) != 1 {
+		t.Error("it is forgotten without a chance")
+	}
 	failure, err = w.executor.Forget(context.Background(), left[0].Key)
 	w.must(err)
 	wantError(t, failure, "no IP ranges specified")

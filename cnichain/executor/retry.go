@@ -77,6 +77,9 @@ func (e *Executor) Forget(ctx context.Context, key string) (failure, err error) 
 			return fmt.Errorf("cannot give up %s: its device is not on the host as it was: %w; bring the device back "+
 				"first", record.Title(), away)
 		}
+		if ctx.Err() != nil { // it had no chance
+			return delFailure
+		}
 		failure = delFailure
 		return nil
 	})

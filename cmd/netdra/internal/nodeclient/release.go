@@ -116,7 +116,9 @@ func retryLeftovers(ctx context.Context, out *printer.Printer, client Client, ke
 		}
 	}
 	if failed {
-		if !forget {
+		if forget {
+			out.Printf("It is given up once its device is on the node. Drivers older than this netdra only try again.")
+		} else {
 			out.Printf("A cleanup that can never succeed is given up with: netdra release KEY --forget")
 		}
 		return exit.Reported()
