@@ -42,9 +42,9 @@ func compileError(expression string, result dracel.CompilationResult, options dr
 			continue
 		}
 		advice, corrected = append(advice, known.advice), better
-	}
-	if len(advice) > 0 && compileAs(corrected, options).Error == nil {
-		return fmt.Errorf("cannot compile the expression: %s; write %s", strings.Join(advice, ", and "), corrected)
+		if compileAs(corrected, options).Error == nil { // whatever else looks like a mistake is none
+			return fmt.Errorf("cannot compile the expression: %s; write %s", strings.Join(advice, ", and "), corrected)
+		}
 	}
 	detail := result.Error.Detail + "; it must be a CEL expression over one device that yields " + want
 	if len(advice) > 0 {
@@ -64,7 +64,8 @@ func withTokens(expression string, replace func(last byte, token, rest string) (
 		text, drop := replace(last, token, rest)
 		rest = rest[drop:]
 		corrected.WriteString(text)
-		if text := strings.TrimSpace(text); text != "" {
+		optional := last == '.' && text == "?" // what comes is a field, as after a point alone
+		if text := strings.TrimSpace(text); text != "" && !optional {
 			last = text[len(text)-1]
 		}
 	}

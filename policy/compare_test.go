@@ -77,6 +77,10 @@ func TestOtherLanguagesAreNamed(t *testing.T) {
 		{`type = "vf" and ifName.startswith("eth") and pfName in 'p0'`,
 			`; write @type == "vf" && @ifName.startsWith("eth") && @pfName in ['p0']`},
 		{`not @type == "vf"`, operators}, // what it refers to is not known
+		{`device.attributes["dra.networking"].?ifName.orValue("") = "eth0"`,
+			`; write device.attributes["dra.networking"].?ifName.orValue("") == "eth0"`},
+		{`@type == "vf" and ["a"].exists(driver, driver == @ifName)`,
+			`; write @type == "vf" && ["a"].exists(driver, driver == @ifName)`},
 		{`@ifName.startswith("eth") && colour`, `== "bridge"; functions of strings are called`},
 		{`@ifName.startswith("r") and colour`, `== "bridge"` + operators + ", and functions"},
 		{`device.attributes.colour == "red"`, words},

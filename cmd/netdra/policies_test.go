@@ -121,7 +121,8 @@ func TestPoliciesTestTellsErrorsFromFalse(t *testing.T) {
 			"  no device is called \"ethO\"; there is \"eth0\"\n",
 		`selector: {cel: '@ifName in ["br0 ", "storage7"]'}`: "its expression is false for each\n" +
 			"  no device is called \"br0 \"; there is \"br0\"\n\n",
-		`selector: {cel: '@mtu'}`: "  fails for all 6 devices of this machine\n\n",
+		`selector: {cel: '@type == "eth" && @ifName != "eth9"'}`: "its expression is false for each\n\nWhat",
+		`selector: {cel: '@mtu'}`:                                "  fails for all 6 devices of this machine\n\n",
 		`selector: {cel: '@type == "bridge" && int(@ifName) > 1'}`: "  fails for 1 device: br0\n" +
 			"  matches none of the other 5 devices: its expression is false there\n",
 		`action: exclude, selector: {cel: '@type == "bridge" && int(@ifName) > 1'}`: "  fails for, and therefore " +

@@ -153,8 +153,8 @@ func (f *Inputs) resolve(
 }
 
 // findUnusable returns why CNI plugins of policies can't work on this machine. The driver has looked at those of the
-// policies that it knows; for others the kernel is asked as the driver would, but no module is loaded. Nothing is known
-// of the kernel of a recorded machine, nor without root.
+// policies that it knows; for others the kernel is asked as the driver would, but no module that can be seen is loaded.
+// Nothing is known of the kernel of a recorded machine, nor without root.
 func (f *Inputs) findUnusable(deps osdeps.Deps, s *Snapshot) map[string]string {
 	unusable := maps.Clone(s.Features.UnusableCNIs)
 	if f.Recording != "" {

@@ -291,7 +291,11 @@ func (t *policyCheck) print(out *printer.Printer) {
 			out.Printf("  %s %s: %s", row.does, printer.Plural(n, "device"), strings.Join(row.devices, ", "))
 		}
 	}
-	if len(t.Exposes)+len(t.Unusable)+len(t.Hides)+len(t.Loses) > 0 || t.devices > 0 && len(t.Fails) == t.devices {
+	if t.devices == 0 {
+		out.Printf("  matches nothing: this machine has no devices")
+		return
+	}
+	if len(t.Exposes)+len(t.Unusable)+len(t.Hides)+len(t.Loses) > 0 || len(t.Fails) == t.devices {
 		return
 	}
 	if falseFor := t.devices - len(t.Fails); len(t.Fails) > 0 {
@@ -305,22 +309,26 @@ func (t *policyCheck) print(out *printer.Printer) {
 	}
 }
 
-// literal is a string of CEL without escapes.
-var literal = regexp.MustCompile(`"([^"\\]+)"|'([^'\\]+)'`)
+var (
+	// literal is a string of CEL without escapes.
+	literal = regexp.MustCompile(`"([^"\\]+)"|'([^'\\]+)'`)
+	// named are strings that names of devices are compared with.
+	named = regexp.MustCompile(`\.(?:ifName|interface|pfName)\s*(?:==\s*("[^"\\]+"|'[^'\\]+')|in\s*\[([^\]]*)\])`)
+)
 
-// meant says of a policy that matches nothing which devices its expression probably names: strings of one that reads
-// names of interfaces, and that are no device's name but almost one's.
+// meant says of a policy that matches nothing which devices its expression probably names: by strings that are compared
+// with names, and are no device's name but almost one's.
 func (s *Snapshot) meant(p *policyapi.DeviceExposurePolicy) []string {
-	expression := p.Spec.Selector.CEL
-	if !strings.Contains(expression, ".ifName") && !strings.Contains(expression, ".interface") {
-		return nil
-	}
 	var names, texts []string
 	for i := range s.Decision.Devices {
 		device := &s.Decision.Devices[i].Device
 		names = append(names, string(device.Name), string(device.Interface))
 	}
-	for _, found := range literal.FindAllStringSubmatch(expression, -1) {
+	var compared strings.Builder
+	for _, found := range named.FindAllStringSubmatch(p.Spec.Selector.CEL, -1) {
+		compared.WriteString(found[1] + found[2])
+	}
+	for _, found := range literal.FindAllStringSubmatch(compared.String(), -1) {
 		word := cmp.Or(found[1], found[2])
 		if near := nearest.Word(strings.TrimSpace(word), names); near != "" && !slices.Contains(names, word) {
 			texts = append(texts, fmt.Sprintf("no device is called %q; there is %q", word, near))

@@ -44,8 +44,8 @@ type Deps struct {
 	MakeNamespace func(path string) error
 	// MissingLinkTypes returns those of some types of links that the kernel does not make; nil: all are made.
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
-	// UnavailableLinkTypes is MissingLinkTypes without a change of the machine: the kernel loads no module for it, and a
-	// type counts as made if its module is there.
+	// UnavailableLinkTypes is MissingLinkTypes without loading modules that can be seen: a type counts as made if its
+	// module is there.
 	UnavailableLinkTypes func(linkTypes []string) ([]string, error)
 	// IsHostNamespace reports whether a path is the machine's own network namespace.
 	IsHostNamespace func(netns string) bool

@@ -156,22 +156,34 @@ func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*re
 	return refusal, err
 }
 
+// mostTried bounds how often the allocator is asked for what could go instead.
+const mostTried = 200
+
 // instead finds the claims of a node that could go in place of one that is in the way: those who hold shares of a
 // device are alike, and a user should not take those that are named for the only ones. Where several are in the way,
-// only claims of this simulation are looked for: they are few, and each is tried in place of each.
+// only claims of this simulation are looked for, and no more than mostTried combinations are tried: each asks the
+// allocator. A claim can only stand for one that came after it, since inTheWay has put back those that came first.
 func (s *Simulator) instead(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim,
 	inTheWay []*resourceapi.ResourceClaim) (instead []*resourceapi.ResourceClaim, err error) {
 	here := map[deviceKey]bool{}
 	for _, d := range s.devicesOn(node) {
 		here[deviceKey{d.driver, d.pool, d.Name}] = true
 	}
-	for _, held := range s.cluster.Claims {
+	tried := 0
+	for place, held := range s.cluster.Claims {
 		if slices.Contains(inTheWay, held) || len(inTheWay) > 1 && !s.given[held.UID] ||
 			!slices.ContainsFunc(held.Status.Allocation.Devices.Results,
 				func(r resourceapi.DeviceRequestAllocationResult) bool { return here[keyOf(&r)] }) {
 			continue
 		}
 		for _, stays := range inTheWay {
+			if tried == mostTried {
+				return instead, nil
+			}
+			if slices.Index(s.cluster.Claims, stays) < place {
+				continue
+			}
+			tried++
 			remaining := slices.DeleteFunc(slices.Clone(s.cluster.Claims), func(c *resourceapi.ResourceClaim) bool {
 				return c == held || c != stays && slices.Contains(inTheWay, c)
 			})
