@@ -262,7 +262,7 @@ func cutLast(text, separator string) (before, after string, found bool) {
 	return text[:i], text[i+len(separator):], true
 }
 
-// maxWaiting is how many calls wait to be recorded, at most, and maxWaitingBytes how many bytes of streams they may have
+// maxWaiting is how many calls wait to be recorded, at most, and maxWaitingBytes how many bytes of streams they have
 // together: a plugin may print a megabyte.
 const (
 	maxWaiting      = 256

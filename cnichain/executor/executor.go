@@ -119,9 +119,9 @@ func KernelHint(err error, node string) string {
 	if !errors.As(err, &step) || !strings.Contains(step.Err.Error(), unix.EOPNOTSUPP.Error()) {
 		return ""
 	}
-	return fmt.Sprintf("the kernel of node %s may lack what %s needs: load the module there (8021q for links of type "+
-		"vlan), or use a kernel that is built with it (CONFIG_BRIDGE_VLAN_FILTERING for VLANs on a bridge, which is a "+
-		"part of the module bridge)", node, step.Type)
+	return fmt.Sprintf("the kernel of node %s may lack what %s needs, or the device's driver: load the module there "+
+		"(8021q for links of type vlan), use a kernel that is built with it (CONFIG_BRIDGE_VLAN_FILTERING for VLANs "+
+		"on a bridge), or leave out the setting that the device does not support", node, step.Type)
 }
 
 // UndoError says that a failed ADD could not be undone yet.

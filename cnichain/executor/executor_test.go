@@ -532,9 +532,9 @@ func TestKernelHint(t *testing.T) {
 	failed := func(text string) error {
 		return &executor.StepError{Step: "port", Type: "bridge", Command: "ADD", Err: errors.New(text)}
 	}
-	const want = "the kernel of node n may lack what bridge needs: load the module there (8021q for links of type " +
-		"vlan), or use a kernel that is built with it (CONFIG_BRIDGE_VLAN_FILTERING for VLANs on a bridge, which is " +
-		"a part of the module bridge)"
+	const want = "the kernel of node n may lack what bridge needs, or the device's driver: load the module there " +
+		"(8021q for links of type vlan), use a kernel that is built with it (CONFIG_BRIDGE_VLAN_FILTERING for VLANs " +
+		"on a bridge), or leave out the setting that the device does not support"
 	unsupported := failed("failed to setup vlan tag on interface \"veth1\": operation not supported")
 	for _, err := range []error{unsupported, fmt.Errorf("attempt 2: %w", unsupported),
 		&executor.UndoError{Cause: unsupported, Undo: errors.New("busy")}} {

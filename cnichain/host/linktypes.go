@@ -110,9 +110,9 @@ func WithoutModule(types []string, aliases string) []string {
 }
 
 // UnavailableLinkTypes returns those of some types of links that the kernel neither makes nor has a module for, in
-// their order. It is [MissingLinkTypes] for whoever wants no module loaded: a type counts as made if its module is there.
-// Where the modules of the machine can't be seen, as in a container, the kernel is asked for all of them, and loads what
-// it has, as it does for the driver. The error is that of MissingLinkTypes.
+// their order. It is [MissingLinkTypes] for whoever wants no module loaded: a type counts as made if its module is
+// there. Where the modules of the machine can't be seen, as in a container, the kernel is asked for all of them, and
+// loads what it has, as it does for the driver. The error is that of MissingLinkTypes.
 func UnavailableLinkTypes(types []string) ([]string, error) {
 	var kernel unix.Utsname
 	if err := unix.Uname(&kernel); err != nil {
