@@ -3,11 +3,14 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/operators"
+	"k8s.io/apiserver/pkg/cel/environment"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy/nearest"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
@@ -54,6 +57,34 @@ func (s selector) probablyMeant(devices []discovery.Device) []string {
 		}
 	}
 	return advice
+}
+
+// NearNames says of an expression that is true for none of some devices which of the names that it asks for are almost
+// a device's. It is for people with one machine before them: nodes don't ask, since the policies for many nodes name
+// what a node doesn't know.
+func NearNames(expression string, devices []discovery.Device) []string {
+	s, err := compile(expression, environment.StoredExpressions)
+	if err != nil {
+		return nil
+	}
+	w, err := walk(s.result)
+	if err != nil {
+		return nil // it compiles, so this is impossible
+	}
+	var names, said []string
+	for i := range devices {
+		names = append(names, string(devices[i].Name), string(devices[i].Interface))
+	}
+	for _, wanted := range w.names {
+		near := nearest.Word(strings.TrimSpace(wanted.name), names)
+		if near == "" || slices.Contains(names, wanted.name) {
+			continue
+		}
+		if text := fmt.Sprintf("no device is called %q; there is %q", wanted.name, near); !slices.Contains(said, text) {
+			said = append(said, text)
+		}
+	}
+	return said
 }
 
 // advice returns what to write in place of a name; empty if a device has it, or nothing is known of it.

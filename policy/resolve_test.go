@@ -264,6 +264,25 @@ func TestProbablyMeant(t *testing.T) {
 	}
 }
 
+// Names that are almost a device's are told where they are compared with, and no other string is.
+func TestNearNames(t *testing.T) {
+	devices := []discovery.Device{{Name: "uplink0", Interface: "uplink0"}, {Name: "bond0", Interface: "bond0"}}
+	full := strings.NewReplacer("@", `device.attributes["dra.networking"].`)
+	for expression, want := range map[string]string{
+		`@ifName == "uplnk0" && @type == "bond"`:      `no device is called "uplnk0"; there is "uplink0"`,
+		`"Bond0" == @interface || @ifName == "Bond0"`: `no device is called "Bond0"; there is "bond0"`,
+		`@ifName in ["uplink0 ", "storage7"]`:         `no device is called "uplink0 "; there is "uplink0"`,
+		`@ifName == "uplink0" && @type == "x"`:        "",
+		`@ifName.startsWith("uplin")`:                 "",
+		`@ifName != "uplink1"`:                        "",
+		`@ifName == `:                                 "",
+	} {
+		if got := strings.Join(policy.NearNames(full.Replace(expression), devices), "; "); got != want {
+			t.Errorf("%s: got %q, want %q", expression, got, want)
+		}
+	}
+}
+
 // keys returns sorted names.
 func keys(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) []string {
 	var names []string

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
-	"github.com/dra-networking/dra-network-driver/policy/nearest"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
 )
@@ -205,7 +203,11 @@ func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) policyCheck {
 		}
 	}
 	if len(tested.Exposes)+len(tested.Unusable)+len(tested.Hides)+len(tested.Loses) == 0 && !tested.OtherNodes {
-		tested.Meant = s.meant(p)
+		devices := make([]discovery.Device, len(s.Decision.Devices))
+		for i := range devices {
+			devices[i] = s.Decision.Devices[i].Device
+		}
+		tested.Meant = policy.NearNames(p.Spec.Selector.CEL, devices)
 	}
 	return tested
 }
@@ -307,34 +309,6 @@ func (t *policyCheck) print(out *printer.Printer) {
 	for _, text := range t.Meant {
 		out.Printf("  %s", text)
 	}
-}
-
-var (
-	// literal is a string of CEL without escapes.
-	literal = regexp.MustCompile(`"([^"\\]+)"|'([^'\\]+)'`)
-	// named are strings that names of devices are compared with.
-	named = regexp.MustCompile(`\.(?:ifName|interface|pfName)\s*(?:==\s*("[^"\\]+"|'[^'\\]+')|in\s*\[([^\]]*)\])`)
-)
-
-// meant says of a policy that matches nothing which devices its expression probably names: by strings that are compared
-// with names, and are no device's name but almost one's.
-func (s *Snapshot) meant(p *policyapi.DeviceExposurePolicy) []string {
-	var names, texts []string
-	for i := range s.Decision.Devices {
-		device := &s.Decision.Devices[i].Device
-		names = append(names, string(device.Name), string(device.Interface))
-	}
-	var compared strings.Builder
-	for _, found := range named.FindAllStringSubmatch(p.Spec.Selector.CEL, -1) {
-		compared.WriteString(found[1] + found[2])
-	}
-	for _, found := range literal.FindAllStringSubmatch(compared.String(), -1) {
-		word := cmp.Or(found[1], found[2])
-		if near := nearest.Word(strings.TrimSpace(word), names); near != "" && !slices.Contains(names, word) {
-			texts = append(texts, fmt.Sprintf("no device is called %q; there is %q", word, near))
-		}
-	}
-	return texts
 }
 
 // failsText is what the policy does with devices for which its expression is an error.
