@@ -28,11 +28,19 @@ func BenchmarkResolve(b *testing.B) {
 				Exclusive: true}}},
 		}
 	}
-	b.ReportAllocs()
-	for b.Loop() {
-		decision := policy.Resolve(facts, policies, policy.Node{Name: "n"})
-		if len(decision.Devices) != 200 || len(decision.Devices[0].Personas) != 1 {
-			b.Fatalf("decision is %+v", decision.Devices[0])
-		}
+	var again policy.Resolver
+	for name, resolver := range map[string]func() *policy.Resolver{
+		"new":   func() *policy.Resolver { return new(policy.Resolver) },
+		"again": func() *policy.Resolver { return &again }, // as a driver does that runs
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				decision, err := resolver().Resolve(b.Context(), facts, policies, policy.Node{Name: "n"})
+				if err != nil || len(decision.Devices) != 200 || len(decision.Devices[0].Personas) != 1 {
+					b.Fatalf("decision is %+v, %v", decision.Devices, err)
+				}
+			}
+		})
 	}
 }

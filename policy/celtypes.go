@@ -46,7 +46,7 @@ func checkTypes(expression string, compile compiler) error {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err == nil {
 		var w *walker
-		if w, err = walk(s.result); err == nil {
+		if w, err = s.walked(); err == nil {
 			return errors.Join(w.mismatches...)
 		}
 	}

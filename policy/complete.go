@@ -25,7 +25,7 @@ func ClassExpression(expression string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	w, err := walk(s.result)
+	w, err := s.walked()
 	if err != nil {
 		return "", err
 	}

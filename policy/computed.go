@@ -85,7 +85,7 @@ func shareAttributeCost(rules []*rule, devices int) {
 }
 
 // prepare compiles the expressions and indexes the table. Only policies that give a device an entry need that.
-func (a *attributeRules) prepare(e *v1alpha1.Exposure) {
+func (a *attributeRules) prepare(e *v1alpha1.Exposure, kept *expressions) {
 	if a.prepared {
 		return
 	}
@@ -100,7 +100,7 @@ func (a *attributeRules) prepare(e *v1alpha1.Exposure) {
 	slices.Sort(a.tableNames)
 	a.tableNames = slices.Compact(a.tableNames)
 	for _, computed := range e.ComputedAttributes {
-		expression, err := compileAttribute(computed.CEL, environment.StoredExpressions)
+		expression, err := kept.compile(computed.CEL, forAttribute)
 		a.computed = append(a.computed, computedRule{name: computed.Name, expression: expression, broken: err})
 	}
 }
@@ -109,7 +109,7 @@ func (a *attributeRules) prepare(e *v1alpha1.Exposure) {
 // costs the device that attribute, and nothing else: a claim that needs it finds other devices.
 func (r *rule) attributesOf(d *discovery.Device) policyAttributes {
 	e := r.policy.Spec.Exposure
-	r.attributes.prepare(e)
+	r.attributes.prepare(e, r.expressions)
 	result := policyAttributes{values: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}}
 	if e.ResourceName != "" {
 		result.set(v1alpha1.AttributeResourceName, resourceNameField,
@@ -317,7 +317,7 @@ func compileAttribute(expression string, env environment.Type) (selector, error)
 			"a string, an integer, a boolean, a version, or an "+
 				`optional one of these, for example device.attributes["dra.networking"].ifName`)
 	}
-	return selector{result}, nil
+	return newSelector(result), nil
 }
 
 // yieldsOptional reports whether an expression compiles to an optional value of a type that attributes can have.

@@ -75,7 +75,7 @@ func TestExpensivePolicies(t *testing.T) {
 func TestResolveEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	decision, err := policy.ResolveContext(ctx, links(3),
+	decision, err := new(policy.Resolver).Resolve(ctx, links(3),
 		policies(t, map[string]string{"p": "selector: {cel: 'true'}" + exposed}), policy.Node{Name: "n"})
 	if !errors.Is(err, context.Canceled) || len(decision.Devices) != 0 {
 		t.Errorf("decision %+v, %v", decision, err)

@@ -46,7 +46,7 @@ func (w *walker) noteName(attribute, literal ast.Expr, vars scope) {
 // no device has as that attribute, and one has as another. Of names that the node doesn't know at all there is nothing
 // to say: policies are for many nodes.
 func (s selector) probablyMeant(devices []discovery.Device) []string {
-	w, err := walk(s.result)
+	w, err := s.walked()
 	if err != nil {
 		return nil // it compiles, so this is impossible
 	}
@@ -67,7 +67,7 @@ func NearNames(expression string, devices []discovery.Device) []string {
 	if err != nil {
 		return nil
 	}
-	w, err := walk(s.result)
+	w, err := s.walked()
 	if err != nil {
 		return nil // it compiles, so this is impossible
 	}

@@ -9,7 +9,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apiserver/pkg/cel/environment"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
@@ -26,21 +25,28 @@ type Node struct {
 // by name among equals, gives the device an entry. An expose policy that is invalid, or whose expression fails for a
 // device, does not match it; an exclude policy whose expression fails for a device hides it. Arguments are not changed.
 func Resolve(facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node) Decision {
-	decision, err := ResolveContext(context.Background(), facts, policies, node)
+	decision, err := new(Resolver).Resolve(context.Background(), facts, policies, node)
 	if err != nil {
 		panic(err) // nothing can end it
 	}
 	return decision
 }
 
-// ResolveContext is Resolve that ends with ctx. There is no decision then: half of one would withdraw devices.
-func ResolveContext(ctx context.Context, facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node) (
-	Decision, error,
-) {
+// Resolver decides again and again, and keeps the expressions of the last decision compiled for the next one: that is
+// much of the work where policies stay as they are. The zero value is ready, for one caller at a time.
+type Resolver struct{ last *expressions }
+
+// Resolve is the function of that name, and ends with ctx. There is no decision then: half of one would withdraw
+// devices.
+func (m *Resolver) Resolve(
+	ctx context.Context, facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node,
+) (Decision, error) {
 	var decision Decision
+	kept := newExpressions(m.last)
+	defer func() { m.last = kept.forNext() }()
 	rules := make([]*rule, 0, len(policies))
 	for i := range policies {
-		rules = append(rules, newRule(&policies[i], node))
+		rules = append(rules, newRule(&policies[i], node, kept))
 	}
 	slices.SortFunc(rules, func(a, b *rule) int { return cmp.Compare(a.policy.Name, b.policy.Name) })
 	devices := slices.SortedFunc(slices.Values(facts.Devices),
@@ -78,14 +84,13 @@ type rule struct {
 	evaluationFailed bool
 	// attributes are those that the policy adds.
 	attributes attributeRules
-	// reads are what the expression reads without a guard, once walked is true.
-	reads  []access
-	walked bool
+	// expressions compile what the rule needs later.
+	expressions *expressions
 }
 
 // newRule compiles a policy for a node.
-func newRule(p *v1alpha1.DeviceExposurePolicy, node Node) *rule {
-	r := &rule{policy: p}
+func newRule(p *v1alpha1.DeviceExposurePolicy, node Node, kept *expressions) *rule {
+	r := &rule{policy: p, expressions: kept}
 	if here, err := forNode(p, node); err == nil && !here {
 		r.elsewhere = true
 		return r
@@ -98,7 +103,7 @@ func newRule(p *v1alpha1.DeviceExposurePolicy, node Node) *rule {
 		r.invalid = invalid
 		return r
 	}
-	r.selector, r.broken = compile(p.Spec.Selector.CEL, environment.StoredExpressions)
+	r.selector, r.broken = kept.compile(p.Spec.Selector.CEL, forSelector)
 	switch {
 	case r.broken != nil && r.excludes():
 		r.problem("", "hides every device of its nodes until its expression is right: %v", r.broken)
@@ -202,14 +207,12 @@ func (r *rule) unknownName(err error) error {
 	if !absent {
 		return err
 	}
-	if !r.walked {
-		r.walked = true
-		if w, err := walk(r.selector.result); err == nil { // it compiles, so there is no error
-			r.reads = w.list
-		}
+	w, walkErr := r.selector.walked()
+	if walkErr != nil {
+		return err // it compiles, so this is impossible
 	}
 	known := Attributes(discovery.Device{})
-	for _, a := range r.reads {
+	for _, a := range w.list {
 		_, ok := known[a.qualifiedName()]
 		if isIt := rest == a.id || strings.HasPrefix(rest, a.id+"."); isIt && !ok && !a.computed {
 			return fmt.Errorf("cannot evaluate the expression: %w", a.unknown())

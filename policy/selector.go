@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
@@ -22,6 +23,12 @@ import (
 // selector is a compiled expression over one device.
 type selector struct {
 	result dracel.CompilationResult
+	// walked returns what walk says of the expression, which is walked once. There is no error: it compiles.
+	walked func() (*walker, error)
+}
+
+func newSelector(result dracel.CompilationResult) selector {
+	return selector{result, sync.OnceValues(func() (*walker, error) { return walk(result) })}
 }
 
 // evaluationCost is what one evaluation of a policy's expression may cost. Kubernetes lets a class have a hundred
@@ -43,11 +50,11 @@ func compile(expression string, env environment.Type) (selector, error) {
 		return selector{}, compileError(expression, result, options,
 			`true or false, for example device.attributes["dra.networking"].type == "bridge"`)
 	}
-	return selector{result}, nil
+	return newSelector(result), nil
 }
 
 // compileAs compiles an expression with the limit that every one of a policy has. What it may cost is estimated for new
-// ones only, which can be refused: on nodes, which compile at every reading, evaluations are counted.
+// ones only, which can be refused: on nodes evaluations are counted.
 func compileAs(expression string, options dracel.Options) dracel.CompilationResult {
 	options.CostLimit = new(uint64(evaluationCost))
 	options.DisableCostEstimation = *options.EnvType == environment.StoredExpressions
@@ -152,7 +159,7 @@ func checkWith(expression string, compile compiler) ([]access, error) {
 			"guard with has() rather than orValue() before contains(), matches() or exists()", s.result.MaxCost,
 			resourceapi.CELSelectorExpressionMaxCost)
 	}
-	w, err := walk(s.result)
+	w, err := s.walked()
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +216,7 @@ func ClassRemarks(expression string) []string {
 	if err != nil {
 		return nil // others say so
 	}
-	w, err := walk(s.result)
+	w, err := s.walked()
 	if err != nil {
 		return nil // it compiles, so this is impossible
 	}

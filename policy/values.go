@@ -152,7 +152,7 @@ func valueRemarks(expression string) []string {
 	if err != nil {
 		return nil // others say so
 	}
-	w, err := walk(s.result)
+	w, err := s.walked()
 	if err != nil {
 		return nil // it compiles, so this is impossible
 	}

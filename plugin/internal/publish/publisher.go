@@ -42,8 +42,8 @@ const (
 	// pauseFactor is how many times as long as a reading has taken the driver waits before the next one. Pods and links
 	// cause readings, and policies make them expensive: so they take a tenth of a processor at most.
 	pauseFactor = 10
-	// shortestPause is waited after quick readings, too: a pod whose links move causes several bursts of changes, and
-	// reading the host in between takes processor time from the pod's own start.
+	// shortestPause lies between what asks for a reading and the reading: a pod causes several bursts of changes, from
+	// the moment that its claim is prepared, and reading the host then takes processor time from the pod's own start.
 	shortestPause = 500 * time.Millisecond
 	// longestPause bounds that wait: a machine that stood still for a while must not hide its devices for long.
 	longestPause = time.Minute
@@ -103,6 +103,7 @@ type Config struct {
 type Publisher struct {
 	nodeName string
 	cluster  Cluster
+	resolver policy.Resolver
 	claims   *claims.Store
 	memory   *deviceMemory
 	server   *apiServer
@@ -212,23 +213,30 @@ func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 		} else if wait := soonest(p.carriers.retryAfter(), p.memory.retryAfter()); wait > 0 {
 			again = time.After(wait)
 		}
-		if !p.pause(ctx, p.clock.Since(start)) || !p.wait(ctx, changes, again) {
+		end := p.clock.Now()
+		if !p.wait(ctx, changes, again) || !p.pause(ctx, changes, end, end.Sub(start)) {
 			return
 		}
 	}
 }
 
-// pause keeps readings apart, the more the longer the last one has taken, and is false when ctx has ended. Triggers and
-// changes meanwhile stay in their channels.
-func (p *Publisher) pause(ctx context.Context, taken time.Duration) bool {
-	timer := p.clock.NewTimer(min(max(pauseFactor*taken, shortestPause), longestPause))
+// pause waits once there is a reason to read, and is false when ctx has ended. It keeps readings apart, the more the
+// longer the last one has taken, which ended at last. What has asked for a reading until it ends is served by that one.
+func (p *Publisher) pause(ctx context.Context, changes <-chan struct{}, last time.Time, taken time.Duration) bool {
+	timer := p.clock.NewTimer(max(min(pauseFactor*taken, longestPause)-p.clock.Since(last), shortestPause))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
 	case <-timer.C():
-		return true
 	}
+	for _, reasons := range []<-chan struct{}{p.triggers, changes} {
+		select {
+		case <-reasons:
+		default:
+		}
+	}
+	return true
 }
 
 // wait waits for a reason to compute the devices again, and is false when ctx has ended.
@@ -280,7 +288,7 @@ func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	decision, err := policy.ResolveContext(ctx, facts, p.cluster.ExposurePolicies(),
+	decision, err := p.resolver.Resolve(ctx, facts, p.cluster.ExposurePolicies(),
 		policy.Node{Name: node.Name, Labels: node.Labels})
 	if err != nil {
 		return err

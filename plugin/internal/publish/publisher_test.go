@@ -477,12 +477,15 @@ func TestReadingsKeepADistance(t *testing.T) {
 				expect(1, "after a trigger")
 				f.clock.Step(test.pause - time.Millisecond)
 				expect(1, "before the end of the pause")
+				m.Trigger()
 				f.clock.Step(time.Millisecond)
 				expect(2, "after the pause")
 				f.clock.Step(test.pause)
-				expect(2, "without a trigger")
+				expect(2, "without another trigger")
 				m.Trigger()
-				expect(3, "when a trigger comes after the pause")
+				expect(2, "right after a trigger")
+				f.clock.Step(shortestPause)
+				expect(3, "when a trigger came long after the last reading")
 				m.Trigger()
 				cancel() // also ends a pause
 				<-done

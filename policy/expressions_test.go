@@ -1,0 +1,28 @@
+package policy
+
+import "testing"
+
+// What the last decision has compiled is taken again, and what it did not use is gone.
+func TestExpressionsAreKeptFromOneDecisionToTheNext(t *testing.T) {
+	first := newExpressions(nil)
+	for _, use := range []purpose{forSelector, forAttribute} {
+		if _, err := first.compile("true", use); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := first.compile("true ==", forSelector); err == nil {
+		t.Error("an expression that is none compiles")
+	}
+	second := newExpressions(first.forNext())
+	if _, err := second.compile("true ==", forSelector); err == nil {
+		t.Error("an expression that is none compiles the second time")
+	}
+	// What lies there is taken: an expression that could not be compiled now.
+	second.before[written{"not compiled", forSelector}] = compiled{selector: selector{}}
+	if _, err := second.compile("not compiled", forSelector); err != nil {
+		t.Errorf("it was compiled again: %v", err)
+	}
+	if kept := len(second.forNext().used); kept != 2 {
+		t.Errorf("%d expressions are kept, want the 2 that were used", kept)
+	}
+}
