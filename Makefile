@@ -41,7 +41,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath -tags=%,$(shell $(GO) env GOFLA
 export CGO_ENABLED := 0
 RACE      := CGO_ENABLED=1 $(GO) test -race
 
-.PHONY: help build image demo test test-all test-unit test-race test-kernel test-allocator karpenter-check dns-check kwok scale e2e e2e-lab e2e-node e2e-planes e2e-long e2e-fleet fleet-long e2e-older e2e-schedulers soak model browser-test pictures diagrams docs-site docs-site-test bench-e2e duel vm-doubles sriov-test sriov-chains sriov-pods kubevirt-reader sriov-multus sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean release release-verify release-again release-try privileges ovs-test ovs-vm ovs-ovnkube ovs-lab
+.PHONY: help build image demo test test-all test-unit test-race test-kernel test-allocator karpenter-check dns-check kwok scale e2e e2e-lab e2e-node e2e-planes e2e-long e2e-fleet e2e-scale fleet-long e2e-older e2e-schedulers soak model browser-test pictures diagrams docs-site docs-site-test bench-e2e duel vm-doubles sriov-test sriov-chains sriov-pods kubevirt-reader sriov-multus sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean release release-verify release-again release-try privileges ovs-test ovs-vm ovs-ovnkube ovs-lab
 
 help: ## Show this help
 	@bold=; plain=; \
@@ -74,7 +74,7 @@ test-all: build ## Run every test: "test", then an older Kubernetes, long ones, 
 	if [ "$$(id -u)" = 0 ]; then $(MAKE) vm-doubles || exit; \
 	else machines=; echo "not root: tests in virtual machines are skipped"; fi; \
 	$(MAKE) -j 2 --output-sync=target SRIOV_FLAGS=--optional RDMA_FLAGS=--optional OVS_FLAGS=--optional \
-		e2e-long e2e-schedulers e2e-fleet test-race browser-test $$machines
+		e2e-long e2e-schedulers e2e-fleet test-race browser-test $$machines e2e-scale
 
 test-unit: $(TOOLS)/helm ## Run the tests that need no cluster and no real plugins, with the race detector where there are goroutines
 	$(RACE) $$($(GO) list $(PACKAGES) | grep -v -x -F -e "$$($(GO) list $(PURE) ./cnichain/kerneltest)")
@@ -233,6 +233,11 @@ scale: build kwok ## Measure what NODES (1000) with DEVICES (64) of a SHAPE (fun
 	$(GO) test -count=1 -timeout 60m -v -run '^TestScale$$' ./e2e/scale -nodes=$(NODES) -devices=$(DEVICES) -shape=$(SHAPE) \
 		-pods=1000 -least=$(LEAST) -output=$(CURDIR)/$(BIN)/scale.jsonl
 	$(GO) test -count=1 -timeout 15m -v -run '^TestAtScale$$' ./e2e/controller
+
+# A few nodes of "scale", for what it wants of any number: each slice is written once, drivers that start again write none, and all pods
+# are scheduled.
+e2e-scale: build kwok ## Let the control plane have 40 nodes with 64 devices, whose drivers start at once (root)
+	$(GO) test -count=1 -timeout 15m -v -run '^TestScale$$' ./e2e/scale -nodes=40 -pods=100 -layouts=one-pool,driver
 
 soak: build ## Let pods come and go while components are killed, for MINUTES (10); SEED repeats its decisions (root)
 	$(GO) test -count=1 -timeout $$(($(MINUTES) + 20))m -v -run '^TestSoak$$' ./e2e/suite -soak=$(MINUTES)m -seed=$(SEED)
