@@ -24,10 +24,17 @@ func (t *trial) isAllocated() bool {
 // setAllocated says that the claims had their devices before, and on which node: the answer of the allocator names each
 // node from which they can be reached.
 func (t *Answer) setAllocated(trial *trial) {
-	t.Allocated = true
+	t.Allocated, t.started = true, hasStarted(trial.pod)
 	if node := trial.pod.Spec.NodeName; t.Fits && node != "" {
 		t.Nodes = []string{node}
 	}
+}
+
+// hasStarted reports whether a pod has a sandbox with its network: the driver has attached its devices before that.
+func hasStarted(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
+		return condition.Type == corev1.PodReadyToStartContainers && condition.Status == corev1.ConditionTrue
+	})
 }
 
 // attachProblems are what the driver of the node has written into claims: only the node knows, for example, that the

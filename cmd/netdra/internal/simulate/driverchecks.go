@@ -72,14 +72,25 @@ func (m *model) exclusiveProblems(trial *trial, results []resourceapi.Allocation
 	return problems
 }
 
-// userOf is the pod that uses a claim: the first for which kube-scheduler has reserved it, or that was tried.
+// userOf is the pod that uses a claim: the only one for which kube-scheduler has reserved it, of several the one that
+// has started, or the one that was tried. It is empty where none of several has started: the device is for the first.
 func (m *model) userOf(claim *resourceapi.ResourceClaim) string {
-	for _, consumer := range claim.Status.ReservedFor {
-		if consumer.APIGroup == "" && consumer.Resource == "pods" {
-			return namespaceOf(claim) + "/" + consumer.Name
-		}
+	if user, several := m.started[claim.UID]; several {
+		return user
+	}
+	for _, consumer := range podsOf(claim) {
+		return namespaceOf(claim) + "/" + consumer.Name
 	}
 	return m.users[claim.UID]
+}
+
+// podsOf are the pods for which kube-scheduler has reserved a claim. It does so for all pods that name one, whoever of
+// them can be attached.
+func podsOf(claim *resourceapi.ResourceClaim) []resourceapi.ResourceClaimConsumerReference {
+	return slices.DeleteFunc(slices.Clone(claim.Status.ReservedFor),
+		func(consumer resourceapi.ResourceClaimConsumerReference) bool {
+			return consumer.APIGroup != "" || consumer.Resource != "pods"
+		})
 }
 
 // isUsed reports whether another pod uses a claim.

@@ -102,8 +102,9 @@ func cannotList(what string, err error) error {
 	return fmt.Errorf("cannot list the %s: %w", what, err)
 }
 
-// addDriverObjects adds what the driver checks claims with: the topologies of the cluster, but for those of files, and
-// the namespaces of the claims. Not everybody may read them. remarks say what is not checked for that.
+// addDriverObjects adds what the driver checks claims with: the topologies of the cluster, but for those of files, the
+// namespaces of the claims, and who of several pods uses a claim. Not everybody may read them. remarks say what is not
+// checked for that.
 func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks []string) {
 	topologies, err := l.topologies(ctx)
 	if err != nil {
@@ -134,7 +135,47 @@ func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks [
 			remarks = append(remarks, fmt.Sprintf("cannot get namespace %s: %v; its labels are not known", name, err))
 		}
 	}
+	return append(remarks, l.addStarted(ctx, m)...)
+}
+
+// addStarted adds who of the pods for which a claim is reserved has started. Where a pod can't be read, the first
+// counts as the user, as kube-scheduler has taken it first.
+func (l *liveCluster) addStarted(ctx context.Context, m *model) (remarks []string) {
+	for i := range m.trials {
+		for _, claim := range m.trials[i].claims {
+			consumers := podsOf(claim)
+			if _, done := m.started[claim.UID]; done || len(consumers) < 2 {
+				continue
+			}
+			user, err := l.startedOf(ctx, claim.Namespace, consumers)
+			if err != nil {
+				remarks = append(remarks, fmt.Sprintf("cannot say which pod uses claim %s: %v; the first that it is "+
+					"reserved for is taken for it", fullName(claim), err))
+				user = claim.Namespace + "/" + consumers[0].Name
+			}
+			m.started[claim.UID] = user
+		}
+	}
 	return remarks
+}
+
+// startedOf is the first of some pods that has started, empty if none has.
+func (l *liveCluster) startedOf(
+	ctx context.Context, namespace string, consumers []resourceapi.ResourceClaimConsumerReference,
+) (string, error) {
+	for _, consumer := range consumers {
+		pod, err := l.core.Pods(namespace).Get(ctx, consumer.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return "", fmt.Errorf("cannot get pod %s/%s: %w", namespace, consumer.Name, err)
+		}
+		if hasStarted(pod) {
+			return fullName(pod), nil
+		}
+	}
+	return "", nil
 }
 
 // topologies are those of the cluster; none if it does not know the kind.

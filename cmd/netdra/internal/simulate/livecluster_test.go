@@ -23,6 +23,7 @@ import (
 const (
 	pathTopologies = "/apis/networking.dra.io/v1alpha1/networktopologies"
 	pathNamespace  = "/api/v1/namespaces/apps"
+	pathPods       = pathNamespace + "/pods/"
 )
 
 func answers() map[string]string {
@@ -74,6 +75,23 @@ func TestPodsOfACluster(t *testing.T) {
 		"a claim that another pod uses": {claims: "[{name: net, resourceClaimName: only}]", want: []string{
 			"✗ pod apps/p has devices on n1, but they cannot be attached:\n",
 			"cannot attach claim apps/only: pod apps/first uses its exclusive device"}},
+		"a claim of two pods, of which the other has started": {claims: "[{name: net, resourceClaimName: both}]",
+			change: map[string]string{pathPods + "other": sandbox("other", "True")}, want: []string{
+				"✗ pod apps/p has devices on n1, but they cannot be attached:\n",
+				"cannot attach claim apps/both: pod apps/other uses its exclusive device"}},
+		"a claim of two pods, of which this one has started": {claims: "[{name: net, resourceClaimName: both}]",
+			status: "{phase: Running, conditions: [{type: PodReadyToStartContainers, status: 'True'}]}",
+			change: map[string]string{pathPods + "other": sandbox("other", "False")},
+			want:   []string{"✓ all claims of pod apps/p have their devices, and it is running"}, not: "!"},
+		"a claim of two pods, of which none has started": {claims: "[{name: net, resourceClaimName: both}]",
+			change: map[string]string{pathPods + "other": sandbox("other", "False")},
+			want: []string{"✓ all claims of pod apps/p have their devices, and nothing known here keeps it from " +
+				"starting"}, not: "!"},
+		"a claim of two pods, of which one may not be read": {claims: "[{name: net, resourceClaimName: both}]",
+			change: map[string]string{pathPods + "other": ""}, want: []string{
+				"✗ pod apps/p has devices on n1, but they cannot be attached:\n",
+				"pod apps/other uses its exclusive device",
+				"cannot say which pod uses claim apps/both: cannot get pod apps/other: anna may not do that"}},
 		"a claim with devices": {claims: "[{name: net, resourceClaimName: own}]",
 			want: []string{"✓ all claims of pod apps/p have their devices, and nothing known here keeps it from " +
 				`starting; "kubectl describe pod p -n apps" and "kubectl netdra claims pod/p -n apps" say what `}},
@@ -82,6 +100,10 @@ func TestPodsOfACluster(t *testing.T) {
 				`claim apps/bad sets mac of step "a", which the topology does not allow`}, not: "have their devices"},
 		"a claim with devices that the node could not attach": {claims: "[{name: net, resourceClaimName: failed}]",
 			want: []string{"✗ pod apps/p has devices on n1, but", "claim apps/failed: StepFailed: macvlan is missing"}},
+		"a claim that has lost an interface since the pod started": {claims: "[{name: net, resourceClaimName: failed}]",
+			status: "{phase: Running, conditions: [{type: PodReadyToStartContainers, status: 'True'}]}",
+			want: []string{"✗ pod apps/p has started with devices on n1, but not all of them are as they should be:",
+				"claim apps/failed: StepFailed: macvlan is missing"}},
 		"another namespace's": {limits: "deviceclass.resource.kubernetes.io/theirs-a: 1",
 			want: []string{"would get devices on n1, but is refused:\n",
 				"NetworkTopology theirs may not be used in namespace apps: its allowedNamespaces want team=nobody"}},
@@ -107,7 +129,7 @@ func TestPodsOfACluster(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			served := answers()
 			maps.Copy(served, test.change)
-			served["/api/v1/namespaces/apps/pods/p"] = fmt.Sprintf(`{metadata: {name: p, namespace: apps}, spec: {containers: `+
+			served[pathPods+"p"] = fmt.Sprintf(`{metadata: {name: p, namespace: apps}, spec: {containers: `+
 				`[{name: c, resources: {limits: {%s}}}], resourceClaims: %s}, status: %s}`, test.limits,
 				cmp.Or(test.claims, "[]"), cmp.Or(test.status, "{}"))
 			for name, claim := range claimsWithDevices() {
@@ -129,6 +151,12 @@ func TestPodsOfACluster(t *testing.T) {
 	}
 }
 
+// sandbox is a pod of the namespace apps that has a sandbox with its network, or not.
+func sandbox(name, ready string) string {
+	return fmt.Sprintf(`{metadata: {name: %s, namespace: apps}, status: {conditions: [{`+
+		`type: PodReadyToStartContainers, status: "%s"}]}}`, name, ready)
+}
+
 // claimsWithDevices are claims of the namespace apps, which have the device of the cluster.
 func claimsWithDevices() map[string]string {
 	claim := func(name, config, user, devices string) string {
@@ -142,6 +170,7 @@ func claimsWithDevices() map[string]string {
 		"only": claim("only", "", "first", ""),
 		"own":  claim("own", "", "p", ""),
 		"ours": claim("ours", "", "q", ""),
+		"both": claim("both", "", "other}, {resource: pods, uid: p, name: p", ""),
 		"bad": claim("bad", `{source: FromClaim, opaque: {driver: dra.networking, parameters: {mac: `+
 			`"02:00:00:00:00:01"}}}, `, "p", ""),
 		"failed": claim("failed", "", "p", "{driver: dra.networking, pool: n1, device: eth0, conditions: [{"+

@@ -31,6 +31,9 @@ type model struct {
 	trials      []trial
 	// users are the pods that use claims, the first of each, by the UID of the claim.
 	users map[types.UID]string
+	// started are the pods that have started, of claims that are reserved for several, by the UID of the claim; empty
+	// where none has.
+	started map[types.UID]string
 	// takers are the trials that got devices, by the UIDs of their claims.
 	takers map[types.UID]*trial
 }
@@ -67,7 +70,8 @@ func (t *trial) namespace() string {
 // pods of the files name.
 func (w *input) validate() (*model, error) {
 	m := &model{policies: w.policies, schemas: w.schemas, namespaces: w.namespaces,
-		definitions: w.definitions, users: map[types.UID]string{}, takers: map[types.UID]*trial{}}
+		definitions: w.definitions, users: map[types.UID]string{},
+		started: map[types.UID]string{}, takers: map[types.UID]*trial{}}
 	for i := range w.topologyDocuments {
 		topology, problems := manifest.ReadTopology(&w.topologyDocuments[i], w.schemas)
 		if len(problems) > 0 {

@@ -232,7 +232,9 @@ func untainted(devices []device, tolerations []resourceapi.DeviceToleration) (us
 			tolerated := slices.ContainsFunc(tolerations,
 				func(t resourceapi.DeviceToleration) bool { return tolerates(&t, taint) })
 			if taint.Effect != resourceapi.DeviceTaintEffectNone && !tolerated {
-				reason = fmt.Sprintf("%s (%s)", d.Name, taint.Key)
+				cause := *taint
+				cause.Effect = "" // what it is, not what it does
+				reason = fmt.Sprintf("%s (%s)", d.Name, strings.TrimSuffix(cause.String(), ":"))
 			}
 		}
 		if reason == "" {

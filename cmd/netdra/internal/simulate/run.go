@@ -271,6 +271,8 @@ type Answer struct {
 	Fits bool   `json:"fits"`
 	// Allocated is true for a pod of the cluster whose claims all have devices already.
 	Allocated bool `json:"allocated,omitempty"`
+	// started is true if that pod has started already.
+	started bool
 	// Note takes the place of the nodes in the text for a pod that fits.
 	Note string `json:"note,omitempty"`
 	// As names the pod of the same template that does not fit for the same reason, which is told there.
@@ -396,7 +398,10 @@ func (t *Answer) printRemarks(out *printer.Printer) {
 // refusalFormat says nothing of who refuses claims without devices: the webhook does when they are written, and without
 // it the driver when they are prepared.
 func (t *Answer) refusalFormat() string {
-	if t.Allocated {
+	switch {
+	case t.started:
+		return "%s has started with devices on %s, but not all of them are as they should be:"
+	case t.Allocated:
 		return "%s has devices on %s, but they cannot be attached:"
 	}
 	return "%s would get devices on %s, but is refused:"
