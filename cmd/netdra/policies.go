@@ -60,6 +60,7 @@ Exit status: 0 the policies are listed, 2 the driver does not answer, or there i
 				"the cluster has no DeviceExposurePolicy")
 			if form == printer.FormTable || form == printer.FormWide {
 				offers.WarnOfUnusable(printer.New(streams.Out), "", effects)
+				offers.WarnOfNames(printer.New(streams.Out), effects)
 			}
 			return err
 		},

@@ -248,11 +248,15 @@ func TestPoliciesList(t *testing.T) {
 				"exposure": {"supportedCNIPlugins": [{"name": "macvlan", "exclusive": true}]}}},
 			{"metadata": {"name": "nobody"}, "spec": {"action": "exclude", "selector": {"cel": "false"}}},
 			{"metadata": {"name": "nothing"}, "spec": {"selector": {"cel": "false"},
+				"exposure": {"supportedCNIPlugins": [{"name": "macvlan", "exclusive": true}]}}},
+			{"metadata": {"name": "wrong"}, "spec": {"selector": {
+				"cel": "device.attributes[\"dra.networking\"].ifName == \"ehtx0\""},
 				"exposure": {"supportedCNIPlugins": [{"name": "macvlan", "exclusive": true}]}}}]}`),
 		"/published": []any{}, "/claims": []any{}, "/sandboxes": []any{},
 	})
 	w.facts = osdeps.Deps{Facts: func(context.Context, []netip.Addr) (discovery.Facts, error) {
-		return discovery.Facts{Devices: []discovery.Device{{Name: "eth0", Interface: "eth0", Type: "nic"}}}, nil
+		return discovery.Facts{Devices: []discovery.Device{{Name: "eth0", Interface: "eth0", Type: "nic"},
+			{Name: "ethx0", Interface: "ethx0", Type: "nic"}}}, nil
 	}}
 	for line, want := range map[string]struct {
 		code int
@@ -261,14 +265,22 @@ func TestPoliciesList(t *testing.T) {
 		"policies list --node n2": {exit.OK, "POLICY   ACTION   STATE     EXPOSES  UNUSABLE  HIDES  LOSES  FAILS\n" +
 			"all      expose   active    1        0         0      0      0\n" +
 			"nobody   exclude  no match  0        0         0      0      0\n" +
-			"nothing  expose   no match  0        0         0      0      0\n"},
+			"nothing  expose   no match  0        0         0      0      0\n" +
+			"wrong    expose   no match  0        0         0      0      0\n" +
+			"! policy wrong selects no device of this node: no device is called \"ehtx0\"; there is \"ethx0\"\n"},
+		"policies list --all-nodes wrong -o wide": {exit.OK,
+			"NODE  POLICY  ACTION  STATE     EXPOSES  UNUSABLE  HIDES  LOSES  FAILS\n" +
+				"n1    wrong   expose  no match  0        0         0      0      0\n" +
+				"n2    wrong   expose  no match  0        0         0      0      0\n" +
+				"! policy wrong selects no device of the nodes that answered: no device is called \"ehtx0\"; there is " +
+				"\"ethx0\"\n"},
 		"policies list all nobody --node n2 -o wide": {exit.OK,
 			"POLICY  ACTION   STATE     EXPOSES  UNUSABLE  HIDES  LOSES  FAILS  EXPOSED DEVICES\n" +
 				"all     expose   active    1        0         0      0      0      eth0\n"},
 		"policies list --all-nodes nothing": {exit.OK, "NODE  POLICY   ACTION  STATE     EXPOSES  UNUSABLE  HIDES  LOSES  FAILS\n" +
 			"n1    nothing  expose  no match  0        0         0      0      0\n" +
 			"n2    nothing  expose  no match  0        0         0      0      0\n" +
-			"! policy nothing selects no device of the nodes that answered; compare its selector with the attributes of \"netdra facts\"\n"},
+			"! policy nothing selects no device of the nodes that answered: compare its selector with the attributes of \"netdra facts\"\n"},
 		"policies list all --all-nodes -o json": {exit.OK, `[
   {
     "node": "n1",

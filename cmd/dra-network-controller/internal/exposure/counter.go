@@ -196,6 +196,9 @@ func devicesOffered(p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int
 		condition.Message = "no node offers a device because of this policy: nodeSelector and selector match none, " +
 			"other policies decide about those that they match, or the nodes lack its CNI plugins"
 	}
-	return conditions.WithHint(condition, fmt.Sprintf("kubectl netdra policies list %s --all-nodes", p.Name),
-		"shows what nodes make of it")
+	shows := "shows what nodes make of it"
+	if condition.Reason == ReasonNoDevices {
+		shows += ", and names in it that are almost those of devices"
+	}
+	return conditions.WithHint(condition, fmt.Sprintf("kubectl netdra policies list %s --all-nodes", p.Name), shows)
 }

@@ -190,7 +190,8 @@ func TestDevicesOffered(t *testing.T) {
 	)
 	c := newOffersCluster(t, newPolicy(t, 1, exposes))
 	const none = "no node offers a device because of this policy: nodeSelector and selector match none, " +
-		"other policies decide about those that they match, or the nodes lack its CNI plugins" + hint
+		"other policies decide about those that they match, or the nodes lack its CNI plugins" + hint +
+		", and names in it that are almost those of devices"
 	c.expect("nothing is published", "1 writes, 0 devices, 0 nodes; DevicesOffered=False NoDevices of 1: "+none)
 	c.expect("the same again", "0 writes, 0 devices, 0 nodes; DevicesOffered=False NoDevices of 1: "+none)
 

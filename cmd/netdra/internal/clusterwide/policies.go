@@ -48,7 +48,7 @@ func ListPolicies(ctx context.Context, cluster *remote.Cluster, streams printer.
 		for i := range answers {
 			offers.WarnOfUnusable(printer.New(streams.Out), answers[i].Node, answers[i].Answer)
 		}
-		offers.WarnOfIdle(printer.New(streams.Out), effects)
+		offers.WarnOfIdle(printer.New(streams.Out), "the nodes that answered", effects)
 	}
 	return failures(streams, answers)
 }

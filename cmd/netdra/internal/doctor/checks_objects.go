@@ -2,11 +2,15 @@ package doctor
 
 import (
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
 func objectChecks() []check {
@@ -24,11 +28,36 @@ const accepted = chainapi.ConditionAccepted
 func checkPolicies(input *Input) []Finding {
 	var found []Finding
 	for i := range input.Driver.Inputs.Policies {
-		policy := &input.Driver.Inputs.Policies[i]
-		found = append(found, judgeConditions("DeviceExposurePolicy "+policy.Name, policy.Status.Conditions,
+		p := &input.Driver.Inputs.Policies[i]
+		found = append(found, judgeConditions("DeviceExposurePolicy "+p.Name, p.Status.Conditions,
 			"its devices are not offered, or, where it excludes, all devices of its nodes are hidden", accepted)...)
+		found = append(found, judgeNames(input, p)...)
 	}
 	return found
+}
+
+// judgeNames finds the names of devices in a policy that are almost those of links of the node. It looks at policies
+// only that offer devices on no node: those for many nodes name what a node does not have.
+func judgeNames(input *Input, p *policyapi.DeviceExposurePolicy) []Finding {
+	if !meta.IsStatusConditionTrue(p.Status.Conditions, accepted) ||
+		!meta.IsStatusConditionFalse(p.Status.Conditions, policyapi.ConditionDevicesOffered) {
+		return nil
+	}
+	links := make([]discovery.Device, 0, len(input.Links))
+	for _, link := range input.Links {
+		name := discovery.IfName(link.Name)
+		links = append(links, discovery.Device{Name: name, Interface: name})
+	}
+	meant := policy.NearNames(p.Spec.Selector.CEL, links)
+	if len(meant) == 0 {
+		return nil
+	}
+	return []Finding{{
+		Level: Warn, What: fmt.Sprintf("DeviceExposurePolicy %s offers no device of any node: %s", p.Name,
+			strings.Join(meant, "; ")), Where: "DeviceExposurePolicy " + p.Name,
+		Why: "a name in its selector is probably misspelt",
+		Do:  "correct it and apply it again, or leave it if it is for nodes that are not there yet",
+	}}
 }
 
 func checkTopologies(input *Input) []Finding {

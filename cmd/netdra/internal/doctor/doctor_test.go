@@ -21,6 +21,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
 // bad are the findings that are no good news.
@@ -268,6 +269,13 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			n.answers.State.Problems = []nodestate.Problem{{Source: "slices", Text: "each claim takes 1", Remark: true}}
 		}, Warn, "problems", []string{"each claim takes 1", "devices are offered as their policy says"}},
 		"policy refused": {func(n *testNode) { n.answers.Inputs.Policies[0].Status.Conditions[0].Status = metav1.ConditionFalse }, Fail, "policies", []string{"DeviceExposurePolicy vfs is not Accepted"}},
+		"policy that misspells a link": {func(n *testNode) {
+			p := &n.answers.Inputs.Policies[0]
+			p.Spec.Selector.CEL = `device.attributes["dra.networking"].ifName == "uplnk0"`
+			p.Status.Conditions = append(p.Status.Conditions,
+				metav1.Condition{Type: policyapi.ConditionDevicesOffered, Status: metav1.ConditionFalse})
+			n.write("sys/class/net/uplink0/address", "")
+		}, Warn, "policies", []string{`no device is called "uplnk0"; there is "uplink0"`}},
 		"topology refused": {func(n *testNode) {
 			condition(n, chainapi.ConditionAccepted,
 				metav1.ConditionFalse)

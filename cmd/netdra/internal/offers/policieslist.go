@@ -27,6 +27,8 @@ type PolicyEffect struct {
 	Loses []string `json:"loses"`
 	// Fails are devices for which its expression is an error.
 	Fails []string `json:"fails"`
+	// Meant says which names in the expression of a policy that selects nothing are almost those of devices.
+	Meant []string `json:"meant,omitempty"`
 }
 
 // Values of PolicyEffect.State.
@@ -67,7 +69,7 @@ func effectOf(tested *policyCheck) PolicyEffect {
 	e := PolicyEffect{Policy: tested.Name, State: effectActive, Exposes: append([]string{}, tested.Exposes...),
 		Unusable: append([]string{}, tested.Unusable...),
 		Hides:    append([]string{}, tested.Hides...), Loses: append([]string{}, tested.Loses...),
-		Fails: append([]string{}, tested.Fails...)}
+		Fails: append([]string{}, tested.Fails...), Meant: tested.Meant}
 	switch {
 	case len(tested.Invalid) > 0 || tested.NotEvaluated:
 		e.State = effectInvalid
@@ -132,19 +134,40 @@ func WarnOfUnusable(out *printer.Printer, node string, effects []PolicyEffect) {
 	}
 }
 
-// WarnOfIdle prints which policies that expose devices select none on any of the nodes that have answered. One that
-// hides what is not there does what it is for.
-func WarnOfIdle(out *printer.Printer, effects []PolicyEffect) {
-	selecting := map[string]bool{}
+// mostMeant is how many names that nodes know are told of one policy: it may be for many nodes.
+const mostMeant = 3
+
+// WarnOfIdle prints which policies that expose devices select none on any of the nodes, and which names in them are
+// almost right there. One that hides what is not there does what it is for. The nodes are, for example, "this node".
+func WarnOfIdle(out *printer.Printer, nodes string, effects []PolicyEffect) {
+	selecting, meant := map[string]bool{}, map[string][]string{}
 	for i := range effects {
-		selecting[effects[i].Policy] = selecting[effects[i].Policy] || effects[i].selects() ||
+		name := effects[i].Policy
+		selecting[name] = selecting[name] || effects[i].selects() ||
 			effects[i].Action == string(policyapi.ActionExclude)
-	}
-	for i := range effects {
-		if name := effects[i].Policy; !selecting[name] {
-			selecting[name] = true // it is said once
-			out.Warn("policy %s selects no device of the nodes that answered; compare its selector with the "+
-				"attributes of \"netdra facts\"", name)
+		for _, text := range effects[i].Meant {
+			if !slices.Contains(meant[name], text) && len(meant[name]) < mostMeant {
+				meant[name] = append(meant[name], text)
+			}
 		}
 	}
+	for i := range effects {
+		name := effects[i].Policy
+		if selecting[name] {
+			continue
+		}
+		selecting[name] = true // it is said once
+		advice := `compare its selector with the attributes of "netdra facts"`
+		if texts := meant[name]; len(texts) > 0 {
+			advice = strings.Join(texts, "; ")
+		}
+		out.Warn("policy %s selects no device of %s: %s", name, nodes, advice)
+	}
+}
+
+// WarnOfNames prints which policies select nothing on this node and have names that are almost right: of others nobody
+// knows what they are for.
+func WarnOfNames(out *printer.Printer, effects []PolicyEffect) {
+	WarnOfIdle(out, "this node", slices.DeleteFunc(slices.Clone(effects),
+		func(effect PolicyEffect) bool { return len(effect.Meant) == 0 }))
 }
