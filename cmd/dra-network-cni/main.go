@@ -27,7 +27,7 @@ func main() {
 		name, os.Args = os.Args[1], os.Args[1:]
 	}
 	if name == "--version" {
-		fmt.Println("dra-network-cni version", version.Get())
+		fmt.Println("dra-network-cni version", version.Get().Describe())
 		return
 	}
 	if run, known := all[name]; known {

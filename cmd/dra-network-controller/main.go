@@ -75,7 +75,7 @@ works for the whole cluster; all of them serve the webhook.`,
 
   # With the webhook, whose certificate and ValidatingWebhookConfiguration somebody else keeps:
   dra-network-controller --leader-elect --webhook-cert-dir /etc/webhook --webhook-bind-address :9684`,
-		Version:       version.Get().String(),
+		Version:       version.Get().Describe(),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,

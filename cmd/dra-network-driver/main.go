@@ -56,7 +56,7 @@ at the same paths as on the host.`,
 
   # from a shell on the node, with another kubeconfig and more logs
   dra-network-driver --node-name=worker-1 --kubeconfig=/etc/kubernetes/admin.conf -v=4`,
-		Version:       version.Get().String(),
+		Version:       version.Get().Describe(),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -86,7 +86,7 @@ or a pod or claim on it ("netdra help remote"). "netdra help exit-codes" explain
   netdra chain validate topology.yaml
   netdra chain plan topology.yaml --device uplink=eth1
   sudo netdra chain run topology.yaml --device uplink=eth1`,
-		Version:       version.Get().String(),
+		Version:       version.Get().Describe(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

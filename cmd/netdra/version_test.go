@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dra-networking/dra-network-driver/cmd/internal/version"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 )
 
@@ -19,10 +20,11 @@ func TestVersions(t *testing.T) {
 		want, not string
 	}{
 		{[]string{"version", "--socket", socket}, ", driver v1.2.3 (go1.26.0), kubelet v1.37.1, containerd 2.4.2, " +
-			"kernel 6.12.9\n", ""},
+			"kernel 6.12.9", ""},
 		{[]string{"version", "--socket", socket, "-o", "json"}, `"driver": "v1.2.3 (go1.26.0)"`, ""},
+		{[]string{"version", "--socket", socket, "-o", "json"}, `"version": "`, "version-control"},
 		{[]string{"version", "--socket", filepath.Join(t.TempDir(), "none")}, "netdra ", "driver"},
-		{[]string{"--version"}, "netdra version ", ""},
+		{[]string{"--version"}, "netdra version " + version.Get().Describe() + "\n", ""},
 	} {
 		code, stdout, stderr := runNetdra(t, "", test.arguments...)
 		if code != exit.OK || !strings.Contains(stdout, test.want) || test.not != "" &&

@@ -12,6 +12,9 @@ import (
 // Unknown is the version of a program that was built outside of a module or a repository, such as a test.
 const Unknown = "unknown"
 
+// whyUnknown explains Unknown to people. Where the version is data, as in metrics and JSON, it stays away.
+const whyUnknown = `built without version-control data; build in a git clone or with "make release VERSION=v0.1.0"`
+
 // Info is what is known of a build.
 type Info struct {
 	// Version is the module's, made of the commit where there is no tag.
@@ -51,6 +54,24 @@ func infoOf(build *debug.BuildInfo) Info {
 		info.Version = Unknown
 	}
 	return info
+}
+
+// Explain returns why a version that a program printed of itself is unknown, and how to build one that is not. It is
+// empty for a version, and for a commit without one.
+func Explain(printed string) string {
+	if printed == Unknown || strings.HasPrefix(printed, Unknown+" (") {
+		return whyUnknown
+	}
+	return ""
+}
+
+// Describe is String with the explanation of an unknown version, for --version.
+func (i Info) Describe() string {
+	text := i.String()
+	if why := Explain(text); why != "" {
+		text += ": " + why
+	}
+	return text
 }
 
 // String is for people: the version, the commit if the version does not have it, and Go's. A pseudo-version ends in the

@@ -29,3 +29,23 @@ func TestVersion(t *testing.T) {
 		}
 	}
 }
+
+// Only a build that knows neither version nor commit is explained, and only to people.
+func TestUnknownIsExplained(t *testing.T) {
+	for printed, want := range map[string]bool{
+		"unknown": true, "unknown (go1.26.0)": true, "unknown 4c27ac5d1234 (go1.26.0)": false,
+		"v1.2.3 (go1.26.0)": false, "": false,
+	} {
+		if got := Explain(printed); (got != "") != want {
+			t.Errorf("%q is explained with %q", printed, got)
+		}
+	}
+	const want = "unknown (go1.26.0): built without version-control data; build in a git clone or with " +
+		`"make release VERSION=v0.1.0"`
+	if got := (Info{Version: Unknown, Go: "go1.26.0"}).Describe(); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := (Info{Version: "v1.2.3"}).Describe(); got != "v1.2.3" {
+		t.Errorf("a known version is described as %q", got)
+	}
+}

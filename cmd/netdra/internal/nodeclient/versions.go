@@ -1,6 +1,7 @@
 package nodeclient
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cmd/internal/version"
@@ -27,7 +28,7 @@ func VersionsOf(state *nodestate.State) Versions {
 	return v
 }
 
-// String is one line.
+// String is one line. It explains a version that is unknown, once for all programs.
 func (v Versions) String() string {
 	parts := []string{"netdra " + v.Netdra.String()}
 	// The runtime has its name in its version, containerd://2.4.2, as kubelet reports it in the Node.
@@ -38,5 +39,9 @@ func (v Versions) String() string {
 				1)))
 		}
 	}
-	return strings.Join(parts, ", ")
+	text := strings.Join(parts, ", ")
+	if why := cmp.Or(version.Explain(v.Netdra.String()), version.Explain(v.Driver)); why != "" {
+		text += " (" + version.Unknown + ": " + why + ")"
+	}
+	return text
 }
