@@ -19,11 +19,12 @@ driver's log of CNI calls.
 
 For each sandbox it prints a time line: which step ran which plugin, when, how long it took, and the result. --calls
 adds what each plugin was given and returned. --full prints the calls alone, each with its variables, input, output
-and error. Without a claim trace lists the claims that the log has, with --failed those with a failed call. A claim
-without a namespace is looked up in "default".
+and error. Without a claim trace lists the claims that the log has, as the command takes them, with their pods, how
+many calls were made and failed, and when the last one was made with which result; with --failed it lists those with
+a failed call. A claim without a namespace is looked up in "default".
 
-Values of keys that look like secrets were removed, and long streams cut, when the log was written. Times are in the
-time zone of this machine. A log is kept for an hour after the release of its claim.
+Values of keys that look like secrets were removed, and long streams cut, when the log was written. Times are in
+UTC. A log is kept for an hour after the release of its claim.
 
 Exit status: 0 every call succeeded, 1 a call failed, 2 the log has nothing of the claim.`,
 		Example: `  # list the claims in the log

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,19 +40,20 @@ func loggedClaim(t *testing.T) (dir string) {
 func TestTraceGolden(t *testing.T) {
 	dir := loggedClaim(t)
 	var all strings.Builder
-	for _, arguments := range [][]string{{"default/p-net"}, {"p-net", "--calls"}} {
+	for _, arguments := range [][]string{{}, {"default/p-net"}, {"p-net", "--calls"}} {
 		code, stdout, stderr := runNetdra(t, "", append([]string{"trace", "--log-dir", dir}, arguments...)...)
-		if code != exit.Failed {
-			t.Errorf("exit status %d, and a call has failed:\n%s", code, stderr)
+		if want := min(len(arguments), exit.Failed); code != want {
+			t.Errorf("%v: exit status %d, want %d: a call has failed:\n%s", arguments, code, want, stderr)
 		}
-		all.WriteString("$ netdra trace " + strings.Join(arguments, " ") + "\n" + stdout + "\n")
+		all.WriteString(strings.Join(append([]string{"$ netdra trace"}, arguments...), " ") + "\n" + stdout + "\n")
 	}
 	golden(t, filepath.Join("testdata", "trace.txt"), all.String())
 }
 
 func TestTraceOfNothing(t *testing.T) {
 	dir := loggedClaim(t)
-	if code, stdout, _ := runNetdra(t, "", "trace", "--log-dir", dir); code != exit.OK || stdout != "default/p-net\n" {
+	if code, stdout, _ := runNetdra(t, "", "trace", "--log-dir", dir); code != exit.OK ||
+		!strings.Contains(stdout, "\ndefault/p-net  default/p  4") {
 		t.Errorf("exit status %d:\n%s", code, stdout)
 	}
 	if code, _, stderr := runNetdra(t, "", "trace", "--log-dir", dir, "other/p-net"); code != exit.Refused ||
@@ -76,12 +78,21 @@ func TestTraceListsFailedClaims(t *testing.T) {
 	log := executor.NewCallLog(dir, func(err error) { t.Error(err) })
 	log.Record(executor.Call{Time: time.Now(), Claim: cnichain.Claim{Namespace: "default", Name: "good", UID: "g"},
 		SandboxID: "s", Pod: "default/g", Command: "ADD", Step: "uplink", Plugin: "/opt/cni/bin/macvlan"})
-	for arguments, want := range map[string]string{"": "default/good\ndefault/p-net\n", "--failed": "default/p-net\n"} {
+	const good, bad = "default/good", "default/p-net"
+	for arguments, want := range map[string][]string{"": {good, bad}, "--failed": {bad}} {
 		code, stdout, stderr := runNetdra(t, "", append([]string{"trace", "--log-dir", dir},
 			strings.Fields(arguments)...)...)
-		if code != exit.OK || stdout != want {
-			t.Errorf("trace %s: exit status %d, want %q: %s%s", arguments, code, want, stdout, stderr)
+		var listed []string
+		for line := range strings.Lines(stdout) {
+			listed = append(listed, strings.Fields(line)[0])
 		}
+		if code != exit.OK || !slices.Equal(listed, append([]string{"CLAIM"}, want...)) {
+			t.Errorf("trace %s: exit status %d, want %v: %s%s", arguments, code, want, stdout, stderr)
+		}
+	}
+	_, names, _ := runNetdra(t, "", "trace", "--failed", "--log-dir", dir, "-o", "json")
+	if !strings.Contains(names, `"`+bad+`"`) || strings.Contains(names, good) {
+		t.Errorf("as JSON: %s", names)
 	}
 	code, stdout, stderr := runNetdra(t, "", "trace", "good", "--failed", "--log-dir", dir)
 	if code != exit.OK || stdout != "no call has failed, of 1\n" {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,7 +49,7 @@ func (f *TraceOptions) Run(ctx context.Context, streams printer.Streams, claims 
 	}
 	failed, all := hasFailed(calls), len(calls)
 	if f.Failed {
-		calls = slices.DeleteFunc(calls, func(c executor.LoggedCall) bool { return c.Error == "" })
+		calls = slices.DeleteFunc(calls, succeeded)
 	}
 	err = printer.Show(streams.Out, f.Form, calls, func(out *printer.Printer) {
 		if len(calls) == 0 {
@@ -65,6 +66,9 @@ func (f *TraceOptions) Run(ctx context.Context, streams printer.Streams, claims 
 	return err
 }
 
+// succeeded reports whether a call has not failed.
+func succeeded(c executor.LoggedCall) bool { return c.Error == "" }
+
 // hasFailed reports whether one of some calls has failed.
 func hasFailed(calls []executor.LoggedCall) bool {
 	return slices.ContainsFunc(calls, func(c executor.LoggedCall) bool { return c.Error != "" })
@@ -76,26 +80,82 @@ func (f *TraceOptions) listClaims(streams printer.Streams) error {
 	if err != nil {
 		return err
 	}
+	asData := f.Form == printer.FormJSON || f.Form == printer.FormYAML
+	if asData && !f.Failed {
+		return printer.Encode(streams.Out, f.Form, claims)
+	}
+	logged := f.readClaims(streams, claims)
+	if asData {
+		return printer.Encode(streams.Out, f.Form, claimNames(logged))
+	}
 	what := "claims"
 	if f.Failed {
 		what = "claims with a failed call"
-		claims = slices.DeleteFunc(claims, func(claim string) bool {
-			namespace, name := splitClaim(claim)
-			calls, err := executor.ReadCalls(f.Dir, namespace, name)
-			if err != nil { // the calls that can be read count
-				printer.New(streams.Err).Warn("%v", err)
-			}
-			return !hasFailed(calls)
-		})
 	}
-	return printer.Show(streams.Out, f.Form, claims, func(out *printer.Printer) {
-		if len(claims) == 0 {
-			out.Printf("the log in %s has no %s", f.Dir, what)
+	return printer.List(streams.Out, printer.FormTable, logged, loggedColumns(),
+		fmt.Sprintf("the log in %s has no %s", f.Dir, what))
+}
+
+// readClaims returns the claims with their calls; of --failed those with a failed call.
+func (f *TraceOptions) readClaims(streams printer.Streams, claims []string) []loggedClaim {
+	var logged []loggedClaim
+	for _, claim := range claims {
+		namespace, name := splitClaim(claim)
+		calls, err := executor.ReadCalls(f.Dir, namespace, name)
+		if err != nil { // the calls that can be read count
+			printer.New(streams.Err).Warn("%v", err)
 		}
-		for _, claim := range claims {
-			out.Printf("%s", claim)
+		if !f.Failed || hasFailed(calls) {
+			logged = append(logged, loggedClaim{name: claim, calls: calls})
 		}
-	})
+	}
+	return logged
+}
+
+// claimNames are as namespace/name.
+func claimNames(claims []loggedClaim) []string {
+	var names []string
+	for i := range claims {
+		names = append(names, claims[i].name)
+	}
+	return names
+}
+
+// loggedClaim is a claim with its calls in the log, by their times.
+type loggedClaim struct {
+	name  string
+	calls []executor.LoggedCall
+}
+
+// lastCall returns the last call; an empty one if none can be read.
+func (c *loggedClaim) lastCall() *executor.LoggedCall {
+	if len(c.calls) == 0 {
+		return &executor.LoggedCall{}
+	}
+	return &c.calls[len(c.calls)-1]
+}
+
+// loggedColumns are those of the list of claims. The first is what "trace" takes as its argument.
+func loggedColumns() []printer.Column[loggedClaim] {
+	return []printer.Column[loggedClaim]{
+		{Title: "CLAIM", Value: func(c *loggedClaim) string { return c.name }},
+		{Title: "POD", Value: func(c *loggedClaim) string { return c.lastCall().Pod }},
+		{Title: "CALLS", Value: func(c *loggedClaim) string { return strconv.Itoa(len(c.calls)) }},
+		{Title: "FAILED", Value: func(c *loggedClaim) string {
+			return strconv.Itoa(len(slices.DeleteFunc(slices.Clone(c.calls), succeeded)))
+		}},
+		{Title: "LAST CALL", Value: func(c *loggedClaim) string { return printer.Time(c.lastCall().Time) }},
+		{Title: "RESULT", Value: func(c *loggedClaim) string {
+			call := c.lastCall()
+			switch {
+			case call.Command == "":
+				return ""
+			case call.Error != "":
+				return fmt.Sprintf("%s of step %s failed", call.Command, printer.StepTitle(call.Step, call.Instance))
+			}
+			return fmt.Sprintf("%s of step %s succeeded", call.Command, printer.StepTitle(call.Step, call.Instance))
+		}},
+	}
 }
 
 // readCalls returns the calls that were made for a claim, by their times, and warns of those that cannot be read. A
