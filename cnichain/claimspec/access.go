@@ -16,11 +16,17 @@ import (
 // CheckPod refuses a pod that cannot be given interfaces.
 func CheckPod(pod *corev1.Pod) error {
 	if pod.Spec.HostNetwork {
-		return fmt.Errorf("pod %s uses the host's network and cannot be given interfaces; remove hostNetwork or the "+
-			"claim",
-			pod.Name)
+		return &HostNetworkError{Pod: pod.Name}
 	}
 	return nil
+}
+
+// HostNetworkError is the error for a pod on the host's network, which cannot be given interfaces.
+type HostNetworkError struct{ Pod string }
+
+func (e *HostNetworkError) Error() string {
+	return fmt.Sprintf("pod %s uses the host's network and cannot be given interfaces; remove hostNetwork or the claim",
+		e.Pod)
 }
 
 // InUseError is the error for a claim that a pod names while another pod uses its exclusive device. The driver

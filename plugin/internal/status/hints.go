@@ -6,13 +6,18 @@ import (
 	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// PrepareHint names the command that tells more of a claim that is not prepared. What helps depends on what is wrong:
-// with the node, with what the claim says, or with who has its devices.
+// PrepareHint says what helps with a claim that is not prepared, mostly the command that tells more. What helps depends
+// on what is wrong: with the pod, with the node, with what the claim says, or with who has its devices.
 func PrepareHint(claim cnichain.Claim, node string, err error) string {
+	var hostNetwork *claimspec.HostNetworkError
+	if errors.As(err, &hostNetwork) {
+		return "Kubernetes changes neither in a pod that exists: change its manifest or template, and delete the pod"
+	}
 	switch text := err.Error(); {
 	case strings.Contains(text, cnichain.NoSuchPlugin):
 		return fmt.Sprintf(`"kubectl netdra doctor --node %s" says what the node lacks`, node)

@@ -6,7 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
@@ -40,5 +43,16 @@ func TestHintsOfPrepareFitTheCause(t *testing.T) {
 		if got := PrepareHint(claim, "n", errors.New(text)); !strings.Contains(got, want) {
 			t.Errorf("of %q the hint is %s, want %s", text, got, want)
 		}
+	}
+}
+
+// No command tells more of a pod on the host's network: its devices are free, and nothing is wrong with the node.
+func TestHintOfHostNetworkIsAboutThePod(t *testing.T) {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{HostNetwork: true}}
+	pod.Name = "web"
+	err := fmt.Errorf("node n: cannot prepare claim ns/net: %w", claimspec.CheckPod(pod))
+	got := PrepareHint(cnichain.Claim{Namespace: "ns", Name: "net"}, "n", err)
+	if !strings.Contains(got, "delete the pod") || strings.Contains(got, "netdra") {
+		t.Errorf("%v; %s", err, got)
 	}
 }
