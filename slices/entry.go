@@ -18,13 +18,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-const (
-	// shares is the counter of a shared persona whose policy has none: the scheduler must have something to count.
-	shares = "shares"
-	// unlimitedShares is more than any node has pods.
-	unlimitedShares = 1_000_000
-)
-
 // inOrder returns the personas of a device in the order of publication.
 func inOrder(personas []policy.Persona) []policy.Persona {
 	return stdslices.SortedStableFunc(stdslices.Values(personas), func(a, b policy.Persona) int {
@@ -103,16 +96,15 @@ func (b *builder) shareable(p policy.Persona) policy.Persona {
 	}
 	p.Capacity = stdslices.Clone(p.Capacity)
 	if len(p.Capacity) == 0 {
-		b.remark(p.Policy, "", "has no capacity: its devices are published with a counter %q of %d; give capacity a "+
-			"counter to limit the number of pods", shares, unlimitedShares)
-		p.Capacity = []policy.Capacity{{Name: shares,
-			Value: *resource.NewQuantity(unlimitedShares, resource.DecimalSI)}}
+		b.remark(p.Policy, "", "%s", v1alpha1.UnlimitedRemark())
+		p.Capacity = []policy.Capacity{{Name: v1alpha1.UnlimitedCounter,
+			Value: *resource.NewQuantity(v1alpha1.UnlimitedShares, resource.DecimalSI)}}
 	}
 	for i, c := range p.Capacity {
 		if c.RequestPolicy != nil && c.RequestPolicy.Default != nil {
 			continue
 		}
-		if c.Name != shares {
+		if c.Name != v1alpha1.UnlimitedCounter {
 			b.remark(p.Policy, "", "capacity[%s] has no default request, so each claim takes 1: set "+
 				"requestPolicy.default", c.Name)
 		}

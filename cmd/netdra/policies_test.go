@@ -94,12 +94,22 @@ spec:
 ---
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
+metadata: {name: unlimited}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].type == "pf"'}
+  exposure: {allowMultipleAllocations: true, supportedCNIPlugins: [{name: macvlan}]}
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
 metadata: {name: invalid}
 spec:
   selector: {cel: 'true'}
   exposure: {supportedCNIPlugins: []}
 `)
 	_, stdout, stderr := runNetdra(t, "", "policies", "test", file, "--from", recordedFunctions(t))
+	if n := strings.Count(stdout, "capacity"); n != 1 || !strings.Contains(stdout, `counter "shares" of 1000000`) {
+		t.Errorf("that a policy has no capacity is said %d times", n)
+	}
 	if n := strings.Count(stdout, "plugin sriov is not exclusive"); n != 1 {
 		t.Errorf("the remark is said %d times", n)
 	}

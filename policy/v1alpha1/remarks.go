@@ -68,13 +68,27 @@ func pluginRemarks(e *Exposure, p *CNIPlugin) []string {
 	return remarks
 }
 
+// UnlimitedCounter is the counter with which shared devices of a policy without capacity are published: the scheduler
+// must have something to count. Its value, UnlimitedShares, is more than any node has pods.
+const (
+	UnlimitedCounter = "shares"
+	UnlimitedShares  = 1_000_000
+)
+
+// UnlimitedRemark is the remark on a policy that shares devices and has no capacity. Who publishes the devices has the
+// same words, so that people are told once.
+func UnlimitedRemark() string {
+	return fmt.Sprintf("nothing limits how many claims share a device: it is published with a counter %q of %d; give "+
+		"capacity a counter to limit them", UnlimitedCounter, UnlimitedShares)
+}
+
 // sharingRemarks are those on the counters of a device that is shared.
 func sharingRemarks(e *Exposure) []string {
 	if !e.AllowMultipleAllocations {
 		return nil
 	}
 	if len(e.Capacity) == 0 {
-		return []string{"nothing limits how many claims share a device: give capacity a counter to limit them"}
+		return []string{UnlimitedRemark()}
 	}
 	consumed := map[string]bool{}
 	for _, p := range e.SupportedCNIPlugins {
