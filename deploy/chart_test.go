@@ -3,6 +3,7 @@ package deploy_test
 import (
 	"encoding/json"
 	"errors"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -141,6 +143,12 @@ func TestSettingsOfTheChart(t *testing.T) {
 		"endpoints of services": {set: []string{"features.serviceEndpoints=true"},
 			want: []string{"- --service-endpoints", "resources: [services, pods]", "resources: [endpointslices]"}},
 		"no endpoints of services": {not: []string{"--service-endpoints", "endpointslices"}},
+		"peers": {set: []string{"webhook.from[0].ipBlock.cidr=10.0.0.0/8",
+			"webhook.from[0].ipBlock.except={10.1.0.0/16}", "webhook.from[1].ipBlock.cidr=fd00::/64"},
+			want: []string{"cidr: 10.0.0.0/8", "- 10.1.0.0/16", "cidr: fd00::/64"}},
+		"resources": {set: []string{"node.resources.requests.cpu=1.5", "node.resources.limits.memory=1Gi",
+			"controller.resources.limits=null", `node.resources.requests.example\.com/cards=2`},
+			want: []string{`cpu: "1.5"`, "memory: 1Gi\n", "example.com/cards: 2\n"}, not: []string{"256Mi"}},
 		"flags": {set: []string{"node.extraArgs={--kubeconfig=/etc/k}", "node.logLevel=4", "node.cniLogRetention=2h"},
 			want: []string{`- "--kubeconfig=/etc/k"`, "--v=4", "--cni-log-retention=2h"}},
 		"plugins": {set: []string{"cniPlugins.image=registry.example/cni:1"},
@@ -303,11 +311,30 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 			"/node/extraMounts/0/mountPropagation"},
 		"misspelled mount": {"node.extraMounts[0].hostPath=/srv/x,node.extraMounts[0].readonly=true",
 			"'readonly' not allowed"},
-		"nobody":          {"webhook.from={}", "/webhook/from/0"},
-		"misspelled peer": {"webhook.from[0].ipblock.cidr=10.0.0.4/32", "'ipblock' not allowed"},
-		"no image":        {"node.image.repository=a: b", "/node/image/repository"},
-		"no tag":          {"controller.image.tag=v1 #2", "/controller/image/tag"},
-		"two images":      {"cniPlugins.image=a b", "/cniPlugins/image"},
+		"nobody": {"webhook.from={}", "/webhook/from/0"},
+		"peer without a prefix": {"webhook.from[0].ipBlock.cidr=10.0.0.4", "'/webhook/from/0/ipBlock/cidr': " +
+			"value must be 'an address with the length of its prefix"},
+		"exception without a prefix": {"webhook.from[0].ipBlock.cidr=fd00::/8,webhook.from[0].ipBlock.except={fd00::1}",
+			"/webhook/from/0/ipBlock/except/0"},
+		"exceptions alone": {"webhook.from[0].ipBlock.except={10.0.0.0/8}", "missing property 'cidr'"},
+		"no quantity": {"node.resources.requests.cpu=abc", "'/node/resources/requests/cpu': " +
+			"value must be 'a quantity"},
+		"odd unit":           {"controller.resources.limits.memory=64mb", "/controller/resources/limits/memory"},
+		"less than nothing":  {"controller.resources.limits.cpu=-1", "/controller/resources/limits/cpu"},
+		"misspelled request": {"node.resources.request.cpu=1", "'request' not allowed"},
+		"unknown resource": {"node.resources.limits.cpus=1", "'/node/resources/limits': " +
+			"additional properties 'cpus' not"},
+		"unknown flag": {"node.extraArgs={--cofig=/x}", "'/node/extraArgs/0': value must be 'a flag of " +
+			"dra-network-driver with its value: --config=…, --kubeconfig=…'"},
+		"flag of the driver":   {"controller.extraArgs={--config=/x}", "/controller/extraArgs/0"},
+		"flag without a value": {"controller.extraArgs={--webhook-cert-dir}", "/controller/extraArgs/0"},
+		"one hyphen":           {"node.extraArgs={-config=/x}", "/node/extraArgs/0"},
+		"no address of IPv4":   {"node.httpAddress=300.0.0.1:9680", "/node/httpAddress"},
+		"no address of IPv6":   {"node.httpAddress=[1:::2]:9680", "/node/httpAddress"},
+		"misspelled peer":      {"webhook.from[0].ipblock.cidr=10.0.0.4/32", "'ipblock' not allowed"},
+		"no image":             {"node.image.repository=a: b", "/node/image/repository"},
+		"no tag":               {"controller.image.tag=v1 #2", "/controller/image/tag"},
+		"two images":           {"cniPlugins.image=a b", "/cniPlugins/image"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -356,6 +383,13 @@ func TestOwnNamesAreReserved(t *testing.T) {
 // reserved returns what the schema of the chart's values forbids at a place.
 func reserved(t *testing.T, path ...string) *regexp.Regexp {
 	t.Helper()
+	place := []string{"properties", path[0], "properties", path[1]}
+	return patternOf(t, append(append(place, path[2:]...), "then", "if")...)
+}
+
+// patternOf returns the pattern at a place of the schema of the chart's values.
+func patternOf(t *testing.T, path ...string) *regexp.Regexp {
+	t.Helper()
 	text, err := os.ReadFile("chart/values.schema.json")
 	if err != nil {
 		t.Fatal(err)
@@ -364,23 +398,67 @@ func reserved(t *testing.T, path ...string) *regexp.Regexp {
 	if err := json.Unmarshal(text, &schema); err != nil {
 		t.Fatal(err)
 	}
-	enter := func(key string) {
+	for _, key := range path {
 		inner, found := schema[key].(map[string]any)
 		if !found {
 			t.Fatalf("the schema of values has no %s in %v", key, path)
 		}
 		schema = inner
 	}
-	for i, key := range path {
-		if i < 2 {
-			enter("properties")
-		}
-		enter(key)
-	}
-	enter("then")
-	enter("if")
 	pattern, _ := schema["pattern"].(string)
 	return regexp.MustCompile(pattern)
+}
+
+// TestFlagsAreKnown: a flag that the program lacks would keep it from starting on one node after another. Those that
+// the schema names are the program's, and each of the program's is set by a value or can be given.
+func TestFlagsAreKnown(t *testing.T) {
+	listed := regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z-]+)`)
+	for part, program := range map[string]string{"node": "dra-network-driver", "controller": "dra-network-controller"} {
+		text, err := os.ReadFile("../docs/reference/" + program + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, options, _ := strings.Cut(string(text), "### Options\n\n```\n")
+		options, _, _ = strings.Cut(options, "```")
+		items := []string{"properties", part, "properties", "extraArgs", "items", "then", "else", "if"}
+		given, set := patternOf(t, items...), reserved(t, part, "extraArgs", "items")
+		var want []string
+		for _, flag := range listed.FindAllStringSubmatch(options, -1) {
+			if flag[1] != "help" && !set.MatchString("--"+flag[1]+"=x") {
+				want = append(want, flag[1])
+			}
+		}
+		names, _, _ := strings.Cut(strings.TrimPrefix(given.String(), "^--("), ")")
+		if got := strings.Split(names, "|"); !cmp.Equal(got, want) {
+			t.Errorf("%s.extraArgs takes %q, and %s has %q that no value sets: correct values.schema.json", part, got,
+				program, want)
+		}
+	}
+}
+
+// TestPatternsOfValuesAreThoseOfKubernetes compares what the schema takes with what the API server reads.
+func TestPatternsOfValuesAreThoseOfKubernetes(t *testing.T) {
+	cidr := patternOf(t, "definitions", "cidr", "if")
+	for _, text := range []string{"10.0.0.4/32", "0.0.0.0/0", "10.0.0.4", "10.0.0.4/33", "10.0.0/8", "256.0.0.1/32",
+		"010.0.0.1/32", "10.0.0.1/08", "::/0", "::1/128", "fd00::/8", "fd00::/129", "1:2:3:4:5:6:7:8/64",
+		"1:2:3:4:5:6:7::/64",
+		"::2:3:4:5:6:7:8/64", "1::3:4:5:6:7:8/64", "1:2:3:4:5:6:7:8:9/64", "1::2::3/64", "1:2:3/64", ":::/64",
+		"fd00::12345/64",
+		"1:2::7:8/100", "fd00::1%eth0/64", "", "/8", " 10.0.0.0/8"} {
+		_, err := netip.ParsePrefix(text)
+		if got := cidr.MatchString(text); got != (err == nil) {
+			t.Errorf("network %q is taken: %t, and to be read: %v", text, got, err)
+		}
+	}
+	quantity := patternOf(t, "definitions", "quantityText")
+	for _, text := range []string{"100m", "2", "0.5", "1.", ".5", "64Mi", "1e3", "1E3", "1e-3", "12E", "5k", "5K",
+		"64mb", "abc",
+		"", "1 Gi", "1Ki2", "+1", "--1", "1Zi", "7n", "7u", "1G", "1T", "1Pi", "1e"} {
+		_, err := resource.ParseQuantity(text)
+		if got := quantity.MatchString(text); got != (err == nil) {
+			t.Errorf("quantity %q is taken: %t, and to be read: %v", text, got, err)
+		}
+	}
 }
 
 // TestNamesThatLookLikeSomethingElse: a namespace may be called 123, and a class true.
