@@ -333,6 +333,11 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 		"no address of IPv6":   {"node.httpAddress=[1:::2]:9680", "/node/httpAddress"},
 		"misspelled peer":      {"webhook.from[0].ipblock.cidr=10.0.0.4/32", "'ipblock' not allowed"},
 		"no image":             {"node.image.repository=a: b", "/node/image/repository"},
+		"image with a tag":     {"node.image.repository=registry.example/driver:v1", "'/node/image/repository': "},
+		"image in capitals":    {"controller.image.repository=registry.example/Driver", "/controller/image/repository"},
+		"class in capitals":    {"node.priorityClassName=A_B", "'/node/priorityClassName': "},
+		"misspelled operator":  {"node.tolerations[0].operator=Exist", "'/node/tolerations/0/operator': "},
+		"misspelled effect":    {"controller.tolerations[0].effect=NoExec", "'/controller/tolerations/0/effect': "},
 		"no tag":               {"controller.image.tag=v1 #2", "/controller/image/tag"},
 		"two images":           {"cniPlugins.image=a b", "/cniPlugins/image"},
 	}
