@@ -48,6 +48,7 @@ func TestCluster(t *testing.T) {
 	defer cancel()
 	mounts, links := hostMounts(t), hostState(t)
 	extra := t.TempDir()
+	leaveLease(t)
 	if err := os.WriteFile(filepath.Join(extra, "special"), []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -187,6 +188,26 @@ func newClient(t *testing.T, c *lab.Cluster) kubernetes.Interface {
 	return client
 }
 
+// leaseOfHost is a lease that the host has and the node must not see.
+const leaseOfHost = "/var/lib/cni/networks/labtest-of-the-host/10.0.0.1"
+
+// leaveLease makes it until the test ends.
+func leaveLease(t *testing.T) {
+	t.Helper()
+	dir := filepath.Dir(leaseOfHost)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.WriteFile(leaseOfHost, []byte("other\neth0"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func checkInside(ctx context.Context, t *testing.T, c *lab.Cluster) {
 	for _, probe := range []struct {
 		args []string
@@ -194,6 +215,7 @@ func checkInside(ctx context.Context, t *testing.T, c *lab.Cluster) {
 	}{
 		{[]string{"kubectl", "get", "nodes", "--selector=example.com/rack=7", "--no-headers"}, "worker"},
 		{[]string{"hostname"}, "worker"},
+		{[]string{"sh", "-c", `test -e "$0" || echo no lease of the host`, leaseOfHost}, "no lease of the host"},
 		{[]string{"ls", "/opt/cni/bin"}, "special"},
 		{[]string{"ls", "/opt/cni/bin"}, "host-device"},
 		{[]string{"ls", "/sys/class/net"}, "node0"},

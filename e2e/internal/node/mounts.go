@@ -143,7 +143,21 @@ func (s Spec) coverHost(private string) error {
 			return err
 		}
 	}
-	return makeFolders()
+	if err := makeFolders(); err != nil {
+		return err
+	}
+	return s.hideState(private)
+}
+
+// hideState gives the node a folder of its own for what CNI plugins keep: leases that the host has there are of other
+// pods, and would take addresses from those of the node.
+func (s Spec) hideState(private string) error {
+	const state = "/var/lib/cni"
+	kept := filepath.Join(s.disk(private), "cni-state")
+	if err := os.MkdirAll(kept, 0o755); err != nil {
+		return err
+	}
+	return mount(kept, state, "", unix.MS_BIND, "")
 }
 
 func bindTo(source, target string) error {
