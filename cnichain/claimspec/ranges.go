@@ -110,8 +110,13 @@ func StrayGateway(step *v1alpha1.Step) (gateway, network string) {
 }
 
 func (r *ipRange) String() string {
-	if r.RangeStart == "" && r.RangeEnd == "" {
+	switch {
+	case r.RangeStart == "" && r.RangeEnd == "":
 		return r.Subnet
+	case r.RangeStart == "":
+		return fmt.Sprintf("%s (up to %s)", r.Subnet, r.RangeEnd)
+	case r.RangeEnd == "":
+		return fmt.Sprintf("%s (from %s)", r.Subnet, r.RangeStart)
 	}
 	return fmt.Sprintf("%s (%s-%s)", r.Subnet, r.RangeStart, r.RangeEnd)
 }

@@ -39,7 +39,8 @@ func TestAddressesOfNoRange(t *testing.T) {
 		"ends as IPv4 in IPv6": {local(
 			`subnet: 10.1.0.0/24, rangeStart: "::ffff:10.1.0.5", rangeEnd: "::ffff:10.1.0.9"`),
 			[]string{"10.1.0.5/24"}, ""},
-		"after the last": {local(`subnet: 10.1.0.0/24, rangeEnd: 10.1.0.9`), []string{"10.1.0.10/24"}, "10.1.0.9"},
+		"after the last": {local(`subnet: 10.1.0.0/24, rangeEnd: 10.1.0.9`), []string{"10.1.0.10/24"},
+			"10.1.0.0/24 (up to 10.1.0.9)"},
 		"of two sets": {local(`ranges: [[{subnet: 10.1.0.0/24}], [{subnet: "fd00::/64"}]]`),
 			[]string{"10.1.0.5/24", "fd00::5/64"}, ""},
 		"of neither": {local(`ranges: [[{subnet: 10.1.0.0/24}], [{subnet: "fd00::/64"}]]`),
