@@ -241,14 +241,21 @@ func (a access) meant() string {
 		a.domain == v1alpha1.CNIDomain {
 		return ""
 	}
-	near := nearestDomain(a.domain)
-	if near == "" {
+	near, field := nearestDomain(a.domain), nearestField(a.id)
+	switch {
+	case near == "" && !namesDRA(a.domain):
 		return ""
-	}
-	if field := nearestField(a.id); field != "" || near == a.domain {
+	case near == "" || near == a.domain || field != "":
 		return field
 	}
 	return access{domain: near, id: a.id}.field(".")
+}
+
+// namesDRA reports whether a domain has the label dra, as in dra.network, dra.net or networking.dra.io, the group of
+// the API: with the name of an attribute of the driver it is taken for that of the driver.
+func namesDRA(domain string) bool {
+	label, _, _ := strings.Cut(v1alpha1.AttributeDomain, ".")
+	return slices.Contains(strings.Split(strings.ToLower(domain), "."), label)
 }
 
 // unguarded is the error of a class's expression that reads what a device may not have.
