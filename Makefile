@@ -53,6 +53,7 @@ build: ## Build the driver, the controller and the CNI plugins (static) and the 
 	@mkdir -p $(BIN)
 	$(GO) build -ldflags "-s -w" -o $(BIN)/ ./cmd/... ./e2e/cmd/lab ./e2e/cmd/demo
 	@ln -sf netdra $(BIN)/kubectl-netdra
+	@mkdir -p $(BIN)/cni && ln -sf ../dra-network-cni $(BIN)/cni/netdev
 
 image: build ## Pack driver and controller into OCI image archives in bin/images/
 	$(LAB) pack --bin $(BIN) --out $(BIN)/images

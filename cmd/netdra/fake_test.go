@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,7 @@ func newFake(t *testing.T) *fake {
 func (f *fake) machine() osdeps.Deps {
 	return osdeps.Deps{
 		Plugins:          func(string) osdeps.PluginRunner { return &fakePlugins{Node: f.node, fake: f} },
+		PluginDirs:       []string{filepath.Join(f.dir, "driver")},
 		Host:             &fakeHost{Node: f.node, fake: f},
 		Clock:            instantClock{testingclock.NewFakeClock(time.Unix(0, 0))},
 		Facts:            func(context.Context, []netip.Addr) (discovery.Facts, error) { return f.facts, nil },
@@ -178,9 +180,9 @@ type fakePlugins struct {
 	fake *fake
 }
 
-func (p *fakePlugins) FindInPath(plugin string, _ []string) (string, error) {
+func (p *fakePlugins) FindInPath(plugin string, dirs []string) (string, error) {
 	path := filepath.Join(p.fake.dir, "cni", plugin)
-	if plugin == "nowhere" {
+	if plugin == "nowhere" || plugin == "drivers" && !slices.Contains(dirs, filepath.Join(p.fake.dir, "driver")) {
 		return "", os.ErrNotExist
 	}
 	return path, os.WriteFile(path, nil, 0o755)

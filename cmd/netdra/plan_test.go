@@ -168,7 +168,8 @@ func TestPlanRefuses(t *testing.T) {
 			want: "say for which step, since several take a device: STEP=up0 with one of a, b"},
 		"a root less": {arguments: []string{pair, "-d", "b=up0"}, want: "in place of a claim, give --device a=LINK"},
 		"no plugin": {arguments: []string{f.write("n.yaml", strings.ReplaceAll(linkThenTune, "tuning", "nowhere")),
-			"-d", "up0"}, want: "or name its directory with --cni-path)"},
+			"-d", "up0"}, want: "or name its directory with --cni-path; the driver's own, links to dra-network-cni, " +
+			"are also found in DIR/driver)"},
 		"nothing to run": {arguments: []string{f.write("e.yaml", `
 apiVersion: networking.dra.io/v1alpha1
 kind: NetworkTopology
@@ -191,6 +192,18 @@ spec:
 				t.Errorf("exit status %d\n%s%s\nwant %q", code, out, errs, test.want)
 			}
 		})
+	}
+}
+
+// The driver's own plugins are found without --cni-path.
+func TestDriversPluginsAreFound(t *testing.T) {
+	f := newFake(t)
+	topology := f.write("t.yaml", strings.ReplaceAll(linkThenTune, "type: tuning", "type: drivers"))
+	for _, command := range []string{"plan", "run"} {
+		code, out, errs := f.run(t.Context(), command, topology, "-d", "up0", "--cni-path", "/nowhere")
+		if code != exit.OK {
+			t.Errorf("%s: exit status %d\n%s%s", command, code, out, errs)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
 // Options are common to the commands that compile a topology. CNIPath is a list of directories, separated as in $PATH;
@@ -48,6 +49,21 @@ func (f *Options) parsePod(uid string) (executor.Pod, error) {
 // directories reads --cni-path.
 func (f *Options) directories() []string { return filepath.SplitList(f.CNIPath) }
 
+// searched are where plugins are looked for: the driver's own need not be in --cni-path.
+func (f *Options) searched(deps *osdeps.Deps) []string {
+	return append(f.directories(), deps.PluginDirs...)
+}
+
+// dirsHelp tells where else plugins are found.
+func dirsHelp(deps *osdeps.Deps) string {
+	help := "name its directory with --cni-path"
+	if len(deps.PluginDirs) > 0 {
+		help += "; the driver's own, links to " + nodeapi.HelperName + ", are also found in " +
+			strings.Join(deps.PluginDirs, " and ")
+	}
+	return help
+}
+
 // compile makes the plan of a run. It changes nothing and runs plugins only to ask for their versions. All problems are
 // in the error, one on each line, as the author corrects them together. Plugins are asked for versions by the CNI verb
 // VERSION, which has no effects. With missingLinkTypes it asks the kernel what it makes, which may load modules.
@@ -73,7 +89,7 @@ func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *exec
 	}
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
 		Claim: cnichain.Claim{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, Node: node,
-		Schemas: schemas, Plugins: binaries, Dirs: f.directories(), DirsHelp: "name its directory with --cni-path",
+		Schemas: schemas, Plugins: binaries, Dirs: f.directories(), DirsHelp: dirsHelp(deps),
 		Devices: devices, WithoutClaim: true, KernelLacks: lacks,
 	})
 	if len(problems) == 0 {

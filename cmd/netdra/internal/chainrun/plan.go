@@ -85,7 +85,7 @@ func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.S
 	if err != nil {
 		return nil, err
 	}
-	runner := executor.New(executor.Options{Exec: deps.Plugins(""), Host: deps.Host, Dirs: f.directories()})
+	runner := executor.New(executor.Options{Exec: deps.Plugins(""), Host: deps.Host, Dirs: f.searched(deps)})
 	plan, err := f.compile(ctx, deps, runner, topology, schemas, pod, devices, nil)
 	if err != nil {
 		return nil, err

@@ -71,7 +71,7 @@ func newSession(f *RunOptions, deps *osdeps.Deps, streams printer.Streams, opene
 		progress = streams.Err
 	}
 	s := &session{RunOptions: f, deps: deps, streams: streams, out: printer.New(progress), journal: opened}
-	s.executor, s.narrator = newExecutor(deps, streams, s.out, opened, f.directories(), f.Timeout, f.Log)
+	s.executor, s.narrator = newExecutor(deps, streams, s.out, opened, f.searched(deps), f.Timeout, f.Log)
 	return s
 }
 

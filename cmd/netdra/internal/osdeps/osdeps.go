@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -20,6 +21,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
 // PluginRunner runs CNI plugins, and waits for those of an earlier process. [executor.PluginExec] is the real one.
@@ -32,8 +34,10 @@ type PluginRunner interface {
 type Deps struct {
 	// Plugins runs CNI plugins, with a lock file that is held while any runs; empty: without.
 	Plugins func(lock string) PluginRunner
-	Host    host.Host
-	Clock   clock.WithDelayedExecution
+	// PluginDirs are where the driver's own CNI plugins may be, besides the directories that users name.
+	PluginDirs []string
+	Host       host.Host
+	Clock      clock.WithDelayedExecution
 	// Facts are the network devices of the machine, which the cluster knows by addresses.
 	Facts func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error)
 	// Inspect shows a network namespace; the machine's own for an empty path.
@@ -64,6 +68,7 @@ type Deps struct {
 func Linux() Deps {
 	return Deps{
 		Plugins:              func(lock string) PluginRunner { return executor.PluginExec{Lock: lock} },
+		PluginDirs:           pluginDirs(),
 		Host:                 host.Linux{},
 		Clock:                clock.RealClock{},
 		Facts:                ReadFacts,
@@ -79,6 +84,16 @@ func Linux() Deps {
 		NetnsDir:             "/var/run/netns",
 		Cluster:              remote.Connect,
 	}
+}
+
+// pluginDirs are where the driver puts its own CNI plugins on a node, and where "make build" does: in the folder cni
+// beside this program, since other programs in a folder of programs have names of plugins, such as bridge.
+func pluginDirs() []string {
+	dirs := []string{nodeapi.HelperDir(nodeapi.DefaultPluginDir)}
+	if program, err := os.Executable(); err == nil {
+		dirs = append(dirs, filepath.Join(filepath.Dir(program), "cni"))
+	}
+	return dirs
 }
 
 // ReadFacts discovers the machine's devices. Links that carry one of the addresses are the node's infrastructure.
