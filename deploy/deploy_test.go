@@ -176,3 +176,24 @@ func TestCRDsAreThoseOfTheTypes(t *testing.T) {
 		t.Errorf("wrong kinds (-types +definitions):\n%s", diff)
 	}
 }
+
+// TestPublishTakesRequestableNames compares what the definition lets policies ask for with what policies know.
+func TestPublishTakesRequestableNames(t *testing.T) {
+	crd := find[*apiextensions.CustomResourceDefinition](t, "crds/networking.dra.io_deviceexposurepolicies.yaml")
+	for _, version := range crd.Spec.Versions {
+		schema := *version.Schema.OpenAPIV3Schema
+		for _, field := range []string{"spec", "exposure", "publish"} {
+			schema = schema.Properties[field]
+		}
+		var names []string
+		for _, name := range schema.Items.Schema.Enum {
+			names = append(names, strings.Trim(string(name.Raw), `"`))
+		}
+		want := policyapi.RequestableNames()
+		slices.Sort(names)
+		if diff := cmp.Diff(want, names); diff != "" {
+			t.Errorf("%s: give Exposure.Publish the names of RequestableNames in its marker, and generate (-want "+
+				"+got):\n%s", version.Name, diff)
+		}
+	}
+}
