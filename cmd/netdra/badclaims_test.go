@@ -164,7 +164,8 @@ func TestSimulateClassesThatAreNotThere(t *testing.T) {
 	tried := simulateDocuments(t, oneOfVFs, claimOf("a-near", "vfs-vff", 1, ""), claimOf("b-fits", "vfs-vf", 1, ""),
 		claimOf("c-far", "somewhere", 1, ""))
 	for i, want := range []string{"there is no DeviceClass vfs-vff; did you mean vfs-vf?", "",
-		"there is no DeviceClass somewhere; give the NetworkTopology that it is made for, or the class itself"} {
+		"there is no DeviceClass somewhere; give the NetworkTopology that it is made for, or the class itself, with " +
+			"-f"} {
 		if have := strings.Join(tried[i].Missing, "\n"); have != want || tried[i].Fits != (want == "") {
 			t.Errorf("%s: missing is %q, fits %v, want %q", tried[i].What, have, tried[i].Fits, want)
 		}

@@ -32,6 +32,8 @@ type Cluster struct {
 	Claims []*resourceapi.ResourceClaim
 	// ListAttributes, CompatibilityGroups and DerivedAttributes are feature gates that are alpha in Kubernetes 1.37.
 	ListAttributes, CompatibilityGroups, DerivedAttributes bool
+	// live says that it is asked from an API server, and not made of files only.
+	live bool
 	// plugins are the names of CNI plugins by their attributes, as far as they are known: host-device of host_device.
 	plugins map[string]string
 	// policies are those that the nodes publish by, as far as they are known.
@@ -88,25 +90,37 @@ func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
 			return class, nil
 		}
 	}
+	return nil, fmt.Errorf("there is no DeviceClass %s", name)
+}
+
+// remedy says what to do about a class that is not there. Those of a live cluster are made in it.
+func (c classes) remedy(name string, live bool) string {
 	names := make([]string, len(c))
 	for i, class := range c {
 		names[i] = class.Name
 	}
 	if near := nearest.Word(name, names); near != "" {
-		return nil, fmt.Errorf("there is no DeviceClass %s; did you mean %s?", name, near)
+		return fmt.Sprintf("did you mean %s?", near)
 	}
-	return nil, fmt.Errorf("there is no DeviceClass %s; give the NetworkTopology that it is made for, or the class "+
-		"itself", name)
+	if live {
+		return "create the NetworkTopology that it is made for, or the class itself"
+	}
+	return "give the NetworkTopology that it is made for, or the class itself, with -f"
 }
 
 // missing says which classes that claims name are not there, each once. The scheduler gives up on a pod with such a
 // claim on every node.
-func (c classes) missing(claims []*resourceapi.ResourceClaim) []string {
+func (s *Simulator) missing(claims []*resourceapi.ResourceClaim) []string {
+	known := classes(s.cluster.Classes)
 	var texts []string
 	for _, claim := range claims {
 		for _, name := range classNames(claim) {
-			if _, err := c.Get(name); err != nil && !slices.Contains(texts, err.Error()) {
-				texts = append(texts, err.Error())
+			_, err := known.Get(name)
+			if err == nil {
+				continue
+			}
+			if text := fmt.Sprintf("%v; %s", err, known.remedy(name, s.cluster.live)); !slices.Contains(texts, text) {
+				texts = append(texts, text)
 			}
 		}
 	}

@@ -117,7 +117,7 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 			answers = append(answers, sameRefusal(&trial, &answers[i-1]))
 			continue
 		}
-		missing := slices.Concat(trial.missing, classes(cluster.Classes).missing(trial.claims))
+		missing := slices.Concat(trial.missing, simulator.missing(trial.claims))
 		if len(missing) > 0 {
 			answers = append(answers, Answer{What: trial.title, Missing: missing})
 			continue
@@ -153,7 +153,7 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 		Classes: slices.Concat(parsed.classes,
 			m.topologyClasses(f.Features.ListAttributes)), Slices: parsed.slices, Claims: parsed.allocated,
 		ListAttributes: f.Features.ListAttributes, CompatibilityGroups: f.Features.CompatibilityGroups,
-		DerivedAttributes: f.DerivedAttributes,
+		DerivedAttributes: f.DerivedAttributes, live: live != nil,
 	}
 	if live != nil {
 		trials, err := live.podTrials(ctx, f.Pods)

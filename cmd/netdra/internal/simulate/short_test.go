@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -44,14 +45,25 @@ func TestShortOfASharedDevice(t *testing.T) {
 }
 
 func TestSimilarClasses(t *testing.T) {
-	known := classes{{ObjectMeta: metav1.ObjectMeta{Name: "storage-link"}}}
-	for name, want := range map[string]string{
-		"storage-lnk": "there is no DeviceClass storage-lnk; did you mean storage-link?",
-		"gpu": "there is no DeviceClass gpu; give the NetworkTopology that it is made for, or the class " +
-			"itself",
+	known := []*resourceapi.DeviceClass{{ObjectMeta: metav1.ObjectMeta{Name: "storage-link"}}}
+	const gpu = "there is no DeviceClass gpu; "
+	for _, test := range []struct {
+		class string
+		live  bool
+		want  string
+	}{
+		{"storage-link", false, ""},
+		{"storage-lnk", false, "there is no DeviceClass storage-lnk; did you mean storage-link?"},
+		{"storage-lnk", true, "there is no DeviceClass storage-lnk; did you mean storage-link?"},
+		{"gpu", false, gpu + "give the NetworkTopology that it is made for, or the class itself, with -f"},
+		{"gpu", true, gpu + "create the NetworkTopology that it is made for, or the class itself"},
 	} {
-		if _, err := known.Get(name); err == nil || err.Error() != want {
-			t.Errorf("%s: %v", name, err)
+		request := resourceapi.DeviceRequest{Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: test.class}}
+		claim := &resourceapi.ResourceClaim{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
+			Requests: []resourceapi.DeviceRequest{request, request}}}}
+		got := New(Cluster{Classes: known, live: test.live}).missing([]*resourceapi.ResourceClaim{claim})
+		if len(got) > 1 || strings.Join(got, "") != test.want {
+			t.Errorf("%s, live %t: %q, want %q", test.class, test.live, got, test.want)
 		}
 	}
 }
