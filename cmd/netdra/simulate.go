@@ -57,11 +57,6 @@ Exit status: 0 everything fits, 1 something does not fit, 2 it could not be dete
   netdra simulate --pod default/my-pod`,
 		Args: noArguments("give files with -f {}"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			recordings, err := cmd.Flags().GetStringSlice("from")
-			if err != nil {
-				return err
-			}
-			flags.Machines = append(flags.Machines, recordings...)
 			return flags.Run(cmd.Context(), deps, streams)
 		},
 	}
@@ -76,7 +71,7 @@ func addSimulateFlags(cmd *cobra.Command, flags *simulate.Options) {
 		`YAML file of what is tried and what it needs, or "-" for stdin`)
 	set.StringSliceVar(&flags.Machines, "machines", nil,
 		`directories of recordings of "netdra facts", separated by commas, in place of this machine`)
-	set.StringSlice("from", nil, "the same as --machines, as the flag is called elsewhere")
+	set.StringSliceVar(&flags.From, "from", nil, "the same as --machines, as the flag is called elsewhere")
 	set.BoolVar(&flags.Cluster, "cluster", false, "use nodes, slices, classes and claims of the cluster")
 	set.StringArrayVar(&flags.Pods, "pod", nil,
 		"try a pod of the cluster, [NAMESPACE/]NAME, with its claims; those that have devices keep them")

@@ -108,7 +108,8 @@ func (c *Command) simulate(ctx context.Context, deps osdeps.Deps, streams printe
 	}
 	for _, dir := range machines {
 		streams.In = bytes.NewReader(data)
-		inputs := offers.Inputs{Files: []string{"-"}, Recording: dir, Socket: nodeclient.DefaultSocket()}
+		inputs := offers.Inputs{Files: []string{"-"}, Recording: dir, RecordingFlag: "--machines",
+			Socket: nodeclient.DefaultSocket()}
 		offered := offers.SlicesOptions{Inputs: inputs, Form: offers.SlicesCounters, Output: printer.FormText}
 		if err := offered.Run(ctx, deps, streams); err != nil {
 			return err

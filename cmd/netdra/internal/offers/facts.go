@@ -50,7 +50,7 @@ func (f *FactsOptions) Run(ctx context.Context, streams printer.Streams) error {
 // nothing leaves the machine, and addresses are those that policies see.
 func (f *FactsOptions) openSource(ctx context.Context) (discovery.Recording, error) {
 	if f.Recording != "" {
-		return openRecording(f.Recording)
+		return openRecording("--from", f.Recording)
 	}
 	sources, err := discovery.Host()
 	if err != nil {
@@ -72,11 +72,11 @@ func (f *FactsOptions) madeUp() string {
 	return ", with made-up MAC addresses (--with-addresses keeps them)"
 }
 
-// openRecording names the directory where it cannot be used.
-func openRecording(dir string) (discovery.Recording, error) {
+// openRecording names the flag and the directory where it cannot be used.
+func openRecording(flag, dir string) (discovery.Recording, error) {
 	recording, err := discovery.OpenRecording(os.DirFS(dir))
 	if err != nil {
-		err = fmt.Errorf("--from %s: %w; name a directory that \"netdra facts --record\" has written", dir, err)
+		err = fmt.Errorf("%s %s: %w; name a directory that \"netdra facts --record\" has written", flag, dir, err)
 	}
 	return recording, err
 }

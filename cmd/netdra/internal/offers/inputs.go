@@ -1,6 +1,7 @@
 package offers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,9 +34,11 @@ import (
 type Inputs struct {
 	Files, Plugins  []string
 	Recording, Node string
-	Labels          map[string]string
-	Features        draslices.Features
-	Addresses       []netip.Addr
+	// RecordingFlag names the Recording in messages; --from if it is empty.
+	RecordingFlag string
+	Labels        map[string]string
+	Features      draslices.Features
+	Addresses     []netip.Addr
 	// Socket is where the driver of this node answers; Kubeconfig is for nodes where it does not run.
 	Socket, Kubeconfig string
 }
@@ -199,7 +202,7 @@ func (f *Inputs) readFacts(ctx context.Context, deps osdeps.Deps, out *printer.P
 		}
 		return deps.Facts(ctx, f.Addresses)
 	}
-	recording, err := openRecording(f.Recording)
+	recording, err := openRecording(cmp.Or(f.RecordingFlag, "--from"), f.Recording)
 	if err != nil {
 		return discovery.Facts{}, err
 	}

@@ -27,9 +27,11 @@ import (
 
 // Options are the flags of "simulate".
 type Options struct {
-	Files, Machines []string
-	Cluster         bool
-	Pods            []string // of the cluster, as namespace/name
+	Files    []string
+	Machines []string // directories of recordings
+	From     []string // the same, as the flag is called elsewhere
+	Cluster  bool
+	Pods     []string // of the cluster, as namespace/name
 	// Kubeconfig and Context name the cluster; as kubectl has it if they are empty.
 	Kubeconfig, Context string
 	// Namespace is that of objects without one; empty: that of the context, or "default" without a cluster.
@@ -185,15 +187,20 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 // addMachines adds what the policies publish on each machine. It returns why machines publish nothing.
 func (f *Options) addMachines(ctx context.Context, deps osdeps.Deps, out *printer.Printer, m *model,
 	cluster *Cluster) (idle []string, err error) {
-	machines := f.Machines
+	machines := slices.Concat(f.Machines, f.From)
 	if len(machines) == 0 && len(m.policies) > 0 {
 		machines = []string{""} // this one
 	}
 	for _, problem := range manifest.TypeMismatches(m.policies) {
 		out.Warn("%s", problem)
 	}
-	for _, dir := range machines {
-		inputs := offers.Inputs{Recording: dir, Features: f.Features, Socket: nodeclient.DefaultSocket()}
+	for i, dir := range machines {
+		flag := "--machines"
+		if i >= len(f.Machines) {
+			flag = "--from"
+		}
+		inputs := offers.Inputs{Recording: dir, RecordingFlag: flag, Features: f.Features,
+			Socket: nodeclient.DefaultSocket()}
 		if inputs.Node, err = inputs.NodeName(deps); err != nil {
 			return nil, err
 		}
