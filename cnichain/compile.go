@@ -173,6 +173,9 @@ func (c *compiler) checkPlugins() {
 // NoSuchPlugin is in the text of every problem that a node lacks a CNI plugin, or an IPAM plugin.
 const NoSuchPlugin = "no such CNI plugin"
 
+// CannotWork is in the text of every problem that a node's kernel lacks what a CNI plugin needs for every use.
+const CannotWork = "cannot work on node"
+
 // checkPlugin checks that the plugin named at a path is on the node and speaks a version of CNI that the driver speaks.
 func (c *compiler) checkPlugin(path *field.Path, cniType string) {
 	if cniType == "" {
@@ -189,7 +192,7 @@ func (c *compiler) checkPlugin(path *field.Path, cniType string) {
 		return
 	}
 	if lacks := c.binding.KernelLacks[cniType]; lacks != "" {
-		c.add(field.Invalid(path, cniType, fmt.Sprintf("cannot work on node %s: %s", c.binding.Node, lacks)))
+		c.add(field.Invalid(path, cniType, fmt.Sprintf(CannotWork+" %s: %s", c.binding.Node, lacks)))
 	}
 	if chooseVersion(plugin.Versions) == "" {
 		c.add(field.Invalid(path, cniType, fmt.Sprintf("speaks CNI %v, the driver speaks 0.3.0 to %s", plugin.Versions,

@@ -36,6 +36,7 @@ func TestHintsOfPrepareFitTheCause(t *testing.T) {
 	claim := cnichain.Claim{Namespace: "ns", Name: "web"}
 	for text, want := range map[string]string{
 		"macvlan (no such CNI plugin on node n: install it)":              "netdra doctor --node n",
+		"vlan: cannot work on node n: the kernel makes no links of type":  "netdra doctor --node n",
 		"configuration for dra.networking of request r: mac \"x\" is not": "netdra classes",
 		"spec.steps[0].claimParameters: Forbidden: claim ns/web sets":     "netdra classes",
 		"device eth1 is in use by claim ns/other":                         "netdra explain claim/web -n ns",
