@@ -119,9 +119,22 @@ func KernelHint(err error, node string) string {
 	if !errors.As(err, &step) || !strings.Contains(step.Err.Error(), unix.EOPNOTSUPP.Error()) {
 		return ""
 	}
-	return fmt.Sprintf("the kernel of node %s may lack what %s needs, or the device's driver: load the module there "+
-		"(8021q for links of type vlan), use a kernel that is built with it (CONFIG_BRIDGE_VLAN_FILTERING for VLANs "+
-		"on a bridge), or leave out the setting that the device does not support", node, step.Type)
+	return fmt.Sprintf("the kernel of node %s may lack what %s needs, or the device's driver: %s, or leave out the "+
+		"setting that the device does not support", node, step.Type, kernelRemedy(step.Type))
+}
+
+// kernelRemedy says how a kernel gets what a plugin needs, by the types of links that it makes. A bridge has VLANs only
+// if the kernel is built so: there is no module of that.
+func kernelRemedy(cniType string) string {
+	schema, _ := cnichain.DefaultSchemas().Lookup(cniType)
+	switch {
+	case slices.Contains(schema.LinkTypes, "bridge"):
+		return "use a kernel that is built with CONFIG_BRIDGE_VLAN_FILTERING, which VLANs on a bridge need"
+	case len(schema.LinkTypes) > 0:
+		return fmt.Sprintf("load the module of links of type %s there (\"modprobe rtnl-link-%s\"), use a kernel that "+
+			"has it", schema.LinkTypes[0], schema.LinkTypes[0])
+	}
+	return "load the module there, use a kernel that is built with it"
 }
 
 // UndoError says that a failed ADD could not be undone yet.

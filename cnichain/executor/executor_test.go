@@ -532,9 +532,18 @@ func TestKernelHint(t *testing.T) {
 	failed := func(text string) error {
 		return &executor.StepError{Step: "port", Type: "bridge", Command: "ADD", Err: errors.New(text)}
 	}
-	const want = "the kernel of node n may lack what bridge needs, or the device's driver: load the module there " +
-		"(8021q for links of type vlan), use a kernel that is built with it (CONFIG_BRIDGE_VLAN_FILTERING for VLANs " +
-		"on a bridge), or leave out the setting that the device does not support"
+	const want = "the kernel of node n may lack what bridge needs, or the device's driver: use a kernel that is " +
+		"built with CONFIG_BRIDGE_VLAN_FILTERING, which VLANs on a bridge need, or leave out the setting that the " +
+		"device does not support"
+	for cniType, remedy := range map[string]string{
+		"vlan": `load the module of links of type vlan there ("modprobe rtnl-link-vlan"), use a kernel that has it`,
+		"mine": "load the module there, use a kernel that is built with it",
+	} {
+		err := &executor.StepError{Type: cniType, Err: errors.New("operation not supported")}
+		if got := executor.KernelHint(err, "n"); !strings.Contains(got, "driver: "+remedy+", or leave out") {
+			t.Errorf("%s: %s", cniType, got)
+		}
+	}
 	unsupported := failed("failed to setup vlan tag on interface \"veth1\": operation not supported")
 	for _, err := range []error{unsupported, fmt.Errorf("attempt 2: %w", unsupported),
 		&executor.UndoError{Cause: unsupported, Undo: errors.New("busy")}} {
