@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,12 +50,19 @@ func drawingFlag(cmd *cobra.Command, form *string, forms []string) {
 func outputFlag(cmd *cobra.Command, form *string, forms []string, standard string) {
 	synonyms := slices.DeleteFunc([]string{printer.FormText, printer.FormTable, printer.FormWide},
 		func(word string) bool { return slices.Contains(forms, word) })
-	cmd.Flags().VarP(formValue{form, synonyms, standard}, "output", "o", outputUsage(forms))
+	cmd.Flags().VarP(formValue{form, synonyms, standard}, "output", "o", outputUsage(forms, synonyms, standard))
 	completeForms(cmd, "output", forms)
 }
 
 // outputUsage is the usage of --output.
-func outputUsage(forms []string) string { return "form of the result: " + printer.Alternatives(forms) }
+func outputUsage(forms, synonyms []string, standard string) string {
+	mean := " means "
+	if len(synonyms) > 1 {
+		mean = " mean "
+	}
+	return "form of the result: " + printer.Alternatives(forms) + "; " + strings.Join(synonyms, " and ") + mean +
+		standard
+}
 
 func completeForms(cmd *cobra.Command, flag string, forms []string) {
 	// The error would be that the flag does not exist.

@@ -85,7 +85,8 @@ func TestArgumentsAreNamed(t *testing.T) {
 // -o means the same everywhere, is described in the same words, and refuses in them.
 func TestOutputIsDescribedAlike(t *testing.T) {
 	var check func(cmd *cobra.Command)
-	described, known := 0, regexp.MustCompile(`^((text|table|wide|json|yaml|dot|mermaid|svg)(, | or |$))+$`)
+	described, known := 0, regexp.MustCompile(`^((text|table|wide|json|yaml|dot|mermaid|svg)(, | or |; ))+`+
+		`(text means table|table and wide mean text)$`)
 	check = func(cmd *cobra.Command) {
 		if flag := cmd.Flags().Lookup("output"); flag != nil && !flag.Hidden {
 			described++
