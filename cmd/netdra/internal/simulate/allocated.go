@@ -24,17 +24,19 @@ func (t *trial) isAllocated() bool {
 // setAllocated says that the claims had their devices before, and on which node: the answer of the allocator names each
 // node from which they can be reached.
 func (t *Answer) setAllocated(trial *trial) {
-	t.Allocated, t.started = true, hasStarted(trial.pod)
+	t.Allocated = true
 	if node := trial.pod.Spec.NodeName; t.Fits && node != "" {
 		t.Nodes = []string{node}
 	}
 }
 
-// hasStarted reports whether a pod has a sandbox with its network: the driver has attached its devices before that.
+// hasStarted reports whether a container of a pod has ever started: the driver holds all of them until the devices are
+// attached. The pod's sandbox says nothing, since a chain may go on when it is made.
 func hasStarted(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
-		return condition.Type == corev1.PodReadyToStartContainers && condition.Status == corev1.ConditionTrue
-	})
+	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses),
+		func(container corev1.ContainerStatus) bool {
+			return container.State.Running != nil || container.State.Terminated != nil || container.RestartCount > 0
+		})
 }
 
 // attachProblems are what the driver of the node has written into claims: only the node knows, for example, that the

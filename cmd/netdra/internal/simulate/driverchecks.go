@@ -56,6 +56,7 @@ func (t *Answer) addDriverChecks(
 	}
 	if t.Allocated && len(t.Refused) == 0 {
 		t.Refused = attachProblems(trial.claims)
+		t.started = hasStarted(trial.pod)
 	}
 	t.Fits = t.Fits && len(t.Refused) == 0
 }

@@ -147,7 +147,7 @@ func (l *liveCluster) addStarted(ctx context.Context, m *model) (remarks []strin
 			if _, done := m.started[claim.UID]; done || len(consumers) < 2 {
 				continue
 			}
-			user, err := l.startedOf(ctx, claim.Namespace, consumers)
+			user, err := l.startedOf(ctx, m.trials[i].pod, claim.Namespace, consumers)
 			if err != nil {
 				remarks = append(remarks, fmt.Sprintf("cannot say which pod uses claim %s: %v; the first that it is "+
 					"reserved for is taken for it", fullName(claim), err))
@@ -159,10 +159,15 @@ func (l *liveCluster) addStarted(ctx context.Context, m *model) (remarks []strin
 	return remarks
 }
 
-// startedOf is the first of some pods that has started, empty if none has.
+// startedOf is the first of some pods that has started, empty if none has. It is the one that is asked about, which may
+// be nil, if that has: then no other has to be read.
 func (l *liveCluster) startedOf(
-	ctx context.Context, namespace string, consumers []resourceapi.ResourceClaimConsumerReference,
+	ctx context.Context, asked *corev1.Pod, namespace string, consumers []resourceapi.ResourceClaimConsumerReference,
 ) (string, error) {
+	if asked != nil && hasStarted(asked) && slices.ContainsFunc(consumers,
+		func(consumer resourceapi.ResourceClaimConsumerReference) bool { return consumer.UID == asked.UID }) {
+		return fullName(asked), nil
+	}
 	for _, consumer := range consumers {
 		pod, err := l.core.Pods(namespace).Get(ctx, consumer.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
@@ -171,7 +176,7 @@ func (l *liveCluster) startedOf(
 		if err != nil {
 			return "", fmt.Errorf("cannot get pod %s/%s: %w", namespace, consumer.Name, err)
 		}
-		if hasStarted(pod) {
+		if pod.UID == consumer.UID && hasStarted(pod) {
 			return fullName(pod), nil
 		}
 	}

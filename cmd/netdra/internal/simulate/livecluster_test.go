@@ -76,15 +76,18 @@ func TestPodsOfACluster(t *testing.T) {
 			"✗ pod apps/p has devices on n1, but they cannot be attached:\n",
 			"cannot attach claim apps/only: pod apps/first uses its exclusive device"}},
 		"a claim of two pods, of which the other has started": {claims: "[{name: net, resourceClaimName: both}]",
-			change: map[string]string{pathPods + "other": sandbox("other", "True")}, want: []string{
+			change: map[string]string{pathPods + "other": otherPod("u2", "running: {}")}, want: []string{
 				"✗ pod apps/p has devices on n1, but they cannot be attached:\n",
 				"cannot attach claim apps/both: pod apps/other uses its exclusive device"}},
 		"a claim of two pods, of which this one has started": {claims: "[{name: net, resourceClaimName: both}]",
-			status: "{phase: Running, conditions: [{type: PodReadyToStartContainers, status: 'True'}]}",
-			change: map[string]string{pathPods + "other": sandbox("other", "False")},
-			want:   []string{"✓ all claims of pod apps/p have their devices, and it is running"}, not: "!"},
+			status: started, change: map[string]string{pathPods + "other": ""},
+			want: []string{"✓ all claims of pod apps/p have their devices, and it is running"}, not: "!"},
 		"a claim of two pods, of which none has started": {claims: "[{name: net, resourceClaimName: both}]",
-			change: map[string]string{pathPods + "other": sandbox("other", "False")},
+			change: map[string]string{pathPods + "other": otherPod("u2", "waiting: {}")},
+			want: []string{"✓ all claims of pod apps/p have their devices, and nothing known here keeps it from " +
+				"starting"}, not: "!"},
+		"a claim of two pods, of which one was made again": {claims: "[{name: net, resourceClaimName: both}]",
+			change: map[string]string{pathPods + "other": otherPod("u3", "running: {}")},
 			want: []string{"✓ all claims of pod apps/p have their devices, and nothing known here keeps it from " +
 				"starting"}, not: "!"},
 		"a claim of two pods, of which one may not be read": {claims: "[{name: net, resourceClaimName: both}]",
@@ -100,8 +103,15 @@ func TestPodsOfACluster(t *testing.T) {
 				`claim apps/bad sets mac of step "a", which the topology does not allow`}, not: "have their devices"},
 		"a claim with devices that the node could not attach": {claims: "[{name: net, resourceClaimName: failed}]",
 			want: []string{"✗ pod apps/p has devices on n1, but", "claim apps/failed: StepFailed: macvlan is missing"}},
+		"a claim whose chain fails while the pod has a sandbox": {claims: "[{name: net, resourceClaimName: failed}]",
+			status: "{conditions: [{type: PodReadyToStartContainers, status: 'True'}], containerStatuses: " +
+				"[{state: {waiting: {}}}]}",
+			want: []string{"✗ pod apps/p has devices on n1, but they cannot be attached:"}},
+		"a claim that the driver would refuse now, of a pod that has started": {
+			claims: "[{name: net, resourceClaimName: bad}]", status: started,
+			want: []string{"✗ pod apps/p has devices on n1, but they cannot be attached:"}},
 		"a claim that has lost an interface since the pod started": {claims: "[{name: net, resourceClaimName: failed}]",
-			status: "{phase: Running, conditions: [{type: PodReadyToStartContainers, status: 'True'}]}",
+			status: started,
 			want: []string{"✗ pod apps/p has started with devices on n1, but not all of them are as they should be:",
 				"claim apps/failed: StepFailed: macvlan is missing"}},
 		"another namespace's": {limits: "deviceclass.resource.kubernetes.io/theirs-a: 1",
@@ -129,7 +139,7 @@ func TestPodsOfACluster(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			served := answers()
 			maps.Copy(served, test.change)
-			served[pathPods+"p"] = fmt.Sprintf(`{metadata: {name: p, namespace: apps}, spec: {containers: `+
+			served[pathPods+"p"] = fmt.Sprintf(`{metadata: {name: p, namespace: apps, uid: u1}, spec: {containers: `+
 				`[{name: c, resources: {limits: {%s}}}], resourceClaims: %s}, status: %s}`, test.limits,
 				cmp.Or(test.claims, "[]"), cmp.Or(test.status, "{}"))
 			for name, claim := range claimsWithDevices() {
@@ -151,10 +161,13 @@ func TestPodsOfACluster(t *testing.T) {
 	}
 }
 
-// sandbox is a pod of the namespace apps that has a sandbox with its network, or not.
-func sandbox(name, ready string) string {
-	return fmt.Sprintf(`{metadata: {name: %s, namespace: apps}, status: {conditions: [{`+
-		`type: PodReadyToStartContainers, status: "%s"}]}}`, name, ready)
+// started is the status of a pod whose container runs.
+const started = "{phase: Running, containerStatuses: [{state: {running: {}}}]}"
+
+// otherPod is the pod "other" of the namespace apps, with the state of its container.
+func otherPod(uid, state string) string {
+	return fmt.Sprintf(`{metadata: {name: other, namespace: apps, uid: %s}, status: {containerStatuses: [`+
+		`{state: {%s}}]}}`, uid, state)
 }
 
 // claimsWithDevices are claims of the namespace apps, which have the device of the cluster.
@@ -170,7 +183,8 @@ func claimsWithDevices() map[string]string {
 		"only": claim("only", "", "first", ""),
 		"own":  claim("own", "", "p", ""),
 		"ours": claim("ours", "", "q", ""),
-		"both": claim("both", "", "other}, {resource: pods, uid: p, name: p", ""),
+		"both": strings.ReplaceAll(claim("both", "", "other}, {resource: pods, uid: u1, name: p", ""),
+			"uid: u, name: other", "uid: u2, name: other"),
 		"bad": claim("bad", `{source: FromClaim, opaque: {driver: dra.networking, parameters: {mac: `+
 			`"02:00:00:00:00:01"}}}, `, "p", ""),
 		"failed": claim("failed", "", "p", "{driver: dra.networking, pool: n1, device: eth0, conditions: [{"+

@@ -278,7 +278,7 @@ type Answer struct {
 	Fits bool   `json:"fits"`
 	// Allocated is true for a pod of the cluster whose claims all have devices already.
 	Allocated bool `json:"allocated,omitempty"`
-	// started is true if that pod has started already.
+	// started is true if that pod has started, and something has happened to its devices since.
 	started bool
 	// Note takes the place of the nodes in the text for a pod that fits.
 	Note string `json:"note,omitempty"`
