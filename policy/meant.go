@@ -61,7 +61,7 @@ func (s selector) probablyMeant(devices []discovery.Device) []string {
 
 // NearNames says of an expression that is true for none of some devices which of the names that it asks for are almost
 // a device's. It is for people with one machine before them: nodes don't ask, since the policies for many nodes name
-// what a node doesn't know.
+// what a node doesn't know. Names that differ in their digits only are those of other devices, as eth2 is beside eth0.
 func NearNames(expression string, devices []discovery.Device) []string {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err != nil {
@@ -77,7 +77,7 @@ func NearNames(expression string, devices []discovery.Device) []string {
 	}
 	for _, wanted := range w.names {
 		near := nearest.Word(strings.TrimSpace(wanted.name), names)
-		if near == "" || slices.Contains(names, wanted.name) {
+		if near == "" || slices.Contains(names, wanted.name) || withoutDigits(near) == withoutDigits(wanted.name) {
 			continue
 		}
 		if text := fmt.Sprintf("no device is called %q; there is %q", wanted.name, near); !slices.Contains(said, text) {
@@ -85,6 +85,15 @@ func NearNames(expression string, devices []discovery.Device) []string {
 		}
 	}
 	return said
+}
+
+func withoutDigits(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, name)
 }
 
 // advice returns what to write in place of a name; empty if a device has it, or nothing is known of it.

@@ -282,8 +282,8 @@ func TestPoliciesList(t *testing.T) {
 			"NODE  POLICY  ACTION  STATE     EXPOSES  UNUSABLE  HIDES  LOSES  FAILS\n" +
 				"n1    wrong   expose  no match  0        0         0      0      0\n" +
 				"n2    wrong   expose  no match  0        0         0      0      0\n" +
-				"! policy wrong selects no device of the nodes that answered: no device is called \"ehtx0\"; there is " +
-				"\"ethx0\"\n"},
+				"! policy wrong selects no device of the nodes that answered: on node n1 no device is called " +
+				"\"ehtx0\"; there is \"ethx0\"; on node n2 no device is called \"ehtx0\"; there is \"ethx0\"\n"},
 		"policies list all nobody --node n2 -o wide": {exit.OK,
 			"POLICY  ACTION   STATE     EXPOSES  UNUSABLE  HIDES  LOSES  FAILS  EXPOSED DEVICES\n" +
 				"all     expose   active    1        0         0      0      0      eth0\n"},

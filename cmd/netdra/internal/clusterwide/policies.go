@@ -2,6 +2,8 @@ package clusterwide
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
@@ -33,7 +35,12 @@ func ListPolicies(ctx context.Context, cluster *remote.Cluster, streams printer.
 	list, effects := []nodeEffect{}, []offers.PolicyEffect{}
 	for i := range answers {
 		for _, effect := range answers[i].Answer {
-			list, effects = append(list, nodeEffect{answers[i].Node, effect}), append(effects, effect)
+			list = append(list, nodeEffect{answers[i].Node, effect})
+			effect.Meant = slices.Clone(effect.Meant)
+			for j := range effect.Meant {
+				effect.Meant[j] = fmt.Sprintf("on node %s %s", answers[i].Node, effect.Meant[j])
+			}
+			effects = append(effects, effect)
 		}
 	}
 	columns := []printer.Column[nodeEffect]{{Title: "NODE", Value: func(e *nodeEffect) string { return e.Node }}}

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
@@ -36,11 +37,15 @@ func checkPolicies(input *Input) []Finding {
 	return found
 }
 
-// judgeNames finds the names of devices in a policy that are almost those of links of the node. It looks at policies
-// only that offer devices on no node: those for many nodes name what a node does not have.
+// judgeNames finds the names of devices in a policy of this node that are almost those of links of the node. It looks
+// at policies only that offer devices on no node: those for many nodes name what a node does not have.
 func judgeNames(input *Input, p *policyapi.DeviceExposurePolicy) []Finding {
 	if !meta.IsStatusConditionTrue(p.Status.Conditions, accepted) ||
 		!meta.IsStatusConditionFalse(p.Status.Conditions, policyapi.ConditionDevicesOffered) {
+		return nil
+	}
+	here, err := metav1.LabelSelectorAsSelector(p.Spec.NodeSelector)
+	if err != nil || p.Spec.NodeSelector != nil && !here.Matches(labels.Set(input.Driver.Inputs.Labels)) {
 		return nil
 	}
 	links := make([]discovery.Device, 0, len(input.Links))

@@ -357,6 +357,14 @@ func TestNoFault(t *testing.T) {
 				n.write("proc/"+pid+"/status", "Name:\t"+name+"\nNSpid:\t"+pid+"\t7\n")
 			}
 		},
+		"policy of other nodes with a name that is almost a link's": func(n *testNode) {
+			p := &n.answers.Inputs.Policies[0]
+			p.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"rack": "7"}}
+			p.Spec.Selector.CEL = `device.attributes["dra.networking"].ifName == "uplnk0"`
+			p.Status.Conditions = append(p.Status.Conditions,
+				metav1.Condition{Type: policyapi.ConditionDevicesOffered, Status: metav1.ConditionFalse})
+			n.write("sys/class/net/uplink0/address", "")
+		},
 		"a plugin that is a link to a path of the node": func(n *testNode) {
 			n.remove("opt/cni/bin/macvlan")
 			n.plugin("usr/libexec/cni/macvlan", 0o755)
