@@ -153,8 +153,8 @@ func schemasFlag(cmd *cobra.Command, schemas *string) {
 
 func cniPathFlag(cmd *cobra.Command, path *string) {
 	cmd.Flags().StringVar(path, "cni-path", cmp.Or(os.Getenv("CNI_PATH"), "/opt/cni/bin"),
-		"directories of CNI plugins, separated by colons, first match wins; $CNI_PATH sets the default; then those of "+
-			"the driver's own plugins")
+		"directories of CNI plugins, separated by colons, first match wins; $CNI_PATH sets the default; those of the "+
+			"driver's own plugins are searched after these")
 }
 
 // rootFlag adds the directory with the node's file system.

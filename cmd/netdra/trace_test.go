@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -93,6 +94,13 @@ func TestTraceListsFailedClaims(t *testing.T) {
 	_, names, _ := runNetdra(t, "", "trace", "--failed", "--log-dir", dir, "-o", "json")
 	if !strings.Contains(names, `"`+bad+`"`) || strings.Contains(names, good) {
 		t.Errorf("as JSON: %s", names)
+	}
+	failed, err := filepath.Glob(filepath.Join(dir, "default_p-net_*"))
+	if err != nil || len(failed) != 1 || os.RemoveAll(failed[0]) != nil {
+		t.Fatalf("cannot remove %v (%v)", failed, err)
+	}
+	if _, names, _ := runNetdra(t, "", "trace", "--failed", "--log-dir", dir, "-o", "json"); names != "[]\n" {
+		t.Errorf("where nothing has failed, as JSON: %s", names)
 	}
 	code, stdout, stderr := runNetdra(t, "", "trace", "good", "--failed", "--log-dir", dir)
 	if code != exit.OK || stdout != "no call has failed, of 1\n" {

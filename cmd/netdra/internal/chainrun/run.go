@@ -129,7 +129,7 @@ func (s *session) prepare(ctx context.Context, topology *v1alpha1.NetworkTopolog
 	if s.node, err = s.deps.Hostname(); err != nil {
 		return fmt.Errorf("cannot tell the name of this machine: %w", err)
 	}
-	s.record = RunRecord{Topology: topology.Name, Pin: s.attachment.Pin, Dirs: s.directories(),
+	s.record = RunRecord{Topology: topology.Name, Pin: s.attachment.Pin, Dirs: s.searched(s.deps),
 		StartedAt: s.deps.Clock.Now()}
 	return nil
 }

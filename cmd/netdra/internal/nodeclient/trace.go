@@ -114,7 +114,7 @@ func (f *TraceOptions) readClaims(streams printer.Streams, claims []string) []lo
 
 // claimNames are as namespace/name.
 func claimNames(claims []loggedClaim) []string {
-	var names []string
+	names := make([]string, 0, len(claims))
 	for i := range claims {
 		names = append(names, claims[i].name)
 	}

@@ -86,14 +86,15 @@ func Linux() Deps {
 	}
 }
 
-// pluginDirs are where the driver puts its own CNI plugins on a node, and where "make build" does: in the folder cni
-// beside this program, since other programs in a folder of programs have names of plugins, such as bridge.
+// pluginDirs are where "make build" puts the driver's own CNI plugins, and where the driver does on a node. The first
+// is the folder cni beside this program, since other programs in a folder of programs have names of plugins, such as
+// bridge; what was built with this program goes before what a driver has installed.
 func pluginDirs() []string {
-	dirs := []string{nodeapi.HelperDir(nodeapi.DefaultPluginDir)}
+	var dirs []string
 	if program, err := os.Executable(); err == nil {
 		dirs = append(dirs, filepath.Join(filepath.Dir(program), "cni"))
 	}
-	return dirs
+	return append(dirs, nodeapi.HelperDir(nodeapi.DefaultPluginDir))
 }
 
 // ReadFacts discovers the machine's devices. Links that carry one of the addresses are the node's infrastructure.
