@@ -336,10 +336,11 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 		"image with a tag":     {"node.image.repository=registry.example/driver:v1", "'/node/image/repository': "},
 		"image in capitals":    {"controller.image.repository=registry.example/Driver", "/controller/image/repository"},
 		"class in capitals":    {"node.priorityClassName=A_B", "'/node/priorityClassName': "},
-		"misspelled operator":  {"node.tolerations[0].operator=Exist", "'/node/tolerations/0/operator': "},
-		"misspelled effect":    {"controller.tolerations[0].effect=NoExec", "'/controller/tolerations/0/effect': "},
-		"no tag":               {"controller.image.tag=v1 #2", "/controller/image/tag"},
-		"two images":           {"cniPlugins.image=a b", "/cniPlugins/image"},
+		"misspelled operator": {"node.tolerations[0].operator=Exist", "'/node/tolerations/0/operator': value must be " +
+			"'Exists, Equal, Lt or Gt'"},
+		"misspelled effect": {"controller.tolerations[0].effect=NoExec", "'/controller/tolerations/0/effect': "},
+		"no tag":            {"controller.image.tag=v1 #2", "/controller/image/tag"},
+		"two images":        {"cniPlugins.image=a b", "/cniPlugins/image"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -453,6 +454,25 @@ func TestPatternsOfValuesAreThoseOfKubernetes(t *testing.T) {
 		_, err := netip.ParsePrefix(text)
 		if got := cidr.MatchString(text); got != (err == nil) {
 			t.Errorf("network %q is taken: %t, and to be read: %v", text, got, err)
+		}
+	}
+	image := patternOf(t, "properties", "node", "properties", "image", "properties", "repository", "if")
+	for text, takes := range map[string]bool{"driver": true, "org/driver": true, "registry.example/driver": true,
+		"registry:5000/a/b": true, "localhost:5000/driver": true, "localhost/driver": true, "10.0.0.1:5000/a/b": true,
+		"[fd00::1]:5000/driver": true, "Registry.Example/a_b/c__d/e-f/g--h": true, "driver:v1": false, "": false,
+		"registry.example/driver:v1": false, "Driver": false, "a..b": false, "a._b": false, "host:1:2/driver": false,
+		"registry.example/": false, "/driver": false, "a b": false,
+		"driver@sha256:0000000000000000000000000000000000000000000000000000000000000000": false} {
+		if got := image.MatchString(text); got != takes {
+			t.Errorf("image %q is taken: %t", text, got)
+		}
+	}
+	address := patternOf(t, "properties", "node", "properties", "httpAddress", "if")
+	for _, text := range []string{"127.0.0.1:9680", "[::1]:9680", "[fd00::1:2]:1", "[::ffff:127.0.0.1]:9680",
+		"[::]:65535", "127.0.0.1", "[::1]", "::1:9680", "[1:::2]:9680", "300.0.0.1:9680", "127.0.0.1:65536"} {
+		_, err := netip.ParseAddrPort(text)
+		if got := address.MatchString(text); got != (err == nil) {
+			t.Errorf("address %q is taken: %t, and to be read: %v", text, got, err)
 		}
 	}
 	quantity := patternOf(t, "definitions", "quantityText")
