@@ -13,7 +13,8 @@ const (
 )
 
 // expressions compiles what is stored in policies, each text once, and takes what the decision before has compiled.
-// What is compiled depends on nothing but the text and its purpose.
+// What is compiled depends on nothing but the text and its purpose. Only what this decision has used is for the next
+// one, so that expressions of policies that were changed or deleted do not pile up.
 type expressions struct{ before, used map[written]compiled }
 
 // written is an expression as a policy has it.
@@ -28,15 +29,6 @@ type compiled struct {
 	err      error
 }
 
-// newExpressions takes what was compiled before, which may be nil.
-func newExpressions(last *expressions) *expressions {
-	x := &expressions{used: map[written]compiled{}}
-	if last != nil {
-		x.before = last.used
-	}
-	return x
-}
-
 // compile is compile or compileAttribute, of a stored expression.
 func (x *expressions) compile(text string, use purpose) (selector, error) {
 	key := written{text, use}
@@ -45,13 +37,12 @@ func (x *expressions) compile(text string, use purpose) (selector, error) {
 		found, known = x.before[key]
 	}
 	if !known {
-		compile := map[purpose]compiler{forSelector: compile, forAttribute: compileAttribute}[use]
-		found.selector, found.err = compile(text, environment.StoredExpressions)
+		compileText := compile
+		if use == forAttribute {
+			compileText = compileAttribute
+		}
+		found.selector, found.err = compileText(text, environment.StoredExpressions)
 	}
 	x.used[key] = found
 	return found.selector, found.err
 }
-
-// forNext is what the next decision may take: only what this one has used, so that expressions of policies that were
-// changed or deleted do not pile up.
-func (x *expressions) forNext() *expressions { return &expressions{used: x.used} }

@@ -4,7 +4,7 @@ import "testing"
 
 // What the last decision has compiled is taken again, and what it did not use is gone.
 func TestExpressionsAreKeptFromOneDecisionToTheNext(t *testing.T) {
-	first := newExpressions(nil)
+	first := &expressions{used: map[written]compiled{}}
 	for _, use := range []purpose{forSelector, forAttribute} {
 		if _, err := first.compile("true", use); err != nil {
 			t.Fatal(err)
@@ -13,7 +13,7 @@ func TestExpressionsAreKeptFromOneDecisionToTheNext(t *testing.T) {
 	if _, err := first.compile("true ==", forSelector); err == nil {
 		t.Error("an expression that is none compiles")
 	}
-	second := newExpressions(first.forNext())
+	second := &expressions{before: first.used, used: map[written]compiled{}}
 	if _, err := second.compile("true ==", forSelector); err == nil {
 		t.Error("an expression that is none compiles the second time")
 	}
@@ -22,7 +22,7 @@ func TestExpressionsAreKeptFromOneDecisionToTheNext(t *testing.T) {
 	if _, err := second.compile("not compiled", forSelector); err != nil {
 		t.Errorf("it was compiled again: %v", err)
 	}
-	if kept := len(second.forNext().used); kept != 2 {
+	if kept := len(second.used); kept != 2 {
 		t.Errorf("%d expressions are kept, want the 2 that were used", kept)
 	}
 }

@@ -34,7 +34,7 @@ func Resolve(facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, no
 
 // Resolver decides again and again, and keeps the expressions of the last decision compiled for the next one: that is
 // much of the work where policies stay as they are. The zero value is ready, for one caller at a time.
-type Resolver struct{ last *expressions }
+type Resolver struct{ last map[written]compiled }
 
 // Resolve is the function of that name, and ends with ctx. There is no decision then: half of one would withdraw
 // devices.
@@ -42,8 +42,8 @@ func (m *Resolver) Resolve(
 	ctx context.Context, facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node,
 ) (Decision, error) {
 	var decision Decision
-	kept := newExpressions(m.last)
-	defer func() { m.last = kept.forNext() }()
+	kept := &expressions{before: m.last, used: map[written]compiled{}}
+	defer func() { m.last = kept.used }()
 	rules := make([]*rule, 0, len(policies))
 	for i := range policies {
 		rules = append(rules, newRule(&policies[i], node, kept))

@@ -243,7 +243,7 @@ func (a access) meant() string {
 	}
 	near, field := nearestDomain(a.domain), nearestField(a.id)
 	switch {
-	case near == "" && !namesDRA(a.domain):
+	case near == "" && !isOftenWritten(a.domain):
 		return ""
 	case near == "" || near == a.domain || field != "":
 		return field
@@ -251,11 +251,10 @@ func (a access) meant() string {
 	return access{domain: near, id: a.id}.field(".")
 }
 
-// namesDRA reports whether a domain has the label dra, as in dra.network, dra.net or networking.dra.io, the group of
-// the API: with the name of an attribute of the driver it is taken for that of the driver.
-func namesDRA(domain string) bool {
-	label, _, _ := strings.Cut(v1alpha1.AttributeDomain, ".")
-	return slices.Contains(strings.Split(strings.ToLower(domain), "."), label)
+// isOftenWritten reports whether a domain is one that people write in place of the driver's, and that is not alike:
+// that of the API, and shorter ones. The second is that of another driver, whose devices no class of a topology has.
+func isOftenWritten(domain string) bool {
+	return slices.Contains([]string{"dra.network", "dra.net", v1alpha1.GroupVersion().Group}, domain)
 }
 
 // unguarded is the error of a class's expression that reads what a device may not have.

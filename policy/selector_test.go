@@ -127,7 +127,7 @@ func TestClassRemarks(t *testing.T) {
 			`device.attributes["dra.networking"].ifName?`,
 		`has(device.attributes["networking.dra.io"].ifname)`: `did you mean ` +
 			`device.attributes["dra.networking"].ifName?`,
-		`has(device.attributes["dra.example.com"].rack)`:                                 "",
+		`has(device.attributes["dra.example.com"].vendor)`:                               "",
 		`has(device.attributes["example.com"].ifName)`:                                   "",
 		`has(device.attributes["resource.kubernetes.io"].pcieRoot)`:                      "",
 		`@ifName == "a" && has(@switchID) && has(@rack) && @?building.hasValue()`:        "",
