@@ -193,7 +193,8 @@ func (p *Publisher) Settle(
 	return nil
 }
 
-// Run computes the devices until ctx ends, at once and with every change, and publishes them once that has begun.
+// Run computes the devices until ctx ends, at once and a moment after every change, and publishes them once that has
+// begun.
 func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 	const loop = "discovery"
 	if p.heartbeats != nil {

@@ -454,8 +454,10 @@ func TestReadingsKeepADistance(t *testing.T) {
 			f := newFixture(t)
 			m := newTestMachine(f, discoverytest.Machine(1, 2))
 			read, readings := m.read, 0
+			meanwhile := func() {} // what happens during a reading
 			m.read = func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {
 				readings++
+				meanwhile()
 				f.clock.Step(test.reading)
 				return read(ctx, addresses)
 			}
@@ -463,7 +465,8 @@ func TestReadingsKeepADistance(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				m.triggers = make(chan struct{}, 1) // of this bubble
 				done := make(chan struct{})
-				go func() { defer close(done); m.Run(ctx, nil) }()
+				changes := make(chan struct{}, 1)
+				go func() { defer close(done); m.Run(ctx, changes) }()
 				expect := func(want int, when string) {
 					t.Helper()
 					synctest.Wait()
@@ -478,6 +481,7 @@ func TestReadingsKeepADistance(t *testing.T) {
 				f.clock.Step(test.pause - time.Millisecond)
 				expect(1, "before the end of the pause")
 				m.Trigger()
+				changes <- struct{}{}
 				f.clock.Step(time.Millisecond)
 				expect(2, "after the pause")
 				f.clock.Step(test.pause)
@@ -486,6 +490,16 @@ func TestReadingsKeepADistance(t *testing.T) {
 				expect(2, "right after a trigger")
 				f.clock.Step(shortestPause)
 				expect(3, "when a trigger came long after the last reading")
+				changes <- struct{}{}
+				expect(3, "right after a change")
+				meanwhile = m.Trigger
+				f.clock.Step(test.pause)
+				expect(4, "after a change")
+				meanwhile = func() {}
+				f.clock.Step(test.pause)
+				expect(5, "after a trigger during the last reading")
+				f.clock.Step(test.pause)
+				expect(5, "without another reason")
 				m.Trigger()
 				cancel() // also ends a pause
 				<-done
