@@ -191,21 +191,30 @@ func newClient(t *testing.T, c *lab.Cluster) kubernetes.Interface {
 // leaseOfHost is a lease that the host has and the node must not see.
 const leaseOfHost = "/var/lib/cni/networks/labtest-of-the-host/10.0.0.1"
 
-// leaveLease makes it until the test ends.
+// leaveLease makes it, with the folders that are missing, until the test ends.
 func leaveLease(t *testing.T) {
 	t.Helper()
 	dir := filepath.Dir(leaseOfHost)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
+	made := dir
+	for above := filepath.Dir(made); !exists(above); above = filepath.Dir(above) {
+		made = above
 	}
 	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
+		if err := os.RemoveAll(made); err != nil {
 			t.Error(err)
 		}
 	})
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(leaseOfHost, []byte("other\neth0"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func checkInside(ctx context.Context, t *testing.T, c *lab.Cluster) {

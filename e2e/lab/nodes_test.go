@@ -130,7 +130,7 @@ func ping(t *testing.T, sender *lab.Node, address string, tries int) (out []byte
 // checkReboot holds that the second node has lost what is in memory and nothing else, and that the first is as it was.
 func checkReboot(ctx context.Context, t *testing.T, c *lab.Cluster, client kubernetes.Interface) {
 	first, second := node(t, c, "1"), node(t, c, "2")
-	for _, path := range []string{"/run/mark", "/var/lib/mark", "/etc/mark", "/opt/cni/bin/mark"} {
+	for _, path := range []string{"/run/mark", "/var/lib/mark", "/var/lib/cni/mark", "/etc/mark", "/opt/cni/bin/mark"} {
 		output(t, second, "touch", path)
 	}
 	indexes := func() []string {
@@ -174,8 +174,8 @@ func checkReboot(ctx context.Context, t *testing.T, c *lab.Cluster, client kuber
 		t.Errorf("the links are in the same order: %q and %q", linksBefore, linksAfter)
 	}
 	if left := output(t, second, "sh", "-c",
-		"ls -d /run/mark /var/lib/mark /etc/mark /opt/cni/bin/mark || true"); left !=
-		"/etc/mark\n/opt/cni/bin/mark\n/var/lib/mark" {
+		"ls -d /run/mark /var/lib/mark /var/lib/cni/mark /etc/mark /opt/cni/bin/mark || true"); left !=
+		"/etc/mark\n/opt/cni/bin/mark\n/var/lib/cni/mark\n/var/lib/mark" {
 		t.Errorf("of the files there are %q", left)
 	}
 	if now := output(t, first, "pgrep", "-n", "containerd"); now != firstBefore {

@@ -51,6 +51,7 @@ func mountAll(s Spec) error {
 		mountSys,
 		func() error { return keeping(s.Keep, func() error { return s.coverHost(private) }) },
 		func() error { return mountState(s) },
+		func() error { return s.hideState(private) },
 		func() error { return mountCNI(s.CNIDirs, s.disk(private)) },
 		func() error { return mountSysctls(private, s.settings()) },
 		func() error { return writeFiles(s.Files) },
@@ -143,21 +144,17 @@ func (s Spec) coverHost(private string) error {
 			return err
 		}
 	}
-	if err := makeFolders(); err != nil {
-		return err
-	}
-	return s.hideState(private)
+	return makeFolders()
 }
 
 // hideState gives the node a folder of its own for what CNI plugins keep: leases that the host has there are of other
 // pods, and would take addresses from those of the node.
 func (s Spec) hideState(private string) error {
-	const state = "/var/lib/cni"
 	kept := filepath.Join(s.disk(private), "cni-state")
 	if err := os.MkdirAll(kept, 0o755); err != nil {
 		return err
 	}
-	return mount(kept, state, "", unix.MS_BIND, "")
+	return mount(kept, "/var/lib/cni", "", unix.MS_BIND, "")
 }
 
 func bindTo(source, target string) error {
