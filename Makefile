@@ -69,7 +69,7 @@ test: build ## Run what a change has to pass: unit tests, real plugins, a real l
 
 # The older Kubernetes is compiled in what the tests of "test", which wait most of the time, leave of the processors. In the second
 # half e2e-long takes as long as most of the others together, and waits: it is among the first, and the virtual machines stand beside it.
-test-all: build ## Run every test: "test", then an older Kubernetes, long ones, and virtual machines (root; 80 minutes)
+test-all: build ## Run every test: "test", then an older Kubernetes, long ones, and virtual machines (root; 85 minutes)
 	$(MAKE) -j 2 test e2e-older
 	@machines="$(MACHINES)"; \
 	if [ "$$(id -u)" = 0 ]; then $(MAKE) vm-doubles || exit; \
@@ -237,7 +237,7 @@ scale: build kwok ## Measure what NODES (1000) with DEVICES (64) of a SHAPE (fun
 
 # A few nodes of "scale", for what it wants of any number: each slice is written once, drivers that start again write none, and all pods
 # are scheduled.
-e2e-scale: build kwok ## Let the control plane have 40 nodes with 64 devices, whose drivers start at once (root)
+e2e-scale: build kwok ## Let the control plane have 40 nodes with 64 devices; the drivers of 20 start at once (root)
 	$(GO) test -count=1 -timeout 15m -v -run '^TestScale$$' ./e2e/scale -nodes=40 -pods=100 -layouts=one-pool,driver
 
 soak: build ## Let pods come and go while components are killed, for MINUTES (10); SEED repeats its decisions (root)

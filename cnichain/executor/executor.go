@@ -134,7 +134,7 @@ func kernelRemedy(cniType string) string {
 		return fmt.Sprintf("load the module of links of type %s there (\"modprobe rtnl-link-%s\"), use a kernel that "+
 			"has it", schema.LinkTypes[0], schema.LinkTypes[0])
 	}
-	return "load the module there, use a kernel that is built with it"
+	return "load the kernel module of the feature, use a kernel that is built with it"
 }
 
 // UndoError says that a failed ADD could not be undone yet.

@@ -537,7 +537,7 @@ func TestKernelHint(t *testing.T) {
 		"device does not support"
 	for cniType, remedy := range map[string]string{
 		"vlan": `load the module of links of type vlan there ("modprobe rtnl-link-vlan"), use a kernel that has it`,
-		"mine": "load the module there, use a kernel that is built with it",
+		"mine": "load the kernel module of the feature, use a kernel that is built with it",
 	} {
 		err := &executor.StepError{Type: cniType, Err: errors.New("operation not supported")}
 		if got := executor.KernelHint(err, "n"); !strings.Contains(got, "driver: "+remedy+", or leave out") {
