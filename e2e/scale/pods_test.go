@@ -11,6 +11,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	toolswatch "k8s.io/client-go/tools/watch"
 
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
@@ -31,6 +33,20 @@ type rate struct {
 	APIServerBytes              int64   `json:"apiServerBytes"`
 }
 
+// follow watches objects from a version on. It goes on where it was when the API server ends a watch, as it does where
+// events wait longer than it likes: a busy machine makes them wait.
+func follow(
+	t *testing.T, version string, start func(context.Context, metav1.ListOptions) (watch.Interface, error),
+) *toolswatch.RetryWatcher {
+	t.Helper()
+	watcher, err := toolswatch.NewRetryWatcherWithContext(t.Context(), version,
+		&cache.ListWatch{WatchFuncWithContext: start})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return watcher
+}
+
 // schedule makes pods with a claim for one device each while the scheduler is stopped, starts it, and measures until
 // the last pod is bound. Afterwards no pod and no claim is left.
 func (f *fleet) schedule(t *testing.T, pods int) rate {
@@ -40,10 +56,11 @@ func (f *fleet) schedule(t *testing.T, pods int) rate {
 		t.Fatal(err)
 	}
 	f.createPods(t, pods)
-	bound, err := f.client.CoreV1().Pods(metav1.NamespaceDefault).Watch(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	waiting, err := f.client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
+	bound := follow(t, waiting.ResourceVersion, f.client.CoreV1().Pods(metav1.NamespaceDefault).Watch)
 	defer bound.Stop()
 	if err := f.Start(ctx, lab.Scheduler); err != nil {
 		t.Fatal(err)
@@ -117,16 +134,12 @@ func (f *fleet) deletePods(t *testing.T) {
 func (f *fleet) untilClaims(t *testing.T, count int) {
 	t.Helper()
 	seen := map[string]bool{}
-	claims, err := f.client.ResourceV1().ResourceClaims(metav1.NamespaceDefault).Watch(t.Context(),
-		metav1.ListOptions{ResourceVersion: "0"}) // which begins with those that are there
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer claims.Stop()
 	list, err := f.client.ResourceV1().ResourceClaims(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	claims := follow(t, list.ResourceVersion, f.client.ResourceV1().ResourceClaims(metav1.NamespaceDefault).Watch)
+	defer claims.Stop()
 	for i := range list.Items {
 		seen[list.Items[i].Name] = true
 	}
