@@ -53,8 +53,12 @@ func Replace(page, part string) (string, error) {
 func Tables(r *Results) string {
 	var b strings.Builder
 	put := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
-	put("\nMeasured on %s: %s. Versions: %s. %d pods per series in each of %d rounds.\n", r.Time.Format("2006-01-02"),
-		pairs(r.Machine), pairs(r.Versions), r.Samples, r.Rounds)
+	rounds := "one round"
+	if r.Rounds != 1 {
+		rounds = fmt.Sprintf("each of %d rounds", r.Rounds)
+	}
+	put("\nMeasured on %s: %s. Versions: %s. %d pods per series in %s.\n", r.Time.Format("2006-01-02"),
+		pairs(r.Machine), pairs(r.Versions), r.Samples, rounds)
 	for _, name := range slices.Sorted(maps.Keys(r.Skipped)) {
 		put("Not measured: %s (%s).\n", name, r.Skipped[name])
 	}
