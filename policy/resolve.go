@@ -91,7 +91,7 @@ type rule struct {
 // newRule compiles a policy for a node.
 func newRule(p *v1alpha1.DeviceExposurePolicy, node Node, kept *expressions) *rule {
 	r := &rule{policy: p, expressions: kept}
-	if here, err := forNode(p, node); err == nil && !here {
+	if here, err := SelectsNode(p, node); err == nil && !here {
 		r.elsewhere = true
 		return r
 	}
@@ -117,8 +117,8 @@ func newRule(p *v1alpha1.DeviceExposurePolicy, node Node, kept *expressions) *ru
 	return r
 }
 
-// forNode reports whether a policy is for a node. A selector that cannot be read is an error.
-func forNode(p *v1alpha1.DeviceExposurePolicy, node Node) (bool, error) {
+// SelectsNode reports whether a policy is for a node. A selector of nodes that cannot be read is an error.
+func SelectsNode(p *v1alpha1.DeviceExposurePolicy, node Node) (bool, error) {
 	if p.Spec.NodeSelector == nil {
 		return true, nil
 	}

@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
@@ -44,8 +43,8 @@ func judgeNames(input *Input, p *policyapi.DeviceExposurePolicy) []Finding {
 		!meta.IsStatusConditionFalse(p.Status.Conditions, policyapi.ConditionDevicesOffered) {
 		return nil
 	}
-	here, err := metav1.LabelSelectorAsSelector(p.Spec.NodeSelector)
-	if err != nil || p.Spec.NodeSelector != nil && !here.Matches(labels.Set(input.Driver.Inputs.Labels)) {
+	node := policy.Node{Name: input.Driver.Inputs.Node, Labels: input.Driver.Inputs.Labels}
+	if here, err := policy.SelectsNode(p, node); err != nil || !here {
 		return nil
 	}
 	links := make([]discovery.Device, 0, len(input.Links))
