@@ -41,7 +41,8 @@ const (
 type StepPhase string
 
 const (
-	// StepPlanned means that the plugin was not called: there is nothing to undo.
+	// StepPlanned means that the plugin was not called: there is nothing to undo. It does not mean that in a record of
+	// an earlier boot where the step was announced.
 	StepPlanned StepPhase = "Planned"
 	// StepAdding means that ADD was about to be called, and may or may not have had an effect.
 	StepAdding StepPhase = "Adding"
@@ -93,6 +94,9 @@ type StepRecord struct {
 	// IfName is the interface in the pod that the step makes or works on.
 	IfName string    `json:"ifName"`
 	Phase  StepPhase `json:"phase"`
+	// Announced is true when the disk was told that the step would be begun (see beginStep). Who finds a planned step of
+	// an earlier boot so can't know whether it was.
+	Announced bool `json:"announced,omitempty"`
 	// Stdin is what the plugin was given at ADD and is given again at DEL.
 	Stdin json.RawMessage `json:"stdin,omitempty"`
 	// Result is what the plugin answered, in its own version; it is the prevResult of its DEL.

@@ -31,14 +31,18 @@ func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...st
 // pin, undoes the steps from the last to the first, and forgets the attachment when nothing of it is left. Without a
 // pin it undoes nothing: a namespace that lives would count as gone, and a device in it as destroyed.
 func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []string) error {
+	boot, err := e.Host.Boot()
+	if err != nil {
+		return err
+	}
 	var problems []error
-	if markDeleting(attachment, claims) || attachment.unsaved {
+	if markDeleting(attachment, boot, claims) || attachment.unsaved {
 		// A journal that can't be written must not keep anything attached; the record stays until it can be.
 		if err := e.note(attachment); err != nil {
 			problems = append(problems, err)
 		}
 	}
-	if err := e.pinAgain(attachment); err != nil { // nothing in the namespace may count as gone
+	if err := e.pinAgain(attachment, boot); err != nil { // nothing in the namespace may count as gone
 		return errors.Join(append(problems, err)...)
 	}
 	// A step that fails keeps no other from being undone: a plugin that hangs must not hold the devices of others. A
@@ -70,7 +74,7 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 // pinAgain pins a namespace that lives although there is no pin, because somebody has removed it or the driver was
 // killed before it was made: without it the namespace would count as gone, and what is in it as destroyed. Where no
 // step is to be undone there is nothing in it, and a pin would only have to be removed again.
-func (e *Executor) pinAgain(attachment *Attachment) error {
+func (e *Executor) pinAgain(attachment *Attachment, boot string) error {
 	if !slices.ContainsFunc(attachment.Steps, func(r StepRecord) bool { return r.Phase == StepDeleting }) {
 		return nil
 	}
@@ -78,8 +82,8 @@ func (e *Executor) pinAgain(attachment *Attachment) error {
 		!e.Host.Exists(attachment.NetNS) {
 		return nil
 	}
-	if boot, err := e.Host.Boot(); err != nil || boot != attachment.BootID {
-		return err
+	if boot != attachment.BootID {
+		return nil
 	}
 	if id, err := e.Host.NamespaceID(attachment.NetNS); err != nil || id != attachment.NetNSID {
 		return nil //nolint:nilerr // the path is another namespace's, or gone by now
@@ -88,8 +92,9 @@ func (e *Executor) pinAgain(attachment *Attachment) error {
 }
 
 // markDeleting says which steps are to be undone; no claims mean all. It reports whether that is news for the journal.
-// Where only some claims leave, the phase of the attachment stays, since the others go on using it.
-func markDeleting(attachment *Attachment, claims []string) (changed bool) {
+// Where only some claims leave, the phase of the attachment stays, since the others go on using it. boot is the kernel's
+// now.
+func markDeleting(attachment *Attachment, boot string, claims []string) (changed bool) {
 	if len(claims) == 0 && attachment.Phase != PhaseDetaching {
 		attachment.Phase, changed = PhaseDetaching, true
 	}
@@ -98,13 +103,13 @@ func markDeleting(attachment *Attachment, claims []string) (changed bool) {
 		if len(claims) > 0 && !slices.Contains(claims, record.Claim.UID) {
 			continue
 		}
-		switch record.Phase {
-		// This needs no commit: a crash brings the step back as Planned, which is undone in the same way.
-		case StepPlanned:
-			record.Phase = StepDeleted // nothing was done
-		case StepAdding, StepAdded:
+		switch {
+		case record.Phase == StepAdding, record.Phase == StepAdded,
+			record.Phase == StepPlanned && record.Announced && attachment.BootID != boot:
 			record.Phase, changed = StepDeleting, true
-		case StepDeleting, StepDeleted:
+		// This needs no commit: a crash brings the step back as Planned, which is undone in the same way.
+		case record.Phase == StepPlanned:
+			record.Phase = StepDeleted // nothing was done
 		}
 	}
 	return changed

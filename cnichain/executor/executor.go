@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -256,9 +257,13 @@ func (e *Executor) addStep(
 
 // beginStep prepares a step, and writes down that it may be done from now on. Nothing of the machine has changed when
 // it fails, so the step counts as planned, and DEL is not called for it. It returns the program that does the step.
+//
+// The disk is waited for only where the plugin may leave something on one, and then it is told of the steps to come as
+// well: the first of several such steps waits for all of them.
 func (e *Executor) beginStep(
 	ctx context.Context, attachment *Attachment, record *StepRecord, node string, seen []cnichain.Link,
 ) (path string, err error) {
+	announced := *record
 	if err := e.prepareStep(attachment, record, node, seen); err != nil {
 		return "", stepError(record, commandAdd, err)
 	}
@@ -271,14 +276,47 @@ func (e *Executor) beginStep(
 	}
 	record.Phase = StepAdding
 	path, write := e.binary(&record.Step), e.note
-	if !record.Step.LeavesNoFiles && e.Exec.Persists(path, commandAdd, record.Stdin) {
+	if e.persists(record, path) && !record.announcedAs(&announced) {
 		write = e.save
+		e.announce(attachment, node)
 	}
 	if err := write(attachment); err != nil {
 		e.notBegun(record)
 		return "", err
 	}
 	return path, nil
+}
+
+// persists says whether a step's ADD may leave something that outlives the machine.
+func (e *Executor) persists(record *StepRecord, path string) bool {
+	return !record.Step.LeavesNoFiles && e.Exec.Persists(path, commandAdd, record.Stdin)
+}
+
+// announcedAs says whether DEL of the step, as it is begun now, would be that of what the disk was told.
+func (s *StepRecord) announcedAs(announced *StepRecord) bool {
+	return announced.Announced && s.IfName == announced.IfName && bytes.Equal(s.Stdin, announced.Stdin)
+}
+
+// announce has the next commit tell of all steps to come that may leave something on a disk, so that they need no
+// commit of their own. It is for a machine that loses its power, and with it what was noted since: DEL is called then
+// for each of them, begun or not, as CNI allows (CNI specification, section "DEL"). While the machine runs, the notes
+// say what was begun.
+//
+// A step that waits for the result of another has no configuration yet, and one with an exclusive device no epoch:
+// these are not announced.
+func (e *Executor) announce(attachment *Attachment, node string) {
+	for i := range attachment.Steps {
+		record := &attachment.Steps[i]
+		_, exclusive := ownedDevice(record)
+		if record.Phase != StepPlanned || len(record.Step.DependsOn) > 0 || exclusive || record.Step.BindsDriver() {
+			continue
+		}
+		next := *record
+		if e.configure(attachment, &next, node) == nil && e.persists(&next, e.binary(&next.Step)) {
+			next.Announced = true
+			*record = next
+		}
+	}
 }
 
 // notBegun takes back that a step may be done.
@@ -452,6 +490,21 @@ func standsOn(link *cnichain.Link, index int, elsewhere bool) bool {
 func (e *Executor) prepareStep(
 	attachment *Attachment, record *StepRecord, node string, seen []cnichain.Link,
 ) error {
+	if err := e.configure(attachment, record, node); err != nil {
+		return err
+	}
+	if !record.Step.Makes {
+		return nil
+	}
+	if link := findLink(seen, record.IfName); link != nil {
+		return fmt.Errorf("pod %s has an interface %q already (index %d): change ifName of the step",
+			attachment.Pod, record.IfName, link.Index)
+	}
+	return nil
+}
+
+// configure gives the step its interface name and its stdin.
+func (e *Executor) configure(attachment *Attachment, record *StepRecord, node string) error {
 	resolve := templateValues(attachment, record, node)
 	switch {
 	case template.Contains(record.Step.IfName) && !isNamedByPod(record):
@@ -465,12 +518,6 @@ func (e *Executor) prepareStep(
 	}
 	if err := v1alpha1.CheckInterfaceName(record.IfName); err != nil {
 		return err
-	}
-	if record.Step.Makes {
-		if link := findLink(seen, record.IfName); link != nil {
-			return fmt.Errorf("pod %s has an interface %q already (index %d): change ifName of the step",
-				attachment.Pod, record.IfName, link.Index)
-		}
 	}
 	config, err := e.templates.RenderJSON(record.Step.Config, resolve)
 	if err != nil {

@@ -1,6 +1,8 @@
 package executor_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -14,6 +16,13 @@ const (
 - {name: a, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
 - {name: b, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
 - {name: c, type: tuning, dependOn: [a, b], ifName: net1}
+`
+	// withSharedLeases is one of which three plugins do, two of them on shared devices and so announced with the first.
+	withSharedLeases = `
+- {name: a, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
+- {name: b, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
+- {name: d, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
+- {name: c, type: tuning, dependOn: [a, b, d], ifName: net1}
 `
 	// withoutLeases leaves nothing there.
 	withoutLeases = `
@@ -35,6 +44,9 @@ func TestMachineLosesItsPower(t *testing.T) {
 	}{
 		"plugins write to the disk": {chain: withLeases},
 		"one of them does not":      {chain: withLeases, volatile: []string{"tuning"}},
+		"several are announced":     {chain: withSharedLeases, volatile: []string{"tuning"}},
+		"and those that say that they do not": {chain: withSharedLeases, volatile: []string{"macvlan", "tuning"},
+			leaks: true},
 		"no plugin does": {chain: withoutLeases,
 			volatile: []string{"host-device", "macvlan", "tuning"}},
 		"a plugin does that says that it does not": {chain: withLeases, volatile: []string{"host-device"},
@@ -53,7 +65,7 @@ func TestMachineLosesItsPower(t *testing.T) {
 					w.executor = executor.New(executor.Options{Exec: w.node, Host: w.node, Clock: w.clock,
 						Journal: &flushingJournal{dyingJournal{Journal: w.journal, left: writes}, w.journal, flushed},
 						Dirs:    []string{cnitest.PluginDir}})
-					plan := w.plan("c", test.chain, device("a", "up0"), device("b", "up1"))
+					plan := w.plan("c", test.chain, devicesOf(test.chain)...)
 					for i := range plan.Steps {
 						plan.Steps[i].LeavesNoFiles = plan.Steps[i].LeavesNoFiles || test.schemas
 					}
@@ -72,6 +84,68 @@ func TestMachineLosesItsPower(t *testing.T) {
 				t.Errorf("of %d machines, something is lost: %v, want %v", writes, leaked, test.leaks)
 			}
 		})
+	}
+}
+
+// devicesOf are those of a chain: its own links, or one of its own and one that its other steps share.
+func devicesOf(chain string) []cnichain.RootDevice {
+	if chain != withSharedLeases {
+		return []cnichain.RootDevice{device("a", "up0"), device("b", "up1")}
+	}
+	return []cnichain.RootDevice{device("a", "up0"), shared("b", "up1"), shared("d", "up1")}
+}
+
+func shared(step, name string) cnichain.RootDevice {
+	root := device(step, name)
+	root.Device.Exclusive = false
+	return root
+}
+
+// The steps that follow the first are told to the disk with it. Whether that means that they have begun depends on what
+// ends the driver: a machine without power forgets that they have, and a killed process doesn't.
+func TestAnnouncedSteps(t *testing.T) {
+	const chain = `
+- {name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
+- {name: b, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
+- {name: c, type: vlan, dependOn: [b], ifName: net3, config: {master: net2, vlanId: 5, linkInContainer: true, ipam: {type: host-local}}}
+`
+	attach := func(t *testing.T, writes int) (w *workbench) {
+		w = newWorkbench(t)
+		w.executor = executor.New(executor.Options{Exec: w.node, Host: w.node, Clock: w.clock,
+			Journal: &dyingJournal{Journal: w.journal, left: writes}, Dirs: []string{cnitest.PluginDir}})
+		made := attachment(w.plan("c", chain, shared("a", "up0"), shared("b", "up1")))
+		defer func() { _ = recover() }()
+		w.must(w.add(made))
+		return w
+	}
+	w := attach(t, 100)
+	if w.journal.Commits() != 2 {
+		t.Errorf("%d commits, want one for a and b and one for c, which has no configuration before b is there",
+			w.journal.Commits())
+	}
+	for _, writes := range []int{1, 2, 3} {
+		for _, powerless := range []bool{false, true} {
+			w, want := attach(t, writes), min(writes, 3)
+			if powerless {
+				w.journal.LosePower()
+				w.node.Reboot()
+				want = max(want, 2) // both are announced
+			}
+			found := w.restarted()
+			w.node.ForgetCalls()
+			w.executor = executor.New(executor.Options{Exec: w.node, Host: w.node, Clock: w.clock, Journal: w.journal,
+				Dirs: []string{cnitest.PluginDir}})
+			w.restart(found)
+			w.must(w.del(found))
+			deleted := slices.DeleteFunc(w.node.Calls(), func(call string) bool {
+				return strings.HasPrefix(call, "host-local") // called beside that of a step whose namespace is gone
+			})
+			if len(deleted) != want {
+				t.Errorf("killed at write %d, power lost: %v: calls are %v, want DEL of %d steps", writes, powerless,
+					deleted, want)
+			}
+			w.expect(cleanNode)
+		}
 	}
 }
 
