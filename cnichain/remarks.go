@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -35,6 +36,7 @@ func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 		add(schemas.hostRemark(step))
 		add(staticRemark(step))
 		add(gatewayRemark(step))
+		add(stateRemark(step))
 	}
 	return remarks
 }
@@ -98,6 +100,32 @@ func gatewayRemark(step *v1alpha1.Step) string {
 	}
 	return fmt.Sprintf("step %s: the gateway %s is outside of the network %s: most plugins cannot make routes through "+
 		"it", step.Name, gateway, network)
+}
+
+// stateRemark says of a step that its plugins keep what they have done in a folder of the driver's container; empty if
+// they don't. Addresses would be given out once more after the pod of the driver is replaced. The driver's pod may mount
+// the folder, so it is no error.
+func stateRemark(step *v1alpha1.Step) string {
+	var config struct {
+		DataDir string `json:"dataDir"`
+		IPAM    struct {
+			DataDir string `json:"dataDir"`
+		} `json:"ipam"`
+	}
+	if json.Unmarshal(rawConfig(step), &config) != nil {
+		return ""
+	}
+	for _, folder := range []string{config.DataDir, config.IPAM.DataDir} {
+		mounted := slices.ContainsFunc([]string{"/var/lib/cni/", "/run/cni/", "/var/run/cni/"}, func(top string) bool {
+			return strings.HasPrefix(path.Clean(folder)+"/", top)
+		})
+		if folder != "" && !mounted && !strings.Contains(folder, "{{") {
+			return fmt.Sprintf("step %s: what is kept in dataDir %s, such as addresses in use, is lost when the driver's "+
+				"pod is replaced, unless that mounts the folder of the host (node.extraMounts of the chart): remove "+
+				"dataDir, or use a folder below /var/lib/cni", step.Name, folder)
+		}
+	}
+	return ""
 }
 
 // interfaceOf returns the first step whose interface a configuration names by a template; empty if there is none.

@@ -55,6 +55,15 @@ func TestRemarks(t *testing.T) {
 			"step b: the gateway fd01::1 is outside of the network fd00::/64: most plugins cannot make routes " +
 				"through it",
 		},
+		`[{name: a, type: macvlan, selector: {cel: "true"},
+		   config: {ipam: {type: host-local, subnet: 10.1.0.0/24, dataDir: /var/lib/cni/../mine}}},
+		  {name: b, type: macvlan, selector: {cel: "true"},
+		   config: {ipam: {type: host-local, subnet: 10.1.0.0/24, dataDir: /var/lib/cni/mine}}},
+		  {name: c, type: tuning, dependOn: [a], config: {dataDir: "/run/cni"}}]`: {
+			"step a: what is kept in dataDir /var/lib/cni/../mine, such as addresses in use, is lost when the driver's " +
+				"pod is replaced, unless that mounts the folder of the host (node.extraMounts of the chart): remove " +
+				"dataDir, or use a folder below /var/lib/cni",
+		},
 		`[{name: up, type: netdev, selector: {cel: "true"}},
 		  {name: tag, type: vlan, dependOn: [up], config: {vlanId: 7, master: "{{up.interfaceName}}"}},
 		  {name: b, type: bond, dependOn: [up], config: {links: [{name: "{{ up.interfaceName }}"}]}}]`: {

@@ -19,8 +19,8 @@ func classesCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 		Long: `Use classes before you write a claim.
 
 It lists the DeviceClasses of the cluster's NetworkTopologies: what a pod gets, which other classes the same claim must
-ask for, and which parameters a claim may set. It needs the right to list NetworkTopologies, as the ClusterRole
-dra-network-view gives it.
+ask for, which parameters a claim may set, and of which ranges it may choose addresses, as far as the topology says. It
+needs the right to list NetworkTopologies, as the ClusterRole dra-network-view gives it.
 
 With --free it also counts how many more claims fit on which nodes, by the scheduler's own allocator, up to 32 on each
 node. That takes longer, and needs the ClusterRole dra-network-capacity, for the whole cluster. Only devices count:

@@ -347,7 +347,8 @@ func TestBundle(t *testing.T) {
 func TestClasses(t *testing.T) {
 	topologies := `{"items": [
 		{"metadata": {"name": "pair"}, "spec": {"description": "two ports", "steps": [
-			{"name": "b", "type": "macvlan", "claimParameters": ["ips"]}, {"name": "a", "type": "host-device"},
+			{"name": "b", "type": "macvlan", "claimParameters": ["ips"], "config": {"ipam": {"type": "host-local",
+			 "ranges": [[{"subnet": "10.1.0.0/24", "rangeEnd": "10.1.0.9"}]]}}}, {"name": "a", "type": "host-device"},
 			{"name": "tune", "type": "tuning", "dependOn": ["a"], "claimParameters": ["mac", "ips"]}]},
 		 "status": {"deviceClasses": ["pair-a", "pair-b"], "conditions": [{"type": "Accepted", "status": "True"}]}},
 		{"metadata": {"name": "new"}, "spec": {"steps": [{"name": "a", "type": "macvlan"}]}}]}`
@@ -359,9 +360,9 @@ func TestClasses(t *testing.T) {
 	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "classes"); code != exit.OK {
 		t.Fatalf("exit status %d: %s", code, errs.String())
 	}
-	want := "CLASS   ASK ALSO FOR  PARAMETERS             STATE     DESCRIPTION\n" +
-		"pair-a  pair-b        ips, mac (step: tune)  accepted  two ports\n" +
-		"pair-b  pair-a        ips, mac (step: tune)  accepted  two ports\n"
+	want := "CLASS   ASK ALSO FOR  PARAMETERS             ADDRESSES                     STATE     DESCRIPTION\n" +
+		"pair-a  pair-b        ips, mac (step: tune)  10.1.0.0/24 (up to 10.1.0.9)  accepted  two ports\n" +
+		"pair-b  pair-a        ips, mac (step: tune)  10.1.0.0/24 (up to 10.1.0.9)  accepted  two ports\n"
 	if out.String() != want {
 		t.Errorf("%s\nwant\n%s", out.String(), want)
 	}

@@ -121,6 +121,24 @@ func (r *ipRange) String() string {
 	return fmt.Sprintf("%s (%s-%s)", r.Subnet, r.RangeStart, r.RangeEnd)
 }
 
+// AskableAddresses are the ranges of which claims may ask for addresses, each once, in the order of the topology's
+// steps. None means that nothing is known of them here, or that claims may ask for none.
+func AskableAddresses(topology *v1alpha1.NetworkTopology) []string {
+	var texts []string
+	for i := range topology.Spec.Steps {
+		step := &topology.Spec.Steps[i]
+		if !slices.Contains(step.ClaimParameters, v1alpha1.ClaimIPs) {
+			continue
+		}
+		for _, r := range ipRangesOf(step) {
+			if text := r.String(); !slices.Contains(texts, text) {
+				texts = append(texts, text)
+			}
+		}
+	}
+	return texts
+}
+
 // refusedAddress returns why a step's IPAM plugin does not give an address that a claim asks for, with the length of
 // its network's prefix; empty if nothing is known. A prefix of full length (/32, /128) asks for no particular network.
 func refusedAddress(step *v1alpha1.Step, text string) string {

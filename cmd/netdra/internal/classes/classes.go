@@ -17,6 +17,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -30,6 +31,8 @@ type Class struct {
 	With []string `json:"with,omitempty"`
 	// Parameters are what a claim may set in any step of the topology, see NetworkTopologySpec.AllowedParameters.
 	Parameters []string `json:"parameters,omitempty"`
+	// Addresses are the ranges of which a claim may ask for ips; none if they are not known from the topology.
+	Addresses []string `json:"addresses,omitempty"`
 	// Accepted is false for a topology that the controller has not accepted: claims of it are not attached.
 	Accepted bool `json:"accepted"`
 	// Free is how many more claims of the topology fit, by the name of the node; nil if that was not asked for.
@@ -47,7 +50,7 @@ func Of(topologies []v1alpha1.NetworkTopology) []Class {
 		accepted := slices.ContainsFunc(topology.Status.Conditions, func(c metav1.Condition) bool {
 			return c.Type == "Accepted" && c.Status == metav1.ConditionTrue
 		})
-		parameters := topology.Spec.AllowedParameters()
+		parameters, addresses := topology.Spec.AllowedParameters(), claimspec.AskableAddresses(topology)
 		for j := range topology.Spec.Steps {
 			step := &topology.Spec.Steps[j]
 			name := v1alpha1.ClassName(topology.Name, step.Name)
@@ -56,6 +59,7 @@ func Of(topologies []v1alpha1.NetworkTopology) []Class {
 			}
 			classes = append(classes, Class{Name: name, Topology: topology.Name, Plugin: step.Type, Accepted: accepted,
 				Description: topology.Spec.Description, Parameters: slices.Clone(parameters),
+				Addresses: slices.Clone(addresses),
 				With: slices.DeleteFunc(slices.Clone(topology.Status.DeviceClasses),
 					func(other string) bool { return other == name })})
 		}
@@ -101,6 +105,7 @@ func columns() []printer.Column[Class] {
 		{Title: "CLASS", Value: func(c *Class) string { return c.Name }},
 		{Title: "ASK ALSO FOR", Value: func(c *Class) string { return strings.Join(c.With, ", ") }},
 		{Title: "PARAMETERS", Value: func(c *Class) string { return strings.Join(c.Parameters, ", ") }},
+		{Title: "ADDRESSES", Value: func(c *Class) string { return strings.Join(c.Addresses, ", ") }},
 		{Title: "STATE", Value: func(c *Class) string {
 			if c.Accepted {
 				return "accepted"
