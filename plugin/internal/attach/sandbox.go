@@ -11,6 +11,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 // sandbox is one pod sandbox with claims of ours.
@@ -42,11 +43,13 @@ type sandbox struct {
 	missing map[int]string
 	// undescribed says that attached tells of RDMA devices otherwise than the files of the claims.
 	undescribed bool
-	running     bool          // a chain runs, and counts as one that has just begun
-	late        bool          // RunPodSandbox has returned, or nobody waits; failures are retried here
-	failure     error         // of the last attempt
-	answer      chan struct{} // closed when RunPodSandbox has its answer
-	detachDone  chan struct{} // not nil while it is being undone in the background; closed at the end
+	running     bool  // a chain runs, and counts as one that has just begun
+	late        bool  // RunPodSandbox has returned, or nobody waits; failures are retried here
+	failure     error // of the last attempt
+	// last is the pod's sandbox before this one, if that could not be attached: why is told until this one is.
+	last       *nodestate.Sandbox
+	answer     chan struct{} // closed when RunPodSandbox has its answer
+	detachDone chan struct{} // not nil while it is being undone in the background; closed at the end
 }
 
 var errStopped = errors.New("the sandbox is being stopped")

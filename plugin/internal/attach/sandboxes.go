@@ -304,6 +304,9 @@ func (s *Sandboxes) register(id string, pod executor.Pod, netns string, records 
 	s.seq++
 	box.seq, box.netns, box.confirmed = s.seq, netns, s.connected
 	s.byID[id] = box
+	if last, failed := s.ended[pod.UID]; failed {
+		box.last = &last.state
+	}
 	delete(s.ended, pod.UID)
 	return box
 }

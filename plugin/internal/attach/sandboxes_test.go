@@ -62,9 +62,18 @@ func TestEndedSandboxesAreKnown(t *testing.T) {
 	}
 	fail("a-0")
 	fail("a-1")
-	f.must(f.attach("a-2", record))
-	if got := ended(); got != "" {
-		t.Errorf("beside a sandbox that is ready: %s", got)
+	release := f.node.Hold("tuning ADD")
+	attached := make(chan error, 1)
+	go func() { attached <- f.attach("a-2", record) }()
+	f.eventually("the next one is being attached", func() bool { known, _, _ := f.boxes.State("a-2"); return known })
+	if states := f.boxes.States(); len(states) != 1 || states[0].State != nodestate.SandboxAttaching ||
+		!strings.Contains(states[0].Failure, "no such knob") || states[0].FailureHint == "" {
+		t.Errorf("while the next one is being attached: %+v, want why the last one was not", states)
+	}
+	release()
+	f.must(<-attached)
+	if states := f.boxes.States(); len(states) != 1 || states[0].Failure != "" {
+		t.Errorf("states are %+v, want one that is ready, and no failure", states)
 	}
 	f.boxes.noteEnded("a-1", executor.Pod{UID: f.boxes.find("a-2").pod.UID}, []claims.Record{record},
 		errors.New("no such knob"))

@@ -78,8 +78,11 @@ func (b *sandbox) state(node string) nodestate.Sandbox {
 	case b.phase.isEnding():
 		state.State = nodestate.SandboxDetaching
 	}
-	if b.failure != nil {
+	switch {
+	case b.failure != nil:
 		state.Failure, state.FailureHint = b.failure.Error(), executor.KernelHint(b.failure, node)
+	case b.last != nil && state.State == nodestate.SandboxAttaching:
+		state.Failure, state.FailureHint = b.last.Failure, b.last.FailureHint
 	}
 	return state
 }

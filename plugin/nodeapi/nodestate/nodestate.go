@@ -202,7 +202,7 @@ type Sandbox struct {
 	Pin string `json:"pin"`
 	// Interfaces are those of a sandbox that is ready.
 	Interfaces []Interface `json:"interfaces,omitempty"`
-	// Failure is why the last attempt to attach failed.
+	// Failure is why the last attempt to attach failed, be it that of the pod's sandbox before this one.
 	Failure string `json:"failure,omitempty"`
 	// FailureHint is what to do about the failure, where the kernel of the node seems to lack something.
 	FailureHint string `json:"failureHint,omitempty"`
