@@ -76,7 +76,7 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 	if err != nil {
 		return err
 	}
-	if err := c.onChange(p.Trigger); err != nil {
+	if err := c.onChange(p.TriggerSoon); err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)

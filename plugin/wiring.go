@@ -147,7 +147,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 		Connected: d.nri.runtime.isConnected, Busy: d.linkUse.find,
 		MissingLinkTypes: d.linkTypes.Missing, Fatal: d.fail, Clock: realClock, Work: work,
 	})
-	return errors.Join(d.cluster.onChange(d.publisher.Trigger), d.cluster.onReplaced(d.fail),
+	return errors.Join(d.cluster.onChange(d.publisher.TriggerSoon), d.cluster.onReplaced(d.fail),
 		d.cluster.onPodGone(d.claims.Wake))
 }
 

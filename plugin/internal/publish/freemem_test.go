@@ -25,7 +25,7 @@ func TestMemoryIsFreedWhenNothingChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		m.triggers = make(chan struct{}, 1) // of this bubble
+		m.triggers, m.soon = make(chan struct{}, 1), make(chan struct{}, 1) // of this bubble
 		done := make(chan struct{})
 		go func() { defer close(done); m.Run(ctx, nil) }()
 		for range 20 {

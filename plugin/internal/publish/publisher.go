@@ -132,9 +132,9 @@ type Publisher struct {
 	// publish hands the complete resources to the controller that writes slices.
 	publish func(context.Context, resourceslice.DriverResources) error
 
-	offers   offers
-	triggers chan struct{}
-	clock    clock.Clock // of the pause between readings
+	offers         offers
+	triggers, soon chan struct{}
+	clock          clock.Clock // of the pause between readings
 
 	mu       sync.Mutex
 	problems []finding       // of the last computation; only refresh sets them
@@ -158,14 +158,20 @@ func New(config Config) (*Publisher, []journal.Damaged, error) {
 		carriers:      newCarrierTracker(config.Clock, memory.kept.Lost...),
 		healthChanged: config.HealthChanged, recorder: config.Recorder, metrics: config.Metrics,
 		heartbeats: config.Heartbeats, freeMemory: config.FreeMemory, triggers: make(chan struct{}, 1),
-		clock: config.Clock,
+		soon: make(chan struct{}, 1), clock: config.Clock,
 	}, damaged, nil
 }
 
 // Trigger asks for a fresh computation.
-func (p *Publisher) Trigger() {
+func (p *Publisher) Trigger() { ask(p.triggers) }
+
+// TriggerSoon asks for one that the last reading does not put off, however long that has taken: administrators who
+// withdraw devices don't wait until it suits the node. They don't do so with every pod.
+func (p *Publisher) TriggerSoon() { ask(p.soon) }
+
+func ask(requests chan<- struct{}) {
 	select {
-	case p.triggers <- struct{}{}:
+	case requests <- struct{}{}:
 	default:
 	}
 }
@@ -224,14 +230,23 @@ func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 // pause waits once there is a reason to read, and is false when ctx has ended. It keeps readings apart, the more the
 // longer the last one has taken, which ended at last. What has asked for a reading until it ends is served by that one.
 func (p *Publisher) pause(ctx context.Context, changes <-chan struct{}, last time.Time, taken time.Duration) bool {
-	timer := p.clock.NewTimer(max(min(pauseFactor*taken, longestPause)-p.clock.Since(last), shortestPause))
-	defer timer.Stop()
+	long := p.clock.NewTimer(max(min(pauseFactor*taken, longestPause)-p.clock.Since(last), shortestPause))
+	defer long.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C():
+	case <-long.C():
+	case <-p.soon:
+		short := p.clock.NewTimer(shortestPause)
+		defer short.Stop()
+		select {
+		case <-ctx.Done():
+			return false
+		case <-long.C():
+		case <-short.C():
+		}
 	}
-	for _, reasons := range []<-chan struct{}{p.triggers, changes} {
+	for _, reasons := range []<-chan struct{}{p.triggers, p.soon, changes} {
 		select {
 		case <-reasons:
 		default:
@@ -251,6 +266,8 @@ func (p *Publisher) wait(ctx context.Context, changes <-chan struct{}, again <-c
 			p.freeMemory()
 			continue
 		case <-p.triggers:
+		case <-p.soon:
+			p.TriggerSoon() // for pause
 		case <-changes:
 		case <-again:
 		}

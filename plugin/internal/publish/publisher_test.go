@@ -412,7 +412,7 @@ func TestStormsOfChanges(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				m.triggers = make(chan struct{}, 1) // of this bubble
+				m.triggers, m.soon = make(chan struct{}, 1), make(chan struct{}, 1) // of this bubble
 				changes, err := m.Watch(ctx)
 				if err != nil {
 					t.Fatal(err)
@@ -463,7 +463,7 @@ func TestReadingsKeepADistance(t *testing.T) {
 			}
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
-				m.triggers = make(chan struct{}, 1) // of this bubble
+				m.triggers, m.soon = make(chan struct{}, 1), make(chan struct{}, 1) // of this bubble
 				done := make(chan struct{})
 				changes := make(chan struct{}, 1)
 				go func() { defer close(done); m.Run(ctx, changes) }()
@@ -500,6 +500,20 @@ func TestReadingsKeepADistance(t *testing.T) {
 				expect(5, "after a trigger during the last reading")
 				f.clock.Step(test.pause)
 				expect(5, "without another reason")
+				m.TriggerSoon()
+				expect(5, "at once")
+				f.clock.Step(shortestPause - time.Millisecond)
+				expect(5, "right after a policy has changed")
+				f.clock.Step(time.Millisecond)
+				expect(6, "a moment after a policy has changed")
+				m.Trigger()
+				expect(6, "after a trigger")
+				m.TriggerSoon()
+				expect(6, "after a trigger and a change of a policy")
+				f.clock.Step(shortestPause)
+				expect(7, "a moment after a policy has changed in a pause")
+				f.clock.Step(test.pause)
+				expect(7, "without another reason than that")
 				m.Trigger()
 				cancel() // also ends a pause
 				<-done
