@@ -75,7 +75,7 @@ test-all: build ## Run every test: "test", then an older Kubernetes, long ones, 
 	if [ "$$(id -u)" = 0 ]; then $(MAKE) vm-doubles || exit; \
 	else machines=; echo "not root: tests in virtual machines are skipped"; fi; \
 	$(MAKE) -j 2 --output-sync=target SRIOV_FLAGS=--optional RDMA_FLAGS=--optional OVS_FLAGS=--optional \
-		e2e-long e2e-schedulers e2e-fleet test-race browser-test $$machines e2e-scale
+		e2e-long e2e-schedulers e2e-fleet test-race browser-test $$machines e2e-scale docs-site
 
 test-unit: $(TOOLS)/helm ## Run the tests that need no cluster and no real plugins, with the race detector where there are goroutines
 	$(RACE) $$($(GO) list $(PACKAGES) | grep -v -x -F -e "$$($(GO) list $(PURE) ./cnichain/kerneltest)")

@@ -44,7 +44,8 @@ func report(found result, err error) error {
 		fmt.Println(problem)
 	}
 	if len(found.problems) > 0 {
-		return fmt.Errorf("%d links are broken; mend them in the Markdown files", len(found.problems))
+		return fmt.Errorf("%d links are broken: correct them in the Markdown files; what is there and no page is in "+
+			"the site only if docs/site/hugo.toml mounts it", len(found.problems))
 	}
 	fmt.Printf("%d pages with %d links to each other are whole, and load nothing from elsewhere\n", found.pages,
 		found.links)
