@@ -12,6 +12,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain/addresses"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
 // runtimeRanges is the key of the CNI runtime configuration for ranges of addresses (CNI conventions, "ipRanges").
@@ -128,7 +129,7 @@ func (c *compiler) lacksAddresses(name string, blocks []BlockRoom) string {
 	look := fmt.Sprintf("see the conditions of kubectl get addressrange %s -o yaml", name)
 	if len(blocks) == 0 {
 		return fmt.Sprintf("node %s has no block of AddressRange %s yet; the controller gives one to each node that "+
-			"the range selects: %s", c.binding.Node, name, look)
+			"the range selects, if there is such a range (kubectl get addressrange): %s", c.binding.Node, name, look)
 	}
 	size, largest, names := 0, 0, make([]string, 0, len(blocks))
 	for _, block := range blocks {
@@ -201,6 +202,23 @@ func Ranges(topology *v1alpha1.NetworkTopology) []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// RangeRemarks says which AddressRanges a topology names that are not there: its pods wait until they are. known are
+// the names of those of the cluster.
+func RangeRemarks(topology *v1alpha1.NetworkTopology, known []string) []string {
+	var remarks []string
+	for _, name := range Ranges(topology) {
+		if slices.Contains(known, name) {
+			continue
+		}
+		remark := fmt.Sprintf("there is no AddressRange %s, and pods wait for one", name)
+		if near := nearest.Word(name, known); near != "" {
+			remark += fmt.Sprintf("; did you mean %s?", near)
+		}
+		remarks = append(remarks, remark)
+	}
+	return remarks
 }
 
 // AddressesPerPod is how many addresses, of each family, a pod takes of an AddressRange with one instance of a

@@ -103,8 +103,8 @@ func gatewayRemark(step *v1alpha1.Step) string {
 }
 
 // stateRemark says of a step that its plugins keep what they have done in a folder of the driver's container; empty if
-// they don't. Addresses would be given out once more after the pod of the driver is replaced. The driver's pod may mount
-// the folder, so it is no error.
+// they don't. Addresses would be given out once more after the pod of the driver is replaced. The driver's pod may
+// mount the folder, so it is no error.
 func stateRemark(step *v1alpha1.Step) string {
 	var config struct {
 		DataDir string `json:"dataDir"`
@@ -120,9 +120,9 @@ func stateRemark(step *v1alpha1.Step) string {
 			return strings.HasPrefix(path.Clean(folder)+"/", top)
 		})
 		if folder != "" && !mounted && !strings.Contains(folder, "{{") {
-			return fmt.Sprintf("step %s: what is kept in dataDir %s, such as addresses in use, is lost when the driver's "+
-				"pod is replaced, unless that mounts the folder of the host (node.extraMounts of the chart): remove "+
-				"dataDir, or use a folder below /var/lib/cni", step.Name, folder)
+			return fmt.Sprintf("step %s: what is kept in dataDir %s, such as addresses in use, is lost when the "+
+				"driver's pod is replaced, unless that mounts the folder of the host (node.extraMounts of the chart): "+
+				"remove dataDir, or use a folder below /var/lib/cni", step.Name, folder)
 		}
 	}
 	return ""
@@ -159,6 +159,15 @@ func (s Schemas) MeantPlugin(name string) string {
 		return ""
 	}
 	return nearest.Word(name, s.plugins())
+}
+
+// MeantType returns the plugin with a schema, also an IPAM plugin, that is probably meant by a name of one without;
+// empty if there is none.
+func (s Schemas) MeantType(name string) string {
+	if _, found := s.Lookup(name); found {
+		return ""
+	}
+	return nearest.Word(name, slices.Sorted(maps.Keys(s.byType)))
 }
 
 // plugins are the CNI types that have schemas and are no IPAM plugins, sorted.

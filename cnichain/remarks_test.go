@@ -60,9 +60,9 @@ func TestRemarks(t *testing.T) {
 		  {name: b, type: macvlan, selector: {cel: "true"},
 		   config: {ipam: {type: host-local, subnet: 10.1.0.0/24, dataDir: /var/lib/cni/mine}}},
 		  {name: c, type: tuning, dependOn: [a], config: {dataDir: "/run/cni"}}]`: {
-			"step a: what is kept in dataDir /var/lib/cni/../mine, such as addresses in use, is lost when the driver's " +
-				"pod is replaced, unless that mounts the folder of the host (node.extraMounts of the chart): remove " +
-				"dataDir, or use a folder below /var/lib/cni",
+			"step a: what is kept in dataDir /var/lib/cni/../mine, such as addresses in use, is lost when the " +
+				"driver's pod is replaced, unless that mounts the folder of the host (node.extraMounts of the chart): " +
+				"remove dataDir, or use a folder below /var/lib/cni",
 		},
 		`[{name: up, type: netdev, selector: {cel: "true"}},
 		  {name: tag, type: vlan, dependOn: [up], config: {vlanId: 7, master: "{{up.interfaceName}}"}},

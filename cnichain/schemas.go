@@ -124,8 +124,21 @@ func (s Schemas) KernelLacks(
 
 // InstallLinkType says what to do on a node whose kernel does not make a type of links.
 func InstallLinkType(linkType string) string {
-	return fmt.Sprintf("install the module for this kernel, so that \"modprobe rtnl-link-%s\" succeeds (some "+
-		"distributions have it in a package of extra modules), or use a kernel that has it", linkType)
+	return fmt.Sprintf("install the module %s for this kernel, so that \"modprobe rtnl-link-%s\" succeeds (some "+
+		"distributions have it in a package of extra modules), or use a kernel that has it", linkModule(linkType),
+		linkType)
+}
+
+// linkModule is the name of the kernel's module for a type of links: that of the type, but for a few (drivers/net, and
+// MODULE_ALIAS_RTNL_LINK in net/8021q).
+func linkModule(linkType string) string {
+	switch linkType {
+	case "vlan":
+		return "8021q"
+	case "bond":
+		return "bonding"
+	}
+	return linkType
 }
 
 // Moving returns the CNI types that move the allocated device into the pod, sorted.

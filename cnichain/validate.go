@@ -447,6 +447,10 @@ func (v *validator) dry(step *v1alpha1.Step) template.Lookup {
 			}
 			return "device", nil
 		}
+		if t.Root == step.Name {
+			return nil, fmt.Errorf("%q is this step itself, which has no result before it has run: leave it out, or "+
+				"write it in a step that depends on this one", t.Root)
+		}
 		if !ancestors[t.Root] {
 			return nil, fmt.Errorf("%q is not a step that this one depends on: add it to dependOn", t.Root)
 		}

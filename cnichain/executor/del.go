@@ -92,8 +92,8 @@ func (e *Executor) pinAgain(attachment *Attachment, boot string) error {
 }
 
 // markDeleting says which steps are to be undone; no claims mean all. It reports whether that is news for the journal.
-// Where only some claims leave, the phase of the attachment stays, since the others go on using it. boot is the kernel's
-// now.
+// Where only some claims leave, the phase of the attachment stays, since the others go on using it. boot is the
+// kernel's now.
 func markDeleting(attachment *Attachment, boot string, claims []string) (changed bool) {
 	if len(claims) == 0 && attachment.Phase != PhaseDetaching {
 		attachment.Phase, changed = PhaseDetaching, true

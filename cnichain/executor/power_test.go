@@ -107,7 +107,11 @@ func TestAnnouncedSteps(t *testing.T) {
 	const chain = `
 - {name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
 - {name: b, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
-- {name: c, type: vlan, dependOn: [b], ifName: net3, config: {master: net2, vlanId: 5, linkInContainer: true, ipam: {type: host-local}}}
+- name: c
+  type: vlan
+  dependOn: [b]
+  ifName: net3
+  config: {master: net2, vlanId: 5, linkInContainer: true, ipam: {type: host-local}}
 `
 	attach := func(t *testing.T, writes int) (w *workbench) {
 		w = newWorkbench(t)

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
-	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
@@ -38,11 +37,6 @@ func Judge(
 			checkSelector)...)
 	}
 	return problems, append(cnichain.CheckContracts(topology, schemas), mismatches(topology)...)
-}
-
-// Remarks says of a topology that Judge has no problems with what its author should know of its plugins and selectors.
-func Remarks(topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas) []string {
-	return append(cnichain.Remarks(topology, schemas), deviceclasses.Remarks(topology)...)
 }
 
 // mismatches are the comparisons of root steps with literals of a type that the attribute doesn't have.

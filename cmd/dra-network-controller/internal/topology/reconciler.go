@@ -64,6 +64,7 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Named("networktopology").
 		For(&v1alpha1.NetworkTopology{}, specChanged).
 		Watches(&v1alpha1.CNIPluginSchema{}, handler.EnqueueRequestsFromMapFunc(r.all), specChanged).
+		Watches(&v1alpha1.AddressRange{}, handler.EnqueueRequestsFromMapFunc(r.all), specChanged).
 		Watches(&resourceapi.DeviceClass{}, handler.EnqueueRequestsFromMapFunc(r.concerned)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
@@ -140,13 +141,17 @@ func (r *Reconciler) evaluate(
 		return nil, nil, err
 	}
 	problems, breaches := Judge(topology, schemas, r.CheckSelector)
+	judged, err := Remarks(ctx, r.Client, topology, schemas)
+	if err != nil {
+		return nil, nil, err
+	}
 	if !wasAccepted(topology) {
-		return append(problems, breaches...), Remarks(topology, schemas), nil
+		return append(problems, breaches...), judged, nil
 	}
 	for _, breach := range breaches {
 		remarks = append(remarks, breach.Error()+" (it was accepted before this was known)")
 	}
-	return problems, append(remarks, Remarks(topology, schemas)...), nil
+	return problems, append(remarks, judged...), nil
 }
 
 // wasAccepted reports whether the topology was accepted as it is now. A new generation is judged by all rules: whoever
@@ -172,6 +177,26 @@ func Schemas(ctx context.Context, reader client.Reader) (cnichain.Schemas, error
 		}
 	}
 	return cnichain.DefaultSchemas().With(schemas.Items...), nil
+}
+
+// Remarks says of a topology that Judge has no problems with what its author should know of its plugins and selectors,
+// and of AddressRanges that the cluster does not have.
+func Remarks(
+	ctx context.Context, reader client.Reader, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
+) ([]string, error) {
+	remarks := append(cnichain.Remarks(topology, schemas), deviceclasses.Remarks(topology)...)
+	if len(cnichain.Ranges(topology)) == 0 {
+		return remarks, nil
+	}
+	var ranges v1alpha1.AddressRangeList
+	if err := reader.List(ctx, &ranges); err != nil {
+		return nil, fmt.Errorf("cannot list AddressRanges: %w", err)
+	}
+	known := make([]string, len(ranges.Items))
+	for i := range ranges.Items {
+		known[i] = ranges.Items[i].Name
+	}
+	return append(remarks, cnichain.RangeRemarks(topology, known)...), nil
 }
 
 // carryOut makes the changes. It goes on after a failure, so that one class doesn't hold up the others.

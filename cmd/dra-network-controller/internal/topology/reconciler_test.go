@@ -185,6 +185,27 @@ status: net-a net-b; cluster: net-a net-b`
 	c.expect("invalid again", "writes: delete net-a, delete net-b, status net\n"+fmt.Sprintf(invalid, 4))
 }
 
+// A range that is not there is told until it is: its pods wait.
+func TestReconcileTellsMissingRanges(t *testing.T) {
+	c := newCluster(t, parse(t, netSteps), &v1alpha1.AddressRange{ObjectMeta: metav1.ObjectMeta{Name: "r2"}})
+	edit := func(name string) {
+		c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step {
+			steps[0].AddressRange = name
+			steps[0].Config = &runtime.RawExtension{Raw: []byte(`{"ipam": {"type": "host-local"}}`)}
+			return steps
+		})
+	}
+	edit("r22")
+	const remark = "there is no AddressRange r22, and pods wait for one; did you mean r2?"
+	if state := c.state(); !strings.Contains(state, remark) {
+		t.Errorf("lacks %q:\n%s", remark, state)
+	}
+	edit("r2")
+	if state := c.state(); strings.Contains(state, "AddressRange") {
+		t.Errorf("a range that is there is missed:\n%s", state)
+	}
+}
+
 // What kubectl get shows to those who write claims is that of a topology that has classes.
 func TestStatusSaysWhatClaimsMaySet(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))

@@ -26,8 +26,8 @@ import (
 
 // Handler answers admission requests. It implements admission.Handler.
 type Handler struct {
-	// cluster reads the CNIPluginSchemas, NetworkTopologies, ResourceClaims and the driver's ResourceSlices of the
-	// cluster from a cache.
+	// cluster reads the CNIPluginSchemas, NetworkTopologies, AddressRanges, ResourceClaims and the driver's
+	// ResourceSlices of the cluster from a cache.
 	cluster client.Reader
 	// live reads NetworkTopologies from the API server.
 	live client.Reader
@@ -137,7 +137,8 @@ func (h *Handler) checkTopology(ctx context.Context, raw []byte) assessment {
 		return assessment{err: err}
 	}
 	problems, breaches := topology.Judge(&t, schemas, policy.CheckClassSelector)
-	return assessment{problems: append(problems, breaches...), remarks: topology.Remarks(&t, schemas)}
+	remarks, err := topology.Remarks(ctx, h.cluster, &t, schemas)
+	return assessment{problems: append(problems, breaches...), remarks: remarks, err: err}
 }
 
 func checkSchema(_ context.Context, raw []byte) assessment {

@@ -44,7 +44,8 @@ func newReader(t *testing.T, broken bool) client.Reader {
 				{Name: "eth1", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
 					policy.ExposurePolicy: {StringValue: new("exposing")}}}, {Name: "eth1-old"},
 			}}}
-	objects := []client.Object{schema, allocatedClaim("web"), allocatedClaim("db"), unnamed, published}
+	storage := &topologyapi.AddressRange{ObjectMeta: metav1.ObjectMeta{Name: "storage.example"}} // of a topology
+	objects := []client.Object{storage, schema, allocatedClaim("web"), allocatedClaim("db"), unnamed, published}
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
 			options ...client.ListOption) error {
