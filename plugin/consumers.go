@@ -110,10 +110,9 @@ func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
 	for _, pod := range d.Cluster.podsWithClaim(claim.Namespace, claim.Name) {
 		if names := without(pod, claim); len(names) > 0 {
 			d.Statuses.WarnPod(executor.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
-				"ContainerWithoutClaim", fmt.Sprintf(
-					"containers %s don't name claim %s: while the network driver is being updated they could start "+
-						"without the pod's interfaces; name it in resources.claims of each",
-					strings.Join(names, ", "), claim.Name))
+				"ContainerWithoutClaim", fmt.Sprintf("claim %s is not named by containers of the pod (%s): while the "+
+					"network driver is being updated they could start without the pod's interfaces; name it in "+
+					"resources.claims of each", claim.Name, strings.Join(names, ", ")))
 		}
 	}
 }

@@ -244,6 +244,9 @@ func (f *fixture) AttachFailed(pod executor.Pod, _ []claims.Record, err error, a
 	f.failed = append(f.failed, pod.Name+" "+again.String()+" "+err.Error())
 }
 
+// DetachFailed implements Observer.
+func (f *fixture) DetachFailed(executor.Pod, error) {}
+
 // InterfacesChanged implements Observer.
 func (f *fixture) InterfacesChanged(pod executor.Pod, _ []string, err error) {
 	f.mu.Lock()

@@ -37,6 +37,9 @@ func (r reporter) AttachFailed(pod executor.Pod, records []claims.Record, err er
 	r.driver.statuses.AttachFailed(pod, records, err, again)
 }
 
+// DetachFailed implements Observer.
+func (r reporter) DetachFailed(pod executor.Pod, err error) { r.driver.statuses.DetachFailed(pod, err) }
+
 // InterfacesChanged implements Observer. The publisher looks at the devices, too: an interface that is missing in its
 // pod may be a device that does not exist any more, or that an application has moved elsewhere, and no event of the
 // host's namespace reports that.

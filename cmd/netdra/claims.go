@@ -25,10 +25,10 @@ STATE is one of
   attached   the pod has its interfaces
   lost       it was attached, and an interface has left the pod
   failed     attaching failed, and is tried again
-  detaching  plugins are running
+  detaching  plugins are running, or what failed is tried again
   reserved   its devices are its own, and the network of the pod attaches them (attachment: External)
   unused     no pod of this node uses it, and kubelet has not released it yet
-Reasons of lost and failed claims are below the table. Times are in UTC.
+What has failed is below the table. SINCE is when attaching began, or detaching. Times are in UTC.
 
 Exit status: 0 the claims are listed, 1 one has failed or is lost, 2 the driver does not answer, or has no such claim.`,
 		Example: `  sudo netdra claims

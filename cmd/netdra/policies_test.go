@@ -201,6 +201,33 @@ func TestPoliciesTestExplainsLists(t *testing.T) {
 	}
 }
 
+// A capacity that is no quantity is found: the error of its type says neither which it is nor where.
+func TestPoliciesTestNamesBadQuantities(t *testing.T) {
+	const policy = `apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: p}
+spec:
+  selector: {cel: "true"}
+  action: expose
+  exposure:
+    allowMultipleAllocations: true
+    capacity:
+      a: {value: "x"}
+      b: {value: 8, requestPolicy: {default: some}}
+    supportedCNIPlugins: [{name: macvlan}]
+`
+	file := policyFile(t, policy)
+	code, _, stderr := runNetdra(t, "", "policies", "test", file, "--from", recordedFunctions(t))
+	for _, want := range []string{
+		":10: spec.exposure.capacity.a.value: \"x\" is no quantity: write a number, such as 8, 100M or 1Gi",
+		":11: spec.exposure.capacity.b.requestPolicy.default: \"some\" is no quantity",
+	} {
+		if code != exit.Refused || !strings.Contains(stderr, want) {
+			t.Errorf("exit status %d, want %q: %s", code, want, stderr)
+		}
+	}
+}
+
 // On a node the driver says what is there now, who has what, and which CNI plugins it sees.
 func TestPoliciesTestAsksTheDriver(t *testing.T) {
 	raw := func(text string) any { return json.RawMessage(text) }

@@ -16,6 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
 // testDriver answers as the node driver does. It can undo what is named "good".
@@ -26,6 +27,10 @@ func testDriver(t *testing.T, keys ...string) (socket string) {
 		left[key] = true
 	}
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /sandboxes", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode([]nodestate.Sandbox{{Pod: executor.Pod{Namespace: "ns", Name: "gone"}},
+			{Pod: executor.Pod{Namespace: "ns", Name: "stuck"}, DetachFailure: "no plugin"}})
+	})
 	mux.HandleFunc("GET /leftovers", func(w http.ResponseWriter, _ *http.Request) {
 		leftovers := []executor.Leftover{}
 		for _, key := range keys {
@@ -82,7 +87,8 @@ func TestRelease(t *testing.T) {
 		code            int
 		want            []string
 	}{
-		"nothing": {nil, nil, exit.OK, []string{"nothing is left over"}},
+		"nothing": {nil, nil, exit.OK, []string{"nothing is left over",
+			"pod ns/stuck is being detached, and the driver tries again: no plugin"}},
 		"shown": {[]string{good}, nil, exit.OK,
 			[]string{"KEY", good, "ens1v3", "ns/web", "uplink", "2023-11-14 22:13:20", "10", "busy"}},
 		"as JSON": {[]string{good}, []string{"-o", "json"}, exit.OK, []string{`"key": "` + good + `"`}},

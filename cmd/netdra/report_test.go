@@ -128,7 +128,7 @@ func TestReportAsksTheDriver(t *testing.T) {
 		t.Fatalf("exit status %d: %s", code, errs.String())
 	}
 	for _, want := range []string{
-		"<title>(5) worker-1: network devices</title>", "21 November 2026, 12:01:00 UTC", "is given to nobody: " +
+		"<title>(5) worker-1: network devices</title>", "2026-11-21 12:01:00 UTC", "is given to nobody: " +
 			"no-carrier", "netdra trace default/p-net --calls",
 		`<span class="name line">default/p-net</span>`, `<span class="step bad">failed</span>`, "net1 10.1.0.5/24",
 		"CNI plugin host-local is not installed: claims for topology whole are refused on this node", // as doctor says

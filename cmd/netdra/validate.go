@@ -103,6 +103,12 @@ func validateFile(streams printer.Streams, file, name string, schemas cnichain.S
 		return []validation{{Location: file, Problems: []string{err.Error()}}}
 	}
 	var results []validation
+	var ranges []string
+	for i := range documents {
+		if documents[i].Kind == manifest.KindRange {
+			ranges = append(ranges, documents[i].Name)
+		}
+	}
 	for i := range documents {
 		found := &documents[i]
 		switch {
@@ -111,19 +117,24 @@ func validateFile(streams printer.Streams, file, name string, schemas cnichain.S
 			results = append(results, validation{Location: found.Location(), Kind: found.Kind, Name: found.Name,
 				Valid: len(problems) == 0, Problems: problems})
 		case found.Kind == manifest.KindTopology && (name == "" || found.Name == name):
-			results = append(results, validateDocument(found, schemas))
+			results = append(results, validateDocument(found, schemas, ranges))
 		}
 	}
 	return results
 }
 
-func validateDocument(found *manifest.Document, schemas cnichain.Schemas) validation {
+// validateDocument judges a topology, beside ranges of the same file: where there are some, a name that none of them
+// has is probably misspelt.
+func validateDocument(found *manifest.Document, schemas cnichain.Schemas, ranges []string) validation {
 	topology, problems := manifest.ReadTopology(found, schemas)
 	result := validation{Location: found.Location(), Kind: found.Kind, Name: found.Name, Valid: len(problems) == 0,
 		Problems: problems}
 	if result.Valid {
 		result.DeviceClasses = manifest.ClassNames(topology)
 		result.Remarks = append(cnichain.Remarks(topology, schemas), deviceclasses.Remarks(topology)...)
+		if len(ranges) > 0 {
+			result.Remarks = append(result.Remarks, cnichain.RangeRemarks(topology, ranges)...)
+		}
 	}
 	return result
 }

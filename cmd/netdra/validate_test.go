@@ -92,6 +92,24 @@ func TestValidate(t *testing.T) {
 ✗ DIR/t.yaml:4: unknown field "metadata.namo"; did you mean name?
 ✗ DIR/t.yaml:13: unknown field "spec.steps[1].dependsOn"; did you mean dependOn?
 `},
+		"a misspelt field, and mistakes elsewhere": {code: exit.Refused,
+			content: strings.NewReplacer("    type: tuning", "    tpye: tuning", `"true"`, `"x"`, "name: moved",
+				"name: Moved").Replace(linkThenTune), want: `
+✗ DIR/t.yaml:12: unknown field "spec.steps[1].tpye"; did you mean type?
+✗ DIR/t.yaml:4: metadata.name: Invalid value: "Moved": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')
+✗ DIR/t.yaml:9: spec.steps[0].selector.cel: Invalid value: "x": cannot compile the expression: compilation failed: ERROR: <input>:1:1: undeclared reference to 'x' (in container '')
+ | x
+ | ^; it must be a CEL expression over one device that yields true or false, for example device.attributes["dra.networking"].type == "bridge"
+`},
+		"a range that the file does not have": {content: strings.NewReplacer(
+			", subnet: 10.99.0.0/24", "",
+			"    type: host-device", "    type: host-device\n    addressRange: r22").Replace(linkThenTune) +
+			"---\napiVersion: networking.dra.io/v1beta1\nkind: AddressRange\n" +
+			"metadata: {name: r2}\nspec: {cidrs: [10.0.0.0/24]}\n", want: `
+✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link
+! DIR/t.yaml:2: there is no AddressRange r22, and pods wait for one; did you mean r2?
+✓ DIR/t.yaml:17: range r2 is fine; a step uses it by addressRange
+`},
 		"another version": {code: exit.Refused, content: strings.Replace(linkThenTune, "v1alpha1", "v1", 1),
 			want: "✗ DIR/t.yaml:2: netdra reads NetworkTopology of apiVersion networking.dra.io/v1alpha1 and " +
 				"networking.dra.io/v1beta1 only\n"},

@@ -293,6 +293,8 @@ func TestSimulateOnlyDevice(t *testing.T) {
 	for documents, want := range map[string]string{
 		strings.Replace(only, `cel: "true"`, `cel: 'device.attributes["dra.networking"].pfName == "ens9"'`, 1): "the " +
 			"node's only device is not of that class: its selector is false for the only device with CNI plugin sriov",
+		strings.Replace(only, `cel: "true"`, `cel: 'device.attributes["dra.networking"].ifName == "etho0v0"'`, 1): "" +
+			`is false for the only device with CNI plugin sriov: no device is called "etho0v0"; there is "eth0v0"`,
 		strings.Replace(only, "count: 2", `selectors: [{cel: {expression: "false"}}]`, 1): "the request's own " +
 			"selectors are false for the only device of that class",
 	} {

@@ -13,7 +13,8 @@ import (
 const Unknown = "unknown"
 
 // whyUnknown explains Unknown to people. Where the version is data, as in metrics and JSON, it stays away.
-const whyUnknown = `built without version-control data; build in a git clone or with "make release VERSION=v0.1.0"`
+const whyUnknown = `built without version-control data; build in a git clone, without -buildvcs=false in GOFLAGS, ` +
+	`or with "make release VERSION=v0.1.0"`
 
 // Info is what is known of a build.
 type Info struct {

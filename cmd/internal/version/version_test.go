@@ -40,8 +40,8 @@ func TestUnknownIsExplained(t *testing.T) {
 			t.Errorf("%q is explained with %q", printed, got)
 		}
 	}
-	const want = "unknown (go1.26.0): built without version-control data; build in a git clone or with " +
-		`"make release VERSION=v0.1.0"`
+	const want = "unknown (go1.26.0): built without version-control data; build in a git clone, without " +
+		`-buildvcs=false in GOFLAGS, or with "make release VERSION=v0.1.0"`
 	if got := (Info{Version: Unknown, Go: "go1.26.0"}).Describe(); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -28,6 +28,15 @@ func (s *Sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) 
 	if box == nil {
 		return nil
 	}
+	box.noteDetach(s.clock.Now())
+	err := s.detachBox(ctx, box, claimUIDs)
+	if box.noteDetached(err) {
+		s.observer.DetachFailed(box.pod, err)
+	}
+	return err
+}
+
+func (s *Sandboxes) detachBox(ctx context.Context, box *sandbox, claimUIDs []string) error {
 	leaving := box.markReleasing(claimUIDs)
 	if err := s.syncGates(leaving); err != nil {
 		return err
@@ -36,7 +45,7 @@ func (s *Sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) 
 		return err
 	}
 	defer box.release()
-	if s.find(id) != box {
+	if s.find(box.id) != box {
 		return nil // undone while we waited; its devices may be another's by now
 	}
 	// Del without claims undoes the whole attachment, also steps of claims that nobody asked for: a chain that was

@@ -49,6 +49,7 @@ type fixture struct {
 
 	mu     sync.Mutex
 	failed []string
+	stuck  []string // what could not be detached
 	// unguarded are the claims whose files were written while their sandbox could have been detached; described is how
 	// often any were written.
 	unguarded []string
@@ -147,6 +148,13 @@ func (f *fixture) AttachFailed(pod executor.Pod, _ []claims.Record, err error, a
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failed = append(f.failed, pod.Name+" "+again.String()+" "+err.Error())
+}
+
+// DetachFailed implements Observer.
+func (f *fixture) DetachFailed(pod executor.Pod, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stuck = append(f.stuck, pod.Name+" "+err.Error())
 }
 
 // InterfacesChanged implements Observer.

@@ -47,9 +47,12 @@ type sandbox struct {
 	late        bool  // RunPodSandbox has returned, or nobody waits; failures are retried here
 	failure     error // of the last attempt
 	// last is the pod's sandbox before this one, if that could not be attached: why is told until this one is.
-	last       *nodestate.Sandbox
-	answer     chan struct{} // closed when RunPodSandbox has its answer
-	detachDone chan struct{} // not nil while it is being undone in the background; closed at the end
+	last *nodestate.Sandbox
+	// endingSince is when undoing began, of which the last attempt failed with detachFailure; nil if it has not.
+	endingSince   time.Time
+	detachFailure error
+	answer        chan struct{} // closed when RunPodSandbox has its answer
+	detachDone    chan struct{} // not nil while it is being undone in the background; closed at the end
 }
 
 var errStopped = errors.New("the sandbox is being stopped")
@@ -135,6 +138,26 @@ func (b *sandbox) steps(claimUID string) []executor.StepRecord {
 		return b.attached
 	}
 	return nil
+}
+
+// noteDetach notes that undoing has begun, unless it had.
+func (b *sandbox) noteDetach(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.endingSince.IsZero() {
+		b.endingSince = now
+	}
+}
+
+// noteDetached notes how an attempt to undo something has ended, and reports whether it is a failure that is news.
+func (b *sandbox) noteDetached(err error) (isNews bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	isNews = err != nil && (b.detachFailure == nil || b.detachFailure.Error() != err.Error())
+	if b.detachFailure = err; err == nil {
+		b.endingSince = time.Time{} // other claims may be left
+	}
+	return isNews
 }
 
 // stopWaiting returns what RunPodSandbox does. From now on failures are retried in the background.

@@ -93,6 +93,48 @@ func TestEndedSandboxesAreKnown(t *testing.T) {
 	}
 }
 
+// A pod that ends waits for its DEL: who looks is told since when, and why, and its observer once for each reason.
+func TestWhyAPodCannotBeDetached(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	f.must(f.attach("a-0", record))
+	f.node.Fail("tuning DEL", errors.New("busy"))
+	f.clock.Step(time.Hour)
+	began := f.clock.Now()
+	done := f.boxes.StopSandbox("a-0")
+	failed := func(want int, reason string) func() bool {
+		return func() bool {
+			states := f.boxes.States()
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return len(f.stuck) == want && len(states) == 1 && strings.Contains(states[0].DetachFailure, reason) &&
+				strings.Contains(f.stuck[want-1], reason)
+		}
+	}
+	f.eventually("it is told", failed(1, "busy"))
+	if state := f.boxes.States()[0]; state.State != nodestate.SandboxDetaching || !state.Since.Equal(began) {
+		t.Errorf("it is %s since %s, want since %s", state.State, state.Since, began)
+	}
+	f.node.Fail("tuning DEL", errors.New("no plugin"))
+	f.eventually("the other reason is told", func() bool {
+		f.clock.Step(detachRetryMax)
+		return failed(2, "no plugin")()
+	})
+	f.node.Fail("tuning DEL", nil)
+	f.eventually("it ends", func() bool {
+		f.clock.Step(detachRetryMax)
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	})
+	if states := f.boxes.States(); len(states) > 0 {
+		t.Errorf("states are %+v", states)
+	}
+}
+
 // A gate that cannot be set right is such a reason, too.
 func TestEndedSandboxesOfGatesAreKnown(t *testing.T) {
 	f := newFixture(t)

@@ -77,6 +77,12 @@ func (b *sandbox) state(node string) nodestate.Sandbox {
 		state.State = nodestate.SandboxReady
 	case b.phase.isEnding():
 		state.State = nodestate.SandboxDetaching
+		if !b.endingSince.IsZero() {
+			state.Since = b.endingSince
+		}
+	}
+	if b.detachFailure != nil {
+		state.DetachFailure = b.detachFailure.Error()
 	}
 	switch {
 	case b.failure != nil:

@@ -81,6 +81,9 @@ func (f *fixture) Attached([]claims.Record) {}
 // AttachedLate implements attach.Observer.
 func (f *fixture) AttachedLate(executor.Pod, []claims.Record) {}
 
+// DetachFailed implements attach.Observer.
+func (f *fixture) DetachFailed(executor.Pod, error) {}
+
 // AttachFailed implements attach.Observer.
 func (f *fixture) AttachFailed(executor.Pod, []claims.Record, error, time.Duration) {}
 

@@ -197,7 +197,8 @@ type Sandbox struct {
 	Pod    executor.Pod `json:"pod"`
 	Claims []string     `json:"claims"` // UIDs
 	State  string       `json:"state"`  // one of the constants
-	Since  time.Time    `json:"since"`  // when attaching began
+	// Since is when attaching began, of one that is being detached when that did.
+	Since time.Time `json:"since"`
 	// Pin is the path at which its network namespace is kept.
 	Pin string `json:"pin"`
 	// Interfaces are those of a sandbox that is ready.
@@ -206,6 +207,8 @@ type Sandbox struct {
 	Failure string `json:"failure,omitempty"`
 	// FailureHint is what to do about the failure, where the kernel of the node seems to lack something.
 	FailureHint string `json:"failureHint,omitempty"`
+	// DetachFailure is why the last attempt to detach it, or one of its claims, failed; it is tried again.
+	DetachFailure string `json:"detachFailure,omitempty"`
 }
 
 // WithHint returns the failure with its hint.

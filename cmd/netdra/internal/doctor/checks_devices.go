@@ -175,7 +175,7 @@ func attachedTwice(input *Input) []Finding {
 			Level: Fail, What: fmt.Sprintf("Multus attaches the networks that pods must select for CNI plugin %s",
 				name),
 			Where: input.Multus,
-			Why: "ADD fails for claims for " + strings.Join(topologiesWith(input, name), ", ") + ": the pod has an " +
+			Why: "pods wait with claims for " + strings.Join(topologiesWith(input, name), ", ") + ": the pod has an " +
 				"interface of that name already",
 			Do: "let Multus attach these networks, and remove the topologies; or keep Multus from this node",
 		})

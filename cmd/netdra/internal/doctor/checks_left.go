@@ -126,7 +126,18 @@ func checkTransitLinks(input *Input) []Finding {
 func checkAttaching(input *Input) []Finding {
 	var found []Finding
 	for i := range input.Driver.Sandboxes {
-		if sandbox := &input.Driver.Sandboxes[i]; sandbox.Failure != "" && sandbox.State != nodestate.SandboxReady {
+		sandbox := &input.Driver.Sandboxes[i]
+		if sandbox.DetachFailure != "" {
+			found = append(found, Finding{
+				Level: Warn, What: fmt.Sprintf("pod %s ends, and its interfaces could not be detached yet",
+					sandbox.Pod),
+				Where: "sandbox " + sandbox.ID, Why: strings.ReplaceAll(sandbox.DetachFailure, "\n", " "),
+				Do: "fix what the reason says: the driver tries again, gives a step up after ten attempts or five " +
+					"minutes, so that the pod may end, and lists it with netdra release",
+			})
+			continue
+		}
+		if sandbox.Failure != "" && sandbox.State != nodestate.SandboxReady {
 			todo := "kubectl describe pod says when it is tried again, netdra trace what was tried"
 			if sandbox.FailureHint != "" {
 				todo = sandbox.FailureHint + "; " + todo

@@ -116,7 +116,7 @@ func checkPlugins(input *Input) []Finding {
 		case plugin.Path == "":
 			finding.What, finding.Do = fmt.Sprintf("CNI plugin %s is not installed",
 				name), "install it there, or name an image that has it (cniPlugins.image of the chart)"
-			if meant := cnichain.DefaultSchemas().MeantPlugin(name); meant != "" {
+			if meant := cnichain.DefaultSchemas().MeantType(name); meant != "" {
 				finding.What += fmt.Sprintf(": did you mean %s?", meant)
 				finding.Do = fmt.Sprintf("correct the name in %s; if it is right, %s",
 					strings.Join(topologiesWith(input, name), ", "), finding.Do)
@@ -165,7 +165,7 @@ func checkPluginFolders(input *Input) []Finding {
 			found = append(found, Finding{
 				Level: Fail, Where: folder,
 				What: fmt.Sprintf("CNI plugin %s needs %s of the host, which does not exist", name, folder),
-				Why:  "ADD fails for claims for " + strings.Join(topologiesWith(input, name), ", "),
+				Why:  "pods wait with claims for " + strings.Join(topologiesWith(input, name), ", "),
 				Do:   "start on this node what makes it: the service that the plugin belongs to",
 			})
 		}
@@ -179,7 +179,7 @@ func checkPluginFolders(input *Input) []Finding {
 			found = append(found, Finding{
 				Level: Fail, What: fmt.Sprintf("CNI plugin %s needs %s of the host, which is not in the driver's pod",
 					name, folder), Where: folder,
-				Why: "ADD fails for claims for " + strings.Join(topologiesWith(input, name), ", "),
+				Why: "pods wait with claims for " + strings.Join(topologiesWith(input, name), ", "),
 				Do: fmt.Sprintf("mount it: --set 'node.extraMounts[0].hostPath=%s' of the chart, beside what is set "+
 					"there", folder),
 			})
@@ -211,8 +211,9 @@ func checkLinkTypes(input *Input) []Finding {
 			Level: Fail, Where: strings.TrimSpace("kernel " + input.Driver.State.Versions.Kernel),
 			What: fmt.Sprintf("the kernel makes no links of type %s, which %s needs", linkType,
 				"CNI plugin "+strings.Join(plugins, ", ")),
-			Why: "ADD fails for claims for " + strings.Join(slices.Compact(topologies), ", "),
-			Do:  cnichain.InstallLinkType(linkType),
+			Why: "no device of the node is offered for it, and claims are refused for " +
+				strings.Join(slices.Compact(topologies), ", "),
+			Do: cnichain.InstallLinkType(linkType),
 		})
 	}
 	return found

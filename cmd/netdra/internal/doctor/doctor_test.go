@@ -148,6 +148,9 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			n.answers.State.Topologies[0].Plugins = []string{"macvlna", "sriov"}
 		}, Fail, "cni-plugins", []string{"CNI plugin macvlna is not installed: did you mean macvlan?",
 			"correct the name in topology fast"}},
+		"IPAM plugin misspelt": {func(n *testNode) {
+			n.answers.State.Topologies[0].Plugins = []string{"macvlan", "sriov", "hostlocal"}
+		}, Fail, "cni-plugins", []string{"CNI plugin hostlocal is not installed: did you mean host-local?"}},
 		"plugin not executable": {func(n *testNode) { n.plugin("opt/cni/bin/macvlan", 0o644) }, Fail, "cni-plugins",
 			[]string{"chmod 755 /opt/cni/bin/macvlan"}},
 		"plugin not in the pod": {func(n *testNode) { n.answers.State.CNIPlugins = []string{"macvlan"} }, Fail,
@@ -243,6 +246,9 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			n.answers.Sandboxes[0].State, n.answers.Sandboxes[0].Failure = "attaching", "no\naddress"
 			n.answers.Sandboxes[0].FailureHint = "the kernel may lack it"
 		}, Warn, "attaching", []string{"pod ns/web", "no address", "the kernel may lack it; kubectl describe pod"}},
+		"pod that cannot be detached": {func(n *testNode) {
+			n.answers.Sandboxes[0].State, n.answers.Sandboxes[0].DetachFailure = "detaching", "no\nplugin"
+		}, Warn, "attaching", []string{"pod ns/web ends", "no plugin", "netdra release"}},
 		"lost interface": {func(n *testNode) { loseInterface(n) }, Fail, "pod-interfaces",
 			[]string{"pod ns/web", "net1", "kubectl -n ns delete pod web"}},
 		"gone device": {func(n *testNode) {

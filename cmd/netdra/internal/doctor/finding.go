@@ -47,7 +47,7 @@ const (
 	groupCluster = "Cluster"
 	groupDevices = "Devices"
 	groupObjects = "Policies and topologies"
-	groupLeft    = "Left over"
+	groupLeft    = "Pods and what they left"
 )
 
 // Examine runs every check. Findings are in the order of the checks; each check has one at least.

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
@@ -63,6 +65,11 @@ func explainDecodeError(err error, document []byte, goType reflect.Type) []error
 			problems = append(problems, problem{line: line, text: fmt.Sprintf("the field %q stands twice", match[2])})
 		}
 		return problems
+	}
+	if strings.Contains(err.Error(), resource.ErrFormatWrong.Error()) {
+		if problems := badQuantities(document); len(problems) > 0 {
+			return problems
+		}
 	}
 	match := regexp.MustCompile(`^unknown field "([^"]+)"$`).FindStringSubmatch(err.Error())
 	if match == nil {
@@ -144,6 +151,34 @@ func fieldNames(t reflect.Type, path []string) []string {
 		}
 	}
 	return names
+}
+
+// badQuantities finds the values of capacities that are no quantities: the error of their type does not name them.
+func badQuantities(document []byte) (problems []error) {
+	var content any
+	if yaml.Unmarshal(document, &content) != nil {
+		return nil
+	}
+	var look func(value any, path string, ofCapacity bool)
+	look = func(value any, path string, ofCapacity bool) {
+		switch value := value.(type) {
+		case map[string]any:
+			for _, name := range slices.Sorted(maps.Keys(value)) {
+				look(value[name], strings.TrimPrefix(path+"."+name, "."), ofCapacity || name == "capacity")
+			}
+		case []any:
+			for i := range value {
+				look(value[i], fmt.Sprintf("%s[%d]", path, i), ofCapacity)
+			}
+		case string:
+			if _, err := resource.ParseQuantity(value); err != nil && ofCapacity {
+				problems = append(problems, problem{path: path, text: fmt.Sprintf("%s: %q is no quantity: write a "+
+					"number, such as 8, 100M or 1Gi", path, value)})
+			}
+		}
+	}
+	look(content, "", false)
+	return problems
 }
 
 // describeMistyped says where a value is of the wrong type, what it is and what it must be.

@@ -251,13 +251,13 @@ func decodeServed(
 	return decoded, nil
 }
 
-// decode reads a document of a kind of the driver's group.
+// decode reads a document of a kind of the driver's group. With problems the object is what could be read, if anything.
 func decode[T runtime.Object](found *Document, kind string) (object T, problems []error) {
 	decoded, problems := decodeServed(found, nil, v1alpha1.AddToScheme, v1beta1.AddToScheme)
+	object, matches := decoded.(T)
 	if len(problems) > 0 {
 		return object, problems
 	}
-	object, matches := decoded.(T)
 	if !matches {
 		return object, []error{fmt.Errorf("this is a %s, want a %s", found.Kind, kind)}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -87,14 +88,35 @@ func ReadTopology(found *Document, schemas cnichain.Schemas) (*v1alpha1.NetworkT
 	for _, problem := range problems {
 		lines = append(lines, found.At(problem)+": "+problem.Error())
 	}
-	if len(problems) > 0 {
+	if topology == nil {
 		return topology, lines
 	}
 	for _, problem := range validateTopology(topology, schemas) {
-		lines = append(lines, found.Position(problem.Field)+": "+problem.Error())
+		if !mayFollow(problem.Field, problems) {
+			lines = append(lines, found.Position(problem.Field)+": "+problem.Error())
+		}
 	}
 	return topology, lines
 }
+
+// mayFollow reports whether a problem of a field may be there only because something near it could not be read: in the
+// same step, or, of what is no step, beside the field.
+func mayFollow(path string, unread []error) bool {
+	return slices.ContainsFunc(unread, func(err error) bool {
+		var found problem
+		if !errors.As(err, &found) || found.path == "" {
+			return true // it may be anywhere
+		}
+		parent := parentPath(found.path)
+		for strings.Count(parent, ".") > 1 {
+			parent = parentPath(parent)
+		}
+		return parentPath(path) == parent || parent != "spec" && strings.HasPrefix(path, parent)
+	})
+}
+
+// parentPath is spec.steps[1] of spec.steps[1].name.
+func parentPath(path string) string { return path[:max(strings.LastIndex(path, "."), 0)] }
 
 // validateTopology reports every problem of a topology as the controller does: of its name and namespaces, its steps,
 // and the expressions of its root steps. Only that a plugin's name makes no attribute name is left to the controller.

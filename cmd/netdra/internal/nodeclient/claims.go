@@ -101,7 +101,7 @@ func podOf(sandbox *nodestate.Sandbox, claimUID string) Pod {
 	case sandbox.State == "ready":
 		pod.State, pod.Error = Attached, ""
 	case sandbox.State == "detaching":
-		pod.State = Detaching
+		pod.State, pod.Error = Detaching, cmp.Or(sandbox.DetachFailure, pod.Error)
 	case sandbox.Failure != "":
 		pod.State = Failed
 	default:

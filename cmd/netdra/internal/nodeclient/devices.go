@@ -3,6 +3,7 @@ package nodeclient
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -150,15 +151,24 @@ func featuresOf(answers *nodestate.Answers) (draslices.Features, bool) {
 		UnusableCNIs: answers.State.UnusableCNIs}, answers.State.CNIPlugins != nil
 }
 
-// lostInterfaces returns which pods have lost an interface of an entry.
+// lostInterfaces returns which pods have lost an interface of an entry: a text for each name of an interface, as a
+// shared device may be that of hundreds of pods.
 func lostInterfaces(answers *nodestate.Answers, entry *draslices.Entry) []string {
-	var texts []string
+	pods := map[string][]string{} // by the name of the interface
 	for i := range answers.Sandboxes {
 		for _, link := range answers.Sandboxes[i].Interfaces {
 			if link.Missing != "" && link.Pool == entry.Pool && link.Device == entry.Name {
-				texts = append(texts, answers.Sandboxes[i].MissingText(link.Missing))
+				pods[link.Missing] = append(pods[link.Missing], answers.Sandboxes[i].Pod.String())
 			}
 		}
+	}
+	var texts []string
+	for _, name := range slices.Sorted(maps.Keys(pods)) {
+		holder := "pod " + pods[name][0]
+		if more := len(pods[name]) - 1; more > 0 {
+			holder += fmt.Sprintf(" (and in %d more)", more)
+		}
+		texts = append(texts, nodestate.MissingText(holder, name))
 	}
 	return texts
 }

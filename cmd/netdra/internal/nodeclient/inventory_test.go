@@ -175,6 +175,11 @@ func TestStatesOfClaims(t *testing.T) {
 				{ClaimUID: "a-uid", Interface: "net1"}, {ClaimUID: "other", Interface: "net2"},
 			}}
 	}
+	stuck := sandbox("detaching", "")
+	stuck.DetachFailure = "no plugin"
+	if pod := podOf(&stuck, "a-uid"); pod.State != Detaching || pod.Error != "no plugin" {
+		t.Errorf("a pod that can't be detached is %+v", pod)
+	}
 	lost := sandbox("ready", "")
 	lost.Interfaces[0].Missing = "net1"
 	for name, test := range map[string]struct {

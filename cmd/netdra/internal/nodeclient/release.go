@@ -50,7 +50,11 @@ func (f *ReleaseOptions) Run(ctx context.Context, streams printer.Streams, keys 
 		keys = leftoverKeys(leftovers)
 	}
 	if len(keys) == 0 {
-		return listLeftovers(streams, f.Form, leftovers)
+		if err := listLeftovers(streams, f.Form, leftovers); err != nil || f.Form == printer.FormJSON ||
+			f.Form == printer.FormYAML {
+			return err
+		}
+		return listDetaching(ctx, streams, client)
 	}
 	return retryLeftovers(ctx, printer.New(streams.Out), client, keys, f.Forget)
 }
@@ -93,6 +97,21 @@ func listLeftovers(streams printer.Streams, form string, leftovers []executor.Le
 		out.Warn("%s: %s", leftovers[i].Key, leftovers[i].Reason)
 	}
 	return err
+}
+
+// listDetaching names pods whose cleanup fails so far: it is no leftover before the driver has given it up.
+func listDetaching(ctx context.Context, streams printer.Streams, client Client) error {
+	answers, err := Read(ctx, client.Get, nodeapi.PathSandboxes)
+	if err != nil {
+		return err
+	}
+	for i := range answers.Sandboxes {
+		if box := &answers.Sandboxes[i]; box.DetachFailure != "" {
+			printer.New(streams.Out).Warn("pod %s is being detached, and the driver tries again: %s", box.Pod,
+				box.DetachFailure)
+		}
+	}
+	return nil
 }
 
 // retryLeftovers tries every key, also after one has failed. Each is a request of its own, since one may take minutes.

@@ -8,8 +8,8 @@ import (
 
 // Whichever program has no version, the line says once why.
 func TestUnknownVersionsAreExplained(t *testing.T) {
-	const why = ` (unknown: built without version-control data; build in a git clone or with ` +
-		`"make release VERSION=v0.1.0")`
+	const why = ` (unknown: built without version-control data; build in a git clone, without ` +
+		`-buildvcs=false in GOFLAGS, or with "make release VERSION=v0.1.0")`
 	known, unknown := version.Info{Version: "v1.2.3"}, version.Info{Version: version.Unknown}
 	for want, versions := range map[string]Versions{
 		"netdra v1.2.3, driver v1.2.3 (go1.26.0)":             {Netdra: known, Driver: "v1.2.3 (go1.26.0)"},

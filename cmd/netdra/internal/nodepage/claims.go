@@ -69,7 +69,7 @@ func claimOf(node *Node, claim *nodestate.Claim) ClaimView {
 		if box := &node.Sandboxes[i]; slices.Contains(box.Claims, claim.Claim.UID) {
 			view.Runs = append(view.Runs, runOf(claim, box, node.Calls[claim.Claim.String()]))
 			view.State = box.State
-			view.Bad = view.Bad || box.Failure != ""
+			view.Bad = view.Bad || box.Failure != "" || box.DetachFailure != ""
 			lost = lost || len(lostBy(box, claim.Claim.UID)) > 0
 		}
 	}
@@ -90,7 +90,7 @@ func claimOf(node *Node, claim *nodestate.Claim) ClaimView {
 // runOf is the claim's chain in one sandbox. Without a sandbox it is the chain as it will be. Steps of several
 // topologies follow each other, so the indexes of After are moved by those before.
 func runOf(claim *nodestate.Claim, box *nodestate.Sandbox, logged []executor.LoggedCall) Run {
-	run := Run{State: box.State, Failure: box.Failure, Sandbox: box.ID}
+	run := Run{State: box.State, Failure: cmp.Or(box.DetachFailure, box.Failure), Sandbox: box.ID}
 	if box.ID != "" {
 		run.Pod = box.Pod.String()
 	}

@@ -215,7 +215,7 @@ func Build(node Node) Page {
 	used := useOf(&node)
 	rows := rowsOf(&node, used)
 	page := Page{
-		Node: node.Name, Time: node.Time.UTC().Format("2 January 2006, 15:04:05 UTC"), Source: node.Source,
+		Node: node.Name, Time: node.Time.UTC().Format("2006-01-02 15:04:05 UTC"), Source: node.Source,
 		Versions: node.Versions, Asked: node.Asked,
 		Problems: problemsOf(&node), Machine: machineOf(&node, rows), Rows: rows, Counters: used.countersOf(),
 		Claims: claimsOf(&node), Policies: policiesOf(&node), Unread: node.Unread,

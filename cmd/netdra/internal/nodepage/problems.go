@@ -55,7 +55,13 @@ func leftovers(node *Node) []Problem {
 func failures(node *Node) []Problem {
 	var problems []Problem
 	for i := range node.Sandboxes {
-		if box := &node.Sandboxes[i]; box.Failure != "" {
+		box := &node.Sandboxes[i]
+		if box.DetachFailure != "" {
+			problems = append(problems, Problem{
+				Urgent: true, Where: "pod " + box.Pod.String(), What: "could not be detached yet: " + box.DetachFailure,
+				ToDo: tracing(node, box),
+			})
+		} else if box.Failure != "" {
 			what := box.State + " has failed: " + box.WithHint()
 			if box.State == nodestate.SandboxEnded {
 				what = "the last attempt to attach has failed, and was ended: " + box.WithHint()

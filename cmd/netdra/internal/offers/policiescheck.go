@@ -257,11 +257,17 @@ func (t *PoliciesCheck) print(out *printer.Printer) {
 }
 
 func (t *policyCheck) print(out *printer.Printer) {
-	if len(t.Invalid) > 0 {
-		out.Bad("policy %s would not be accepted: %s", t.Name, strings.Join(t.Invalid, "; "))
-	} else if len(t.Unusable) > 0 {
+	switch {
+	case len(t.Invalid) == 1:
+		out.Bad("policy %s would not be accepted: %s", t.Name, t.Invalid[0])
+	case len(t.Invalid) > 1:
+		out.Bad("policy %s would not be accepted:", t.Name)
+		for _, problem := range t.Invalid {
+			out.Printf("  %s", problem)
+		}
+	case len(t.Unusable) > 0:
 		out.Warn("policy %s", t.Name)
-	} else {
+	default:
 		out.Good("policy %s", t.Name)
 	}
 	for _, text := range slices.Concat(t.Remarks, t.Problems) {

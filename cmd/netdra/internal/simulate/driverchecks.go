@@ -157,6 +157,11 @@ func (m *model) refusals(
 	}
 	for _, name := range claimspec.Topologies(devices) {
 		topology, complete := m.topologyOf(name, classes)
+		if topology == nil && pod != nil && hasStarted(pod) {
+			remarks = append(remarks, fmt.Sprintf("NetworkTopology %s was deleted: the pod keeps its interfaces, and "+
+				"no other claim gets any", name))
+			continue
+		}
 		if topology == nil {
 			refused = append(refused, claimspec.UnknownTopology(name).Error())
 			continue
@@ -288,7 +293,8 @@ func (m *model) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []
 	return problems, certain
 }
 
-// topologyRemarks say what to know of the topologies that a claim names, as far as files have them.
+// topologyRemarks say what to know of the topologies that a claim names, as far as files have them, and which ranges
+// of addresses the cluster lacks for them.
 func (m *model) topologyRemarks(claim *resourceapi.ResourceClaim) []string {
 	var remarks []string
 	for _, topology := range m.topologies {
@@ -296,6 +302,14 @@ func (m *model) topologyRemarks(claim *resourceapi.ResourceClaim) []string {
 			continue
 		}
 		for _, remark := range append(cnichain.Remarks(topology, m.schemas), deviceclasses.Remarks(topology)...) {
+			remarks = append(remarks, fmt.Sprintf("NetworkTopology %s: %s", topology.Name, remark))
+		}
+	}
+	for _, topology := range slices.Concat(m.topologies, m.live) {
+		if m.ranges == nil || !requestsClass(claim, manifest.ClassNames(topology)) {
+			continue
+		}
+		for _, remark := range cnichain.RangeRemarks(topology, m.ranges) {
 			remarks = append(remarks, fmt.Sprintf("NetworkTopology %s: %s", topology.Name, remark))
 		}
 	}

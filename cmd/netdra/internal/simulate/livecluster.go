@@ -18,6 +18,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
+	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
@@ -117,6 +118,11 @@ func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks [
 			m.live = append(m.live, &topologies[i])
 		}
 	}
+	if slices.ContainsFunc(slices.Concat(m.topologies, m.live), func(t *v1alpha1.NetworkTopology) bool {
+		return len(cnichain.Ranges(t)) > 0
+	}) {
+		m.ranges = l.ranges(ctx)
+	}
 	known := map[string]bool{}
 	for _, namespace := range m.namespaces {
 		known[namespace.Name] = true
@@ -197,6 +203,20 @@ func (l *liveCluster) topologies(ctx context.Context) ([]v1alpha1.NetworkTopolog
 	return list.Items, err
 }
 
+// ranges are the names of the cluster's AddressRanges; nil where the caller may not read them.
+func (l *liveCluster) ranges(ctx context.Context) []string {
+	data, err := remote.GetRaw(ctx, l.core.RESTClient(), "/apis/"+v1alpha1.GroupVersion().String()+"/addressranges")
+	var list v1alpha1.AddressRangeList
+	if err != nil || json.Unmarshal(data, &list) != nil {
+		return nil
+	}
+	names := make([]string, len(list.Items))
+	for i := range list.Items {
+		names[i] = list.Items[i].Name
+	}
+	return names
+}
+
 // policies are those of the cluster; none where the caller may not read them, since they only add to what is said.
 func (l *liveCluster) policies(ctx context.Context) []policyapi.DeviceExposurePolicy {
 	data, err := remote.GetRaw(ctx, l.core.RESTClient(), "/apis/"+policyapi.GroupVersion().String()+
@@ -220,13 +240,38 @@ func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, e
 		if err != nil {
 			return nil, fmt.Errorf("cannot get pod %s/%s: %w", namespace, short, err)
 		}
-		claims, err := l.claimsOf(ctx, pod)
+		made := trial{title: podTitle + fullName(pod), pod: pod, named: true}
+		if made.missing, err = l.missingTemplates(ctx, pod); err == nil && len(made.missing) == 0 {
+			made.claims, err = l.claimsOf(ctx, pod)
+		}
 		if err != nil {
 			return nil, err
 		}
-		trials = append(trials, trial{title: podTitle + fullName(pod), pod: pod, named: true, claims: claims})
+		trials = append(trials, made)
 	}
 	return trials, nil
+}
+
+// missingTemplates say which templates a pod names that are not there, of claims that are not made yet: it waits for
+// them, for as long as it takes. Where templates may not be read nothing is said.
+func (l *liveCluster) missingTemplates(ctx context.Context, pod *corev1.Pod) ([]string, error) {
+	var missing []string
+	for i := range pod.Spec.ResourceClaims {
+		reference := &pod.Spec.ResourceClaims[i]
+		template, _ := templateAndClaim(reference)
+		if _, _, err := resourceclaim.Name(pod, reference); err == nil || template == "" {
+			continue
+		}
+		_, err := l.resource.ResourceClaimTemplates(pod.Namespace).Get(ctx, template, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			missing = append(missing, fmt.Sprintf("it names the ResourceClaimTemplate %s, which is not in namespace "+
+				"%s: apply it; if it was refused, \"kubectl apply\" says why", template, pod.Namespace))
+		case err != nil && !apierrors.IsForbidden(err):
+			return nil, fmt.Errorf("cannot get ResourceClaimTemplate %s/%s: %w", pod.Namespace, template, err)
+		}
+	}
+	return missing, nil
 }
 
 // claimsOf are the claims of a pod, with that of its extended resources if kube-scheduler has made it.
@@ -235,7 +280,8 @@ func (l *liveCluster) claimsOf(ctx context.Context, pod *corev1.Pod) ([]*resourc
 	for i := range pod.Spec.ResourceClaims {
 		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
 		if err != nil {
-			return nil, fmt.Errorf("the claims of pod %s are not made yet: %w", fullName(pod), err)
+			return nil, fmt.Errorf("the claims of pod %s are not made yet: %w; try again in a moment", fullName(pod),
+				err)
 		}
 		if name != nil {
 			names = append(names, *name)

@@ -95,6 +95,17 @@ func TestPodsOfACluster(t *testing.T) {
 				"✗ pod apps/p has devices on n1, but they cannot be attached:\n",
 				"pod apps/other uses its exclusive device",
 				"cannot say which pod uses claim apps/both: cannot get pod apps/other: anna may not do that"}},
+		"running, and its topology is gone": {claims: "[{name: net, resourceClaimName: own}]", status: started,
+			change: map[string]string{"/apis/resource.k8s.io/v1/deviceclasses": "items: []",
+				pathTopologies: "items: []"},
+			want: []string{"✓ all claims of pod apps/p have their devices, and it is running",
+				"NetworkTopology free was deleted: the pod keeps its interfaces"}},
+		"not started, and its topology is gone": {claims: "[{name: net, resourceClaimName: own}]",
+			change: map[string]string{"/apis/resource.k8s.io/v1/deviceclasses": "items: []",
+				pathTopologies: "items: []"},
+			want: []string{"✗ pod apps/p has devices on n1, but they cannot be attached:", "free"}},
+		"a template that is not there": {claims: "[{name: net, resourceClaimTemplateName: c5}]", want: []string{
+			"✗ pod apps/p does not fit\n  it names the ResourceClaimTemplate c5, which is not in namespace apps: apply"}},
 		"a claim with devices": {claims: "[{name: net, resourceClaimName: own}]",
 			want: []string{"✓ all claims of pod apps/p have their devices, and nothing known here keeps it from " +
 				`starting; "kubectl describe pod p -n apps" and "kubectl netdra claims pod/p -n apps" say what `}},

@@ -23,7 +23,9 @@ type model struct {
 	policies   []policyapi.DeviceExposurePolicy
 	topologies []*v1alpha1.NetworkTopology
 	// live are topologies that a cluster has beside those of the files. Their classes are the cluster's.
-	live       []*v1alpha1.NetworkTopology
+	live []*v1alpha1.NetworkTopology
+	// ranges are the names of the cluster's AddressRanges; nil where they are not known.
+	ranges     []string
 	schemas    cnichain.Schemas
 	namespaces []*corev1.Namespace
 	// definitions are the configurations in NetworkAttachmentDefinitions, by namespace/name.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
@@ -102,12 +103,36 @@ func (s *Simulator) whyNone(node *corev1.Node, class *resourceapi.DeviceClass, d
 	plugin = s.pluginName(plugin)
 	switch {
 	case with > 0:
-		return fmt.Sprintf(": its selector is false for %s with CNI plugin %s", everyOf(with), plugin)
+		return fmt.Sprintf(": its selector is false for %s with CNI plugin %s%s", everyOf(with), plugin,
+			nearNames(class, devices))
 	case len(rest) == 0:
 		rest = []string{"none"}
 	}
 	return fmt.Sprintf(": it wants CNI plugin %s, and the devices have %s%s", plugin,
 		strings.Join(slices.Compact(rest), ", "), s.hintOfPolicies(node, plugin))
+}
+
+// nearNames says which names in the selectors of a class are almost those of devices; empty if none is.
+func nearNames(class *resourceapi.DeviceClass, devices []device) string {
+	const attribute = "ifName"
+	var known []discovery.Device
+	for i := range devices {
+		for _, name := range []string{attribute, policyapi.QualifiedName(attribute)} { // as its slice has it
+			if value := devices[i].Attributes[resourceapi.QualifiedName(name)].StringValue; value != nil {
+				known = append(known, discovery.Device{Name: discovery.IfName(*value)})
+			}
+		}
+	}
+	var said []string
+	for i := range class.Spec.Selectors {
+		if selector := class.Spec.Selectors[i].CEL; selector != nil {
+			said = append(said, policy.NearNames(selector.Expression, known)...)
+		}
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(said, "; ")
 }
 
 // hintOfPolicies names the policies for a node that want devices offered for a CNI plugin, and the commands that say

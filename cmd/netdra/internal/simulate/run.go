@@ -119,7 +119,10 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 			answers = append(answers, sameRefusal(&trial, &answers[i-1]))
 			continue
 		}
-		missing := slices.Concat(trial.missing, simulator.missing(trial.claims))
+		missing := trial.missing
+		if !trial.isAllocated() { // claims that have their devices need no class any more
+			missing = slices.Concat(missing, simulator.missing(trial.claims))
+		}
 		if len(missing) > 0 {
 			answers = append(answers, Answer{What: trial.title, Missing: missing})
 			continue
