@@ -195,7 +195,7 @@ func (p *Publisher) Settle(
 		return nil //nolint:nilerr // ctx has ended
 	}
 	p.StartPublishing(publish)
-	p.Trigger()
+	p.TriggerSoon() // the slices are those of the driver before, and of its policies
 	return nil
 }
 
