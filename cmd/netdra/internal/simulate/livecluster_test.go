@@ -22,6 +22,7 @@ import (
 // Paths of the API, and what a cluster answers: a node with two shares of a macvlan link, and three topologies for it.
 const (
 	pathTopologies = "/apis/networking.dra.io/v1alpha1/networktopologies"
+	pathRanges     = "/apis/networking.dra.io/v1alpha1/addressranges"
 	pathNamespace  = "/api/v1/namespaces/apps"
 	pathPods       = pathNamespace + "/pods/"
 )
@@ -125,6 +126,15 @@ func TestPodsOfACluster(t *testing.T) {
 			status: started,
 			want: []string{"✗ pod apps/p has started with devices on n1, but not all of them are as they should be:",
 				"claim apps/failed: StepFailed: macvlan is missing"}},
+		"a topology whose range is not there": {limits: "example.com/free: 1", change: map[string]string{
+			pathTopologies: `items: [{metadata: {name: free}, spec: {steps: [{name: a, type: macvlan, addressRange: r22, ` +
+				`selector: {cel: "true"}}]}, status: {deviceClasses: [free-a]}}]`,
+			pathRanges: "items: [{metadata: {name: r2}}]"}, want: []string{"✓ pod apps/p fits on n1",
+			"NetworkTopology free: there is no AddressRange r22, and pods wait for one; did you mean r2?"}},
+		"a topology whose range may not be read": {limits: "example.com/free: 1", change: map[string]string{
+			pathTopologies: `items: [{metadata: {name: free}, spec: {steps: [{name: a, type: macvlan, addressRange: r22, ` +
+				`selector: {cel: "true"}}]}, status: {deviceClasses: [free-a]}}]`,
+			pathRanges: ""}, want: []string{"✓ pod apps/p fits on n1"}, not: "there is no AddressRange"},
 		"another namespace's": {limits: "deviceclass.resource.kubernetes.io/theirs-a: 1",
 			want: []string{"would get devices on n1, but is refused:\n",
 				"NetworkTopology theirs may not be used in namespace apps: its allowedNamespaces want team=nobody"}},
