@@ -212,11 +212,23 @@ func RangeRemarks(topology *v1alpha1.NetworkTopology, known []string) []string {
 		if slices.Contains(known, name) {
 			continue
 		}
-		remark := fmt.Sprintf("there is no AddressRange %s, and pods wait for one", name)
+		remark := fmt.Sprintf("the cluster has no AddressRange %s, and pods wait for it", name)
 		if near := nearest.Word(name, known); near != "" {
 			remark += fmt.Sprintf("; did you mean %s?", near)
 		}
 		remarks = append(remarks, remark)
+	}
+	return remarks
+}
+
+// MisspeltRanges says which AddressRanges that a topology names are probably other ones of some names. A range with
+// another name may be in the cluster, or in another file.
+func MisspeltRanges(topology *v1alpha1.NetworkTopology, known []string) []string {
+	var remarks []string
+	for _, name := range Ranges(topology) {
+		if near := nearest.Word(name, known); near != "" && !slices.Contains(known, name) {
+			remarks = append(remarks, fmt.Sprintf("AddressRange %s is none of this file: did you mean %s?", name, near))
+		}
 	}
 	return remarks
 }

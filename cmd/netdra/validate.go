@@ -123,8 +123,7 @@ func validateFile(streams printer.Streams, file, name string, schemas cnichain.S
 	return results
 }
 
-// validateDocument judges a topology, beside ranges of the same file: where there are some, a name that none of them
-// has is probably misspelt.
+// validateDocument judges a topology, beside the ranges of the same file.
 func validateDocument(found *manifest.Document, schemas cnichain.Schemas, ranges []string) validation {
 	topology, problems := manifest.ReadTopology(found, schemas)
 	result := validation{Location: found.Location(), Kind: found.Kind, Name: found.Name, Valid: len(problems) == 0,
@@ -132,9 +131,7 @@ func validateDocument(found *manifest.Document, schemas cnichain.Schemas, ranges
 	if result.Valid {
 		result.DeviceClasses = manifest.ClassNames(topology)
 		result.Remarks = append(cnichain.Remarks(topology, schemas), deviceclasses.Remarks(topology)...)
-		if len(ranges) > 0 {
-			result.Remarks = append(result.Remarks, cnichain.RangeRemarks(topology, ranges)...)
-		}
+		result.Remarks = append(result.Remarks, cnichain.MisspeltRanges(topology, ranges)...)
 	}
 	return result
 }

@@ -101,13 +101,19 @@ func TestValidate(t *testing.T) {
  | x
  | ^; it must be a CEL expression over one device that yields true or false, for example device.attributes["dra.networking"].type == "bridge"
 `},
+		"a misspelt field, and steps that follow": {code: exit.Refused, content: strings.NewReplacer("dependOn", "dependsOn").
+			Replace(linkThenTune) + "  - {name: c, type: tuning, dependOn: [tune], config: {note: " +
+			"\"{{ link.interfaceName }}\"}}\n  - {name: d, type: vlan}\n", want: `
+✗ DIR/t.yaml:13: unknown field "spec.steps[1].dependsOn"; did you mean dependOn?
+✗ DIR/t.yaml:16: spec.steps[3].selector.cel: Required value: a step without dependOn is a root step: say what devices it takes
+`},
 		"a range that the file does not have": {content: strings.NewReplacer(
 			", subnet: 10.99.0.0/24", "",
 			"    type: host-device", "    type: host-device\n    addressRange: r22").Replace(linkThenTune) +
 			"---\napiVersion: networking.dra.io/v1beta1\nkind: AddressRange\n" +
 			"metadata: {name: r2}\nspec: {cidrs: [10.0.0.0/24]}\n", want: `
 ✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link
-! DIR/t.yaml:2: there is no AddressRange r22, and pods wait for one; did you mean r2?
+! DIR/t.yaml:2: AddressRange r22 is none of this file: did you mean r2?
 ✓ DIR/t.yaml:17: range r2 is fine; a step uses it by addressRange
 `},
 		"another version": {code: exit.Refused, content: strings.Replace(linkThenTune, "v1alpha1", "v1", 1),

@@ -94,8 +94,8 @@ type StepRecord struct {
 	// IfName is the interface in the pod that the step makes or works on.
 	IfName string    `json:"ifName"`
 	Phase  StepPhase `json:"phase"`
-	// Announced is true when the disk was told that the step would be begun (see beginStep). Who finds a planned step
-	// of an earlier boot so can't know whether it was.
+	// Announced is true when the disk was told of the step before its turn (see beginStep). Of an earlier boot, such a
+	// step may have been begun although it is Planned here.
 	Announced bool `json:"announced,omitempty"`
 	// Stdin is what the plugin was given at ADD and is given again at DEL.
 	Stdin json.RawMessage `json:"stdin,omitempty"`

@@ -107,7 +107,8 @@ func markDeleting(attachment *Attachment, boot string, claims []string) (changed
 		case record.Phase == StepAdding, record.Phase == StepAdded,
 			record.Phase == StepPlanned && record.Announced && attachment.BootID != boot:
 			record.Phase, changed = StepDeleting, true
-		// This needs no commit: a crash brings the step back as Planned, which is undone in the same way.
+		// This needs no commit: a crash brings the step back as Planned, which is undone in the same way, or by one
+		// more DEL after another boot.
 		case record.Phase == StepPlanned:
 			record.Phase = StepDeleted // nothing was done
 		}

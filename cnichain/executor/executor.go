@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -263,7 +262,6 @@ func (e *Executor) addStep(
 func (e *Executor) beginStep(
 	ctx context.Context, attachment *Attachment, record *StepRecord, node string, seen []cnichain.Link,
 ) (path string, err error) {
-	announced := *record
 	if err := e.prepareStep(attachment, record, node, seen); err != nil {
 		return "", stepError(record, commandAdd, err)
 	}
@@ -276,7 +274,7 @@ func (e *Executor) beginStep(
 	}
 	record.Phase = StepAdding
 	path, write := e.binary(&record.Step), e.note
-	if e.persists(record, path) && !record.announcedAs(&announced) {
+	if e.persists(record, path) && !record.Announced {
 		write = e.save
 		e.announce(attachment, node)
 	}
@@ -292,18 +290,14 @@ func (e *Executor) persists(record *StepRecord, path string) bool {
 	return !record.Step.LeavesNoFiles && e.Exec.Persists(path, commandAdd, record.Stdin)
 }
 
-// announcedAs says whether DEL of the step, as it is begun now, would be that of what the disk was told.
-func (s *StepRecord) announcedAs(announced *StepRecord) bool {
-	return announced.Announced && s.IfName == announced.IfName && bytes.Equal(s.Stdin, announced.Stdin)
-}
-
 // announce has the next commit tell of all steps to come that may leave something on a disk, so that they need no
 // commit of their own. It is for a machine that loses its power, and with it what was noted since: DEL is called then
 // for each of them, begun or not, as CNI allows (CNI specification, section "DEL"). While the machine runs, the notes
 // say what was begun.
 //
 // A step that waits for the result of another has no configuration yet, and one with an exclusive device no epoch:
-// these are not announced.
+// these are not announced. What is announced is what will be done: nothing of which the configuration of such a step is
+// made changes until its turn.
 func (e *Executor) announce(attachment *Attachment, node string) {
 	for i := range attachment.Steps {
 		record := &attachment.Steps[i]

@@ -122,7 +122,19 @@ func TestAnnouncedSteps(t *testing.T) {
 		w.must(w.add(made))
 		return w
 	}
-	w := attach(t, 100)
+	w := attach(t, 1)
+	made := attachment(w.plan("c", withSharedLeases, devicesOf(withSharedLeases)...))
+	made.Steps[0], made.Steps[1] = made.Steps[1], made.Steps[0] // what is shared comes first
+	made.Steps[2].Step.Device = made.Steps[1].Step.Device       // and the last one is exclusive, too
+	w.executor = executor.New(executor.Options{Exec: w.node, Host: w.node, Clock: w.clock,
+		Journal: &dyingJournal{Journal: w.journal, left: 1}, Dirs: []string{cnitest.PluginDir}})
+	func() { defer func() { _ = recover() }(); w.must(w.add(made)) }()
+	for i, record := range w.restarted().Steps {
+		if record.Announced {
+			t.Errorf("step %d is announced, and has an exclusive device or needs one that has", i)
+		}
+	}
+	w = attach(t, 100)
 	if w.journal.Commits() != 2 {
 		t.Errorf("%d commits, want one for a and b and one for c, which has no configuration before b is there",
 			w.journal.Commits())

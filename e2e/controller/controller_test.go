@@ -75,6 +75,20 @@ func TestAtScale(t *testing.T) {
 			t.Errorf("wrote %v, before %v", after.writes, before.writes)
 		}
 	})
+	t.Run("a range that comes and goes has everything looked at", func(t *testing.T) {
+		p := p.forTest(t)
+		before := p.atRest()
+		made := &v1alpha1.AddressRange{ObjectMeta: metav1.ObjectMeta{Name: "new"},
+			Spec: v1alpha1.AddressRangeSpec{CIDRs: []string{"10.0.0.0/16"}}}
+		if err := p.api.Create(t.Context(), made); err != nil {
+			t.Fatal(err)
+		}
+		p.settled(before.reconciled + topologies)
+		if err := p.api.Delete(t.Context(), made); err != nil {
+			t.Fatal(err)
+		}
+		p.settled(before.reconciled + 2*topologies)
+	})
 	stop()
 	p.startController()
 	t.Run("a controller that starts finds nothing to do", func(t *testing.T) {

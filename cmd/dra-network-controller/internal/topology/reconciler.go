@@ -141,10 +141,7 @@ func (r *Reconciler) evaluate(
 		return nil, nil, err
 	}
 	problems, breaches := Judge(topology, schemas, r.CheckSelector)
-	judged, err := Remarks(ctx, r.Client, topology, schemas)
-	if err != nil {
-		return nil, nil, err
-	}
+	judged := Remarks(ctx, r.Client, topology, schemas)
 	if !wasAccepted(topology) {
 		return append(problems, breaches...), judged, nil
 	}
@@ -180,23 +177,21 @@ func Schemas(ctx context.Context, reader client.Reader) (cnichain.Schemas, error
 }
 
 // Remarks says of a topology that Judge has no problems with what its author should know of its plugins and selectors,
-// and of AddressRanges that the cluster does not have.
+// and of AddressRanges that the cluster does not have. A topology is right or wrong without these, so nothing is said
+// of them where they can't be read.
 func Remarks(
 	ctx context.Context, reader client.Reader, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
-) ([]string, error) {
+) []string {
 	remarks := append(cnichain.Remarks(topology, schemas), deviceclasses.Remarks(topology)...)
-	if len(cnichain.Ranges(topology)) == 0 {
-		return remarks, nil
-	}
 	var ranges v1alpha1.AddressRangeList
-	if err := reader.List(ctx, &ranges); err != nil {
-		return nil, fmt.Errorf("cannot list AddressRanges: %w", err)
+	if len(cnichain.Ranges(topology)) == 0 || reader.List(ctx, &ranges) != nil {
+		return remarks
 	}
 	known := make([]string, len(ranges.Items))
 	for i := range ranges.Items {
 		known[i] = ranges.Items[i].Name
 	}
-	return append(remarks, cnichain.RangeRemarks(topology, known)...), nil
+	return append(remarks, cnichain.RangeRemarks(topology, known)...)
 }
 
 // carryOut makes the changes. It goes on after a failure, so that one class doesn't hold up the others.

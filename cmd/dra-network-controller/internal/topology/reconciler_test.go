@@ -196,7 +196,7 @@ func TestReconcileTellsMissingRanges(t *testing.T) {
 		})
 	}
 	edit("r22")
-	const remark = "there is no AddressRange r22, and pods wait for one; did you mean r2?"
+	const remark = "the cluster has no AddressRange r22, and pods wait for it; did you mean r2?"
 	if state := c.state(); !strings.Contains(state, remark) {
 		t.Errorf("lacks %q:\n%s", remark, state)
 	}

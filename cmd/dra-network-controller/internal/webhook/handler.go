@@ -137,8 +137,7 @@ func (h *Handler) checkTopology(ctx context.Context, raw []byte) assessment {
 		return assessment{err: err}
 	}
 	problems, breaches := topology.Judge(&t, schemas, policy.CheckClassSelector)
-	remarks, err := topology.Remarks(ctx, h.cluster, &t, schemas)
-	return assessment{problems: append(problems, breaches...), remarks: remarks, err: err}
+	return assessment{problems: append(problems, breaches...), remarks: topology.Remarks(ctx, h.cluster, &t, schemas)}
 }
 
 func checkSchema(_ context.Context, raw []byte) assessment {
