@@ -213,14 +213,14 @@ spec:
     allowMultipleAllocations: true
     capacity:
       a: {value: "x"}
-      b: {value: 8, requestPolicy: {default: some}}
+      b: {value: 8, requestPolicy: {default: 10K}}
     supportedCNIPlugins: [{name: macvlan}]
 `
 	file := policyFile(t, policy)
 	code, _, stderr := runNetdra(t, "", "policies", "test", file, "--from", recordedFunctions(t))
 	for _, want := range []string{
 		":10: spec.exposure.capacity.a.value: \"x\" is no quantity: write a number, such as 8, 100M or 1Gi",
-		":11: spec.exposure.capacity.b.requestPolicy.default: \"some\" is no quantity",
+		":11: spec.exposure.capacity.b.requestPolicy.default: \"10K\" is no quantity",
 	} {
 		if code != exit.Refused || !strings.Contains(stderr, want) {
 			t.Errorf("exit status %d, want %q: %s", code, want, stderr)

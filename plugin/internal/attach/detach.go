@@ -29,14 +29,6 @@ func (s *Sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) 
 		return nil
 	}
 	box.noteDetach(s.clock.Now())
-	err := s.detachBox(ctx, box, claimUIDs)
-	if box.noteDetached(err) {
-		s.observer.DetachFailed(box.pod, err)
-	}
-	return err
-}
-
-func (s *Sandboxes) detachBox(ctx context.Context, box *sandbox, claimUIDs []string) error {
 	leaving := box.markReleasing(claimUIDs)
 	if err := s.syncGates(leaving); err != nil {
 		return err
@@ -45,7 +37,7 @@ func (s *Sandboxes) detachBox(ctx context.Context, box *sandbox, claimUIDs []str
 		return err
 	}
 	defer box.release()
-	if s.find(box.id) != box {
+	if s.find(id) != box {
 		return nil // undone while we waited; its devices may be another's by now
 	}
 	// Del without claims undoes the whole attachment, also steps of claims that nobody asked for: a chain that was
@@ -54,7 +46,11 @@ func (s *Sandboxes) detachBox(ctx context.Context, box *sandbox, claimUIDs []str
 	if box.isEnding() {
 		wanted = nil // all of it
 	}
-	if err := s.executor.Del(ctx, box.attachment, wanted...); err != nil {
+	err := s.executor.Del(ctx, box.attachment, wanted...)
+	if box.noteDetached(err) { // who waited for the slot in vain has nothing to tell
+		s.observer.DetachFailed(box.pod, err)
+	}
+	if err != nil {
 		return err
 	}
 	// A second time: meanwhile other claims of the sandbox may have been marked, and all of them are undone by now.

@@ -48,8 +48,9 @@ type sandbox struct {
 	failure     error // of the last attempt
 	// last is the pod's sandbox before this one, if that could not be attached: why is told until this one is.
 	last *nodestate.Sandbox
-	// endingSince is when undoing began, of which the last attempt failed with detachFailure; nil if it has not.
-	endingSince   time.Time
+	// endingSince is when undoing began; zero if nothing is being undone.
+	endingSince time.Time
+	// detachFailure is why the last attempt to undo something failed; nil if it has not.
 	detachFailure error
 	answer        chan struct{} // closed when RunPodSandbox has its answer
 	detachDone    chan struct{} // not nil while it is being undone in the background; closed at the end

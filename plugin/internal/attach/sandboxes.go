@@ -56,8 +56,8 @@ type Observer interface {
 	AttachedLate(pod executor.Pod, records []claims.Record)
 	// AttachFailed is called after an attempt that failed; the next one is made after again, or never if that is 0.
 	AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration)
-	// DetachFailed is called when what a pod leaves could not be undone, and again when the reason is another one. It
-	// is tried again.
+	// DetachFailed is called when something of a pod's sandbox could not be undone, and again when the reason is
+	// another one. It is tried again.
 	DetachFailed(pod executor.Pod, err error)
 	// InterfacesChanged is called when interfaces of a pod are missing, and without an error when all are there again.
 	InterfacesChanged(pod executor.Pod, claimUIDs []string, err error)

@@ -40,7 +40,7 @@ const (
 	// refreshLimit is how long it may take until the host is read again before the driver counts as hanging.
 	refreshLimit = 5 * time.Minute
 	// pauseFactor is how many times as long as a reading has taken the driver waits before the next one. Pods and links
-	// cause readings, and policies make them expensive: so they take a tenth of a processor at most.
+	// cause readings, and policies make them expensive: so those take a tenth of a processor at most.
 	pauseFactor = 10
 	// shortestPause lies between what asks for a reading and the reading: a pod causes several bursts of changes, from
 	// the moment that its claim is prepared, and reading the host then takes processor time from the pod's own start.
@@ -165,8 +165,8 @@ func New(config Config) (*Publisher, []journal.Damaged, error) {
 // Trigger asks for a fresh computation.
 func (p *Publisher) Trigger() { ask(p.triggers) }
 
-// TriggerSoon asks for one that the last reading does not put off, however long that has taken: administrators who
-// withdraw devices don't wait until it suits the node. They don't do so with every pod.
+// TriggerSoon asks for one that is not put off by how long the last reading has taken. It is for what administrators
+// change, policies and the node's labels, which withdraws devices, and which pods don't change.
 func (p *Publisher) TriggerSoon() { ask(p.soon) }
 
 func ask(requests chan<- struct{}) {

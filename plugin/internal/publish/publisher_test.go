@@ -443,6 +443,26 @@ func TestStormsOfChanges(t *testing.T) {
 	}
 }
 
+// The first publication after a start takes the place of what an earlier driver has published, by its policies: it is
+// not put off by how long the first reading took.
+func TestFirstPublicationIsSoon(t *testing.T) {
+	f := newFixture(t)
+	m := newTestMachine(f, discoverytest.Machine(1, 2))
+	m.events, m.period = &storm{}, time.Minute
+	synctest.Test(t, func(t *testing.T) {
+		m.triggers, m.soon = make(chan struct{}, 1), make(chan struct{}, 1) // of this bubble
+		begun := false
+		f.must(m.Settle(t.Context(), func(context.Context, resourceslice.DriverResources) error {
+			begun = true
+			return nil
+		}))
+		f.must(m.Refresh(t.Context()))
+		if !begun || len(m.soon) != 1 {
+			t.Errorf("publishing has begun: %v, %d computations are asked for soon, want one", begun, len(m.soon))
+		}
+	})
+}
+
 // Readings take a tenth of a processor at most, whatever asks for them, and what was asked for meanwhile is done.
 func TestReadingsKeepADistance(t *testing.T) {
 	for name, test := range map[string]struct{ reading, pause time.Duration }{
@@ -484,36 +504,40 @@ func TestReadingsKeepADistance(t *testing.T) {
 				changes <- struct{}{}
 				f.clock.Step(time.Millisecond)
 				expect(2, "after the pause")
-				f.clock.Step(test.pause)
-				expect(2, "without another trigger")
-				m.Trigger()
-				expect(2, "right after a trigger")
+				m.TriggerSoon()
+				expect(2, "right after a policy has changed, which nothing else has asked for")
 				f.clock.Step(shortestPause)
-				expect(3, "when a trigger came long after the last reading")
+				expect(3, "a moment after a policy has changed, right after a reading")
+				f.clock.Step(test.pause)
+				expect(3, "without another trigger")
+				m.Trigger()
+				expect(3, "right after a trigger")
+				f.clock.Step(shortestPause)
+				expect(4, "when a trigger came long after the last reading")
 				changes <- struct{}{}
-				expect(3, "right after a change")
+				expect(4, "right after a change")
 				meanwhile = m.Trigger
 				f.clock.Step(test.pause)
-				expect(4, "after a change")
+				expect(5, "after a change")
 				meanwhile = func() {}
 				f.clock.Step(test.pause)
-				expect(5, "after a trigger during the last reading")
+				expect(6, "after a trigger during the last reading")
 				f.clock.Step(test.pause)
-				expect(5, "without another reason")
+				expect(6, "without another reason")
 				m.TriggerSoon()
-				expect(5, "at once")
+				expect(6, "at once")
 				f.clock.Step(shortestPause - time.Millisecond)
-				expect(5, "right after a policy has changed")
+				expect(6, "right after a policy has changed")
 				f.clock.Step(time.Millisecond)
-				expect(6, "a moment after a policy has changed")
+				expect(7, "a moment after a policy has changed")
 				m.Trigger()
-				expect(6, "after a trigger")
+				expect(7, "after a trigger")
 				m.TriggerSoon()
-				expect(6, "after a trigger and a change of a policy")
+				expect(7, "after a trigger and a change of a policy")
 				f.clock.Step(shortestPause)
-				expect(7, "a moment after a policy has changed in a pause")
+				expect(8, "a moment after a policy has changed in a pause")
 				f.clock.Step(test.pause)
-				expect(7, "without another reason than that")
+				expect(8, "without another reason than that")
 				m.Trigger()
 				cancel() // also ends a pause
 				<-done

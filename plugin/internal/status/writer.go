@@ -217,10 +217,12 @@ func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err err
 	}
 }
 
-// DetachFailed tells a pod that ends what it waits for. Its claims are not told: they are as good as gone.
+// DetachFailed tells a pod what could not be undone: it can't end, or gets no other sandbox, before it is. Its claims
+// are not told: they leave.
 func (s *Writer) DetachFailed(pod executor.Pod, err error) {
-	s.WarnPod(pod, "NetworkDetachFailed", telemetry.WithHint(err.Error()+"; it is tried again, until the driver gives "+
-		"a step up and the pod may end", attachHint("pod/"+pod.Name, pod.Namespace, s.node, err)))
+	s.WarnPod(pod, "NetworkDetachFailed", telemetry.WithHint("the network could not be undone yet, and the pod waits: "+
+		err.Error()+"; it is tried again, until the driver gives up the step", attachHint("pod/"+pod.Name,
+		pod.Namespace, s.node, err)))
 }
 
 // InterfacesLost tells a pod that interfaces of its claims are missing. The event and the condition are called

@@ -86,6 +86,22 @@ func TestClaimsInUseHaveNotFailed(t *testing.T) {
 	}
 }
 
+// What a pod waits for at its end, or before its next sandbox, is told to the pod.
+func TestDetachFailuresAreEvents(t *testing.T) {
+	f := newFixture(t)
+	events := record.NewFakeRecorder(10)
+	s := New(Config{Client: fake.NewClientset(), Events: events, Claims: f.claims, Attachments: f.boxes, Clock: f.clock,
+		Node: "n"})
+	s.DetachFailed(executor.Pod{Namespace: "ns", Name: "b", UID: "b"}, &executor.StepError{Step: "a", Type: "macvlan",
+		Topology: "t", Command: "DEL", Err: errors.New("no plugin")})
+	const want = `Warning NetworkDetachFailed the network could not be undone yet, and the pod waits: step "a" ` +
+		`(macvlan) of topology t failed at DEL: no plugin; it is tried again, until the driver gives up the step; ` +
+		`"kubectl netdra trace pod/b -n ns" shows all calls`
+	if event := <-events.Events; event != want {
+		t.Errorf("the event is\n%s\nwant\n%s", event, want)
+	}
+}
+
 // Users make claims that fail, and nobody says that they are gone: what is remembered of them has bounds.
 func TestFailuresAreForgotten(t *testing.T) {
 	f := newFixture(t)

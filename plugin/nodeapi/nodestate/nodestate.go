@@ -197,7 +197,7 @@ type Sandbox struct {
 	Pod    executor.Pod `json:"pod"`
 	Claims []string     `json:"claims"` // UIDs
 	State  string       `json:"state"`  // one of the constants
-	// Since is when attaching began, of one that is being detached when that did.
+	// Since is when attaching began; if the sandbox is being detached, when detaching began.
 	Since time.Time `json:"since"`
 	// Pin is the path at which its network namespace is kept.
 	Pin string `json:"pin"`
@@ -217,6 +217,17 @@ func (s *Sandbox) WithHint() string {
 		return s.Failure
 	}
 	return s.Failure + "; " + s.FailureHint
+}
+
+// Failures returns why the sandbox is not attached and why it could not be undone yet, with the hint.
+func (s *Sandbox) Failures() string {
+	switch {
+	case s.DetachFailure == "":
+		return s.WithHint()
+	case s.Failure == "":
+		return s.DetachFailure
+	}
+	return s.WithHint() + "; and it could not be undone yet: " + s.DetachFailure
 }
 
 // Interface is the final interface, in the pod, of a claim's device; its names are those of the claim's status.

@@ -76,8 +76,9 @@ func List(ctx context.Context, cluster *remote.Cluster, streams printer.Streams,
 	}
 	data, err := cluster.Raw(ctx, "/apis/"+v1alpha1.GroupVersion().String()+"/networktopologies")
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("cannot list the NetworkTopologies: %w; ask for the ClusterRole dra-network-view, for the "+
-			"whole cluster: in \"edit\" of a namespace it has no effect, as topologies have none", err)
+		return fmt.Errorf("cannot list the NetworkTopologies: %w; ask for the ClusterRole dra-network-view by a "+
+			"ClusterRoleBinding: NetworkTopologies have no namespace, so a RoleBinding of edit or view grants nothing "+
+			"here", err)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot list the NetworkTopologies: %w", err)

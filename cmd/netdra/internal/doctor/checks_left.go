@@ -129,11 +129,10 @@ func checkAttaching(input *Input) []Finding {
 		sandbox := &input.Driver.Sandboxes[i]
 		if sandbox.DetachFailure != "" {
 			found = append(found, Finding{
-				Level: Warn, What: fmt.Sprintf("pod %s ends, and its interfaces could not be detached yet",
-					sandbox.Pod),
-				Where: "sandbox " + sandbox.ID, Why: strings.ReplaceAll(sandbox.DetachFailure, "\n", " "),
-				Do: "fix what the reason says: the driver tries again, gives a step up after ten attempts or five " +
-					"minutes, so that the pod may end, and lists it with netdra release",
+				Level: Warn, What: fmt.Sprintf("interfaces of pod %s could not be detached yet", sandbox.Pod),
+				Where: "sandbox " + sandbox.ID, Why: strings.ReplaceAll(sandbox.Failures(), "\n", " "),
+				Do: "fix what the reason says; the driver tries again, and gives a step up after ten attempts or " +
+					"five minutes: the pod waits no longer then, and netdra release lists it",
 			})
 			continue
 		}

@@ -248,7 +248,7 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 		}, Warn, "attaching", []string{"pod ns/web", "no address", "the kernel may lack it; kubectl describe pod"}},
 		"pod that cannot be detached": {func(n *testNode) {
 			n.answers.Sandboxes[0].State, n.answers.Sandboxes[0].DetachFailure = "detaching", "no\nplugin"
-		}, Warn, "attaching", []string{"pod ns/web ends", "no plugin", "netdra release"}},
+		}, Warn, "attaching", []string{"of pod ns/web could not be detached", "no plugin", "netdra release"}},
 		"lost interface": {func(n *testNode) { loseInterface(n) }, Fail, "pod-interfaces",
 			[]string{"pod ns/web", "net1", "kubectl -n ns delete pod web"}},
 		"gone device": {func(n *testNode) {

@@ -66,13 +66,11 @@ func explainDecodeError(err error, document []byte, goType reflect.Type) []error
 		}
 		return problems
 	}
-	if strings.Contains(err.Error(), resource.ErrFormatWrong.Error()) {
+	match := regexp.MustCompile(`^unknown field "([^"]+)"$`).FindStringSubmatch(err.Error())
+	if match == nil {
 		if problems := badQuantities(document); len(problems) > 0 {
 			return problems
 		}
-	}
-	match := regexp.MustCompile(`^unknown field "([^"]+)"$`).FindStringSubmatch(err.Error())
-	if match == nil {
 		return []error{err}
 	}
 	unknown := problem{path: match[1], text: err.Error()}

@@ -99,8 +99,8 @@ func ReadTopology(found *Document, schemas cnichain.Schemas) (*v1alpha1.NetworkT
 	return topology, lines
 }
 
-// mayFollow reports whether a problem of a field may be there only because something near it could not be read: in the
-// same step, or, of what is no step, beside the field.
+// mayFollow reports whether a problem of a field may be there only because something else could not be read: in the
+// same step, in a step before, of which this one names the interface, or, of what is no step, beside the field.
 func mayFollow(path string, unread []error) bool {
 	return slices.ContainsFunc(unread, func(err error) bool {
 		var found problem
@@ -110,6 +110,11 @@ func mayFollow(path string, unread []error) bool {
 		parent := parentPath(found.path)
 		for strings.Count(parent, ".") > 1 {
 			parent = parentPath(parent)
+		}
+		const steps = "spec.steps["
+		if strings.HasPrefix(parent, steps) && strings.HasPrefix(path, steps) && !strings.HasPrefix(path, parent+".") {
+			return strings.Contains(path, "].dependOn") || strings.Contains(path, "].config") ||
+				strings.Contains(path, "].ifName")
 		}
 		return parentPath(path) == parent || parent != "spec" && strings.HasPrefix(path, parent)
 	})

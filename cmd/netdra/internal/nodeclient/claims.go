@@ -96,12 +96,12 @@ func claim(record *nodestate.Claim, sandboxes []nodestate.Sandbox) Claim {
 // podOf is a sandbox as one of its claims sees it. Failure stays set while a sandbox that failed is undone or tried
 // again; of a ready one it is old.
 func podOf(sandbox *nodestate.Sandbox, claimUID string) Pod {
-	pod := Pod{Name: sandbox.Pod.String(), Sandbox: sandbox.ID, Since: sandbox.Since, Error: sandbox.WithHint()}
+	pod := Pod{Name: sandbox.Pod.String(), Sandbox: sandbox.ID, Since: sandbox.Since, Error: sandbox.Failures()}
 	switch {
 	case sandbox.State == "ready":
 		pod.State, pod.Error = Attached, ""
 	case sandbox.State == "detaching":
-		pod.State, pod.Error = Detaching, cmp.Or(sandbox.DetachFailure, pod.Error)
+		pod.State = Detaching
 	case sandbox.Failure != "":
 		pod.State = Failed
 	default:

@@ -90,7 +90,10 @@ func claimOf(node *Node, claim *nodestate.Claim) ClaimView {
 // runOf is the claim's chain in one sandbox. Without a sandbox it is the chain as it will be. Steps of several
 // topologies follow each other, so the indexes of After are moved by those before.
 func runOf(claim *nodestate.Claim, box *nodestate.Sandbox, logged []executor.LoggedCall) Run {
-	run := Run{State: box.State, Failure: cmp.Or(box.DetachFailure, box.Failure), Sandbox: box.ID}
+	run := Run{State: box.State, Failure: box.Failure, Sandbox: box.ID}
+	if box.DetachFailure != "" {
+		run.Failure = box.Failures()
+	}
 	if box.ID != "" {
 		run.Pod = box.Pod.String()
 	}

@@ -58,7 +58,7 @@ func failures(node *Node) []Problem {
 		box := &node.Sandboxes[i]
 		if box.DetachFailure != "" {
 			problems = append(problems, Problem{
-				Urgent: true, Where: "pod " + box.Pod.String(), What: "could not be detached yet: " + box.DetachFailure,
+				Urgent: true, Where: "pod " + box.Pod.String(), What: "could not be detached yet: " + box.Failures(),
 				ToDo: tracing(node, box),
 			})
 		} else if box.Failure != "" {

@@ -157,6 +157,9 @@ func (m *model) refusals(
 	}
 	for _, name := range claimspec.Topologies(devices) {
 		topology, complete := m.topologyOf(name, classes)
+		if topology == nil && pod != nil && hasStarted(pod) && m.unread {
+			continue // what is not checked was said
+		}
 		if topology == nil && pod != nil && hasStarted(pod) {
 			remarks = append(remarks, fmt.Sprintf("NetworkTopology %s was deleted: the pod keeps its interfaces, and "+
 				"no other claim gets any", name))

@@ -24,6 +24,7 @@ type input struct {
 	namespace         string // of objects without one
 	policies          []policyapi.DeviceExposurePolicy
 	topologyDocuments []manifest.Document // they are validated when all schemas are known
+	ranges            []string            // names of AddressRanges
 	schemas           cnichain.Schemas
 	namespaces        []*corev1.Namespace
 	classes           []*resourceapi.DeviceClass
@@ -77,6 +78,9 @@ func (w *input) add(found *manifest.Document) error {
 		return err
 	case manifest.KindTopology:
 		w.topologyDocuments = append(w.topologyDocuments, *found)
+		return nil
+	case manifest.KindRange:
+		w.ranges = append(w.ranges, found.Name)
 		return nil
 	case manifest.KindSchema:
 		schema, err := manifest.ReadSchema(found)

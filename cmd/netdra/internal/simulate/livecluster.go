@@ -111,6 +111,7 @@ func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks [
 	if err != nil {
 		remarks = append(remarks, fmt.Sprintf("cannot list the NetworkTopologies: %v; what they allow is not checked; "+
 			"ask for the ClusterRole dra-network-view", err))
+		m.unread = true
 	}
 	for i := range topologies {
 		ofFile := func(t *v1alpha1.NetworkTopology) bool { return t.Name == topologies[i].Name }
@@ -121,7 +122,11 @@ func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks [
 	if slices.ContainsFunc(slices.Concat(m.topologies, m.live), func(t *v1alpha1.NetworkTopology) bool {
 		return len(cnichain.Ranges(t)) > 0
 	}) {
-		m.ranges = l.ranges(ctx)
+		if known := l.ranges(ctx); known != nil {
+			m.ranges = append(known, m.ranges...)
+		} else {
+			m.ranges = nil
+		}
 	}
 	known := map[string]bool{}
 	for _, namespace := range m.namespaces {

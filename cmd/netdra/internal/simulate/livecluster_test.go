@@ -56,6 +56,8 @@ func answers() map[string]string {
 func TestPodsOfACluster(t *testing.T) {
 	const held = `items: [{metadata: {name: first-extended-resources-x, namespace: apps, uid: u}, spec: {devices: {requests: [{name: r}]}},
   status: {allocation: {devices: {results: [{request: r, driver: dra.networking, pool: n1, device: eth0}]}}}}]`
+	const ranged = `items: [{metadata: {name: free}, spec: {steps: [{name: a, type: macvlan, addressRange: r22, ` +
+		`selector: {cel: "true"}}]}, status: {deviceClasses: [free-a]}}]`
 	for name, test := range map[string]struct {
 		limits, status string
 		claims, uses   string            // of the pod; the second is one that it does not name
@@ -106,7 +108,7 @@ func TestPodsOfACluster(t *testing.T) {
 				pathTopologies: "items: []"},
 			want: []string{"✗ pod apps/p has devices on n1, but they cannot be attached:", "free"}},
 		"a template that is not there": {claims: "[{name: net, resourceClaimTemplateName: c5}]", want: []string{
-			"✗ pod apps/p does not fit\n  it names the ResourceClaimTemplate c5, which is not in namespace apps: apply"}},
+			"✗ pod apps/p does not fit\n  it names the ResourceClaimTemplate c5, which is not in namespace apps:"}},
 		"a claim with devices": {claims: "[{name: net, resourceClaimName: own}]",
 			want: []string{"✓ all claims of pod apps/p have their devices, and nothing known here keeps it from " +
 				`starting; "kubectl describe pod p -n apps" and "kubectl netdra claims pod/p -n apps" say what `}},
@@ -127,14 +129,15 @@ func TestPodsOfACluster(t *testing.T) {
 			want: []string{"✗ pod apps/p has started with devices on n1, but not all of them are as they should be:",
 				"claim apps/failed: StepFailed: macvlan is missing"}},
 		"a topology whose range is not there": {limits: "example.com/free: 1", change: map[string]string{
-			pathTopologies: `items: [{metadata: {name: free}, spec: {steps: [{name: a, type: macvlan, addressRange: r22, ` +
-				`selector: {cel: "true"}}]}, status: {deviceClasses: [free-a]}}]`,
-			pathRanges: "items: [{metadata: {name: r2}}]"}, want: []string{"✓ pod apps/p fits on n1",
-			"NetworkTopology free: there is no AddressRange r22, and pods wait for one; did you mean r2?"}},
+			pathTopologies: ranged,
+			pathRanges:     "items: [{metadata: {name: r2}}]"}, want: []string{"✓ pod apps/p fits on n1",
+			"NetworkTopology free: the cluster has no AddressRange r22, and pods wait for it; did you mean r2?"}},
 		"a topology whose range may not be read": {limits: "example.com/free: 1", change: map[string]string{
-			pathTopologies: `items: [{metadata: {name: free}, spec: {steps: [{name: a, type: macvlan, addressRange: r22, ` +
-				`selector: {cel: "true"}}]}, status: {deviceClasses: [free-a]}}]`,
-			pathRanges: ""}, want: []string{"✓ pod apps/p fits on n1"}, not: "there is no AddressRange"},
+			pathTopologies: ranged,
+			pathRanges:     ""}, want: []string{"✓ pod apps/p fits on n1"}, not: "no AddressRange"},
+		"running, and topologies may not be read": {claims: "[{name: net, resourceClaimName: own}]", status: started,
+			change: map[string]string{"/apis/resource.k8s.io/v1/deviceclasses": "items: []", pathTopologies: ""},
+			want:   []string{"and it is running", "cannot list the NetworkTopologies"}, not: "deleted"},
 		"another namespace's": {limits: "deviceclass.resource.kubernetes.io/theirs-a: 1",
 			want: []string{"would get devices on n1, but is refused:\n",
 				"NetworkTopology theirs may not be used in namespace apps: its allowedNamespaces want team=nobody"}},

@@ -22,9 +22,11 @@ import (
 type model struct {
 	policies   []policyapi.DeviceExposurePolicy
 	topologies []*v1alpha1.NetworkTopology
+	// unread says that the topologies of the cluster could not be read.
+	unread bool
 	// live are topologies that a cluster has beside those of the files. Their classes are the cluster's.
 	live []*v1alpha1.NetworkTopology
-	// ranges are the names of the cluster's AddressRanges; nil where they are not known.
+	// ranges are the names of AddressRanges of the files and the cluster; nil where those of the cluster are not known.
 	ranges     []string
 	schemas    cnichain.Schemas
 	namespaces []*corev1.Namespace
