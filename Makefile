@@ -58,8 +58,8 @@ build: ## Build the driver, the controller and the CNI plugins (static) and the 
 image: build ## Pack driver and controller into OCI image archives in bin/images/
 	$(LAB) pack --bin $(BIN) --out $(BIN)/images
 
-demo: build ## Show the whole way on a real local Kubernetes (root; KEEP=1 leaves it up to play with)
-	@$(BIN)/demo --bin $(BIN) $(if $(KEEP),--keep)
+demo: build ## Show the whole way on a real local Kubernetes (root; KEEP=1 leaves it up to play with; NAME=another beside one that runs)
+	@$(BIN)/demo --bin $(BIN) $(if $(KEEP),--keep) $(if $(NAME),--name "$(NAME)")
 
 test: build ## Run what a change has to pass: unit tests, real plugins, a real local Kubernetes (root; 9 minutes)
 	@if [ "$$(id -u)" = 0 ]; then $(LAB) build; else echo "not root: tests that need namespaces or the local Kubernetes are skipped"; fi

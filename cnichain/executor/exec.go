@@ -145,6 +145,9 @@ func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, env
 		return output, nil
 	}
 	switch {
+	case errors.Is(err, os.ErrNotExist) && exists(path): // execve(2) says so of what runs it, too
+		err = fmt.Errorf("%w: the file is there, and what runs it, its interpreter or dynamic loader, is not where "+
+			"the driver runs: use a static binary of the plugin", err)
 	case running.Err() == nil: // it ended by itself
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		err = fmt.Errorf("ended after its time limit: %w", context.Cause(ctx))
@@ -349,4 +352,9 @@ func (b *boundedBuffer) Write(data []byte) (int, error) {
 		return len(data), nil
 	}
 	return b.kept.Write(data)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

@@ -42,6 +42,22 @@ func TestCallKeepsWhatThePluginSays(t *testing.T) {
 	}
 }
 
+// The kernel says that a file does not exist where it is what runs it that doesn't: people would look for the plugin.
+func TestCallOfAPluginWithoutItsInterpreter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "plugin")
+	if err := os.WriteFile(path, []byte("#!/nowhere/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const why = "the file is there, and what runs it, its interpreter or dynamic loader, is not"
+	if _, err := (PluginExec{}).Call(t.Context(), path, nil, nil); err == nil || !contains(err.Error(), why) {
+		t.Errorf("error is %v", err)
+	}
+	_, err := PluginExec{}.Call(t.Context(), path+"-away", nil, nil)
+	if err == nil || contains(err.Error(), why) {
+		t.Errorf("of a file that is not there, the error is %v", err)
+	}
+}
+
 // What a plugin says of its failure goes to people and over connections that take UTF-8 only, whatever it prints.
 func TestFailuresAreUTF8(t *testing.T) {
 	for name, failure := range map[string]*ExecError{

@@ -33,6 +33,9 @@ func (e *Executor) binary(step *cnichain.PlanStep) string {
 	return path
 }
 
+// CannotAsk is in the text of every problem that a CNI plugin does not say which versions it speaks.
+const CannotAsk = "cannot ask CNI plugin"
+
 // Probe finds plugins and asks each which versions it speaks, once per binary. Types without a binary are left out of
 // the answer, which [cnichain.Compile] reports; a binary that does not answer is an error.
 func (e *Executor) Probe(ctx context.Context, cniTypes []string) (map[string]cnichain.Plugin, error) {
@@ -44,7 +47,7 @@ func (e *Executor) Probe(ctx context.Context, cniTypes []string) (map[string]cni
 		}
 		plugin, err := e.probe(ctx, path)
 		if err != nil {
-			return nil, fmt.Errorf("cannot ask CNI plugin %s for its versions: %w", path, err)
+			return nil, fmt.Errorf(CannotAsk+" %s for its versions: %w", path, err)
 		}
 		plugins[cniType] = plugin
 	}

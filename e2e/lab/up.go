@@ -74,7 +74,8 @@ func sweep(ctx context.Context, o Options) error {
 	s, err := loadState(o.RunDir)
 	if err == nil && running(ctx, s) {
 		return fmt.Errorf("it is running already (process %d): use it with: bin/lab --name %s kubectl get nodes; or stop "+
-			"it first: bin/lab down --name %s", s.Init.PID, o.Name, o.Name)
+			"it first: bin/lab down --name %s; or, if it is somebody else's, start one of another name beside it "+
+			"(--name; make demo NAME=…)", s.Init.PID, o.Name, o.Name)
 	}
 	switch {
 	case errors.Is(err, os.ErrNotExist) && exists(o.RunDir):

@@ -46,12 +46,14 @@ time, when the Kubernetes programs are built (5 to 15 minutes).`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd.Context()) },
 	}
 	cmd.Flags().StringVar(&d.bin, "bin", "bin", "folder with the driver's and the controller's binaries")
+	cmd.Flags().StringVar(&d.name, "name", "demo", "name of the cluster: those of different names run side by side")
 	cmd.Flags().BoolVar(&d.keep, "keep", false, "leave the cluster running and say how to use it")
 	return cmd
 }
 
 type demo struct {
 	bin     string
+	name    string // of the cluster
 	keep    bool
 	out     io.Writer
 	colours bool
@@ -60,9 +62,6 @@ type demo struct {
 	clone   string // its top folder
 	samples string
 }
-
-// name of the demo's cluster.
-const name = "demo"
 
 // run shows all chapters, in their order. Paths are those of the clone, which must be the working directory. A cluster
 // that is kept is one that the command lab finds by its name.
@@ -73,7 +72,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	}
 	d.start, d.samples = time.Now(), filepath.Join(d.clone, "deploy", "samples")
 	d.title("A local Kubernetes")
-	d.cluster, err = lab.Up(ctx, lab.Options{Name: name, Progress: d.out, Detached: d.keep})
+	d.cluster, err = lab.Up(ctx, lab.Options{Name: d.name, Progress: d.out, Detached: d.keep})
 	if err != nil {
 		return err
 	}
@@ -94,12 +93,12 @@ func (d *demo) run(ctx context.Context) (err error) {
 	}
 	d.title("Done in %.0f s", time.Since(d.start).Seconds())
 	if d.keep {
-		d.printf("The cluster is still up, with the driver and the sample policies. Try:\n\n" +
-			"  bin/lab --name demo kubectl apply -f deploy/samples/pods.yaml\n" +
-			"  bin/lab --name demo kubectl get pods,resourceclaims,resourceslices\n" +
-			"  bin/lab --name demo exec -- bin/netdra devices\n" +
-			"  bin/lab --name demo exec -- ip link\n" +
-			"  bin/lab --name demo down")
+		d.printf("The cluster is still up, with the driver and the sample policies. Try:\n\n"+
+			"  bin/lab --name %[1]s kubectl apply -f deploy/samples/pods.yaml\n"+
+			"  bin/lab --name %[1]s kubectl get pods,resourceclaims,resourceslices\n"+
+			"  bin/lab --name %[1]s exec -- bin/netdra devices\n"+
+			"  bin/lab --name %[1]s exec -- ip link\n"+
+			"  bin/lab --name %[1]s down", d.name)
 	}
 	return nil
 }

@@ -19,7 +19,8 @@ func PrepareHint(claim cnichain.Claim, node string, err error) string {
 		return "Kubernetes changes neither in a pod that exists: change its manifest or template, and delete the pod"
 	}
 	switch text := err.Error(); {
-	case strings.Contains(text, cnichain.NoSuchPlugin), strings.Contains(text, cnichain.CannotWork):
+	case strings.Contains(text, cnichain.NoSuchPlugin), strings.Contains(text, cnichain.CannotWork),
+		strings.Contains(text, executor.CannotAsk):
 		return fmt.Sprintf(`"kubectl netdra doctor --node %s" says what the node lacks`, node)
 	case strings.Contains(text, "configuration for "+v1alpha1.DriverName), strings.Contains(text, "claimParameters"):
 		return `"kubectl netdra classes" says what claims may set`

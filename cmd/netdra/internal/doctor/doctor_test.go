@@ -246,6 +246,10 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			n.answers.Sandboxes[0].State, n.answers.Sandboxes[0].Failure = "attaching", "no\naddress"
 			n.answers.Sandboxes[0].FailureHint = "the kernel may lack it"
 		}, Warn, "attaching", []string{"pod ns/web", "no address", "the kernel may lack it; kubectl describe pod"}},
+		"claim that is refused": {func(n *testNode) {
+			n.answers.State.Refused = []nodestate.RefusedClaim{{Claim: cnichain.Claim{Namespace: "ns", Name: "own"},
+				Pods: []string{"ns/db"}, Message: "no\nversion"}}
+		}, Warn, "attaching", []string{"pod ns/db waits: claim ns/own could not be prepared", "no version"}},
 		"pod that cannot be detached": {func(n *testNode) {
 			n.answers.Sandboxes[0].State, n.answers.Sandboxes[0].DetachFailure = "detaching", "no\nplugin"
 		}, Warn, "attaching", []string{"of pod ns/web could not be detached", "no plugin", "netdra release"}},

@@ -229,8 +229,40 @@ func TestLostInterfaces(t *testing.T) {
 		t.Errorf("the claim is %s, bad %t: %s", claim.State, claim.Bad, claim.Runs[0].Failure)
 	}
 	if !slices.ContainsFunc(page.Problems,
-		func(p Problem) bool { return strings.Contains(p.What, "has lost its interface right") }) {
+		func(p Problem) bool {
+			return strings.Contains(p.What, "has lost its interface right") &&
+				strings.HasPrefix(p.ToDo, "delete the pod")
+		}) {
 		t.Errorf("problems are %+v", page.Problems)
+	}
+	// Who deletes a pod whose device is gone has none at all.
+	device := claimNamed(t, &node, "store-bond").Plans[0].Steps[1].Device
+	for i := range node.Result.Entries {
+		if entry := &node.Result.Entries[i]; entry.Name == device.Name {
+			entry.Pool = device.Pool
+			entry.Spec.Taints = append(entry.Spec.Taints, resourceapi.DeviceTaint{Value: taintGone})
+		}
+	}
+	for _, problem := range Build(node).Problems {
+		if strings.Contains(problem.ToDo, "delete") && !strings.Contains(problem.ToDo, "bring it back") {
+			t.Errorf("where the device is gone, it says: %+v", problem)
+		}
+	}
+}
+
+// Both reasons are told of a pod that could neither be attached nor undone.
+func TestDetachFailures(t *testing.T) {
+	node := liveNode(t)
+	for i := range node.Sandboxes {
+		if box := &node.Sandboxes[i]; box.Failure != "" {
+			box.State, box.DetachFailure = "detaching", "no plugin"
+		}
+	}
+	const want = "could not be detached yet: step \"port\" (bridge) of topology data: no IP addresses"
+	if !slices.ContainsFunc(Build(node).Problems, func(p Problem) bool {
+		return strings.HasPrefix(p.What, want) && strings.HasSuffix(p.What, "undone yet: no plugin")
+	}) {
+		t.Errorf("problems are %+v", Build(node).Problems)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	resourceapi "k8s.io/api/resource/v1"
+
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
 )
@@ -77,12 +79,25 @@ func failures(node *Node) []Problem {
 					Urgent: true, Where: "pod " + node.Sandboxes[i].Pod.String(),
 					What: fmt.Sprintf("has lost its interface %s of device %s: the device or what it stands on was "+
 						"removed, or an application has moved it", link.Missing, link.Device),
-					ToDo: "delete the pod to have it attached anew",
+					ToDo: remedyForLost(node, link.Pool, link.Device),
 				})
 			}
 		}
 	}
 	return problems
+}
+
+// remedyForLost describes what to do about an interface that is not in its pod any more. While its device is gone a
+// successor of the pod gets none.
+func remedyForLost(node *Node, pool, device string) string {
+	for i := range node.Result.Entries {
+		entry := &node.Result.Entries[i]
+		if entry.Pool == pool && entry.Name == device && slices.ContainsFunc(entry.Spec.Taints,
+			func(taint resourceapi.DeviceTaint) bool { return taint.Value == taintGone }) {
+			return "the device is gone: bring it back first, then delete the pod, whose successor gets it"
+		}
+	}
+	return "delete the pod: its successor gets the interface"
 }
 
 // tracing is how to see the calls for the claims of a sandbox; empty for one whose claims are gone.
@@ -116,11 +131,13 @@ func taintProblems(node *Node) []Problem {
 	return problems
 }
 
+const taintGone = "gone"
+
 // remedyForTaint describes what to do about a taint.
 func remedyForTaint(value string) string {
 	switch value {
-	case "gone":
-		return "delete the pods that use it, or bring it back"
+	case taintGone:
+		return "bring it back, then delete the pods that have lost it: their successors get it"
 	case "withdrawn":
 		return "nothing, if that is meant: it goes with the last pod that uses it"
 	case "no-carrier":
