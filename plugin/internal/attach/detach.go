@@ -28,8 +28,8 @@ func (s *Sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) 
 	if box == nil {
 		return nil
 	}
-	box.noteDetach(s.clock.Now())
 	leaving := box.markReleasing(claimUIDs)
+	box.noteEnding(s.clock.Now())
 	if err := s.syncGates(leaving); err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ type sandbox struct {
 	failure     error // of the last attempt
 	// last is the pod's sandbox before this one, if that could not be attached: why is told until this one is.
 	last *nodestate.Sandbox
-	// endingSince is when undoing began; zero if nothing is being undone.
+	// endingSince is when it began to end; zero if it does not.
 	endingSince time.Time
 	// detachFailure is why the last attempt to undo something failed; nil if it has not.
 	detachFailure error
@@ -141,11 +141,11 @@ func (b *sandbox) steps(claimUID string) []executor.StepRecord {
 	return nil
 }
 
-// noteDetach notes that undoing has begun, unless it had.
-func (b *sandbox) noteDetach(now time.Time) {
+// noteEnding notes since when the sandbox ends, if it does.
+func (b *sandbox) noteEnding(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.endingSince.IsZero() {
+	if b.phase.isEnding() && b.endingSince.IsZero() {
 		b.endingSince = now
 	}
 }
@@ -155,9 +155,7 @@ func (b *sandbox) noteDetached(err error) (isNews bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	isNews = err != nil && (b.detachFailure == nil || b.detachFailure.Error() != err.Error())
-	if b.detachFailure = err; err == nil {
-		b.endingSince = time.Time{} // other claims may be left
-	}
+	b.detachFailure = err
 	return isNews
 }
 
