@@ -265,7 +265,7 @@ func (t *policyCheck) print(out *printer.Printer) {
 		for _, problem := range t.Invalid {
 			out.Printf("  %s", problem)
 		}
-	case len(t.Unusable) > 0:
+	case len(t.Unusable) > 0, len(t.Meant) > 0:
 		out.Warn("policy %s", t.Name)
 	default:
 		out.Good("policy %s", t.Name)
