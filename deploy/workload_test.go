@@ -99,6 +99,7 @@ func TestRolesForPeople(t *testing.T) {
 		got = append(got, rules("own namespace: "+role.Name+": ", role.Rules)...)
 	}
 	want := []string{
+		"dra-network-capacity: addressranges.networking.dra.io: list",
 		"dra-network-capacity: deviceclasses,resourceclaims,resourceslices.resource.k8s.io: list",
 		"dra-network-capacity: networktopologies.networking.dra.io: list",
 		"dra-network-capacity: nodes.: list",

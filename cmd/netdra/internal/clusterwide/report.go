@@ -37,9 +37,10 @@ type pageNode struct {
 
 // pageProblem is a finding of a node, or a device that no claim should get.
 type pageProblem struct {
-	Node           string
-	Wrong          bool
-	What, Why, Fix string
+	Node  string
+	Wrong bool
+	// Where it is, as doctor says: a path, a sandbox, the claims that hold a device with their pods.
+	What, Where, Why, Fix string
 }
 
 // nodeReport is what the page needs of a node.
@@ -100,7 +101,7 @@ func build(answers []remote.Of[nodeReport], now time.Time) page {
 				node.Risky++
 			}
 			p.Problems = append(p.Problems, pageProblem{Node: node.Name, Wrong: f.Level == doctor.Fail, What: f.What,
-				Why: f.Why, Fix: f.Do})
+				Where: f.Where, Why: f.Why, Fix: f.Do})
 		}
 		p.Nodes = append(p.Nodes, node)
 	}

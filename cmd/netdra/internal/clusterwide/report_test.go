@@ -45,8 +45,9 @@ func cluster() []remote.Of[nodeReport] {
 		findings: []doctor.Finding{
 			{Level: doctor.OK, Check: "socket", What: "the driver answers"},
 			{Level: doctor.Fail, Check: "quarantine", What: "device enp3s0f0v2 is in quarantine",
-				Why: "what a pod left on it could not be undone in 10 attempts: operation not supported",
-				Do:  "put right what it says; netdra release 5f1c0ffee0000004/shop-gone/port/0 tries again at once"},
+				Where: "step port of pod shop/gone-0",
+				Why:   "what a pod left on it could not be undone in 10 attempts: operation not supported",
+				Do:    "put right what it says; netdra release 5f1c0ffee0000004/shop-gone/port/0 tries again at once"},
 			{Level: doctor.Warn, Check: "gone", What: "device enp3s0f0v3 does not exist any more",
 				Why: "claim ai/train-b holds it", Do: "delete pod worker-1 in namespace ai"},
 		},
@@ -86,7 +87,7 @@ func hostile() []remote.Of[nodeReport] {
 			devices: []nodeclient.Device{{Name: text, Type: text, Use: text, State: text, Why: wide,
 				Holders:  []nodeclient.Holder{{Claim: wide, Pods: []string{text}}},
 				Counters: []nodeclient.Counter{{Name: text, Used: text, Total: wide}}}},
-			findings: []doctor.Finding{{Level: doctor.Fail, What: text, Why: wide, Do: text}},
+			findings: []doctor.Finding{{Level: doctor.Fail, What: text, Where: wide, Why: wide, Do: text}},
 		}},
 		{Node: wide, Err: errors.New(text)},
 	}

@@ -77,7 +77,7 @@ func claimOf(node *Node, claim *nodestate.Claim) ClaimView {
 	case view.Bad:
 		view.State = "failed"
 	case lost:
-		view.State, view.Bad = "interface lost", true
+		view.State, view.Bad = stateLost, true
 	case len(view.Runs) == 0:
 		view.State = "prepared, no pod yet"
 		view.Runs = []Run{runOf(claim, &nodestate.Sandbox{}, nil)}
@@ -86,6 +86,9 @@ func claimOf(node *Node, claim *nodestate.Claim) ClaimView {
 	}
 	return view
 }
+
+// stateLost is that of what was attached and has lost an interface.
+const stateLost = "interface lost"
 
 // runOf is the claim's chain in one sandbox. Without a sandbox it is the chain as it will be. Steps of several
 // topologies follow each other, so the indexes of After are moved by those before.
@@ -100,6 +103,9 @@ func runOf(claim *nodestate.Claim, box *nodestate.Sandbox, logged []executor.Log
 	lost := lostBy(box, claim.Claim.UID)
 	if len(lost) > 0 && run.Failure == "" {
 		run.Failure = box.MissingText(lost[0].Missing)
+	}
+	if len(lost) > 0 && run.State == nodestate.SandboxReady {
+		run.State = stateLost
 	}
 	calls := slices.DeleteFunc(slices.Clone(logged), func(c executor.LoggedCall) bool { return c.Sandbox != box.ID })
 	var took time.Duration

@@ -85,6 +85,9 @@ func (t *rowBuilder) row(d *policy.DeviceDecision) Row {
 		row.What = append(row.What, "carries "+ranges(carried))
 	}
 	for _, entry := range t.entries[name] {
+		if isGone(entry) {
+			row.What = nil // what it was does not say what it is
+		}
 		offer := t.used.offer(entry)
 		row.Offers = append(row.Offers, offer)
 		if offer.State == Unusable {

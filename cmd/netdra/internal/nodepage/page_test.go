@@ -224,7 +224,7 @@ func TestLostInterfaces(t *testing.T) {
 	if diff := cmp.Diff([]string{stepDone, stepLost, stepDone, stepDone}, states); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
-	if claim.State != "interface lost" || !claim.Bad ||
+	if claim.State != stateLost || claim.Runs[0].State != stateLost || !claim.Bad ||
 		!strings.Contains(claim.Runs[0].Failure, "interface right is not in pod") {
 		t.Errorf("the claim is %s, bad %t: %s", claim.State, claim.Bad, claim.Runs[0].Failure)
 	}
@@ -241,6 +241,11 @@ func TestLostInterfaces(t *testing.T) {
 		if entry := &node.Result.Entries[i]; entry.Name == device.Name {
 			entry.Pool = device.Pool
 			entry.Spec.Taints = append(entry.Spec.Taints, resourceapi.DeviceTaint{Value: taintGone})
+		}
+	}
+	for _, row := range Build(node).Rows {
+		if slices.ContainsFunc(row.Members, func(m Member) bool { return m.Name == device.Name }) && len(row.What) > 0 {
+			t.Errorf("of a device that is gone it says %q", row.What)
 		}
 	}
 	for _, problem := range Build(node).Problems {

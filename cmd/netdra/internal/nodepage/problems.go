@@ -9,6 +9,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
 // problemsOf are all problems, urgent ones first.
@@ -91,9 +92,7 @@ func failures(node *Node) []Problem {
 // successor of the pod gets none.
 func remedyForLost(node *Node, pool, device string) string {
 	for i := range node.Result.Entries {
-		entry := &node.Result.Entries[i]
-		if entry.Pool == pool && entry.Name == device && slices.ContainsFunc(entry.Spec.Taints,
-			func(taint resourceapi.DeviceTaint) bool { return taint.Value == taintGone }) {
+		if entry := &node.Result.Entries[i]; entry.Pool == pool && entry.Name == device && isGone(entry) {
 			return "the device is gone: bring it back first, then delete the pod, whose successor gets it"
 		}
 	}
@@ -132,6 +131,12 @@ func taintProblems(node *Node) []Problem {
 }
 
 const taintGone = "gone"
+
+// isGone reports whether the device of an entry does not exist any more.
+func isGone(entry *draslices.Entry) bool {
+	return slices.ContainsFunc(entry.Spec.Taints,
+		func(taint resourceapi.DeviceTaint) bool { return taint.Value == taintGone })
+}
 
 // remedyForTaint describes what to do about a taint.
 func remedyForTaint(value string) string {

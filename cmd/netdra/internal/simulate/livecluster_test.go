@@ -283,7 +283,7 @@ metadata: {name: c}
 spec: {devices: {requests: [{name: r, exactly: {deviceClassName: ipv-a}}]}}
 `
 	const named = `it wants CNI plugin ipvlan, and the devices have none; policy ip names that plugin: "kubectl ` +
-		`netdra doctor --node n1" says whether the node lacks what it needs, "kubectl netdra policies list ip --node`
+		`netdra policies list ip --node n1" says which devices of the node are selected, "kubectl netdra doctor --node`
 	policies := func(name, selector, plugin string) string {
 		return fmt.Sprintf("{metadata: {name: %s}, spec: {%sselector: {cel: 'true'}, exposure: {supportedCNIPlugins: "+
 			"[{name: %s}]}}}", name, selector, plugin)

@@ -164,8 +164,9 @@ func (s *Simulator) hintOfPolicies(node *corev1.Node, plugin string) string {
 	if len(names) > most {
 		subject, listed = fmt.Sprintf("%d policies for the node name", len(names)), ""
 	}
-	return fmt.Sprintf("; %s that plugin: \"kubectl netdra doctor --node %s\" says whether the node lacks what it "+
-		"needs, \"kubectl netdra policies list%s --node %[2]s\" which devices are selected", subject, node.Name, listed)
+	return fmt.Sprintf("; %s that plugin: \"kubectl netdra policies list%s --node %s\" says which devices of the node "+
+		"are selected, \"kubectl netdra doctor --node %[3]s\" whether it lacks what the plugin needs", subject, listed,
+		node.Name)
 }
 
 // everyOf names a number of devices as a whole.
