@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
@@ -166,7 +167,7 @@ func lostInterfaces(answers *nodestate.Answers, entry *draslices.Entry) []string
 	for _, name := range slices.Sorted(maps.Keys(pods)) {
 		holder := "pod " + pods[name][0]
 		if more := len(pods[name]) - 1; more > 0 {
-			holder += fmt.Sprintf(" (and in %d more)", more)
+			holder += fmt.Sprintf(" and in %s", printer.Plural(more, "other"))
 		}
 		texts = append(texts, nodestate.MissingText(holder, name))
 	}

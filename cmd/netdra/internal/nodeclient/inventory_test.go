@@ -163,6 +163,20 @@ func TestHoldersAndCounters(t *testing.T) {
 	}
 }
 
+// A shared device may be that of hundreds of pods: who have lost it are told in one sentence.
+func TestPodsThatHaveLostADeviceAreCounted(t *testing.T) {
+	answers := &nodestate.Answers{Published: published(), Claims: []nodestate.Claim{claimOf("a", "eth0-macvlan")}}
+	for _, pod := range []string{"p", "q", "r"} {
+		answers.Sandboxes = append(answers.Sandboxes, nodestate.Sandbox{State: nodestate.SandboxReady,
+			Pod: executor.Pod{Namespace: "ns", Name: pod}, Claims: []string{"a-uid"}, Interfaces: []nodestate.Interface{
+				{ClaimUID: "a-uid", Pool: published()[1].Pool, Device: "eth0-macvlan", Missing: "net1"}}})
+	}
+	const want = "interface net1 is not in pod ns/p and in 2 others any more"
+	if device := Devices(answers)[1]; !strings.HasPrefix(device.Why, want) || strings.Count(device.Why, "net1") != 1 {
+		t.Errorf("why is %q, want %q", device.Why, want)
+	}
+}
+
 func TestStatesOfClaims(t *testing.T) {
 	sandbox := func(state, failure string) nodestate.Sandbox {
 		hint := ""
