@@ -39,7 +39,7 @@ func exitCodesHelp() *cobra.Command {
   import            something has to be done by hand         the input cannot be read
   policies list                                              the driver does not answer, or knows no such policy
   policies test     a policy is not valid                    a file, the machine or the driver cannot be read
-  release           something could not be undone            the driver does not answer
+  release           something was not undone or removed      the driver does not answer
   report                                                     the driver does not answer, or a file cannot be read
   simulate          something does not fit                   it could not be determined
   trace             a call failed                            the log has nothing of the claim

@@ -131,8 +131,7 @@ func kernelRemedy(cniType string) string {
 	case slices.Contains(schema.LinkTypes, "bridge"):
 		return "use a kernel that is built with CONFIG_BRIDGE_VLAN_FILTERING, which VLANs on a bridge need"
 	case len(schema.LinkTypes) > 0:
-		return fmt.Sprintf("load the module of links of type %s there (\"modprobe rtnl-link-%s\"), use a kernel that "+
-			"has it", schema.LinkTypes[0], schema.LinkTypes[0])
+		return cnichain.InstallLinkType(schema.LinkTypes[0])
 	}
 	return "load the kernel module of the feature, use a kernel that is built with it"
 }

@@ -536,7 +536,7 @@ func TestKernelHint(t *testing.T) {
 		"built with CONFIG_BRIDGE_VLAN_FILTERING, which VLANs on a bridge need, or leave out the setting that the " +
 		"device does not support"
 	for cniType, remedy := range map[string]string{
-		"vlan": `load the module of links of type vlan there ("modprobe rtnl-link-vlan"), use a kernel that has it`,
+		"vlan": cnichain.InstallLinkType("vlan"),
 		"mine": "load the kernel module of the feature, use a kernel that is built with it",
 	} {
 		err := &executor.StepError{Type: cniType, Err: errors.New("operation not supported")}

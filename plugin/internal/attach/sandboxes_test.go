@@ -117,12 +117,12 @@ func TestWhyAPodCannotBeDetached(t *testing.T) {
 	}
 	f.node.Fail("tuning DEL", errors.New("no plugin"))
 	f.eventually("the other reason is told", func() bool {
-		f.clock.Step(detachRetryMax)
+		f.clock.Step(detachRetry) // not past the time after which a step is given up
 		return failed(2, "no plugin")()
 	})
 	f.node.Fail("tuning DEL", nil)
 	f.eventually("it ends", func() bool {
-		f.clock.Step(detachRetryMax)
+		f.clock.Step(detachRetry)
 		select {
 		case <-done:
 			return true

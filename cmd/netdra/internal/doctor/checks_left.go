@@ -127,10 +127,11 @@ func checkAttaching(input *Input) []Finding {
 	var found []Finding
 	for i := range input.Driver.State.Refused {
 		refused := &input.Driver.State.Refused[i]
+		message, _, _ := strings.Cut(refused.Message, `; "kubectl netdra doctor`) // which has led here
 		found = append(found, Finding{
 			Level: Warn, What: fmt.Sprintf("pod %s waits: claim %s could not be prepared",
 				strings.Join(refused.Pods, ", "), refused.Claim), Where: "claim UID " + refused.Claim.UID,
-			Why: strings.ReplaceAll(refused.Message, "\n", " "), Do: "fix what the reason says: kubelet asks again",
+			Why: strings.ReplaceAll(message, "\n", " "), Do: "fix what the reason says: kubelet asks again",
 		})
 	}
 	for i := range input.Driver.Sandboxes {

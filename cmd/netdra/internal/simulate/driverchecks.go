@@ -157,12 +157,11 @@ func (m *model) refusals(
 	}
 	for _, name := range claimspec.Topologies(devices) {
 		topology, complete := m.topologyOf(name, classes)
-		if topology == nil && pod != nil && hasStarted(pod) && m.unread {
-			continue // what is not checked was said
-		}
 		if topology == nil && pod != nil && hasStarted(pod) {
-			remarks = append(remarks, fmt.Sprintf("NetworkTopology %s was deleted: the pod keeps its interfaces, and "+
-				"no other claim gets any", name))
+			if !m.unread { // else it was said that it may not be read
+				remarks = append(remarks, fmt.Sprintf("NetworkTopology %s was deleted: the pod keeps its interfaces, "+
+					"and no other claim gets any", name))
+			}
 			continue
 		}
 		if topology == nil {
@@ -309,7 +308,7 @@ func (m *model) topologyRemarks(claim *resourceapi.ResourceClaim) []string {
 		}
 	}
 	for _, topology := range slices.Concat(m.topologies, m.live) {
-		if m.ranges == nil || !requestsClass(claim, manifest.ClassNames(topology)) {
+		if !m.rangesComplete || !requestsClass(claim, manifest.ClassNames(topology)) {
 			continue
 		}
 		for _, remark := range cnichain.RangeRemarks(topology, m.ranges) {

@@ -122,11 +122,8 @@ func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks [
 	if slices.ContainsFunc(slices.Concat(m.topologies, m.live), func(t *v1alpha1.NetworkTopology) bool {
 		return len(cnichain.Ranges(t)) > 0
 	}) {
-		if known := l.ranges(ctx); known != nil {
-			m.ranges = append(known, m.ranges...)
-		} else {
-			m.ranges = nil
-		}
+		known := l.ranges(ctx)
+		m.ranges, m.rangesComplete = append(known, m.ranges...), known != nil
 	}
 	known := map[string]bool{}
 	for _, namespace := range m.namespaces {

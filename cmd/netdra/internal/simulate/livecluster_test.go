@@ -270,6 +270,24 @@ func TestPodsOfFilesNameObjectsOfTheCluster(t *testing.T) {
 	}
 }
 
+// AddressRanges that files have are not missing in the cluster: they are about to be applied.
+func TestRangesOfFilesAreNotMissed(t *testing.T) {
+	served := answers()
+	served[pathRanges] = "items: []"
+	served[pathTopologies] = `items: [{metadata: {name: free}, spec: {steps: [{name: a, type: macvlan, addressRange: r, ` +
+		`selector: {cel: "true"}}]}, status: {deviceClasses: [free-a]}}]`
+	const claim = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c, namespace: apps}\nspec: " +
+		"{devices: {requests: [{name: r, exactly: {deviceClassName: free-a}}]}}\n"
+	for name, missed := range map[string]bool{"r": false, "other": true} {
+		file := claim + "---\napiVersion: networking.dra.io/v1alpha1\nkind: AddressRange\nmetadata: {name: " + name +
+			"}\nspec: {cidrs: [10.0.0.0/24]}\n"
+		output := simulated(t, file, served, Options{Files: []string{"-"}, Cluster: true})
+		if got := strings.Contains(output, "the cluster has no AddressRange r,"); got != missed {
+			t.Errorf("with AddressRange %s in a file, r is missed: %v:\n%s", name, got, output)
+		}
+	}
+}
+
 // Where policies for a node name the plugin that a class wants, and no device has it, the node may lack what it needs.
 func TestPluginsThatOnlyPoliciesName(t *testing.T) {
 	const file = `apiVersion: networking.dra.io/v1alpha1

@@ -26,10 +26,12 @@ type model struct {
 	unread bool
 	// live are topologies that a cluster has beside those of the files. Their classes are the cluster's.
 	live []*v1alpha1.NetworkTopology
-	// ranges are the names of AddressRanges of the files and the cluster; nil where those of the cluster are not known.
-	ranges     []string
-	schemas    cnichain.Schemas
-	namespaces []*corev1.Namespace
+	// ranges are the names of AddressRanges: of the files, and, if it could be asked, of the cluster too. What is in
+	// neither is known to be missing only then.
+	ranges         []string
+	rangesComplete bool
+	schemas        cnichain.Schemas
+	namespaces     []*corev1.Namespace
 	// definitions are the configurations in NetworkAttachmentDefinitions, by namespace/name.
 	definitions map[string]string
 	trials      []trial
@@ -73,7 +75,7 @@ func (t *trial) namespace() string {
 // validate refuses what the controller would refuse. The model has no trials yet: a cluster may have claims that the
 // pods of the files name.
 func (w *input) validate() (*model, error) {
-	m := &model{policies: w.policies, schemas: w.schemas, namespaces: w.namespaces,
+	m := &model{policies: w.policies, ranges: w.ranges, schemas: w.schemas, namespaces: w.namespaces,
 		definitions: w.definitions, users: map[types.UID]string{},
 		started: map[types.UID]string{}, takers: map[types.UID]*trial{}}
 	for i := range w.topologyDocuments {
