@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/dra-networking/dra-network-driver/cnichain/calllog"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
@@ -89,8 +90,8 @@ type Driver struct {
 	networks  *status.Networks // nil if it is not asked for
 	nri       *nriPlugin
 	dra       *draPlugin
-	callLog   *executor.CallLog
-	calls     *executor.Background // passes calls on to callLog
+	callLog   *calllog.Log
+	calls     *calllog.Background // passes calls on to callLog
 	events    record.EventBroadcaster
 	sources   discovery.Sources // of the publisher
 	linkUse   *linkUse

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dra-networking/dra-network-driver/cnichain/calllog"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
@@ -27,7 +28,7 @@ func littered(t *testing.T) (*fixture, *Driver) {
 	f.start("boot-1")
 	d := f.driver()
 	d.config.LogDir, d.config.LogRetention = filepath.Join(f.dir, "log"), time.Hour
-	d.callLog = executor.NewCallLog(d.config.LogDir, func(err error) { t.Error(err) })
+	d.callLog = calllog.New(d.config.LogDir, func(err error) { t.Error(err) })
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	pin := filepath.Join("netns", host.PinName("a-0", f.clock.Now()))
 	for _, name := range []string{

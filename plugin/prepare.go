@@ -15,12 +15,12 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/keylock"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/external"
-	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
@@ -133,7 +133,7 @@ func claimOf(claim *resourceapi.ResourceClaim) cnichain.Claim {
 func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
 	unlock, err := d.locks.Acquire(ctx, string(claim.UID))
 	if err != nil {
-		return nil, fmt.Errorf("another call for the claim takes too long: %w; %s", err, keylock.Remedy)
+		return nil, fmt.Errorf("another call for the claim takes too long: %w; %s", err, attach.SlowRemedy)
 	}
 	defer unlock()
 	record, known := d.Claims.Get(string(claim.UID))

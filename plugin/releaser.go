@@ -12,10 +12,10 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/keylock"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/external"
-	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
 )
@@ -58,7 +58,7 @@ func (r *releaser) unprepareToTheEnd(ctx context.Context, uid string) error {
 func (r *releaser) unprepare(ctx context.Context, uid string) error {
 	unlock, err := r.locks.Acquire(ctx, uid)
 	if err != nil {
-		return fmt.Errorf("another call for the claim takes too long: %w; %s", err, keylock.Remedy)
+		return fmt.Errorf("another call for the claim takes too long: %w; %s", err, attach.SlowRemedy)
 	}
 	defer unlock()
 	return r.release(ctx, uid)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/calllog"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
@@ -100,9 +101,9 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	host.BootID = bootID // one answer for all that the process does
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	d.stopWork = stop
-	d.callLog = executor.NewCallLog(d.config.LogDir,
+	d.callLog = calllog.New(d.config.LogDir,
 		func(err error) { klog.FromContext(ctx).Error(err, "Cannot write the CNI call log") })
-	d.calls = executor.NewBackground(d.callLog)
+	d.calls = calllog.NewBackground(d.callLog)
 	runner := executor.New(executor.Options{
 		Exec: d.inProcess(), Host: host, Journal: chains,
 		Log:  measuredCalls{d.calls, d.metrics, klog.FromContext(ctx)},

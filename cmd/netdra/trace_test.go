@@ -12,6 +12,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/calllog"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
@@ -19,7 +20,7 @@ import (
 func loggedClaim(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	log := executor.NewCallLog(dir, func(err error) { t.Error(err) })
+	log := calllog.New(dir, func(err error) { t.Error(err) })
 	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.Local)
 	record := func(sandbox string, after, took time.Duration, command, step, plugin, stdout string, err error) {
 		log.Record(executor.Call{Time: start.Add(after), Duration: took,
@@ -66,7 +67,7 @@ func TestTraceOfNothing(t *testing.T) {
 		t.Errorf("exit status %d:\n%s", code, stdout)
 	}
 	code, stdout, _ := runNetdra(t, "", "trace", "--log-dir", dir, "p-net", "-o", "json")
-	var calls []executor.LoggedCall
+	var calls []calllog.Call
 	if err := json.Unmarshal([]byte(stdout), &calls); err != nil || len(calls) != 4 ||
 		calls[1].Error != "no such knob" || code != exit.Failed {
 		t.Errorf("exit status %d, %v:\n%s", code, err, stdout)
@@ -76,7 +77,7 @@ func TestTraceOfNothing(t *testing.T) {
 // --failed leaves out claims all of whose calls have succeeded.
 func TestTraceListsFailedClaims(t *testing.T) {
 	dir := loggedClaim(t)
-	log := executor.NewCallLog(dir, func(err error) { t.Error(err) })
+	log := calllog.New(dir, func(err error) { t.Error(err) })
 	log.Record(executor.Call{Time: time.Now(), Claim: cnichain.Claim{Namespace: "default", Name: "good", UID: "g"},
 		SandboxID: "s", Pod: "default/g", Command: "ADD", Step: "uplink", Plugin: "/opt/cni/bin/macvlan"})
 	const good, bad = "default/good", "default/p-net"

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/calllog"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
@@ -121,7 +122,7 @@ func BenchmarkOverhead(b *testing.B) {
 	runner := executor.New(executor.Options{
 		Exec: executor.PluginExec{Lock: filepath.Join(b.TempDir(), "lock")}, Host: node, Journal: onDisk(b),
 		Dirs: []string{filepath.Dir(path)},
-		Log:  executor.NewCallLog(b.TempDir(), func(err error) { b.Error(err) }),
+		Log:  calllog.New(b.TempDir(), func(err error) { b.Error(err) }),
 	})
 	plan := noopPlan(steps)
 	for i := range plan.Steps {

@@ -11,7 +11,38 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
 )
+
+// Call is one CNI call that was made.
+type Call struct {
+	Time       time.Time
+	Duration   time.Duration
+	Claim      cnichain.Claim
+	SandboxID  string
+	Pod        string
+	Step       string
+	Instance   int
+	Command    string
+	Plugin     string
+	CNIVersion string
+	Env        []string
+	Stdin      json.RawMessage
+	Output     CallOutput
+	Err        error
+}
+
+// Recorder is told about every CNI call after it was made. Implementations are safe for concurrent use, and must not
+// fail a chain: what they can't write is lost.
+type Recorder interface {
+	Record(Call)
+}
+
+// discard records nothing.
+type discard struct{}
+
+func (discard) Record(Call) {}
 
 // callPlan is one CNI call to be made.
 type callPlan struct {
@@ -24,8 +55,8 @@ type callPlan struct {
 // call makes one CNI call within the step's time limit, and records it.
 //
 // The wait for a turn at the physical function counts towards ctx, and not towards the step's limit: a plugin must not
-// lose its time because others came before it. Output and error come back without secrets. Stdin goes to the log whole,
-// and [CallLog] redacts it.
+// lose its time because others came before it. Output and error come back without secrets. Stdin goes to the log whole:
+// whoever records it redacts it.
 func (e *Executor) call(
 	ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan,
 ) (CallOutput, error) {

@@ -19,6 +19,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/sanitize"
 )
 
 const (
@@ -51,9 +52,9 @@ func (e *ExecError) Error() string {
 	if errors.As(e.Err, &plugin) {
 		text = fmt.Sprintf("%s: %s (CNI code %d)", e.Plugin, plugin.Error(), plugin.Code)
 	}
-	text = shorten(text, maxMessage)
+	text = sanitize.Shorten(text, maxMessage)
 	if e.Stderr != "" {
-		text += "; stderr: " + shorten(e.Stderr, 512)
+		text += "; stderr: " + sanitize.Shorten(e.Stderr, 512)
 	}
 	return text
 }
@@ -302,7 +303,7 @@ func pluginError(output CallOutput, err error) error {
 		return &printed
 	}
 	if output.ExitCode > 0 && len(output.Stdout) > 0 {
-		return fmt.Errorf("%w; it printed %s", err, shorten(string(bytes.TrimSpace(output.Stdout)), 512))
+		return fmt.Errorf("%w; it printed %s", err, sanitize.Shorten(string(bytes.TrimSpace(output.Stdout)), 512))
 	}
 	return err
 }

@@ -8,10 +8,11 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/types/create"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/sanitize"
 )
 
 // parseResult reads what a plugin printed after a successful ADD: exactly one result, of the version that it was called
@@ -24,7 +25,7 @@ func parseResult(stdout []byte, cniVersion string) (*types100.Result, error) {
 	}
 	var trailing json.RawMessage
 	if err := decoder.Decode(&trailing); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("printed more than one document: %s", shorten(string(trailing), 256))
+		return nil, fmt.Errorf("printed more than one document: %s", sanitize.Shorten(string(trailing), 256))
 	}
 	var header struct {
 		CNIVersion string `json:"cniVersion"`
@@ -173,14 +174,4 @@ func resultAs(result *types100.Result, cniVersion string) (json.RawMessage, erro
 		return nil, fmt.Errorf("cannot write prevResult as CNI %s: %w", cniVersion, err)
 	}
 	return json.Marshal(converted)
-}
-
-// shorten bounds a text, and replaces what is not UTF-8, which is refused wherever errors go: plugins print what they
-// like.
-func shorten(text string, limit int) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit], "") + "…"
 }

@@ -9,10 +9,8 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
+	"github.com/dra-networking/dra-network-driver/cnichain/sanitize"
 )
-
-// redacted stands for a secret.
-const redacted = "(redacted)"
 
 // shortestSecret is the length below which values would be found in any text by chance.
 const shortestSecret = 4
@@ -28,14 +26,9 @@ func secretsOf(stdin []byte) secrets {
 		return nil
 	}
 	var found secrets
-	found.collect(config, secretKeys(), false)
+	found.collect(config, sanitize.SecretKeys(), false)
 	slices.SortFunc(found, func(a, b string) int { return len(b) - len(a) }) // one may be a part of another
 	return slices.Compact(found)
-}
-
-// secretKeys matches the keys whose values only root should see: neither in errors nor in the call log.
-func secretKeys() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)passw|secret|token|credential|private|api-?key|psk`)
 }
 
 // collect takes all strings below a secret key, however deep. Numbers and booleans are left out: they would be found in
@@ -60,7 +53,7 @@ func (s *secrets) collect(value any, keys *regexp.Regexp, secret bool) {
 // text returns a text without the secrets.
 func (s secrets) text(text string) string {
 	for _, secret := range s {
-		text = strings.ReplaceAll(text, secret, redacted)
+		text = strings.ReplaceAll(text, secret, sanitize.Redacted)
 	}
 	return text
 }

@@ -12,9 +12,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
-	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
+
+// SlowRemedy says what to do about calls that wait for others.
+const SlowRemedy = "it is tried again; netdra trace on the node shows which CNI plugin is slow"
 
 const (
 	// Budget is how long RunPodSandbox waits for the chain, at most. The runtime holds a node-wide lock meanwhile
@@ -216,7 +218,7 @@ func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Re
 		if err != nil {
 			leave()
 			return nil, fmt.Errorf("cannot run the chain of topology %s: %d others of it are running: %w; %s", topology,
-				maxTopology, err, keylock.Remedy)
+				maxTopology, err, SlowRemedy)
 		}
 		places = append(places, done)
 	}

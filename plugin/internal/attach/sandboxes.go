@@ -18,8 +18,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
+	"github.com/dra-networking/dra-network-driver/cnichain/keylock"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
-	"github.com/dra-networking/dra-network-driver/plugin/internal/keylock"
 )
 
 // ShutdownError is the error of an action, "attach pod ns/name", that a driver refuses because it ends: its successor

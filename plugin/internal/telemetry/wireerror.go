@@ -2,7 +2,8 @@ package telemetry
 
 import (
 	"errors"
-	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/sanitize"
 )
 
 // maxErrorBytes bounds what kubelet and the runtime are told of a failure, in bytes; their messages have limits.
@@ -17,25 +18,16 @@ func WireError(err error) error {
 	if err == nil {
 		return nil
 	}
-	if text := bounded(err.Error(), maxErrorBytes); text != err.Error() {
+	if text := sanitize.Shorten(err.Error(), maxErrorBytes); text != err.Error() {
 		return errors.New(text)
 	}
 	return err
 }
 
-// bounded replaces what is not UTF-8, which the API server refuses too, and cuts what is longer than most bytes.
-func bounded(text string, most int) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
-}
-
 // WithHint is Shorten of a text with a hint behind it that is never cut.
 func WithHint(text, hint string) string {
-	return bounded(text, maxMessage-len("; ")-len(hint)) + "; " + hint
+	return sanitize.Shorten(text, maxMessage-len("; ")-len(hint)) + "; " + hint
 }
 
 // Shorten returns a text as conditions and events can have it.
-func Shorten(text string) string { return bounded(text, maxMessage) }
+func Shorten(text string) string { return sanitize.Shorten(text, maxMessage) }

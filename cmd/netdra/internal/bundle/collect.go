@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
-	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/calllog"
 )
 
 // Command runs a command line of netdra, and returns its exit status.
@@ -49,7 +49,7 @@ func Node(ctx context.Context, run Command) []File {
 		if strings.HasSuffix(name, ".json") && len(data) > 0 {
 			// Not only the log has configurations of plugins: leftovers have those of their steps.
 			var err error
-			if data, err = executor.Redact(data); err != nil {
+			if data, err = calllog.Redact(data); err != nil {
 				_, _ = fmt.Fprintf(&commands, "%s is left out: %v\n", name, err) // never fails
 				return nil
 			}
@@ -125,7 +125,7 @@ func clean(data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return executor.Redact(data)
+	return calllog.Redact(data)
 }
 
 // Remote collects the files of a node, or of all nodes for an empty name, and those of the cluster. What went wrong is

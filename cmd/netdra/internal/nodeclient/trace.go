@@ -16,7 +16,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
-	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/calllog"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
@@ -67,16 +67,16 @@ func (f *TraceOptions) Run(ctx context.Context, streams printer.Streams, claims 
 }
 
 // succeeded reports whether a call has not failed.
-func succeeded(c executor.LoggedCall) bool { return c.Error == "" }
+func succeeded(c calllog.Call) bool { return c.Error == "" }
 
 // hasFailed reports whether one of some calls has failed.
-func hasFailed(calls []executor.LoggedCall) bool {
-	return slices.ContainsFunc(calls, func(c executor.LoggedCall) bool { return c.Error != "" })
+func hasFailed(calls []calllog.Call) bool {
+	return slices.ContainsFunc(calls, func(c calllog.Call) bool { return c.Error != "" })
 }
 
 // listClaims prints the claims that the log has; of --failed those with a failed call.
 func (f *TraceOptions) listClaims(streams printer.Streams) error {
-	claims, err := executor.LoggedClaims(f.Dir)
+	claims, err := calllog.Claims(f.Dir)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (f *TraceOptions) readClaims(streams printer.Streams, claims []string) []lo
 	var logged []loggedClaim
 	for _, claim := range claims {
 		namespace, name := splitClaim(claim)
-		calls, err := executor.ReadCalls(f.Dir, namespace, name)
+		calls, err := calllog.Read(f.Dir, namespace, name)
 		if err != nil { // the calls that can be read count
 			printer.New(streams.Err).Warn("%v", err)
 		}
@@ -124,13 +124,13 @@ func claimNames(claims []loggedClaim) []string {
 // loggedClaim is a claim with its calls in the log, by their times.
 type loggedClaim struct {
 	name  string
-	calls []executor.LoggedCall
+	calls []calllog.Call
 }
 
 // lastCall returns the last call; an empty one if none can be read.
-func (c *loggedClaim) lastCall() *executor.LoggedCall {
+func (c *loggedClaim) lastCall() *calllog.Call {
 	if len(c.calls) == 0 {
-		return &executor.LoggedCall{}
+		return &calllog.Call{}
 	}
 	return &c.calls[len(c.calls)-1]
 }
@@ -161,9 +161,9 @@ func loggedColumns() []printer.Column[loggedClaim] {
 // readCalls returns the calls that were made for a claim, by their times, and warns of those that cannot be read. A
 // line that was cut by a crash does not hide the others.
 func (f *TraceOptions) readCalls(ctx context.Context, streams printer.Streams, name string) (
-	[]executor.LoggedCall, error) {
+	[]calllog.Call, error) {
 	namespace, short := splitClaim(name)
-	calls, err := executor.ReadCalls(f.Dir, namespace, short)
+	calls, err := calllog.Read(f.Dir, namespace, short)
 	if len(calls) == 0 {
 		if refused := f.refusal(ctx, namespace, short); refused != nil && err == nil {
 			return nil, refused
@@ -193,12 +193,12 @@ func (f *TraceOptions) refusal(ctx context.Context, namespace, name string) erro
 }
 
 // printTrace writes a time line for every sandbox. AFTER is since the first call in the sandbox.
-func printTrace(out *printer.Printer, calls []executor.LoggedCall, whole bool) {
+func printTrace(out *printer.Printer, calls []calllog.Call, whole bool) {
 	for i, sandbox := range sandboxesOf(calls) {
 		if i > 0 {
 			out.Printf("")
 		}
-		first := slices.IndexFunc(calls, func(c executor.LoggedCall) bool { return c.Sandbox == sandbox })
+		first := slices.IndexFunc(calls, func(c calllog.Call) bool { return c.Sandbox == sandbox })
 		out.Printf("claim %s, pod %s, sandbox %.12s", calls[first].Claim, calls[first].Pod, sandbox)
 		rows := [][]string{{"TIME (UTC)", "AFTER", "STEP", "COMMAND", "PLUGIN", "TOOK", "RESULT"}}
 		for j := range calls {
@@ -219,7 +219,7 @@ func printTrace(out *printer.Printer, calls []executor.LoggedCall, whole bool) {
 }
 
 // sandboxesOf are in the order of their first calls.
-func sandboxesOf(calls []executor.LoggedCall) []string {
+func sandboxesOf(calls []calllog.Call) []string {
 	var sandboxes []string
 	for i := range calls {
 		if !slices.Contains(sandboxes, calls[i].Sandbox) {
@@ -230,7 +230,7 @@ func sandboxesOf(calls []executor.LoggedCall) []string {
 }
 
 // outcomeText is the result of a call in one line of the time line.
-func outcomeText(call *executor.LoggedCall) string {
+func outcomeText(call *calllog.Call) string {
 	text := ResultText(call)
 	switch {
 	case call.Error != "":
@@ -243,7 +243,7 @@ func outcomeText(call *executor.LoggedCall) string {
 
 // ResultText is the error of a call, or the interfaces and addresses that ADD created in the pod. A result of a version
 // before 1.0 is read as far as it is alike: its addresses and interfaces have the same names.
-func ResultText(call *executor.LoggedCall) string {
+func ResultText(call *calllog.Call) string {
 	if call.Error != "" {
 		return call.Error
 	}
@@ -263,14 +263,14 @@ func ResultText(call *executor.LoggedCall) string {
 	return cmp.Or(strings.Join(parts, " "), "ok")
 }
 
-func printCall(out *printer.Printer, call *executor.LoggedCall) {
+func printCall(out *printer.Printer, call *calllog.Call) {
 	out.Section(fmt.Sprintf("%s %s of step %s, %s", call.Command, call.Plugin,
 		printer.StepTitle(call.Step, call.Instance), printer.Clock(call.Time)+"Z"))
 	printStreams(out, call)
 }
 
 // printStreams writes what went in and came out.
-func printStreams(out *printer.Printer, call *executor.LoggedCall) {
+func printStreams(out *printer.Printer, call *calllog.Call) {
 	for _, stream := range []struct {
 		name string
 		data string
@@ -282,7 +282,7 @@ func printStreams(out *printer.Printer, call *executor.LoggedCall) {
 	}
 }
 
-func printFullCalls(out *printer.Printer, calls []executor.LoggedCall) {
+func printFullCalls(out *printer.Printer, calls []calllog.Call) {
 	for i := range calls {
 		if i > 0 {
 			out.Printf("")
@@ -292,7 +292,7 @@ func printFullCalls(out *printer.Printer, calls []executor.LoggedCall) {
 }
 
 // printFullCall writes everything that is known of a call.
-func printFullCall(out *printer.Printer, call *executor.LoggedCall) {
+func printFullCall(out *printer.Printer, call *calllog.Call) {
 	line := out.Good
 	if call.Error != "" {
 		line = out.Bad

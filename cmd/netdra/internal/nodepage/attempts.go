@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dra-networking/dra-network-driver/cnichain/calllog"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
@@ -40,7 +41,7 @@ func addLastAttempts(node *Node) []nodestate.Sandbox {
 }
 
 // lastAttempt is the sandbox of the last call for a claim, and not for an earlier one of its name.
-func lastAttempt(calls []executor.LoggedCall, uid string) (nodestate.Sandbox, bool) {
+func lastAttempt(calls []calllog.Call, uid string) (nodestate.Sandbox, bool) {
 	var box nodestate.Sandbox
 	for i := len(calls) - 1; i >= 0; i-- {
 		call := &calls[i]

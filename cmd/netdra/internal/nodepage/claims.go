@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/picture"
 	"github.com/dra-networking/dra-network-driver/cnichain"
-	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/calllog"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
@@ -92,7 +92,7 @@ const stateLost = "interface lost"
 
 // runOf is the claim's chain in one sandbox. Without a sandbox it is the chain as it will be. Steps of several
 // topologies follow each other, so the indexes of After are moved by those before.
-func runOf(claim *nodestate.Claim, box *nodestate.Sandbox, logged []executor.LoggedCall) Run {
+func runOf(claim *nodestate.Claim, box *nodestate.Sandbox, logged []calllog.Call) Run {
 	run := Run{State: box.State, Failure: box.Failure, Sandbox: box.ID}
 	if box.DetachFailure != "" {
 		run.Failure = box.Failures()
@@ -107,7 +107,7 @@ func runOf(claim *nodestate.Claim, box *nodestate.Sandbox, logged []executor.Log
 	if len(lost) > 0 && run.State == nodestate.SandboxReady {
 		run.State = stateLost
 	}
-	calls := slices.DeleteFunc(slices.Clone(logged), func(c executor.LoggedCall) bool { return c.Sandbox != box.ID })
+	calls := slices.DeleteFunc(slices.Clone(logged), func(c calllog.Call) bool { return c.Sandbox != box.ID })
 	var took time.Duration
 	for i := range claim.Plans {
 		plan := &claim.Plans[i]
@@ -166,12 +166,12 @@ const (
 //
 // The log may have several attempts: the last call says what the step is now, and the last ADD how long it took. A DEL
 // without an error after a failed ADD is a step that failed and was cleaned up.
-func stepOf(planned *cnichain.PlanStep, calls []executor.LoggedCall) (Step, time.Duration) {
+func stepOf(planned *cnichain.PlanStep, calls []calllog.Call) (Step, time.Duration) {
 	step := Step{Name: stepName(planned.Name, planned.Instance), Plugin: planned.Type, State: stepWaiting}
 	if planned.Device != nil {
 		step.Device = planned.Device.Name
 	}
-	var add, last *executor.LoggedCall
+	var add, last *calllog.Call
 	for i := range calls {
 		if call := &calls[i]; call.Step == planned.Name && call.Instance == planned.Instance {
 			last = call
@@ -207,7 +207,7 @@ func stepName(name string, instance int) string {
 }
 
 // callOf is a row of the table of CNI calls. The output is put on one line, as plugins print it on many.
-func callOf(logged *executor.LoggedCall) Call {
+func callOf(logged *calllog.Call) Call {
 	call := Call{
 		Time: logged.Time.UTC().Format("15:04:05.000"), Command: logged.Command + " " +
 			filepath.Base(logged.Plugin), Step: stepName(logged.Step, logged.Instance),

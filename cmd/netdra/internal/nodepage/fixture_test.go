@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/calllog"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
@@ -106,7 +107,7 @@ func liveNode(t *testing.T) Node {
 		return `{"cniVersion":"1.0.0","interfaces":[{"name":"` + name + `","sandbox":"/x"}],"ips":[{"address":"` +
 			address + `"}]}`
 	}
-	node.Calls = map[string][]executor.LoggedCall{
+	node.Calls = map[string][]calllog.Call{
 		"shop/web-net": {called("5f1c0ffee0000001", "uplink", "ADD", "macvlan", 13, made("net1", "10.2.0.5/24")),
 			called("5f1c0ffee0000001", "tune", "ADD", "tuning", 4, `{}`)},
 		"data/store-bond": {called("5f1c0ffee0000002", "left", "ADD", "sriov", 31, made("left", "10.3.0.5/24")),
@@ -117,7 +118,7 @@ func liveNode(t *testing.T) Node {
 			"no IP addresses available in range set: 10.1.0.1-10.1.0.254"),
 			called("5f1c0ffee0000003", "port", "DEL", "bridge", 6, "")},
 	}
-	node.Calls["shop/late-net"] = []executor.LoggedCall{
+	node.Calls["shop/late-net"] = []calllog.Call{
 		called("5f1c0ffee0000005", "port", "ADD", "bridge", 12, made("net1", "10.1.0.9/24")),
 		failed(called("5f1c0ffee0000005", "knobs", "ADD", "tuning", 3, ""), "no such knob"),
 		called("5f1c0ffee0000005", "knobs", "DEL", "tuning", 2, ""), called("5f1c0ffee0000005", "port", "DEL",
@@ -126,7 +127,7 @@ func liveNode(t *testing.T) Node {
 	for i := range node.Calls["shop/late-net"] {
 		node.Calls["shop/late-net"][i].Pod, node.Calls["shop/late-net"][i].ClaimUID = "shop/late-0", "shop-late-net"
 	}
-	node.Calls["shop/waiting"] = []executor.LoggedCall{failed(called("5f1c0ffee0000006", "port", "ADD", "sriov", 9, ""),
+	node.Calls["shop/waiting"] = []calllog.Call{failed(called("5f1c0ffee0000006", "port", "ADD", "sriov", 9, ""),
 		"of an earlier claim of the name")}
 	quarantine(&node, "enp3s0f1v3")
 	return node
@@ -138,13 +139,13 @@ func claim(namespace, name string, devices []nodestate.HeldDevice, steps ...cnic
 		Plans: []cnichain.Plan{{Topology: "data", Claim: id, Steps: steps}}}}
 }
 
-func called(sandbox, step, command, plugin string, milliseconds int, stdout string) executor.LoggedCall {
-	return executor.LoggedCall{Time: start(),
-		Duration: executor.Duration(time.Duration(milliseconds) * time.Millisecond), Sandbox: sandbox, Step: step,
+func called(sandbox, step, command, plugin string, milliseconds int, stdout string) calllog.Call {
+	return calllog.Call{Time: start(),
+		Duration: calllog.Duration(time.Duration(milliseconds) * time.Millisecond), Sandbox: sandbox, Step: step,
 		Command: command, Plugin: "/opt/cni/bin/" + plugin, Stdout: json.RawMessage(stdout)}
 }
 
-func failed(call executor.LoggedCall, err string) executor.LoggedCall {
+func failed(call calllog.Call, err string) calllog.Call {
 	call.Error = err
 	return call
 }

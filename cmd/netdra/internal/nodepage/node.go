@@ -3,6 +3,7 @@ package nodepage
 import (
 	"time"
 
+	"github.com/dra-networking/dra-network-driver/cnichain/calllog"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
@@ -37,7 +38,7 @@ type Node struct {
 	Sandboxes []nodestate.Sandbox
 	Leftovers []executor.Leftover
 	// Calls are the logged ones by claim, as namespace/name, in the order in which they were made.
-	Calls map[string][]executor.LoggedCall
+	Calls map[string][]calllog.Call
 	// Found are problems of the node that others have found. The page leaves out those that it tells itself.
 	Found []Problem
 	// Unread says what could not be read, so that it is missing from the page.

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/calllog"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
@@ -109,7 +110,7 @@ func thousand(t *testing.T) Node {
 	}
 	node := nodeWith(t, discoverytest.Machine(8, 127),
 		[]v1alpha1.DeviceExposurePolicy{policy("functions", "vf"), policy("ports", "pf")})
-	node.Asked, node.Calls = true, map[string][]executor.LoggedCall{}
+	node.Asked, node.Calls = true, map[string][]calllog.Call{}
 	const pods = 110
 	for i := 0; len(node.Claims) < pods; i++ {
 		entry := &node.Result.Entries[i*7]
@@ -124,7 +125,7 @@ func thousand(t *testing.T) Node {
 		node.Sandboxes = append(node.Sandboxes,
 			nodestate.Sandbox{ID: box, Pod: executor.Pod{Namespace: "shop", Name: name},
 				Claims: []string{"shop-" + name}, State: "ready"})
-		node.Calls["shop/"+name] = []executor.LoggedCall{
+		node.Calls["shop/"+name] = []calllog.Call{
 			called(box, "nic", "ADD", "host-device", 13,
 				`{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"/x"}]}`),
 			called(box, "tune", "ADD", "tuning", 4, `{"cniVersion":"1.0.0"}`)}

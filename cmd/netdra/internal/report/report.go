@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
-	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/calllog"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
@@ -133,11 +133,11 @@ func asPublished(computed, published []draslices.Entry) []draslices.Entry {
 }
 
 // readLogs reads the log of each claim. It returns what could not be read, so that the page can name it.
-func readLogs(dir string, claims []nodestate.Claim) (calls map[string][]executor.LoggedCall, unread []string) {
-	calls = map[string][]executor.LoggedCall{}
+func readLogs(dir string, claims []nodestate.Claim) (calls map[string][]calllog.Call, unread []string) {
+	calls = map[string][]calllog.Call{}
 	for i := range claims {
 		claim := claims[i].Claim
-		logged, err := executor.ReadCalls(dir, claim.Namespace, claim.Name)
+		logged, err := calllog.Read(dir, claim.Namespace, claim.Name)
 		if err != nil {
 			unread = append(unread, err.Error())
 		}

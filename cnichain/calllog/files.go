@@ -1,4 +1,4 @@
-package executor
+package calllog
 
 import (
 	"bufio"
@@ -15,25 +15,26 @@ import (
 )
 
 const (
-	// maxLoggedSandboxes is how many sandboxes of a pod the log of a claim keeps: a pod that can't be attached has
+	// maxSandboxes is how many sandboxes of a pod the log of a claim keeps: a pod that can't be attached has
 	// another with each attempt.
-	maxLoggedSandboxes = 16
+	maxSandboxes = 16
 	// maxFileName is what file systems take.
 	maxFileName = 255
 	// cutMark stands between the beginning of a long name and its hash. No name of Kubernetes has it.
 	cutMark = "~"
-	// logSuffix ends the names of files; those that were rotated have more behind it.
-	logSuffix = ".jsonl"
+	// suffix ends the names of files; those that were rotated have more behind it.
+	suffix = ".jsonl"
 )
 
-// logFolder is the name of a claim's folder. The UID is whole: Sweep is asked about it.
-func logFolder(claim cnichain.Claim) string {
-	return logPrefix(claim.Namespace, claim.Name) + claim.UID
+// folderName is the name of a claim's folder. The UID is whole: Sweep is asked about it.
+func folderName(claim cnichain.Claim) string {
+	return folderPrefix(claim.Namespace, claim.Name) + claim.UID
 }
 
-// logPrefix begins the folders of claims of a name. One that would be too long for a file's name is cut, and has a hash
-// of the whole. A namespace has at most 63 characters (RFC 1123 label), so there is always room for a part of the name.
-func logPrefix(namespace, name string) string {
+// folderPrefix begins the folders of claims of a name. One that would be too long for a file's name is cut, and has a
+// hash of the whole. A namespace has at most 63 characters (RFC 1123 label), so there is always room for a part of the
+// name.
+func folderPrefix(namespace, name string) string {
 	const uid = 36
 	room := maxFileName - len(namespace) - len("__") - uid
 	if len(name) > room {
@@ -44,27 +45,27 @@ func logPrefix(namespace, name string) string {
 	return namespace + "_" + name + "_"
 }
 
-// loggedSandbox are the files of one sandbox in a claim's folder.
-type loggedSandbox struct {
+// sandbox are the files of one sandbox in a claim's folder.
+type sandbox struct {
 	pod   string
 	files []string
 	last  time.Time // written to
 }
 
 // readSandboxes returns the sandboxes of a claim's folder, those that were last written to first.
-func readSandboxes(dir string) ([]*loggedSandbox, error) {
+func readSandboxes(dir string) ([]*sandbox, error) {
 	entries, err := os.ReadDir(dir)
-	byID := map[string]*loggedSandbox{}
-	var all []*loggedSandbox
+	byID := map[string]*sandbox{}
+	var all []*sandbox
 	for _, entry := range entries {
-		id, _, isLog := strings.Cut(entry.Name(), logSuffix)
+		id, _, isLog := strings.Cut(entry.Name(), suffix)
 		info, infoErr := entry.Info()
 		if !isLog || infoErr != nil { // gone meanwhile
 			continue
 		}
 		box := byID[id]
 		if box == nil {
-			box = &loggedSandbox{}
+			box = &sandbox{}
 			byID[id] = box
 			all = append(all, box)
 		}
@@ -77,12 +78,12 @@ func readSandboxes(dir string) ([]*loggedSandbox, error) {
 			box.pod = firstCall(path).Pod
 		}
 	}
-	slices.SortStableFunc(all, func(a, b *loggedSandbox) int { return b.last.Compare(a.last) })
+	slices.SortStableFunc(all, func(a, b *sandbox) int { return b.last.Compare(a.last) })
 	return all, err
 }
 
 // firstCall is the first call in a file; empty if it can't be read.
-func firstCall(path string) (call LoggedCall) {
+func firstCall(path string) (call Call) {
 	file, err := os.Open(path) //nolint:gosec // a file of the log
 	if err != nil {
 		return call
@@ -97,7 +98,7 @@ func firstCall(path string) (call LoggedCall) {
 
 // removeSandboxes removes the files of sandboxes for which remove is true, given how many younger ones of the same pod
 // there are.
-func removeSandboxes(dir string, remove func(box *loggedSandbox, younger int) bool) error {
+func removeSandboxes(dir string, remove func(box *sandbox, younger int) bool) error {
 	boxes, err := readSandboxes(dir)
 	younger := map[string]int{}
 	for _, box := range boxes {

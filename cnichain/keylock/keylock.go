@@ -8,13 +8,10 @@ import (
 	"sync"
 )
 
-// Remedy says what to do about calls that wait for others.
-const Remedy = "it is tried again; netdra trace on the node shows which CNI plugin is slow"
-
 // Locks are locks by name, of which each has a number of places, that wait no longer than a context.
 //
-// A name has an entry only while somebody has its lock or waits for it. So names of claims that are long gone take no
-// memory.
+// A name has an entry only while somebody has its lock or waits for it. So names of claims and sandboxes that are long
+// gone take no memory: a node sees new ones for ever.
 type Locks struct {
 	places int
 	mu     sync.Mutex
@@ -55,6 +52,6 @@ func (l *Locks) Acquire(ctx context.Context, key string) (unlock func(), err err
 		return func() { <-entry.held; leave() }, nil
 	case <-ctx.Done():
 		leave()
-		return nil, ctx.Err()
+		return nil, context.Cause(ctx)
 	}
 }

@@ -1,4 +1,4 @@
-package executor
+package calllog
 
 import (
 	"encoding/json"
@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// LoggedCall is a call as the log has it.
-type LoggedCall struct {
+// Call is a call as the log has it.
+type Call struct {
 	Time     time.Time `json:"time"`
 	Duration Duration  `json:"duration"`
 	Claim    string    `json:"claim"`
@@ -47,8 +47,8 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// LoggedClaims returns the claims, as namespace/name, of which a log has calls, sorted.
-func LoggedClaims(dir string) ([]string, error) {
+// Claims returns the claims, as namespace/name, of which a log has calls, sorted.
+func Claims(dir string) ([]string, error) {
 	folders, err := filepath.Glob(filepath.Join(dir, "*_*_*"))
 	var claims []string
 	for _, folder := range folders {
@@ -65,7 +65,7 @@ func wholeName(folder, name string) string {
 	if !strings.Contains(name, cutMark) {
 		return name
 	}
-	files, err := filepath.Glob(filepath.Join(folder, "*"+logSuffix+"*"))
+	files, err := filepath.Glob(filepath.Join(folder, "*"+suffix+"*"))
 	if err != nil {
 		return name
 	}
@@ -77,25 +77,25 @@ func wholeName(folder, name string) string {
 	return name
 }
 
-// ReadCalls returns the calls that the log has of a claim, in the order in which they were made. Of claims of one name,
+// Read returns the calls that the log has of a claim, in the order in which they were made. Of claims of one name,
 // one after the other, it returns all. A line that can't be read, such as one that a crash has cut off, is an error
 // beside the rest.
-func ReadCalls(dir, namespace, name string) ([]LoggedCall, error) {
+func Read(dir, namespace, name string) ([]Call, error) {
 	// The names of neither have "_" or anything that has a meaning in patterns.
-	files, err := filepath.Glob(filepath.Join(dir, logPrefix(namespace, name)+"*", "*"+logSuffix+"*"))
+	files, err := filepath.Glob(filepath.Join(dir, folderPrefix(namespace, name)+"*", "*"+suffix+"*"))
 	problems := []error{err}
-	var calls []LoggedCall
+	var calls []Call
 	for _, file := range files {
 		data, err := os.ReadFile(file) //nolint:gosec // a file of the log
 		if err != nil {
 			problems = append(problems, err)
 		}
-		sandbox, _, _ := strings.Cut(filepath.Base(file), logSuffix)
+		sandbox, _, _ := strings.Cut(filepath.Base(file), suffix)
 		_, uid, _ := cutLast(filepath.Base(filepath.Dir(file)), "_")
 		number := 0
 		for line := range strings.Lines(string(data)) {
 			number++
-			call := LoggedCall{Sandbox: sandbox, ClaimUID: uid}
+			call := Call{Sandbox: sandbox, ClaimUID: uid}
 			if err := json.Unmarshal([]byte(line), &call); err != nil {
 				problems = append(problems, fmt.Errorf("%s:%d: %w", file, number, err))
 				continue
@@ -103,6 +103,6 @@ func ReadCalls(dir, namespace, name string) ([]LoggedCall, error) {
 			calls = append(calls, call)
 		}
 	}
-	slices.SortStableFunc(calls, func(a, b LoggedCall) int { return a.Time.Compare(b.Time) })
+	slices.SortStableFunc(calls, func(a, b Call) int { return a.Time.Compare(b.Time) })
 	return calls, errors.Join(problems...)
 }

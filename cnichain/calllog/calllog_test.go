@@ -1,4 +1,4 @@
-package executor
+package calllog
 
 import (
 	"encoding/json"
@@ -12,27 +12,33 @@ import (
 	"time"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/google/go-cmp/cmp"
 )
 
 func TestCallLog(t *testing.T) {
 	dir := t.TempDir()
-	log := NewCallLog(dir, func(err error) { t.Error(err) })
+	log := New(dir, func(err error) { t.Error(err) })
 	claim := cnichain.Claim{Namespace: "ns", Name: "c", UID: "u-1"}
-	call := Call{Time: time.Unix(1, 0), Claim: claim, SandboxID: "sb", Command: "ADD", Step: "link",
+	call := executor.Call{Time: time.Unix(1, 0), Claim: claim, SandboxID: "sb", Command: "ADD", Step: "link",
 		Stdin:  json.RawMessage(`{"type":"x","auth":[{"Password":"hunter2"}],"psk":"hunter2"}`),
-		Output: CallOutput{Stdout: []byte("not json hunter"), Stderr: []byte(strings.Repeat("e", 100000))}}
+		Output: executor.CallOutput{Stdout: []byte("not json hunter"), Stderr: []byte(strings.Repeat("e", 100000))}}
 	log.Record(call)
 	data, err := os.ReadFile(filepath.Join(dir, "ns_c_u-1", "sb.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := string(data); !contains(text, `"Password":"(redacted)"`, `"psk":"(redacted)"`,
-		`"stdout":"not json hunter"`) || strings.Contains(text, "hunter2") || len(text) > 20000 {
+	text := string(data)
+	for _, want := range []string{`"Password":"(redacted)"`, `"psk":"(redacted)"`, `"stdout":"not json hunter"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is missing in %.300s", want, text)
+		}
+	}
+	if strings.Contains(text, "hunter2") || len(text) > 20000 {
 		t.Errorf("logged %d bytes: %.300s", len(text), text)
 	}
 	call.Output.Stderr = nil
-	call.Env = []string{strings.Repeat("x", maxLogFile/2)}
+	call.Env = []string{strings.Repeat("x", maxFile/2)}
 	for range 4 {
 		log.Record(call)
 	}
@@ -58,17 +64,17 @@ func TestCallLog(t *testing.T) {
 // What is written can be read, also around a line that a crash has cut off.
 func TestCallLogIsRead(t *testing.T) {
 	dir := t.TempDir()
-	log := NewCallLog(dir, func(err error) { t.Error(err) })
+	log := New(dir, func(err error) { t.Error(err) })
 	claim := cnichain.Claim{Namespace: "ns", Name: "c", UID: "u-1"}
-	log.Record(Call{Time: time.Unix(2, 0), Duration: 13*time.Millisecond + 200*time.Microsecond, Claim: claim,
+	log.Record(executor.Call{Time: time.Unix(2, 0), Duration: 13*time.Millisecond + 200*time.Microsecond, Claim: claim,
 		SandboxID: "late", Command: "DEL", Step: "link"})
-	log.Record(Call{Time: time.Unix(1, 0), Claim: claim, SandboxID: "early", Pod: "ns/p", Command: "ADD",
+	log.Record(executor.Call{Time: time.Unix(1, 0), Claim: claim, SandboxID: "early", Pod: "ns/p", Command: "ADD",
 		Plugin: "/opt/macvlan", Step: "link",
-		Output: CallOutput{Stdout: []byte(`{"ips":[]}`)}, Err: errors.New("no")})
-	log.Record(Call{Time: time.Unix(1, 0), Claim: cnichain.Claim{Namespace: "ns", Name: "c-2", UID: "u-2"},
+		Output: executor.CallOutput{Stdout: []byte(`{"ips":[]}`)}, Err: errors.New("no")})
+	log.Record(executor.Call{Time: time.Unix(1, 0), Claim: cnichain.Claim{Namespace: "ns", Name: "c-2", UID: "u-2"},
 		SandboxID: "x"})
-	calls, err := ReadCalls(dir, "ns", "c")
-	want := []LoggedCall{
+	calls, err := Read(dir, "ns", "c")
+	want := []Call{
 		{Time: time.Unix(1, 0).UTC(), Claim: "ns/c", ClaimUID: "u-1", Pod: "ns/p", Sandbox: "early", Step: "link",
 			Command: "ADD", Plugin: "/opt/macvlan", Stdin: json.RawMessage("null"),
 			Stdout: json.RawMessage(`{"ips":[]}`), Error: "no"},
@@ -78,14 +84,14 @@ func TestCallLogIsRead(t *testing.T) {
 	if diff := cmp.Diff(want, calls); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	if claims, err := LoggedClaims(dir); err != nil || strings.Join(claims, " ") != "ns/c ns/c-2" {
+	if claims, err := Claims(dir); err != nil || strings.Join(claims, " ") != "ns/c ns/c-2" {
 		t.Errorf("claims are %v, %v", claims, err)
 	}
 	file := filepath.Join(log.Dir(claim), "late.jsonl")
 	if err := os.WriteFile(file, []byte(`{"time":"1970-01-01T00:00:03Z","durat`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if calls, err = ReadCalls(dir, "ns", "c"); err == nil || !strings.Contains(err.Error(), "late.jsonl:1: ") ||
+	if calls, err = Read(dir, "ns", "c"); err == nil || !strings.Contains(err.Error(), "late.jsonl:1: ") ||
 		len(calls) != 1 {
 		t.Errorf("%d calls, %v", len(calls), err)
 	}
@@ -95,19 +101,19 @@ func TestCallLogIsRead(t *testing.T) {
 // the claim have.
 func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 	dir := t.TempDir()
-	log := NewCallLog(dir, func(err error) { t.Error(err) })
+	log := New(dir, func(err error) { t.Error(err) })
 	claim := cnichain.Claim{Namespace: "ns", Name: "c", UID: "u-1"}
 	begin := time.Now().Add(-10 * time.Hour)
 	record := func(pod, sandbox string, start time.Time) {
 		t.Helper()
-		log.Record(Call{Time: start, Claim: claim, Pod: pod, SandboxID: sandbox, Command: "ADD"})
+		log.Record(executor.Call{Time: start, Claim: claim, Pod: pod, SandboxID: sandbox, Command: "ADD"})
 		if err := os.Chtimes(filepath.Join(log.Dir(claim), sandbox+".jsonl"), start, start); err != nil {
 			t.Fatal(err)
 		}
 	}
 	sandboxes := func() []string {
 		t.Helper()
-		calls, err := ReadCalls(dir, "ns", "c")
+		calls, err := Read(dir, "ns", "c")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,13 +124,13 @@ func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 		return names
 	}
 	record("ns/good", "good", begin)
-	const attempts = 3 * maxLoggedSandboxes
+	const attempts = 3 * maxSandboxes
 	for i := range attempts {
 		record("ns/bad", fmt.Sprintf("bad%02d", i), begin.Add(time.Duration(i+1)*time.Minute))
 	}
 	have := sandboxes()
-	if len(have) != maxLoggedSandboxes+1 || have[0] != "good" ||
-		have[1] != fmt.Sprintf("bad%02d", attempts-maxLoggedSandboxes) {
+	if len(have) != maxSandboxes+1 || have[0] != "good" ||
+		have[1] != fmt.Sprintf("bad%02d", attempts-maxSandboxes) {
 		t.Errorf("after %d attempts the log has %q", attempts, have)
 	}
 	// Of a claim that stays prepared: what is older than the retention goes, but for the last of each pod.
@@ -149,19 +155,19 @@ func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 // same.
 func TestCallLogOfLongNames(t *testing.T) {
 	dir := t.TempDir()
-	log := NewCallLog(dir, func(err error) { t.Error(err) })
+	log := New(dir, func(err error) { t.Error(err) })
 	namespace, uid := strings.Repeat("n", 63), "11111111-1111-1111-1111-111111111111"
 	names := []string{strings.Repeat("c", 252) + "1", strings.Repeat("c", 252) + "2", "short"}
 	for _, name := range names {
-		log.Record(Call{Claim: cnichain.Claim{Namespace: namespace, Name: name, UID: uid}, SandboxID: "sb", Pod: "ns/p",
-			Command: "ADD"})
+		log.Record(executor.Call{Claim: cnichain.Claim{Namespace: namespace, Name: name, UID: uid}, SandboxID: "sb",
+			Pod: "ns/p", Command: "ADD"})
 	}
 	want := []string{namespace + "/" + names[0], namespace + "/" + names[1], namespace + "/short"}
-	if claims, err := LoggedClaims(dir); err != nil || !cmp.Equal(claims, want) {
+	if claims, err := Claims(dir); err != nil || !cmp.Equal(claims, want) {
 		t.Errorf("claims are %q, %v", claims, err)
 	}
 	for _, name := range names {
-		calls, err := ReadCalls(dir, namespace, name)
+		calls, err := Read(dir, namespace, name)
 		if err != nil || len(calls) != 1 || calls[0].Claim != namespace+"/"+name || calls[0].ClaimUID != uid {
 			t.Errorf("calls of %s are %+v, %v", name, calls, err)
 		}
@@ -183,7 +189,7 @@ type slowRecorder struct {
 	steps []string
 }
 
-func (r *slowRecorder) Record(call Call) {
+func (r *slowRecorder) Record(call executor.Call) {
 	<-r.let
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,7 +205,7 @@ func TestBackground(t *testing.T) {
 	blocked := make(chan int)
 	go func() {
 		for i := range calls {
-			background.Record(Call{Step: fmt.Sprint(i)})
+			background.Record(executor.Call{Step: fmt.Sprint(i)})
 			if i == maxWaiting-1 {
 				blocked <- i // so many go in before any is written
 			}
@@ -224,17 +230,17 @@ func TestBackground(t *testing.T) {
 
 // A few calls that print much wait as many that print little do.
 func TestBackgroundIsBounded(t *testing.T) {
-	huge := Call{Output: CallOutput{Stdout: make([]byte, maxWaitingBytes)}, Stdin: []byte("{}")}
-	small := Call{Stdin: []byte("{}")}
+	huge := executor.Call{Output: executor.CallOutput{Stdout: make([]byte, maxWaitingBytes)}, Stdin: []byte("{}")}
+	small := executor.Call{Stdin: []byte("{}")}
 	for _, test := range []struct {
 		waiting, bytes int
-		next           *Call
+		next           *executor.Call
 		full           bool
 	}{
 		{0, 0, &huge, false}, {1, 2, &huge, true}, {1, maxWaitingBytes + 2, &small, true},
 		{1, maxWaitingBytes - 2, &small, false}, {maxWaiting - 1, 0, &small, false}, {maxWaiting, 0, &small, true},
 	} {
-		background := Background{waiting: make([]Call, test.waiting), bytes: test.bytes}
+		background := Background{waiting: make([]executor.Call, test.waiting), bytes: test.bytes}
 		if got := background.isFull(test.next); got != test.full {
 			t.Errorf("%d calls with %d bytes wait: full is %v, want %v", test.waiting, test.bytes, got, test.full)
 		}
@@ -263,7 +269,7 @@ func TestBackgroundOfManyChains(t *testing.T) {
 	for chain := range 8 {
 		chains.Go(func() {
 			for i := range 100 {
-				background.Record(Call{Step: fmt.Sprint(chain), Instance: i})
+				background.Record(executor.Call{Step: fmt.Sprint(chain), Instance: i})
 			}
 			background.Flush()
 		})

@@ -1,0 +1,219 @@
+package calllog
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
+	"github.com/dra-networking/dra-network-driver/cnichain/sanitize"
+)
+
+// Log writes CNI calls to files for people, one folder for each claim and one file for each sandbox, as JSON lines:
+// <dir>/<namespace>_<claim>_<uid>/<sandbox>.jsonl. Streams, files and the sandboxes of a pod are capped, values of
+// secret-looking keys are replaced.
+type Log struct {
+	dir     string
+	onError func(error)
+	secret  *regexp.Regexp // of sanitize.SecretKeys
+	mu      sync.Mutex
+}
+
+const (
+	// maxStream bounds each of stdin, stdout and stderr in a line.
+	maxStream = 16 << 10
+	// maxFile is when a sandbox's file is rotated; one old file is kept.
+	maxFile = 1 << 20
+)
+
+// New makes a log below dir. onError is told what could not be written.
+func New(dir string, onError func(error)) *Log {
+	return &Log{dir: dir, onError: onError, secret: sanitize.SecretKeys()}
+}
+
+// line is the form of a line.
+type line struct {
+	Time       time.Time `json:"time"`
+	Duration   string    `json:"duration"`
+	Claim      string    `json:"claim"`
+	Pod        string    `json:"pod"`
+	Step       string    `json:"step"`
+	Instance   int       `json:"instance,omitempty"`
+	Command    string    `json:"command"`
+	Plugin     string    `json:"plugin"`
+	CNIVersion string    `json:"cniVersion"`
+	Env        []string  `json:"env"`
+	Stdin      any       `json:"stdin"`
+	Stdout     any       `json:"stdout,omitempty"`
+	Stderr     string    `json:"stderr,omitempty"`
+	ExitCode   int       `json:"exitCode"`
+	Error      string    `json:"error,omitempty"`
+}
+
+// Record implements [executor.Recorder]: it appends the call to its file.
+func (l *Log) Record(call executor.Call) {
+	line := line{
+		Time: call.Time.UTC(), Duration: call.Duration.Round(time.Microsecond).String(),
+		Claim: call.Claim.String(), Pod: call.Pod, Step: call.Step, Instance: call.Instance,
+		Command: call.Command, Plugin: call.Plugin, CNIVersion: call.CNIVersion, Env: call.Env,
+		Stdin: l.stream(call.Stdin), Stdout: l.stream(call.Output.Stdout),
+		Stderr: sanitize.Shorten(string(call.Output.Stderr), maxStream), ExitCode: call.Output.ExitCode,
+	}
+	if call.Err != nil {
+		line.Error = call.Err.Error()
+	}
+	encoded, err := json.Marshal(line)
+	if err == nil {
+		err = l.write(call.Claim, call.SandboxID, append(encoded, '\n'))
+	}
+	if err != nil {
+		l.onError(fmt.Errorf("cannot write the CNI log of claim %s: %w", call.Claim, err))
+	}
+}
+
+// Dir is the folder of a claim's files.
+func (l *Log) Dir(claim cnichain.Claim) string {
+	return filepath.Join(l.dir, folderName(claim))
+}
+
+func (l *Log) write(claim cnichain.Claim, sandboxID string, line []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := os.MkdirAll(l.Dir(claim), 0o700); err != nil {
+		return err
+	}
+	// Base keeps an ID, which comes from the runtime, from leading out of the folder.
+	path := filepath.Join(l.Dir(claim), filepath.Base(sandboxID)+suffix)
+	info, err := os.Stat(path)
+	if err == nil && info.Size()+int64(len(line)) > maxFile {
+		// This replaces the older of two files, so a sandbox never has more.
+		if err := os.Rename(path, path+".1"); err != nil {
+			return err
+		}
+	}
+	isNew := os.IsNotExist(err)
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(line)
+	if closeErr := file.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil && isNew {
+		err = removeSandboxes(l.Dir(claim), func(_ *sandbox, younger int) bool {
+			return younger >= maxSandboxes
+		})
+	}
+	return err
+}
+
+// stream shows a JSON document as one, redacted; anything else as text.
+func (l *Log) stream(data []byte) any {
+	if len(data) == 0 {
+		return nil
+	}
+	value, err := template.DecodeJSON(data)
+	if err != nil {
+		return sanitize.Shorten(string(data), maxStream)
+	}
+	redacted := sanitize.Redact(value, l.secret)
+	if encoded, err := json.Marshal(redacted); err != nil || len(encoded) > maxStream {
+		return sanitize.Shorten(string(encoded), maxStream)
+	}
+	return redacted
+}
+
+// Redact returns a JSON document without the values of keys that look as if they were secret, as the log has it.
+func Redact(document []byte) ([]byte, error) {
+	value, err := template.DecodeJSON(document)
+	if err != nil {
+		return nil, fmt.Errorf("cannot remove secrets: %w", err)
+	}
+	return json.MarshalIndent(sanitize.Redact(value, sanitize.SecretKeys()), "", "  ")
+}
+
+// Sweep removes the folders of claims for which keep is false and that were not written to since before. Of the others
+// it removes the files of sandboxes that were not written to since before, but for the last of each pod.
+func (l *Log) Sweep(before time.Time, keep func(claimUID string) bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old, err := l.old(before, keep)
+	if err != nil {
+		return err
+	}
+	for _, folder := range old {
+		if err := os.RemoveAll(folder); err != nil {
+			return err
+		}
+	}
+	return l.sweepKept(before)
+}
+
+// sweepKept is called with the lock held.
+func (l *Log) sweepKept(before time.Time) error {
+	folders, err := filepath.Glob(filepath.Join(l.dir, "*_*_*"))
+	if err != nil {
+		return err
+	}
+	for _, folder := range folders {
+		err := removeSandboxes(folder, func(box *sandbox, younger int) bool {
+			return younger > 0 && box.last.Before(before)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Old returns the folders that Sweep would remove.
+func (l *Log) Old(before time.Time, keep func(claimUID string) bool) ([]string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.old(before, keep)
+}
+
+// old is called with the lock held: nothing is written to a folder meanwhile.
+func (l *Log) old(before time.Time, keep func(claimUID string) bool) ([]string, error) {
+	entries, err := os.ReadDir(l.dir)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	var old []string
+	for _, entry := range entries {
+		_, uid, found := cutLast(entry.Name(), "_")
+		folder := filepath.Join(l.dir, entry.Name())
+		if entry.IsDir() && found && !keep(uid) && untouchedSince(folder, before) {
+			old = append(old, folder)
+		}
+	}
+	return old, err
+}
+
+// untouchedSince looks at the files: appending to one does not change its folder.
+func untouchedSince(dir string, before time.Time) bool {
+	files, err := os.ReadDir(dir)
+	for _, file := range files {
+		info, infoErr := file.Info()
+		if infoErr != nil || !info.ModTime().Before(before) {
+			return false
+		}
+	}
+	return err == nil
+}
+
+func cutLast(text, separator string) (before, after string, found bool) {
+	i := strings.LastIndex(text, separator)
+	if i < 0 {
+		return text, "", false
+	}
+	return text[:i], text[i+len(separator):], true
+}

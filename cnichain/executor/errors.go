@@ -1,0 +1,71 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// StepError says which step of an attachment failed.
+type StepError struct {
+	Claim    cnichain.Claim
+	Topology string
+	Step     string
+	Type     string
+	// Command is ADD or DEL.
+	Command string
+	Err     error
+}
+
+// Error names step, type and cause.
+func (e *StepError) Error() string {
+	return fmt.Sprintf("step %q (%s) of topology %s failed at %s: %v", e.Step, e.Type, e.Topology, e.Command, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *StepError) Unwrap() error { return e.Err }
+
+// KernelHint says what to do about a failed step on a node whose kernel probably lacks what the step's plugin needs. It
+// is empty for other errors. What a plugin prints is text, so the lack is known by the text of the kernel's error.
+func KernelHint(err error, node string) string {
+	var step *StepError
+	if !errors.As(err, &step) || !strings.Contains(step.Err.Error(), unix.EOPNOTSUPP.Error()) {
+		return ""
+	}
+	return fmt.Sprintf("the kernel of node %s may lack what %s needs, or the device's driver: %s, or leave out the "+
+		"setting that the device does not support", node, step.Type, kernelRemedy(step.Type))
+}
+
+// kernelRemedy says how a kernel gets what a plugin needs, by the types of links that it makes. A bridge has VLANs only
+// if the kernel is built so: there is no module of that.
+func kernelRemedy(cniType string) string {
+	schema, _ := cnichain.DefaultSchemas().Lookup(cniType)
+	switch {
+	case slices.Contains(schema.LinkTypes, "bridge"):
+		return "use a kernel that is built with CONFIG_BRIDGE_VLAN_FILTERING, which VLANs on a bridge need"
+	case len(schema.LinkTypes) > 0:
+		return cnichain.InstallLinkType(schema.LinkTypes[0])
+	}
+	return "load the kernel module of the feature, use a kernel that is built with it"
+}
+
+// UndoError says that a failed ADD could not be undone yet.
+type UndoError struct{ Cause, Undo error }
+
+// Error tells both.
+func (e *UndoError) Error() string {
+	return fmt.Sprintf("%v; and it could not be undone yet: %v", e.Cause, e.Undo)
+}
+
+// Unwrap returns both.
+func (e *UndoError) Unwrap() []error { return []error{e.Cause, e.Undo} }
+
+func stepError(record *StepRecord, command string, err error) error {
+	return &StepError{Claim: record.Claim, Topology: record.Topology, Step: record.Step.Name, Type: record.Step.Type,
+		Command: command, Err: err}
+}

@@ -1,0 +1,47 @@
+// Package sanitize makes what CNI plugins are given and print fit to be shown: bounded, valid, and without secrets.
+//
+// The rule of this package: it imports no other package of the driver.
+package sanitize
+
+import (
+	"regexp"
+	"strings"
+)
+
+// Redacted stands for a secret.
+const Redacted = "(redacted)"
+
+// SecretKeys matches the keys whose values only root should see: neither in errors nor in the call log.
+func SecretKeys() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)passw|secret|token|credential|private|api-?key|psk`)
+}
+
+// Redact replaces the values of keys that match in a decoded JSON document, however deep, and returns the document. It
+// changes what it gets.
+func Redact(value any, keys *regexp.Regexp) any {
+	switch value := value.(type) {
+	case map[string]any:
+		for key := range value {
+			if keys.MatchString(key) {
+				value[key] = Redacted
+				continue
+			}
+			value[key] = Redact(value[key], keys)
+		}
+	case []any:
+		for i := range value {
+			value[i] = Redact(value[i], keys)
+		}
+	}
+	return value
+}
+
+// Shorten bounds a text to so many bytes, and replaces what is not UTF-8, which is refused wherever errors go: plugins
+// print what they like.
+func Shorten(text string, limit int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "…"
+}
