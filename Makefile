@@ -230,7 +230,7 @@ kwok:
 	@mkdir -p $(BIN)
 	cd e2e/kwok && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$(BIN)/kwok sigs.k8s.io/kwok/cmd/kwok
 
-scale: build kwok ## Measure what NODES (1000) with DEVICES (64) of a SHAPE (functions, links, mixed-links) cost the control plane, and 500 topologies the controller (root)
+scale: build kwok ## Measure what NODES (1000) with DEVICES (64) of a SHAPE (functions, mixed-functions, links, mixed-links) cost the control plane, and 500 topologies the controller (root)
 	$(GO) test -count=1 -timeout 60m -v -run '^TestScale$$' ./e2e/scale -nodes=$(NODES) -devices=$(DEVICES) -shape=$(SHAPE) \
 		-pods=1000 -least=$(LEAST) -output=$(CURDIR)/$(BIN)/scale.jsonl
 	$(GO) test -count=1 -timeout 15m -v -run '^TestAtScale$$' ./e2e/controller
@@ -238,7 +238,7 @@ scale: build kwok ## Measure what NODES (1000) with DEVICES (64) of a SHAPE (fun
 # A few nodes of "scale", for what it wants of any number: each slice is written once, drivers that start again write none, and all pods
 # are scheduled.
 e2e-scale: build kwok ## Let the control plane have 40 nodes with 64 devices; the drivers of 20 start at once (root)
-	$(GO) test -count=1 -timeout 15m -v -run '^TestScale$$' ./e2e/scale -nodes=40 -pods=100 -layouts=one-pool,driver
+	$(GO) test -count=1 -timeout 15m -v -run '^TestScale$$' ./e2e/scale -nodes=40 -pods=100 -shape=mixed-functions -layouts=one-pool,driver
 
 soak: build ## Let pods come and go while components are killed, for MINUTES (10); SEED repeats its decisions (root)
 	$(GO) test -count=1 -timeout $$(($(MINUTES) + 20))m -v -run '^TestSoak$$' ./e2e/suite -soak=$(MINUTES)m -seed=$(SEED)

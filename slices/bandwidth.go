@@ -177,19 +177,21 @@ func (b *builder) withinSpeed(pool string, l link, entries []Entry) []Entry {
 	})
 }
 
-// budget returns the bandwidth counter; nothing if no entry takes any. Its value is the speed of the link, but never
-// less than what claims hold, since that would block the whole pool.
-func (b *builder) budget(pool string, l link, vfs []function) amounts {
-	used, held := false, int64(0)
+// budget returns the bandwidth counter; nothing if no entry takes any, or if it would refuse nothing: the default
+// shares never add up to more than the link has. Its value is the speed of the link, but never less than what claims
+// hold, since that would block the whole pool.
+func (b *builder) budget(pool string, l link, main []Entry, vfs []function) amounts {
+	wanted, held := int64(0), int64(0)
 	for _, vf := range vfs {
 		for _, e := range vf.entries {
-			used = used || e.Bandwidth > 0
+			wanted += e.Bandwidth
 			if _, ok := b.heldBandwidth(pool, e.Name); ok {
 				held += e.Bandwidth
 			}
 		}
 	}
-	if !used {
+	counted := exclusives(main) > 0 || wanted > l.speed || b.features.CountBandwidth
+	if wanted == 0 || !counted {
 		return nil
 	}
 	return amounts{bandwidthCounter: quantity(max(l.speed, held))}

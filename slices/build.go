@@ -33,6 +33,9 @@ type Features struct {
 	// other: for clusters where every API server and scheduler has the feature DRADeviceCompatibilityGroups. Where an
 	// API server has not, it drops the groups, and then nothing keeps the entries apart.
 	CompatibilityGroups bool
+	// CountBandwidth counts what virtual functions take of their link also where their shares can't add up to more than
+	// it has: for forms of slices in which a claim may ask for more than a share.
+	CountBandwidth bool
 	// Held are the entries that claims hold, as they were published when their claims were prepared. They go on to take
 	// as much and to exclude the same, so that nothing changes under a running claim.
 	Held map[EntryID]Holding
@@ -226,7 +229,7 @@ func (b *builder) domain(pool string, d conflictDomain) ([]Entry, []resourceapi.
 		vfs = append(vfs, function{device: vf.Device, entries: entries})
 	}
 	b.withinSet(pool, vfs)
-	budget := b.budget(pool, link, vfs)
+	budget := b.budget(pool, link, main, vfs)
 	plan, err := b.plan(d, main, vfs, budget)
 	if err != nil {
 		b.problem("", d.name, "is not published: %v", err)

@@ -80,9 +80,19 @@ pool worker-1/enp3s0f0
 func TestVirtualFunctionsOfAHiddenPhysicalFunction(t *testing.T) {
 	check(t, build(t, pf("enp3s0f0", 1), vfPolicy), `
 pool worker-1/enp3s0f0
-  set enp3s0f0-counters: bandwidth=25k exclusion-slots=2
   slice of 1
-  device enp3s0f0v0 dra.networking/bandwidth=25k <- bandwidth=25k exclusion-slots=1
+  device enp3s0f0v0 dra.networking/bandwidth=25k
+`)
+}
+
+// Where a physical function is shared but not given as a whole, nothing excludes its virtual functions.
+func TestVirtualFunctionsBesideSharedEntries(t *testing.T) {
+	check(t, build(t, pf("enp3s0f0", 2), macvlanPolicy, vfPolicy), `
+pool worker-1/enp3s0f0
+  slice of 3
+  device enp3s0f0-macvlan shared dra.networking/macvlans=4/1
+  device enp3s0f0v0 dra.networking/bandwidth=12500
+  device enp3s0f0v1 dra.networking/bandwidth=12500
 `)
 }
 
@@ -129,12 +139,13 @@ exposure:
   capacity: {maxConn: {value: "4", requestPolicy: {default: "1"}}, users: {value: "2", requestPolicy: {default: "1"}}}
   supportedCNIPlugins: [{name: macvlan}]`, suffix)
 	}
-	check(t, build(t, []discovery.Device{nic("eth1")}, share("-a"), share("")), `
+	check(t, build(t, []discovery.Device{nic("eth1")}, share("-a"), share(""), passthroughPolicy), `
 pool worker-1/eth1
   set eth1-counters: maxconn-a-capacity-xcfbb0028=4 maxconn-capacity-xa646642e=4 users-a-capacity=2 users-capacity=2
-  slice of 2
+  slice of 3
   device eth1 shared dra.networking/maxConn=4/1 dra.networking/users=2/1 <- maxconn-capacity-xa646642e=4 users-capacity=2
   device eth1-a shared dra.networking/maxConn=4/1 dra.networking/users=2/1 <- maxconn-a-capacity-xcfbb0028=4 users-a-capacity=2
+  device eth1-passthrough <- maxconn-a-capacity-xcfbb0028=4 maxconn-capacity-xa646642e=4 users-a-capacity=2 users-capacity=2
 `)
 }
 
@@ -160,10 +171,9 @@ exposure: {allowMultipleAllocations: true, supportedCNIPlugins: [{name: macvlan}
 selector: {cel: 'true'}
 exposure: {deviceNameSuffix: "-b", allowMultipleAllocations: true, capacity: {ports: {value: "8"}}, supportedCNIPlugins: [{name: bridge}]}`), `
 pool worker-1/eth1
-  set eth1-counters: ports-capacity=8 shares-capacity=1M
   slice of 2
-  device eth1 shared dra.networking/shares=1M/1 <- shares-capacity=1M
-  device eth1-b shared dra.networking/ports=8/1 <- ports-capacity=8
+  device eth1 shared dra.networking/shares=1M/1
+  device eth1-b shared dra.networking/ports=8/1
 remark policy policy-0: nothing limits how many claims share a device: it is published with a counter "shares" of 1000000; give capacity a counter to limit them
 remark policy policy-1: capacity[ports] has no default request, so each claim takes 1: set requestPolicy.default
 `)

@@ -3,6 +3,7 @@ package slices
 import (
 	"fmt"
 	"maps"
+	stdslices "slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -25,12 +26,13 @@ const (
 type amounts map[string]resource.Quantity
 
 // separateCounters returns the counters that keep the entries of one device apart, and what each entry consumes of
-// them. These are the counters in extra and a mirror of every capacity of every shared entry; their names begin with
-// prefix.
+// them. These are the counters in extra and a mirror of every capacity of every shared entry that excludes another;
+// their names begin with prefix.
 //
 // A shared entry consumes its own mirrors in full and those of its group's peers. The scheduler charges that once, when
 // the first claim takes a share, and releases it with the last; while it is charged, neither a peer nor an exclusive
-// entry fits. An exclusive entry consumes everything.
+// entry fits. An exclusive entry consumes everything. An entry that has neither a peer nor an exclusive one beside it
+// has no mirrors: they would refuse nothing, and kube-scheduler looks at every counter of every node that it tries.
 //
 // For example, a device has the shared entries a (capacity bandwidth of 10) and b (capacity pods of 5), of one group,
 // and the exclusive entry x. The counters are bandwidth-capacity of 10 and pods-capacity of 5. While a claim has a
@@ -46,6 +48,9 @@ func separateCounters(entries []Entry, prefix string, extra amounts) (all amount
 	}
 	for i, e := range entries {
 		mirrors[i] = amounts{}
+		if !stdslices.ContainsFunc(entries, func(other Entry) bool { return excludes(e, other) }) {
+			continue
+		}
 		for _, c := range divided(e) {
 			counter := c.Name
 			if uses[c.Name] > 1 { // capacities of one name have counters of their own
@@ -62,7 +67,7 @@ func separateCounters(entries []Entry, prefix string, extra amounts) (all amount
 		}
 		consumed := amounts{}
 		for j, other := range entries {
-			if other.Name == e.Name || peers(e, other) {
+			if other.Name == e.Name || excludes(e, other) {
 				maps.Copy(consumed, mirrors[j])
 			}
 		}
@@ -79,10 +84,13 @@ func divided(e Entry) []policy.Capacity {
 	return e.Persona.Capacity
 }
 
-// peers reports whether two shared entries of one device must not be used at once.
-func peers(a, b Entry) bool {
-	group := a.Persona.ExclusionGroup
-	return group != "" && !b.Persona.Exclusive && b.Persona.ExclusionGroup == group
+// excludes reports whether a shared entry of a device must not be used beside another entry of it.
+func excludes(shared, other Entry) bool {
+	if other.Name == shared.Name {
+		return false
+	}
+	group := shared.Persona.ExclusionGroup
+	return other.Persona.Exclusive || group != "" && other.Persona.ExclusionGroup == group
 }
 
 // exclusives counts the exclusive entries.
@@ -116,13 +124,20 @@ func together(entries []Entry) int64 {
 type plan struct {
 	// sets are the domain's counter sets, but for those that are local to virtual functions.
 	sets []resourceapi.CounterSet
-	// function is what every entry of a virtual function consumes of them, besides bandwidth.
+	// function is what every entry of a virtual function consumes of them, besides bandwidth; without counters if it
+	// excludes no entry of the main device.
 	function resourceapi.DeviceCounterConsumption
+	// bandwidth says that virtual functions consume what they take of the link.
+	bandwidth bool
 }
 
 // planCounters gives the entries of a domain's main device what they consume if they are kept apart by counters alone.
-// It returns nil if nothing in the domain conflicts. The budget is the counter of which virtual functions take their
-// bandwidth, if any.
+// It returns nil if the domain is one entry. The budget is the counter of which virtual functions take their bandwidth,
+// if any.
+//
+// There are no counters that refuse nothing (ADR 38): where no entry of a physical function is exclusive, its virtual
+// functions take no slots. They take them as soon as such an entry is published, also those that claims hold: the
+// scheduler counts what a claim holds by what its entry consumes now.
 func planCounters(d conflictDomain, main []Entry, vfs []function, budget amounts) (*plan, error) {
 	if len(d.vfs) == 0 && len(main) < 2 {
 		return nil, nil
@@ -143,11 +158,16 @@ func planCounters(d conflictDomain, main []Entry, vfs []function, budget amounts
 	for i := range main {
 		main[i].consume(set.Name, each[i])
 	}
-	if taken > 0 { // exclusive entries go on to need the nominal value
+	slot := amounts{}
+	if nominal > 0 { // exclusive entries go on to need the nominal value where some are taken
+		slot[exclusionSlots] = quantity(1)
 		set.Counters[exclusionSlots] = resourceapi.Counter{Value: quantity(nominal - taken)}
 	}
-	function := consumption(set.Name, amounts{exclusionSlots: quantity(1)})
-	return &plan{sets: []resourceapi.CounterSet{set}, function: function}, nil
+	p := &plan{function: consumption(set.Name, slot), bandwidth: len(budget) > 0}
+	if len(set.Counters) > 0 { // the API refuses one without counters
+		p.sets = []resourceapi.CounterSet{set}
+	}
+	return p, nil
 }
 
 // set returns the domain's counter set.
@@ -159,15 +179,10 @@ func (d conflictDomain) set(values amounts) resourceapi.CounterSet {
 // that are enslaved to a link. There is one slot for the main device, and for every virtual function one for each of
 // its entries that may be held at once and one for its master, at least one. Every entry of a virtual function consumes
 // one slot, so an exclusive entry of the physical function, which needs all of them, fits only when nobody has one.
-// Without virtual functions a slot is needed by several exclusive entries only.
+// There are no slots without an exclusive entry, nor if there is nobody else to have one.
 func slots(main []Entry, vfs []function) (nominal, taken int64) {
-	if len(vfs) == 0 {
-		if exclusives(main) > 1 {
-			return 1, 0
-		}
-		return 0, 0
-	}
 	nominal = 1
+	functions := int64(0)
 	for _, vf := range vfs {
 		needed := together(vf.entries)
 		if vf.device.Master != "" {
@@ -175,6 +190,10 @@ func slots(main []Entry, vfs []function) (nominal, taken int64) {
 			taken++
 		}
 		nominal += max(needed, 1)
+		functions += needed
+	}
+	if exclusive := int64(exclusives(main)); exclusive == 0 || exclusive+functions < 2 {
+		return 0, 0
 	}
 	return nominal, taken
 }

@@ -56,9 +56,9 @@ func packed(sample []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
 }
 
 // BenchmarkFleet is what the slices of a fleet cost the scheduler for a pod with one device: once for the pod, for each
-// node that it tries, and both for all nodes that it tries of so many. Devices are 64 functions of four cards, 64 or
-// 200 links with one entry, or 64 links with two that exclude each other; in the driver's pools, or in one plain pool
-// of the node.
+// node that it tries, and both for all nodes that it tries of so many. Devices are 64 functions of four cards, which
+// pods share, and get as a whole, too, where they are mixed; 64 or 200 links with one entry, or 64 with two that
+// exclude each other; in the driver's pools, or in one plain pool of the node.
 func BenchmarkFleet(b *testing.B) {
 	links := func(n int) (all []discovery.Device) {
 		for i := range n {
@@ -76,7 +76,8 @@ func BenchmarkFleet(b *testing.B) {
 		plugin   string
 		policies []string
 	}{
-		{"64-functions", functions, "sriov", []string{macvlanPolicy, passthroughPolicy, vfPolicy}},
+		{"64-functions", functions, "sriov", []string{macvlanPolicy, vfPolicy}},
+		{"64-mixed-functions", functions, "sriov", []string{macvlanPolicy, passthroughPolicy, vfPolicy}},
 		{"64-links", links(64), "macvlan", []string{macvlanPolicy}},
 		{"200-links", links(200), "macvlan", []string{macvlanPolicy}},
 		{"64-mixed-links", links(64), "macvlan", []string{macvlanPolicy, passthroughPolicy}},

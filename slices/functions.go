@@ -70,10 +70,12 @@ func planFunctions(d conflictDomain, vfs []function, plan *plan) []resourceapi.C
 		for i := range vf.entries {
 			e := &vf.entries[i]
 			consumed := *plan.function.DeepCopy()
-			if e.Bandwidth > 0 {
+			if plan.bandwidth && e.Bandwidth > 0 {
 				consumed.Counters[bandwidthCounter] = resourceapi.Counter{Value: quantity(e.Bandwidth)}
 			}
-			e.Spec.ConsumesCounters = append(e.Spec.ConsumesCounters, consumed)
+			if len(consumed.Counters) > 0 { // the API refuses one without counters
+				e.Spec.ConsumesCounters = append(e.Spec.ConsumesCounters, consumed)
+			}
 			if len(each[i]) > 0 {
 				e.consume(blocks[len(blocks)-1].Name, each[i])
 			}

@@ -40,32 +40,36 @@ func TestEntriesOfVirtualFunctions(t *testing.T) {
 		policies []string
 		want     string
 	}{
-		"exclusive ones lock their function": {[]string{vf(vfExclusive), vf(vfSpare)}, `
+		"exclusive ones lock their function": {[]string{passthroughPolicy, vf(vfExclusive), vf(vfSpare)}, `
 pool worker-1/enp3s0f0
   set enp3s0f0-counters: exclusion-slots=3
   set enp3s0f0-vfs-0: v0-lock=1 v1-lock=1
-  slice of 4
+  slice of 5
+  device enp3s0f0-passthrough <- exclusion-slots=3
   device enp3s0f0v0 <- exclusion-slots=1 <- v0-lock=1
   device enp3s0f0v0-b <- exclusion-slots=1 <- v0-lock=1
   device enp3s0f0v1 <- exclusion-slots=1 <- v1-lock=1
   device enp3s0f0v1-b <- exclusion-slots=1 <- v1-lock=1
 `},
-		"shared ones are held at once, so they have a slot each": {[]string{vf(vfMacvlan), vf(vfIpvlan)}, `
+		"shared ones are held at once, so they have a slot each": {
+			[]string{passthroughPolicy, vf(vfMacvlan), vf(vfIpvlan)}, `
 pool worker-1/enp3s0f0
   set enp3s0f0-counters: exclusion-slots=5
-  set enp3s0f0-vfs-0: v0-ipvlans-capacity=4 v0-macvlans-capacity=4 v1-ipvlans-capacity=4 v1-macvlans-capacity=4
-  slice of 4
-  device enp3s0f0v0-i shared dra.networking/ipvlans=4/1 <- exclusion-slots=1 <- v0-ipvlans-capacity=4
-  device enp3s0f0v0-m shared dra.networking/macvlans=4/1 <- exclusion-slots=1 <- v0-macvlans-capacity=4
-  device enp3s0f0v1-i shared dra.networking/ipvlans=4/1 <- exclusion-slots=1 <- v1-ipvlans-capacity=4
-  device enp3s0f0v1-m shared dra.networking/macvlans=4/1 <- exclusion-slots=1 <- v1-macvlans-capacity=4
+  slice of 5
+  device enp3s0f0-passthrough <- exclusion-slots=5
+  device enp3s0f0v0-i shared dra.networking/ipvlans=4/1 <- exclusion-slots=1
+  device enp3s0f0v0-m shared dra.networking/macvlans=4/1 <- exclusion-slots=1
+  device enp3s0f0v1-i shared dra.networking/ipvlans=4/1 <- exclusion-slots=1
+  device enp3s0f0v1-m shared dra.networking/macvlans=4/1 <- exclusion-slots=1
 `},
-		"those of a group are not": {[]string{vf(strings.Replace(vfMacvlan, "{", "{exclusionGroup: x, ", 1)),
+		"those of a group are not": {[]string{passthroughPolicy,
+			vf(strings.Replace(vfMacvlan, "{", "{exclusionGroup: x, ", 1)),
 			vf(strings.Replace(vfIpvlan, "{", "{exclusionGroup: x, ", 1)), vf(vfExclusive)}, `
 pool worker-1/enp3s0f0
   set enp3s0f0-counters: exclusion-slots=3
   set enp3s0f0-vfs-0: v0-ipvlans-capacity=4 v0-macvlans-capacity=4 v1-ipvlans-capacity=4 v1-macvlans-capacity=4
-  slice of 6
+  slice of 7
+  device enp3s0f0-passthrough <- exclusion-slots=3
   device enp3s0f0v0-i shared dra.networking/ipvlans=4/1 <- exclusion-slots=1 <- v0-ipvlans-capacity=4 v0-macvlans-capacity=4
   device enp3s0f0v0-m shared dra.networking/macvlans=4/1 <- exclusion-slots=1 <- v0-ipvlans-capacity=4 v0-macvlans-capacity=4
   device enp3s0f0v0 <- exclusion-slots=1 <- v0-ipvlans-capacity=4 v0-macvlans-capacity=4
@@ -73,12 +77,30 @@ pool worker-1/enp3s0f0
   device enp3s0f0v1-m shared dra.networking/macvlans=4/1 <- exclusion-slots=1 <- v1-ipvlans-capacity=4 v1-macvlans-capacity=4
   device enp3s0f0v1 <- exclusion-slots=1 <- v1-ipvlans-capacity=4 v1-macvlans-capacity=4
 `},
-		"a single one needs nothing of its own": {[]string{vf(vfMacvlan)}, `
+		"a single one needs nothing of its own": {[]string{passthroughPolicy, vf(vfMacvlan)}, `
 pool worker-1/enp3s0f0
   set enp3s0f0-counters: exclusion-slots=3
-  slice of 2
+  slice of 3
+  device enp3s0f0-passthrough <- exclusion-slots=3
   device enp3s0f0v0-m shared dra.networking/macvlans=4/1 <- exclusion-slots=1
   device enp3s0f0v1-m shared dra.networking/macvlans=4/1 <- exclusion-slots=1
+`},
+		"where nothing excludes them they take nothing": {[]string{vf(vfMacvlan), vf(vfIpvlan)}, `
+pool worker-1/enp3s0f0
+  slice of 4
+  device enp3s0f0v0-i shared dra.networking/ipvlans=4/1
+  device enp3s0f0v0-m shared dra.networking/macvlans=4/1
+  device enp3s0f0v1-i shared dra.networking/ipvlans=4/1
+  device enp3s0f0v1-m shared dra.networking/macvlans=4/1
+`},
+		"without an exclusive one of the card they exclude only each other": {[]string{vf(vfExclusive), vf(vfSpare)}, `
+pool worker-1/enp3s0f0
+  set enp3s0f0-vfs-0: v0-lock=1 v1-lock=1
+  slice of 4
+  device enp3s0f0v0 <- v0-lock=1
+  device enp3s0f0v0-b <- v0-lock=1
+  device enp3s0f0v1 <- v1-lock=1
+  device enp3s0f0v1-b <- v1-lock=1
 `},
 	} {
 		t.Run(name, func(t *testing.T) { check(t, build(t, slow(2), test.policies...), test.want) })
@@ -87,7 +109,7 @@ pool worker-1/enp3s0f0
 
 // What is local to virtual functions is divided among sets, and these among slices, function by function.
 func TestBlocksOfVirtualFunctions(t *testing.T) {
-	result := build(t, slow(110), vf(vfExclusive), vf(vfSpare), vf(vfMacvlan), vf(vfIpvlan))
+	result := build(t, slow(110), passthroughPolicy, vf(vfExclusive), vf(vfSpare), vf(vfMacvlan), vf(vfIpvlan))
 	var got []string
 	for _, slice := range result.Resources.Pools["worker-1/enp3s0f0"].Slices {
 		for _, set := range slice.SharedCounters {
@@ -121,11 +143,10 @@ func TestVirtualFunctionWithTooManyCounters(t *testing.T) {
 				),
 			))
 	}
-	check(t, build(t, slow(1), append(specs, passthroughPolicy)...), `
+	check(t, build(t, slow(1), append(specs, vf(vfExclusive), passthroughPolicy)...), `
 pool worker-1/enp3s0f0
-  set enp3s0f0-counters: exclusion-slots=2
   slice of 1
-  device enp3s0f0-passthrough <- exclusion-slots=2
+  device enp3s0f0-passthrough
 problem device enp3s0f0v0: is not published: its policies need 33 shared counters and the limit is 32: remove capacities or policies
 `)
 }
@@ -146,33 +167,42 @@ exposure: {supportedCNIPlugins: [{name: host-device, exclusive: true}], capacity
 		policies []string
 		want     string
 	}{
-		"a share is a whole number of steps": {fast(1, 6250), []string{vf(vfExclusive)}, `
+		"a share is a whole number of steps": {fast(1, 6250), []string{passthroughPolicy, vf(vfExclusive)}, `
 pool worker-1/enp3s0f0
   set enp3s0f0-counters: bandwidth=6250 exclusion-slots=2
-  slice of 1
+  slice of 2
+  device enp3s0f0-passthrough <- bandwidth=6250 exclusion-slots=2
   device enp3s0f0v0 dra.networking/bandwidth=6200 <- bandwidth=6200 exclusion-slots=1
 `},
 		"but for a small one": {fast(1, 10), []string{vf(vfExclusive)}, `
 pool worker-1/enp3s0f0
-  set enp3s0f0-counters: bandwidth=10 exclusion-slots=2
   slice of 1
-  device enp3s0f0v0 dra.networking/bandwidth=10 <- bandwidth=10 exclusion-slots=1
+  device enp3s0f0v0 dra.networking/bandwidth=10
 `},
-		"none is counted if nobody takes any": {fast(1, 10000), []string{passthroughPolicy}, `
+		"tiers can add up to more than the link has": {fast(2, 15000), []string{vf(vfTiers)}, `
 pool worker-1/enp3s0f0
-  set enp3s0f0-counters: exclusion-slots=2
+  set enp3s0f0-counters: bandwidth=15k
+  set enp3s0f0-vfs-0: v0-lock=1 v1-lock=1
+  slice of 4
+  device enp3s0f0v0-bw5000 dra.networking/bandwidth=5k <- bandwidth=5k <- v0-lock=1
+  device enp3s0f0v0-bw10000 dra.networking/bandwidth=10k <- bandwidth=10k <- v0-lock=1
+  device enp3s0f0v1-bw5000 dra.networking/bandwidth=5k <- bandwidth=5k <- v1-lock=1
+  device enp3s0f0v1-bw10000 dra.networking/bandwidth=10k <- bandwidth=10k <- v1-lock=1
+`},
+		"nothing is counted if nobody else takes any": {fast(1, 10000), []string{passthroughPolicy}, `
+pool worker-1/enp3s0f0
   slice of 1
-  device enp3s0f0-passthrough <- exclusion-slots=2
+  device enp3s0f0-passthrough
 `},
 		"entries that are held at once divide the share": {fast(1, 10000),
 			[]string{vf(vfMacvlan), vf(vfIpvlan), vf(vfExclusive)}, `
 pool worker-1/enp3s0f0
-  set enp3s0f0-counters: bandwidth=10k exclusion-slots=3
+  set enp3s0f0-counters: bandwidth=10k
   set enp3s0f0-vfs-0: v0-ipvlans-capacity=4 v0-macvlans-capacity=4
   slice of 3
-  device enp3s0f0v0-i shared dra.networking/ipvlans=4/1 <- bandwidth=5k exclusion-slots=1 <- v0-ipvlans-capacity=4
-  device enp3s0f0v0-m shared dra.networking/macvlans=4/1 <- bandwidth=5k exclusion-slots=1 <- v0-macvlans-capacity=4
-  device enp3s0f0v0 dra.networking/bandwidth=10k <- bandwidth=10k exclusion-slots=1 <- v0-ipvlans-capacity=4 v0-macvlans-capacity=4
+  device enp3s0f0v0-i shared dra.networking/ipvlans=4/1 <- bandwidth=5k <- v0-ipvlans-capacity=4
+  device enp3s0f0v0-m shared dra.networking/macvlans=4/1 <- bandwidth=5k <- v0-macvlans-capacity=4
+  device enp3s0f0v0 dra.networking/bandwidth=10k <- bandwidth=10k <- v0-ipvlans-capacity=4 v0-macvlans-capacity=4
 `},
 		"tiers": {fast(2, 25000), []string{vf(vfTiers), passthroughPolicy}, `
 pool worker-1/enp3s0f0
@@ -207,9 +237,8 @@ pool worker-1/enp3s0f0
 `},
 		"more than the link has": {fast(1, 5000), []string{vf(vfTiers)}, `
 pool worker-1/enp3s0f0
-  set enp3s0f0-counters: bandwidth=5k exclusion-slots=2
   slice of 1
-  device enp3s0f0v0-bw5000 dra.networking/bandwidth=5k <- bandwidth=5k exclusion-slots=1
+  device enp3s0f0v0-bw5000 dra.networking/bandwidth=5k
 problem policy policy-0: device enp3s0f0: entries of its virtual functions with a bandwidth of 10000 are not published, because the link has 5000: correct capacity[bandwidth], which is in Mbit/s
 `},
 		"tiers of a link whose speed nobody knows": {fast(1, 0), []string{vf(vfTiers)}, `
@@ -221,11 +250,11 @@ problem policy policy-0: device enp3s0f0: entries of its virtual functions with 
 }
 
 // Entries that claims hold stay as they were, byte by byte, whatever would be their share now; and the counter covers
-// them.
+// them. The card is given as a whole, too, so that there is a counter.
 func TestBandwidthThatIsHeldStays(t *testing.T) {
 	published := func(devices []discovery.Device, held map[draslices.EntryID]draslices.Holding,
 		specs ...string) draslices.Result {
-		decision := policy.Resolve(discovery.Facts{Devices: devices}, policies(t, specs...),
+		decision := policy.Resolve(discovery.Facts{Devices: devices}, policies(t, append(specs, passthroughPolicy)...),
 			policy.Node{Name: "worker-1"})
 		all := features()
 		all.Held = held

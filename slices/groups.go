@@ -59,7 +59,7 @@ func planGroups(d conflictDomain, main []Entry, vfs []function, budget amounts) 
 		}
 	}
 	function := consumption(sets[0].Name, amounts{exclusionSlots: quantity(0)}, shared)
-	return &plan{sets: sets, function: function}, nil
+	return &plan{sets: sets, function: function, bandwidth: len(budget) > 0}, nil
 }
 
 // mayHaveFunctions reports whether there are virtual functions in the domain, or could be.

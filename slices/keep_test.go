@@ -78,6 +78,18 @@ func TestPoliciesChangeUnderClaims(t *testing.T) {
 			want: "eth1-macvlan", released: "eth1-macvlan",
 		},
 		{
+			name: "the card is offered as a whole beside its function", devices: pf("enp3s0f0", 1),
+			before: []string{vfPolicy}, after: []string{vfPolicy, passthroughPolicy},
+			claim: "sriov", held: "enp3s0f0v0", refused: "host-device",
+			want: "enp3s0f0-passthrough enp3s0f0v0", released: "enp3s0f0-passthrough enp3s0f0v0",
+		},
+		{
+			name: "the card is not offered as a whole any more", devices: pf("enp3s0f0", 1),
+			before: []string{vfPolicy, passthroughPolicy}, after: []string{vfPolicy},
+			claim: "host-device", held: "enp3s0f0-passthrough", refused: "sriov", withdrawn: true,
+			want: "enp3s0f0-passthrough enp3s0f0v0", released: "enp3s0f0v0",
+		},
+		{
 			name: "tiers are taken away", devices: pf("enp3s0f0", 1), before: []string{tiered},
 			after: []string{vfPolicy},
 			claim: "sriov", held: "enp3s0f0v0-bw5000", refused: "sriov", withdrawn: true,

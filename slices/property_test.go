@@ -319,7 +319,8 @@ func TestOracleFindsWrongEncodings(t *testing.T) {
 		"Example 6": {single(card{offers: []offer{shared("macvlan", "", 64), whole}, vfs: vfs(8, vf)}), peersOnly,
 			features()},
 		"one slot for each virtual function though two entries may be held": {
-			single(card{vfs: vfs(2, shared("macvlan", "", 1), shared("ipvlan", "", 1))}), slotsByFunctions, features()},
+			single(card{offers: []offer{whole}, vfs: vfs(2, shared("macvlan", "", 1), shared("ipvlan", "", 1))}),
+			slotsByFunctions, features()},
 		"one slot for each virtual function, on any machine": {anyMachine, slotsByFunctions, features()},
 		"bandwidth that is not counted":                      {anyMachine, withoutCounter("bandwidth"), features()},
 		"entries of a virtual function that are not locked":  {anyMachine, withoutCounter("-lock"), features()},
@@ -431,6 +432,39 @@ func eachDevice(result draslices.Result, change func(*resourceapi.Device)) {
 		for _, slice := range pool.Slices {
 			for i := range slice.Devices {
 				change(&slice.Devices[i])
+			}
+		}
+	}
+}
+
+// TestCountersCanRefuse holds that whatever is counted can run out: kube-scheduler pays for every counter on every node
+// that it tries.
+func TestCountersCanRefuse(t *testing.T) {
+	for seed := range uint64(rounds(400)) {
+		m := anyMachine(dice{rand.New(rand.NewPCG(seed, 7))})
+		wanted := map[string]*resource.Quantity{}
+		result := publish(t, features(), m)
+		eachDevice(result, func(d *resourceapi.Device) {
+			for _, c := range d.ConsumesCounters {
+				for name, counter := range c.Counters {
+					key := c.CounterSet + " " + name
+					if wanted[key] == nil {
+						wanted[key] = &resource.Quantity{}
+					}
+					wanted[key].Add(counter.Value)
+				}
+			}
+		})
+		for _, pool := range result.Resources.Pools {
+			for _, slice := range pool.Slices {
+				for _, set := range slice.SharedCounters {
+					for name, counter := range set.Counters {
+						if all := wanted[set.Name+" "+name]; all == nil || all.Cmp(counter.Value) <= 0 {
+							t.Fatalf("all entries together take %v of %v of counter %s of %s; the machine is\n%s", all,
+								&counter.Value, name, set.Name, m)
+						}
+					}
+				}
 			}
 		}
 	}

@@ -19,7 +19,8 @@ var (
 	clusterName = flag.String("cluster", "scale", "name of the local cluster")
 	nodes       = flag.Int("nodes", 100, "number of nodes")
 	devices     = flag.Int("devices", 64, "devices of each node")
-	shapeName   = flag.String("shape", "functions", "what the devices are: functions, links or mixed-links")
+	shapeName   = flag.String("shape", "functions",
+		"what the devices are: functions, mixed-functions, links or mixed-links")
 	pods        = flag.Int("pods", 200, "pods to schedule in each layout")
 	drivers     = flag.Int("drivers", 20, "how many nodes have drivers of their own; others have what those publish")
 	layoutNames = flag.String("layouts", fmt.Sprintf("%s,%s,%s", onePool, samePools, ours),

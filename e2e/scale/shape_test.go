@@ -22,26 +22,33 @@ type shape struct {
 }
 
 // shapeOf divides so many devices: virtual functions of four cards, or of eight if there are hundreds; or links that
-// stand alone, of which each is one entry (links) or a shared and an exclusive one (mixed-links).
+// stand alone. A card or a link that stands alone is one entry, which pods share (functions, links), or an exclusive
+// one, too, so that there is something to keep apart (mixed-functions, mixed-links).
 func shapeOf(name string, devices int) (shape, error) {
 	cards := 4
 	if devices >= 512 {
 		cards = 8
 	}
+	whole := []string{"shared", "whole"}
 	switch name {
-	case "functions":
+	case "functions", "mixed-functions":
 		if devices%cards != 0 || devices < 2*cards {
 			return shape{}, fmt.Errorf("%d devices are not the same number of functions for each of %d cards",
 				devices, cards)
 		}
-		return shape{cards: cards, functions: devices/cards - 1, policies: []string{"shared", "whole", "function"},
-			plugin: "sriov"}, nil
+		s := shape{cards: cards, functions: devices/cards - 1, policies: []string{"shared", "function"},
+			plugin: "sriov"}
+		if name == "mixed-functions" {
+			s.policies = append(whole, "function")
+		}
+		return s, nil
 	case "links":
 		return shape{cards: devices, policies: []string{"shared"}, plugin: "macvlan"}, nil
 	case "mixed-links":
-		return shape{cards: devices, policies: []string{"shared", "whole"}, plugin: "macvlan"}, nil
+		return shape{cards: devices, policies: whole, plugin: "macvlan"}, nil
 	}
-	return shape{}, fmt.Errorf("there is no shape %q: use functions, links or mixed-links", name)
+	return shape{}, fmt.Errorf("there is no shape %q: use functions, mixed-functions, links or mixed-links",
+		name)
 }
 
 // entries is the number of devices that a node publishes.

@@ -27,7 +27,7 @@ const (
 // equal share, and may ask for anything from 100 Mbit/s to the speed of the link in steps of 100 (the published design,
 // §6.3). Entries that several claims share take a fixed amount.
 func RequestDriven(name string, decision policy.Decision, features draslices.Features) (Node, error) {
-	features.Held = nil
+	features.Held, features.CountBandwidth = nil, true
 	result, err := draslices.Build(name, withoutRequests(decision), features)
 	if err != nil {
 		return Node{}, err
