@@ -177,14 +177,37 @@ func (b *builder) withinSpeed(pool string, l link, entries []Entry) []Entry {
 	})
 }
 
+// mostBandwidth returns how much the entries of a virtual function that may be held at once take at most, but no more
+// than a limit, so that sums of it stay in range: one exclusive entry, or all shared ones without a group and one of
+// each group.
+func mostBandwidth(entries []Entry, limit int64) int64 {
+	exclusive, shared := int64(0), int64(0)
+	groups := map[string]int64{}
+	for _, e := range entries {
+		taken := min(e.Bandwidth, limit)
+		switch group := e.Persona.ExclusionGroup; {
+		case e.Persona.Exclusive:
+			exclusive = max(exclusive, taken)
+		case group == "":
+			shared += taken
+		default:
+			groups[group] = max(groups[group], taken)
+		}
+	}
+	for _, taken := range groups {
+		shared += taken
+	}
+	return min(max(exclusive, shared), limit)
+}
+
 // budget returns the bandwidth counter; nothing if no entry takes any, or if it would refuse nothing: the default
 // shares never add up to more than the link has. Its value is the speed of the link, but never less than what claims
 // hold, since that would block the whole pool.
 func (b *builder) budget(pool string, l link, main []Entry, vfs []function) amounts {
 	wanted, held := int64(0), int64(0)
 	for _, vf := range vfs {
+		wanted += mostBandwidth(vf.entries, l.speed+1)
 		for _, e := range vf.entries {
-			wanted += e.Bandwidth
 			if _, ok := b.heldBandwidth(pool, e.Name); ok {
 				held += e.Bandwidth
 			}

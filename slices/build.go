@@ -37,7 +37,8 @@ type Features struct {
 	// it has: for forms of slices in which a claim may ask for more than a share.
 	CountBandwidth bool
 	// Held are the entries that claims hold, as they were published when their claims were prepared. They go on to take
-	// as much and to exclude the same, so that nothing changes under a running claim.
+	// as much and to exclude the same, so that nothing changes under a running claim. By which counters they do may
+	// change: the scheduler adds up what entries consume now.
 	Held map[EntryID]Holding
 }
 
@@ -84,7 +85,8 @@ type Entry struct {
 	Name    string
 	Device  discovery.Device
 	Persona policy.Persona
-	// Bandwidth is what the entry takes of the bandwidth of its physical function, in Mbit/s: 0 if that is not counted.
+	// Bandwidth is what the entry takes of the bandwidth of its physical function, in Mbit/s, also where no counter
+	// counts it: 0 if it takes none.
 	Bandwidth int64
 	// Withdrawn says that a claim holds the entry but no policy gives it any more. Nobody else should get it.
 	Withdrawn bool
@@ -229,14 +231,13 @@ func (b *builder) domain(pool string, d conflictDomain) ([]Entry, []resourceapi.
 		vfs = append(vfs, function{device: vf.Device, entries: entries})
 	}
 	b.withinSet(pool, vfs)
-	budget := b.budget(pool, link, main, vfs)
-	plan, err := b.plan(d, main, vfs, budget)
+	plan, err := b.plan(d, main, vfs, b.budget(pool, link, main, vfs))
 	if err != nil {
 		b.problem("", d.name, "is not published: %v", err)
 		main = b.onlyHeld(pool, main)
-		if plan, err = planCounters(d, main, vfs, budget); err != nil {
+		if plan, err = planCounters(d, main, vfs, b.budget(pool, link, main, vfs)); err != nil {
 			main = nil
-			plan, _ = planCounters(d, main, vfs, budget)
+			plan, _ = planCounters(d, main, vfs, b.budget(pool, link, main, vfs))
 		}
 	}
 	if plan == nil {

@@ -84,7 +84,8 @@ func divided(e Entry) []policy.Capacity {
 	return e.Persona.Capacity
 }
 
-// excludes reports whether a shared entry of a device must not be used beside another entry of it.
+// excludes reports whether a shared entry of a device must not be used beside another entry of it. An exclusive one has
+// no mirrors, so it does not matter what it is told.
 func excludes(shared, other Entry) bool {
 	if other.Name == shared.Name {
 		return false
@@ -132,7 +133,7 @@ type plan struct {
 }
 
 // planCounters gives the entries of a domain's main device what they consume if they are kept apart by counters alone.
-// It returns nil if the domain is one entry. The budget is the counter of which virtual functions take their bandwidth,
+// It returns nil if the main device has no virtual functions and at most one entry. The budget is the counter of which virtual functions take their bandwidth,
 // if any.
 //
 // There are no counters that refuse nothing (ADR 38): where no entry of a physical function is exclusive, its virtual
@@ -203,6 +204,12 @@ func (e *Entry) consume(set string, consumed amounts, groups ...string) {
 	if len(consumed) > 0 { // the API refuses one without counters
 		e.Spec.ConsumesCounters = append(e.Spec.ConsumesCounters, consumption(set, consumed, groups...))
 	}
+}
+
+// consumes reports whether the entry consumes of a counter set.
+func (e *Entry) consumes(set string) bool {
+	return stdslices.ContainsFunc(e.Spec.ConsumesCounters,
+		func(c resourceapi.DeviceCounterConsumption) bool { return c.CounterSet == set })
 }
 
 // consumption returns what an entry consumes of a counter set, and its compatibility groups there.

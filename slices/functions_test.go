@@ -195,14 +195,15 @@ pool worker-1/enp3s0f0
   device enp3s0f0-passthrough
 `},
 		"entries that are held at once divide the share": {fast(1, 10000),
-			[]string{vf(vfMacvlan), vf(vfIpvlan), vf(vfExclusive)}, `
+			[]string{passthroughPolicy, vf(vfMacvlan), vf(vfIpvlan), vf(vfExclusive)}, `
 pool worker-1/enp3s0f0
-  set enp3s0f0-counters: bandwidth=10k
+  set enp3s0f0-counters: bandwidth=10k exclusion-slots=3
   set enp3s0f0-vfs-0: v0-ipvlans-capacity=4 v0-macvlans-capacity=4
-  slice of 3
-  device enp3s0f0v0-i shared dra.networking/ipvlans=4/1 <- bandwidth=5k <- v0-ipvlans-capacity=4
-  device enp3s0f0v0-m shared dra.networking/macvlans=4/1 <- bandwidth=5k <- v0-macvlans-capacity=4
-  device enp3s0f0v0 dra.networking/bandwidth=10k <- bandwidth=10k <- v0-ipvlans-capacity=4 v0-macvlans-capacity=4
+  slice of 4
+  device enp3s0f0-passthrough <- bandwidth=10k exclusion-slots=3
+  device enp3s0f0v0-i shared dra.networking/ipvlans=4/1 <- bandwidth=5k exclusion-slots=1 <- v0-ipvlans-capacity=4
+  device enp3s0f0v0-m shared dra.networking/macvlans=4/1 <- bandwidth=5k exclusion-slots=1 <- v0-macvlans-capacity=4
+  device enp3s0f0v0 dra.networking/bandwidth=10k <- bandwidth=10k exclusion-slots=1 <- v0-ipvlans-capacity=4 v0-macvlans-capacity=4
 `},
 		"tiers": {fast(2, 25000), []string{vf(vfTiers), passthroughPolicy}, `
 pool worker-1/enp3s0f0
@@ -247,6 +248,21 @@ problem policy policy-0: device enp3s0f0: entries of its virtual functions with 
 	} {
 		t.Run(name, func(t *testing.T) { check(t, build(t, test.devices, test.policies...), test.want) })
 	}
+}
+
+// The shares of four functions and that of one of two, which a claim holds, are more than the link has: they are counted
+// from then on, and so is what is held.
+func TestBandwidthIsCountedUnderAClaim(t *testing.T) {
+	before := build(t, pf("enp3s0f0", 2), vf(vfExclusive))
+	check(t, buildWith(t, withHeld(t, features(), before, "enp3s0f0v0"), pf("enp3s0f0", 4), vf(vfExclusive)), `
+pool worker-1/enp3s0f0
+  set enp3s0f0-counters: bandwidth=25k
+  slice of 4
+  device enp3s0f0v0 dra.networking/bandwidth=12500 <- bandwidth=12500
+  device enp3s0f0v1 dra.networking/bandwidth=6200 <- bandwidth=6200
+  device enp3s0f0v2 dra.networking/bandwidth=6200 <- bandwidth=6200
+  device enp3s0f0v3 dra.networking/bandwidth=6200 <- bandwidth=6200
+`)
 }
 
 // Entries that claims hold stay as they were, byte by byte, whatever would be their share now; and the counter covers

@@ -37,7 +37,8 @@ func changeUnderClaims(t *testing.T, features draslices.Features, edited bool) {
 		m := anyMachine(d)
 		held := map[draslices.EntryID]draslices.Holding{}
 		claims := map[string]*resourceapi.AllocationResult{}
-		total := 0 // claims
+		total := 0                  // claims
+		taken := map[string]int64{} // of each physical function, when functions were last given
 		var before draslices.Result
 		for range 6 {
 			features.Held = held
@@ -59,6 +60,7 @@ func changeUnderClaims(t *testing.T, features draslices.Features, edited bool) {
 				}
 			}
 			checkApart(t, result, claims)
+			checkBandwidth(t, m, result, claims, taken)
 			for _, name := range stdslices.Sorted(maps.Keys(claims)) {
 				if d.chance(50) {
 					delete(claims, name)
@@ -92,6 +94,27 @@ func checkApart(t *testing.T, result draslices.Result, claims map[string]*resour
 				t.Fatalf("%s and %s are held at once", entry.Name, other.Name)
 			}
 		}
+	}
+}
+
+// checkBandwidth checks that functions together have no more than their link, or than they had, and notes what they
+// have.
+func checkBandwidth(t *testing.T, m machine, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
+	taken map[string]int64,
+) {
+	t.Helper()
+	now := map[string]int64{}
+	for _, id := range stdslices.SortedFunc(maps.Keys(holding(t, result, claims)), func(a, b draslices.EntryID) int {
+		return strings.Compare(a.Pool+" "+a.Name, b.Pool+" "+b.Name)
+	}) {
+		e, _ := result.Find(id.Pool, id.Name)
+		now[string(e.Device.PFName)] += e.Bandwidth
+	}
+	for _, c := range m.cards {
+		if got := now[c.name]; got > max(int64(c.speed), taken[c.name]) {
+			t.Fatalf("functions of %s have %d Mbit/s of %d; they had %d", c.name, got, c.speed, taken[c.name])
+		}
+		taken[c.name] = now[c.name]
 	}
 }
 

@@ -199,20 +199,23 @@ func TestTaintedDevicesAreNotGiven(t *testing.T) {
 func TestWhatTheClusterLacks(t *testing.T) {
 	devices := append(pf("enp3s0f0", 1), bridge("br-data"))
 	full := build(t, devices, macvlanPolicy, passthroughPolicy, vfPolicy, bridgePolicy)
+	tiers := build(t, pf("enp3s0f0", 2), macvlanPolicy, vf(vfTiers)) // of which only functions are counted
 	for _, test := range []struct {
 		name     string
+		full     draslices.Result
 		missing  draslices.MissingFeatures
 		want     string
 		problems int
 	}{
-		{"nothing", draslices.MissingFeatures{}, "br-data enp3s0f0-macvlan enp3s0f0-passthrough enp3s0f0v0", 0},
-		{"counters", draslices.MissingFeatures{Counters: true}, "br-data", 3},
-		{"sharing", draslices.MissingFeatures{Sharing: true}, "enp3s0f0-passthrough enp3s0f0v0", 2},
-		{"charging", draslices.MissingFeatures{Charging: true}, "br-data enp3s0f0-passthrough enp3s0f0v0", 1},
-		{"all", draslices.MissingFeatures{Counters: true, Sharing: true, Charging: true, Taints: true}, "", 4},
+		{"nothing", full, draslices.MissingFeatures{}, "br-data enp3s0f0-macvlan enp3s0f0-passthrough enp3s0f0v0", 0},
+		{"counters", full, draslices.MissingFeatures{Counters: true}, "br-data", 3},
+		{"sharing", full, draslices.MissingFeatures{Sharing: true}, "enp3s0f0-passthrough enp3s0f0v0", 2},
+		{"charging", full, draslices.MissingFeatures{Charging: true}, "br-data enp3s0f0-passthrough enp3s0f0v0", 1},
+		{"all", full, draslices.MissingFeatures{Counters: true, Sharing: true, Charging: true, Taints: true}, "", 4},
+		{"counters of some", tiers, draslices.MissingFeatures{Counters: true}, "enp3s0f0-macvlan", 4},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			result := full.Without(test.missing)
+			result := test.full.Without(test.missing)
 			checkValid(t, result)
 			if got := published(result); got != test.want {
 				t.Errorf("published %q, want %q", got, test.want)
@@ -223,6 +226,9 @@ func TestWhatTheClusterLacks(t *testing.T) {
 			for name, pool := range result.Resources.Pools {
 				if len(pool.Slices) == 0 || len(pool.Slices[len(pool.Slices)-1].Devices) == 0 {
 					t.Errorf("pool %s has no devices", name)
+				}
+				if test.missing.Counters && len(pool.Slices[0].SharedCounters) > 0 {
+					t.Errorf("pool %s has counters, which the API server drops", name)
 				}
 			}
 		})

@@ -25,7 +25,8 @@ type MissingFeatures struct {
 // Without returns the result without what the cluster cannot enforce: a device is rather not published than given to
 // pods that exclude each other. The receiver is not changed.
 //
-// Counter sets stay as they are, also with fewer entries: what the others consume is computed with all of them.
+// A counter set of which an entry is left stays as it is: what the others consume is computed with all of them. One of
+// which none is left goes: an API server that drops counters would drop it again and again.
 func (r Result) Without(missing MissingFeatures) Result {
 	if missing == (MissingFeatures{}) {
 		return r
@@ -48,7 +49,10 @@ func (r Result) Without(missing MissingFeatures) Result {
 		byPool[e.Pool] = append(byPool[e.Pool], e)
 	}
 	for name, entries := range byPool {
-		kept.Resources.Pools[name] = pool(entries, counterSets(r.Resources.Pools[name]))
+		sets := stdslices.DeleteFunc(counterSets(r.Resources.Pools[name]), func(set resourceapi.CounterSet) bool {
+			return !stdslices.ContainsFunc(entries, func(e Entry) bool { return e.consumes(set.Name) })
+		})
+		kept.Resources.Pools[name] = pool(entries, sets)
 	}
 	kept.Problems = b.sortedProblems()
 	return kept

@@ -34,7 +34,8 @@ type Call struct {
 }
 
 // Recorder is told about every CNI call after it was made. Implementations are safe for concurrent use, and must not
-// fail a chain: what they can't write is lost.
+// fail a chain: what they can't write is lost. Stdin of a call has the secrets of its configuration: who keeps calls
+// leaves them out.
 type Recorder interface {
 	Record(Call)
 }
@@ -55,8 +56,7 @@ type callPlan struct {
 // call makes one CNI call within the step's time limit, and records it.
 //
 // The wait for a turn at the physical function counts towards ctx, and not towards the step's limit: a plugin must not
-// lose its time because others came before it. Output and error come back without secrets. Stdin goes to the log whole:
-// whoever records it redacts it.
+// lose its time because others came before it. Output and error come back without secrets.
 func (e *Executor) call(
 	ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan,
 ) (CallOutput, error) {

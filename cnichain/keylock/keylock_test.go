@@ -7,6 +7,21 @@ import (
 	"time"
 )
 
+// As many have a lock at once as it has places.
+func TestPlaces(t *testing.T) {
+	locks := New(2)
+	for range 2 {
+		if _, err := locks.Acquire(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := locks.Acquire(ctx, "a"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a third has the lock: %v", err)
+	}
+}
+
 func TestLocksWaitNoLongerThanTheirContext(t *testing.T) {
 	locks := New(1)
 	unlock, err := locks.Acquire(context.Background(), "a")
@@ -16,6 +31,12 @@ func TestLocksWaitNoLongerThanTheirContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
 	if _, err := locks.Acquire(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error is %v", err)
+	}
+	errEnded := errors.New("ended")
+	ended, end := context.WithCancelCause(context.Background())
+	end(errEnded)
+	if _, err := locks.Acquire(ended, "a"); !errors.Is(err, errEnded) {
 		t.Errorf("error is %v", err)
 	}
 	unlock()

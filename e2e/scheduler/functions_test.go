@@ -49,6 +49,60 @@ func TestFunctionsComeAndGo(t *testing.T) {
 	})
 }
 
+// A card that is offered as a whole while one of its functions is in use waits for it, although the function was
+// published without counters when it was allocated, since nothing excluded it then.
+func TestCardsAreOfferedAsAWholeUnderClaims(t *testing.T) {
+	onEvery(t, func(t *testing.T, p *plane) {
+		passthrough := use{name: "passthrough", plugin: "host-device", exclusive: true}
+		vf := use{name: "vf", plugin: "sriov", function: true}
+		n := p.publish(t, "whole", record(t, machine(2, 2)), []v1alpha1.DeviceExposurePolicy{vf.policy(t)},
+			p.encodings...)
+		n.offers(t, 4)
+		asks := func(name, class, card string) string {
+			t.Helper()
+			pod, err := n.pod(t.Context(), name, p.templates, claim(request{class: class, card: card}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return pod
+		}
+		gets := func(pod, device string) {
+			t.Helper()
+			if devices, err := n.allocated(t.Context(), pod); err != nil || names(devices) != device {
+				t.Fatalf("pod %s gets %q, want %q: %v", pod, names(devices), device, err)
+			}
+		}
+		waits := func(pod string) {
+			t.Helper()
+			if _, err := n.outcome(t.Context(), pod, false); err != nil {
+				t.Fatalf("pod %s should wait: %v", pod, err)
+			}
+		}
+		function := asks("function", "sriov", cardName(0))
+		gets(function, "card0v0-vf")
+
+		if err := p.apply(t.Context(), n.owned(t, []v1alpha1.DeviceExposurePolicy{passthrough.policy(t)})); err != nil {
+			t.Fatal(err)
+		}
+		n.offers(t, 6)
+		first := asks("first", "host-device", cardName(0))
+		waits(first)
+		gets(asks("free", "host-device", cardName(1)), "card1-passthrough") // the scheduler has seen what is new
+		second := asks("second", "host-device", cardName(0))
+		waits(second)
+		waits(asks("other", "sriov", cardName(1)))
+		if v, err := n.verdict(first); v == scheduled { // it may have been refused before the scheduler knew the card
+			t.Fatalf("pod %s has a card of which a function is in use: %v", first, err)
+		}
+		for _, pod := range []string{second, function} {
+			if err := n.release(t.Context(), pod); err != nil {
+				t.Fatal(err)
+			}
+		}
+		gets(first, "card0-passthrough")
+	})
+}
+
 // become lets the link recording lead to a machine with so many virtual functions, at once.
 func become(t *testing.T, recording string, count int) {
 	t.Helper()

@@ -398,10 +398,12 @@ func (c *cluster) keepsPassthroughApart() {
 func (c *cluster) bridgesFunctions() {
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br-sriov-data"}}
 	c.must(netlink.LinkAdd(bridge))
-	port := c.LinkOf(c.VF(pf1, 3))
+	port := c.LinkOf(c.VF(pf0, 3))
 	c.Cleanup(func() { c.must(netlink.LinkDel(bridge)) })
 	c.must(errors.Join(netlink.LinkSetUp(bridge), netlink.LinkSetMaster(port, bridge), netlink.LinkSetUp(port)))
-	without := strings.Replace(publishedOfAll(4, 200), functionsOf(1, 4, 200), functionsOf(1, 3, 200), 1)
+	without := strings.Replace(publishedOfAll(4, 200), functionsOf(0, 4, 200), functionsOf(0, 3, 200), 1)
+	without = strings.Replace(without, "e2e-node/PF0 has bandwidth 1k exclusion-slots 5",
+		"e2e-node/PF0 has bandwidth 1k exclusion-slots 4", 1)
 	c.published(without + "e2e-node/br-sriov-data: br-sriov-data (dra.networking/ports 64) bridge\n")
 	c.topology("port", `
 - name: nic

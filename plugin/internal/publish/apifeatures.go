@@ -96,8 +96,9 @@ func (s *apiServer) dropped(features []string) {
 	missing := sets.New(features...)
 	found.without(missing)
 	for _, candidate := range s.features() {
-		if missing.Has(candidate.name) {
-			found.problems = append(found.problems, candidate.problem())
+		problem := candidate.problem()
+		if missing.Has(candidate.name) && !slices.Contains(found.problems, problem) {
+			found.problems = append(found.problems, problem)
 		}
 	}
 	s.known, s.asked = &found, s.clock.Now()

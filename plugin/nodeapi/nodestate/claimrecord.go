@@ -41,7 +41,7 @@ type HeldDevice struct {
 	Name      string `json:"name"`
 	ShareID   string `json:"shareID,omitempty"`
 	Exclusive bool   `json:"exclusive,omitempty"`
-	// Bandwidth is what the device takes of its physical function's link, in Mbit/s; 0 if that is not counted.
+	// Bandwidth is what the device takes of its physical function's link, in Mbit/s; 0 if it takes none.
 	Bandwidth int64            `json:"bandwidth,omitempty"`
 	Facts     discovery.Device `json:"facts"`
 	// Persona is what the device was published as; nil in records of drivers that did not note it.
