@@ -38,7 +38,7 @@ type fleet struct {
 type contents struct {
 	pool     string
 	devices  int
-	revision int64 // of the policies; 0 for a slice without devices
+	revision int64 // the newest of its devices; 0 for a slice without devices
 }
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
@@ -101,9 +101,9 @@ func (f *fleet) see(slice *resourceapi.ResourceSlice) {
 		f.published[node] = map[string]contents{}
 	}
 	c := contents{pool: slice.Spec.Pool.Name, devices: len(slice.Spec.Devices)}
-	if c.devices > 0 {
-		if r := slice.Spec.Devices[0].Attributes["dra.networking/revision"].IntValue; r != nil {
-			c.revision = *r
+	for i := range slice.Spec.Devices {
+		if r := slice.Spec.Devices[i].Attributes["dra.networking/revision"].IntValue; r != nil {
+			c.revision = max(c.revision, *r)
 		}
 	}
 	f.published[node][slice.Name] = c

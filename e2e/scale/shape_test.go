@@ -118,7 +118,9 @@ exposure:
 `,
 }
 
-// objects are the policies in YAML, and the class that pods ask for.
+// objects are the policies in YAML, and the class that pods ask for. A revision is an attribute that only the last policy
+// gives, which has devices in every slice: of two policies a driver may see one a moment before the other, and then it
+// writes its slices twice.
 func (s shape) objects(revision int) string {
 	documents := []string{fmt.Sprintf(`
 apiVersion: resource.k8s.io/v1
@@ -130,8 +132,12 @@ spec:
       expression: >-
         device.driver == "dra.networking" && device.attributes["cni.dra.networking"].?%s.orValue(false)
 `, s.plugin)}
-	for _, name := range s.policies {
-		spec := strings.ReplaceAll(strings.TrimSpace(fmt.Sprintf(policyTexts[name], revision)), "\n", "\n  ")
+	for i, name := range s.policies {
+		given := 1
+		if i == len(s.policies)-1 {
+			given = revision
+		}
+		spec := strings.ReplaceAll(strings.TrimSpace(fmt.Sprintf(policyTexts[name], given)), "\n", "\n  ")
 		documents = append(documents, fmt.Sprintf(
 			"\napiVersion: networking.dra.io/v1alpha1\nkind: DeviceExposurePolicy\nmetadata: {name: %s}\nspec:\n  %s\n",
 			name, spec))
