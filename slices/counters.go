@@ -133,8 +133,8 @@ type plan struct {
 }
 
 // planCounters gives the entries of a domain's main device what they consume if they are kept apart by counters alone.
-// It returns nil if the main device has no virtual functions and at most one entry. The budget is the counter of which virtual functions take their bandwidth,
-// if any.
+// It returns nil if the main device has no virtual functions and at most one entry. The budget is the counter of which
+// virtual functions take their bandwidth, if any.
 //
 // There are no counters that refuse nothing (ADR 38): where no entry of a physical function is exclusive, its virtual
 // functions take no slots. They take them as soon as such an entry is published, also those that claims hold: the

@@ -250,8 +250,8 @@ problem policy policy-0: device enp3s0f0: entries of its virtual functions with 
 	}
 }
 
-// The shares of four functions and that of one of two, which a claim holds, are more than the link has: they are counted
-// from then on, and so is what is held.
+// The shares of four functions and that of one of two, which a claim holds, are more than the link has: they are
+// counted from then on, and so is what is held.
 func TestBandwidthIsCountedUnderAClaim(t *testing.T) {
 	before := build(t, pf("enp3s0f0", 2), vf(vfExclusive))
 	check(t, buildWith(t, withHeld(t, features(), before, "enp3s0f0v0"), pf("enp3s0f0", 4), vf(vfExclusive)), `

@@ -36,8 +36,8 @@
 // attachment.go has the records, executor.go Add, del.go and undo.go Del, leftover.go and retry.go what could not be
 // undone, owners.go who may touch a device, errors.go what callers are told. exec.go and inprocess.go run plugins,
 // call.go what is the same for every call. result.go, stdin.go, names.go and templatevars.go compute what plugins are
-// given and what becomes of their answers. check.go has CHECK, STATUS and GC, which only people ask for. Package calllog
-// writes and reads the log for people.
+// given and what becomes of their answers. check.go has CHECK, STATUS and GC, which only people ask for. Package
+// calllog writes and reads the log for people.
 //
 // # How to use it
 //

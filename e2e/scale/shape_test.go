@@ -118,9 +118,9 @@ exposure:
 `,
 }
 
-// objects are the policies in YAML, and the class that pods ask for. A revision is an attribute that only the last policy
-// gives, which has devices in every slice: of two policies a driver may see one a moment before the other, and then it
-// writes its slices twice.
+// objects are the policies in YAML, and the class that pods ask for. A revision is an attribute that only the last
+// policy gives, which has devices in every slice: of two policies a driver may see one a moment before the other, and
+// then it writes its slices twice.
 func (s shape) objects(revision int) string {
 	documents := []string{fmt.Sprintf(`
 apiVersion: resource.k8s.io/v1
