@@ -111,7 +111,7 @@ func checkBandwidth(t *testing.T, m machine, result draslices.Result, claims map
 		now[string(e.Device.PFName)] += e.Bandwidth
 	}
 	for _, c := range m.cards {
-		if got := now[c.name]; got > max(int64(c.speed), taken[c.name]) {
+		if got := now[c.name]; got > max(c.speed, taken[c.name]) {
 			t.Fatalf("functions of %s have %d Mbit/s of %d; they had %d", c.name, got, c.speed, taken[c.name])
 		}
 		taken[c.name] = now[c.name]

@@ -300,16 +300,20 @@ func TestPodsNeverShareAnAddress(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, seed)
+			returned := 0
+			work := func() {
+				before := len(w.list())
+				w.work()
+				returned += max(0, before-len(w.list()))
+			}
 			actions := []struct {
 				weight int
 				do     func()
 			}{
-				{30, w.start}, {22, w.stop}, {20, w.work}, {25, w.hear}, {4, w.register}, {2, w.unregister},
+				{30, w.start}, {22, w.stop}, {20, work}, {25, w.hear}, {4, w.register}, {2, w.unregister},
 				{3, w.wait}, {1, func() { w.restart(w.random.IntN(2)) }},
 			}
-			returned := 0
 			for step := 0; w.pods < modelPods; step++ {
-				before := len(w.list())
 				left := w.random.IntN(107)
 				for i := range actions {
 					if left -= actions[i].weight; left < 0 {
@@ -317,7 +321,6 @@ func TestPodsNeverShareAnAddress(t *testing.T) {
 						break
 					}
 				}
-				returned += max(0, before-len(w.list()))
 				w.check(step)
 			}
 			t.Logf("%d nodes registered, %d of %d pods were refused, %d blocks were returned, and %d are there", w.uids,
