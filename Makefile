@@ -7,7 +7,7 @@ LAB       := $(BIN)/lab
 PACKAGES  := ./cmd/... ./plugin/... ./cnichain/... ./discovery/... ./policy/... ./slices/... ./deploy/... ./docs/...
 # Those without goroutines and locks, in which the race detector has nothing to find: it makes their tests, which compute, take eight times as
 # long. Their callers, such as ./plugin, are tested with it. A test in ./docs holds that they are so.
-PURE      := ./policy/... ./slices/... ./deploy/... ./docs/... ./cmd/netdra/internal/importer ./cmd/netdra/internal/simulate
+PURE      := ./policy/... ./slices/... ./deploy/... ./docs/... ./cnichain ./cnichain/addresses ./cnichain/claimspec/... ./cnichain/deviceclasses ./cnichain/sanitize ./cnichain/v1alpha1/... ./plugin/nodeapi/... ./cmd/netdra/internal/importer ./cmd/netdra/internal/simulate ./cmd/netdra/internal/classes ./cmd/netdra/internal/manifest ./cmd/netdra/internal/offers ./cmd/netdra/internal/picture ./cmd/netdra/internal/printer ./cmd/netdra/internal/view
 E2E_FLAGS ?=
 KERNEL_FLAGS ?=
 MINUTES   ?= 10
@@ -79,11 +79,12 @@ test-all: build ## Run every test: "test", then an older Kubernetes, long ones, 
 		e2e-long e2e-schedulers e2e-fleet test-race browser-test $$machines e2e-scale docs-site
 
 test-unit: $(TOOLS)/helm ## Run the tests that need no cluster and no real plugins, with the race detector where there are goroutines
-	$(RACE) $$($(GO) list $(PACKAGES) | grep -v -x -F -e "$$($(GO) list $(PURE) ./cnichain/kerneltest)")
+	$(RACE) -short $$($(GO) list $(PACKAGES) | grep -v -x -F -e "$$($(GO) list $(PURE) ./cnichain/kerneltest)")
 	$(GO) test -short -ldflags=-w $(PURE)
 
-test-race: $(TOOLS)/helm ## Run with the race detector the tests that test-unit runs without it: of packages that only compute
+test-race: $(TOOLS)/helm ## Run with the race detector the tests that test-unit runs without it or makes short
 	$(RACE) -short $(PURE)
+	$(RACE) ./cmd/dra-network-controller/internal/blocks
 
 test-allocator: ## Hold what is published against the real allocator, with thousands of random sequences of claims
 	$(GO) test -count=1 -v ./slices

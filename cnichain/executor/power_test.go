@@ -36,6 +36,7 @@ const (
 // last save or since notes were flushed in between, and keeps what plugins have written to its disk. The driver of the
 // next boot finds all of that, also where the devices have gone to another sandbox in between.
 func TestMachineLosesItsPower(t *testing.T) {
+	t.Parallel() // beside tests that wait
 	for name, test := range map[string]struct {
 		chain    string
 		volatile []string
@@ -55,6 +56,7 @@ func TestMachineLosesItsPower(t *testing.T) {
 		"schemas say so of plugins that do":     {chain: withLeases, schemas: true, leaks: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			leaked, writes := false, 0
 			for died := true; died; writes++ {
 				for flushed := range writes + 1 {

@@ -432,6 +432,9 @@ func TestDriverKilled(t *testing.T) {
 func (b *bench) killed(t *testing.T) {
 	t.Helper()
 	kills := 60
+	if testing.Short() { // "make test-kernel" does more
+		kills = 8
+	}
 	if number := os.Getenv(killsVariable); number != "" {
 		var err error
 		kills, err = strconv.Atoi(number)

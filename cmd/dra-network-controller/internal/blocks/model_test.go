@@ -296,7 +296,11 @@ func (w *world) check(step int) {
 // same machine or another one, and are partitioned, while two controllers with caches that are behind take turns, fail
 // and start anew.
 func TestPodsNeverShareAnAddress(t *testing.T) {
-	for seed := range uint64(2) {
+	seeds := uint64(2)
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, seed)
