@@ -3,7 +3,9 @@ package executor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -181,7 +183,7 @@ func (e *Executor) addStep(
 			record.Foreign = true
 			_ = e.note(attachment) // else Del does
 		}
-		return nil, stepError(record, commandAdd, err)
+		return nil, stepError(record, commandAdd, e.withMissingDevice(record.Step.Device, err))
 	}
 	if seen, err = e.verify(attachment, record, result); err != nil {
 		return nil, stepError(record, commandAdd, err)
@@ -191,6 +193,19 @@ func (e *Executor) addStep(
 	}
 	record.Phase = StepAdded
 	return seen, nil
+}
+
+// withMissingDevice adds to the failure of a plugin that the device that it was given is not on the host any more, if
+// that is so. An exclusive one was looked at before; one that pods share stays where it is, so the plugin is the first
+// to miss it, and says no more than "Link not found".
+func (e *Executor) withMissingDevice(device *cnichain.Device, failure error) error {
+	if device == nil || device.Exclusive {
+		return failure
+	}
+	if _, err := e.Host.Snapshot(*device); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w; %v: if it stays away, delete the pod and its claim", failure, err)
+	}
+	return failure
 }
 
 // beginStep prepares a step, and writes down that it may be done from now on. Nothing of the machine has changed when

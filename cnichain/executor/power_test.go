@@ -1,6 +1,7 @@
 package executor_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -101,6 +102,23 @@ func shared(step, name string) cnichain.RootDevice {
 	root := device(step, name)
 	root.Device.Exclusive = false
 	return root
+}
+
+// The link that pods share may go between the preparation of a claim and its pod. Its plugin says no more than that it
+// does not find a link.
+func TestSharedDeviceThatIsGone(t *testing.T) {
+	w := newWorkbench(t)
+	made := attachment(w.plan("c", withoutLeases, device("a", "up0"), shared("b", "up1")))
+	w.node.Fail("macvlan ADD", errors.New("Link not found"))
+	err := w.add(made)
+	wantError(t, err, `step "b" (macvlan)`, "Link not found")
+	if strings.Contains(err.Error(), "the host has no link") {
+		t.Errorf("it is there: %v", err)
+	}
+	w.node.RemoveHostLink("up1")
+	again := attachment(w.plan("c", withoutLeases, device("a", "up0"), shared("b", "up1")))
+	wantError(t, w.add(again), `step "b" (macvlan)`, "Link not found", "the host has no link up1",
+		"delete the pod and its claim")
 }
 
 // The steps that follow the first are told to the disk with it. Whether that means that they have begun depends on what
