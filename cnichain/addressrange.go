@@ -126,10 +126,10 @@ func (c *compiler) giveAddresses(step *v1alpha1.Step, planned *PlanStep) {
 
 // lacksAddresses is what is wrong and what to do when no block has room.
 func (c *compiler) lacksAddresses(name string, blocks []BlockRoom) string {
-	look := fmt.Sprintf("see the conditions of kubectl get addressrange %s -o yaml", name)
+	hint := fmt.Sprintf("see the conditions of kubectl get addressrange %s -o yaml", name)
 	if len(blocks) == 0 {
 		return fmt.Sprintf("node %s has no block of AddressRange %s yet; the controller gives one to each node that "+
-			"the range selects, if there is such a range (kubectl get addressrange): %s", c.binding.Node, name, look)
+			"the range selects, if there is such a range (kubectl get addressrange): %s", c.binding.Node, name, hint)
 	}
 	size, largest, names := 0, 0, make([]string, 0, len(blocks))
 	for _, block := range blocks {
@@ -139,11 +139,12 @@ func (c *compiler) lacksAddresses(name string, blocks []BlockRoom) string {
 	if pods := c.binding.pods(); pods > largest {
 		return fmt.Sprintf("the claim is reserved for %d pods, which take addresses of one block, and the largest "+
 			"that node %s has of AddressRange %s is for %d: give pods claims of their own with a "+
-			"ResourceClaimTemplate, or name a range with a larger blockSize; %s", pods, c.binding.Node, name, largest, look)
+			"ResourceClaimTemplate, or name a range with a larger blockSize; %s", pods, c.binding.Node, name, largest,
+			hint)
 	}
 	return fmt.Sprintf("claims of node %s take all %d addresses of its blocks of AddressRange %s (%s); the "+
 		"controller gives the node another block if the range has one: %s", c.binding.Node, size, name,
-		joinSome(names), look)
+		joinSome(names), hint)
 }
 
 // joinSome is a list for a message, which names few.

@@ -194,8 +194,8 @@ func (c *compiler) checkPlugin(path *field.Path, cniType string) {
 			help)))
 		return
 	}
-	if lacks := c.binding.KernelLacks[cniType]; lacks != "" {
-		c.add(field.Invalid(path, cniType, fmt.Sprintf(CannotWork+" %s: %s", c.binding.Node, lacks)))
+	if missing := c.binding.KernelLacks[cniType]; missing != "" {
+		c.add(field.Invalid(path, cniType, fmt.Sprintf(CannotWork+" %s: %s", c.binding.Node, missing)))
 	}
 	if chooseVersion(plugin.Versions) == "" {
 		c.add(field.Invalid(path, cniType, fmt.Sprintf("speaks CNI %v, the driver speaks 0.3.0 to %s", plugin.Versions,

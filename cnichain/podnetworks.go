@@ -129,7 +129,7 @@ func SelectNetworks(wanted []WantedNetwork, annotations map[string]string, names
 	if len(problems) > 0 {
 		return nil, errors.Join(problems...)
 	}
-	take := func(i int) {
+	consume := func(i int) {
 		want := &wanted[i]
 		fits := func(s Selection) bool {
 			return s.Network == want.Name && (!want.NamesInterface || want.IfName == "" || s.IfName == want.IfName)
@@ -148,7 +148,7 @@ func SelectNetworks(wanted []WantedNetwork, annotations map[string]string, names
 	for _, named := range []bool{true, false} { // those that want one name before those that take any
 		for i := range wanted {
 			if (wanted[i].IfName != "") == named {
-				take(i)
+				consume(i)
 			}
 		}
 	}
@@ -320,7 +320,8 @@ func define(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, name, tex
 		return err
 	}
 	for _, key := range slices.Sorted(maps.Keys(config)) {
-		if value, twice := said[key]; twice && key != schema.PodNetworks.Parameter && !sameJSON(config[key], value) {
+		if value, duplicate := said[key]; duplicate && key != schema.PodNetworks.Parameter &&
+			!sameJSON(config[key], value) {
 			return fmt.Errorf("the step has %s %v, and its NetworkAttachmentDefinition %v; remove it from the step",
 				key, config[key], value)
 		}

@@ -96,9 +96,9 @@ func (s Schemas) Lookup(cniType string) (v1alpha1.CNIPluginSchemaSpec, bool) {
 	return spec, ok
 }
 
-// KernelLacks says of CNI plugins which types of links they need for every use and the kernel does not make, and what to
-// do, by CNI type. Plugins that have all that they need are not in it. The function returns those of some types that the
-// kernel does not make, as host.MissingLinkTypes does; its error is the only one. Without it all are there.
+// KernelLacks says of CNI plugins which types of links they need for every use and the kernel does not make, and what
+// to do, by CNI type. Plugins that have all that they need are not in it. The function returns those of some types that
+// the kernel does not make, as host.MissingLinkTypes does; its error is the only one. Without it all are there.
 func (s Schemas) KernelLacks(
 	cniTypes []string, missingOf func(linkTypes []string) ([]string, error),
 ) (map[string]string, error) {
@@ -110,16 +110,16 @@ func (s Schemas) KernelLacks(
 		return nil, nil
 	}
 	missing, err := missingOf(sets.List(needed))
-	lacks := map[string]string{}
+	reasons := map[string]string{}
 	for _, cniType := range cniTypes {
 		for _, linkType := range s.byType[cniType].LinkTypes {
-			if lacks[cniType] == "" && slices.Contains(missing, linkType) {
-				lacks[cniType] = fmt.Sprintf("the kernel makes no links of type %s; %s", linkType,
+			if reasons[cniType] == "" && slices.Contains(missing, linkType) {
+				reasons[cniType] = fmt.Sprintf("the kernel makes no links of type %s; %s", linkType,
 					InstallLinkType(linkType))
 			}
 		}
 	}
-	return lacks, err
+	return reasons, err
 }
 
 // InstallLinkType says what to do on a node whose kernel does not make a type of links.
@@ -165,7 +165,7 @@ func parseSchemas(byType map[string]v1alpha1.CNIPluginSchemaSpec, data []byte) e
 		if spec.CNIType == "" {
 			return errors.New("a schema without cniType")
 		}
-		if _, twice := byType[spec.CNIType]; twice {
+		if _, duplicate := byType[spec.CNIType]; duplicate {
 			return fmt.Errorf("two schemas for %s", spec.CNIType)
 		}
 		byType[spec.CNIType] = spec

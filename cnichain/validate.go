@@ -137,7 +137,7 @@ func (v *validator) name(path *field.Path, name string) {
 	if slices.Contains(reservedRoots(), name) {
 		v.add(field.Invalid(path, name, "is a word of the template language: use another name"))
 	}
-	if _, twice := v.seen[name]; twice {
+	if _, duplicate := v.seen[name]; duplicate {
 		v.add(field.Duplicate(path, name))
 	}
 }

@@ -163,12 +163,12 @@ func TestCustomResourcesPassTheirDefinitions(t *testing.T) {
 		sampleReference) {
 		for _, document := range documents(t, file) {
 			object := decode(t, document)
-			judge, defined := definitions[object["kind"].(string)]
+			definition, defined := definitions[object["kind"].(string)]
 			if !defined {
 				continue // of Kubernetes
 			}
 			checked++
-			for _, problem := range judge.admit(t, object) {
+			for _, problem := range definition.admit(t, object) {
 				t.Errorf("%s, %s: %v", file, object["metadata"], problem)
 			}
 		}

@@ -130,9 +130,9 @@ func TestConversion(t *testing.T) {
 // convert takes an object through each pair of versions, and reports whether it is valid in all of them.
 func convert(t *testing.T, versions []served, object map[string]any) bool {
 	t.Helper()
-	stored, problems := versions[0].judge(t, object)
+	stored, problems := versions[0].validate(t, object)
 	for _, other := range versions[1:] {
-		storedByOther, problemsOfOther := other.judge(t, object)
+		storedByOther, problemsOfOther := other.validate(t, object)
 		if diff := cmp.Diff(problems, problemsOfOther); diff != "" {
 			t.Errorf("it is judged differently (-%s +%s):\n%s\n%v", versions[0].name, other.name, diff, object)
 			return false
@@ -204,8 +204,9 @@ func (s served) store(t *testing.T, object map[string]any) (stored map[string]an
 	return stored, problems
 }
 
-// judge returns an object as the API server stores it, and why it is refused: by the API server, or else by the webhook.
-func (s served) judge(t *testing.T, object map[string]any) (stored map[string]any, problems []string) {
+// validate returns an object as the API server stores it, and why it is refused: by the API server, or else by the
+// webhook.
+func (s served) validate(t *testing.T, object map[string]any) (stored map[string]any, problems []string) {
 	t.Helper()
 	if stored, problems = s.store(t, object); len(problems) > 0 {
 		return stored, problems
@@ -246,7 +247,8 @@ func renamed(object map[string]any, apiVersion string) map[string]any {
 	return object
 }
 
-// mutate changes one value of a specification: it goes, becomes what another object has under the same name, or is repeated.
+// mutate changes one value of a specification: it goes, becomes what another object has under the same name, or is
+// repeated.
 func mutate(random *rand.Rand, object map[string]any, pool []map[string]any) {
 	parent := object
 	for {
@@ -319,7 +321,7 @@ func TestEveryFieldIsSet(t *testing.T) {
 			set[kind] = map[string]bool{}
 		}
 		for _, version := range versionsOf(t)[kind] {
-			if stored, problems := version.judge(t, object); len(problems) > 0 {
+			if stored, problems := version.validate(t, object); len(problems) > 0 {
 				t.Errorf("%s %v: %v", kind, object["metadata"], problems)
 			} else if diff := cmp.Diff(renamed(object, version.name), stored); diff != "" {
 				t.Errorf("%s %v is not stored as it is written (-written +stored):\n%s", kind, object["metadata"], diff)

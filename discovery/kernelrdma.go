@@ -46,7 +46,7 @@ func (k *kernel) RDMALinks(device int) (links []int, err error) {
 // askRDMA asks in the namespace that the kernel's links are read in. To enter it takes a privilege, which a thread that
 // is in it does not need. The handle does not outlive the question: as long as it is open, the kernel's RDMA modules
 // cannot be unloaded.
-func (k *kernel) askRDMA(ask func(*rdmalink.Handle) error) error {
+func (k *kernel) askRDMA(query func(*rdmalink.Handle) error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	current, err := netns.Get()
@@ -63,7 +63,7 @@ func (k *kernel) askRDMA(ask func(*rdmalink.Handle) error) error {
 		return err
 	}
 	defer handle.Close()
-	return ask(handle)
+	return query(handle)
 }
 
 // rdmaLinkLayer returns the link layer below a protocol, by the names that fill_dev_info of the kernel's nldev.c has.

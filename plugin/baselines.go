@@ -22,10 +22,10 @@ type baselines struct {
 	outdated func()
 }
 
-// take refuses devices in quarantine and notes how the others are now, while they are free: this is how they
+// snapshot refuses devices in quarantine and notes how the others are now, while they are free: this is how they
 // must return to the host. What a crash leaves of them later never becomes the baseline, since the claim is not
 // released before.
-func (b baselines) take(ctx context.Context, record *claims.Record) error {
+func (b baselines) snapshot(ctx context.Context, record *claims.Record) error {
 	plans := make([]cnichain.Plan, 0, len(record.Plans))
 	for _, plan := range record.Plans {
 		var err error

@@ -222,7 +222,7 @@ func (f *fixture) crash() {
 
 // baselines completes a record as Prepare does.
 func (f *fixture) baselines(record *claims.Record) error {
-	return f.dra.baselines.take(context.Background(), record)
+	return f.dra.baselines.snapshot(context.Background(), record)
 }
 
 // busy says what the test says.

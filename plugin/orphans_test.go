@@ -217,17 +217,17 @@ func TestLacksMetadata(t *testing.T) {
 	f, d := littered(t)
 	record := f.prepared("claim-a", "a", "up0")
 	path := filepath.Join(f.dir, "cdi", nodeapi.MetadataName("claim-a", record.Devices[0].Request))
-	lacks := func(what string, want bool) {
+	check := func(what string, want bool) {
 		t.Helper()
 		if got := d.lacksMetadata(&record); got != want {
 			t.Errorf("%s: lacks metadata: %v, want %v", what, got, want)
 		}
 	}
-	lacks("no spec", true)
+	check("no spec", true)
 	f.must(os.WriteFile(path, nil, 0o600))
-	lacks("an empty spec", true)
+	check("an empty spec", true)
 	f.must(metadataFiles().WriteFile(path, []byte("{}"), 0o600))
-	lacks("a whole spec", false)
+	check("a whole spec", false)
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o644 {
 		t.Errorf("containers must be able to read it: %v, %v", info, err)
 	}

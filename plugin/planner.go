@@ -99,13 +99,13 @@ func (p *planner) plan(
 	if err != nil {
 		return nil, err
 	}
-	lacks, err := schemas.KernelLacks(cnichain.Types(topology), p.missingLinkTypes)
+	missing, err := schemas.KernelLacks(cnichain.Types(topology), p.missingLinkTypes)
 	if err != nil { // what the plugins need may be there
 		klog.FromContext(ctx).Error(err,
 			"Cannot ask the kernel which types of links it makes; all are taken to be there")
 	}
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
-		Claim: record.Claim, Node: p.cluster.nodeName, Schemas: schemas, Plugins: plugins, KernelLacks: lacks,
+		Claim: record.Claim, Node: p.cluster.nodeName, Schemas: schemas, Plugins: plugins, KernelLacks: missing,
 		Devices: roots, Blocks: blocks, Pods: len(record.Consumers),
 		Dirs: p.executor.Dirs, DirsHelp: "set cniPlugins.image or paths.cniBin of the chart",
 	})

@@ -198,7 +198,7 @@ func (d *draPlugin) tellOthers(record *claims.Record) error {
 func (d *draPlugin) compileAndHold(
 	ctx context.Context, claim *resourceapi.ResourceClaim,
 ) (record claims.Record, err error) {
-	complete := func(record *claims.Record) error { return d.baselines.take(ctx, record) }
+	complete := func(record *claims.Record) error { return d.baselines.snapshot(ctx, record) }
 	for {
 		record, err = d.planner.compile(ctx, claim)
 		if err == nil {

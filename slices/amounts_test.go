@@ -91,11 +91,11 @@ func checkOrder(t *testing.T, result draslices.Result, order []int64) {
 // Claims in one cycle, or of one claim, are no way around the limit either.
 func TestTiersInOneCycle(t *testing.T) {
 	result := build(t, fast(8), vf(fastTiers))
-	request := func(amounts ...int64) (wishes []wish) {
+	request := func(amounts ...int64) (wanted []wish) {
 		for _, amount := range amounts {
-			wishes = append(wishes, wish{"sriov", "bandwidth", amount})
+			wanted = append(wanted, wish{"sriov", "bandwidth", amount})
 		}
-		return wishes
+		return wanted
 	}
 	for _, test := range []struct {
 		claims [][]wish
@@ -110,8 +110,8 @@ func TestTiersInOneCycle(t *testing.T) {
 	} {
 		s := newScheduler(t, result)
 		var claims []*resourceapi.ResourceClaim
-		for i, wishes := range test.claims {
-			claims = append(claims, s.wishing(testClaim{i + 1, wishes}))
+		for i, requests := range test.claims {
+			claims = append(claims, s.wishing(testClaim{i + 1, requests}))
 		}
 		devices, _ := s.cycle(claims...)
 		if got := len(devices) > 0; got != test.fits {

@@ -53,7 +53,7 @@ func changeUnderClaims(t *testing.T, features draslices.Features, edited bool) {
 			for _, step := range d.steps(m) {
 				for _, c := range step.claims {
 					total++
-					claim := s.wishing(testClaim{total, c.wishes})
+					claim := s.wishing(testClaim{total, c.requests})
 					if _, err := s.allocate(claim); err != nil {
 						t.Fatal(err)
 					}

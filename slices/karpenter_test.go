@@ -175,7 +175,7 @@ func TestKarpenterAgrees(t *testing.T) {
 		result := buildWith(t, features(), m.devices(), m.policies()...)
 		for range 5 {
 			run := run{t: t, features: features(), machine: m, steps: d.steps(m)}
-			run.ask = func(s *scheduler,
+			run.allocate = func(s *scheduler,
 				claims []*resourceapi.ResourceClaim) func([]resourceapi.AllocationResult) error {
 				held := s.held()
 				onNode := k.decide(t, s, claims, false)

@@ -239,11 +239,11 @@ func TestWhatTheClusterLacks(t *testing.T) {
 // which would block the whole pool.
 func TestGroupsAreMadeUnderClaims(t *testing.T) {
 	grouped := []string{macvlanPolicy, ipvlanPolicy}
-	var apart []string
+	var separate []string
 	for _, spec := range grouped {
-		apart = append(apart, strings.Replace(spec, "  exclusionGroup: rx-handler", "", 1))
+		separate = append(separate, strings.Replace(spec, "  exclusionGroup: rx-handler", "", 1))
 	}
-	before := build(t, nics(), apart...)
+	before := build(t, nics(), separate...)
 	held := withHeld(t, features(), before, "eth1-macvlan", "eth1-ipvlan")
 	checkHeld(t, buildWith(t, held, nics(), grouped...), held.Held)
 }

@@ -134,8 +134,8 @@ type (
 		release int
 	}
 	testClaim struct {
-		number int
-		wishes []wish
+		number   int
+		requests []wish
 	}
 	// wish is one request of a claim.
 	wish struct {
@@ -152,15 +152,15 @@ func (s step) String() string {
 	}
 	var claims []string
 	for _, c := range s.claims {
-		var wishes []string
-		for _, w := range c.wishes {
+		var requests []string
+		for _, w := range c.requests {
 			text := w.plugin
 			if w.stock != "" {
 				text += fmt.Sprintf(" with %d %s", w.amount, w.stock)
 			}
-			wishes = append(wishes, text)
+			requests = append(requests, text)
 		}
-		claims = append(claims, fmt.Sprintf("claim %d: %s", c.number, strings.Join(wishes, ", ")))
+		claims = append(claims, fmt.Sprintf("claim %d: %s", c.number, strings.Join(requests, ", ")))
 	}
 	return strings.Join(claims, "; in the same cycle ")
 }
@@ -265,7 +265,7 @@ func (d dice) steps(m machine) []step {
 			claims++
 			claim := testClaim{number: claims}
 			for range 1 + d.pick(5)/3 {
-				claim.wishes = append(claim.wishes, d.wish(plugins))
+				claim.requests = append(claim.requests, d.wish(plugins))
 			}
 			s.claims = append(s.claims, claim)
 		}

@@ -127,8 +127,8 @@ func (t thing) withBandwidth(choices []int64, fair int64) []thing {
 	return all
 }
 
-// grant is what a wish gets if it gets the thing; false if the thing isn't what it wants.
-func (t thing) grant(w wish) (had, bool) {
+// allot is what a wish gets if it gets the thing; false if the thing isn't what it wants.
+func (t thing) allot(w wish) (had, bool) {
 	if !stdslices.Contains(t.plugins, w.plugin) {
 		return had{}, false
 	}
@@ -193,12 +193,12 @@ func (m machine) mistake(all []had) string {
 }
 
 // possible is a way to fulfil all wishes beside what is had; nil if there is none.
-func (m machine) possible(things map[string]thing, all []had, wishes []wish) []string {
-	if len(wishes) == 0 {
+func (m machine) possible(things map[string]thing, all []had, requests []wish) []string {
+	if len(requests) == 0 {
 		return []string{}
 	}
 	for _, name := range stdslices.Sorted(maps.Keys(things)) {
-		h, ok := things[name].grant(wishes[0])
+		h, ok := things[name].allot(requests[0])
 		if !ok {
 			continue
 		}
@@ -206,7 +206,7 @@ func (m machine) possible(things map[string]thing, all []had, wishes []wish) []s
 		if m.mistake(with) != "" {
 			continue
 		}
-		if rest := m.possible(things, with, wishes[1:]); rest != nil {
+		if rest := m.possible(things, with, requests[1:]); rest != nil {
 			return append([]string{name}, rest...)
 		}
 	}

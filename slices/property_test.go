@@ -91,8 +91,8 @@ type run struct {
 	steps    []step
 	// spoil changes what is published; nil to leave it as it is.
 	spoil func(draslices.Result, machine)
-	// ask is called before the scheduler decides, and what it returns with the decision; nil for nobody.
-	ask func(*scheduler, []*resourceapi.ResourceClaim) func([]resourceapi.AllocationResult) error
+	// allocate is called before the scheduler decides, and what it returns with the decision; nil for nobody.
+	allocate func(*scheduler, []*resourceapi.ResourceClaim) func([]resourceapi.AllocationResult) error
 
 	decisions, refused int
 }
@@ -141,14 +141,14 @@ func claimName(number int) string { return fmt.Sprintf("number-%d", number) }
 // decide lets the scheduler decide on claims that come in one cycle, and the oracle judge it.
 func (r *run) decide(s *scheduler, step step, things map[string]thing, all []had) (map[int][]had, error) {
 	var claims []*resourceapi.ResourceClaim
-	var wishes []wish
+	var requests []wish
 	for _, c := range step.claims {
 		claims = append(claims, s.wishing(c))
-		wishes = append(wishes, c.wishes...)
+		requests = append(requests, c.requests...)
 	}
 	compare := func([]resourceapi.AllocationResult) error { return nil }
-	if r.ask != nil {
-		compare = r.ask(s, claims)
+	if r.allocate != nil {
+		compare = r.allocate(s, claims)
 	}
 	results, err := s.allocate(claims...)
 	if err != nil {
@@ -160,16 +160,16 @@ func (r *run) decide(s *scheduler, step step, things map[string]thing, all []had
 	r.decisions++
 	if len(results) == 0 {
 		r.refused++
-		if way := r.machine.possible(things, all, wishes); way != nil {
+		if way := r.machine.possible(things, all, requests); way != nil {
 			return nil, fmt.Errorf("%s was refused, but could get %q", step, way)
 		}
 		return nil, nil
 	}
 	got := map[int][]had{}
 	for i, c := range step.claims {
-		for j, w := range c.wishes {
+		for j, w := range c.requests {
 			device := results[i].Devices.Results[j].Device
-			h, ok := things[device].grant(w)
+			h, ok := things[device].allot(w)
 			if !ok {
 				return nil, fmt.Errorf("%s got %s, which is not what it wanted", step, device)
 			}
@@ -185,12 +185,12 @@ func (r *run) decide(s *scheduler, step step, things map[string]thing, all []had
 // wishing returns a claim with a request for each wish.
 func (s *scheduler) wishing(c testClaim) *resourceapi.ResourceClaim {
 	var plugins []string
-	for _, w := range c.wishes {
+	for _, w := range c.requests {
 		plugins = append(plugins, w.plugin)
 	}
 	claim := s.claim(plugins...)
 	claim.Name = claimName(c.number)
-	for i, w := range c.wishes {
+	for i, w := range c.requests {
 		if w.stock != "" {
 			claim.Spec.Devices.Requests[i].Exactly.Capacity = &resourceapi.CapacityRequirements{
 				Requests: map[resourceapi.QualifiedName]resource.Quantity{resourceapi.QualifiedName("dra.networking/" +
@@ -236,14 +236,15 @@ func (r run) smaller() []run {
 			if len(s.claims) > 1 {
 				steps(with(r.steps, i, step{claims: without(s.claims, j)}))
 			}
-			for k, w := range c.wishes {
-				if len(c.wishes) > 1 {
-					steps(with(r.steps, i, step{claims: with(s.claims, j, testClaim{c.number, without(c.wishes, k)})}))
+			for k, w := range c.requests {
+				if len(c.requests) > 1 {
+					steps(with(r.steps, i,
+						step{claims: with(s.claims, j, testClaim{c.number, without(c.requests, k)})}))
 				}
 				if w.stock != "" {
 					steps(with(r.steps, i,
 						step{claims: with(s.claims, j,
-							testClaim{c.number, with(c.wishes, k, wish{plugin: w.plugin})})}))
+							testClaim{c.number, with(c.requests, k, wish{plugin: w.plugin})})}))
 				}
 			}
 		}

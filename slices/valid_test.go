@@ -45,7 +45,7 @@ func checkValid(t testing.TB, result draslices.Result) {
 			checkSlice(t, slice, sets)
 			for _, d := range slice.Devices {
 				id := draslices.EntryID{Pool: name, Name: d.Name}
-				if _, twice := published[id]; twice {
+				if _, duplicate := published[id]; duplicate {
 					t.Errorf("two devices of pool %s are called %s", name, d.Name)
 				}
 				published[id] = d
@@ -70,7 +70,7 @@ func checkSlice(t testing.TB, slice resourceslice.Slice, sets map[string]resourc
 		t.Error("a slice has either counters or devices")
 	}
 	for _, set := range slice.SharedCounters {
-		if _, twice := sets[set.Name]; twice {
+		if _, duplicate := sets[set.Name]; duplicate {
 			t.Errorf("two sets are called %s", set.Name)
 		}
 		sets[set.Name] = set

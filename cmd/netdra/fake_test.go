@@ -40,8 +40,8 @@ type fake struct {
 	spoil func(*view.View)
 	stdin string
 	state string
-	// lacks are types of links that the kernel does not make.
-	lacks []string
+	// missing are types of links that the kernel does not make.
+	missing []string
 	// unprivileged means that the kernel does not answer which types of links it makes.
 	unprivileged bool
 }
@@ -77,7 +77,7 @@ func (f *fake) machine() osdeps.Deps {
 		Host:             &fakeHost{Node: f.node, fake: f},
 		Clock:            instantClock{testingclock.NewFakeClock(time.Unix(0, 0))},
 		Facts:            func(context.Context, []netip.Addr) (discovery.Facts, error) { return f.facts, nil },
-		Inspect:          f.look,
+		Inspect:          f.inspect,
 		Hold:             func(path string) (string, func(), error) { return path, func() {}, nil },
 		MakeNamespace:    func(path string) error { return f.node.Pin("", path) },
 		IsHostNamespace:  func(path string) bool { return path == "/run/netns/own" },
@@ -97,11 +97,11 @@ func (f *fake) machine() osdeps.Deps {
 
 // missingLinkTypes are those of the types that the kernel lacks.
 func (f *fake) missingLinkTypes(types []string) ([]string, error) {
-	return sets.List(sets.New(types...).Intersection(sets.New(f.lacks...))), nil
+	return sets.List(sets.New(types...).Intersection(sets.New(f.missing...))), nil
 }
 
-// look shows names only: the fake knows no more.
-func (f *fake) look(path string) (view.View, error) {
+// inspect shows names only: the fake knows no more.
+func (f *fake) inspect(path string) (view.View, error) {
 	shown := view.View{Interfaces: []view.Interface{}, Routes: []view.Route{}}
 	if path == "" {
 		for _, name := range []string{"up0", "up1", "br0"} {
@@ -211,7 +211,7 @@ type fakeHost struct {
 
 func (h *fakeHost) Unpin(pin string) error {
 	if h.Exists(pin) {
-		last, err := h.fake.look(pin)
+		last, err := h.fake.inspect(pin)
 		if err != nil {
 			return err
 		}

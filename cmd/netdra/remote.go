@@ -132,7 +132,7 @@ func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool
 	if node != "" {
 		objects = append(objects, remote.Object{Kind: "node", Name: node})
 	}
-	return true, r.ask(cmd, cluster, objects, rest)
+	return true, r.query(cmd, cluster, objects, rest)
 }
 
 // splitObjects separates TYPE/NAME from other arguments. Their order does not matter: all must be on one node.
@@ -197,9 +197,11 @@ func (r *remoteCommand) checkFlags(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// ask asks the node of the objects, which must be one. Each object may stand for several lines of arguments, which are
-// run one after the other: commands such as explain take one device.
-func (r *remoteCommand) ask(cmd *cobra.Command, cluster *remote.Cluster, objects []remote.Object, rest []string) error {
+// query asks the node of the objects, which must be one. Each object may stand for several lines of arguments, which
+// are run one after the other: commands such as explain take one device.
+func (r *remoteCommand) query(
+	cmd *cobra.Command, cluster *remote.Cluster, objects []remote.Object, rest []string,
+) error {
 	ctx := cmd.Context()
 	var lines [][]string
 	node := ""
@@ -232,7 +234,7 @@ func (r *remoteCommand) ask(cmd *cobra.Command, cluster *remote.Cluster, objects
 		}
 		lines = append(lines, rest)
 	}
-	command := append(commandPath(cmd), passedOn(cmd.Flags(), r.forward)...)
+	command := append(commandPath(cmd), setFlags(cmd.Flags(), r.forward)...)
 	for i := range lines {
 		lines[i] = slices.Concat(command, []string{"--"}, lines[i])
 	}
@@ -260,9 +262,9 @@ func qualified(names []string, namespace string) []string {
 	return all
 }
 
-// passedOn are the flags that the user has set, as arguments. They are written as --name=value, so that a value which
+// setFlags are the flags that the user has set, as arguments. They are written as --name=value, so that a value which
 // begins with a dash stays one.
-func passedOn(flags *pflag.FlagSet, forward []string) []string {
+func setFlags(flags *pflag.FlagSet, forward []string) []string {
 	var arguments []string
 	flags.Visit(func(flag *pflag.Flag) {
 		if slices.Contains(forward, flag.Name) {

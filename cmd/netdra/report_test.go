@@ -151,7 +151,7 @@ func TestPageHandler(t *testing.T) {
 		}
 		return []byte("<!DOCTYPE html>"), nil
 	})
-	ask := func(method, host, path string) *httptest.ResponseRecorder {
+	request := func(method, host, path string) *httptest.ResponseRecorder {
 		request := httptest.NewRequest(method, path, nil)
 		request.Host = host
 		recorder := httptest.NewRecorder()
@@ -169,7 +169,7 @@ func TestPageHandler(t *testing.T) {
 		{"POST", "127.0.0.1:9681", "/word/", 405}, {"GET", "127.0.0.1:9681", "/", 404}, {"GET", "127.0.0.1:9681",
 			"/other/", 404}, {"GET", "127.0.0.1:9681", "/word/leftovers", 404},
 	} {
-		got := ask(test.method, test.host, test.path)
+		got := request(test.method, test.host, test.path)
 		if got.Code != test.want {
 			t.Errorf("%s %s of %q: status %d, want %d", test.method, test.path, test.host, got.Code, test.want)
 		}
@@ -179,7 +179,7 @@ func TestPageHandler(t *testing.T) {
 		}
 	}
 	failing = true
-	if got := ask("GET", "127.0.0.1:9681", "/word/"); got.Code != http.StatusServiceUnavailable ||
+	if got := request("GET", "127.0.0.1:9681", "/word/"); got.Code != http.StatusServiceUnavailable ||
 		got.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("status %d, %s", got.Code, got.Header())
 	}

@@ -154,7 +154,7 @@ func TestRunOnAKernelWithoutAnOption(t *testing.T) {
 // remark, and loads no module to find it out.
 func TestRunOfWhatTheKernelLacks(t *testing.T) {
 	f := newFake(t)
-	f.lacks = []string{"macvlan"}
+	f.missing = []string{"macvlan"}
 	const topology = "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata: {name: m}\nspec: " +
 		"{steps: [{name: a, type: macvlan, selector: {cel: 'true'}}]}\n"
 	code, out, errs := f.run(t.Context(), "run", f.write("t.yaml", topology), "-d", "up0", "--shared", "a")

@@ -65,11 +65,11 @@ func Parse(spec *v1alpha1.AddressRangeSpec) (Range, field.ErrorList) {
 		r.networks = append(r.networks, network)
 	}
 	for i, text := range spec.Exclude {
-		excluded, err := parseExcluded(text)
+		exclusion, err := parseExcluded(text)
 		if err != nil {
 			problems = append(problems, field.Invalid(path.Child("exclude").Index(i), text, err.Error()))
 		}
-		r.exclude = append(r.exclude, excluded)
+		r.exclude = append(r.exclude, exclusion)
 	}
 	if len(problems) > 0 {
 		return Range{}, problems
@@ -123,9 +123,9 @@ func (r Range) Spec(name string, index int) v1alpha1.AddressBlockSpec {
 		cidr := netip.PrefixFrom(first, first.BitLen()-r.blockBits)
 		spec.CIDRs = append(spec.CIDRs, cidr.String())
 		spec.Networks = append(spec.Networks, network.String())
-		for _, excluded := range r.exclude {
-			if excluded.Overlaps(cidr) {
-				spec.Exclude = append(spec.Exclude, excluded.String())
+		for _, exclusion := range r.exclude {
+			if exclusion.Overlaps(cidr) {
+				spec.Exclude = append(spec.Exclude, exclusion.String())
 			}
 		}
 	}
@@ -170,11 +170,11 @@ func ParseBlock(object *v1alpha1.AddressBlock) (Block, error) {
 	}
 	var exclude []netip.Prefix
 	for _, text := range spec.Exclude {
-		excluded, err := parseExcluded(text)
+		exclusion, err := parseExcluded(text)
 		if err != nil {
 			return Block{}, fmt.Errorf("cannot read AddressBlock %s: exclude %q %w", object.Name, text, err)
 		}
-		exclude = append(exclude, excluded)
+		exclude = append(exclude, exclusion)
 	}
 	for i := range spec.CIDRs {
 		cidr, err := parseNetwork(spec.CIDRs[i])
@@ -214,11 +214,11 @@ func runs(block netip.Prefix, exclude []netip.Prefix) []Run {
 	slices.SortFunc(exclude, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	var found []Run
 	next, end := block.Addr(), Last(block)
-	for _, excluded := range exclude {
-		if next.Less(excluded.Addr()) {
-			found = append(found, Run{First: next, Last: excluded.Addr().Prev()})
+	for _, exclusion := range exclude {
+		if next.Less(exclusion.Addr()) {
+			found = append(found, Run{First: next, Last: exclusion.Addr().Prev()})
 		}
-		if after := Last(excluded).Next(); !after.IsValid() {
+		if after := Last(exclusion).Next(); !after.IsValid() {
 			return found // nothing comes after the last address of all
 		} else if next.Less(after) {
 			next = after

@@ -24,7 +24,7 @@ func CheckWritten(
 ) field.ErrorList {
 	var devices []Device
 	var texts []string
-	tell := func(text string) {
+	report := func(text string) {
 		if !slices.Contains(texts, text) {
 			texts = append(texts, text)
 		}
@@ -33,11 +33,11 @@ func CheckWritten(
 		given, err := writtenDevices(claim, &claim.Spec.Devices.Requests[i], topologies)
 		devices = append(devices, given...)
 		if err != nil {
-			tell(err.Error())
+			report(err.Error())
 		}
 	}
 	if err := checkOneInterfaceEach(devices); err != nil {
-		tell(err.Error())
+		report(err.Error())
 	}
 	// The rest of a claim that can't be read is not known, but what it sets without being allowed to is.
 	unreadable := len(texts) > 0
@@ -53,7 +53,7 @@ func CheckWritten(
 			check = spec.checkGiven
 		}
 		for _, problem := range check() {
-			tell(fmt.Sprintf("NetworkTopology %s: %s", topology.Name, problem.Error()))
+			report(fmt.Sprintf("NetworkTopology %s: %s", topology.Name, problem.Error()))
 		}
 	}
 	var problems field.ErrorList

@@ -66,20 +66,21 @@ func TestClaimsThatAreWritten(t *testing.T) {
 			`"}}}]`
 	}
 	const other = `requests: [{name: g, exactly: {deviceClassName: gpu}}]`
-	const lacks, valid = "NetworkTopology bad-two: spec.steps[1]: ", "02:00:00:00:00:01"
+	const missing, valid = "NetworkTopology bad-two: spec.steps[1]: ", "02:00:00:00:00:01"
 	for name, test := range map[string]struct {
 		devices string
 		wants   []string
 	}{
 		"whole":           {devices: requests("", "left", "right")},
 		"several of each": {devices: requests(", count: 3", "left", "right")},
-		"half":            {requests("", "left"), []string{lacks}},
+		"half":            {requests("", "left"), []string{missing}},
 		"mistakes with two topologies": {
 			`requests: [{name: l, exactly: {deviceClassName: bad-two-left}}, ` +
 				`{name: u, exactly: {deviceClassName: bad-one-uplink}}]` + mac("u", valid),
-			[]string{`NetworkTopology bad-one: spec.steps[0].claimParameters: Forbidden: claim apps/web- sets mac`, lacks}},
+			[]string{`NetworkTopology bad-one: spec.steps[0].claimParameters: Forbidden: claim apps/web- sets mac`,
+				missing}},
 		"for who watches": {devices: requests(", adminAccess: true", "left")},
-		"more than any":   {requests(", count: 9223372036854775807", "left"), []string{lacks}},
+		"more than any":   {requests(", count: 9223372036854775807", "left"), []string{missing}},
 		"parameter of one": {requests("", "left", "right") + mac("left", valid),
 			[]string{`sets mac of step "left", which the topology does not allow`}},
 		"parameter of several devices": {requests(", count: 2", "left", "right") + mac("left", valid),

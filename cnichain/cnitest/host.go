@@ -70,8 +70,8 @@ func (n *Node) ResetInPod(string, cnichain.Link, cnichain.Device) error { return
 func (n *Node) OnHost(device cnichain.Device) (bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	_, home := n.host[device.IfName]
-	return home || n.ofAnotherBoot(device), nil
+	_, found := n.host[device.IfName]
+	return found || n.ofAnotherBoot(device), nil
 }
 
 // ofAnotherBoot is a virtual device that was not moved in this boot.
@@ -119,11 +119,11 @@ func (n *Node) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	if function, kept := n.functions[device.PCIAddress]; kept {
 		device.VF = &function
 	}
-	link, home := n.host[device.IfName]
+	link, found := n.host[device.IfName]
 	if device.IfName == "" {
 		return device, nil
 	}
-	if !home {
+	if !found {
 		return device, fmt.Errorf("device %s: the host has no link %s: %w", device.Name, device.IfName, os.ErrNotExist)
 	}
 	device.Index, device.MAC, device.MTU = link.Index, link.MAC, link.MTU
@@ -218,7 +218,7 @@ func (n *Node) Restore(device cnichain.Device) error {
 		n.host[device.IfName] = link
 		delete(n.bound, device.IfName)
 	}
-	if _, home := n.host[device.IfName]; !home && device.IfName != "" && !n.ofAnotherBoot(device) {
+	if _, found := n.host[device.IfName]; !found && device.IfName != "" && !n.ofAnotherBoot(device) {
 		return fmt.Errorf("device %s: the host has no link %s: %w", device.Name, device.IfName, os.ErrNotExist)
 	}
 	return n.restoreRDMA(&device)

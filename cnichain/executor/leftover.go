@@ -34,7 +34,7 @@ type Leftover struct {
 // "home": without it they would quarantine a device that is free.
 type storedLeftover struct {
 	leftoverFields
-	Home bool `json:"home,omitempty"`
+	OnHost bool `json:"home,omitempty"`
 }
 
 // leftoverFields has the fields of a leftover without its methods, which would be called again.
@@ -42,7 +42,7 @@ type leftoverFields Leftover
 
 // MarshalJSON writes OnHost also by its earlier name.
 func (l Leftover) MarshalJSON() ([]byte, error) {
-	return json.Marshal(storedLeftover{leftoverFields: leftoverFields(l), Home: l.OnHost})
+	return json.Marshal(storedLeftover{leftoverFields: leftoverFields(l), OnHost: l.OnHost})
 }
 
 // UnmarshalJSON reads OnHost also by its earlier name.
@@ -52,7 +52,7 @@ func (l *Leftover) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	*l = Leftover(stored.leftoverFields)
-	l.OnHost = l.OnHost || stored.Home
+	l.OnHost = l.OnHost || stored.OnHost
 	return nil
 }
 

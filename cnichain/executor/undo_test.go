@@ -269,7 +269,7 @@ func TestLateDelDoesNotTouchTheNewOwner(t *testing.T) {
 	plan := w.plan("c", linkThenTune, device("link", "up0"))
 	old := attachment(plan)
 	w.must(w.add(old))
-	late := w.restarted()
+	reloaded := w.restarted()
 	w.must(w.del(old))
 	owner := w.onOtherSandbox(plan)
 	w.must(w.add(owner))
@@ -278,9 +278,9 @@ func TestLateDelDoesNotTouchTheNewOwner(t *testing.T) {
 
 	current, err := w.journal.Load("sandbox-2")
 	w.must(err)
-	w.restart(late, current)
+	w.restart(reloaded, current)
 	calls := len(w.node.Calls())
-	w.must(w.del(late))
+	w.must(w.del(reloaded))
 	w.expect(attached, "sandbox-2")
 	for _, call := range w.node.Calls()[calls:] {
 		if strings.HasPrefix(call, "host-device") {

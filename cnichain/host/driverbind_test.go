@@ -77,8 +77,9 @@ func (b *bus) write(t *testing.T, w busWrite) {
 // Killed after any write, there or back, the next driver gets the function back to where it was.
 func TestRebindIsRecovered(t *testing.T) {
 	application := driverBinding{"vfio-pci", "vfio-pci"}
-	for _, home := range []driverBinding{{"igbvf", ""}, {"igbvf", "igbvf"}, {"", ""}, {"", "igbvf"}, {"vfio-pci", ""}} {
-		for _, way := range []struct{ start, target driverBinding }{{home, application}, {application, home}} {
+	for _, original := range []driverBinding{{"igbvf", ""}, {"igbvf", "igbvf"}, {"", ""}, {"", "igbvf"},
+		{"vfio-pci", ""}} {
+		for _, way := range []struct{ start, target driverBinding }{{original, application}, {application, original}} {
 			writes := rebind(function, way.start, way.target)
 			for done := range len(writes) + 1 {
 				t.Run(fmt.Sprintf("%v to %v, killed after %d", way.start, way.target, done), func(t *testing.T) {
@@ -86,11 +87,11 @@ func TestRebindIsRecovered(t *testing.T) {
 					for _, w := range writes[:done] {
 						kernel.write(t, w)
 					}
-					for _, w := range rebind(function, kernel.driverBinding, home) {
+					for _, w := range rebind(function, kernel.driverBinding, original) {
 						kernel.write(t, w)
 					}
-					if kernel.driverBinding != home {
-						t.Errorf("it is %v, was %v", kernel.driverBinding, home)
+					if kernel.driverBinding != original {
+						t.Errorf("it is %v, was %v", kernel.driverBinding, original)
 					}
 				})
 			}

@@ -23,7 +23,7 @@ const missingFor = time.Minute
 // LinkTypes knows which types of links the kernel makes, and asks it no more often than it must. It is safe for
 // concurrent use.
 type LinkTypes struct {
-	ask   func(types []string) (missing []string, err error)
+	query func(types []string) (missing []string, err error)
 	clock clock.PassiveClock
 
 	mu      sync.Mutex
@@ -32,8 +32,8 @@ type LinkTypes struct {
 }
 
 // NewLinkTypes asks by a function such as [MissingLinkTypes].
-func NewLinkTypes(ask func(types []string) (missing []string, err error), clock clock.PassiveClock) *LinkTypes {
-	return &LinkTypes{ask: ask, clock: clock, made: map[string]bool{}, missing: map[string]time.Time{}}
+func NewLinkTypes(query func(types []string) (missing []string, err error), clock clock.PassiveClock) *LinkTypes {
+	return &LinkTypes{query: query, clock: clock, made: map[string]bool{}, missing: map[string]time.Time{}}
 }
 
 // Missing returns those of some types that the kernel does not make, in their order. The error is that of the question;
@@ -64,7 +64,7 @@ func (l *LinkTypes) unknown(types []string, now time.Time) []string {
 
 // learn asks the kernel for types. Nobody waits for the lock meanwhile: the kernel may load modules.
 func (l *LinkTypes) learn(types []string, now time.Time) error {
-	missing, err := l.ask(types)
+	missing, err := l.query(types)
 	if err != nil {
 		return err
 	}

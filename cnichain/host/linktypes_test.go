@@ -135,16 +135,16 @@ func onMainThread(t *testing.T, do func()) {
 
 // The kernel is asked once for what it makes, and once a minute for what it does not: somebody may install a module.
 func TestLinkTypesAreAskedForSeldom(t *testing.T) {
-	lacks, asked := []string{"vlan", "bond"}, []string{}
+	missing, asked := []string{"vlan", "bond"}, []string{}
 	var failure error
 	fakeClock := testingclock.NewFakeClock(time.Unix(1000, 0))
 	types := NewLinkTypes(func(linkTypes []string) ([]string, error) {
 		asked = append(asked, linkTypes...)
 		return slices.DeleteFunc(slices.Clone(linkTypes), func(linkType string) bool {
-			return !slices.Contains(lacks, linkType)
+			return !slices.Contains(missing, linkType)
 		}), failure
 	}, fakeClock)
-	look := func(wantMissing, wantAsked []string, linkTypes ...string) {
+	check := func(wantMissing, wantAsked []string, linkTypes ...string) {
 		t.Helper()
 		asked = nil
 		missing, err := types.Missing(linkTypes)
@@ -153,19 +153,19 @@ func TestLinkTypesAreAskedForSeldom(t *testing.T) {
 		}
 	}
 	failure = errors.New("no namespace")
-	look(nil, []string{"veth", "vlan"}, "veth", "vlan") // what is not known counts as there
+	check(nil, []string{"veth", "vlan"}, "veth", "vlan") // what is not known counts as there
 	failure = nil
-	look([]string{"vlan"}, []string{"veth", "vlan"}, "veth", "vlan")
-	look([]string{"vlan", "bond"}, []string{"bond"}, "vlan", "veth", "bond")
+	check([]string{"vlan"}, []string{"veth", "vlan"}, "veth", "vlan")
+	check([]string{"vlan", "bond"}, []string{"bond"}, "vlan", "veth", "bond")
 	fakeClock.Step(missingFor)
-	lacks = []string{"bond"}
+	missing = []string{"bond"}
 	failure = errors.New("no namespace")
-	look([]string{"vlan"}, []string{"vlan"}, "veth", "vlan") // as far as is known
+	check([]string{"vlan"}, []string{"vlan"}, "veth", "vlan") // as far as is known
 	failure = nil
-	look(nil, []string{"vlan"}, "veth", "vlan")
-	look([]string{"bond"}, []string{"bond"}, "vlan", "bond")
+	check(nil, []string{"vlan"}, "veth", "vlan")
+	check([]string{"bond"}, []string{"bond"}, "vlan", "bond")
 	fakeClock.Step(2 * missingFor)
-	look(nil, nil, "vlan", "veth")
+	check(nil, nil, "vlan", "veth")
 }
 
 func linkNames(t *testing.T) []string {

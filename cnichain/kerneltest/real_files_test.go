@@ -85,13 +85,13 @@ var filelessChains = map[string]string{
 	"static":      `[{name: a, type: macvlan, config: {` + staticAddress + `}}]`,
 }
 
-// lacks says what a plan needs that the kernel does not make.
-func (l *realLab) lacks(plan *cnichain.Plan) string {
+// missingTypes says what a plan needs that the kernel does not make.
+func (l *realLab) missingTypes(plan *cnichain.Plan) string {
 	for _, step := range plan.Steps {
-		lacks, err := cnichain.DefaultSchemas().KernelLacks([]string{step.Type}, host.MissingLinkTypes)
+		missing, err := cnichain.DefaultSchemas().KernelLacks([]string{step.Type}, host.MissingLinkTypes)
 		l.must(err)
-		if lacks[step.Type] != "" {
-			return lacks[step.Type]
+		if missing[step.Type] != "" {
+			return missing[step.Type]
 		}
 	}
 	return ""
@@ -152,8 +152,8 @@ func onReadOnly(t *testing.T, steps string) *realPod {
 	}
 	root.Device.CNIs = append(root.Device.CNIs, "dummy", "ipvlan", "vlan")
 	plan := l.plan("files", steps, root)
-	if lacks := l.lacks(&plan); lacks != "" {
-		t.Skip(lacks)
+	if missing := l.missingTypes(&plan); missing != "" {
+		t.Skip(missing)
 	}
 	return l.pod("files", plan)
 }

@@ -292,13 +292,13 @@ func (p *realPod) awaitGone() {
 func (l *realLab) await(what string, done func() bool) {
 	l.Helper()
 	limit := time.After(10 * time.Second)
-	look := time.NewTicker(2 * time.Millisecond)
-	defer look.Stop()
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
 	for !done() {
 		select {
 		case <-limit:
 			l.Fatalf("waited too long until %s", what)
-		case <-look.C:
+		case <-ticker.C:
 		}
 	}
 }

@@ -58,8 +58,8 @@ func start(t *testing.T) context.Context {
 	return ctx
 }
 
-// look is how a reader sees a page.
-type look struct {
+// appearance is how a reader sees a page.
+type appearance struct {
 	name          string
 	width, height int64 // px
 	dark, phone   bool
@@ -75,7 +75,7 @@ type tab struct {
 }
 
 // open shows a file in a tab of its own, as somebody does who was sent a report.
-func open(t *testing.T, browser context.Context, file string, l look) *tab {
+func open(t *testing.T, browser context.Context, file string, l appearance) *tab {
 	t.Helper()
 	path, err := filepath.Abs(file)
 	if err != nil {

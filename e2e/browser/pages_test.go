@@ -27,8 +27,8 @@ func pages() map[string]string {
 	}
 }
 
-func looks() []look {
-	return []look{
+func looks() []appearance {
+	return []appearance{
 		{name: "desktop", width: 1280, height: 900},
 		{name: "desktop-dark", width: 1280, height: 900, dark: true},
 		{name: "phone", width: 390, height: 844, phone: true},
@@ -47,7 +47,7 @@ func TestPages(t *testing.T) {
 }
 
 // lookAt opens a page and holds it against all that a page has to be.
-func lookAt(t *testing.T, browser context.Context, name, file string, l look) {
+func lookAt(t *testing.T, browser context.Context, name, file string, l appearance) {
 	t.Helper()
 	opened := open(t, browser, file, l)
 	for _, measure := range []string{"contrast", "reflow"} {
@@ -221,7 +221,7 @@ func TestPictures(t *testing.T) {
 		t.Skip(`"make pictures" draws the pictures of the documentation`)
 	}
 	browser := start(t)
-	for name, l := range map[string]look{
+	for name, l := range map[string]appearance{
 		"cluster": {width: 1100, height: 1010}, "node": {width: 826, height: 1050},
 	} {
 		opened := open(t, browser, pages()[name], l)

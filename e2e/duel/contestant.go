@@ -36,8 +36,8 @@ type contestant struct {
 	start func(context.Context, *arena) error
 	// objects are what pods of a kind with n interfaces need, as YAML, and ask is what their manifest says. They are
 	// named kind-n.
-	objects func(kind string, n int) string
-	ask     func(kind string, n int) request
+	objects     func(kind string, n int) string
+	makeRequest func(kind string, n int) request
 	// daemon is the path of its program inside its container; empty if it has none.
 	daemon string
 	// driver is the name of its DRA driver.
@@ -67,10 +67,10 @@ func contestants() []contestant {
 			driver: idledriver.Name,
 			objects: func(kind string, n int) string {
 				return claimTemplate(objectName(kind, n), repeat(idledriver.Class, n)...)
-			}, ask: claim, churns: true,
+			}, makeRequest: claim, churns: true,
 		},
 		{
-			name: Ours, kinds: []string{moved, macvlan}, start: startOurs, objects: ourObjects, ask: claim,
+			name: Ours, kinds: []string{moved, macvlan}, start: startOurs, objects: ourObjects, makeRequest: claim,
 			daemon: "/" + stack.Driver, driver: "dra.networking", port: 9680,
 			hook:   `dra_network_nri_seconds_sum{event="RunPodSandbox"`,
 			plugin: `dra_network_step_seconds_sum{command="ADD"`,
@@ -80,7 +80,7 @@ func contestants() []contestant {
 			name: "dranet", kinds: []string{moved}, binary: "dranet", start: startDranet,
 			objects: func(kind string, n int) string {
 				return claimTemplate(objectName(kind, n), repeat("dranet", n)...)
-			}, ask: claim,
+			}, makeRequest: claim,
 			daemon: "/dranet", driver: "dra.net", port: 9177,
 			hook:   `dranet_driver_nri_plugin_requests_latency_seconds_sum{method="RunPodSandbox"`,
 			churns: true,
@@ -88,7 +88,7 @@ func contestants() []contestant {
 		{
 			name: "Multus", kinds: []string{moved, macvlan}, binary: "multus", start: startMultus,
 			objects: multusObjects,
-			ask: func(kind string, n int) request {
+			makeRequest: func(kind string, n int) request {
 				var names []string
 				for i := range n {
 					names = append(names, fmt.Sprintf("%s-%d", objectName(kind, n), i))

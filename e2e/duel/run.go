@@ -189,9 +189,10 @@ func (m *measurement) single(ctx context.Context) error {
 	prefix := m.prefix()
 	order := rand.New(rand.NewPCG(1, 1)) // a seed of no meaning
 	err = m.counting(ctx, func() error {
-		for turn := range m.options.Samples + 1 {
+		for iteration := range m.options.Samples + 1 {
 			for _, i := range order.Perm(len(courses)) {
-				if err := m.run(ctx, f, courses[i], fmt.Sprintf("%s-%d-%d", prefix, turn, i), turn > 0); err != nil {
+				name := fmt.Sprintf("%s-%d-%d", prefix, iteration, i)
+				if err := m.run(ctx, f, courses[i], name, iteration > 0); err != nil {
 					return err
 				}
 			}
@@ -212,7 +213,7 @@ func (m *measurement) single(ctx context.Context) error {
 func (m *measurement) run(ctx context.Context, f *follower, c *course, name string, counts bool) error {
 	asked := request{}
 	if c.interfaces > 0 {
-		asked = m.ask(c.kind, c.interfaces)
+		asked = m.makeRequest(c.kind, c.interfaces)
 		m.cost.Pods++
 		m.cost.Attachments += c.interfaces
 	}
@@ -330,7 +331,7 @@ func (m *measurement) churn(ctx context.Context) error {
 		load    string
 		options metav1.DeleteOptions
 	}{{"churn", metav1.DeleteOptions{}}, {"churn, forced", metav1.DeleteOptions{GracePeriodSeconds: &zero}}} {
-		times, err := m.series(ctx, m.prefix(), 2*m.options.Samples, m.ask(kind, 1), how.options)
+		times, err := m.series(ctx, m.prefix(), 2*m.options.Samples, m.makeRequest(kind, 1), how.options)
 		if err != nil {
 			return err
 		}
@@ -356,7 +357,7 @@ func (m *measurement) burst(ctx context.Context) error {
 		return burst(none, 0, request{})
 	}
 	if slices.Contains(m.kinds, macvlan) {
-		if err := burst(macvlan, 1, m.ask(macvlan, 1)); err != nil {
+		if err := burst(macvlan, 1, m.makeRequest(macvlan, 1)); err != nil {
 			return err
 		}
 	}
@@ -365,7 +366,7 @@ func (m *measurement) burst(ctx context.Context) error {
 			return err
 		}
 		m.cost.LinksGiven = crowd
-		return burst(moved, 1, m.ask(moved, 1))
+		return burst(moved, 1, m.makeRequest(moved, 1))
 	}
 	return nil
 }
@@ -390,7 +391,7 @@ func (m *measurement) killed(ctx context.Context) error {
 	defer f.stop()
 	start := time.Now()
 	pods := m.client.CoreV1().Pods("default")
-	if _, err := pods.Create(ctx, pod("killed", m.ask(moved, 1)), metav1.CreateOptions{}); err != nil {
+	if _, err := pods.Create(ctx, pod("killed", m.makeRequest(moved, 1)), metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	end, err := f.wait(ctx, "the pod after the kill is Ready", ready("killed"))

@@ -295,7 +295,7 @@ func (f *fleet) distinctAddresses(places map[string]*lab.Node) map[string][]stri
 				continue
 			}
 			found[pod] = append(found[pod], address.Local)
-			if owner, twice := owners[address.Local]; twice {
+			if owner, duplicate := owners[address.Local]; duplicate {
 				f.Errorf("pods %s and %s have the address %s", owner, pod, address.Local)
 			}
 			owners[address.Local] = pod

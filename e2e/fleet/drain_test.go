@@ -39,7 +39,7 @@ func TestDrain(t *testing.T) {
 		t.Errorf("the link of the other node is in %q", place)
 	}
 	f.eventually("the drained node has all of its links", func(ctx context.Context) error {
-		now, err := look(ctx, drained)
+		now, err := inspect(ctx, drained)
 		if err == nil && fmt.Sprint(now) != fmt.Sprint(f.before[drained.NodeName()]) {
 			err = fmt.Errorf("it has %v", now)
 		}

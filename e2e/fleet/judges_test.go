@@ -48,7 +48,7 @@ func TestJudges(t *testing.T) {
 
 // noticed returns an error if a node is as it was.
 func noticed(ctx context.Context, n *lab.Node, before shape) error {
-	now, err := look(ctx, n)
+	now, err := inspect(ctx, n)
 	if err == nil && cmp.Equal(before, now) {
 		err = errors.New("nothing is")
 	}

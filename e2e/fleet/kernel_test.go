@@ -146,8 +146,8 @@ type shape struct {
 // network keeps, pins of pods' own namespaces.
 var lasting = regexp.MustCompile(`/lock$|/last_reserved_ip|/results/(lab|cni-loopback)-|/cni\.lock$|/netns/cni-`)
 
-// look looks at a node.
-func look(ctx context.Context, n *lab.Node) (shape, error) {
+// inspect looks at a node.
+func inspect(ctx context.Context, n *lab.Node) (shape, error) {
 	var now shape
 	all, err := spaces(ctx, n)
 	if err != nil {
@@ -180,7 +180,7 @@ func (f *fleet) asItWas() {
 	f.Helper()
 	for _, n := range f.nodes {
 		f.eventually(n.NodeName()+" is as it was", func(ctx context.Context) error {
-			now, err := look(ctx, n)
+			now, err := inspect(ctx, n)
 			if diff := cmp.Diff(f.before[n.NodeName()], now); err == nil && diff != "" {
 				err = fmt.Errorf("(-before +now):\n%s", diff)
 			}
@@ -244,7 +244,7 @@ func placesOf(all []space) (places map[string]string, problems []string) {
 			if l.Info.Kind != "veth" || !strings.HasPrefix(l.Address, "02:4c:41:43:") {
 				continue
 			}
-			if place, twice := places[l.Address]; twice {
+			if place, duplicate := places[l.Address]; duplicate {
 				problems = append(problems, fmt.Sprintf("link %s is in %s and in %s", l.Address, place, s))
 			}
 			places[l.Address] = s.String()
@@ -268,7 +268,7 @@ func allocatedTwice(claims []resourceapi.ResourceClaim) (problems []string) {
 			if result.ShareID != nil {
 				continue
 			}
-			if owner, twice := owners[device]; twice {
+			if owner, duplicate := owners[device]; duplicate {
 				problems = append(problems, fmt.Sprintf("device %s is allocated to %s and %s", device, owner, name))
 			}
 			owners[device] = name

@@ -69,7 +69,7 @@ func newFleet(t *testing.T, namespace string) *fleet {
 	})
 	for _, n := range f.nodes {
 		f.offers(n)
-		now, err := look(t.Context(), n)
+		now, err := inspect(t.Context(), n)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,8 +23,8 @@ const oldTag, backTag = "old", "back"
 
 // TestVersions runs the oldest version of the driver that can be upgraded from on one node, beside the new one on the
 // others. Pods get their interfaces on both, and a claim wanders from one to the other and back. The old one is
-// replaced under pods, which keep what they have, and so is the new one by the oldest one that can be gone back to: that
-// undoes what any of them did.
+// replaced under pods, which keep what they have, and so is the new one by the oldest one that can be gone back to:
+// that undoes what any of them did.
 func TestVersions(t *testing.T) {
 	f := newFleet(t, "versions")
 	old, other := f.nodes[0], f.nodes[1]
@@ -88,7 +88,7 @@ func TestVersions(t *testing.T) {
 	pods = append(pods, "of-the-old")
 	f.remove(pods...)
 	f.eventually(old.NodeName()+" is as it was", func(ctx context.Context) error {
-		now, err := look(ctx, old)
+		now, err := inspect(ctx, old)
 		if diff := cmp.Diff(f.before[old.NodeName()], now); err == nil && diff != "" {
 			err = errors.New(diff)
 		}

@@ -44,7 +44,7 @@ type bench struct{ *testbench.Bench }
 
 func (b *bench) must(err error) { b.Helper(); b.Must(err) }
 
-func (b *bench) eventually(what string, look func() error) { b.Helper(); b.Eventually(what, look) }
+func (b *bench) eventually(what string, check func() error) { b.Helper(); b.Eventually(what, check) }
 
 func (b *bench) try(args ...string) error {
 	_, err := b.TryExec(args...)

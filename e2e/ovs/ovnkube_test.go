@@ -558,7 +558,7 @@ func (c *ovnCluster) livesThroughKills() {
 	c.Remove("a")
 	// The port of Open vSwitch is left to ovnkube, which can't be told.
 	c.Until("driver that has forgotten the pod", func(ctx context.Context) error {
-		claims, err := kubenode.Ask(ctx, "claims")
+		claims, err := kubenode.Query(ctx, "claims")
 		if err == nil && strings.Contains(claims, `"a-net-`) {
 			err = kubenode.ErrStill
 		}

@@ -29,7 +29,7 @@ type bench struct{ *testbench.Bench }
 
 func (b *bench) must(err error) { b.Helper(); b.Must(err) }
 
-func (b *bench) eventually(what string, look func() error) { b.Helper(); b.Eventually(what, look) }
+func (b *bench) eventually(what string, check func() error) { b.Helper(); b.Eventually(what, check) }
 
 // newBench skips the test in machines of another mode; an empty one means any.
 func newBench(t *testing.T, mode string) *bench {

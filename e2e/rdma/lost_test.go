@@ -63,7 +63,7 @@ func TestClusterRDMANameTaken(t *testing.T) {
 	c.DestroyNamespace("first") // the kernel calls its device ibdevN
 	c.goes("first")
 	c.quarantined(1)
-	leftovers, err := kubenode.Ask(context.Background(), "leftovers")
+	leftovers, err := kubenode.Query(context.Background(), "leftovers")
 	if reason := "rename the RDMA device that has it"; err != nil || !strings.Contains(leftovers, reason) {
 		t.Errorf("what is held back is %s (%v), want the reason %q", leftovers, err, reason)
 	}

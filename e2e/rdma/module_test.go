@@ -84,7 +84,7 @@ func TestClusterModuleUnloaded(t *testing.T) {
 	c.Event("user", "RDMA device "+theirs[0])
 	c.goes("user")
 	c.quarantined(1)
-	leftovers, err := kubenode.Ask(context.Background(), "leftovers")
+	leftovers, err := kubenode.Query(context.Background(), "leftovers")
 	if reason := "its RDMA device " + theirs[0] + " is not on the host"; err != nil ||
 		!strings.Contains(leftovers, reason) {
 		t.Errorf("what is held back is %s (%v), want the reason %q", leftovers, err, reason)
@@ -214,7 +214,7 @@ func (c *cluster) offers(count int) {
 func (c *cluster) released(pod string) {
 	c.Helper()
 	c.until("released claim of pod "+pod, func(ctx context.Context) error {
-		claims, err := kubenode.Ask(ctx, "claims")
+		claims, err := kubenode.Query(ctx, "claims")
 		if err == nil && strings.Contains(claims, pod+"-net-") {
 			err = errors.New(claims)
 		}

@@ -114,25 +114,25 @@ func (p *place) addressOfPod() (address string) {
 
 // talks starts a server in a pod and then a client in another, again and again until the server listens. A server that
 // the runtime was too busy to start is started again.
-func (c *cluster) talks(server, asking string, serve, ask []string) {
+func (c *cluster) talks(server, asking string, serve, clientArgs []string) {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), clusterPatience)
 	defer cancel()
 	ended := c.begin(ctx, server, serve)
 	for {
-		output, err := c.execute(ctx, asking, ask...)
+		output, err := c.execute(ctx, asking, clientArgs...)
 		if err == nil {
 			break
 		}
 		select {
 		case early := <-ended:
 			if !strings.Contains(early.output, "failed to exec in container") {
-				c.Fatalf("%q: %v: %s\n%q: %v: %s", ask, err, output, serve, early.err, early.output)
+				c.Fatalf("%q: %v: %s\n%q: %v: %s", clientArgs, err, output, serve, early.err, early.output)
 			}
 			ended = c.begin(ctx, server, serve)
 		case <-ctx.Done():
 			last := <-ended // with the context
-			c.Fatalf("%q has not succeeded: %v: %s\n%q: %v: %s", ask, err, output, serve, last.err, last.output)
+			c.Fatalf("%q has not succeeded: %v: %s\n%q: %v: %s", clientArgs, err, output, serve, last.err, last.output)
 		case <-time.After(time.Second):
 		}
 	}

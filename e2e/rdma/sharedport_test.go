@@ -59,13 +59,13 @@ func (c *cluster) silent(server, asking string, ends []*end) {
 		return []string{"/usr/bin/timeout", "20", "/usr/bin/stdbuf", "-oL", "/usr/bin/ibv_rc_pingpong", "-d", e.device,
 			"-g", e.gid()}
 	}
-	serve, ask := command(ends[0]), append(command(ends[1]), ends[0].address)
+	serve, clientArgs := command(ends[0]), append(command(ends[1]), ends[0].address)
 	serve[1] = "60"
 	ended := c.begin(ctx, server, serve)
 	for {
-		output, err := c.execute(ctx, asking, ask...)
+		output, err := c.execute(ctx, asking, clientArgs...)
 		if err == nil {
-			c.Fatalf("%q works now: say so in docs/limits.md: %s", ask, output)
+			c.Fatalf("%q works now: say so in docs/limits.md: %s", clientArgs, output)
 		}
 		// It has met the server by TCP, and waited for its messages until timeout ended it.
 		if strings.Contains(output, "remote address") && strings.Contains(output, "exit code 124") {
@@ -74,7 +74,7 @@ func (c *cluster) silent(server, asking string, ends []*end) {
 		}
 		select {
 		case early := <-ended:
-			c.Fatalf("%q: %v: %s\n%q: %v: %s", ask, err, output, serve, early.err, early.output)
+			c.Fatalf("%q: %v: %s\n%q: %v: %s", clientArgs, err, output, serve, early.err, early.output)
 		case <-ctx.Done():
 			c.Fatal(errors.Join(ctx.Err(), err), output)
 		case <-time.After(time.Second):

@@ -83,7 +83,7 @@ func (e *end) sendBandwidth(server *end) {
 }
 
 // converse starts a server, and then a client again and again until the server is there for it. Both must end well.
-func (e *end) converse(server *end, serve, ask []string) {
+func (e *end) converse(server *end, serve, clientArgs []string) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -95,16 +95,16 @@ func (e *end) converse(server *end, serve, ask []string) {
 	ended := make(chan error, 1)
 	go func() { ended <- listener.Wait() }()
 	for {
-		output, err := e.command(ctx, ask...).CombinedOutput()
+		output, err := e.command(ctx, clientArgs...).CombinedOutput()
 		if err == nil {
 			break
 		}
 		select {
 		case ending := <-ended:
-			e.Fatalf("%q: %v: %s\n%q: %v: %s", ask, err, output, serve, ending, &said)
+			e.Fatalf("%q: %v: %s\n%q: %v: %s", clientArgs, err, output, serve, ending, &said)
 		case <-ctx.Done():
 			ending := <-ended
-			e.Fatalf("%q has not succeeded after %s: %v: %s\n%q: %v: %s", ask, patience, err, output, serve,
+			e.Fatalf("%q has not succeeded after %s: %v: %s\n%q: %v: %s", clientArgs, patience, err, output, serve,
 				ending, &said)
 		default: // the server does not listen yet
 		}
@@ -112,7 +112,7 @@ func (e *end) converse(server *end, serve, ask []string) {
 	if err := <-ended; err != nil {
 		e.Fatalf("%q: %v: %s", serve, err, &said)
 	}
-	e.Logf("%s from %s to %s took %s", ask[0], e.Path, server.Path, time.Since(start).Round(time.Millisecond))
+	e.Logf("%s from %s to %s took %s", clientArgs[0], e.Path, server.Path, time.Since(start).Round(time.Millisecond))
 }
 
 // talk sends in every way.

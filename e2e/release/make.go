@@ -96,7 +96,7 @@ type maker struct {
 // everything.
 func (m maker) run(ctx context.Context) error {
 	for _, architecture := range Architectures() {
-		m.say("building for linux/%s", architecture)
+		m.printf("building for linux/%s", architecture)
 		if err := m.source.build(ctx, architecture, m.programs(architecture), m.plugins(architecture)); err != nil {
 			return err
 		}
@@ -104,14 +104,14 @@ func (m maker) run(ctx context.Context) error {
 			return err
 		}
 	}
-	m.say("packing images, chart and manifests")
+	m.printf("packing images, chart and manifests")
 	if err := m.writeImages(); err != nil {
 		return err
 	}
 	if err := errors.Join(m.source.writeChart(m.files, m.Registry), m.source.writeManifests(m.files, m.Registry)); err != nil {
 		return err
 	}
-	m.say("listing what everything is made of")
+	m.printf("listing what everything is made of")
 	for _, architecture := range Architectures() {
 		if err := m.writeSBOM(architecture); err != nil {
 			return err
@@ -120,7 +120,9 @@ func (m maker) run(ctx context.Context) error {
 	return m.seal()
 }
 
-func (m maker) say(format string, args ...any) { _, _ = fmt.Fprintf(m.Progress, format+"\n", args...) }
+func (m maker) printf(format string, args ...any) {
+	_, _ = fmt.Fprintf(m.Progress, format+"\n", args...)
+}
 
 func (m maker) programs(architecture string) string {
 	return filepath.Join(m.work, "bin", architecture)
@@ -199,7 +201,7 @@ func (m maker) seal() error {
 		return err
 	}
 	if m.Key == nil {
-		m.say("not signed: there is no key")
+		m.printf("not signed: there is no key")
 		return nil
 	}
 	// The version that has built, which go.mod may choose, and not that of the command.

@@ -327,10 +327,11 @@ func selfTest(t *testing.T, dir string, key *ecdsa.PublicKey) {
 
 // Users who sign all their tags need no key to make a release.
 func TestTagsAreNotSigned(t *testing.T) {
-	clone, home := project(t), t.TempDir()
-	write(t, filepath.Join(home, ".gitconfig"), "[tag]\ngpgSign = true\n[user]\nname = Test\nemail = t@example.com\n")
-	t.Setenv("HOME", home)
-	t.Setenv("GNUPGHOME", home)
+	clone, homeDir := project(t), t.TempDir()
+	write(t, filepath.Join(homeDir, ".gitconfig"),
+		"[tag]\ngpgSign = true\n[user]\nname = Test\nemail = t@example.com\n")
+	t.Setenv("HOME", homeDir)
+	t.Setenv("GNUPGHOME", homeDir)
 	t.Setenv("VISUAL", "false") // what would ask for a message fails
 	dir := filepath.Join(t.TempDir(), "source")
 	if _, err := release.Checkout(t.Context(), clone, version, dir); err != nil {

@@ -97,7 +97,7 @@ func TestScale(t *testing.T) {
 		all.Layouts[layout] = f.measure(t, empty, layout, sample)
 	}
 	all.print(t)
-	all.judge(t)
+	all.check(t)
 }
 
 // drivers lets the drivers of some nodes publish, start again, and publish what a change of policies changes. It
@@ -233,8 +233,8 @@ func (all *figures) print(t *testing.T) {
 	}
 }
 
-// judge compares what must be so on every machine.
-func (all *figures) judge(t *testing.T) {
+// check compares what must be so on every machine.
+func (all *figures) check(t *testing.T) {
 	t.Helper()
 	plain := all.Layouts[onePool]
 	if plain == nil || all.Layouts[ours] == nil {

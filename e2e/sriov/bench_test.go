@@ -42,7 +42,7 @@ type bench struct{ *testbench.Bench }
 
 func (b *bench) must(err error) { b.Helper(); b.Must(err) }
 
-func (b *bench) eventually(what string, look func() error) { b.Helper(); b.Eventually(what, look) }
+func (b *bench) eventually(what string, check func() error) { b.Helper(); b.Eventually(what, check) }
 
 // newBench gives both physical functions new virtual ones, and takes them away at the end.
 func newBench(t *testing.T, vfs int) *bench {

@@ -48,7 +48,7 @@ spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
 			t.Errorf("pod %s has\n%s", name, shown)
 		}
 		address := strings.Split(strings.Fields(shown)[3], "/")[0]
-		if other, twice := addresses[address]; twice {
+		if other, duplicate := addresses[address]; duplicate {
 			t.Errorf("pods %s and %s have the address %s", name, other, address)
 		}
 		addresses[address] = name

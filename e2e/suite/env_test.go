@@ -182,19 +182,19 @@ func waitFor(condition func(context.Context) (bool, error)) error {
 // take turns, and one of them may be the last.
 func (e *env) allPods(what string, pods []string, condition func(*corev1.Pod, error) (bool, error)) {
 	e.Helper()
-	look := func(ctx context.Context, name string) (bool, error) {
+	check := func(ctx context.Context, name string) (bool, error) {
 		return condition(e.client.CoreV1().Pods(e.namespace).Get(ctx, name, metav1.GetOptions{}))
 	}
 	before := 0
 	for i := 0; i < len(pods); {
-		err := waitFor(func(ctx context.Context) (bool, error) { return look(ctx, pods[i]) })
+		err := waitFor(func(ctx context.Context) (bool, error) { return check(ctx, pods[i]) })
 		if err == nil {
 			i++
 			continue
 		}
 		now := i
 		for _, name := range pods[i:] {
-			if done, _ := look(context.Background(), name); done {
+			if done, _ := check(context.Background(), name); done {
 				now++
 			}
 		}

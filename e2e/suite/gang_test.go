@@ -51,7 +51,7 @@ spec:
 			t.Errorf("pod %s has the addresses\n%s", name, shown)
 		}
 		address := strings.Fields(shown[strings.Index(shown, "net2"):])[2]
-		if other, twice := seen[address]; twice {
+		if other, duplicate := seen[address]; duplicate {
 			t.Errorf("pods %s and %s have the address %s", name, other, address)
 		}
 		seen[address] = name

@@ -41,13 +41,13 @@ func functions() skel.CNIFuncs {
 // does what [Main] does, in the same order and with the same files, so whatever kills it leaves what DEL undoes. It is
 // safe for concurrent use. The reasons, and what was measured, are in docs/adr/0030-netdev-in-process.md.
 type InProcess struct {
-	// turn has room for whoever moves a link: others wait here no longer than they want to. The file lock excludes
+	// slot has room for whoever moves a link: others wait here no longer than they want to. The file lock excludes
 	// them, too, but whoever waits for that polls it: a move takes 15 ms, and the turn passes at once.
-	turn chan struct{}
+	slot chan struct{}
 }
 
 // NewInProcess does no I/O.
-func NewInProcess() *InProcess { return &InProcess{turn: make(chan struct{}, 1)} }
+func NewInProcess() *InProcess { return &InProcess{slot: make(chan struct{}, 1)} }
 
 // Accepts reports whether Call can do what a process would. Processes are what asks others for addresses: an IPAM
 // plugin has the environment of its caller, and a context must be able to end it. CHECK, STATUS and GC are rare, so
@@ -81,8 +81,8 @@ func (p *InProcess) call(ctx context.Context, command string, args *skel.CmdArgs
 		return nil, types.NewError(types.ErrIncompatibleCNIVersion, "incompatible CNI versions", err.Details())
 	}
 	select {
-	case p.turn <- struct{}{}:
-		defer func() { <-p.turn }()
+	case p.slot <- struct{}{}:
+		defer func() { <-p.slot }()
 	case <-ctx.Done():
 		return nil, fmt.Errorf("other links are being moved: %w", context.Cause(ctx))
 	}

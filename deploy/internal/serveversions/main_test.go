@@ -39,12 +39,12 @@ func TestServe(t *testing.T) {
 
 // TestServeRefuses: a definition that has several versions already, or none, is not the work of controller-gen.
 func TestServeRefuses(t *testing.T) {
-	twice, err := serve([]byte(made), []string{"v2"})
+	again, err := serve([]byte(made), []string{"v2"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]string{
-		string(twice): "it has 2 versions, want 1",
+		string(again): "it has 2 versions, want 1",
 		"spec: {}":    "it has 0 versions, want 1",
 		"a: 1\na: 2":  `key "a" already set in map`,
 		strings.Replace(made, "storage: true", "storage: false", 1): "its version is not served and stored",

@@ -38,7 +38,7 @@ func drawAll(folder string) error {
 }
 
 // eachDiagram calls take with each diagram's picture and its path.
-func eachDiagram(folder string, take func(path, picture string) error) error {
+func eachDiagram(folder string, visit func(path, picture string) error) error {
 	sources, err := filepath.Glob(filepath.Join(folder, "*.txt"))
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func eachDiagram(folder string, take func(path, picture string) error) error {
 		if err != nil {
 			return fmt.Errorf("cannot draw %s: %w", source, err)
 		}
-		if err := take(strings.TrimSuffix(source, ".txt")+".svg", picture); err != nil {
+		if err := visit(strings.TrimSuffix(source, ".txt")+".svg", picture); err != nil {
 			return err
 		}
 	}

@@ -52,14 +52,14 @@ func (b *Bench) Must(err error) {
 }
 
 // Eventually repeats a look until it finds nothing wrong.
-func (b *Bench) Eventually(what string, look func() error) {
+func (b *Bench) Eventually(what string, check func() error) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), b.Patience)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := look()
+		err := check()
 		if err == nil {
 			return
 		}

@@ -86,7 +86,7 @@ func (n *Node) driverPods(ctx context.Context) ([]corev1.Pod, error) {
 func Forgotten(ctx context.Context) error {
 	var problems []error
 	for _, kind := range []string{"claims", "sandboxes", "leftovers"} {
-		body, err := Ask(ctx, kind)
+		body, err := Query(ctx, kind)
 		if text := strings.TrimSpace(body); err == nil && text != "[]" && text != "{}" && text != "null" {
 			err = fmt.Errorf("%s: %s", kind, text)
 		}
@@ -95,8 +95,8 @@ func Forgotten(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// Ask reads from the driver's socket.
-func Ask(ctx context.Context, kind string) (string, error) {
+// Query reads from the driver's socket.
+func Query(ctx context.Context, kind string) (string, error) {
 	return get(ctx, "http://driver/"+kind, func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", driverSocket)
 	})

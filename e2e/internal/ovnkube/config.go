@@ -45,7 +45,7 @@ func parseConf(data []byte) (*netConf, error) {
 // network is a network as its NetworkAttachmentDefinition describes it.
 type network struct {
 	netConf
-	subnets, excluded []netip.Prefix
+	subnets, exclusions []netip.Prefix
 }
 
 // parseNetwork reads the configuration of a NetworkAttachmentDefinition as the controllers do. A network that has
@@ -58,7 +58,7 @@ func parseNetwork(nad string, data []byte) (*network, error) {
 	n := &network{netConf: *conf}
 	var subnetsErr, excludedErr error
 	n.subnets, subnetsErr = prefixes(n.Subnets, n.Topology == layer3)
-	n.excluded, excludedErr = prefixes(n.ExcludeSubnets, false)
+	n.exclusions, excludedErr = prefixes(n.ExcludeSubnets, false)
 	return n, errors.Join(n.validate(nad), subnetsErr, excludedErr)
 }
 

@@ -71,7 +71,7 @@ func (c *Controller) sync(ctx context.Context) error {
 		if pod.Spec.NodeName != c.Node || !isAlive(pod) {
 			continue
 		}
-		if err := c.give(ctx, pod, networks, pods.Items); err != nil {
+		if err := c.assign(ctx, pod, networks, pods.Items); err != nil {
 			klog.ErrorS(err, "Cannot give a pod addresses", "pod", klog.KObj(pod))
 		}
 	}
@@ -104,10 +104,10 @@ func (c *Controller) networks(ctx context.Context) (map[string]*network, error) 
 	return networks, nil
 }
 
-// give writes the addresses that a pod lacks. A network whose object is missing or wrong is passed over: the pod's ADD
-// then waits, and times out, as with the real one. The patch names the UID, so a pod of the same name that came
+// assign writes the addresses that a pod lacks. A network whose object is missing or wrong is passed over: the pod's
+// ADD then waits, and times out, as with the real one. The patch names the UID, so a pod of the same name that came
 // meanwhile refuses it.
-func (c *Controller) give(
+func (c *Controller) assign(
 	ctx context.Context, pod *corev1.Pod, networks map[string]*network, pods []corev1.Pod,
 ) error {
 	wanted, err := selections(pod)
@@ -181,7 +181,7 @@ func allocate(n *network, owner string, taken map[string]bool) (podNetwork, erro
 	mac := append(net.HardwareAddr{0x0a, 0x58}, sum[:4]...)
 	given := podNetwork{Role: "secondary"}
 	for _, subnet := range n.subnets {
-		address, found := firstFree(subnet, n.excluded, taken)
+		address, found := firstFree(subnet, n.exclusions, taken)
 		if !found {
 			return podNetwork{}, fmt.Errorf("subnet %s is full", subnet)
 		}
@@ -194,9 +194,9 @@ func allocate(n *network, owner string, taken map[string]bool) (podNetwork, erro
 	return given, nil
 }
 
-func firstFree(subnet netip.Prefix, excluded []netip.Prefix, taken map[string]bool) (netip.Addr, bool) {
+func firstFree(subnet netip.Prefix, exclusions []netip.Prefix, taken map[string]bool) (netip.Addr, bool) {
 	for address := subnet.Addr().Next(); subnet.Contains(address.Next()); address = address.Next() {
-		if !slices.ContainsFunc(excluded, func(p netip.Prefix) bool { return p.Contains(address) }) &&
+		if !slices.ContainsFunc(exclusions, func(p netip.Prefix) bool { return p.Contains(address) }) &&
 			!taken[netip.PrefixFrom(address, subnet.Bits()).String()] {
 			return address, true
 		}

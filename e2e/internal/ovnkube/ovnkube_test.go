@@ -101,8 +101,8 @@ func TestMappings(t *testing.T) {
 const layer2Conf = `{"cniVersion": "1.0.0", "type": "ovn-k8s-cni-overlay", "name": "tenant", "topology": "layer2", ` +
 	`"netAttachDefName": "ns/net"%s}`
 
-// ask sends a request as the plugin does, and returns the status and the text of the answer.
-func ask(t *testing.T, s *Server, command, ifName, args, more string) (int, string) {
+// send sends a request as the plugin does, and returns the status and the text of the answer.
+func send(t *testing.T, s *Server, command, ifName, args, more string) (int, string) {
 	t.Helper()
 	body, err := json.Marshal(Request{Env: map[string]string{"CNI_COMMAND": command, "CNI_IFNAME": ifName,
 		"CNI_CONTAINERID": strings.Repeat("c", 64), "CNI_NETNS": "/nowhere", "CNI_ARGS": args},
@@ -152,7 +152,7 @@ func TestServerRefuses(t *testing.T) {
 			clock := testingclock.NewFakeClock(time.Unix(0, 0))
 			s := NewServer(Config{Client: fake.NewClientset(test.pod), Clock: clock, State: t.TempDir(),
 				PCI: t.TempDir()})
-			status, text := ask(t, s, test.command, test.ifName, test.args, test.more)
+			status, text := send(t, s, test.command, test.ifName, test.args, test.more)
 			if status != http.StatusBadRequest || !strings.Contains(text, test.want) {
 				t.Errorf("status %d: %s, want %q", status, text, test.want)
 			}
@@ -160,7 +160,7 @@ func TestServerRefuses(t *testing.T) {
 	}
 	s := NewServer(Config{Client: fake.NewClientset(), Clock: testingclock.NewFakeClock(time.Unix(0, 0))})
 	for _, command := range []string{"CHECK", "STATUS"} {
-		if status, text := ask(t, s, command, "", "", ""); status != http.StatusOK || text != "" {
+		if status, text := send(t, s, command, "", "", ""); status != http.StatusOK || text != "" {
 			t.Errorf("%s: %d %s", command, status, text)
 		}
 	}
@@ -173,7 +173,7 @@ func waitFor(
 	t.Helper()
 	answers := make(chan string, 1)
 	go func() {
-		_, text := ask(t, s, "ADD", "net1", "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p", "")
+		_, text := send(t, s, "ADD", "net1", "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p", "")
 		answers <- text
 	}()
 	for {

@@ -37,15 +37,15 @@ func parseRequest(request *Request) (*podRequest, error) {
 	}
 	r := &podRequest{conf: conf}
 	var missing error
-	take := func(target *string, values map[string]string, key string) {
+	read := func(target *string, values map[string]string, key string) {
 		value, found := values[key]
 		if !found {
 			missing = errors.Join(missing, fmt.Errorf("missing %s", key))
 		}
 		*target = value
 	}
-	take(&r.sandbox, request.Env, "CNI_CONTAINERID")
-	take(&r.netns, request.Env, "CNI_NETNS")
+	read(&r.sandbox, request.Env, "CNI_CONTAINERID")
+	read(&r.netns, request.Env, "CNI_NETNS")
 	if r.ifName = request.Env["CNI_IFNAME"]; r.ifName == "" {
 		r.ifName = "eth0"
 	}
@@ -57,8 +57,8 @@ func parseRequest(request *Request) (*podRequest, error) {
 		}
 		args[strings.TrimSpace(key)] = strings.TrimSpace(value)
 	}
-	take(&r.namespace, args, "K8S_POD_NAMESPACE")
-	take(&r.pod, args, "K8S_POD_NAME")
+	read(&r.namespace, args, "K8S_POD_NAMESPACE")
+	read(&r.pod, args, "K8S_POD_NAME")
 	r.uid = args["K8S_POD_UID"]
 	if missing == nil && (r.namespace == "" || r.pod == "") {
 		missing = errors.New("required CNI variable missing")

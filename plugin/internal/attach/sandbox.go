@@ -44,7 +44,7 @@ type sandbox struct {
 	// undescribed says that attached tells of RDMA devices otherwise than the files of the claims.
 	undescribed bool
 	running     bool  // a chain runs, and counts as one that has just begun
-	late        bool  // RunPodSandbox has returned, or nobody waits; failures are retried here
+	background  bool  // RunPodSandbox has returned, or nobody waits; failures are retried here
 	failure     error // of the last attempt
 	// last is the pod's sandbox before this one, if that could not be attached: why is told until this one is.
 	last *nodestate.Sandbox
@@ -88,7 +88,7 @@ func newSandbox(id string, pod executor.Pod, attachment *executor.Attachment) *s
 // Everything else is in phaseDetaching from the start, which keeps its gates closed while it is undone.
 func recovered(attachment *executor.Attachment, bootID string) *sandbox {
 	box := newSandbox(attachment.SandboxID, attachment.Pod, attachment)
-	box.late, box.phase = true, phaseDetaching
+	box.background, box.phase = true, phaseDetaching
 	close(box.answer)
 	if attachment.Phase == executor.PhaseReady && attachment.BootID == bootID {
 		box.phase, box.attached = phaseReady, slices.Clone(attachment.Steps)
@@ -170,7 +170,7 @@ func (b *sandbox) stopWaiting() error {
 	case <-b.answer:
 		return b.failure
 	default:
-		b.late = true
+		b.background = true
 		return nil
 	}
 }
@@ -179,14 +179,14 @@ func (b *sandbox) stopWaiting() error {
 func (b *sandbox) slow() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.late && b.running
+	return b.background && b.running
 }
 
 // isLate reports whether RunPodSandbox has returned before the sandbox was ready.
 func (b *sandbox) isLate() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.late
+	return b.background
 }
 
 // namespace is the runtime's path of the network namespace; empty in records of drivers that did not note it.
@@ -367,7 +367,7 @@ func (b *sandbox) reportFailure(err error) (reported bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.failure = err
-	if b.late {
+	if b.background {
 		return false
 	}
 	b.changePhase(phaseDetaching)

@@ -226,7 +226,7 @@ func TestNoWaitWhileChainsAreLate(t *testing.T) {
 	f := newFixture(t)
 	for i, running := range []bool{true, false, true} {
 		box := newSandbox(strings.Repeat("x", i+1), podNamed("x"), f.boxes.newAttachment("x", podNamed("x"), nil))
-		box.late, box.running = true, running
+		box.background, box.running = true, running
 		f.boxes.byID[box.id] = box
 		want := Budget
 		if i == 2 {

@@ -67,7 +67,7 @@ func (u *unrecorded) hasPinLocked(name string) bool {
 // remove forgets a claim and unpins those of its pins that no other gate names: a pod may have several claims. If that
 // fails the claim is known again, for the next attempt. The lock is not held meanwhile: hooks of the runtime take it.
 func (u *unrecorded) remove(claimUID string, unpin func(pin string) error) error {
-	pins, unused := u.take(claimUID)
+	pins, unused := u.drain(claimUID)
 	var problems []error
 	for _, pin := range unused {
 		problems = append(problems, unpin(pin))
@@ -79,8 +79,8 @@ func (u *unrecorded) remove(claimUID string, unpin func(pin string) error) error
 	return err
 }
 
-// take forgets a claim, and returns its pins and those of them that no other claim has.
-func (u *unrecorded) take(claimUID string) (pins, unused []string) {
+// drain forgets a claim, and returns its pins and those of them that no other claim has.
+func (u *unrecorded) drain(claimUID string) (pins, unused []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	pins = u.pins[claimUID]

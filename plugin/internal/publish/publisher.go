@@ -110,8 +110,8 @@ type Publisher struct {
 	// read reads the devices of the node, which the cluster knows by the addresses.
 	read func(context.Context, []netip.Addr) (discovery.Facts, error)
 	// quarantined reports whether a device is held back.
-	quarantined func(discovery.Device) bool
-	carriers    *carrierTracker
+	quarantined    func(discovery.Device) bool
+	carrierTracker *carrierTracker
 	// mayBeInPod reports whether a device that a claim holds and that is not on the host may be in a pod.
 	mayBeInPod func(claimUID string, held *claims.HeldDevice) bool
 	// healthChanged is called when the health of devices is another one.
@@ -155,21 +155,21 @@ func New(config Config) (*Publisher, []journal.Damaged, error) {
 		read: config.Read, events: config.Events, period: scanPeriod, cniDirs: config.CNIDirs,
 		missingLinkTypes: config.MissingLinkTypes,
 		quarantined:      config.Quarantined, mayBeInPod: config.MayBeInPod,
-		carriers:      newCarrierTracker(config.Clock, memory.kept.Lost...),
-		healthChanged: config.HealthChanged, recorder: config.Recorder, metrics: config.Metrics,
+		carrierTracker: newCarrierTracker(config.Clock, memory.kept.Lost...),
+		healthChanged:  config.HealthChanged, recorder: config.Recorder, metrics: config.Metrics,
 		heartbeats: config.Heartbeats, freeMemory: config.FreeMemory, triggers: make(chan struct{}, 1),
 		soon: make(chan struct{}, 1), clock: config.Clock,
 	}, damaged, nil
 }
 
 // Trigger asks for a fresh computation.
-func (p *Publisher) Trigger() { ask(p.triggers) }
+func (p *Publisher) Trigger() { request(p.triggers) }
 
 // TriggerSoon asks for one that is not put off by how long the last reading has taken. It is for what administrators
 // change, policies and the node's labels, which withdraws devices, and which pods don't change.
-func (p *Publisher) TriggerSoon() { ask(p.soon) }
+func (p *Publisher) TriggerSoon() { request(p.soon) }
 
-func ask(requests chan<- struct{}) {
+func request(requests chan<- struct{}) {
 	select {
 	case requests <- struct{}{}:
 	default:
@@ -217,7 +217,7 @@ func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 				"Cannot compute the devices of the node; the published ResourceSlices stay", "again", refreshRetry)
 			p.offers.fail(err)
 			again = time.After(refreshRetry)
-		} else if wait := soonest(p.carriers.retryAfter(), p.memory.retryAfter()); wait > 0 {
+		} else if wait := soonest(p.carrierTracker.retryAfter(), p.memory.retryAfter()); wait > 0 {
 			again = time.After(wait)
 		}
 		end := p.clock.Now()
@@ -321,7 +321,7 @@ func (p *Publisher) Refresh(ctx context.Context) (err error) {
 		return err
 	}
 	result = result.Tainted(taintSource{gone: p.IsGone, quarantined: p.quarantined,
-		lost: p.carriers.isLost}.taintsOf).Without(server.missing)
+		lost: p.carrierTracker.isLost}.taintsOf).Without(server.missing)
 	p.reportProblems(ctx, findings(&facts, &decision, &result, server.problems), &decision, &result)
 	p.logDecision(ctx, &decision)
 	return p.handOn(ctx, &result)
@@ -371,12 +371,12 @@ func (p *Publisher) facts(
 	}
 	r := reading{before: before, seen: seen, after: p.claims.All()}
 	changed := p.setGone(r.goneDevices(suspects, p.mayBeInPod))
-	if p.carriers.observe(seen) || changed {
+	if p.carrierTracker.observe(seen) || changed {
 		p.healthChanged()
 	}
 	inUse := r.inUse()
 	facts = r.merge(p.memory.restore(seen, inUse...))
-	if err := p.memory.keep(facts, inUse, p.carriers.links()); err != nil {
+	if err := p.memory.keep(facts, inUse, p.carrierTracker.links()); err != nil {
 		return facts, nil, fmt.Errorf("cannot note the names of devices in the journal: %w", err)
 	}
 	return facts, r.holdings(), nil
@@ -392,7 +392,7 @@ func (p *Publisher) setGone(gone map[string]bool) (changed bool) {
 }
 
 // LostCarrier reports whether a device, or the physical function of a virtual one, has lost its carrier.
-func (p *Publisher) LostCarrier(device discovery.Device) bool { return p.carriers.isLost(device) }
+func (p *Publisher) LostCarrier(device discovery.Device) bool { return p.carrierTracker.isLost(device) }
 
 // IsGone reports whether a claim holds a device that does not exist any more.
 func (p *Publisher) IsGone(device discovery.Device) bool {

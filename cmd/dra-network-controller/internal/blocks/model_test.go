@@ -146,8 +146,8 @@ func (w *world) machine() *machine {
 	return w.machines[w.random.IntN(len(w.machines))]
 }
 
-// tell tells the controllers of a claim, each or not: what they miss they hear when they start again.
-func (w *world) tell(claim *resourceapi.ResourceClaim, gone bool) {
+// notify tells the controllers of a claim, each or not: what they miss they hear when they start again.
+func (w *world) notify(claim *resourceapi.ResourceClaim, gone bool) {
 	for _, r := range w.controllers {
 		switch {
 		case gone:
@@ -199,7 +199,7 @@ func (w *world) powerOff(m *machine) {
 
 func (w *world) deleteClaim(name string) {
 	if claim := w.claims[name]; claim != nil {
-		w.tell(claim, true)
+		w.notify(claim, true)
 		delete(w.claims, name)
 	}
 }
@@ -214,9 +214,9 @@ func (w *world) start() {
 	name := fmt.Sprintf("pod-%d", w.pods)
 	claim := w.claim(name, m.node.Name, 1)
 	w.claims[name] = claim
-	w.tell(claim, false)
+	w.notify(claim, false)
 	w.pods++
-	given, found := m.give()
+	given, found := m.assign()
 	if !found {
 		w.refused++
 		w.deleteClaim(name)
@@ -225,11 +225,11 @@ func (w *world) start() {
 	m.leases[name] = given
 	claim.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: v1alpha1.DriverName,
 		NetworkData: &resourceapi.NetworkDeviceData{IPs: []string{given.address.String() + "/23"}}}}
-	w.tell(claim, false)
+	w.notify(claim, false)
 }
 
-// give is what driver and IPAM plugin do: they take an address of a block of the Node object that they know.
-func (m *machine) give() (lease, bool) {
+// assign is what driver and IPAM plugin do: they take an address of a block of the Node object that they know.
+func (m *machine) assign() (lease, bool) {
 	for i := range m.blocks {
 		object := &m.blocks[i]
 		if object.Spec.NodeName != m.node.Name || object.Spec.NodeUID != m.node.UID || object.Status.ReleasedAt != nil {

@@ -25,14 +25,14 @@ type room struct {
 	left int
 }
 
-// lacks is for how many pods a node lacks a block: of the largest claim that finds none with room. It is 0 if all find
-// one. Claims whose addresses are known are where they are. Others get what the node's driver gives: the first block
-// with room, by number, and in the order in which claims were made, which is nearly that in which kubelet prepares
-// them. A claim for more pods than any block has addresses is refused by the driver, so no block is for it.
+// shortage is for how many pods a node lacks a block: of the largest claim that finds none with room. It is 0 if all
+// find one. Claims whose addresses are known are where they are. Others get what the node's driver gives: the first
+// block with room, by number, and in the order in which claims were made, which is nearly that in which kubelet
+// prepares them. A claim for more pods than any block has addresses is refused by the driver, so no block is for it.
 //
 // It is a simulation of what the driver will do at Prepare, and may be wrong where claims are prepared in another
 // order. Then kubelet calls Prepare again, and the next look counts with the addresses that claims have by then.
-func (c *Changes) lacks(s *State, node string) int {
+func (c *Changes) shortage(s *State, node string) int {
 	rooms := c.rooms(s, node)
 	var waiting []Claim
 	for i := range s.Shared[node] {

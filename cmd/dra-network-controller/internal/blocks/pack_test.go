@@ -43,9 +43,9 @@ func TestAddressesTellWhereRoomIs(t *testing.T) {
 		early = append(early, c.claim("early-"+name, "a", 1))
 		c.r.claims().set(early[len(early)-1])
 	}
-	late := []*resourceapi.ResourceClaim{c.claim("late-0", "a", 1, "10.0.0.17/25"),
+	newer := []*resourceapi.ResourceClaim{c.claim("late-0", "a", 1, "10.0.0.17/25"),
 		c.claim("late-1", "a", 4, "10.0.0.18/25", "10.0.0.19/25", "10.0.0.20/25", "10.0.0.21/25")}
-	for _, claim := range late {
+	for _, claim := range newer {
 		c.r.claims().set(claim)
 	}
 	c.reconcile()

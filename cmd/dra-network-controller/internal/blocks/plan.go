@@ -81,7 +81,7 @@ func Plan(s State) Changes {
 		return c
 	}
 	free := newFreeBlocks(&s)
-	give := func(name string, least int) bool {
+	assign := func(name string, least int) bool {
 		spec, found := free.next(least)
 		if found {
 			spec.NodeName, spec.NodeUID = name, s.Nodes[name].UID
@@ -96,7 +96,7 @@ func Plan(s State) Changes {
 		if _, has := capacity[name]; has || !s.Nodes[name].Selected {
 			continue
 		}
-		if !give(name, 1) {
+		if !assign(name, 1) {
 			c.Without = append(c.Without, name)
 			continue
 		}
@@ -104,7 +104,7 @@ func Plan(s State) Changes {
 	}
 	for _, name := range names {
 		for has, owns := capacity[name]; owns && has < s.Demand[name]+spare(s.Range); {
-			if !give(name, 1) {
+			if !assign(name, 1) {
 				c.Short = append(c.Short, name)
 				break
 			}
@@ -117,8 +117,8 @@ func Plan(s State) Changes {
 		if _, owns := capacity[name]; !owns || slices.Contains(c.Short, name) {
 			continue
 		}
-		for least := c.lacks(&s, name); least > 0; least = c.lacks(&s, name) {
-			if !give(name, least) {
+		for least := c.shortage(&s, name); least > 0; least = c.shortage(&s, name) {
+			if !assign(name, least) {
 				c.Short = append(c.Short, name)
 				break
 			}

@@ -212,7 +212,7 @@ func (r *Reconciler) read(
 			state.Blocks = append(state.Blocks, blocks.Items[i])
 		}
 	}
-	selector, problems := r.judge(state)
+	selector, problems := r.validate(state)
 	// Of an invalid range no size is known, and nothing is given, so demand need not be bounded.
 	counts, blockSize := perPod(name, topologies.Items), math.MaxInt32
 	if state.Addresses != nil {
@@ -255,8 +255,8 @@ func (r *Reconciler) measure(ctx context.Context, name string) error {
 	return nil
 }
 
-// judge reports what is wrong with a range, and reads it if nothing is.
-func (r *Reconciler) judge(state *State) (labels.Selector, field.ErrorList) {
+// validate reports what is wrong with a range, and reads it if nothing is.
+func (r *Reconciler) validate(state *State) (labels.Selector, field.ErrorList) {
 	selector := labels.Everything()
 	parsed, problems := addresses.Parse(&state.Range.Spec)
 	if wanted := state.Range.Spec.NodeSelector; wanted != nil {
@@ -397,7 +397,7 @@ func (r *Reconciler) writeStatus(
 	if err := r.Client.Status().Update(ctx, changed); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("cannot write the status of AddressRange %s: %w", old.Name, err)
 	}
-	conditions.Tell(r.Events, old, old.Status.Conditions, slices.DeleteFunc(slices.Clone(status.Conditions),
+	conditions.EmitEvents(r.Events, old, old.Status.Conditions, slices.DeleteFunc(slices.Clone(status.Conditions),
 		func(c metav1.Condition) bool { return c.Reason == ReasonDeleted })) // who deletes it knows
 	return nil
 }

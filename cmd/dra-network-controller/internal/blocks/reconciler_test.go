@@ -55,9 +55,9 @@ func TestBlocksAreReturnedAfterTheDelay(t *testing.T) {
 // TestBlocksOfPodsThatRunAreKept: kubelet registered its node again before the pods of the machine were collected.
 func TestBlocksOfPodsThatRunAreKept(t *testing.T) {
 	for name, test := range map[string]struct {
-		status []string
-		late   bool // the claim came after the release
-		kept   bool
+		status       []string
+		afterRelease bool // the claim came after the release
+		kept         bool
 	}{
 		"an old claim whose status nobody has written": {nil, false, true},
 		"a later claim has others' addresses":          {[]string{"10.0.0.17/26"}, true, false},
@@ -70,7 +70,7 @@ func TestBlocksOfPodsThatRunAreKept(t *testing.T) {
 			c.delete(a)
 			claim := c.claim("pod", "a", 1, test.status...)
 			c.reconcile()
-			if test.late {
+			if test.afterRelease {
 				c.clock.Step(time.Second)
 				claim = c.claim("pod", "a", 1, test.status...)
 			}

@@ -75,17 +75,17 @@ func assigned(s *State, c *Changes, status *v1alpha1.AddressRangeStatus) metav1.
 
 // exhausted says who lacks what, and what helps.
 func exhausted(c *Changes, status *v1alpha1.AddressRangeStatus) string {
-	var lacks []string
+	var missing []string
 	if len(c.Without) > 0 {
-		lacks = append(lacks, "nodes without a block, on which pods with topologies of this range do not start: "+
+		missing = append(missing, "nodes without a block, on which pods with topologies of this range do not start: "+
 			some(c.Without))
 	}
 	if len(c.Short) > 0 {
-		lacks = append(lacks, "nodes that have few addresses left or none: "+some(c.Short))
+		missing = append(missing, "nodes that have few addresses left or none: "+some(c.Short))
 	}
 	return fmt.Sprintf("all %d blocks are given, %d of them to nodes that are gone; %s; make cidrs larger, or let "+
 		"nodeSelector select fewer nodes, or wait until blocks are returned", status.Blocks, status.Returning,
-		strings.Join(lacks, "; "))
+		strings.Join(missing, "; "))
 }
 
 func some(names []string) string {

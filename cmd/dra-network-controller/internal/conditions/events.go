@@ -11,11 +11,11 @@ import (
 // maxEvent is how much of a condition's message fits into an event with its type, in bytes.
 const maxEvent = 900
 
-// Tell writes an event about an object for each written condition that says that something is wrong, or that this is
-// over. That all is well with a new object is worth none. before are the conditions that the object had, written those
-// that are in its status now. The events API refuses notes of more than 1,024 bytes, which package events only logs, so
-// messages are cut to maxEvent.
-func Tell(recorder events.EventRecorder, object runtime.Object, before, written []metav1.Condition) {
+// EmitEvents writes an event about an object for each written condition that says that something is wrong, or that this
+// is over. That all is well with a new object is worth none. before are the conditions that the object had, written
+// those that are in its status now. The events API refuses notes of more than 1,024 bytes, which package events only
+// logs, so messages are cut to maxEvent.
+func EmitEvents(recorder events.EventRecorder, object runtime.Object, before, written []metav1.Condition) {
 	for i := range written {
 		now := &written[i]
 		old := meta.FindStatusCondition(before, now.Type)

@@ -112,7 +112,7 @@ func concerns(object client.Object) func(*Query) bool {
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	service := &corev1.Service{}
 	if err := r.Client.Get(ctx, request.NamespacedName, service); apierrors.IsNotFound(err) {
-		r.tell(request.NamespacedName, service, nil)
+		r.emitEvent(request.NamespacedName, service, nil)
 		return reconcile.Result{}, nil // the garbage collector removes its slices
 	} else if err != nil {
 		return reconcile.Result{}, err
@@ -125,7 +125,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	query, problem := ParseQuery(service)
 	if problem != nil {
-		r.tell(request.NamespacedName, service, problem)
+		r.emitEvent(request.NamespacedName, service, problem)
 	}
 	var wanted map[Group]Endpoints
 	// Without a query everything is unwanted, so slices go when the annotation does, or becomes wrong. To leave them
@@ -144,10 +144,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
 		return reconcile.Result{RequeueAfter: soon}, nil // a slice has changed since the cache read it
 	case errors.As(err, new(*foreignSliceError)):
-		r.tell(request.NamespacedName, service, err)
+		r.emitEvent(request.NamespacedName, service, err)
 		return reconcile.Result{RequeueAfter: later}, nil
 	case err == nil && problem == nil:
-		r.tell(request.NamespacedName, service, nil)
+		r.emitEvent(request.NamespacedName, service, nil)
 	}
 	return reconcile.Result{}, err
 }
@@ -230,8 +230,8 @@ func (r *Reconciler) create(ctx context.Context, slice *discoveryapi.EndpointSli
 	return err
 }
 
-// tell writes an event for a problem that was not told yet.
-func (r *Reconciler) tell(name types.NamespacedName, service *corev1.Service, problem error) {
+// emitEvent writes an event for a problem that has none yet.
+func (r *Reconciler) emitEvent(name types.NamespacedName, service *corev1.Service, problem error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if problem == nil {

@@ -140,7 +140,7 @@ func (r *Reconciler) evaluate(
 	if err != nil {
 		return nil, nil, err
 	}
-	problems, breaches := Judge(topology, schemas, r.CheckSelector)
+	problems, breaches := Validate(topology, schemas, r.CheckSelector)
 	judged := Remarks(ctx, r.Client, topology, schemas)
 	if !wasAccepted(topology) {
 		return append(problems, breaches...), judged, nil
@@ -294,7 +294,7 @@ func (r *Reconciler) writeStatus(
 	if err := r.Client.Status().Update(ctx, changed); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("cannot write the status of NetworkTopology %s: %w", topology.Name, err)
 	}
-	conditions.Tell(r.Events, topology, topology.Status.Conditions, status.Conditions)
+	conditions.EmitEvents(r.Events, topology, topology.Status.Conditions, status.Conditions)
 	return nil
 }
 

@@ -136,7 +136,7 @@ func (h *Handler) checkTopology(ctx context.Context, raw []byte) assessment {
 	if err != nil {
 		return assessment{err: err}
 	}
-	problems, breaches := topology.Judge(&t, schemas, policy.CheckClassSelector)
+	problems, breaches := topology.Validate(&t, schemas, policy.CheckClassSelector)
 	return assessment{problems: append(problems, breaches...), remarks: topology.Remarks(ctx, h.cluster, &t, schemas)}
 }
 

@@ -131,7 +131,7 @@ func clean(data []byte) ([]byte, error) {
 // Remote collects the files of a node, or of all nodes for an empty name, and those of the cluster. What went wrong is
 // in the bundle, too; the error is of a bundle that has no node.
 func Remote(ctx context.Context, cluster *remote.Cluster, node string) ([]File, error) {
-	ask := func(ctx context.Context, node string) ([]File, error) {
+	query := func(ctx context.Context, node string) ([]File, error) {
 		answer, err := cluster.Run(ctx, node, "bundle")
 		if err != nil {
 			return nil, err
@@ -148,10 +148,10 @@ func Remote(ctx context.Context, cluster *remote.Cluster, node string) ([]File, 
 	}
 	files := Cluster(ctx, cluster)
 	if node != "" {
-		found, err := ask(ctx, node)
+		found, err := query(ctx, node)
 		return append(files, found...), err
 	}
-	answers, err := remote.Each(ctx, cluster, ask)
+	answers, err := remote.Each(ctx, cluster, query)
 	for i := range answers {
 		files = append(files, answers[i].Answer...)
 		if answers[i].Err != nil {

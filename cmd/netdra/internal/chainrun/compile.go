@@ -83,14 +83,14 @@ func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *exec
 	if err != nil {
 		return nil, err
 	}
-	lacks, err := schemas.KernelLacks(cnichain.Types(topology), missingLinkTypes)
+	missing, err := schemas.KernelLacks(cnichain.Types(topology), missingLinkTypes)
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask the kernel which types of links it makes: %w", err)
 	}
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
 		Claim: cnichain.Claim{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, Node: node,
 		Schemas: schemas, Plugins: binaries, Dirs: f.directories(), DirsHelp: dirsHelp(deps),
-		Devices: devices, WithoutClaim: true, KernelLacks: lacks,
+		Devices: devices, WithoutClaim: true, KernelLacks: missing,
 	})
 	if len(problems) == 0 {
 		return plan, nil

@@ -112,7 +112,7 @@ func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.S
 // kernelLacks says of the plugins of a topology which of them cannot work on the machine. A plan needs no root, and
 // the kernel answers only to root: for others nothing is said.
 func kernelLacks(deps *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas) ([]string, error) {
-	lacks, err := schemas.KernelLacks(cnichain.Types(topology), deps.UnavailableLinkTypes)
+	missing, err := schemas.KernelLacks(cnichain.Types(topology), deps.UnavailableLinkTypes)
 	if err != nil {
 		return nil, nil //nolint:nilerr // see above
 	}
@@ -121,8 +121,8 @@ func kernelLacks(deps *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas 
 		return nil, fmt.Errorf("cannot tell the name of this machine: %w", err)
 	}
 	var texts []string
-	for _, cniType := range slices.Sorted(maps.Keys(lacks)) {
-		texts = append(texts, fmt.Sprintf("CNI plugin %s cannot work on node %s: %s", cniType, node, lacks[cniType]))
+	for _, cniType := range slices.Sorted(maps.Keys(missing)) {
+		texts = append(texts, fmt.Sprintf("CNI plugin %s cannot work on node %s: %s", cniType, node, missing[cniType]))
 	}
 	return texts, nil
 }

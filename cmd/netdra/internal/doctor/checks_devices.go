@@ -149,15 +149,15 @@ func checkOwners(input *Input) []Finding {
 	if input.Multus == "" {
 		return found
 	}
-	twice := attachedTwice(input)
-	if len(twice) == 0 {
-		twice = append(twice, Finding{
+	duplicates := attachedTwice(input)
+	if len(duplicates) == 0 {
+		duplicates = append(duplicates, Finding{
 			Level: Warn, What: "Multus attaches networks to pods of this node, too", Where: input.Multus,
 			Why: "it takes whatever a NetworkAttachmentDefinition names, without asking whether a claim has it",
 			Do:  "see that no NetworkAttachmentDefinition names a device that netdra devices lists",
 		})
 	}
-	return append(found, twice...)
+	return append(found, duplicates...)
 }
 
 // multusAnnotation is the annotation by which pods select what Multus attaches.

@@ -166,8 +166,8 @@ func (n *testNode) remove(files ...string) {
 
 func (n *testNode) containerd(section string) { n.write("etc/containerd/conf.d/z.toml", section) }
 
-// ask answers as the socket does: through JSON.
-func (n *testNode) ask(_ context.Context, path string, target any) error {
+// query answers as the socket does: through JSON.
+func (n *testNode) query(_ context.Context, path string, target any) error {
 	if n.silent {
 		return errors.New("the driver of this node does not answer")
 	}
@@ -220,7 +220,7 @@ func (n *testNode) fs() fs.FS {
 func (n *testNode) examine() []Finding {
 	n.Helper()
 	return Examine(Gather(n.Context(), Sources{
-		Root: n.fs(), Path: n.root, Query: n.ask, Statfs: n.statfs,
+		Root: n.fs(), Path: n.root, Query: n.query, Statfs: n.statfs,
 		MissingLinkTypes: n.missingLinkTypes,
 		Ready:            func(context.Context) string { return n.ready },
 		Cluster:          func(context.Context) *Cluster { return &n.cluster },

@@ -113,7 +113,7 @@ func (m *importer) giveRest(w *workload, name string, left *need) {
 // templateFor returns the name of the claim template for a network of a pod: one of its own if the pod wants something,
 // else that of the network. A wish that cannot be kept is a finding, and the pod still gets the network without it.
 func (m *importer) templateFor(w *workload, s *selection, n *network) string {
-	wanted := s.wishes
+	wanted := s.requests
 	path := s.place()
 	ips, err := withPrefixes(wanted.ips, n.topology)
 	if err != nil {

@@ -67,14 +67,14 @@ func stepThatTakes(topology *v1alpha1.NetworkTopology, parameter v1alpha1.ClaimP
 	return ""
 }
 
-// wishes are what a pod wants of one interface. A field that is empty is no wish.
-type wishes struct {
+// podRequests are what a pod wants of one interface. A field that is empty asks for nothing.
+type podRequests struct {
 	mac, interfaceName string
 	ips                []string
 }
 
 // parameters sorts wishes by the steps that take them. What none takes is returned as text.
-func (w wishes) parameters(topology *v1alpha1.NetworkTopology) (all []v1alpha1.ClaimParameters, refused []string) {
+func (w podRequests) parameters(topology *v1alpha1.NetworkTopology) (all []v1alpha1.ClaimParameters, refused []string) {
 	set := func(parameter v1alpha1.ClaimParameter, assign func(*v1alpha1.ClaimParameters)) {
 		step := stepThatTakes(topology, parameter)
 		if step == "" {

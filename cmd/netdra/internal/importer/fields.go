@@ -76,9 +76,9 @@ func newFields(s *source, path string, values map[string]any) *fields {
 // whole is the path of the object itself.
 func (f *fields) whole() string { return strings.TrimRight(f.path, ".: ") }
 
-// take returns a value and marks it as read; nil if there is none. The programs that read the input ignore the case of
+// pop returns a value and marks it as read; nil if there is none. The programs that read the input ignore the case of
 // keys, as encoding/json does. An exact key comes first, as it does there; of others the first by name counts.
-func (f *fields) take(key string) any {
+func (f *fields) pop(key string) any {
 	if _, exact := f.values[key]; exact {
 		f.read[key] = true
 		return f.values[key]
@@ -94,7 +94,7 @@ func (f *fields) take(key string) any {
 
 // typed returns a value of a type; one of another type is a finding. YAML gives all numbers as float64.
 func typed[T any](f *fields, key, want string) T {
-	value := f.take(key)
+	value := f.pop(key)
 	result, matches := value.(T)
 	if value != nil && !matches {
 		f.mistyped = true
@@ -111,7 +111,7 @@ func (f *fields) number(key string) float64 { return typed[float64](f, key, "a n
 
 // texts returns a list of strings. A single string counts as a list of one.
 func (f *fields) texts(key string) []string {
-	value := f.take(key)
+	value := f.pop(key)
 	if single, isText := value.(string); isText {
 		return []string{single}
 	}
@@ -141,7 +141,7 @@ func (f *fields) child(key string) *fields {
 
 // list returns the objects of a list; an object alone counts as a list of one.
 func (f *fields) list(key string) []*fields {
-	value := f.take(key)
+	value := f.pop(key)
 	if single, isObject := value.(map[string]any); isObject {
 		return []*fields{f.adopt(f.path+key+".", single)}
 	}
@@ -171,15 +171,17 @@ func (f *fields) adopt(path string, values map[string]any) *fields {
 }
 
 // note reports a field that is not needed any more, if it is there and says something.
-func (f *fields) note(key, format string, arguments ...any) { f.tell(false, key, format, arguments...) }
+func (f *fields) note(key, format string, arguments ...any) {
+	f.record(false, key, format, arguments...)
+}
 
 // action reports a field that somebody has to do something about, if it is there and says something.
 func (f *fields) action(key, format string, arguments ...any) {
-	f.tell(true, key, format, arguments...)
+	f.record(true, key, format, arguments...)
 }
 
-func (f *fields) tell(action bool, key, format string, arguments ...any) {
-	if value := f.take(key); !isEmpty(value) {
+func (f *fields) record(action bool, key, format string, arguments ...any) {
+	if value := f.pop(key); !isEmpty(value) {
 		f.add(action, f.path+key, value, format, arguments...)
 	}
 }
@@ -206,7 +208,7 @@ func isEmpty(value any) bool {
 // ignore marks fields that the API server writes, and not the author.
 func (f *fields) ignore(keys ...string) {
 	for _, key := range keys {
-		f.take(key)
+		f.pop(key)
 	}
 }
 
@@ -230,7 +232,7 @@ func (f *fields) close() {
 func (f *fields) restricts(terms []string) []string {
 	for _, key := range slices.Sorted(maps.Keys(f.values)) {
 		if !f.read[key] {
-			f.take(key)
+			f.pop(key)
 			f.mistyped = true
 			f.add(true, f.path+key, f.values[key], "import does not know this selector, so the policy selects "+
 				"nothing: replace %q in its selector by what tells these devices apart, or by true", never)

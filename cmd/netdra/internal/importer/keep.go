@@ -85,7 +85,7 @@ func (w *workload) explainStay() {
 
 // chooses reports whether the annotation says more of a network than its name.
 func (s *selection) chooses() bool {
-	return s.wishes.mac != "" || s.wishes.interfaceName != "" || len(s.wishes.ips) > 0 || s.deviceID != ""
+	return s.requests.mac != "" || s.requests.interfaceName != "" || len(s.requests.ips) > 0 || s.deviceID != ""
 }
 
 // resourcesInOrder are the resources that containers ask for, each as often as it is asked for, in the order in which

@@ -86,7 +86,7 @@ func (m *importer) readOperatorNetwork(o *object) {
 	}
 	config := map[string]any{"type": kind.Type}
 	for _, field := range sortedKeys(kind.Parameters) {
-		if value := spec.take(field); value != nil && value != "" {
+		if value := spec.pop(field); value != nil && value != "" {
 			config[kind.Parameters[field]] = value
 		}
 	}

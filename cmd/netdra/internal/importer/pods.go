@@ -32,7 +32,7 @@ type workload struct {
 type selection struct {
 	*fields
 	namespace, name string
-	wishes          wishes
+	requests        podRequests
 	deviceID        string
 }
 
@@ -126,9 +126,9 @@ func unmarshal(text string, elements *[]map[string]any) error {
 
 // read reads what the pod wants of the interface.
 func (s *selection) read() {
-	s.wishes = wishes{mac: s.text("mac"), interfaceName: s.text("interface"), ips: s.texts("ips")}
-	if short := s.text("interfaceRequest"); s.wishes.interfaceName == "" {
-		s.wishes.interfaceName = short
+	s.requests = podRequests{mac: s.text("mac"), interfaceName: s.text("interface"), ips: s.texts("ips")}
+	if short := s.text("interfaceRequest"); s.requests.interfaceName == "" {
+		s.requests.interfaceName = short
 	}
 	s.deviceID = s.text("deviceID")
 	s.action("default-route", "claims don't choose routes: write them into config.ipam.routes of the step, for all "+

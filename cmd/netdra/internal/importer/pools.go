@@ -140,7 +140,7 @@ func (m *importer) readSelector(f *fields, p *pool) []string {
 		terms = append(terms, attribute("rdma"))
 	}
 	for _, key := range []string{"ddpProfiles", "acpiIndexes", "pKeys", "vdpaType", "auxTypes"} {
-		if value := f.take(key); !isEmpty(value) {
+		if value := f.pop(key); !isEmpty(value) {
 			terms = append(terms, never)
 			f.add(true, f.path+key, value, "devices have no such attribute, so the policy selects nothing: replace "+
 				"%q in its selector by what tells these devices apart, or by true", never)

@@ -223,7 +223,7 @@ func (m *importer) namedDevice(n *network, f *fields, schema *v1alpha1.CNIPlugin
 	for _, parameter := range parameters {
 		value, isText := f.values[parameter.Parameter].(string)
 		if hasSchema {
-			f.take(parameter.Parameter)
+			f.pop(parameter.Parameter)
 		}
 		switch {
 		case !isText || value == "" || term != "":
@@ -259,7 +259,7 @@ func (m *importer) inside(f *fields, schema *v1alpha1.CNIPluginSchemaSpec, befor
 func (m *importer) capabilities(f *fields, step *v1alpha1.Step) {
 	capabilities := f.child("capabilities")
 	for _, key := range sortedKeys(capabilities.values) {
-		if enabled, _ := capabilities.take(key).(bool); !enabled {
+		if enabled, _ := capabilities.pop(key).(bool); !enabled {
 			continue
 		}
 		parameter := v1alpha1.ClaimParameter(key)
@@ -310,7 +310,7 @@ func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step, schema 
 		if f.read[key] {
 			continue
 		}
-		value := f.take(key)
+		value := f.pop(key)
 		if hasSchema && schema.Config != nil && !isCommon(key) {
 			if _, accepted := schema.Config.Properties[key]; !accepted {
 				f.add(true, f.path+key, value, "%s has no such parameter that a topology may set, so it was left "+

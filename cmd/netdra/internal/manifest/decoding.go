@@ -57,10 +57,10 @@ func explainDecodeError(err error, document []byte, goType reflect.Type) []error
 	if errors.As(err, &mistyped) && mistyped.Field != "" {
 		return []error{describeMistyped(mistyped, document)}
 	}
-	if twice := regexp.MustCompile(`line (\d+): key "([^"]+)" already set in map`).FindAllStringSubmatch(err.Error(),
-		-1); twice != nil {
+	if duplicates := regexp.MustCompile(`line (\d+): key "([^"]+)" already set in map`).FindAllStringSubmatch(err.Error(),
+		-1); duplicates != nil {
 		var problems []error
-		for _, match := range twice {
+		for _, match := range duplicates {
 			line, _ := strconv.Atoi(match[1]) // digits; without a line the document's counts
 			problems = append(problems, problem{line: line, text: fmt.Sprintf("the field %q stands twice", match[2])})
 		}
@@ -157,16 +157,16 @@ func badQuantities(document []byte) (problems []error) {
 	if yaml.Unmarshal(document, &content) != nil {
 		return nil
 	}
-	var look func(value any, path string, ofCapacity bool)
-	look = func(value any, path string, ofCapacity bool) {
+	var inspect func(value any, path string, ofCapacity bool)
+	inspect = func(value any, path string, ofCapacity bool) {
 		switch value := value.(type) {
 		case map[string]any:
 			for _, name := range slices.Sorted(maps.Keys(value)) {
-				look(value[name], strings.TrimPrefix(path+"."+name, "."), ofCapacity || name == "capacity")
+				inspect(value[name], strings.TrimPrefix(path+"."+name, "."), ofCapacity || name == "capacity")
 			}
 		case []any:
 			for i := range value {
-				look(value[i], fmt.Sprintf("%s[%d]", path, i), ofCapacity)
+				inspect(value[i], fmt.Sprintf("%s[%d]", path, i), ofCapacity)
 			}
 		case string:
 			if _, err := resource.ParseQuantity(value); err != nil && ofCapacity {
@@ -175,7 +175,7 @@ func badQuantities(document []byte) (problems []error) {
 			}
 		}
 	}
-	look(content, "", false)
+	inspect(content, "", false)
 	return problems
 }
 

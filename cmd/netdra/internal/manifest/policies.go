@@ -36,7 +36,7 @@ func ReadPolicies(files []string, stdin io.Reader) ([]policyapi.DeviceExposurePo
 			if err != nil {
 				return nil, err
 			}
-			if other, twice := first[p.Name]; twice {
+			if other, duplicate := first[p.Name]; duplicate {
 				return nil, fmt.Errorf("%s: there is a policy %s already, at %s: in a cluster one would replace the "+
 					"other", found.Location(), p.Name, other)
 			}

@@ -173,12 +173,12 @@ func (f *Inputs) findUnusable(deps osdeps.Deps, s *Snapshot) map[string]string {
 		named = named.Difference(pluginsOf(s.Answers.Inputs.Policies))
 	}
 	unjudged := sets.List(named.Intersection(s.Features.CNIBinaries))
-	lacks, err := cnichain.DefaultSchemas().KernelLacks(unjudged, deps.UnavailableLinkTypes)
-	if err != nil || len(lacks) == 0 {
+	missing, err := cnichain.DefaultSchemas().KernelLacks(unjudged, deps.UnavailableLinkTypes)
+	if err != nil || len(missing) == 0 {
 		return unusable
 	}
-	maps.Copy(lacks, unusable) // the driver knows more: modules that are there and cannot be loaded
-	return lacks
+	maps.Copy(missing, unusable) // the driver knows more: modules that are there and cannot be loaded
+	return missing
 }
 
 // pluginsOf returns the CNI plugins that policies name.

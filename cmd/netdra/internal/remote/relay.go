@@ -79,7 +79,7 @@ var errSlow = errors.New("it takes too long to answer; ask it alone with --node"
 // Each calls ask for every node on which the driver runs, several at a time, and returns the answers in the order of
 // their nodes. A node that can't be asked is an answer, too. ask gets a context with a deadline of its own, so one node
 // that hangs delays the others at most by its place among those that are asked at once.
-func Each[T any](ctx context.Context, c *Cluster, ask func(ctx context.Context, node string) (T, error)) ([]Of[T],
+func Each[T any](ctx context.Context, c *Cluster, query func(ctx context.Context, node string) (T, error)) ([]Of[T],
 	error) {
 	pods, err := c.driverPods(ctx, "")
 	if err != nil {
@@ -97,7 +97,7 @@ func Each[T any](ctx context.Context, c *Cluster, ask func(ctx context.Context, 
 			node := pods[i].Spec.NodeName
 			ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(c.Patience, patience), errSlow)
 			defer cancel()
-			answer, err := ask(ctx, node)
+			answer, err := query(ctx, node)
 			if err != nil && errors.Is(context.Cause(ctx), errSlow) {
 				err = fmt.Errorf("cannot ask node %s: %w", node, errSlow)
 			}

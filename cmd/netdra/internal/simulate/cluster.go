@@ -65,9 +65,9 @@ func New(cluster Cluster) *Simulator {
 	return s
 }
 
-// Take makes claims that were given devices part of the cluster, and does nothing for claims that were not. results has
-// one element for each claim, or none. A claim that was taken before keeps its devices: several pods may name it.
-func (s *Simulator) Take(claims []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult) {
+// Reserve makes claims that were given devices part of the cluster, and does nothing for claims that were not. results
+// has one element for each claim, or none. A claim that was taken before keeps its devices: several pods may name it.
+func (s *Simulator) Reserve(claims []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult) {
 	for i := range results {
 		if s.taken[claims[i].UID] != nil {
 			continue

@@ -278,11 +278,11 @@ func TestRangesOfFilesAreNotMissed(t *testing.T) {
 		`selector: {cel: "true"}}]}, status: {deviceClasses: [free-a]}}]`
 	const claim = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c, namespace: apps}\nspec: " +
 		"{devices: {requests: [{name: r, exactly: {deviceClassName: free-a}}]}}\n"
-	for name, missed := range map[string]bool{"r": false, "other": true} {
+	for name, absent := range map[string]bool{"r": false, "other": true} {
 		file := claim + "---\napiVersion: networking.dra.io/v1alpha1\nkind: AddressRange\nmetadata: {name: " + name +
 			"}\nspec: {cidrs: [10.0.0.0/24]}\n"
 		output := simulated(t, file, served, Options{Files: []string{"-"}, Cluster: true})
-		if got := strings.Contains(output, "the cluster has no AddressRange r,"); got != missed {
+		if got := strings.Contains(output, "the cluster has no AddressRange r,"); got != absent {
 			t.Errorf("with AddressRange %s in a file, r is missed: %v:\n%s", name, got, output)
 		}
 	}

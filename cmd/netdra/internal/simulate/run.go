@@ -142,7 +142,7 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 		}
 		if answer.Fits {
 			m.use(&trial)
-			simulator.Take(trial.claims, verdict.Results)
+			simulator.Reserve(trial.claims, verdict.Results)
 		}
 		answers = append(answers, answer)
 	}

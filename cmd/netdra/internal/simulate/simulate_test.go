@@ -157,7 +157,7 @@ func TestObstaclesAreRight(t *testing.T) {
 			}
 			if len(verdict.Nodes) > 0 {
 				fitted++
-				simulator.Take([]*resourceapi.ResourceClaim{claim}, verdict.Results)
+				simulator.Reserve([]*resourceapi.ResourceClaim{claim}, verdict.Results)
 				continue
 			}
 			refused++

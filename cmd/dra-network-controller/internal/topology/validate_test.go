@@ -75,7 +75,7 @@ spec:
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			problems, breaches := Judge(parse(t, test.topology), cnichain.DefaultSchemas(), checkSelector)
+			problems, breaches := Validate(parse(t, test.topology), cnichain.DefaultSchemas(), checkSelector)
 			problems = append(problems, breaches...)
 			var got []string
 			for i, problem := range problems {
@@ -98,7 +98,7 @@ func TestMismatchesAreBreaches(t *testing.T) {
 metadata: {name: a}
 spec: {steps: [{name: a, type: macvlan, selector: {cel: 'device.attributes["dra.networking"].mtu > "9000"'}}]}
 `
-	if problems, breaches := Judge(parse(t, quoted), cnichain.DefaultSchemas(), checkSelector); len(problems) > 0 ||
+	if problems, breaches := Validate(parse(t, quoted), cnichain.DefaultSchemas(), checkSelector); len(problems) > 0 ||
 		len(breaches) != 1 {
 		t.Errorf("problems are %v, breaches %v", problems, breaches)
 	}

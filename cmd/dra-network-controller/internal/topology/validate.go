@@ -14,11 +14,11 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Judge reports every problem of a topology: its structure and the expressions of its root steps, which checkSelector
-// compiles; and, apart from them, where it breaks the contracts of its plugins or compares attributes with what they
-// can't be, which may have been accepted before. The classes of a topology without problems are ones that the API
-// server takes and the scheduler can evaluate on any device.
-func Judge(
+// Validate reports every problem of a topology: its structure and the expressions of its root steps, which
+// checkSelector compiles; and, apart from them, where it breaks the contracts of its plugins or compares attributes
+// with what they can't be, which may have been accepted before. The classes of a topology without problems are ones
+// that the API server takes and the scheduler can evaluate on any device.
+func Validate(
 	topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, checkSelector func(string) error,
 ) (problems, breaches field.ErrorList) {
 	// The name becomes the value of a label on each class, and such values are shorter than names of objects.
