@@ -203,7 +203,7 @@ func (e *Executor) withMissingDevice(device *cnichain.Device, failure error) err
 		return failure
 	}
 	if _, err := e.Host.Snapshot(*device); errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("%w; %v: if it stays away, delete the pod and its claim", failure, err)
+		return fmt.Errorf("%w; %w: if it stays away, delete the pod and its claim", failure, err)
 	}
 	return failure
 }
