@@ -202,16 +202,20 @@ func mostBandwidth(entries []Entry, limit int64) int64 {
 
 // budget returns the bandwidth counter; nothing if no entry takes any, or if it would refuse nothing: the default
 // shares never add up to more than the link has. Its value is the speed of the link, but never less than what claims
-// hold, since that would block the whole pool.
+// hold, since that would block the whole pool. Claims may hold entries of a function that exclude each other since a
+// policy was edited, so what is held counts where it is more than what could be held now.
 func (b *builder) budget(pool string, l link, main []Entry, vfs []function) amounts {
 	wanted, held := int64(0), int64(0)
+	limit := l.speed + 1
 	for _, vf := range vfs {
-		wanted += mostBandwidth(vf.entries, l.speed+1)
+		here := int64(0)
 		for _, e := range vf.entries {
 			if _, ok := b.heldBandwidth(pool, e.Name); ok {
-				held += e.Bandwidth
+				here += e.Bandwidth
 			}
 		}
+		wanted += max(mostBandwidth(vf.entries, limit), min(here, limit))
+		held += here
 	}
 	counted := exclusives(main) > 0 || wanted > l.speed || b.features.CountBandwidth
 	if wanted == 0 || !counted {

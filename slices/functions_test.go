@@ -265,6 +265,27 @@ pool worker-1/enp3s0f0
 `)
 }
 
+// Claims hold two entries of a function which a policy then puts into one exclusion group: what both take is counted.
+func TestBandwidthOfEntriesThatBeginToExclude(t *testing.T) {
+	takes := func(spec, group string) string {
+		spec = strings.Replace(spec, "capacity: {", `capacity: {bandwidth: {value: "10000"}, `, 1)
+		return vf(strings.Replace(spec, "{", "{"+group, 1))
+	}
+	policies := func(group string) []string {
+		return []string{takes(vfMacvlan, group), takes(vfIpvlan, group)}
+	}
+	devices := pf("enp3s0f0", 2)
+	before := build(t, devices, policies("")...)
+	held := withHeld(t, features(), before, "enp3s0f0v0-i", "enp3s0f0v0-m")
+	after := buildWith(t, held, devices, policies("exclusionGroup: x, ")...)
+	counters := after.Resources.Pools["worker-1/enp3s0f0"].Slices[0].SharedCounters
+	bandwidth := counters[0].Counters["bandwidth"].Value
+	if bandwidth.Value() != 25000 {
+		t.Errorf("the counters are %v: functions may get 30000 Mbit/s of 25000", counters)
+	}
+	checkHeld(t, after, held.Held)
+}
+
 // Entries that claims hold stay as they were, byte by byte, whatever would be their share now; and the counter covers
 // them. The card is given as a whole, too, so that there is a counter.
 func TestBandwidthThatIsHeldStays(t *testing.T) {
