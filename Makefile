@@ -39,7 +39,7 @@ TAGS      := grpcnotrace
 # All that has no race detector is built with the same flags, so that Go compiles what it stands on once.
 export GOFLAGS := $(strip $(filter-out -trimpath -tags=%,$(shell $(GO) env GOFLAGS)) -trimpath -tags=$(TAGS))
 export CGO_ENABLED := 0
-# Without the tables for debuggers, which a third of the time of linking goes into.
+# Without the tables for debuggers, which a fifth of the time of linking goes into.
 RACE      := CGO_ENABLED=1 $(GO) test -race -ldflags=-w
 
 .PHONY: help build image demo test test-all test-unit test-race test-kernel test-allocator karpenter-check dns-check kwok scale e2e e2e-lab e2e-node e2e-planes e2e-long e2e-fleet e2e-scale fleet-long e2e-older e2e-schedulers soak model browser-test pictures diagrams docs-site docs-site-test bench-e2e duel vm-doubles sriov-test sriov-chains sriov-pods kubevirt-reader sriov-multus sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean release release-verify release-again release-try privileges ovs-test ovs-vm ovs-ovnkube ovs-lab

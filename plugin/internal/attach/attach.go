@@ -133,7 +133,7 @@ func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 		telemetry.Observe(s.metrics.attempts, s.clock.Since(start), err, "attach")
 		if err == nil {
 			logger.V(2).Info("Attached the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
-			if box.isLate() {
+			if box.isInBackground() {
 				s.observer.AttachedLate(box.pod, records)
 			}
 			return

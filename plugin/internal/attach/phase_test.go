@@ -75,7 +75,7 @@ func TestAnswersOfTransitions(t *testing.T) {
 			t.Errorf("RunPodSandbox is not told the failure of one that is %s", p)
 		}
 		box = boxIn(p)
-		if err := box.stopWaiting(); err != nil || box.reportFailure(errors.New("no")) || !box.isLate() {
+		if err := box.stopWaiting(); err != nil || box.reportFailure(errors.New("no")) || !box.isInBackground() {
 			t.Errorf("RunPodSandbox has returned %v, and is told the failure of one that is %s", err, p)
 		}
 		stopped := false

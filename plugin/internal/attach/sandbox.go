@@ -182,8 +182,8 @@ func (b *sandbox) slow() bool {
 	return b.background && b.running
 }
 
-// isLate reports whether RunPodSandbox has returned before the sandbox was ready.
-func (b *sandbox) isLate() bool {
+// isInBackground reports whether RunPodSandbox has returned before the sandbox was ready.
+func (b *sandbox) isInBackground() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.background

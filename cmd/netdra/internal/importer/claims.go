@@ -73,7 +73,7 @@ type podRequests struct {
 	ips                []string
 }
 
-// parameters sorts wishes by the steps that take them. What none takes is returned as text.
+// parameters sorts requests by the steps that take them. What none takes is returned as text.
 func (w podRequests) parameters(topology *v1alpha1.NetworkTopology) (all []v1alpha1.ClaimParameters, refused []string) {
 	set := func(parameter v1alpha1.ClaimParameter, assign func(*v1alpha1.ClaimParameters)) {
 		step := stepThatTakes(topology, parameter)
