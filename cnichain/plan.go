@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containernetworking/cni/pkg/version"
+
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -268,6 +270,15 @@ func (s *PlanStep) HasDefaultNetwork(topology string, claim Claim) bool {
 
 // BindsDriver says whether the step gives the pod device nodes of its device in place of an interface.
 func (s *PlanStep) BindsDriver() bool { return s.Device != nil && s.Device.BindTo != "" }
+
+// OwnsDevice says whether the step has a device that no other step may have meanwhile.
+func (s *PlanStep) OwnsDevice() bool { return s.Device != nil && s.Device.Exclusive }
+
+// Speaks says whether the step's plugin is called with at least a version of the CNI specification.
+func (s *PlanStep) Speaks(wanted string) bool {
+	enough, err := version.GreaterThanOrEqualTo(s.CNIVersion, wanted)
+	return err == nil && enough
+}
 
 // Types returns the CNI types that the driver runs for a topology, IPAM plugins included, sorted.
 func Types(topology *v1alpha1.NetworkTopology) []string {

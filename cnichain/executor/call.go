@@ -48,9 +48,9 @@ func (discard) Record(Call) {}
 // callPlan is one CNI call to be made.
 type callPlan struct {
 	command string
-	path    string
-	netns   string
-	stdin   json.RawMessage
+	path    string          // of the program; empty for the step's plugin
+	netns   string          // empty where there is none
+	stdin   json.RawMessage // nil for that of a call after ADD
 }
 
 // call makes one CNI call within the step's time limit, and records it.
@@ -73,6 +73,12 @@ func (e *Executor) call(
 	}
 	ctx, cancel := e.callContext(ctx)
 	defer cancel()
+	if plan.path == "" {
+		plan.path = e.binary(&record.Step)
+	}
+	if plan.stdin == nil {
+		plan.stdin = laterStdin(record)
+	}
 	environ := e.environ(attachment, record, plan)
 	start := e.Clock.Now()
 	output, err := e.Exec.Call(ctx, plan.path, plan.stdin, environ)
@@ -137,11 +143,11 @@ const perPF = 2
 // ms. What the plugin has printed is kept in the version of its configuration: that is what DEL has to pass as
 // prevResult.
 func (e *Executor) callAdd(
-	ctx context.Context, attachment *Attachment, record *StepRecord, path string,
+	ctx context.Context, attachment *Attachment, record *StepRecord,
 ) (*types100.Result, error) {
 	for attempt := 0; ; attempt++ {
 		output, err := e.call(ctx, attachment, record, callPlan{
-			command: commandAdd, path: path, netns: attachment.Pin, stdin: record.Stdin,
+			command: commandAdd, netns: attachment.Pin, stdin: record.Stdin,
 		})
 		var plugin *types.Error
 		if errors.As(err, &plugin) && plugin.Code == types.ErrTryAgainLater && attempt < 3 {

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
-	"github.com/containernetworking/cni/pkg/version"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
@@ -69,12 +68,10 @@ func (e *Executor) checkStep(ctx context.Context, attachment *Attachment, i int)
 	reworked := slices.ContainsFunc(attachment.Steps[i+1:], func(later StepRecord) bool {
 		return !later.Step.Makes && later.IfName == record.IfName
 	})
-	if reworked || record.Step.Quirks.CheckUnsafe || !speaks(record.Step.CNIVersion, "0.4.0") {
+	if reworked || record.Step.Quirks.CheckUnsafe || !record.Step.Speaks("0.4.0") {
 		return nil
 	}
-	_, err = e.call(ctx, attachment, record, callPlan{
-		command: commandCheck, path: e.binary(&record.Step), netns: attachment.Pin, stdin: delStdin(record),
-	})
+	_, err = e.call(ctx, attachment, record, callPlan{command: commandCheck, netns: attachment.Pin})
 	return err
 }
 
@@ -93,14 +90,13 @@ func (e *Executor) Status(ctx context.Context, plan *cnichain.Plan) error {
 	attachment := NewAttachment("", Pod{}, []cnichain.Plan{*plan})
 	for i := range attachment.Steps {
 		record := &attachment.Steps[i]
-		if !speaks(record.Step.CNIVersion, "1.1.0") || strings.Contains(string(record.Step.Config), "{{") {
+		if !record.Step.Speaks("1.1.0") || strings.Contains(string(record.Step.Config), "{{") {
 			continue
 		}
 		record.Step.PrevResult = false
 		input, err := stdin(attachment, record, record.Step.Config)
 		if err == nil {
-			_, err = e.call(ctx, attachment, record, callPlan{command: commandStatus, path: e.binary(&record.Step),
-				stdin: input})
+			_, err = e.call(ctx, attachment, record, callPlan{command: commandStatus, stdin: input})
 		}
 		var answer *types.Error
 		if errors.As(err, &answer) && (answer.Code == codeNotAvailable || answer.Code == codeLimitedConnectivity) {
@@ -125,7 +121,7 @@ func (e *Executor) GC(ctx context.Context, attachments []*Attachment) error {
 		for i := range attachment.Steps {
 			record := &attachment.Steps[i]
 			key := record.Step.Network + "/" + record.Step.Type
-			if !speaks(record.Step.CNIVersion, "1.1.0") || record.Stdin == nil ||
+			if !record.Step.Speaks("1.1.0") || record.Stdin == nil ||
 				!record.Step.HasDefaultNetwork(record.Topology, record.Claim) {
 				continue
 			}
@@ -143,8 +139,7 @@ func (e *Executor) GC(ctx context.Context, attachments []*Attachment) error {
 		n := networks[key]
 		input, err := gcStdin(n.record, n.valid)
 		if err == nil {
-			_, err = e.call(ctx, n.attachment, n.record, callPlan{command: commandGC, path: e.binary(&n.record.Step),
-				stdin: input})
+			_, err = e.call(ctx, n.attachment, n.record, callPlan{command: commandGC, stdin: input})
 		}
 		if err != nil {
 			problems = append(problems, stepError(n.record, commandGC, err))
@@ -168,10 +163,4 @@ func gcStdin(record *StepRecord, valid []types.GCAttachment) (json.RawMessage, e
 	}
 	fields["cni.dev/valid-attachments"] = list
 	return json.Marshal(fields)
-}
-
-// speaks says whether a version of the CNI specification is at least another.
-func speaks(cniVersion, wanted string) bool {
-	enough, err := version.GreaterThanOrEqualTo(cniVersion, wanted)
-	return err == nil && enough
 }

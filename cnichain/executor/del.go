@@ -2,7 +2,6 @@ package executor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -190,22 +189,4 @@ func (e *Executor) finish(attachment *Attachment) error {
 		}
 	}
 	return e.Journal.Delete(attachment.SandboxID)
-}
-
-// delStdin is the stdin of the step's ADD with its own result as prevResult (CNI specification, section 3 "Deletions").
-// Where the configuration cannot be completed, DEL is called with what ADD was given, rather than not at all.
-func delStdin(record *StepRecord) json.RawMessage {
-	if record.Result == nil || !speaks(record.Step.CNIVersion, "0.4.0") {
-		return record.Stdin
-	}
-	fields := map[string]json.RawMessage{}
-	if json.Unmarshal(record.Stdin, &fields) != nil {
-		return record.Stdin
-	}
-	fields["prevResult"] = record.Result
-	out, err := json.Marshal(fields)
-	if err != nil {
-		return record.Stdin
-	}
-	return out
 }

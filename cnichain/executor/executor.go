@@ -164,8 +164,7 @@ func (e *Executor) addStep(
 	ctx context.Context, attachment *Attachment, i int, node string, seen []cnichain.Link,
 ) ([]cnichain.Link, error) {
 	record := &attachment.Steps[i]
-	path, err := e.beginStep(ctx, attachment, record, node, seen)
-	if err != nil {
+	if err := e.beginStep(ctx, attachment, record, node, seen); err != nil {
 		return nil, err
 	}
 	if i == 0 {
@@ -177,7 +176,7 @@ func (e *Executor) addStep(
 	if err := e.bindDriver(record); err != nil {
 		return nil, stepError(record, commandAdd, err)
 	}
-	result, err := e.callAdd(ctx, attachment, record, path)
+	result, err := e.callAdd(ctx, attachment, record)
 	if err != nil {
 		if e.nameTaken(attachment, record, err) {
 			record.Foreign = true
@@ -209,39 +208,39 @@ func (e *Executor) withMissingDevice(device *cnichain.Device, failure error) err
 }
 
 // beginStep prepares a step, and writes down that it may be done from now on. Nothing of the machine has changed when
-// it fails, so the step counts as planned, and DEL is not called for it. It returns the program that does the step.
+// it fails, so the step counts as planned, and DEL is not called for it.
 //
 // The disk is waited for only where the plugin may leave something on one, and then it is told of the steps to come as
 // well: the first of several such steps waits for all of them.
 func (e *Executor) beginStep(
 	ctx context.Context, attachment *Attachment, record *StepRecord, node string, seen []cnichain.Link,
-) (path string, err error) {
+) error {
 	if err := e.prepareStep(attachment, record, node, seen); err != nil {
-		return "", stepError(record, commandAdd, err)
+		return stepError(record, commandAdd, err)
 	}
 	if err := e.acquireDevice(ctx, attachment, record); err != nil {
-		return "", stepError(record, commandAdd, err)
+		return stepError(record, commandAdd, err)
 	}
 	if err := e.planRDMA(record); err != nil {
 		e.owners.release(record)
-		return "", stepError(record, commandAdd, err)
+		return stepError(record, commandAdd, err)
 	}
 	record.Phase = StepAdding
-	path, write := e.binary(&record.Step), e.note
-	if e.persists(record, path) && !record.Announced {
+	write := e.note
+	if e.persists(record) && !record.Announced {
 		write = e.save
 		e.announce(attachment, node)
 	}
 	if err := write(attachment); err != nil {
 		e.notBegun(record)
-		return "", err
+		return err
 	}
-	return path, nil
+	return nil
 }
 
 // persists says whether a step's ADD may leave something that outlives the machine.
-func (e *Executor) persists(record *StepRecord, path string) bool {
-	return !record.Step.LeavesNoFiles && e.Exec.Persists(path, commandAdd, record.Stdin)
+func (e *Executor) persists(record *StepRecord) bool {
+	return !record.Step.LeavesNoFiles && e.Exec.Persists(e.binary(&record.Step), commandAdd, record.Stdin)
 }
 
 // announce has the next commit tell of all steps to come that may leave something on a disk, so that they need no
@@ -255,12 +254,12 @@ func (e *Executor) persists(record *StepRecord, path string) bool {
 func (e *Executor) announce(attachment *Attachment, node string) {
 	for i := range attachment.Steps {
 		record := &attachment.Steps[i]
-		_, exclusive := ownedDevice(record)
-		if record.Phase != StepPlanned || len(record.Step.DependsOn) > 0 || exclusive || record.Step.BindsDriver() {
+		if record.Phase != StepPlanned || len(record.Step.DependsOn) > 0 || record.Step.OwnsDevice() ||
+			record.Step.BindsDriver() {
 			continue
 		}
 		next := *record
-		if e.configure(attachment, &next, node) == nil && e.persists(&next, e.binary(&next.Step)) {
+		if e.configure(attachment, &next, node) == nil && e.persists(&next) {
 			next.Announced = true
 			*record = next
 		}
@@ -292,11 +291,10 @@ func (e *Executor) pin(attachment *Attachment) error {
 // bindDriver gives the step's device to the driver that the step wants, and makes a function that stays with its own as
 // new. The journal has said already that something may be done.
 func (e *Executor) bindDriver(record *StepRecord) (err error) {
-	_, exclusive := ownedDevice(record)
 	switch {
 	case record.Step.BindsDriver():
 		record.DeviceNodes, err = e.Host.BindDriver(*record.Step.Device)
-	case exclusive && record.Step.Device.VF != nil:
+	case record.Step.OwnsDevice() && record.Step.Device.VF != nil:
 		err = e.Host.FreeAddress(*record.Step.Device)
 	}
 	return err
@@ -473,20 +471,4 @@ func (e *Executor) configure(attachment *Attachment, record *StepRecord, node st
 	}
 	record.Stdin, err = stdin(attachment, record, config)
 	return err
-}
-
-// findLink finds the link that has a name, be it an alternative one. For the kernel both kinds are one space of names:
-// it finds a link by either, and refuses a name that is any link's (net/core/dev.c, netdev_name_node_lookup).
-func findLink(links []cnichain.Link, name string) *cnichain.Link {
-	for i := range links {
-		if links[i].Name == name {
-			return &links[i]
-		}
-		for _, alt := range links[i].AltNames {
-			if alt == name {
-				return &links[i]
-			}
-		}
-	}
-	return nil
 }

@@ -61,7 +61,7 @@ func (l *Leftover) Step() *StepRecord { return &l.Attachment.Steps[0] }
 
 // Quarantines returns the exclusive device that is held back; nil for a step without one.
 func (l *Leftover) Quarantines() *cnichain.Device {
-	if _, owned := ownedDevice(l.Step()); !owned || l.OnHost {
+	if !l.Step().Step.OwnsDevice() || l.OnHost {
 		return nil
 	}
 	return l.Step().Step.Device
@@ -185,7 +185,7 @@ func (e *Executor) VerifyReturned(plans []cnichain.Plan) error {
 		for i := range steps {
 			step := &steps[i]
 			record := StepRecord{Claim: plan.Claim, Topology: plan.Topology, Step: *step, Phase: StepDeleting}
-			if _, exclusive := ownedDevice(&record); !exclusive || e.Quarantined(step.Device) != nil {
+			if !record.Step.OwnsDevice() || e.Quarantined(step.Device) != nil {
 				continue
 			}
 			if err := e.verifyReturned(&record); err != nil {

@@ -107,9 +107,8 @@ func (o *owners) hasNewerOwner(record *StepRecord) bool {
 }
 
 func ownedDevice(record *StepRecord) (identity string, owned bool) {
-	device := record.Step.Device
-	if device == nil || !device.Exclusive {
+	if !record.Step.OwnsDevice() {
 		return "", false
 	}
-	return device.Identity(), true
+	return record.Step.Device.Identity(), true
 }

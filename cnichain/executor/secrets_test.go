@@ -31,7 +31,7 @@ func TestSecretsAreNotRepeated(t *testing.T) {
 			executor := New(Options{Exec: PluginExec{}, Log: &log})
 			record := &StepRecord{Step: cnichain.PlanStep{Type: "x", Path: script(t, script_), CNIVersion: "1.0.0"},
 				Stdin: []byte(stdin)}
-			_, err := executor.callAdd(context.Background(), &Attachment{}, record, record.Step.Path)
+			_, err := executor.callAdd(context.Background(), &Attachment{}, record)
 			if err == nil || strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "short") {
 				t.Errorf("error is %v", err)
 			}

@@ -29,6 +29,25 @@ func stdin(attachment *Attachment, record *StepRecord, config json.RawMessage) (
 	return json.Marshal(fields)
 }
 
+// laterStdin is the stdin of the step's ADD with its own result as prevResult, for CHECK and DEL (CNI specification,
+// section 3 "Deletions"). Where the configuration cannot be completed, DEL is called with what ADD was given, rather
+// than not at all.
+func laterStdin(record *StepRecord) json.RawMessage {
+	if record.Result == nil || !record.Step.Speaks("0.4.0") {
+		return record.Stdin
+	}
+	fields := map[string]json.RawMessage{}
+	if json.Unmarshal(record.Stdin, &fields) != nil {
+		return record.Stdin
+	}
+	fields["prevResult"] = record.Result
+	out, err := json.Marshal(fields)
+	if err != nil {
+		return record.Stdin
+	}
+	return out
+}
+
 func parentResults(attachment *Attachment, record *StepRecord) []*types100.Result {
 	results := make([]*types100.Result, 0, len(record.Step.DependsOn))
 	for _, parent := range record.Step.DependsOn {

@@ -111,6 +111,22 @@ func knownLink(attachment *Attachment, record *StepRecord) *cnichain.Link {
 	return nil
 }
 
+// findLink finds the link that has a name, be it an alternative one. For the kernel both kinds are one space of names:
+// it finds a link by either, and refuses a name that is any link's (net/core/dev.c, netdev_name_node_lookup).
+func findLink(links []cnichain.Link, name string) *cnichain.Link {
+	for i := range links {
+		if links[i].Name == name {
+			return &links[i]
+		}
+		for _, alt := range links[i].AltNames {
+			if alt == name {
+				return &links[i]
+			}
+		}
+	}
+	return nil
+}
+
 // del calls the plugin's DEL such that it finds its interface and no other's.
 func (e *Executor) del(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if record.Step.BindsDriver() {
@@ -141,9 +157,7 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	if err := e.resetInPod(attachment, record, link); err != nil {
 		return err
 	}
-	_, failure := e.call(ctx, attachment, record, callPlan{
-		command: commandDel, path: e.binary(&record.Step), netns: attachment.Pin, stdin: delStdin(record),
-	})
+	_, failure := e.call(ctx, attachment, record, callPlan{command: commandDel, netns: attachment.Pin})
 	if failure == nil {
 		return nil
 	}
@@ -156,7 +170,7 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	if e.delMayFail(record) {
 		return e.releaseAddresses(ctx, attachment, record)
 	}
-	if _, exclusive := ownedDevice(record); !exclusive {
+	if !record.Step.OwnsDevice() {
 		return failure
 	}
 	if onHost, err := e.Host.OnHost(*record.Step.Device); err != nil || !onHost {
@@ -183,7 +197,7 @@ func (e *Executor) resetInPod(attachment *Attachment, record *StepRecord, link *
 // away says whether the step has an exclusive device that is not on the host. link is the step's interface in the
 // pod, which may be nil. If that is the device, a link of the host that looks like it is another.
 func (e *Executor) away(record *StepRecord, link *cnichain.Link) (device *cnichain.Device, away bool, err error) {
-	if _, exclusive := ownedDevice(record); !exclusive {
+	if !record.Step.OwnsDevice() {
 		return nil, false, nil
 	}
 	device = record.Step.Device
@@ -195,7 +209,7 @@ func (e *Executor) away(record *StepRecord, link *cnichain.Link) (device *cnicha
 // is empty then, as DEL allows (CNI specification, section 2 "DEL"), unless the plugin's schema knows that the plugin
 // needs something else.
 func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, record *StepRecord) error {
-	plan := callPlan{command: commandDel, path: e.binary(&record.Step), stdin: delStdin(record)}
+	plan := callPlan{command: commandDel}
 	switch {
 	case record.Step.Quirks.DelNeedsInterface && record.Result != nil:
 		return e.delInPlaceholder(ctx, attachment, record, plan)
@@ -216,8 +230,7 @@ func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, 
 
 // delMayFail says whether a DEL may fail that does not find its interface. None can help hardware that is gone.
 func (e *Executor) delMayFail(record *StepRecord) bool {
-	_, exclusive := ownedDevice(record)
-	return record.Step.Quirks.DelFailsWithoutInterface || exclusive && e.Host.Gone(*record.Step.Device)
+	return record.Step.Quirks.DelFailsWithoutInterface || record.Step.OwnsDevice() && e.Host.Gone(*record.Step.Device)
 }
 
 // delInPlaceholder calls DEL on an interface that is made for it.
@@ -253,7 +266,7 @@ func (e *Executor) releaseAddresses(ctx context.Context, attachment *Attachment,
 	if err != nil {
 		return err
 	}
-	plan := callPlan{command: commandDel, path: path, stdin: delStdin(record)}
+	plan := callPlan{command: commandDel, path: path}
 	if e.Host.Exists(attachment.Pin) {
 		plan.netns = attachment.Pin
 	}
@@ -307,7 +320,7 @@ func (e *Executor) findInPod(attachment *Attachment, record *StepRecord) (*cnich
 
 // restoreDevice proves that an exclusive device is on the host as it was.
 func (e *Executor) restoreDevice(attachment *Attachment, record *StepRecord) error {
-	if _, exclusive := ownedDevice(record); !exclusive {
+	if !record.Step.OwnsDevice() {
 		return nil
 	}
 	err := e.restore(record.Step.Device)
@@ -346,4 +359,28 @@ func (e *Executor) destroyed(attachment *Attachment, record *StepRecord) bool {
 	}
 	link, err = e.findInPod(attachment, record)
 	return err == nil && link == nil
+}
+
+// couldBe reports whether a link is of the device's kind: an application can't make hardware.
+func couldBe(link *cnichain.Link, device *cnichain.Device) bool {
+	return device.Kind == "" || link.Kind == device.Kind
+}
+
+// isMoved reports whether a link that a plugin has moved into a pod is a virtual device: an application can make
+// another link of its name.
+func isMoved(link *cnichain.Link, device *cnichain.Device) bool {
+	return device.PCIAddress == "" && device.Index != 0 &&
+		link.Kind == device.Kind && link.Parent == device.Parent && sameVLAN(link, device)
+}
+
+// isDevice reports whether a link in a pod is a device of the host, whatever it is called: a move keeps its address.
+// VLANs of one card share that, and a pod may have several.
+func isDevice(link *cnichain.Link, device *cnichain.Device) bool {
+	return device.HasUniqueMAC() && link.MAC == device.MAC && couldBe(link, device) && sameVLAN(link, device)
+}
+
+// sameVLAN is true where the device is no VLAN, or a baseline of an earlier driver does not say which.
+func sameVLAN(link *cnichain.Link, device *cnichain.Device) bool {
+	return device.VLANID == 0 && device.VLANProtocol == "" ||
+		link.VLANID == device.VLANID && link.VLANProtocol == device.VLANProtocol && link.Parent == device.Parent
 }
