@@ -23,11 +23,7 @@ const (
 //
 // Gates close before anything else, also before a wait for the slot: no container may start with interfaces that are
 // about to go.
-func (s *Sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) error {
-	box := s.find(id)
-	if box == nil {
-		return nil
-	}
+func (s *Sandboxes) detach(ctx context.Context, box *sandbox, claimUIDs ...string) error {
 	leaving := box.markReleasing(claimUIDs)
 	box.noteEnding(s.clock.Now())
 	if err := s.syncGates(leaving); err != nil {
@@ -37,8 +33,8 @@ func (s *Sandboxes) detach(ctx context.Context, id string, claimUIDs ...string) 
 		return err
 	}
 	defer box.release()
-	if s.find(id) != box {
-		return nil // undone while we waited; its devices may be another's by now
+	if s.find(box.id) != box {
+		return nil // undone before or while we waited; its devices and its ID may be another's by now
 	}
 	// Del without claims undoes the whole attachment, also steps of claims that nobody asked for: a chain that was
 	// stopped in the middle is undone whole.
@@ -71,7 +67,7 @@ func (s *Sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
 	defer cancel()
 	for _, other := range s.list() {
 		if other.seq < box.seq && other.pod.UID == box.pod.UID {
-			if err := s.detach(ctx, other.id); err != nil {
+			if err := s.detach(ctx, other); err != nil {
 				return fmt.Errorf("cannot undo the older sandbox %s of the pod: %w", other.id, err)
 			}
 		}
@@ -118,7 +114,7 @@ func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), DetachTimeout)
 	defer cancel()
 	start := s.clock.Now()
-	err := s.detach(ctx, box.id)
+	err := s.detach(ctx, box)
 	telemetry.Observe(s.metrics.attempts, s.clock.Since(start), err, "detach")
 	if err != nil {
 		s.logger(box).Error(err, "Cannot detach the pod; trying again", "again", delay)
@@ -175,7 +171,7 @@ func (s *Sandboxes) ReleaseClaim(ctx context.Context, uid string) (done func(), 
 	problems := []error{s.releaseUnrecorded(uid)}
 	for _, box := range s.list() {
 		if box.uses(uid) {
-			if err := s.detach(ctx, box.id, uid); err != nil {
+			if err := s.detach(ctx, box, uid); err != nil {
 				problems = append(problems, fmt.Errorf("pod %s: %w", box.pod, err))
 			}
 		}
