@@ -30,6 +30,11 @@ func reservedKeys() map[string]string {
 // networkPattern is that of CNI network names.
 const networkPattern = `^[A-Za-z0-9][A-Za-z0-9_.-]*$`
 
+var (
+	networkForm = regexp.MustCompile(networkPattern)
+	binaryForm  = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
+)
+
 // DriverVFIO is the driver by which applications drive devices themselves.
 const DriverVFIO = "vfio-pci"
 
@@ -112,7 +117,7 @@ func (v *validator) step(path *field.Path, i int) {
 	v.extendedResource(path, step)
 	v.configuration(path.Child("config"), step)
 	v.ifName(path.Child("ifName"), step)
-	if step.Network != "" && !regexp.MustCompile(networkPattern).MatchString(step.Network) {
+	if step.Network != "" && !IsNetworkName(step.Network) {
 		v.add(field.Invalid(path.Child("network"), step.Network,
 			"must match "+networkPattern+", so that IPAM plugins can make a folder of it"))
 	}
@@ -149,9 +154,12 @@ func (v *validator) binary(path *field.Path, cniType string) {
 	}
 }
 
+// IsNetworkName reports whether a CNI network may be called so: IPAM plugins make a folder of the name.
+func IsNetworkName(name string) bool { return networkForm.MatchString(name) }
+
 // CheckBinaryName refuses a CNI type that is not a bare file name.
 func CheckBinaryName(cniType string) error {
-	if !regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`).MatchString(cniType) || len(cniType) > 63 {
+	if !binaryForm.MatchString(cniType) || len(cniType) > 63 {
 		return fmt.Errorf("must be the bare file name of a CNI plugin, for example macvlan")
 	}
 	return nil

@@ -11,10 +11,10 @@ import (
 // Redacted stands for a secret.
 const Redacted = "(redacted)"
 
+var secretKeys = regexp.MustCompile(`(?i)passw|secret|token|credential|private|api-?key|psk`)
+
 // SecretKeys matches the keys whose values only root should see: neither in errors nor in the call log.
-func SecretKeys() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)passw|secret|token|credential|private|api-?key|psk`)
-}
+func SecretKeys() *regexp.Regexp { return secretKeys }
 
 // Redact replaces the values of keys that match in a decoded JSON document, however deep, and returns the document. It
 // changes what it gets.

@@ -90,10 +90,13 @@ func (p *Publisher) reportProblems(
 	p.metrics.computed(decision, result, bySource)
 }
 
+// shellWord is what a shell takes as one word without a meaning of its own.
+var shellWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:@-]*$`)
+
 // hint names the command that tells more of a problem. A link may be called anything, also what a shell would run: who
 // copies a command must not run that.
 func (p *Publisher) hint(problem finding) string {
-	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:@-]*$`).MatchString(problem.device) {
+	if !shellWord.MatchString(problem.device) {
 		return fmt.Sprintf(`"kubectl netdra doctor --node %s" checks the node`, p.nodeName)
 	}
 	return fmt.Sprintf(`"kubectl netdra explain %s --node %s" shows what policies make of the device`, problem.device,

@@ -88,6 +88,9 @@ func objectAt(object map[string]any, key string) map[string]any {
 	return value
 }
 
+// shortSelection is NAMESPACE/NAME@INTERFACE.
+var shortSelection = regexp.MustCompile(`^(?:([a-z0-9.-]+)/)?([a-z0-9.-]+)(?:@([^/\s]{1,15}))?$`)
+
 // parseSelections reads the annotation: JSON, or NAMESPACE/NAME@INTERFACE separated by commas. It is the syntax of the
 // Kubernetes Network Custom Resource Definition De-facto Standard.
 func parseSelections(text string) ([]map[string]any, error) {
@@ -101,7 +104,7 @@ func parseSelections(text string) ([]map[string]any, error) {
 		if item = strings.TrimSpace(item); item == "" {
 			continue
 		}
-		match := regexp.MustCompile(`^(?:([a-z0-9.-]+)/)?([a-z0-9.-]+)(?:@([^/\s]{1,15}))?$`).FindStringSubmatch(item)
+		match := shortSelection.FindStringSubmatch(item)
 		if match == nil {
 			return nil, fmt.Errorf("%q is not NAMESPACE/NAME@INTERFACE", item)
 		}
@@ -167,6 +170,9 @@ func withPrefixes(ips []string, topology *v1alpha1.NetworkTopology) ([]string, e
 	return all, nil
 }
 
+// subnetField finds the subnets that host-local ("subnet") and whereabouts ("range") are configured with.
+var subnetField = regexp.MustCompile(`"(?:subnet|range)":"(?:[0-9A-Fa-f.:]+-)?([0-9A-Fa-f.:]+/[0-9]+)"`)
+
 // subnetOf finds the subnet of the configuration that has an address. It searches the text for the parameters of known
 // IPAM plugins, wherever they are nested.
 func subnetOf(address netip.Addr, topology *v1alpha1.NetworkTopology) netip.Prefix {
@@ -174,8 +180,7 @@ func subnetOf(address netip.Addr, topology *v1alpha1.NetworkTopology) netip.Pref
 		if topology.Spec.Steps[i].Config == nil {
 			continue
 		}
-		for _, text := range regexp.MustCompile(`"(?:subnet|range)":"(?:[0-9A-Fa-f.:]+-)?([0-9A-Fa-f.:]+/[0-9]+)"`).
-			FindAllStringSubmatch(string(topology.Spec.Steps[i].Config.Raw), -1) {
+		for _, text := range subnetField.FindAllStringSubmatch(string(topology.Spec.Steps[i].Config.Raw), -1) {
 			if prefix, err := netip.ParsePrefix(text[1]); err == nil && prefix.Masked().Contains(address) {
 				return prefix.Masked()
 			}

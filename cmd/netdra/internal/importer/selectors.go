@@ -109,9 +109,11 @@ func indexesOf(text string) (string, error) {
 	return anyOf(terms), nil
 }
 
+var addressInDomain = regexp.MustCompile(`^[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$`)
+
 // pciAddress adds the domain where it is left out.
 func pciAddress(text string) string {
-	if regexp.MustCompile(`^[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$`).MatchString(text) {
+	if addressInDomain.MatchString(text) {
 		text = "0000:" + text
 	}
 	return strings.ToLower(text)
@@ -134,10 +136,13 @@ func lower(texts []string) []string {
 	return all
 }
 
+// noNameRunes are what names of objects and steps cannot have.
+var noNameRunes = regexp.MustCompile(`[^a-z0-9]+`)
+
 // objectName makes a name of an object out of any text. Names are cut to 40 bytes, so that suffixes, such as that of a
 // second object or of a class, fit into a label.
 func objectName(parts ...string) string {
 	name := strings.ToLower(strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "-"))
-	name = regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(name, "-")
+	name = noNameRunes.ReplaceAllString(name, "-")
 	return strings.Trim(name[:min(len(name), 40)], "-")
 }

@@ -3,7 +3,6 @@ package importer
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -157,7 +156,7 @@ func spell(config map[string]any, properties map[string]v1alpha1.Parameter) {
 
 // stepName names a step after its plugin.
 func stepName(cniType string, before []v1alpha1.Step) string {
-	base := strings.Trim(regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(strings.ToLower(cniType), "-"), "-")
+	base := strings.Trim(noNameRunes.ReplaceAllString(strings.ToLower(cniType), "-"), "-")
 	base = strings.Trim(base[:min(len(base), 36)], "-")
 	if base == "" {
 		base = "step"
@@ -188,7 +187,7 @@ func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1al
 	if m.isKept(n) {
 		step.ExtendedResourceName = n.resource
 	}
-	if regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`).MatchString(n.cniName) && len(n.cniName) <= 128 {
+	if cnichain.IsNetworkName(n.cniName) && len(n.cniName) <= 128 {
 		step.Network = n.cniName // IPAM plugins keep their leases below it
 	} else if n.cniName != "" {
 		n.add(true, "name", n.cniName, "is no name of a CNI network, so IPAM plugins begin anew: keep their ranges "+

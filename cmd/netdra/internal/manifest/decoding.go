@@ -49,6 +49,13 @@ func (d *Document) Located(problems []error) []error {
 	return placed
 }
 
+// Texts of packages yaml and json, and the indexes of a path.
+var (
+	duplicateKey = regexp.MustCompile(`line (\d+): key "([^"]+)" already set in map`)
+	unknownField = regexp.MustCompile(`^unknown field "([^"]+)"$`)
+	pathIndex    = regexp.MustCompile(`\[[^]]*\]`)
+)
+
 // explainDecodeError says in the words of YAML what is wrong with a document that cannot be read into a Go type, which
 // may be nil if it is not known. Errors that it does not know are returned as they are. It reads texts of packages json
 // and yaml, so a change there makes the explanation worse and never wrong.
@@ -57,8 +64,7 @@ func explainDecodeError(err error, document []byte, goType reflect.Type) []error
 	if errors.As(err, &mistyped) && mistyped.Field != "" {
 		return []error{describeMistyped(mistyped, document)}
 	}
-	if duplicates := regexp.MustCompile(`line (\d+): key "([^"]+)" already set in map`).FindAllStringSubmatch(err.Error(),
-		-1); duplicates != nil {
+	if duplicates := duplicateKey.FindAllStringSubmatch(err.Error(), -1); duplicates != nil {
 		var problems []error
 		for _, match := range duplicates {
 			line, _ := strconv.Atoi(match[1]) // digits; without a line the document's counts
@@ -66,7 +72,7 @@ func explainDecodeError(err error, document []byte, goType reflect.Type) []error
 		}
 		return problems
 	}
-	match := regexp.MustCompile(`^unknown field "([^"]+)"$`).FindStringSubmatch(err.Error())
+	match := unknownField.FindStringSubmatch(err.Error())
 	if match == nil {
 		if problems := badQuantities(document); len(problems) > 0 {
 			return problems
@@ -124,7 +130,7 @@ func without(mistyped *json.UnmarshalTypeError, document []byte) []byte {
 
 // splitPath splits spec.steps[1].name into the fields spec and steps, and name.
 func splitPath(path string) (parents []string, name string) {
-	parts := strings.Split(regexp.MustCompile(`\[[^]]*\]`).ReplaceAllString(path, ""), ".")
+	parts := strings.Split(pathIndex.ReplaceAllString(path, ""), ".")
 	return parts[:len(parts)-1], parts[len(parts)-1]
 }
 

@@ -147,10 +147,13 @@ func identify(file string, part part) (*Document, error) {
 	return found, checkKind(found, header.APIVersion)
 }
 
+// lineOfSyntax is what package yaml puts before an error of a line.
+var lineOfSyntax = regexp.MustCompile(`^line (\d+): (.*)$`)
+
 // identifyError says why a document cannot be read: it is not YAML, or what should be its kind or name is not.
 func identifyError(found *Document, err error) error {
 	if _, syntax, isSyntax := strings.Cut(err.Error(), "yaml: "); isSyntax {
-		if match := regexp.MustCompile(`^line (\d+): (.*)$`).FindStringSubmatch(syntax); match != nil {
+		if match := lineOfSyntax.FindStringSubmatch(syntax); match != nil {
 			return fmt.Errorf("%s:%s: not YAML: %s", found.file, match[1], match[2])
 		}
 		return fmt.Errorf("%s: not YAML: %s", found.Location(), syntax)

@@ -27,10 +27,10 @@ func (d *Document) Position(field string) string {
 	return fmt.Sprintf("%s:%d", d.file, line)
 }
 
+var fieldPart = regexp.MustCompile(`[^.[\]]+`)
+
 // fieldParts splits spec.steps[1].config into its keys and indexes.
-func fieldParts(field string) []string {
-	return regexp.MustCompile(`[^.[\]]+`).FindAllString(field, -1)
-}
+func fieldParts(field string) []string { return fieldPart.FindAllString(field, -1) }
 
 // child returns the value of a key, or an item of a list, and the node at its beginning; nil if there is none.
 func child(node *yaml.Node, part string) (start, value *yaml.Node) {
