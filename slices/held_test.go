@@ -59,7 +59,8 @@ func changeUnderClaims(t *testing.T, features draslices.Features, edited bool) {
 					}
 				}
 			}
-			checkApart(t, result, claims)
+			checkApart(t, result, claims, held)
+			checkEnslaved(t, m, result, claims, held)
 			checkBandwidth(t, m, result, claims, taken)
 			for _, name := range stdslices.Sorted(maps.Keys(claims)) {
 				if d.chance(50) {
@@ -76,22 +77,48 @@ func changeUnderClaims(t *testing.T, features draslices.Features, edited bool) {
 }
 
 // checkApart checks that no exclusive entry of a device is held beside another entry of it, nor a physical function as
-// a whole beside its virtual functions.
-func checkApart(t *testing.T, result draslices.Result, claims map[string]*resourceapi.AllocationResult) {
+// a whole beside its virtual functions; and that of two entries that exclude each other by their group none was given
+// while the other was held, as it may have been before the policies were edited.
+func checkApart(
+	t *testing.T, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
+	before map[draslices.EntryID]draslices.Holding,
+) {
 	t.Helper()
-	var held []draslices.Entry
-	for _, name := range stdslices.Sorted(maps.Keys(claims)) {
-		for _, r := range claims[name].Devices.Results {
-			if e, ok := result.Find(r.Pool, r.Device); ok {
-				held = append(held, e)
+	held := holding(t, result, claims)
+	for id := range held {
+		entry, _ := result.Find(id.Pool, id.Name)
+		for otherID := range held {
+			other, _ := result.Find(otherID.Pool, otherID.Name)
+			same, whole := entry.Device.Name == other.Device.Name, entry.Device.Name == other.Device.PFName
+			if id != otherID && entry.Persona.Exclusive && (same || whole) {
+				t.Fatalf("%s and %s are held at once", entry.Name, other.Name)
+			}
+			_, hadIt := before[id]
+			group := entry.Persona.ExclusionGroup
+			if id != otherID && same && !hadIt && group != "" && group == other.Persona.ExclusionGroup {
+				t.Fatalf("%s was given beside %s, and both are of the group %s", entry.Name, other.Name, group)
 			}
 		}
 	}
-	for i, entry := range held {
-		for j, other := range held {
-			same, whole := entry.Device.Name == other.Device.Name, entry.Device.Name == other.Device.PFName
-			if i != j && entry.Persona.Exclusive && (same || whole) {
-				t.Fatalf("%s and %s are held at once", entry.Name, other.Name)
+}
+
+// checkEnslaved checks that no physical function was given as a whole, other than before, while one of its functions is
+// a port of a bridge.
+func checkEnslaved(
+	t *testing.T, m machine, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
+	before map[draslices.EntryID]draslices.Holding,
+) {
+	t.Helper()
+	for id := range holding(t, result, claims) {
+		e, _ := result.Find(id.Pool, id.Name)
+		if _, hadIt := before[id]; hadIt || !e.Persona.Exclusive {
+			continue
+		}
+		for _, c := range m.cards {
+			for _, vf := range c.vfs {
+				if vf.enslaved && string(e.Device.Name) == c.name {
+					t.Fatalf("%s was given while %s is a port of a bridge", id.Name, vf.name(c))
+				}
 			}
 		}
 	}
@@ -199,7 +226,8 @@ func checkSameGroups(t *testing.T, before, after draslices.Result, held map[dras
 	}
 }
 
-// change gives cards other speeds and other numbers of virtual functions. Those that are held stay.
+// change gives cards other speeds and other numbers of virtual functions, of which some become or were ports of a
+// bridge. Those that are held stay.
 func (d dice) change(m machine, held map[draslices.EntryID]draslices.Holding) machine {
 	inUse := func(name string) bool {
 		for id := range held {
@@ -217,6 +245,9 @@ func (d dice) change(m machine, held map[draslices.EntryID]draslices.Holding) ma
 		var vfs []vfunc
 		last := 0
 		for _, vf := range c.vfs {
+			if !inUse(vf.name(c)) && d.chance(10) {
+				vf.enslaved = !vf.enslaved
+			}
 			if inUse(vf.name(c)) || d.chance(70) {
 				vfs = append(vfs, vf)
 			}
