@@ -55,7 +55,7 @@ func resolveIn(root, path string) (string, error) {
 			continue
 		}
 		info, err := os.Lstat(filepath.Join(root, next))
-		if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode()&fs.ModeSymlink == 0 ||
+		if isAbsent(err) || err == nil && info.Mode()&fs.ModeSymlink == 0 ||
 			strings.HasPrefix(next, "/proc/") {
 			resolved = next
 			continue
@@ -112,7 +112,7 @@ func namesIn(root, dir, pattern string) ([]string, error) {
 		return nil, err
 	}
 	entries, err := os.ReadDir(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+	if isAbsent(err) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, nil
 	}
 	if err != nil {
@@ -130,3 +130,7 @@ func namesIn(root, dir, pattern string) ([]string, error) {
 	}
 	return names, nil
 }
+
+// isAbsent reports whether an error says that there is no such file. The files of a process that has just ended are
+// gone with the second of the two (fs/proc/base.c).
+func isAbsent(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }

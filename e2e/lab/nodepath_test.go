@@ -1,7 +1,10 @@
 package lab
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -65,5 +68,24 @@ func TestPathsStayInTheNode(t *testing.T) {
 	}
 	if _, err := globIn(root, "/run/[/x"); err == nil {
 		t.Error("a pattern that is none is accepted")
+	}
+}
+
+// Processes end while their files are looked for.
+func TestFilesOfProcessesThatEnd(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.Open(fmt.Sprintf("/proc/%d", cmd.Process.Pid))
+	err = errors.Join(err, cmd.Process.Kill())
+	_ = cmd.Wait() // it was killed
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = files.Close() }()
+	ended := fmt.Sprintf("/proc/self/fd/%d", files.Fd())
+	if got, err := globIn("/", ended+"/*"); err != nil || len(got) > 0 {
+		t.Errorf("files are %v, %v", got, err)
 	}
 }
