@@ -42,7 +42,7 @@ export CGO_ENABLED := 0
 # Without the tables for debuggers, which a fifth of the time of linking goes into.
 RACE      := CGO_ENABLED=1 $(GO) test -race -ldflags=-w
 
-.PHONY: help build image demo test test-all test-unit test-race test-kernel test-allocator karpenter-check dns-check kwok scale e2e e2e-lab e2e-node e2e-planes e2e-long e2e-fleet e2e-scale fleet-long e2e-older e2e-schedulers soak model browser-test pictures diagrams docs-site docs-site-test bench-e2e duel vm-doubles sriov-test sriov-chains sriov-pods kubevirt-reader sriov-multus sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean release release-verify release-again release-try privileges ovs-test ovs-vm ovs-ovnkube ovs-lab
+.PHONY: help build image demo test test-all test-unit test-race test-race-rest test-kernel test-allocator karpenter-check dns-check kwok scale e2e e2e-lab e2e-node e2e-planes e2e-long e2e-fleet e2e-scale fleet-long e2e-older e2e-schedulers soak model browser-test pictures diagrams docs-site docs-site-test bench-e2e duel vm-doubles sriov-test sriov-chains sriov-pods kubevirt-reader sriov-multus sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean release release-verify release-again release-try privileges ovs-test ovs-vm ovs-ovnkube ovs-lab
 
 help: ## Show this help
 	@bold=; plain=; \
@@ -64,7 +64,7 @@ demo: build ## Show the whole way on a real local Kubernetes (root; KEEP=1 leave
 
 test: build ## Run what a change has to pass: unit tests, real plugins, a real local Kubernetes (root; 9 minutes)
 	@if [ "$$(id -u)" = 0 ]; then $(LAB) build; else echo "not root: tests that need namespaces or the local Kubernetes are skipped"; fi
-	$(MAKE) test-unit
+	$(MAKE) test-race
 	$(MAKE) e2e-lab
 	$(MAKE) -j 2 --output-sync=target e2e-node e2e-planes test-kernel test-allocator
 
@@ -76,13 +76,16 @@ test-all: build ## Run every test: "test", then an older Kubernetes, long ones, 
 	if [ "$$(id -u)" = 0 ]; then $(MAKE) vm-doubles || exit; \
 	else machines=; echo "not root: tests in virtual machines are skipped"; fi; \
 	$(MAKE) -j 2 --output-sync=target SRIOV_FLAGS=--optional RDMA_FLAGS=--optional OVS_FLAGS=--optional \
-		e2e-long e2e-schedulers e2e-fleet test-race browser-test $$machines e2e-scale docs-site
+		e2e-long e2e-schedulers e2e-fleet test-race-rest browser-test $$machines e2e-scale docs-site
 
-test-unit: $(TOOLS)/helm ## Run the tests that need no cluster and no real plugins, with the race detector where there are goroutines
+test-unit: $(TOOLS)/helm ## Run the tests that need no cluster and no real plugins, as fast as they go
+	$(GO) test -short -ldflags=-w $$($(GO) list $(PACKAGES) | grep -v -x -F "$$($(GO) list ./cnichain/kerneltest)")
+
+test-race: $(TOOLS)/helm ## Run the tests of test-unit, with the race detector where there are goroutines
 	$(RACE) -short $$($(GO) list $(PACKAGES) | grep -v -x -F -e "$$($(GO) list $(PURE) ./cnichain/kerneltest)")
 	$(GO) test -short -ldflags=-w $(PURE)
 
-test-race: $(TOOLS)/helm ## Run with the race detector the tests that test-unit runs without it or makes short
+test-race-rest: $(TOOLS)/helm ## Run with the race detector the tests that test-race runs without it or makes short
 	$(RACE) -short $(PURE)
 	$(RACE) ./cmd/dra-network-controller/internal/blocks
 
