@@ -19,7 +19,7 @@ import (
 // change writes the slices of its pool only, and the driver gives back what it needed for that.
 func TestThousandDevices(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
-		// A computation needs 80 MiB, in KiB; 30 to 36 MiB stay, the more the more policies earlier tests have left.
+		// A computation needs 80 MiB, in KiB; 30 MiB stay, 36 after other tests.
 		const cards, functions, most = 8, 128, 50 << 10
 		m := machine(cards, functions)
 		recording := filepath.Join(t.TempDir(), "recording")
