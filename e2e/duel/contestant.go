@@ -24,13 +24,17 @@ const (
 // Ours is the name of this driver among the contestants.
 const Ours = "netdev and macvlan by this driver"
 
+// otherVersion is the folder among the peers with the programs of another version of this driver, as bin has them: to
+// see what a change costs.
+const otherVersion = "before"
+
 // contestant is one way to give pods interfaces. Nothing of a contestant is known elsewhere: to add one is to add an
 // element to contestants, and its binary to the folder of peers.
 type contestant struct {
 	name string
 	// kinds it has, beside pods without any.
 	kinds []string
-	// binary is its program in the folder of peers; empty for what the repository has itself.
+	// binary is its program, or the folder of its programs, in the folder of peers; empty for what the repository has itself.
 	binary string
 	// start puts it into the cluster; what it starts ends with the cluster.
 	start func(context.Context, *arena) error
@@ -60,6 +64,20 @@ type request struct {
 // and what any claim costs.
 func contestants() []contestant {
 	claim := func(kind string, n int) request { return request{claim: objectName(kind, n)} }
+	ours := contestant{
+		name: Ours, kinds: []string{moved, macvlan},
+		start:   func(ctx context.Context, a *arena) error { return startOurs(ctx, a, a.options.Bin) },
+		objects: ourObjects, makeRequest: claim,
+		daemon: "/" + stack.Driver, driver: "dra.networking", port: 9680,
+		hook:   `dra_network_nri_seconds_sum{event="RunPodSandbox"`,
+		plugin: `dra_network_step_seconds_sum{command="ADD"`,
+		churns: true,
+	}
+	before := ours
+	before.name, before.binary = "another version of this driver", otherVersion
+	before.start = func(ctx context.Context, a *arena) error {
+		return startOurs(ctx, a, filepath.Join(a.options.Peers, otherVersion))
+	}
 	return []contestant{
 		{name: "no claim", start: func(context.Context, *arena) error { return nil }},
 		{
@@ -69,13 +87,8 @@ func contestants() []contestant {
 				return claimTemplate(objectName(kind, n), repeat(idledriver.Class, n)...)
 			}, makeRequest: claim, churns: true,
 		},
-		{
-			name: Ours, kinds: []string{moved, macvlan}, start: startOurs, objects: ourObjects, makeRequest: claim,
-			daemon: "/" + stack.Driver, driver: "dra.networking", port: 9680,
-			hook:   `dra_network_nri_seconds_sum{event="RunPodSandbox"`,
-			plugin: `dra_network_step_seconds_sum{command="ADD"`,
-			churns: true,
-		},
+		ours,
+		before,
 		{
 			name: "dranet", kinds: []string{moved}, binary: "dranet", start: startDranet,
 			objects: func(kind string, n int) string {
@@ -117,8 +130,9 @@ func startIdle(ctx context.Context, a *arena) error {
 	return err
 }
 
-func startOurs(ctx context.Context, a *arena) error {
-	if err := stack.Install(ctx, a.cluster, stack.Options{Clone: a.options.Clone, Bin: a.options.Bin,
+// startOurs installs this driver, with the programs in bin and the charts of the clone.
+func startOurs(ctx context.Context, a *arena, bin string) error {
+	if err := stack.Install(ctx, a.cluster, stack.Options{Clone: a.options.Clone, Bin: bin,
 		Progress: a.options.Progress}); err != nil {
 		return err
 	}

@@ -42,6 +42,9 @@ func some() *Results {
 				Milliseconds:     []float64{150 + 10*float64(n), 400},
 				HookMilliseconds: []float64{20, 40}, PluginMilliseconds: []float64{17, 30}})
 		}
+		r.add(Series{Contestant: Ours, Kind: none, Load: besideLoad, Milliseconds: []float64{200, 210}})
+		r.add(Series{Contestant: Ours, Kind: moved, Load: besideLoad, Interfaces: 4,
+			Milliseconds: []float64{260, 300}})
 		r.Costs = append(r.Costs, Cost{Contestant: Ours, Attachments: 30, Pods: 8, CPUSeconds: .6, PeakMiB: 70,
 			SliceWrites: 4, LinksGiven: 10, LinksLost: []string{"du3"}})
 	}
@@ -56,6 +59,8 @@ func TestTables(t *testing.T) {
 		"| no claim |  |  | 500 / 900; 2 not Ready |  |",
 		"| " + Ours + ": moved link | 110 / 111 | 160 / 400 (+50) | 170 / 400 (+60) | 190 / 400 (+80) | 230 / 400 " +
 			"(+120) |",
+		"4 pods per series.\n\n| | no interfaces | 1 | 4 |\n|---|---|---|---|\n| " + Ours + ": moved link | " +
+			"200 / 210 |  | 260 / 300 (+60) |\n\n",
 		"| " + Ours + " | 20.0 | 70 | 0.50 | 2 of 20 |",
 		"| " + Ours + ": moved link | 20.0 (3.0) | 20.0 (3.0) | 20.0 (3.0) | 20.0 (3.0) |",
 	} {

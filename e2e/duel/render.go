@@ -76,6 +76,7 @@ func Tables(r *Results) string {
 			put("\n")
 		}
 	}
+	r.putSideBySide(put)
 	put("\n![Moved links](%s)\n\n![macvlan](%s)\n", chartOfLinks, chartOfMacvlans)
 	put("\n### In a tight loop, at once, and after a kill\n\nTen links and one of them for each pod, the next pod "+
 		"made as "+
@@ -99,6 +100,29 @@ func Tables(r *Results) string {
 	r.putCosts(put)
 	put("\n")
 	return b.String()
+}
+
+// putSideBySide writes the table of what was measured at the same time, if that was.
+func (r *Results) putSideBySide(put func(string, ...any)) {
+	measured := slices.DeleteFunc(r.names(), func(name string) bool {
+		return len(r.find(name, none, besideLoad, 0).Milliseconds) == 0
+	})
+	if len(measured) == 0 {
+		return
+	}
+	put("\nThe same again, with all clusters at the same time, and pods made on each of them in turn. %d pods per "+
+		"series.\n\n", len(r.find(measured[0], none, besideLoad, 0).Milliseconds))
+	put("| | no interfaces | 1 | 4 |\n|---|---|---|---|\n")
+	for _, name := range measured {
+		plain := r.find(name, none, besideLoad, 0)
+		for _, kind := range r.kinds(name) {
+			put("| %s | %s |", row(name, kind), quantiles(plain, Series{}))
+			for _, n := range besideInterfaces() {
+				put(" %s |", quantiles(r.find(name, kind, besideLoad, n), plain))
+			}
+			put("\n")
+		}
+	}
 }
 
 // putHooks writes the table of what containerd waits for. How long a plugin takes is no merit of who starts it, so what

@@ -37,7 +37,7 @@ type Series struct {
 	Interfaces int `json:"interfaces"`
 	// Load is "single" (the next pod, one of each kind in turn, is made when the last one has gone), "churn" and
 	// "churn, forced" (as soon as the last one is Ready and being deleted, gracefully or with a grace period of 0),
-	// "burst" (all at once) or "killed" (its daemon was killed just before).
+	// "burst" (all at once), "side by side" (as "single", with the clusters of all contestants at the same time) or "killed" (its daemon was killed just before).
 	Load string `json:"load"`
 	// Milliseconds from create to Ready, in the order of the pods.
 	Milliseconds []float64 `json:"milliseconds"`

@@ -33,6 +33,8 @@ type Options struct {
 	Samples, Rounds int
 	// Only are the contestants to measure; empty means all.
 	Only []string
+	// Stages are what is measured, of StageAlone and StageBeside.
+	Stages []string
 	// Progress is told what is measured.
 	Progress io.Writer
 	// Keep is given what was measured so far, after each contestant: a run that is broken off keeps what it has. May be
@@ -40,28 +42,73 @@ type Options struct {
 	Keep func(*Results) error
 }
 
+// Stages of a run.
+const (
+	// StageAlone gives one contestant after the other the machine for itself.
+	StageAlone = "alone"
+	// StageBeside measures contestants at the same time (see sideBySide).
+	StageBeside = "beside"
+)
+
+// AllStages are those of a run that is published.
+func AllStages() []string { return []string{StageAlone, StageBeside} }
+
 // interfaces that pods are given.
 func interfaces() []int { return []int{1, 2, 4, 8} }
+
+// besideInterfaces are those of contestants that are measured side by side: fewer numbers, for more samples of each.
+func besideInterfaces() []int { return []int{1, 4} }
+
+// besideLoad is the load of their series, and besideSamples how many more pods these have.
+const (
+	besideLoad    = "side by side"
+	besideSamples = 2
+)
 
 // Run measures all contestants, each on a cluster of its own. A contestant that fails is named in Skipped with the
 // reason, and what was measured of it before stays in the results; the run goes on.
 func Run(ctx context.Context, options Options) (*Results, error) {
 	r := &Results{Time: time.Now().UTC(), Machine: machine(), Versions: versions(ctx, options),
 		Samples: options.Samples, Rounds: options.Rounds, Skipped: map[string]string{}}
+	chosen := slices.DeleteFunc(contestants(), func(c contestant) bool {
+		if len(options.Only) > 0 && !slices.Contains(options.Only, c.name) {
+			return true
+		}
+		reason := c.missing(options)
+		if reason != "" {
+			r.Skipped[c.name] = reason
+		}
+		return reason != ""
+	})
+	if slices.Contains(options.Stages, StageAlone) {
+		if err := alone(ctx, options, chosen, r); err != nil {
+			return nil, err
+		}
+	}
+	if slices.Contains(options.Stages, StageBeside) {
+		err := sideBySide(ctx, options, chosen, r)
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil:
+			r.Skipped[besideLoad] = fmt.Sprintf("not whole: %v", err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Skipped)) {
+		_, _ = fmt.Fprintf(options.Progress, "skipped: %s: %s\n", name, r.Skipped[name])
+	}
+	return r, nil
+}
+
+// alone measures one contestant after the other, and does so in each round.
+func alone(ctx context.Context, options Options, chosen []contestant, r *Results) error {
 	for round := range options.Rounds {
-		for _, c := range contestants() {
-			if len(options.Only) > 0 && !slices.Contains(options.Only, c.name) {
-				continue
-			}
-			if reason := c.missing(options); reason != "" {
-				r.Skipped[c.name] = reason
-				continue
-			}
+		for _, c := range chosen {
 			_, _ = fmt.Fprintf(options.Progress, "round %d of %d: %s\n", round+1, options.Rounds, c.name)
 			err := measure(ctx, options, c, r)
 			switch {
 			case ctx.Err() != nil:
-				return nil, ctx.Err()
+				return ctx.Err()
 			case err != nil: // what was measured before stays: the others took their time, too
 				r.Skipped[c.name] = fmt.Sprintf("not whole: %v", err)
 			}
@@ -69,14 +116,11 @@ func Run(ctx context.Context, options Options) (*Results, error) {
 				continue
 			}
 			if err := options.Keep(r); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.Skipped)) {
-		_, _ = fmt.Fprintf(options.Progress, "skipped: %s: %s\n", name, r.Skipped[name])
-	}
-	return r, nil
+	return nil
 }
 
 // missing says why a contestant can't be measured.
@@ -157,54 +201,112 @@ type course struct {
 	hooks, plugins []float64
 }
 
-// courses are those of a contestant: pods without interfaces of their own, and with more and more of each kind.
-func (m *measurement) courses() []*course {
-	list := []*course{{kind: none}}
-	for _, kind := range m.kinds {
-		for _, n := range interfaces() {
-			list = append(list, &course{kind: kind, interfaces: n})
-		}
-	}
-	return list
+// entrant is a contestant whose pods can be made.
+type entrant struct {
+	*measurement
+	*follower
+	courses []*course
+	prefix  string // of its pods' names
 }
 
-// single is pods one after the other, one of each course in turn: a machine that is slower for a while is so for all of
-// them. Their order changes from turn to turn, the same in each run, so that no course always follows the same one. The
-// first turn is not counted. What the daemon used is counted over all of them.
-func (m *measurement) single(ctx context.Context) error {
-	courses := m.courses()
-	for _, c := range courses {
-		if c.interfaces == 0 {
-			continue
-		}
-		if err := m.apply(ctx, m.objects(c.kind, c.interfaces)); err != nil {
-			return err
+// enrol prepares pods without interfaces of their own, and with each of the given numbers of each kind. Who calls it
+// stops the follower.
+func (m *measurement) enrol(ctx context.Context, numbers []int) (*entrant, error) {
+	courses := []*course{{kind: none}}
+	for _, kind := range m.kinds {
+		for _, n := range numbers {
+			if err := m.apply(ctx, m.objects(kind, n)); err != nil {
+				return nil, err
+			}
+			courses = append(courses, &course{kind: kind, interfaces: n})
 		}
 	}
 	f, err := m.follow(ctx)
-	if err != nil {
-		return err
+	return &entrant{measurement: m, follower: f, courses: courses, prefix: m.prefix()}, err
+}
+
+// inTurn makes pods one after the other, one of each course of each entrant in turn: a machine that is slower for a
+// while is so for all of them. Their order changes from one to the next, the same in each run, so that no course always
+// follows the same one. The first of each is not counted.
+func inTurn(ctx context.Context, samples int, entrants ...*entrant) error {
+	type entry struct {
+		*entrant
+		course int
 	}
-	defer f.stop()
-	prefix := m.prefix()
+	var entries []entry
+	for _, e := range entrants {
+		for i := range e.courses {
+			entries = append(entries, entry{e, i})
+		}
+	}
 	order := rand.New(rand.NewPCG(1, 1)) // a seed of no meaning
-	err = m.counting(ctx, func() error {
-		for iteration := range m.options.Samples + 1 {
-			for _, i := range order.Perm(len(courses)) {
-				name := fmt.Sprintf("%s-%d-%d", prefix, iteration, i)
-				if err := m.run(ctx, f, courses[i], name, iteration > 0); err != nil {
-					return err
-				}
+	for iteration := range samples + 1 {
+		for _, i := range order.Perm(len(entries)) {
+			e := entries[i]
+			name := fmt.Sprintf("%s-%d-%d", e.prefix, iteration, e.course)
+			if err := e.run(ctx, e.follower, e.courses[e.course], name, iteration > 0); err != nil {
+				return fmt.Errorf("%s: %w", e.name, err)
 			}
 		}
-		return nil
-	})
+	}
+	return nil
+}
+
+// keepCourses adds what was measured of an entrant to the results.
+func (e *entrant) keepCourses(load string) {
+	for _, c := range e.courses {
+		e.keep(Series{Kind: c.kind, Interfaces: c.interfaces, Load: load, Milliseconds: c.milliseconds,
+			HookMilliseconds: c.hooks, PluginMilliseconds: c.plugins})
+	}
+}
+
+// single is pods one after the other. What the daemon used is counted over all of them.
+func (m *measurement) single(ctx context.Context) error {
+	e, err := m.enrol(ctx, interfaces())
 	if err != nil {
 		return err
 	}
-	for _, c := range courses {
-		m.keep(Series{Kind: c.kind, Interfaces: c.interfaces, Load: "single", Milliseconds: c.milliseconds,
-			HookMilliseconds: c.hooks, PluginMilliseconds: c.plugins})
+	defer e.stop()
+	if err := m.counting(ctx, func() error { return inTurn(ctx, m.options.Samples, e) }); err != nil {
+		return err
+	}
+	e.keepCourses("single")
+	return nil
+}
+
+// sideBySide gives each contestant a cluster, all at the same time, and makes pods one after the other, on each cluster
+// in turn. So contestants are told apart by less than what a machine differs by from one quarter of an hour to the
+// next, and by less than what an idle processor of a virtual machine takes to wake up, which depends on what else runs.
+// In return each has the idle clusters of the others beside it, and pods at once are not measured. There are
+// besideSamples times as many pods in a series. Pods without interfaces are made on each cluster, so who gives none is
+// left out.
+func sideBySide(ctx context.Context, options Options, chosen []contestant, r *Results) (failed error) {
+	var entrants []*entrant
+	chosen = slices.DeleteFunc(slices.Clone(chosen), func(c contestant) bool { return len(c.kinds) == 0 })
+	for i, c := range chosen {
+		_, _ = fmt.Fprintf(options.Progress, "side by side, cluster %d of %d: %s\n", i+1, len(chosen), c.name)
+		separate := options
+		separate.Cluster = fmt.Sprintf("%s-%d", options.Cluster, i)
+		a, err := enter(ctx, separate)
+		if err != nil {
+			return err
+		}
+		defer func() { failed = errors.Join(failed, a.leave(ctx)) }()
+		if err := c.start(ctx, a); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		e, err := (&measurement{arena: a, contestant: c, results: r}).enrol(ctx, besideInterfaces())
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		defer e.stop()
+		entrants = append(entrants, e)
+	}
+	if err := inTurn(ctx, besideSamples*options.Rounds*options.Samples, entrants...); err != nil {
+		return err
+	}
+	for _, e := range entrants {
+		e.keepCourses(besideLoad)
 	}
 	return nil
 }

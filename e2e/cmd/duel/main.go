@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -43,12 +45,20 @@ func run() *cobra.Command {
 		Use:   "run",
 		Short: "Measure, and write the samples into a file",
 		Example: `  duel run --peers ~/peers            beside those of dranet and multus that are in the folder
-  duel run --samples 50 --rounds 3    for figures that are published`,
+  duel run --samples 50 --rounds 3    for figures that are published
+  duel run --peers ~/peers --stages beside --only "netdev and macvlan by this driver" --only dranet
+                                      tell two apart, whatever else the machine does`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if options.Samples < 1 || options.Rounds < 1 {
 				return fmt.Errorf("cannot measure %d samples in %d rounds; give at least 1 of each", options.Samples,
 					options.Rounds)
+			}
+			for _, stage := range options.Stages {
+				if !slices.Contains(duel.AllStages(), stage) {
+					return fmt.Errorf("cannot measure the stage %q: there is none; give of %s", stage,
+						strings.Join(duel.AllStages(), ", "))
+				}
 			}
 			var err error
 			if options.Clone, err = os.Getwd(); err != nil {
@@ -73,6 +83,8 @@ func run() *cobra.Command {
 	cmd.Flags().IntVar(&options.Samples, "samples", 20, "pods of each series in each round")
 	cmd.Flags().IntVar(&options.Rounds, "rounds", 1, "how often everything is measured")
 	cmd.Flags().StringArrayVar(&options.Only, "only", nil, "measure only this contestant; may be given several times")
+	cmd.Flags().StringSliceVar(&options.Stages, "stages", duel.AllStages(), "alone: each has the machine for itself; "+
+		"beside: all at the same time, each on its own cluster, pods in turn")
 	cmd.Flags().StringVar(&out, "out", "bin/duel.json", "file for the samples")
 	return cmd
 }
