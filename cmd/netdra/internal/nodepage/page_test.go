@@ -72,11 +72,12 @@ func TestOtherProblems(t *testing.T) {
 		got = append(got, p.Where+" "+p.What)
 	}
 	want := []string{
+		"device br-data has a long name", "device eno1 cannot be read",
 		"device enp3s0f0 is given to nobody: no-carrier: its link has lost its carrier", // once, for both entries
+		"policy pf0-vfs is wrong", "policy pf0-vfs, device eno1 does not fit", "the machine no devlink",
+		"the node too many",
 		"virtual functions 0000:05:00.2, 0000:05:00.3 have no names, and are not offered: the interface of their " +
 			"physical function is not on the node, or does not know them",
-		"policy pf0-vfs is wrong", "policy pf0-vfs, device eno1 does not fit", "device br-data has a long name",
-		"the node too many", "device eno1 cannot be read", "the machine no devlink",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -12,7 +12,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// problemsOf are all problems, urgent ones first.
+// problemsOf are all problems, urgent ones first, those of one place together.
 func problemsOf(node *Node) []Problem {
 	problems := slices.Concat(leftovers(node), failures(node), taintProblems(node), published(node))
 	for _, found := range node.Found {
@@ -24,7 +24,7 @@ func problemsOf(node *Node) []Problem {
 	slices.SortStableFunc(problems, func(a, b Problem) int {
 		switch {
 		case a.Urgent == b.Urgent:
-			return 0
+			return strings.Compare(a.Where, b.Where)
 		case a.Urgent:
 			return -1
 		}
