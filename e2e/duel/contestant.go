@@ -36,6 +36,8 @@ type contestant struct {
 	kinds []string
 	// binary is its program, or the folder of its programs, in the folder of peers; empty for what the repository has itself.
 	binary string
+	// optional says that nobody misses it where it is not.
+	optional bool
 	// start puts it into the cluster; what it starts ends with the cluster.
 	start func(context.Context, *arena) error
 	// objects are what pods of a kind with n interfaces need, as YAML, and ask is what their manifest says. They are
@@ -74,7 +76,7 @@ func contestants() []contestant {
 		churns: true,
 	}
 	before := ours
-	before.name, before.binary = "another version of this driver", otherVersion
+	before.name, before.binary, before.optional = "another version of this driver", otherVersion, true
 	before.start = func(ctx context.Context, a *arena) error {
 		return startOurs(ctx, a, filepath.Join(a.options.Peers, otherVersion))
 	}

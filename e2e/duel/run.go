@@ -75,7 +75,7 @@ func Run(ctx context.Context, options Options) (*Results, error) {
 			return true
 		}
 		reason := c.missing(options)
-		if reason != "" {
+		if reason != "" && !c.optional {
 			r.Skipped[c.name] = reason
 		}
 		return reason != ""
