@@ -237,7 +237,7 @@ kwok:
 
 scale: build kwok ## Measure what NODES (1000) with DEVICES (64) of a SHAPE (functions, mixed-functions, links, mixed-links) cost the control plane, and 500 topologies the controller (root)
 	$(GO) test -count=1 -timeout 60m -v -run '^TestScale$$' ./e2e/scale -nodes=$(NODES) -devices=$(DEVICES) -shape=$(SHAPE) \
-		-pods=1000 -least=$(LEAST) -output=$(CURDIR)/$(BIN)/scale.jsonl
+		-pods=1000 -least=$(LEAST) -output=$(CURDIR)/$(BIN)/scale.jsonl $(if $(PROFILES),-profiles=$(abspath $(PROFILES)))
 	$(GO) test -count=1 -timeout 15m -v -run '^TestAtScale$$' ./e2e/controller
 
 # A few nodes of "scale", for what it wants of any number: each slice is written once, drivers that start again write none, and all pods

@@ -57,8 +57,10 @@ func commandLine(c Component, o Options, b Binaries) ([]string, error) {
 	case ControllerManager:
 		args = controllerManagerArgs(o)
 	case Scheduler:
-		args = withGates(o, "--kubeconfig="+o.pki("scheduler.kubeconfig"), "--bind-address=127.0.0.1",
-			"--leader-elect=false",
+		kubeconfig := o.pki("scheduler.kubeconfig")
+		args = withGates(o, "--kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", "--leader-elect=false",
+			// without these it answers nobody but who asks for its health
+			"--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
 			// with the defaults it schedules ten pods with claims a second
 			"--kube-api-qps=500", "--kube-api-burst=1000")
 	case Kubelet:

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -220,4 +222,62 @@ func (p *plane) use(t *testing.T, component lab.Component) usage {
 		t.Fatal(err)
 	}
 	return usage{cpu: time.Duration(stat.CPUTime() * float64(time.Second)), resident: int64(status.VmRSS)}
+}
+
+// profile has kube-scheduler write down where its processor time goes for profileSeconds from now on, into a file for
+// "go tool pprof" in the folder of profiles. The result waits for that. Without a folder nothing is done.
+func (p *plane) profile(t *testing.T, layout layout) (wait func()) {
+	t.Helper()
+	if *profiles == "" {
+		return func() {}
+	}
+	config := rest.CopyConfig(p.config)
+	// The certificate of its server is one that it has made itself. It is asked inside of the cluster's namespace.
+	config.Host, config.CAFile, config.CAData, config.Insecure = schedulerURL, "", nil, true
+	client, err := rest.HTTPClientFor(config)
+	if err == nil {
+		err = os.MkdirAll(*profiles, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, done := filepath.Join(*profiles, string(layout)+".pprof"), make(chan error, 1)
+	go func() {
+		done <- download(t.Context(), client, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", schedulerURL,
+			profileSeconds), path)
+	}()
+	return func() {
+		if err := <-done; err != nil {
+			t.Errorf("cannot profile kube-scheduler: %v", err)
+			return
+		}
+		t.Logf("where the time goes: go tool pprof -top -cum %s", path)
+	}
+}
+
+// schedulerURL is the default of kube-scheduler, inside of the cluster's namespace.
+const (
+	schedulerURL   = "https://127.0.0.1:10259"
+	profileSeconds = 15
+)
+
+// download writes what a server answers into a file.
+func download(ctx context.Context, client *http.Client, url, path string) error {
+	asked, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(asked)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }() // only read
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", response.Status, body)
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, body, 0o644)
 }

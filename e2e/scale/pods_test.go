@@ -49,7 +49,7 @@ func follow(
 
 // schedule makes pods with a claim for one device each while the scheduler is stopped, starts it, and measures until
 // the last pod is bound. Afterwards no pod and no claim is left.
-func (f *fleet) schedule(t *testing.T, pods int) rate {
+func (f *fleet) schedule(t *testing.T, pods int, layout layout) rate {
 	t.Helper()
 	ctx := t.Context()
 	if err := f.Stop(ctx, lab.Scheduler, syscall.SIGTERM); err != nil {
@@ -68,6 +68,7 @@ func (f *fleet) schedule(t *testing.T, pods int) rate {
 	var first, last time.Time
 	var before usage
 	nodeOf := map[string]string{}
+	profiled := func() {}
 	for event := range bound.ResultChan() {
 		pod, ok := event.Object.(*corev1.Pod)
 		if !ok {
@@ -79,6 +80,7 @@ func (f *fleet) schedule(t *testing.T, pods int) rate {
 		nodeOf[pod.Name], last = pod.Spec.NodeName, time.Now()
 		if len(nodeOf) == 1 {
 			first, before = last, f.use(t, lab.Scheduler)
+			profiled = f.profile(t, layout)
 		}
 		if len(nodeOf) == pods {
 			break
@@ -88,6 +90,7 @@ func (f *fleet) schedule(t *testing.T, pods int) rate {
 		t.Fatalf("%d of %d pods are bound: %v", len(nodeOf), pods, context.Cause(ctx))
 	}
 	used := f.use(t, lab.Scheduler)
+	profiled()
 	f.deletePods(t)
 	return rate{Pods: pods, PodsPerSecond: float64(pods-1) / last.Sub(first).Seconds(),
 		SchedulerMillisecondsPerPod: float64((used.cpu - before.cpu).Milliseconds()) / float64(pods-1),

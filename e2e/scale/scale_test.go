@@ -25,8 +25,9 @@ var (
 	drivers     = flag.Int("drivers", 20, "how many nodes have drivers of their own; others have what those publish")
 	layoutNames = flag.String("layouts", fmt.Sprintf("%s,%s,%s", onePool, samePools, ours),
 		"ways to publish the devices")
-	output = flag.String("output", "", "file to which the figures are added, as one line of JSON")
-	least  = flag.Float64("least", 0, "fail if pods are scheduled slower than this times as fast as plain slices")
+	output   = flag.String("output", "", "file to which the figures are added, as one line of JSON")
+	profiles = flag.String("profiles", "", "folder for profiles of kube-scheduler, one for each layout")
+	least    = flag.Float64("least", 0, "fail if pods are scheduled slower than this times as fast as plain slices")
 )
 
 // figures are what one run measured.
@@ -189,7 +190,7 @@ func (f *fleet) measure(
 		WritesPerSecond: perSecond,
 		List:            f.list(t, ""),
 		ListOfNode:      f.list(t, resourceapi.ResourceSliceSelectorNodeName+"="+nodeName(0))}
-	m.Scheduled = f.schedule(t, *pods)
+	m.Scheduled = f.schedule(t, *pods, layout)
 	t.Logf("%s: %+v", layout, *m)
 	return m
 }
