@@ -133,6 +133,22 @@ func thousand(t *testing.T) Node {
 	return node
 }
 
+// On a narrow screen the style sheet names the columns of steps, by their position: the same names as in the header.
+func TestNarrowStepsNameTheirColumns(t *testing.T) {
+	_, table, _ := strings.Cut(pageHTML, `<table class="stack steps"`)
+	header, _, _ := strings.Cut(table, "</thead>")
+	columns := regexp.MustCompile(`<th [^>]*>([A-Za-z]+)</th>`).FindAllStringSubmatch(header, -1)
+	if len(columns) != 7 {
+		t.Fatalf("the header has the columns %q", columns)
+	}
+	for i, column := range columns[1:] { // the first is the row's own header
+		rule := fmt.Sprintf(`.steps td:nth-child(%d)::before { content: "%s: "; }`, i+2, column[1])
+		if !strings.Contains(pageCSS, rule) {
+			t.Errorf("the style sheet has no rule %s", rule)
+		}
+	}
+}
+
 func TestThousandDevicesAreASmallPage(t *testing.T) {
 	node := thousand(t)
 	if n := len(node.Facts.Devices); n != 1024 {
