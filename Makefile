@@ -235,9 +235,9 @@ kwok:
 	@mkdir -p $(BIN)
 	cd e2e/kwok && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$(BIN)/kwok sigs.k8s.io/kwok/cmd/kwok
 
-scale: build kwok ## Measure what NODES (1000) with DEVICES (64) of a SHAPE (functions, mixed-functions, links, mixed-links) cost the control plane, and 500 topologies the controller (root)
+scale: build kwok ## Measure what NODES (1000) with DEVICES (64) of a SHAPE (functions, mixed-functions, links, mixed-links) cost the control plane, and 500 topologies the controller; profiles of the scheduler go to PROFILES (root)
 	$(GO) test -count=1 -timeout 60m -v -run '^TestScale$$' ./e2e/scale -nodes=$(NODES) -devices=$(DEVICES) -shape=$(SHAPE) \
-		-pods=1000 -least=$(LEAST) -output=$(CURDIR)/$(BIN)/scale.jsonl $(if $(PROFILES),-profiles=$(abspath $(PROFILES)))
+		-pods=1000 -least=$(LEAST) -output=$(CURDIR)/$(BIN)/scale.jsonl $(if $(PROFILES),-profiles="$(abspath $(PROFILES))")
 	$(GO) test -count=1 -timeout 15m -v -run '^TestAtScale$$' ./e2e/controller
 
 # A few nodes of "scale", for what it wants of any number: each slice is written once, drivers that start again write none, and all pods
@@ -257,7 +257,7 @@ bench-e2e: build $(TOOLS)/helm ## Measure how long pods take until they are Read
 privileges: build ## Take CAPABILITIES (all documented) from the driver, one at a time, and compare what breaks with docs/security.md (root)
 	$(GO) test -count=1 -timeout 30m -v -run '^TestPrivileges$$' ./e2e/suite -cluster=suite-privileges -privileges=$(or $(CAPABILITIES),documented)
 
-duel: build ## Measure pods of this driver beside others whose binaries are in PEERS (dranet, multus), SAMPLES (50) of each (root)
+duel: build ## Measure pods of this driver beside others whose binaries are in PEERS (dranet, multus, and before: another version of it), SAMPLES (50) of each (root)
 	$(GO) build -ldflags "-s -w" -o bin/ ./e2e/cmd/duel
 	bin/duel run --samples $(SAMPLES) --rounds $(or $(ROUNDS),1) $(if $(PEERS),--peers "$(PEERS)")
 
