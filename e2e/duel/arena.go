@@ -192,7 +192,7 @@ func parseUsage(program, text string) (u usage, err error) {
 }
 
 // metrics is the page of metrics that a daemon serves on a port of the node. Differences of two of these are what was
-// measured in between; sums of histograms only grow while the daemon lives, which counting looks at.
+// measured in between; sums of histograms only grow while the daemon lives, which counting and checkDaemon look at.
 func (a *arena) metrics(ctx context.Context, port int) (string, error) {
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (
 		net.Conn, error,

@@ -25,7 +25,7 @@ const (
 const Ours = "netdev and macvlan by this driver"
 
 // otherVersion is the folder among the peers with the programs of another version of this driver, as bin has them: to
-// see what a change costs.
+// see what a change costs. They run with the manifests of this one.
 const otherVersion = "before"
 
 // contestant is one way to give pods interfaces. Nothing of a contestant is known elsewhere: to add one is to add an
@@ -34,7 +34,7 @@ type contestant struct {
 	name string
 	// kinds it has, beside pods without any.
 	kinds []string
-	// binary is its program, or the folder of its programs, in the folder of peers; empty for what the repository has itself.
+	// binary is its program in the folder of peers; empty for what the repository has itself.
 	binary string
 	// optional says that nobody misses it where it is not.
 	optional bool
@@ -76,7 +76,8 @@ func contestants() []contestant {
 		churns: true,
 	}
 	before := ours
-	before.name, before.binary, before.optional = "another version of this driver", otherVersion, true
+	before.name, before.optional = "another version of this driver", true
+	before.binary = filepath.Join(otherVersion, stack.Driver)
 	before.start = func(ctx context.Context, a *arena) error {
 		return startOurs(ctx, a, filepath.Join(a.options.Peers, otherVersion))
 	}

@@ -4,7 +4,8 @@
 //
 // The rule of this package: every contestant gets the same pods, the same links and the same clock.
 //
-// A round goes through all contestants, so that what changes with time, such as the load of the machine, meets each of
-// them. Every contestant has a new cluster, and in it goes through the stages of measure: pods without interfaces of
-// its own, pods one after the other, a tight loop, many at once, and one after a kill.
+// A run has two stages. Alone, a round goes through all contestants, so that what changes with time, such as the load
+// of the machine, meets each of them. Every contestant has a new cluster, and in it goes through the loads of measure:
+// pods without interfaces of its own, pods one after the other, a tight loop, many at once, and one after a kill. Side
+// by side, all have clusters at the same time, and pods are made on one and then on another (sideBySide).
 package duel

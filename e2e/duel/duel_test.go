@@ -5,13 +5,18 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
 func TestQuantile(t *testing.T) {
@@ -29,6 +34,23 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
+func TestSpread(t *testing.T) {
+	same := []float64{7, 7, 7}
+	if have := spread(same, same); have != 0 {
+		t.Errorf("samples that are all alike are spread by %v", have)
+	}
+	wide, narrow := []float64{100, 200, 300, 400, 500}, []float64{100, 101, 102, 103, 104}
+	if have := spread(wide, same); have < 100 || have > 200 || have != spread(wide, same) {
+		t.Errorf("samples between 100 and 500 are spread by %v, then %v", have, spread(wide, same))
+	}
+	if have := spread(narrow, same); have > 2 {
+		t.Errorf("samples between 100 and 104 are spread by %v", have)
+	}
+	if !math.IsNaN(spread(nil, same)) {
+		t.Error("no samples have a spread")
+	}
+}
+
 // some are results with one contestant of each sort.
 func some() *Results {
 	r := &Results{Samples: 2, Rounds: 2, Skipped: map[string]string{"Multus": "multus is not in the given folder"},
@@ -42,9 +64,9 @@ func some() *Results {
 				Milliseconds:     []float64{150 + 10*float64(n), 400},
 				HookMilliseconds: []float64{20, 40}, PluginMilliseconds: []float64{17, 30}})
 		}
-		r.add(Series{Contestant: Ours, Kind: none, Load: besideLoad, Milliseconds: []float64{200, 210}})
-		r.add(Series{Contestant: Ours, Kind: moved, Load: besideLoad, Interfaces: 4,
-			Milliseconds: []float64{260, 300}})
+		r.add(Series{Contestant: Ours, Kind: none, Load: sideBySideLoad, Milliseconds: []float64{200, 210}})
+		r.add(Series{Contestant: Ours, Kind: moved, Load: sideBySideLoad, Interfaces: 4,
+			Milliseconds: []float64{260, 300}, HookMilliseconds: []float64{70, 71}, PluginMilliseconds: []float64{64, 65}})
 		r.Costs = append(r.Costs, Cost{Contestant: Ours, Attachments: 30, Pods: 8, CPUSeconds: .6, PeakMiB: 70,
 			SliceWrites: 4, LinksGiven: 10, LinksLost: []string{"du3"}})
 	}
@@ -59,8 +81,8 @@ func TestTables(t *testing.T) {
 		"| no claim |  |  | 500 / 900; 2 not Ready |  |",
 		"| " + Ours + ": moved link | 110 / 111 | 160 / 400 (+50) | 170 / 400 (+60) | 190 / 400 (+80) | 230 / 400 " +
 			"(+120) |",
-		"4 pods per series.\n\n| | no interfaces | 1 | 4 |\n|---|---|---|---|\n| " + Ours + ": moved link | " +
-			"200 / 210 |  | 260 / 300 (+60) |\n\n",
+		"4 of each kind.",
+		"| " + Ours + ": moved link | 200 / 210 |  | 260 / 300 (+60 ± 25) |  | 70.0 (6.0) |\n\n",
 		"| " + Ours + " | 20.0 | 70 | 0.50 | 2 of 20 |",
 		"| " + Ours + ": moved link | 20.0 (3.0) | 20.0 (3.0) | 20.0 (3.0) | 20.0 (3.0) |",
 	} {
@@ -142,6 +164,46 @@ func TestPublishedPage(t *testing.T) {
 		if shown, err := os.ReadFile("../../docs/" + name); err != nil || !bytes.Equal(shown, want) {
 			t.Errorf("docs/%s is not what the samples say (%v); render it again", name, err)
 		}
+	}
+}
+
+// Peers that are not there are told, but for the other version of this driver; of that only who has named it is told.
+func TestChoose(t *testing.T) {
+	const other = "another version of this driver"
+	peers := t.TempDir()
+	if err := os.WriteFile(filepath.Join(peers, "dranet"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		options         Options
+		chosen, skipped []string
+	}{
+		"all":                   {Options{}, []string{"no claim", "a DRA driver that does nothing", Ours}, []string{"Multus", "dranet"}},
+		"those with peers":      {Options{Peers: peers, Only: []string{Ours, "dranet"}}, []string{Ours, "dranet"}, nil},
+		"one that is not there": {Options{Peers: peers, Only: []string{other}}, nil, []string{other}},
+	} {
+		chosen, skipped := choose(test.options)
+		if diff := cmp.Diff(test.chosen, names(chosen)); diff != "" {
+			t.Errorf("%s: chosen (-want +got):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(test.skipped, slices.Sorted(maps.Keys(skipped))); diff != "" {
+			t.Errorf("%s: skipped (-want +got):\n%s", name, diff)
+		}
+	}
+	if _, err := Run(t.Context(), Options{Only: []string{other}, Progress: io.Discard}); err == nil {
+		t.Error("a run of nobody succeeds, and would replace earlier results")
+	}
+	if !includes(nil, StageAlone) || includes([]string{StageAlone}, StageSideBySide) {
+		t.Error("all stages are run where some are named, or none where none is")
+	}
+	if err := os.Mkdir(filepath.Join(peers, "before"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(peers, "before", stack.Driver), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if chosen, _ := choose(Options{Peers: peers}); !slices.Contains(names(chosen), other) {
+		t.Errorf("the other version is there, and chosen are %q", names(chosen))
 	}
 }
 

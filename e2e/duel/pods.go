@@ -179,7 +179,8 @@ const slow = 3 * time.Second
 func (a *arena) tellSlow(ctx context.Context, name string, took time.Duration) {
 	events, err := a.client.CoreV1().Events(metav1.NamespaceDefault).List(ctx,
 		metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
-	_, _ = fmt.Fprintf(a.options.Progress, "    pod %s took %d ms\n", name, took.Milliseconds())
+	_, _ = fmt.Fprintf(a.options.Progress, "    pod %s of cluster %s took %d ms\n", name, a.options.Cluster,
+		took.Milliseconds())
 	if err != nil {
 		return // the time is told, and is what counts
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"time"
@@ -17,7 +18,7 @@ type Results struct {
 	// Machine and Versions are what it ran on: name to text.
 	Machine  map[string]string `json:"machine"`
 	Versions map[string]string `json:"versions"`
-	// Samples is how many pods each series has in each round; Rounds is how often each contestant was measured.
+	// Samples is how many pods each series has in each round, moreSamples times as many side by side; Rounds is how often each contestant was measured.
 	Samples int `json:"samples"`
 	Rounds  int `json:"rounds"`
 	// Skipped are the contestants that were not measured, or not to the end, with the reason.
@@ -37,7 +38,8 @@ type Series struct {
 	Interfaces int `json:"interfaces"`
 	// Load is "single" (the next pod, one of each kind in turn, is made when the last one has gone), "churn" and
 	// "churn, forced" (as soon as the last one is Ready and being deleted, gracefully or with a grace period of 0),
-	// "burst" (all at once), "side by side" (as "single", with the clusters of all contestants at the same time) or "killed" (its daemon was killed just before).
+	// "burst" (all at once), "killed" (its daemon was killed just before) or "side by side" (as "single", with the
+	// clusters of all contestants at the same time).
 	Load string `json:"load"`
 	// Milliseconds from create to Ready, in the order of the pods.
 	Milliseconds []float64 `json:"milliseconds"`
@@ -88,6 +90,28 @@ func Quantile(samples []float64, q float64) float64 {
 	}
 	sorted := slices.Sorted(slices.Values(samples))
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
+}
+
+// spread is by how much the difference of the medians of two series moves by chance, in milliseconds: half of the
+// interval in which 95% of the differences are when samples are drawn at random, with repetition, from the two series
+// (the percentile bootstrap). The same samples give the same answer. NaN without samples.
+func spread(samples, plain []float64) float64 {
+	if len(samples) == 0 || len(plain) == 0 {
+		return math.NaN()
+	}
+	random := rand.New(rand.NewPCG(1, 1)) // a seed of no meaning
+	median := func(series []float64) float64 {
+		drawn := make([]float64, len(series))
+		for i := range drawn {
+			drawn[i] = series[random.IntN(len(series))]
+		}
+		return Quantile(drawn, .5)
+	}
+	differences := make([]float64, 1000)
+	for i := range differences {
+		differences[i] = median(samples) - median(plain)
+	}
+	return (Quantile(differences, .975) - Quantile(differences, .025)) / 2
 }
 
 // add appends samples to the series of its kind, so that rounds are one series.

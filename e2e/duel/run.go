@@ -33,7 +33,7 @@ type Options struct {
 	Samples, Rounds int
 	// Only are the contestants to measure; empty means all.
 	Only []string
-	// Stages are what is measured, of StageAlone and StageBeside.
+	// Stages are what is measured, of AllStages; empty means all.
 	Stages []string
 	// Progress is told what is measured.
 	Progress io.Writer
@@ -46,58 +46,71 @@ type Options struct {
 const (
 	// StageAlone gives one contestant after the other the machine for itself.
 	StageAlone = "alone"
-	// StageBeside measures contestants at the same time (see sideBySide).
-	StageBeside = "beside"
+	// StageSideBySide has the clusters of all contestants at the same time.
+	StageSideBySide = "side-by-side"
 )
 
 // AllStages are those of a run that is published.
-func AllStages() []string { return []string{StageAlone, StageBeside} }
+func AllStages() []string { return []string{StageAlone, StageSideBySide} }
 
 // interfaces that pods are given.
 func interfaces() []int { return []int{1, 2, 4, 8} }
 
-// besideInterfaces are those of contestants that are measured side by side: fewer numbers, for more samples of each.
-func besideInterfaces() []int { return []int{1, 4} }
-
-// besideLoad is the load of their series, and besideSamples how many more pods these have.
-const (
-	besideLoad    = "side by side"
-	besideSamples = 2
-)
-
 // Run measures all contestants, each on a cluster of its own. A contestant that fails is named in Skipped with the
 // reason, and what was measured of it before stays in the results; the run goes on.
 func Run(ctx context.Context, options Options) (*Results, error) {
+	chosen, skipped := choose(options)
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("cannot measure: no contestant is left (%v); choose from %q", skipped, names(contestants()))
+	}
 	r := &Results{Time: time.Now().UTC(), Machine: machine(), Versions: versions(ctx, options),
-		Samples: options.Samples, Rounds: options.Rounds, Skipped: map[string]string{}}
-	chosen := slices.DeleteFunc(contestants(), func(c contestant) bool {
-		if len(options.Only) > 0 && !slices.Contains(options.Only, c.name) {
-			return true
-		}
-		reason := c.missing(options)
-		if reason != "" && !c.optional {
-			r.Skipped[c.name] = reason
-		}
-		return reason != ""
-	})
-	if slices.Contains(options.Stages, StageAlone) {
+		Samples: options.Samples, Rounds: options.Rounds, Skipped: skipped}
+	if includes(options.Stages, StageAlone) {
 		if err := alone(ctx, options, chosen, r); err != nil {
 			return nil, err
 		}
 	}
-	if slices.Contains(options.Stages, StageBeside) {
-		err := sideBySide(ctx, options, chosen, r)
-		switch {
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case err != nil:
-			r.Skipped[besideLoad] = fmt.Sprintf("not whole: %v", err)
+	if includes(options.Stages, StageSideBySide) {
+		if err := sideBySide(ctx, options, chosen, r); err != nil {
+			return nil, err
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Skipped)) {
 		_, _ = fmt.Fprintf(options.Progress, "skipped: %s: %s\n", name, r.Skipped[name])
 	}
 	return r, nil
+}
+
+// includes says whether a value is wanted: all are where none is named.
+func includes(wanted []string, value string) bool {
+	return len(wanted) == 0 || slices.Contains(wanted, value)
+}
+
+// choose returns the contestants to measure, and why others are not: their names to reasons. Nobody misses an optional
+// one whose programs are not there, but who has named it.
+func choose(options Options) (chosen []contestant, skipped map[string]string) {
+	skipped = map[string]string{}
+	for _, c := range contestants() {
+		if !includes(options.Only, c.name) {
+			continue
+		}
+		switch reason := c.missing(options); {
+		case reason == "":
+			chosen = append(chosen, c)
+		case !c.optional || len(options.Only) > 0:
+			skipped[c.name] = reason
+		}
+	}
+	return chosen, skipped
+}
+
+// names are those of contestants.
+func names(list []contestant) []string {
+	var names []string
+	for _, c := range list {
+		names = append(names, c.name)
+	}
+	return names
 }
 
 // alone measures one contestant after the other, and does so in each round.
@@ -149,8 +162,8 @@ func measure(ctx context.Context, options Options, c contestant, r *Results) (er
 		return err
 	}
 	m := measurement{arena: a, contestant: c, results: r, cost: Cost{Contestant: c.name, LinksGiven: devices}}
-	for _, stage := range []func(context.Context) error{m.single, m.churn, m.burst, m.killed} {
-		if err := stage(ctx); err != nil {
+	for _, load := range []func(context.Context) error{m.single, m.churn, m.burst, m.killed} {
+		if err := load(ctx); err != nil {
 			return err
 		}
 	}
@@ -206,7 +219,8 @@ type entrant struct {
 	*measurement
 	*follower
 	courses []*course
-	prefix  string // of its pods' names
+	podName string // how those of its pods begin
+	pid     int    // of its daemon; 0 if that is not looked at
 }
 
 // enrol prepares pods without interfaces of their own, and with each of the given numbers of each kind. Who calls it
@@ -222,7 +236,7 @@ func (m *measurement) enrol(ctx context.Context, numbers []int) (*entrant, error
 		}
 	}
 	f, err := m.follow(ctx)
-	return &entrant{measurement: m, follower: f, courses: courses, prefix: m.prefix()}, err
+	return &entrant{measurement: m, follower: f, courses: courses, podName: m.prefix()}, err
 }
 
 // inTurn makes pods one after the other, one of each course of each entrant in turn: a machine that is slower for a
@@ -243,7 +257,7 @@ func inTurn(ctx context.Context, samples int, entrants ...*entrant) error {
 	for iteration := range samples + 1 {
 		for _, i := range order.Perm(len(entries)) {
 			e := entries[i]
-			name := fmt.Sprintf("%s-%d-%d", e.prefix, iteration, e.course)
+			name := fmt.Sprintf("%s-%d-%d", e.podName, iteration, e.course)
 			if err := e.run(ctx, e.follower, e.courses[e.course], name, iteration > 0); err != nil {
 				return fmt.Errorf("%s: %w", e.name, err)
 			}
@@ -271,43 +285,6 @@ func (m *measurement) single(ctx context.Context) error {
 		return err
 	}
 	e.keepCourses("single")
-	return nil
-}
-
-// sideBySide gives each contestant a cluster, all at the same time, and makes pods one after the other, on each cluster
-// in turn. So contestants are told apart by less than what a machine differs by from one quarter of an hour to the
-// next, and by less than what an idle processor of a virtual machine takes to wake up, which depends on what else runs.
-// In return each has the idle clusters of the others beside it, and pods at once are not measured. There are
-// besideSamples times as many pods in a series. Pods without interfaces are made on each cluster, so who gives none is
-// left out.
-func sideBySide(ctx context.Context, options Options, chosen []contestant, r *Results) (failed error) {
-	var entrants []*entrant
-	chosen = slices.DeleteFunc(slices.Clone(chosen), func(c contestant) bool { return len(c.kinds) == 0 })
-	for i, c := range chosen {
-		_, _ = fmt.Fprintf(options.Progress, "side by side, cluster %d of %d: %s\n", i+1, len(chosen), c.name)
-		separate := options
-		separate.Cluster = fmt.Sprintf("%s-%d", options.Cluster, i)
-		a, err := enter(ctx, separate)
-		if err != nil {
-			return err
-		}
-		defer func() { failed = errors.Join(failed, a.leave(ctx)) }()
-		if err := c.start(ctx, a); err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
-		}
-		e, err := (&measurement{arena: a, contestant: c, results: r}).enrol(ctx, besideInterfaces())
-		if err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
-		}
-		defer e.stop()
-		entrants = append(entrants, e)
-	}
-	if err := inTurn(ctx, besideSamples*options.Rounds*options.Samples, entrants...); err != nil {
-		return err
-	}
-	for _, e := range entrants {
-		e.keepCourses(besideLoad)
-	}
 	return nil
 }
 

@@ -46,7 +46,7 @@ func run() *cobra.Command {
 		Short: "Measure, and write the samples into a file",
 		Example: `  duel run --peers ~/peers            beside those of dranet and multus that are in the folder
   duel run --samples 50 --rounds 3    for figures that are published
-  duel run --peers ~/peers --stages beside --only "netdev and macvlan by this driver" --only dranet
+  duel run --peers ~/peers --stages side-by-side --only "netdev and macvlan by this driver" --only dranet
                                       tell two apart, whatever else the machine does`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -56,7 +56,7 @@ func run() *cobra.Command {
 			}
 			for _, stage := range options.Stages {
 				if !slices.Contains(duel.AllStages(), stage) {
-					return fmt.Errorf("cannot measure the stage %q: there is none; give of %s", stage,
+					return fmt.Errorf("cannot measure stage %q: there is none; choose from %s", stage,
 						strings.Join(duel.AllStages(), ", "))
 				}
 			}
@@ -78,13 +78,15 @@ func run() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&options.Bin, "bin", "bin", "folder with this driver's binaries")
-	cmd.Flags().StringVar(&options.Peers, "peers", "", "folder with the binaries of others: dranet, multus")
-	cmd.Flags().StringVar(&options.Cluster, "cluster", "duel", "name of the local cluster")
+	cmd.Flags().StringVar(&options.Peers, "peers", "", "folder with the binaries of others: dranet, multus, "+
+		"and the folder before with those of another version of this driver")
+	cmd.Flags().StringVar(&options.Cluster, "cluster", "duel", "name of the local cluster; side by side each has a number "+
+		"after it")
 	cmd.Flags().IntVar(&options.Samples, "samples", 20, "pods of each series in each round")
 	cmd.Flags().IntVar(&options.Rounds, "rounds", 1, "how often everything is measured")
 	cmd.Flags().StringArrayVar(&options.Only, "only", nil, "measure only this contestant; may be given several times")
 	cmd.Flags().StringSliceVar(&options.Stages, "stages", duel.AllStages(), "alone: each has the machine for itself; "+
-		"beside: all at the same time, each on its own cluster, pods in turn")
+		"side-by-side: all have clusters at the same time, and pods are made on each in turn")
 	cmd.Flags().StringVar(&out, "out", "bin/duel.json", "file for the samples")
 	return cmd
 }

@@ -1,0 +1,95 @@
+package duel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// interfacesSideBySide are those of contestants that are measured side by side: fewer numbers, for more samples of each.
+func interfacesSideBySide() []int { return []int{1, 4} }
+
+// sideBySideLoad is the load of their series, and moreSamples how many times as many pods these have.
+const (
+	sideBySideLoad = "side by side"
+	moreSamples    = 2
+)
+
+// sideBySide gives each contestant a cluster, all at the same time, and makes pods one after the other, on each cluster
+// in turn. So contestants are told apart by less than what a machine differs by from one quarter of an hour to the
+// next. In return each has the idle clusters of the others beside it, and pods at once are not measured. Pods without
+// interfaces are made on each cluster, so who gives none is left out.
+//
+// A contestant that does not start is named in Skipped, and the others go on. A pod that does not become Ready ends the
+// stage for all, as the others would have less beside them from then on; what was measured before stays.
+func sideBySide(ctx context.Context, options Options, chosen []contestant, r *Results) (failed error) {
+	var entrants []*entrant
+	for _, c := range chosen {
+		if len(c.kinds) == 0 {
+			continue
+		}
+		_, _ = fmt.Fprintf(options.Progress, "side by side: %s\n", c.name)
+		separate := options
+		separate.Cluster = fmt.Sprintf("%s-%d", options.Cluster, len(entrants))
+		e, err := enterSideBySide(ctx, separate, c, r)
+		if ctx.Err() != nil {
+			return errors.Join(ctx.Err(), err)
+		}
+		if err != nil {
+			r.Skipped[c.name+", side by side"] = err.Error()
+			continue
+		}
+		defer func() {
+			e.stop()
+			failed = errors.Join(failed, e.leave(ctx))
+		}()
+		entrants = append(entrants, e)
+	}
+	err := inTurn(ctx, moreSamples*options.Rounds*options.Samples, entrants...)
+	for _, e := range entrants {
+		_, _ = fmt.Fprintf(options.Progress, "side by side: %s\n", e.name)
+		if restarted := e.checkDaemon(context.WithoutCancel(ctx)); restarted != nil {
+			r.Skipped[e.name+", side by side"] = restarted.Error()
+			continue
+		}
+		e.keepCourses(sideBySideLoad)
+	}
+	if err != nil {
+		r.Skipped["side by side"] = fmt.Sprintf("not whole: %v", err)
+	}
+	if options.Keep != nil {
+		err = options.Keep(r)
+	}
+	return errors.Join(ctx.Err(), err)
+}
+
+// enterSideBySide starts a contestant on a cluster of its own. After an error nothing of it is left.
+func enterSideBySide(ctx context.Context, options Options, c contestant, r *Results) (*entrant, error) {
+	a, err := enter(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	var e *entrant
+	if err = c.start(ctx, a); err == nil {
+		e, err = (&measurement{arena: a, contestant: c, results: r}).enrol(ctx, interfacesSideBySide())
+	}
+	if err != nil {
+		return nil, errors.Join(err, a.leave(ctx))
+	}
+	started, err := a.use(ctx, c.daemon)
+	if err != nil {
+		e.stop()
+		return nil, errors.Join(err, a.leave(ctx))
+	}
+	e.pid = started.pid
+	return e, nil
+}
+
+// checkDaemon fails if the daemon is another process than when its contestant started: it has lost what it had counted.
+func (e *entrant) checkDaemon(ctx context.Context) error {
+	now, err := e.use(ctx, e.daemon)
+	if err == nil && now.pid != e.pid {
+		err = errors.New("its daemon was restarted while it was measured")
+	}
+	return err
+}
