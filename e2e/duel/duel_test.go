@@ -193,6 +193,11 @@ func TestChoose(t *testing.T) {
 	if _, err := Run(t.Context(), Options{Only: []string{other}, Progress: io.Discard}); err == nil {
 		t.Error("a run of nobody succeeds, and would replace earlier results")
 	}
+	if _, err := Run(t.Context(), Options{Only: []string{"no claim"}, Stages: []string{StageSideBySide},
+		Progress: io.Discard, Keep: func(*Results) error { t.Error("nothing is kept as results"); return nil },
+	}); err == nil {
+		t.Error("a run of those who give no interfaces, side by side, succeeds")
+	}
 	if !includes(nil, StageAlone) || includes([]string{StageAlone}, StageSideBySide) {
 		t.Error("all stages are run where some are named, or none where none is")
 	}

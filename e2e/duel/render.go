@@ -112,7 +112,8 @@ func (r *Results) putSideBySide(put func(string, ...any)) {
 	}
 	put("\nSide by side: all clusters at the same time, and pods made on each of them in turn, %d of each kind. In "+
 		"brackets: P50 over\nthat of pods without interfaces, and what 95%% of 1,000 random resamples stay within. The "+
-		"last two columns are P50 in `RunPodSandbox`.\n\n", len(r.find(measured[0], none, sideBySideLoad, 0).Milliseconds))
+		"last two columns are P50 in `RunPodSandbox`,\nwith what is not the plugins' time in brackets.\n\n",
+		len(r.find(measured[0], none, sideBySideLoad, 0).Milliseconds))
 	put("| | no interfaces | 1 | 4 | 1, in `RunPodSandbox` | 4, in `RunPodSandbox` |\n|---|---|---|---|---|---|\n")
 	for _, name := range measured {
 		plain := r.find(name, none, sideBySideLoad, 0)
@@ -134,7 +135,7 @@ func (r *Results) putSideBySide(put func(string, ...any)) {
 // a contestant adds to its plugins stands apart.
 func (r *Results) putHooks(put func(string, ...any)) {
 	put("\n### In RunPodSandbox\n\nWhat containerd waits for before the first container, of the pods of the first table: " +
-		" milliseconds, P50. In brackets: P50\nof what is not its plugins' time, where the " +
+		"milliseconds, P50. In brackets: P50\nof what is not its plugins' time, where the " +
 		"contestant tells it. A step is one call of one plugin; each interface here has one.\n\n")
 	put("| | 1 | 2 | 4 | 8 |\n|---|---|---|---|---|\n")
 	for _, name := range r.names() {

@@ -18,7 +18,8 @@ type Results struct {
 	// Machine and Versions are what it ran on: name to text.
 	Machine  map[string]string `json:"machine"`
 	Versions map[string]string `json:"versions"`
-	// Samples is how many pods each series has in each round, moreSamples times as many side by side; Rounds is how often each contestant was measured.
+	// Samples is how many pods each series has in each round, moreSamples times as many side by side; Rounds is how often
+	// each contestant was measured.
 	Samples int `json:"samples"`
 	Rounds  int `json:"rounds"`
 	// Skipped are the contestants that were not measured, or not to the end, with the reason.

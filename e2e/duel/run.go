@@ -78,6 +78,9 @@ func Run(ctx context.Context, options Options) (*Results, error) {
 	for _, name := range slices.Sorted(maps.Keys(r.Skipped)) {
 		_, _ = fmt.Fprintf(options.Progress, "skipped: %s: %s\n", name, r.Skipped[name])
 	}
+	if len(r.Series) == 0 {
+		return nil, fmt.Errorf("cannot measure: no pod of stages %q was counted (%v)", options.Stages, r.Skipped)
+	}
 	return r, nil
 }
 

@@ -45,6 +45,9 @@ func sideBySide(ctx context.Context, options Options, chosen []contestant, r *Re
 		}()
 		entrants = append(entrants, e)
 	}
+	if len(entrants) == 0 { // results without anything would replace those of an earlier run
+		return nil
+	}
 	err := inTurn(ctx, moreSamples*options.Rounds*options.Samples, entrants...)
 	for _, e := range entrants {
 		_, _ = fmt.Fprintf(options.Progress, "side by side: %s\n", e.name)
