@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -184,6 +183,11 @@ type measurement struct {
 	results *Results
 	cost    Cost
 	made    int // prefixes of pods' names so far
+	// courses, their pods' prefix and the watch of them are there once pods one after the other are prepared.
+	courses []*course
+	podName string
+	pods    *follower
+	pid     int // of the daemon when it had started; 0 if that is not looked at
 }
 
 // note keeps a series and tells it.
@@ -208,138 +212,8 @@ func (m *measurement) prefix() string {
 	return fmt.Sprintf("p%d", m.made)
 }
 
-// course is pods of one kind that are made one after the other.
-type course struct {
-	kind         string
-	interfaces   int
-	milliseconds []float64
-	// hooks and plugins are what RunPodSandbox and the CNI plugins in it took, in milliseconds for each pod.
-	hooks, plugins []float64
-}
-
-// entrant is a contestant whose pods can be made.
-type entrant struct {
-	*measurement
-	*follower
-	courses []*course
-	podName string // how those of its pods begin
-	pid     int    // of its daemon; 0 if that is not looked at
-}
-
-// enrol prepares pods without interfaces of their own, and with each of the given numbers of each kind. Who calls it
-// stops the follower.
-func (m *measurement) enrol(ctx context.Context, numbers []int) (*entrant, error) {
-	courses := []*course{{kind: none}}
-	for _, kind := range m.kinds {
-		for _, n := range numbers {
-			if err := m.apply(ctx, m.objects(kind, n)); err != nil {
-				return nil, err
-			}
-			courses = append(courses, &course{kind: kind, interfaces: n})
-		}
-	}
-	f, err := m.follow(ctx)
-	return &entrant{measurement: m, follower: f, courses: courses, podName: m.prefix()}, err
-}
-
-// inTurn makes pods one after the other, one of each course of each entrant in turn: a machine that is slower for a
-// while is so for all of them. Their order changes from one to the next, the same in each run, so that no course always
-// follows the same one. The first of each is not counted.
-func inTurn(ctx context.Context, samples int, entrants ...*entrant) error {
-	type entry struct {
-		*entrant
-		course int
-	}
-	var entries []entry
-	for _, e := range entrants {
-		for i := range e.courses {
-			entries = append(entries, entry{e, i})
-		}
-	}
-	order := rand.New(rand.NewPCG(1, 1)) // a seed of no meaning
-	for iteration := range samples + 1 {
-		for _, i := range order.Perm(len(entries)) {
-			e := entries[i]
-			name := fmt.Sprintf("%s-%d-%d", e.podName, iteration, e.course)
-			if err := e.run(ctx, e.follower, e.courses[e.course], name, iteration > 0); err != nil {
-				return fmt.Errorf("%s: %w", e.name, err)
-			}
-		}
-	}
-	return nil
-}
-
-// keepCourses adds what was measured of an entrant to the results.
-func (e *entrant) keepCourses(load string) {
-	for _, c := range e.courses {
-		e.keep(Series{Kind: c.kind, Interfaces: c.interfaces, Load: load, Milliseconds: c.milliseconds,
-			HookMilliseconds: c.hooks, PluginMilliseconds: c.plugins})
-	}
-}
-
-// single is pods one after the other. What the daemon used is counted over all of them.
-func (m *measurement) single(ctx context.Context) error {
-	e, err := m.enrol(ctx, interfaces())
-	if err != nil {
-		return err
-	}
-	defer e.stop()
-	if err := m.counting(ctx, func() error { return inTurn(ctx, m.options.Samples, e) }); err != nil {
-		return err
-	}
-	e.keepCourses("single")
-	return nil
-}
-
-// run is the next pod of a course. The hook is timed for pods with interfaces.
-func (m *measurement) run(ctx context.Context, f *follower, c *course, name string, counts bool) error {
-	asked := request{}
-	if c.interfaces > 0 {
-		asked = m.makeRequest(c.kind, c.interfaces)
-		m.cost.Pods++
-		m.cost.Attachments += c.interfaces
-	}
-	next := func() error {
-		took, err := m.makeReady(ctx, f, name, asked, metav1.DeleteOptions{})
-		if err != nil {
-			return err
-		}
-		if counts {
-			c.milliseconds = append(c.milliseconds, took)
-		}
-		_, err = f.wait(ctx, "pod "+name+" is gone", gone(name))
-		return err
-	}
-	if counts && c.interfaces > 0 {
-		return m.timeHook(ctx, c, next)
-	}
-	return next()
-}
-
-// timeHook adds what RunPodSandbox waited for while do makes a pod to its course: the daemon's histograms have grown by
-// that.
-func (m *measurement) timeHook(ctx context.Context, c *course, do func() error) error {
-	if m.hook == "" {
-		return do()
-	}
-	before, err := m.metrics(ctx, m.port)
-	if err != nil {
-		return err
-	}
-	if err := do(); err != nil {
-		return err
-	}
-	after, err := m.metrics(ctx, m.port)
-	if err != nil {
-		return err
-	}
-	grown := func(prefix string) float64 { return 1000 * (sumOf(after, prefix) - sumOf(before, prefix)) }
-	c.hooks = append(c.hooks, grown(m.hook))
-	if m.plugin != "" {
-		c.plugins = append(c.plugins, grown(m.plugin))
-	}
-	return nil
-}
+// errRestarted says that samples are of two processes.
+var errRestarted = errors.New("its daemon was restarted while it was measured")
 
 // counting adds what the daemon uses while do makes pods to the cost. A daemon that is another process afterwards has
 // lost what it had counted, so that is an error.
@@ -361,7 +235,7 @@ func (m *measurement) counting(ctx context.Context, do func() error) error {
 		return err
 	}
 	if after.pid != before.pid {
-		return fmt.Errorf("its daemon was restarted while it was measured")
+		return errRestarted
 	}
 	m.cost.CPUSeconds += after.cpu - before.cpu
 	m.cost.PeakMiB = max(m.cost.PeakMiB, after.peak)

@@ -23,15 +23,15 @@ const (
 // A contestant that does not start is named in Skipped, and the others go on. A pod that does not become Ready ends the
 // stage for all, as the others would have less beside them from then on; what was measured before stays.
 func sideBySide(ctx context.Context, options Options, chosen []contestant, r *Results) (failed error) {
-	var entrants []*entrant
+	var all []*measurement
 	for _, c := range chosen {
 		if len(c.kinds) == 0 {
 			continue
 		}
 		_, _ = fmt.Fprintf(options.Progress, "side by side: %s\n", c.name)
 		separate := options
-		separate.Cluster = fmt.Sprintf("%s-%d", options.Cluster, len(entrants))
-		e, err := enterSideBySide(ctx, separate, c, r)
+		separate.Cluster = fmt.Sprintf("%s-%d", options.Cluster, len(all))
+		m, err := enterSideBySide(ctx, separate, c, r)
 		if ctx.Err() != nil {
 			return errors.Join(ctx.Err(), err)
 		}
@@ -40,22 +40,22 @@ func sideBySide(ctx context.Context, options Options, chosen []contestant, r *Re
 			continue
 		}
 		defer func() {
-			e.stop()
-			failed = errors.Join(failed, e.leave(ctx))
+			m.pods.stop()
+			failed = errors.Join(failed, m.leave(ctx))
 		}()
-		entrants = append(entrants, e)
+		all = append(all, m)
 	}
-	if len(entrants) == 0 { // results without anything would replace those of an earlier run
+	if len(all) == 0 { // results without anything would replace those of an earlier run
 		return nil
 	}
-	err := inTurn(ctx, moreSamples*options.Rounds*options.Samples, entrants...)
-	for _, e := range entrants {
-		_, _ = fmt.Fprintf(options.Progress, "side by side: %s\n", e.name)
-		if restarted := e.checkDaemon(context.WithoutCancel(ctx)); restarted != nil {
-			r.Skipped[e.name+", side by side"] = restarted.Error()
+	err := inTurn(ctx, moreSamples*options.Rounds*options.Samples, all...)
+	for _, m := range all {
+		_, _ = fmt.Fprintf(options.Progress, "side by side: %s\n", m.name)
+		if restarted := m.checkDaemon(context.WithoutCancel(ctx)); restarted != nil {
+			r.Skipped[m.name+", side by side"] = restarted.Error()
 			continue
 		}
-		e.keepCourses(sideBySideLoad)
+		m.keepCourses(sideBySideLoad)
 	}
 	if err != nil {
 		r.Skipped["side by side"] = fmt.Sprintf("not whole: %v", err)
@@ -66,33 +66,34 @@ func sideBySide(ctx context.Context, options Options, chosen []contestant, r *Re
 	return errors.Join(ctx.Err(), err)
 }
 
-// enterSideBySide starts a contestant on a cluster of its own. After an error nothing of it is left.
-func enterSideBySide(ctx context.Context, options Options, c contestant, r *Results) (*entrant, error) {
+// enterSideBySide starts a contestant on a cluster of its own, and prepares its pods. After an error nothing of it is
+// left.
+func enterSideBySide(ctx context.Context, options Options, c contestant, r *Results) (*measurement, error) {
 	a, err := enter(ctx, options)
 	if err != nil {
 		return nil, err
 	}
-	var e *entrant
-	if err = c.start(ctx, a); err == nil {
-		e, err = (&measurement{arena: a, contestant: c, results: r}).enrol(ctx, interfacesSideBySide())
+	m := &measurement{arena: a, contestant: c, results: r}
+	err = c.start(ctx, a)
+	if err == nil {
+		var started usage
+		started, err = a.use(ctx, c.daemon)
+		m.pid = started.pid
+	}
+	if err == nil {
+		err = m.prepare(ctx, interfacesSideBySide())
 	}
 	if err != nil {
 		return nil, errors.Join(err, a.leave(ctx))
 	}
-	started, err := a.use(ctx, c.daemon)
-	if err != nil {
-		e.stop()
-		return nil, errors.Join(err, a.leave(ctx))
-	}
-	e.pid = started.pid
-	return e, nil
+	return m, nil
 }
 
 // checkDaemon fails if the daemon is another process than when its contestant started: it has lost what it had counted.
-func (e *entrant) checkDaemon(ctx context.Context) error {
-	now, err := e.use(ctx, e.daemon)
-	if err == nil && now.pid != e.pid {
-		err = errors.New("its daemon was restarted while it was measured")
+func (m *measurement) checkDaemon(ctx context.Context) error {
+	now, err := m.use(ctx, m.daemon)
+	if err == nil && now.pid != m.pid {
+		err = errRestarted
 	}
 	return err
 }
