@@ -21,6 +21,9 @@ type secrets []string
 
 // secretsOf finds the values of keys that look as if they were secret.
 func secretsOf(stdin []byte) secrets {
+	if !sanitize.MayHaveSecrets(stdin) { // asked after each call of a plugin
+		return nil
+	}
 	config, err := template.DecodeJSON(stdin)
 	if err != nil {
 		return nil

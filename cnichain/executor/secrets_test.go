@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,5 +47,20 @@ func TestSecretsAreNotRepeated(t *testing.T) {
 				t.Errorf("the log is told %+v", log)
 			}
 		})
+	}
+}
+
+// A key is what it means, and not how it is written.
+func TestSecretsOfEscapedKeys(t *testing.T) {
+	for stdin, want := range map[string]secrets{
+		`{"type":"x","mtu":1400}`:                        nil,
+		`{"type":"x","pass\u0077ord":"hunter2"}`:         {"hunter2"},
+		`{"type":"x","fabric":{"A\u0050I-key":"12345"}}`: {"12345"},
+		`{"type":"token","user":"admin"}`:                nil,
+		`{"Passwords":{"a":"first","b":["second"]}}`:     {"second", "first"},
+	} {
+		if got := secretsOf([]byte(stdin)); !slices.Equal(got, want) {
+			t.Errorf("secrets of %s are %q, want %q", stdin, got, want)
+		}
 	}
 }

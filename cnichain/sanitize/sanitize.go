@@ -4,17 +4,35 @@
 package sanitize
 
 import (
+	"bytes"
 	"regexp"
+	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Redacted stands for a secret.
 const Redacted = "(redacted)"
 
-var secretKeys = regexp.MustCompile(`(?i)passw|secret|token|credential|private|api-?key|psk`)
+// secretWords are in the keys of secrets, in lower case. None has a meaning in a regular expression.
+func secretWords() []string {
+	return []string{"passw", "secret", "token", "credential", "private", "apikey", "api-key", "psk"}
+}
+
+var secretKeys = regexp.MustCompile("(?i)" + strings.Join(secretWords(), "|"))
 
 // SecretKeys matches the keys whose values only root should see: neither in errors nor in the call log.
 func SecretKeys() *regexp.Regexp { return secretKeys }
+
+// MayHaveSecrets is false for a JSON document in which no key can match SecretKeys, as in most configurations: it is a
+// hundred times faster than to decode the document. A backslash, and what is not ASCII, may hide a word.
+func MayHaveSecrets(document []byte) bool {
+	if slices.ContainsFunc(document, func(c byte) bool { return c == '\\' || c >= utf8.RuneSelf }) {
+		return true
+	}
+	lower := bytes.ToLower(document)
+	return slices.ContainsFunc(secretWords(), func(word string) bool { return bytes.Contains(lower, []byte(word)) })
+}
 
 // Redact replaces the values of keys that match in a decoded JSON document, however deep, and returns the document. It
 // changes what it gets.

@@ -22,6 +22,27 @@ func TestRedact(t *testing.T) {
 	}
 }
 
+// A document that is not decoded must have no key that is secret, however it is written.
+func TestDocumentsWithoutSecrets(t *testing.T) {
+	for document, want := range map[string]bool{
+		`{"type":"macvlan","ipam":{"subnet":"10.0.0.0/24"}}`: false, ``: false,
+		`{"PassWord":"x"}`: true, `{"a":{"myPSK":"x"}}`: true, `{"API-Key":"x"}`: true, `{"apiKEY":"x"}`: true,
+		`{"pass\u0077ord":"x"}`: true, `{"to\u212aen":"x"}`: true, "{\"to\u212aen\":\"x\"}": true,
+		"{\"p\u017fk\":\"x\"}": true, `{"type":"token-server"}`: true, // a value, but who knows without looking
+	} {
+		if got := MayHaveSecrets([]byte(document)); got != want {
+			t.Errorf("%s may have secrets: %v, want %v", document, got, want)
+		}
+	}
+	for _, word := range secretWords() {
+		for _, key := range []string{word, strings.ToUpper(word), "my" + word + "2"} {
+			if !SecretKeys().MatchString(key) || !MayHaveSecrets([]byte(`{"`+key+`":1}`)) {
+				t.Errorf("%q is not a secret's key", key)
+			}
+		}
+	}
+}
+
 func TestShorten(t *testing.T) {
 	for text, want := range map[string]string{
 		"short": "short", "12345678": "12345678", "123456789": "12345678…", "raw \xff": "raw \uFFFD",
