@@ -42,7 +42,7 @@ func littered(t *testing.T) (*fixture, *Driver) {
 		f.must(os.WriteFile(path, nil, 0o600))
 		f.must(os.Chtimes(path, time.Unix(0, 0), time.Unix(0, 0)))
 	}
-	f.must(f.node.Pin("", filepath.Join(f.dir, "netns/dra-gone.cre66i9s")))
+	f.must(f.node.Pin(f.runs("gone"), filepath.Join(f.dir, "netns/dra-gone.cre66i9s")))
 	return f, d
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
 // Boot implements host.Host.
@@ -134,7 +135,9 @@ func (n *Node) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 func (n *Node) Pin(netns, pin string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.pods[pin] == nil && n.pods[netns] != nil { // Links, RemovePin
+	known := n.pods[pin] == nil || n.pinned[pin] == netns
+	if known && n.pods[netns] != nil { // Enter, RemovePin
+		maps.Copy(n.pods[netns], n.pods[pin]) // by both paths it is one namespace
 		n.pods[pin] = n.pods[netns]
 		delete(n.pods, netns)
 		delete(n.unpinned, netns)
@@ -194,6 +197,16 @@ func (n *Node) NamespaceID(path string) (string, error) {
 
 // Links lists the links of a pod. A path that was never a pin is the runtime's, of a new pod if there is none.
 func (n *Node) Links(path string) ([]cnichain.Link, error) {
+	namespace, err := n.Enter(path)
+	if err != nil {
+		return nil, err
+	}
+	defer namespace.Close()
+	return namespace.Links()
+}
+
+// Enter is of a pod as [Node.Links] is.
+func (n *Node) Enter(path string) (host.Namespace, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	_, wasPin := n.pinned[path]
@@ -204,11 +217,26 @@ func (n *Node) Links(path string) ([]cnichain.Link, error) {
 		n.makePod(path)
 		n.unpinned[path] = true
 	}
-	links := n.pods[path]
-	return slices.SortedFunc(maps.Values(links), func(a, b cnichain.Link) int {
+	return &namespace{node: n, links: n.pods[path]}, nil
+}
+
+// namespace is a pod that was entered. Its links are there also when no path of it is left.
+type namespace struct {
+	node  *Node
+	links map[string]cnichain.Link
+}
+
+// Links implements [host.Namespace].
+func (n *namespace) Links() ([]cnichain.Link, error) {
+	n.node.mu.Lock()
+	defer n.node.mu.Unlock()
+	return slices.SortedFunc(maps.Values(n.links), func(a, b cnichain.Link) int {
 		return strings.Compare(a.Name, b.Name)
 	}), nil
 }
+
+// Close implements [host.Namespace].
+func (n *namespace) Close() {}
 
 // Restore looks for the device on the host.
 func (n *Node) Restore(device cnichain.Device) error {

@@ -134,15 +134,16 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 	if attachment.NetNSID, err = e.Host.NamespaceID(netns); err != nil {
 		return err
 	}
-	seen, err := e.Host.Links(netns)
+	pod, err := e.enter(netns)
 	if err != nil {
 		return err
 	}
-	if err := AssignNames(attachment, seen); err != nil {
+	defer pod.namespace.Close()
+	if err := AssignNames(attachment, pod.seen); err != nil {
 		return err
 	}
 	for i := range attachment.Steps {
-		if seen, err = e.addStep(ctx, attachment, i, node, seen); err != nil {
+		if err := e.addStep(ctx, attachment, i, node, pod); err != nil {
 			return err
 		}
 	}
@@ -157,24 +158,48 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 	return e.note(attachment)
 }
 
+// podLinks are the links of a pod. Its namespace is entered once for an ADD, and not each time that they are read. What
+// was entered is what pin proves to be pinned, since the ID that it compares was read before.
+type podLinks struct {
+	namespace host.Namespace
+	seen      []cnichain.Link // when they were read last
+}
+
+// enter reads the links of a pod for the first time. The caller closes the namespace.
+func (e *Executor) enter(netns string) (*podLinks, error) {
+	namespace, err := e.Host.Enter(netns)
+	if err != nil {
+		return nil, err
+	}
+	pod := &podLinks{namespace: namespace}
+	if err := pod.read(); err != nil {
+		namespace.Close()
+		return nil, err
+	}
+	return pod, nil
+}
+
+func (p *podLinks) read() (err error) {
+	p.seen, err = p.namespace.Links()
+	return err
+}
+
 // addStep runs a step. What it did stands in the journal with what comes next: the intention of the next step, that the
 // attachment is ready, or that it is undone. Nothing is done in between, so a crash before that finds what a crash at
-// the end of ADD finds. seen are the pod's links, before and after.
-func (e *Executor) addStep(
-	ctx context.Context, attachment *Attachment, i int, node string, seen []cnichain.Link,
-) ([]cnichain.Link, error) {
+// the end of ADD finds.
+func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, node string, pod *podLinks) error {
 	record := &attachment.Steps[i]
-	if err := e.beginStep(ctx, attachment, record, node, seen); err != nil {
-		return nil, err
+	if err := e.beginStep(ctx, attachment, record, node, pod.seen); err != nil {
+		return err
 	}
 	if i == 0 {
 		if err := e.pin(attachment); err != nil {
 			e.notBegun(record)
-			return nil, err
+			return err
 		}
 	}
 	if err := e.bindDriver(record); err != nil {
-		return nil, stepError(record, commandAdd, err)
+		return stepError(record, commandAdd, err)
 	}
 	result, err := e.callAdd(ctx, attachment, record)
 	if err != nil {
@@ -182,16 +207,19 @@ func (e *Executor) addStep(
 			record.Foreign = true
 			_ = e.note(attachment) // else Del does
 		}
-		return nil, stepError(record, commandAdd, e.withMissingDevice(record.Step.Device, err))
+		return stepError(record, commandAdd, e.withMissingDevice(record.Step.Device, err))
 	}
-	if seen, err = e.verify(attachment, record, result); err != nil {
-		return nil, stepError(record, commandAdd, err)
+	if err := pod.read(); err != nil {
+		return stepError(record, commandAdd, err)
+	}
+	if err := e.verify(attachment, record, result, pod.seen); err != nil {
+		return stepError(record, commandAdd, err)
 	}
 	if err := e.attachRDMA(attachment, record); err != nil {
-		return nil, stepError(record, commandAdd, err)
+		return stepError(record, commandAdd, err)
 	}
 	record.Phase = StepAdded
-	return seen, nil
+	return nil
 }
 
 // withMissingDevice adds to the failure of a plugin that the device that it was given is not on the host any more, if

@@ -10,31 +10,27 @@ import (
 )
 
 // verify believes the kernel, not the plugin: the interface must be in the pod. A device with another driver has none.
-// It returns the pod's links.
+// links are the pod's.
 func (e *Executor) verify(
-	attachment *Attachment, record *StepRecord, result *types100.Result,
-) ([]cnichain.Link, error) {
+	attachment *Attachment, record *StepRecord, result *types100.Result, links []cnichain.Link,
+) error {
 	record.Merged = mergeResults(append(parentResults(attachment, record), result)...)
-	links, err := e.Host.Links(attachment.Pin)
-	if err != nil {
-		return nil, err
-	}
 	if record.Step.BindsDriver() {
 		mac, err := e.keptAddress(&record.Step)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return links, verifyClaimParams(&record.Step, mac, result)
+		return verifyClaimParams(&record.Step, mac, result)
 	}
 	link := findLink(links, record.IfName)
 	if link == nil {
-		return nil, fmt.Errorf("%s reported success but the pod has no interface %q", record.Step.Type, record.IfName)
+		return fmt.Errorf("%s reported success but the pod has no interface %q", record.Step.Type, record.IfName)
 	}
 	if record.Step.Makes {
 		record.Link = link
 	}
 	adoptAddresses(attachment, links)
-	return links, verifyClaimParams(&record.Step, link.MAC, result)
+	return verifyClaimParams(&record.Step, link.MAC, result)
 }
 
 // adoptAddresses puts the addresses that the pod's interfaces have into all results that later steps and people are

@@ -52,6 +52,8 @@ type Namespaces interface {
 type Links interface {
 	// Links returns the links in the namespace.
 	Links(netns string) ([]cnichain.Link, error)
+	// Enter returns the namespace, to list its links several times. The caller closes it.
+	Enter(netns string) (Namespace, error)
 	// Rename gives a link another name.
 	Rename(netns string, index int, name string) error
 	// Remove deletes a virtual link. One that is not there is no error.
@@ -62,6 +64,14 @@ type Links interface {
 	ResetInPod(netns string, seen cnichain.Link, device cnichain.Device) error
 	// MoveToHost moves the link that is the device to the host's namespace, under whatever name; Restore does the rest.
 	MoveToHost(netns string, index int, device cnichain.Device) error
+}
+
+// Namespace is a network namespace that stays the same one, and stays there, until it is closed: what becomes of its
+// path does not matter. It is for one goroutine.
+type Namespace interface {
+	// Links returns the links in the namespace.
+	Links() ([]cnichain.Link, error)
+	Close()
 }
 
 // Devices returns devices to the host.

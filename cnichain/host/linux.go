@@ -90,26 +90,49 @@ func (Linux) NamespaceID(path string) (string, error) {
 }
 
 // Links lists the links of a namespace.
-func (Linux) Links(path string) ([]cnichain.Link, error) {
-	var links []cnichain.Link
-	err := inNamespace(path, func(handle *netlink.Handle) error {
-		found, err := listLinks(handle)
-		for _, link := range found {
-			attrs := link.Attrs()
-			seen := cnichain.Link{
-				Name: attrs.Name, AltNames: attrs.AltNames, Alias: attrs.Alias, Index: attrs.Index,
-				MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU,
-				Kind: link.Type(), Parent: attrs.ParentIndex, ParentElsewhere: attrs.NetNsID >= 0,
-			}
-			if vlan, ok := link.(*netlink.Vlan); ok {
-				seen.VLANID, seen.VLANProtocol = vlan.VlanId, vlan.VlanProtocol.String()
-			}
-			links = append(links, seen)
-		}
-		return err
-	})
+func (h Linux) Links(path string) ([]cnichain.Link, error) {
+	namespace, err := h.Enter(path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot list the links of %s: %w", path, err)
+		return nil, err
+	}
+	defer namespace.Close()
+	return namespace.Links()
+}
+
+// Enter opens a socket in a namespace, which the kernel keeps for as long as the socket is open (net/core/sock.c,
+// sk_alloc).
+func (Linux) Enter(path string) (Namespace, error) {
+	handle, err := openNamespace(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot enter network namespace %s: %w", path, err)
+	}
+	return &entered{Handle: handle, path: path}, nil
+}
+
+// entered is a network namespace by its socket; path is for messages.
+type entered struct {
+	*netlink.Handle
+	path string
+}
+
+// Links implements [Namespace].
+func (e *entered) Links() ([]cnichain.Link, error) {
+	found, err := listLinks(e.Handle)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the links of %s: %w", e.path, err)
+	}
+	links := make([]cnichain.Link, 0, len(found))
+	for _, link := range found {
+		attrs := link.Attrs()
+		seen := cnichain.Link{
+			Name: attrs.Name, AltNames: attrs.AltNames, Alias: attrs.Alias, Index: attrs.Index,
+			MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU,
+			Kind: link.Type(), Parent: attrs.ParentIndex, ParentElsewhere: attrs.NetNsID >= 0,
+		}
+		if vlan, ok := link.(*netlink.Vlan); ok {
+			seen.VLANID, seen.VLANProtocol = vlan.VlanId, vlan.VlanProtocol.String()
+		}
+		links = append(links, seen)
 	}
 	return links, nil
 }
@@ -131,17 +154,21 @@ func (Linux) Rename(path string, index int, name string) error {
 
 // inNamespace gives a handle on a namespace; no thread changes its own for longer than it takes to open a socket.
 func inNamespace(path string, do func(*netlink.Handle) error) error {
-	namespace, err := netns.GetFromPath(path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = namespace.Close() }()
-	handle, err := netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
+	handle, err := openNamespace(path)
 	if err != nil {
 		return err
 	}
 	defer handle.Close()
 	return do(handle)
+}
+
+func openNamespace(path string) (*netlink.Handle, error) {
+	namespace, err := netns.GetFromPath(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = namespace.Close() }()
+	return netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
 }
 
 // listLinks repeats a dump that was interrupted by a change: a partial dump would show links as gone. All ten attempts

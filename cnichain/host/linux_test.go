@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -141,5 +142,57 @@ func TestLinuxHostPinsANamespace(t *testing.T) {
 	}
 	if err := host.Pin("/etc/passwd", pin); err == nil {
 		t.Error("a file was pinned")
+	}
+}
+
+// A pod that ends during an ADD may leave its path to another. What was entered stays the pod's.
+func TestNamespaceThatWasEnteredIsKept(t *testing.T) {
+	other := inNewNamespace(t) // and the links of the test's thread are those of a second one
+	host, pin := Linux{}, filepath.Join(t.TempDir(), "netns", "dra-x")
+	t.Cleanup(func() { _ = host.Unpin(pin) })
+	if err := host.Pin(other, pin); err != nil {
+		t.Skipf("cannot mount here: %v", err)
+	}
+	entered, err := host.Enter(pin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer entered.Close()
+	before, err := entered.Links()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(host.Unpin(pin), host.Pin("/proc/thread-self/ns/net", pin)); err != nil {
+		t.Fatal(err)
+	}
+	stranger := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "stranger0"}, PeerName: "peer0"}
+	if err := netlink.LinkAdd(stranger); err != nil {
+		t.Fatal(err)
+	}
+	after, err := entered.Links()
+	if diff := cmp.Diff(before, after); err != nil || diff != "" {
+		t.Errorf("links of the namespace that was entered: %v (-before +after):\n%s", err, diff)
+	}
+	if links, err := host.Links(pin); err != nil || len(links) != len(before)+2 {
+		t.Errorf("links of the namespace that has the path: %v, %v", links, err)
+	}
+	if _, err := host.Enter(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a namespace that is not there: %v", err)
+	}
+}
+
+// A link is not the device whose name it has as an alternative one.
+func TestSnapshotIsOfTheLinkWithTheName(t *testing.T) {
+	inNewNamespace(t)
+	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eno1"}, PeerName: "peer0"}
+	if err := errors.Join(netlink.LinkAdd(link), netlink.LinkAddAltName(link, "up0")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := (Linux{}).Snapshot(cnichain.Device{Name: "up0", IfName: "up0"})
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error is %v", err)
+	}
+	if now, err := (Linux{}).Snapshot(cnichain.Device{Name: "eno1", IfName: "eno1"}); now.Index == 0 || err != nil {
+		t.Errorf("device is %+v, %v", now, err)
 	}
 }
