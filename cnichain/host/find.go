@@ -1,33 +1,55 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // findDevice finds hardware by its PCI address, and a virtual device by what no other link can have. What is found
 // may be renamed, set down and moved, so a link that is not proven to be the device is never returned.
-func findDevice(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, error) {
-	links, err := listLinks(handle)
+//
+// Links are listed only where it takes all of them to tell: a list is long, and for it the kernel asks the cards of the
+// node for the state of all their virtual functions.
+func findDevice(handle *netlink.Handle, device *cnichain.Device) (link netlink.Link, err error) {
+	switch {
+	case device.PCIAddress != "":
+		return findByPCI(handle, device)
+	case device.BootID == "": // the baseline is still to be read
+		link, err = linkNamed(handle, device.IfName)
+	default:
+		var links []netlink.Link
+		links, err = listLinks(handle)
+		link = findVirtual(links, device)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot look for device %s: %w", device.Name, err)
 	}
-	if device.PCIAddress != "" {
-		return findByPCI(links, device)
-	}
-	if link := findVirtual(links, device); link != nil {
+	if link != nil {
 		return link, nil
 	}
 	return nil, fmt.Errorf("device %s: the host has no link %s (index %d, address %s): %w", device.Name, device.IfName,
 		device.Index, device.MAC, os.ErrNotExist)
 }
 
-// findVirtual prefers the link with the name that devices have on their way to the host, which only the driver gives:
+// linkNamed is nil if no link has the name. The kernel finds links by their alternative names as well, which are not
+// meant.
+func linkNamed(handle *netlink.Handle, name string) (netlink.Link, error) {
+	link, err := handle.LinkByName(name)
+	if errors.As(err, &netlink.LinkNotFoundError{}) || err == nil && link.Attrs().Name != name {
+		return nil, nil
+	}
+	return link, err
+}
+
+// findVirtual finds a device with a baseline of this boot. It prefers the link with the name that devices have on their way to the host, which only the driver gives:
 // while the device was away, somebody may have made a link like it. Nil if there is none.
 //
 // For example, a device eth5 was killed on its way out of a pod, and an administrator has made another eth5 meanwhile.
@@ -36,10 +58,6 @@ func findVirtual(links []netlink.Link, device *cnichain.Device) netlink.Link {
 	var found netlink.Link
 	for _, link := range links {
 		switch {
-		case device.BootID == "": // the baseline is still to be read
-			if link.Attrs().Name == device.IfName {
-				return link
-			}
 		case device.Kind != "" && link.Type() != device.Kind:
 		case link.Attrs().Name == transitName(device):
 			return link
@@ -86,17 +104,14 @@ func sameAddress(attrs *netlink.LinkAttrs, device *cnichain.Device) bool {
 //
 // A function can have several links: a NIC with two ports on one function, or the representors of its virtual
 // functions. dev_port and phys_port_name tell them apart, and do not change with names.
-func findByPCI(links []netlink.Link, device *cnichain.Device) (netlink.Link, error) {
-	names, err := linksOfFunction(device.PCIAddress)
+func findByPCI(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, error) {
+	links, err := linksOfFunction(handle, device.PCIAddress)
 	if err != nil {
 		return nil, fmt.Errorf("cannot look for device %s: %w", device.Name, err)
 	}
 	var best netlink.Link
 	for _, link := range links {
 		attrs := link.Attrs()
-		if !slices.Contains(names, attrs.Name) {
-			continue
-		}
 		if device.Kind != "" && portOf(attrs.Name) != device.Port { // without a kind the baseline is still to be read
 			continue
 		}
@@ -111,17 +126,39 @@ func findByPCI(links []netlink.Link, device *cnichain.Device) (netlink.Link, err
 	return best, nil
 }
 
-// linksOfFunction are the names of a PCI function's links that are on the host. Those of virtio stand on a device
-// between.
-func linksOfFunction(address string) (names []string, err error) {
+// linksOfFunction are a PCI function's links that are on the host, in the order of their names. Those of virtio stand on
+// a device between. Links are found by their indexes, which a link keeps when names change at this moment.
+func linksOfFunction(handle *netlink.Handle, address string) (links []netlink.Link, err error) {
 	for _, between := range []string{"", "virtio*"} {
-		paths, err := filepath.Glob(filepath.Join(sysPCI, address, between, "net", "*"))
+		paths, err := filepath.Glob(filepath.Join(sysPCI, address, between, "net", "*", "ifindex"))
 		if err != nil {
 			return nil, err
 		}
 		for _, path := range paths {
-			names = append(names, filepath.Base(path))
+			index, err := readIndex(path)
+			if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+				continue // it has gone since
+			}
+			if err != nil {
+				return nil, err
+			}
+			link, err := handle.LinkByIndex(index)
+			if errors.As(err, &netlink.LinkNotFoundError{}) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			links = append(links, link)
 		}
 	}
-	return names, nil
+	return links, nil
+}
+
+func readIndex(path string) (int, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(data)))
 }

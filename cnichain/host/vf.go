@@ -47,16 +47,13 @@ func findVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *net
 	if err != nil {
 		return nil, nil, fmt.Errorf("device %s: %w", device.Name, err)
 	}
-	names, err := linksOfFunction(device.PF)
-	if err != nil || len(names) == 0 {
+	links, err := linksOfFunction(handle, device.PF)
+	if err != nil || len(links) == 0 {
 		return nil, nil, fmt.Errorf("device %s: its PF %s has no link on the host: %w", device.Name, device.PF,
 			errors.Join(err, errNoPF))
 	}
 	var pf netlink.Link
-	for _, name := range names {
-		if pf, err = handle.LinkByName(name); err != nil {
-			return nil, nil, fmt.Errorf("device %s: cannot look at its PF %s: %w", device.Name, name, err)
-		}
+	for _, pf = range links {
 		for i := range pf.Attrs().Vfs {
 			if pf.Attrs().Vfs[i].ID == index {
 				return pf, &pf.Attrs().Vfs[i], nil

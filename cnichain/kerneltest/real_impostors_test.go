@@ -2,6 +2,7 @@ package kerneltest
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"runtime"
@@ -186,9 +187,17 @@ func TestOtherPortIsNotTheDevice(t *testing.T) {
 	const function = "0000:01:00.0"
 	h.must(unix.Mount("tmpfs", "/sys/bus/pci/devices", "tmpfs", 0, ""))
 	h.must(unix.Mount("tmpfs", "/sys/class/net", "tmpfs", 0, ""))
+	inSys := func(device, name, link string) {
+		h.Helper()
+		dir := "/sys/bus/pci/devices/" + device + "/net/" + name
+		h.must(os.MkdirAll(dir, 0o755))
+		found, err := net.InterfaceByName(link)
+		h.must(err)
+		h.must(os.WriteFile(dir+"/ifindex", fmt.Appendln(nil, found.Index), 0o644))
+	}
 	for i, link := range []string{"port0", "port1"} {
 		h.veth(link, link+"p")
-		h.must(os.MkdirAll("/sys/bus/pci/devices/"+function+"/net/"+link, 0o755))
+		inSys(function, link, link)
 		h.must(os.MkdirAll("/sys/class/net/"+link, 0o755))
 		h.must(os.WriteFile("/sys/class/net/"+link+"/dev_port", []byte{'0' + byte(i), '\n'}, 0o644))
 	}
@@ -196,13 +205,19 @@ func TestOtherPortIsNotTheDevice(t *testing.T) {
 		Exclusive: true})
 	h.must(err)
 	// Links of virtio stand on a device between them and the function.
-	h.must(os.MkdirAll("/sys/bus/pci/devices/0000:02:00.0/virtio3/net/port1", 0o755))
+	inSys("0000:02:00.0/virtio3", "port1", "port1")
 	if onHost, err := (host.Linux{}).OnHost(cnichain.Device{Name: "port1", IfName: "port1",
 		PCIAddress: "0000:02:00.0"}); !onHost || err != nil {
 		t.Errorf("a link of virtio is on the host: %v, %v", onHost, err)
 	}
+	// A link whose name has gone to another since sysfs was read is still itself.
+	inSys("0000:03:00.0", "port0", "port1")
+	if now, err := (host.Linux{}).Snapshot(cnichain.Device{Name: "x", IfName: "port0",
+		PCIAddress: "0000:03:00.0"}); now.IfName != "port1" || err != nil {
+		t.Errorf("a link that is called port1 by now is %s, %v", now.IfName, err)
+	}
 	before := h.state()
-	h.must(os.Remove("/sys/bus/pci/devices/" + function + "/net/port0"))
+	h.must(os.RemoveAll("/sys/bus/pci/devices/" + function + "/net/port0"))
 	if onHost, err := (host.Linux{}).OnHost(device); onHost || err != nil {
 		t.Errorf("onHost: %v, %v", onHost, err)
 	}
