@@ -49,8 +49,9 @@ func linkNamed(handle *netlink.Handle, name string) (netlink.Link, error) {
 	return link, err
 }
 
-// findVirtual finds a device with a baseline of this boot. It prefers the link with the name that devices have on their way to the host, which only the driver gives:
-// while the device was away, somebody may have made a link like it. Nil if there is none.
+// findVirtual finds a device with a baseline of this boot. It prefers the link with the name that devices have on their
+// way to the host, which only the driver gives: while the device was away, somebody may have made a link like it. Nil if
+// there is none.
 //
 // For example, a device eth5 was killed on its way out of a pod, and an administrator has made another eth5 meanwhile.
 // The device is called dra-1a2b3c4d and is found by that name. The other is left alone.
