@@ -158,32 +158,6 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 	return e.note(attachment)
 }
 
-// podLinks are the links of a pod. Its namespace is entered once for an ADD, and not each time that they are read. What
-// was entered is what pin proves to be pinned, since the ID that it compares was read before.
-type podLinks struct {
-	namespace host.Namespace
-	seen      []cnichain.Link // when they were read last
-}
-
-// enter reads the links of a pod for the first time. The caller closes the namespace.
-func (e *Executor) enter(netns string) (*podLinks, error) {
-	namespace, err := e.Host.Enter(netns)
-	if err != nil {
-		return nil, err
-	}
-	pod := &podLinks{namespace: namespace}
-	if err := pod.read(); err != nil {
-		namespace.Close()
-		return nil, err
-	}
-	return pod, nil
-}
-
-func (p *podLinks) read() (err error) {
-	p.seen, err = p.namespace.Links()
-	return err
-}
-
 // addStep runs a step. What it did stands in the journal with what comes next: the intention of the next step, that the
 // attachment is ready, or that it is undone. Nothing is done in between, so a crash before that finds what a crash at
 // the end of ADD finds.

@@ -7,7 +7,34 @@ import (
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
+
+// podLinks are the links of a pod. Its namespace is entered once for an ADD, and not each time that they are read. What
+// was entered is what pin proves to be pinned, since the ID that it compares was read before.
+type podLinks struct {
+	namespace host.Namespace
+	seen      []cnichain.Link // when they were read last
+}
+
+// enter reads the links of a pod for the first time. The caller closes the namespace.
+func (e *Executor) enter(netns string) (*podLinks, error) {
+	namespace, err := e.Host.Enter(netns)
+	if err != nil {
+		return nil, err
+	}
+	pod := &podLinks{namespace: namespace}
+	if err := pod.read(); err != nil {
+		namespace.Close()
+		return nil, err
+	}
+	return pod, nil
+}
+
+func (p *podLinks) read() (err error) {
+	p.seen, err = p.namespace.Links()
+	return err
+}
 
 // verify believes the kernel, not the plugin: the interface must be in the pod. A device with another driver has none.
 // links are the pod's.

@@ -48,9 +48,11 @@ func findVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *net
 		return nil, nil, fmt.Errorf("device %s: %w", device.Name, err)
 	}
 	links, err := linksOfFunction(handle, device.PF)
-	if err != nil || len(links) == 0 {
-		return nil, nil, fmt.Errorf("device %s: its PF %s has no link on the host: %w", device.Name, device.PF,
-			errors.Join(err, errNoPF))
+	if err != nil {
+		return nil, nil, fmt.Errorf("device %s: cannot look at its PF %s: %w", device.Name, device.PF, err)
+	}
+	if len(links) == 0 {
+		return nil, nil, fmt.Errorf("device %s: its PF %s has no link on the host: %w", device.Name, device.PF, errNoPF)
 	}
 	var pf netlink.Link
 	for _, pf = range links {
