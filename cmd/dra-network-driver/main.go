@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -198,6 +199,9 @@ func run(ctx context.Context, config plugin.Config, kubeconfig string) error {
 // restConfig returns how to reach the API server: a pod's service account for an empty path. The rate limit is above
 // client-go's default of 5 a second: package kubeletplugin reads every claim before it is prepared, so pods that start
 // together would wait for each other.
+//
+// Objects of Kubernetes come as protobuf, as for Kubernetes' own components: the API server encodes each of them once
+// for all who watch, and at the start of a pod JSON would be one more encoding of pod and claim.
 func restConfig(kubeconfig string) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -205,5 +209,7 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 	}
 	config.QPS, config.Burst = 50, 100
 	config.UserAgent = "dra-network-driver"
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON // custom resources are JSON
 	return config, nil
 }
