@@ -1,8 +1,10 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -101,22 +103,23 @@ func sameAddress(attrs *netlink.LinkAttrs, device *cnichain.Device) bool {
 	return device.HasUniqueMAC() && attrs.HardwareAddr.String() == device.MAC
 }
 
-// findByPCI takes the link of the function that is on the same port: some functions have several, and representors.
+// findByPCI takes the link of the function that is on the same port: some functions have several, and representors. Of
+// links that are like the device equally, the oldest is taken, which has the lowest index.
 //
 // A function can have several links: a NIC with two ports on one function, or the representors of its virtual
 // functions. dev_port and phys_port_name tell them apart, and do not change with names.
 func findByPCI(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, error) {
-	links, err := linksOfFunction(handle, device.PCIAddress)
-	if err != nil {
-		return nil, fmt.Errorf("cannot look for device %s: %w", device.Name, err)
-	}
 	var best netlink.Link
-	for _, link := range links {
+	for link, err := range linksOfFunction(handle, device.PCIAddress) {
+		if err != nil {
+			return nil, fmt.Errorf("cannot look for device %s: %w", device.Name, err)
+		}
 		attrs := link.Attrs()
 		if device.Kind != "" && portOf(attrs.Name) != device.Port { // without a kind the baseline is still to be read
 			continue
 		}
-		if best == nil || matches(attrs, device) > matches(best.Attrs(), device) {
+		if best == nil || cmp.Or(cmp.Compare(matches(attrs, device), matches(best.Attrs(), device)),
+			cmp.Compare(best.Attrs().Index, attrs.Index)) > 0 {
 			best = link
 		}
 	}
@@ -127,37 +130,62 @@ func findByPCI(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, e
 	return best, nil
 }
 
-// linksOfFunction are a PCI function's links that are on the host, in the order of their names. Those of virtio stand on
-// a device between. Links are found by their indexes, which a link keeps when names change at this moment.
-func linksOfFunction(handle *netlink.Handle, address string) (links []netlink.Link, err error) {
-	for _, between := range []string{"", "virtio*"} {
-		paths, err := filepath.Glob(filepath.Join(sysPCI, address, between, "net", "*", "ifindex"))
-		if err != nil {
-			return nil, err
-		}
-		for _, path := range paths {
-			index, err := readIndex(path)
-			if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-				continue // it has gone since
+// linksOfFunction are a PCI function's links that are on the host, in the order of their names, or the error that ends
+// them. Those of virtio stand on a device between. Each is looked up when it is asked for: a physical function may have
+// a representor for each of its virtual ones.
+func linksOfFunction(handle *netlink.Handle, address string) iter.Seq2[netlink.Link, error] {
+	return func(yield func(netlink.Link, error) bool) {
+		for _, between := range []string{"", "virtio*"} {
+			paths, err := filepath.Glob(filepath.Join(sysPCI, address, between, "net", "*"))
+			for _, path := range paths {
+				link, err := linkAt(handle, path)
+				if link == nil && err == nil {
+					continue
+				}
+				if !yield(link, err) || err != nil {
+					return
+				}
 			}
 			if err != nil {
-				return nil, err
+				yield(nil, err)
+				return
 			}
-			link, err := handle.LinkByIndex(index)
-			if errors.As(err, &netlink.LinkNotFoundError{}) {
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			links = append(links, link)
 		}
 	}
-	return links, nil
+}
+
+// linkAt is the link whose directory in sysfs is at a path, nil if it has gone. It is found by its index, which it
+// keeps when names change at this moment.
+func linkAt(handle *netlink.Handle, path string) (netlink.Link, error) {
+	index, err := readIndex(path)
+	// The kernel says EINVAL of a link that is being unregistered (netdev_show), and ENODEV a moment later.
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	link, err := handle.LinkByIndex(index)
+	if errors.As(err, &netlink.LinkNotFoundError{}) || err == nil && !standsOn(link.Attrs(), filepath.Dir(path)) {
+		return nil, nil
+	}
+	return link, err
+}
+
+// standsOn says whether a link is of the device whose links are in a directory of sysfs. One that moves to another
+// network namespace at this moment may have its index there already, which sysfs shows, and which is another link's
+// here (__dev_change_net_namespace).
+func standsOn(attrs *netlink.LinkAttrs, dir string) bool {
+	if attrs.ParentDev != "" {
+		return attrs.ParentDev == filepath.Base(filepath.Dir(dir))
+	}
+	// Kernels before 5.14 do not tell on what a link stands (IFLA_PARENT_DEV_NAME).
+	index, err := readIndex(filepath.Join(dir, attrs.Name))
+	return err == nil && index == attrs.Index
 }
 
 func readIndex(path string) (int, error) {
-	data, err := os.ReadFile(path)
+	data, err := os.ReadFile(filepath.Join(path, "ifindex"))
 	if err != nil {
 		return 0, err
 	}

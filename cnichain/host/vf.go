@@ -47,20 +47,20 @@ func findVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *net
 	if err != nil {
 		return nil, nil, fmt.Errorf("device %s: %w", device.Name, err)
 	}
-	links, err := linksOfFunction(handle, device.PF)
-	if err != nil {
-		return nil, nil, fmt.Errorf("device %s: cannot look at its PF %s: %w", device.Name, device.PF, err)
-	}
-	if len(links) == 0 {
-		return nil, nil, fmt.Errorf("device %s: its PF %s has no link on the host: %w", device.Name, device.PF, errNoPF)
-	}
 	var pf netlink.Link
-	for _, pf = range links {
+	for link, err := range linksOfFunction(handle, device.PF) {
+		if err != nil {
+			return nil, nil, fmt.Errorf("device %s: cannot look at its PF %s: %w", device.Name, device.PF, err)
+		}
+		pf = link
 		for i := range pf.Attrs().Vfs {
 			if pf.Attrs().Vfs[i].ID == index {
 				return pf, &pf.Attrs().Vfs[i], nil
 			}
 		}
+	}
+	if pf == nil {
+		return nil, nil, fmt.Errorf("device %s: its PF %s has no link on the host: %w", device.Name, device.PF, errNoPF)
 	}
 	return pf, nil, nil
 }

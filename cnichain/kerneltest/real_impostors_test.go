@@ -210,11 +210,18 @@ func TestOtherPortIsNotTheDevice(t *testing.T) {
 		PCIAddress: "0000:02:00.0"}); !onHost || err != nil {
 		t.Errorf("a link of virtio is on the host: %v, %v", onHost, err)
 	}
-	// A link whose name has gone to another since sysfs was read is still itself.
+	// A link that was renamed since the names were read is still itself.
 	inSys("0000:03:00.0", "port0", "port1")
+	inSys("0000:03:00.0", "port1", "port1")
 	if now, err := (host.Linux{}).Snapshot(cnichain.Device{Name: "x", IfName: "port0",
 		PCIAddress: "0000:03:00.0"}); now.IfName != "port1" || err != nil {
 		t.Errorf("a link that is called port1 by now is %s, %v", now.IfName, err)
+	}
+	// A link on its way to another network namespace has the index that it will have there, which is another's here.
+	inSys("0000:04:00.0", "moving", "port1")
+	if onHost, err := (host.Linux{}).OnHost(cnichain.Device{Name: "y", IfName: "moving",
+		PCIAddress: "0000:04:00.0"}); onHost || err != nil {
+		t.Errorf("a link with the index of another is on the host: %v, %v", onHost, err)
 	}
 	before := h.state()
 	h.must(os.RemoveAll("/sys/bus/pci/devices/" + function + "/net/port0"))
