@@ -60,14 +60,20 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 			problems = append(problems, err)
 		}
 	}
-	if isDeleted(attachment) { // also if the journal can't be told: another process will see the newer epoch
-		defer e.releaseOwners(attachment)
+	if isDeleted(attachment) {
+		defer e.releaseOwners(attachment) // also if the journal can't be told: another process will see the newer epoch
+		// What could not be noted on the way is of no use any more. On a full disk the end of the record may be the
+		// only change for which there is room, and no change of others is written before it.
+		if err := e.finish(attachment); err != nil {
+			return errors.Join(append(problems, err)...)
+		}
+		problems = nil
 	}
 	if len(problems) > 0 {
 		return errors.Join(problems...)
 	}
 	attachment.failingSince = time.Time{}
-	return e.finish(attachment)
+	return nil
 }
 
 // pinAgain pins a namespace that lives although there is no pin, because somebody has removed it or the driver was
@@ -172,14 +178,11 @@ func isDeleted(attachment *Attachment) bool {
 	return !slices.ContainsFunc(attachment.Steps, func(record StepRecord) bool { return record.Phase != StepDeleted })
 }
 
-// finish forgets an attachment of which nothing is left.
+// finish forgets an attachment of which nothing is left ([isDeleted]).
 //
 // Pins go before the record: a crash in between leaves a record without pins, which is finished again. The other way
 // round, pins would be left that no record names, and with them namespaces that keep devices.
 func (e *Executor) finish(attachment *Attachment) error {
-	if !isDeleted(attachment) {
-		return nil
-	}
 	for _, path := range []string{host.PlaceholderPath(attachment.Pin), attachment.Pin} {
 		if err := e.Host.Unpin(path); err != nil {
 			if attachment.unsaved {

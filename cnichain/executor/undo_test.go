@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
@@ -318,6 +320,21 @@ func TestReleaseOfAClaimIsDurable(t *testing.T) {
 		t.Errorf("on disk the released step is %s", phase)
 	}
 }
+
+// A full disk that has no room for a note has room for the end of a record, and all pods of the node wait for that.
+func TestAFullDiskKeepsNoPod(t *testing.T) {
+	w := newWorkbench(t)
+	made := w.linkThenTune()
+	w.must(w.add(made))
+	w.executor.Journal = deletingJournal{w.executor.Journal}
+	w.must(w.del(made))
+	w.expect(cleanNode)
+}
+
+// deletingJournal has room for the end of records only.
+type deletingJournal struct{ executor.Journal }
+
+func (deletingJournal) Note(*executor.Attachment) error { return unix.ENOSPC }
 
 // Names say nothing: the application may have renamed the interface, and given its name to another.
 func TestOnlyOwnInterfacesAreTouched(t *testing.T) {
