@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -105,6 +106,9 @@ func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) err
 		return err
 	}
 	notes, found, err := openNotes(path + ".notes") // bbolt's path is another where the journal was replaced
+	if errors.Is(err, errNotesUnread) {
+		return err
+	}
 	db.notes, o.NotesOff = notes, err
 	db.seq, db.written = stored.Seq, stored.Seq
 	for i := range found {

@@ -322,6 +322,28 @@ func TestDiskIsFull(t *testing.T) {
 	}
 }
 
+// A note that was taken and does not fit keeps everything from the disk, until its record ends.
+func TestDiskIsFullUntilARecordEnds(t *testing.T) {
+	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
+	opened, bucket := openWith(t, path, clock)
+	defer func() { _ = opened.Close() }()
+	opened.bolt.MaxSize = 1
+	if err := bucket.Note("large", thing{Name: strings.Repeat("x", 200_000)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := bucket.Put("small", thing{Name: "refused"}); err == nil {
+		t.Error("it was stored before what was noted")
+	}
+	if err := errors.Join(bucket.Delete("large"), bucket.Put("small", thing{Name: "stored"})); err != nil {
+		t.Error(err)
+	}
+	kill(t, opened)
+	opened, bucket = openWith(t, path, clock)
+	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"small": "stored"}) {
+		t.Errorf("records are %v", have)
+	}
+}
+
 // A driver that starts on a full disk knows what was noted, and writes it when there is room.
 func TestDiskIsFullAtTheStart(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
@@ -426,6 +448,31 @@ func TestNotesWithoutTheirFile(t *testing.T) {
 	defer func() { _ = opened.Close() }()
 	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"a": "a"}) {
 		t.Errorf("records are %v", have)
+	}
+}
+
+// What a killed driver has noted is not forgotten where it can't be read at the moment.
+func TestNotesThatCannotBeRead(t *testing.T) {
+	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
+	opened, bucket := openWith(t, path, clock)
+	if err := bucket.Note("a", thing{Name: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	kill(t, opened)
+	notes, aside := path+".notes", path+".aside"
+	if err := errors.Join(os.Rename(notes, aside), os.Symlink(notes, notes)); err != nil { // a loop
+		t.Fatal(err)
+	}
+	if _, err := Open(path, clock); !errors.Is(err, errNotesUnread) || !errors.Is(err, unix.ELOOP) {
+		t.Errorf("error is %v", err)
+	}
+	if err := os.Rename(aside, notes); err != nil {
+		t.Fatal(err)
+	}
+	opened, bucket = openWith(t, path, clock)
+	defer func() { _ = opened.Close() }()
+	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"a": "a"}) || opened.Replayed != 1 {
+		t.Errorf("records are %v, %d replayed", have, opened.Replayed)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 
@@ -14,7 +15,12 @@ import (
 // that a note needs none.
 const notesSize = 1 << 20
 
-var errNotesFull = errors.New("the file of notes is full")
+var (
+	errNotesFull = errors.New("the file of notes is full")
+	// errNotesUnread: what a killed driver did last may be in a file that is there and cannot be read. Without it a
+	// device that is in a pod would count as free.
+	errNotesUnread = errors.New("what a killed driver has not written into it may be in notes that cannot be read")
+)
 
 // noteFile keeps changes that are not on disk yet. It is written and never synced: what a process has written is the
 // kernel's, and outlives the process but not the machine.
@@ -30,15 +36,19 @@ type noteFile struct {
 	sum  uint32 // of the last note
 }
 
-// openNotes opens or makes the file, and returns the notes in it, also where it can't take new ones.
+// openNotes opens or makes the file, and returns the notes in it, also where it can't take new ones. A file that is
+// there and cannot be read is errNotesUnread.
 func openNotes(path string) (*noteFile, []change, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
+		if info, statErr := os.Lstat(path); statErr == nil && !info.IsDir() {
+			err = unread(err)
+		}
 		return nil, nil, err
 	}
 	data := make([]byte, notesSize)
 	if _, err = file.ReadAt(data, 0); err != nil && !errors.Is(err, io.EOF) { // a file without its space is shorter
-		return nil, nil, errors.Join(err, file.Close())
+		return nil, nil, errors.Join(unread(err), file.Close())
 	}
 	found, sum := []change{}, uint32(0)
 	for {
@@ -53,6 +63,10 @@ func openNotes(path string) (*noteFile, []change, error) {
 		return nil, found, errors.Join(err, file.Close())
 	}
 	return &noteFile{file: file}, found, nil
+}
+
+func unread(err error) error {
+	return fmt.Errorf("%w: %w; repair that, or remove the file after a reboot of the node", errNotesUnread, err)
 }
 
 const noteHeader = 8
