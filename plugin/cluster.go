@@ -393,10 +393,15 @@ func (c *cluster) podsWithClaim(namespace, claim string) []*corev1.Pod {
 	return pods
 }
 
-// podIsGone reports whether the API server had no such pod when it was heard last. While it has not been heard nothing
-// is gone.
-func (c *cluster) podIsGone(pod executor.Pod) bool {
-	return c.pods.HasSynced() && c.cachedPod(pod.Namespace, pod.Name, pod.UID) == nil
+// podHasEnded reports whether the API server, when it was heard last, had no such pod, or had it in a phase from which
+// no container of it starts any more: such a pod may stay for as long as its owner likes, while others wait for what it
+// had. While the API server has not been heard nothing has ended.
+func (c *cluster) podHasEnded(pod executor.Pod) bool {
+	if !c.pods.HasSynced() {
+		return false
+	}
+	cached := c.cachedPod(pod.Namespace, pod.Name, pod.UID)
+	return cached == nil || cached.Status.Phase == corev1.PodSucceeded || cached.Status.Phase == corev1.PodFailed
 }
 
 // pod returns a pod from the cache, or else from the API server.

@@ -261,7 +261,7 @@ func (d *Driver) serve(ctx context.Context) error {
 // sweeper checks what no event reports to the driver.
 func (d *Driver) sweeper() *attach.Sweeper {
 	return &attach.Sweeper{
-		Sandboxes: d.sandboxes, PodIsGone: d.cluster.podIsGone, IsNamed: d.nri.Namespaces.isNamed,
+		Sandboxes: d.sandboxes, PodHasEnded: d.cluster.podHasEnded, IsNamed: d.nri.Namespaces.isNamed,
 		Heartbeats: d.heartbeats,
 		Swept: func(ctx context.Context) {
 			d.repairMetadata(ctx)

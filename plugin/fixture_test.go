@@ -274,7 +274,7 @@ func (f *fixture) AttachedLate(_ executor.Pod, records []claims.Record) {
 
 // sweep is what the driver does from time to time.
 func (f *fixture) sweeper() *attach.Sweeper {
-	return &attach.Sweeper{Sandboxes: f.boxes, PodIsGone: func(pod executor.Pod) bool { return f.podsGone[pod.UID] }}
+	return &attach.Sweeper{Sandboxes: f.boxes, PodHasEnded: func(pod executor.Pod) bool { return f.podsGone[pod.UID] }}
 }
 
 // prepared records a claim of up0 or up1 for a pod, as Prepare does.

@@ -40,13 +40,13 @@ func (s *Sandboxes) noteEnded(id string, pod executor.Pod, records []claims.Reco
 		FailureHint: executor.KernelHint(failure, s.node)}}
 }
 
-// forgetEnded drops what is known of pods that the API server does not have any more: they wait for nothing. Claims that
-// other pods use outlive them.
-func (s *Sandboxes) forgetEnded(podIsGone func(executor.Pod) bool) {
+// forgetEnded drops what is known of pods that have ended for the API server: they wait for nothing. Claims that other
+// pods use outlive them.
+func (s *Sandboxes) forgetEnded(podHasEnded func(executor.Pod) bool) {
 	s.mu.Lock()
 	known := maps.Clone(s.ended)
 	s.mu.Unlock()
-	maps.DeleteFunc(known, func(_ string, box endedSandbox) bool { return !podIsGone(box.state.Pod) })
+	maps.DeleteFunc(known, func(_ string, box endedSandbox) bool { return !podHasEnded(box.state.Pod) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for podUID := range known {

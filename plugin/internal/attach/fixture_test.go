@@ -183,7 +183,7 @@ func (f *fixture) AttachedLate(executor.Pod, []claims.Record) {}
 
 // sweeper is what the driver does from time to time.
 func (f *fixture) sweeper() *Sweeper {
-	return &Sweeper{Sandboxes: f.boxes, PodIsGone: func(pod executor.Pod) bool { return f.podsGone[pod.UID] }}
+	return &Sweeper{Sandboxes: f.boxes, PodHasEnded: func(pod executor.Pod) bool { return f.podsGone[pod.UID] }}
 }
 
 // prepared records a claim of up0 or up1 for a pod, as Prepare does.

@@ -19,8 +19,8 @@ const sweepLimit = 5 * time.Minute
 // Sweeper checks periodically what no event reports to the driver.
 type Sweeper struct {
 	Sandboxes *Sandboxes
-	// PodIsGone reports whether the API server has no such pod any more.
-	PodIsGone func(executor.Pod) bool
+	// PodHasEnded reports whether the API server has no such pod any more, or says that it has succeeded or failed.
+	PodHasEnded func(executor.Pod) bool
 	// IsNamed reports whether the runtime has a path for the network namespace at a pin.
 	IsNamed func(pin string) bool
 	// Swept is called after each sweep; may be nil.
@@ -59,8 +59,8 @@ func (w *Sweeper) Run(ctx context.Context) error {
 // that was found.
 func (w *Sweeper) Sweep(ctx context.Context) {
 	s := w.Sandboxes
-	w.boxes = s.collect(w.boxes, w.PodIsGone)
-	s.forgetEnded(w.PodIsGone)
+	w.boxes = s.collect(w.boxes, w.PodHasEnded)
+	s.forgetEnded(w.PodHasEnded)
 	if w.IsNamed != nil {
 		w.unrecorded = s.collectUnrecorded(w.unrecorded, w.IsNamed)
 	}
@@ -75,17 +75,18 @@ func (w *Sweeper) Sweep(ctx context.Context) {
 
 // collect detaches the sandboxes that have ended and are suspects already, and returns the others that have: containerd
 // sends no events for pods that are older than its process. A list in which a sandbox is missing proves nothing. What
-// counts is that its network namespace is gone from where the runtime keeps it, and that its pod is gone from the API
-// server or has a newer sandbox, twice in a row.
+// counts is that its network namespace is gone from where the runtime keeps it, and that its pod has ended for the API
+// server or has a newer sandbox, twice in a row. A pod that has succeeded may stay there, and one that shares its claim
+// keeps kubelet from releasing it.
 //
 // Twice in a row, since one look may fall between two steps of the runtime: it removes the path of a namespace before
 // it reports the stop. Thirty seconds later it has reported it.
-func (s *Sandboxes) collect(suspects map[string]bool, podIsGone func(executor.Pod) bool) map[string]bool {
+func (s *Sandboxes) collect(suspects map[string]bool, podHasEnded func(executor.Pod) bool) map[string]bool {
 	ended := map[string]bool{}
 	for _, box := range s.list() {
 		netns := box.namespace()
 		switch {
-		case netns == "" || s.executor.Host.Exists(netns) || !podIsGone(box.pod) && !box.isSuperseded():
+		case netns == "" || s.executor.Host.Exists(netns) || !podHasEnded(box.pod) && !box.isSuperseded():
 		case suspects[box.id]:
 			s.logger(box).Info("The sandbox ended without a report of the runtime; detaching it", "netns", netns)
 			s.StopSandbox(box.id)
