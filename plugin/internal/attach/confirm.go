@@ -27,8 +27,13 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 		if ready && netns != "" {
 			s.repin(box, pin)
 		}
-		same, known := s.compareNamespaces(netns, pin)
+		same, known := s.compareNamespaces(netns, pin, box.identity())
 		box.confirm(netns != "" && (!ready || same))
+		if ready && netns != "" && !known {
+			s.logger(box).Info("Cannot tell whether the sandbox has the network namespace that was attached; what is "+
+				"attached stays, and no container of the pod that names a claim is made; delete the pod", "netns", netns,
+				"pin", pin)
+		}
 		if ready && known && !same {
 			s.logger(box).Info("The sandbox has another network namespace than the attached one; attaching it again",
 				"netns", netns, "pin", pin)
@@ -64,14 +69,15 @@ func (s *Sandboxes) isConnected() bool {
 
 // compareNamespaces reports whether there is one network namespace at both paths. known is false where one of them
 // could not be looked at, which proves nothing. While there is a pin its namespace lives, and no other has its
-// identity.
-func (s *Sandboxes) compareNamespaces(netns, pin string) (same, known bool) {
+// identity. Without it another may have the identity by now: equal ones prove nothing, but different ones do.
+func (s *Sandboxes) compareNamespaces(netns, pin, identity string) (same, known bool) {
 	host := s.executor.Host
 	if netns == "" || !host.Exists(netns) {
 		return false, false
 	}
 	if !host.Exists(pin) {
-		return false, true
+		now, err := host.NamespaceID(netns)
+		return false, err == nil && now != identity
 	}
 	// The kernel gives the inode of a namespace that has ended to a new one. The pin keeps ours from ending, so equal
 	// inodes mean one namespace here.

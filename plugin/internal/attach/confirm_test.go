@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -113,6 +115,42 @@ func TestPinThatSomebodyRemovedComesBack(t *testing.T) {
 	}
 	f.expect(attachedA, "claim-a")
 }
+
+// Without the pin, and with an interface less, nothing proves that the namespace is the one that was attached, and
+// nothing that it is another: the pod may run, and keeps what it has. That it has another namespace is proof.
+func TestPodsWithoutTheirPinKeepWhatTheyHave(t *testing.T) {
+	for name, again := range map[string]func(*fixture){
+		"reconnect": func(f *fixture) { f.must(f.boxes.Disconnect()); f.must(f.boxes.Confirm(f.runtime)) },
+		"restart":   func(f *fixture) { f.crash(); f.start("boot-1") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.node.KeepPods()
+			f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0"), f.prepared("claim-b", "a", "up1")))
+			pin, _ := f.boxes.find("a-0").pinned()
+			f.node.RemovePin(pin)
+			f.node.DeletePodLink(f.runtime["a-0"], "net1")
+			again(f)
+			f.boxes.FinishWork()
+			if !f.ready("a-0") || slices.ContainsFunc(f.node.Calls(), isDel) {
+				t.Errorf("the pod is ready: %t, calls are %q", f.ready("a-0"), f.node.Calls())
+			}
+			f.expect("host [] pods [cni-a-0[net2]] leases [a-0/net1 a-0/net2]") // no gate is open
+		})
+	}
+	f := newFixture(t)
+	f.node.KeepPods()
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	pin, _ := f.boxes.find("a-0").pinned()
+	f.node.RemovePin(pin)
+	f.ends("a-0")
+	f.node.AddNamespace("/var/run/netns/cni-other")
+	f.must(f.boxes.Disconnect())
+	f.must(f.boxes.Confirm(map[string]string{"a-0": "/var/run/netns/cni-other"}))
+	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
+}
+
+func isDel(call string) bool { return strings.Contains(call, " DEL ") }
 
 func TestDevicesThatMayBeInPodsAreNotGone(t *testing.T) {
 	f := newFixture(t)

@@ -32,6 +32,7 @@ type sandbox struct {
 	phase    phase
 	attached []executor.StepRecord // a copy of the steps, while they are attached
 	netns    string                // the runtime's path
+	netNSID  string                // what that was when everything was attached, see executor.Attachment
 	stop     context.CancelFunc    // ends the attaching
 	// confirmed says that the runtime of this connection has the sandbox, in the network namespace that the kernel
 	// shows at the pin. What an earlier connection or an earlier driver knew proves nothing.
@@ -91,7 +92,7 @@ func recovered(attachment *executor.Attachment, bootID string) *sandbox {
 	box.background, box.phase = true, phaseDetaching
 	close(box.answer)
 	if attachment.Phase == executor.PhaseReady && attachment.BootID == bootID {
-		box.phase, box.attached = phaseReady, slices.Clone(attachment.Steps)
+		box.phase, box.attached, box.netNSID = phaseReady, slices.Clone(attachment.Steps), attachment.NetNSID
 	}
 	return box
 }
@@ -194,6 +195,13 @@ func (b *sandbox) namespace() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.netns
+}
+
+// identity is that of the network namespace in which everything is attached; empty where an earlier driver noted none.
+func (b *sandbox) identity() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.netNSID
 }
 
 // pinned is the path at which the driver keeps the network namespace, and whether everything is attached.
@@ -333,7 +341,8 @@ func (b *sandbox) markOpening(attachment *executor.Attachment) bool {
 	if !b.changePhase(phaseOpening) {
 		return false
 	}
-	b.failure, b.attached, b.netns = nil, slices.Clone(attachment.Steps), attachment.NetNS
+	b.failure, b.attached = nil, slices.Clone(attachment.Steps)
+	b.netns, b.netNSID = attachment.NetNS, attachment.NetNSID
 	return true
 }
 

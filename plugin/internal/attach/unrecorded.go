@@ -105,7 +105,7 @@ func (s *Sandboxes) unrecordedPinsOf(claimUID string) []string {
 // AdmitsUnrecorded reports whether a namespace is one of those that a claim was attached to according to its gate.
 func (s *Sandboxes) AdmitsUnrecorded(claimUID, netns string) bool {
 	return slices.ContainsFunc(s.unrecorded.pinsOf(claimUID), func(pin string) bool {
-		same, _ := s.compareNamespaces(netns, pin)
+		same, _ := s.compareNamespaces(netns, pin, "")
 		return same
 	})
 }
