@@ -50,10 +50,12 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 }
 
 // Disconnect is called when the runtime does not tell of new sandboxes any more. Gates are closed: a new sandbox of a
-// pod has not been attached, and kubelet does not ask for that.
+// pod has not been attached, and kubelet does not ask for that. What the runtime has listed is too old for the next
+// connection, whose list comes after [Sandboxes.Confirm].
 func (s *Sandboxes) Disconnect() error {
 	s.mu.Lock()
 	s.connected = false
+	clear(s.unsynced)
 	s.mu.Unlock()
 	for _, box := range s.list() {
 		box.confirm(false)

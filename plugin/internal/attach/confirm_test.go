@@ -2,6 +2,7 @@ package attach
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -148,6 +149,39 @@ func TestPodsWithoutTheirPinKeepWhatTheyHave(t *testing.T) {
 	f.must(f.boxes.Disconnect())
 	f.must(f.boxes.Confirm(map[string]string{"a-0": "/var/run/netns/cni-other"}))
 	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
+}
+
+// What the runtime has listed to one connection is nothing to attach in the next: it may have ended since.
+func TestListsEndWithTheirConnection(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	f.boxes.ExpectUnsynced(map[string]bool{"a-0": true})
+	f.must(f.boxes.Disconnect())
+	f.must(f.boxes.Confirm(nil))
+	if f.boxes.IsUnsynced("a-0") {
+		t.Error("it is still to be attached")
+	}
+	if err := f.boxes.AttachAfterResync("a-0", podNamed("a-0"), f.runs("a-0"), []claims.Record{record}); err == nil {
+		t.Error("it is attached")
+	}
+}
+
+// While a gate cannot be closed nothing is undone, and the pod is told why it does not end.
+func TestGatesThatCannotBeClosedAreTold(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	path := f.gate.path("claim-a")
+	f.must(errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(path, "not-empty"), 0o755)))
+	done := f.boxes.StopSandbox("a-0")
+	f.eventually("the pod is told", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return len(f.stuck) == 1 && strings.Contains(f.stuck[0], "cannot close the gate of claim")
+	})
+	f.must(os.RemoveAll(path))
+	f.step(detachRetry)
+	<-done
+	f.expect(clean)
 }
 
 func isDel(call string) bool { return strings.Contains(call, " DEL ") }

@@ -27,6 +27,7 @@ func (s *Sandboxes) detach(ctx context.Context, box *sandbox, claimUIDs ...strin
 	leaving := box.markReleasing(claimUIDs)
 	box.noteEnding(s.clock.Now())
 	if err := s.syncGates(leaving); err != nil {
+		s.tellDetached(box, err)
 		return err
 	}
 	if err := box.acquire(ctx); err != nil {
@@ -43,9 +44,7 @@ func (s *Sandboxes) detach(ctx context.Context, box *sandbox, claimUIDs ...strin
 		wanted = nil // all of it
 	}
 	err := s.executor.Del(ctx, box.attachment, wanted...)
-	if box.noteDetached(err) { // who waited for the slot in vain has nothing to tell
-		s.observer.DetachFailed(box.pod, err)
-	}
+	s.tellDetached(box, err) // who waited for the slot in vain has nothing to tell
 	if err != nil {
 		return err
 	}
@@ -57,6 +56,13 @@ func (s *Sandboxes) detach(ctx context.Context, box *sandbox, claimUIDs ...strin
 		s.forget(box)
 	}
 	return nil
+}
+
+// tellDetached notes how an attempt to undo something of a sandbox has ended, and tells its pod what is news.
+func (s *Sandboxes) tellDetached(box *sandbox, err error) {
+	if box.noteDetached(err) {
+		s.observer.DetachFailed(box.pod, err)
+	}
 }
 
 // detachOlder undoes older sandboxes of the pod: the runtime has ended them, and their stop event may have been lost.
