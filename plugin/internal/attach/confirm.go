@@ -29,7 +29,7 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 		}
 		same, known := s.compareNamespaces(netns, pin, box.identity())
 		box.confirm(netns != "" && (!ready || same))
-		if ready && netns != "" && !known {
+		if ready && !known && netns != "" && s.executor.Host.Exists(netns) { // else it has ended
 			s.logger(box).Info("Cannot tell whether the sandbox has the network namespace that was attached; what is "+
 				"attached stays, and no container of the pod that names a claim is made; delete the pod", "netns", netns,
 				"pin", pin)
