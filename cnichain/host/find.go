@@ -137,6 +137,10 @@ func linksOfFunction(handle *netlink.Handle, address string) iter.Seq2[netlink.L
 	return func(yield func(netlink.Link, error) bool) {
 		for _, between := range []string{"", "virtio*"} {
 			paths, err := filepath.Glob(filepath.Join(sysPCI, address, between, "net", "*"))
+			if err != nil {
+				yield(nil, err)
+				return
+			}
 			for _, path := range paths {
 				link, err := linkAt(handle, path)
 				if link == nil && err == nil {
@@ -145,10 +149,6 @@ func linksOfFunction(handle *netlink.Handle, address string) iter.Seq2[netlink.L
 				if !yield(link, err) || err != nil {
 					return
 				}
-			}
-			if err != nil {
-				yield(nil, err)
-				return
 			}
 		}
 	}

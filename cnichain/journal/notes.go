@@ -19,7 +19,7 @@ var (
 	errNotesFull = errors.New("the file of notes is full")
 	// errNotesUnread: what a killed driver did last may be in a file that is there and cannot be read. Without it a
 	// device that is in a pod would count as free.
-	errNotesUnread = errors.New("what a killed driver has not written into it may be in notes that cannot be read")
+	errNotesUnread = errors.New("its notes cannot be read, and may have what a killed driver did last")
 )
 
 // noteFile keeps changes that are not on disk yet. It is written and never synced: what a process has written is the

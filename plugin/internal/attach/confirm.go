@@ -2,6 +2,7 @@ package attach
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -29,10 +30,8 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 		}
 		same, known := s.compareNamespaces(netns, pin, box.identity())
 		box.confirm(netns != "" && (!ready || same))
-		if ready && !known && netns != "" && s.executor.Host.Exists(netns) { // else it has ended
-			s.logger(box).Info("Cannot tell whether the sandbox has the network namespace that was attached; what is "+
-				"attached stays, and no container of the pod that names a claim is made; delete the pod", "netns", netns,
-				"pin", pin)
+		if ready && !known && s.NamespaceExists(netns) { // else it has ended
+			s.tellUnconfirmed(box, netns)
 		}
 		if ready && known && !same {
 			s.logger(box).Info("The sandbox has another network namespace than the attached one; attaching it again",
@@ -47,6 +46,21 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 	s.connected = true
 	s.mu.Unlock()
 	return s.syncAllGates()
+}
+
+// tellUnconfirmed tells a pod that what is attached to it stays, and that its gates stay closed.
+func (s *Sandboxes) tellUnconfirmed(box *sandbox, netns string) {
+	err := fmt.Errorf("cannot compare the network namespace of the pod, %s, with the one that was attached: somebody has "+
+		"removed the driver's file of it, or the kernel did not answer; delete the pod if its containers do not start "+
+		"again", netns)
+	s.logger(box).Error(err, "Cannot confirm the sandbox; what is attached stays, and its gates stay closed")
+	var records []claims.Record
+	for _, uid := range box.attachedClaims() {
+		if record, held := s.claims.Get(uid); held {
+			records = append(records, record)
+		}
+	}
+	s.observer.AttachFailed(box.pod, records, err, 0)
 }
 
 // Disconnect is called when the runtime does not tell of new sandboxes any more. Gates are closed: a new sandbox of a

@@ -137,6 +137,9 @@ func TestPodsWithoutTheirPinKeepWhatTheyHave(t *testing.T) {
 				t.Errorf("the pod is ready: %t, calls are %q", f.ready("a-0"), f.node.Calls())
 			}
 			f.expect("host [] pods [cni-a-0[net2]] leases [a-0/net1 a-0/net2]") // no gate is open
+			if len(f.failed) != 1 || !strings.Contains(f.failed[0], "cannot compare the network namespace") {
+				t.Errorf("the pod is told %q", f.failed)
+			}
 		})
 	}
 	f := newFixture(t)

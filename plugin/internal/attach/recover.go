@@ -38,7 +38,9 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 	for _, box := range s.list() {
 		switch pin, ready := box.pinned(); {
 		case ready && !s.repin(box, pin):
-			if s.isGone(box) {
+			// In a namespace that may be the one that was attached a pod may run: Confirm says what becomes of it.
+			netns := box.namespace()
+			if _, known := s.compareNamespaces(netns, pin, box.identity()); known || !s.NamespaceExists(netns) {
 				box.markReleasing(nil)
 			}
 		case ready: // gates open before the first sweep, and the journal has what was so when the pod was attached
@@ -49,17 +51,6 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 		}
 	}
 	return errors.Join(problems...)
-}
-
-// isGone says whether the namespace of a sandbox that has no pin is not at the runtime's path any more. If it may be, a
-// pod may run in it: nothing is undone, and [Sandboxes.Confirm] and the sweep look again.
-func (s *Sandboxes) isGone(box *sandbox) bool {
-	netns := box.namespace()
-	if netns == "" || !s.executor.Host.Exists(netns) {
-		return true
-	}
-	now, err := s.executor.Host.NamespaceID(netns)
-	return err == nil && now != box.identity()
 }
 
 // adoptGates closes the gates that an earlier driver left open. Those of claims that the journal does not know, whose
