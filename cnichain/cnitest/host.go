@@ -185,10 +185,13 @@ func (n *Node) Exists(path string) bool {
 	return n.pods[path] != nil || n.namespaces[path]
 }
 
-// NamespaceID implements host.Host.
+// NamespaceID implements host.Host. It fails as calls of plugins do, by its own name.
 func (n *Node) NamespaceID(path string) (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if err := n.fail["NamespaceID"]; err != nil {
+		return "", err
+	}
 	if netns := n.pinned[path]; netns != "" && n.pods[path] != nil {
 		return netns, nil
 	}

@@ -19,17 +19,14 @@ import (
 // sandbox that is not listed proves nothing: its gate stays closed, and whether it has ended is found out by other
 // means.
 //
-// Sandboxes are confirmed before connected is set, and gates are written last. So no gate opens for a sandbox that was
-// not compared yet, whatever calls SyncGate meanwhile.
+// Sandboxes are confirmed before the connection counts, and gates are written last. So no gate opens for a sandbox that
+// was not compared yet, whatever calls SyncGate meanwhile.
 func (s *Sandboxes) Confirm(listed map[string]string) error {
+	next := newConnection(listed)
 	for _, box := range s.list() {
-		netns := listed[box.id]
+		same, known := s.confirmIn(next, box)
 		pin, ready := box.pinned()
-		if ready && netns != "" {
-			s.repin(box, pin)
-		}
-		same, known := s.compareNamespaces(netns, pin, box.identity())
-		box.confirm(netns != "" && (!ready || same))
+		netns := listed[box.id]
 		if ready && !known && s.NamespaceExists(netns) { // else it has ended
 			s.tellUnconfirmed(box, netns)
 		}
@@ -43,9 +40,50 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 		}
 	}
 	s.mu.Lock()
-	s.connected = true
+	s.connection = next
 	s.mu.Unlock()
 	return s.syncAllGates()
+}
+
+// confirmAgain confirms those sandboxes that could not be compared when the connection began: the kernel may not have
+// answered, or the pin was missing, and is there again.
+//
+// The connection may end meanwhile, and with it all that is confirmed in it.
+func (s *Sandboxes) confirmAgain() {
+	s.mu.Lock()
+	current := s.connection
+	var boxes []*sandbox
+	for _, box := range s.byID {
+		if current != nil && !current.confirmed.Has(box) {
+			boxes = append(boxes, box)
+		}
+	}
+	s.mu.Unlock()
+	for _, box := range boxes {
+		if same, _ := s.confirmIn(current, box); same {
+			s.logger(box).Info("Confirmed the sandbox, whose namespace could not be compared before")
+		}
+	}
+}
+
+// confirmIn confirms a sandbox in a connection if that lists it, and if everything that is attached is in the network
+// namespace that it lists; see compareNamespaces.
+func (s *Sandboxes) confirmIn(current *connection, box *sandbox) (same, known bool) {
+	netns := current.listed[box.id]
+	pin, ready := box.pinned()
+	if ready && netns != "" {
+		s.repin(box, pin)
+	}
+	same, known = s.compareNamespaces(netns, pin, box.identity())
+	if netns == "" || ready && !same {
+		return same, known
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byID[box.id] == box { // else it has ended
+		current.confirm(box)
+	}
+	return same, known
 }
 
 // tellUnconfirmed tells a pod that what is attached to it stays, and that its gates stay closed.
@@ -61,26 +99,6 @@ func (s *Sandboxes) tellUnconfirmed(box *sandbox, netns string) {
 		}
 	}
 	s.observer.AttachFailed(box.pod, records, err, 0)
-}
-
-// Disconnect is called when the runtime does not tell of new sandboxes any more. Gates are closed: a new sandbox of a
-// pod has not been attached, and kubelet does not ask for that. What the runtime has listed is too old for the next
-// connection, whose list comes after [Sandboxes.Confirm].
-func (s *Sandboxes) Disconnect() error {
-	s.mu.Lock()
-	s.connected = false
-	clear(s.unsynced)
-	s.mu.Unlock()
-	for _, box := range s.list() {
-		box.confirm(false)
-	}
-	return s.syncAllGates()
-}
-
-func (s *Sandboxes) isConnected() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.connected
 }
 
 // compareNamespaces reports whether there is one network namespace at both paths. known is false where one of them

@@ -154,6 +154,45 @@ func TestPodsWithoutTheirPinKeepWhatTheyHave(t *testing.T) {
 	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
 }
 
+// A namespace of which the kernel says nothing when the connection begins is compared again with each sweep.
+func TestSandboxesAreComparedAgain(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	f.must(f.attach("a-0", record))
+	f.must(f.boxes.Disconnect())
+	f.node.Fail("NamespaceID", errors.New("too many open files"))
+	f.must(f.boxes.Confirm(f.runtime))
+	f.sweeper().Sweep(context.Background())
+	f.expect(attachedA) // no gate is open
+	if len(f.failed) != 1 {
+		t.Errorf("the pod is told %q", f.failed)
+	}
+	// Another sandbox of the pod that nobody knows is not the live one, of which only the comparison is missing.
+	f.boxes.ExpectUnsynced(map[string]bool{"a-9": true})
+	if err := f.boxes.AttachAfterResync("a-9", podNamed("a-9"), "/var/run/netns/cni-a-9",
+		[]claims.Record{record}); err == nil || !strings.Contains(err.Error(), "has the sandbox a-0") {
+		t.Errorf("error is %v", err)
+	}
+	f.node.Fail("NamespaceID", nil)
+	f.sweeper().Sweep(context.Background())
+	f.expect(attachedA, "claim-a")
+}
+
+// What was compared for one connection counts for no other.
+func TestConfirmationsEndWithTheirConnection(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	earlier, box := f.boxes.connection, f.boxes.find("a-0")
+	f.must(f.boxes.Disconnect())
+	f.must(f.boxes.Confirm(nil))
+	earlier.listed["a-0"] = f.runtime["a-0"]
+	if same, known := f.boxes.confirmIn(earlier, box); !same || !known { // by a sweep that has begun before
+		t.Error("the sandbox is not compared")
+	}
+	f.sweeper().Sweep(context.Background())
+	f.expect(attachedA)
+}
+
 // What the runtime has listed to one connection is nothing to attach in the next: it may have ended since.
 func TestListsEndWithTheirConnection(t *testing.T) {
 	f := newFixture(t)

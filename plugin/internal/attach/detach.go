@@ -138,7 +138,7 @@ func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 func (s *Sandboxes) StopSandbox(id string) <-chan struct{} {
 	s.mu.Lock()
 	s.stopped.Insert(id)
-	delete(s.unsynced, id)
+	s.connection.attachNoMore(id)
 	box := s.byID[id]
 	s.mu.Unlock()
 	if box == nil {

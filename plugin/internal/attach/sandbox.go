@@ -34,9 +34,6 @@ type sandbox struct {
 	netns    string                // the runtime's path
 	netNSID  string                // what that was when everything was attached, see executor.Attachment
 	stop     context.CancelFunc    // ends the attaching
-	// confirmed says that the runtime of this connection has the sandbox, in the network namespace that the kernel
-	// shows at the pin. What an earlier connection or an earlier driver knew proves nothing.
-	confirmed bool
 	// superseded says that the pod has a newer sandbox.
 	superseded bool
 	// missing are the interfaces, by the index of their step, that were attached and that the kernel does not show in
@@ -211,20 +208,6 @@ func (b *sandbox) pinned() (pin string, ready bool) {
 	return b.pin, b.phase.isAttached()
 }
 
-// confirm sets whether the runtime has the sandbox.
-func (b *sandbox) confirm(confirmed bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.confirmed = confirmed
-}
-
-// isConfirmed reports whether the runtime of this connection has the sandbox.
-func (b *sandbox) isConfirmed() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.confirmed
-}
-
 // supersede notes that the pod has a newer sandbox, so that no container may start in this one.
 func (b *sandbox) supersede() {
 	b.mu.Lock()
@@ -270,11 +253,12 @@ func (b *sandbox) isSuperseded() bool {
 	return b.superseded
 }
 
-// admits returns the steps, and the pin of the namespace in which containers of a claim may start; nil if none may.
+// admits returns the steps, and the pin of the namespace in which containers of a claim may start if the runtime has
+// the sandbox; nil if none may.
 func (b *sandbox) admits(claimUID string) (steps []executor.StepRecord, pin string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.phase.isAttached() && b.confirmed && !b.superseded && b.claims[claimUID] {
+	if b.phase.isAttached() && !b.superseded && b.claims[claimUID] {
 		return b.attached, b.pin
 	}
 	return nil, ""

@@ -86,11 +86,10 @@ type Sandboxes struct {
 	work       context.Context
 	unrecorded *unrecorded
 
-	mu        sync.Mutex
-	connected bool // to the runtime, which reports every new sandbox
-	byID      map[string]*sandbox
-	releasing map[string]int  // claims that are being unprepared
-	unsynced  map[string]bool // sandboxes that started while we were away, and are still there
+	mu         sync.Mutex
+	connection *connection // to the runtime; nil while there is none
+	byID       map[string]*sandbox
+	releasing  map[string]int // claims that are being unprepared
 	// stopped are sandboxes that the runtime has begun to stop and has not removed. A runtime that is killed in the
 	// middle lists them again when it is back.
 	stopped sets.Set[string]
@@ -107,8 +106,7 @@ func New(config Config) *Sandboxes {
 		observer: config.Observer, metrics: config.Metrics, node: config.Node, bootID: config.BootID,
 		pinDir: config.PinDir, clock: config.Clock, work: config.Work,
 		chains: make(chan struct{}, maxChains), byTopology: keylock.New(maxTopology), byID: map[string]*sandbox{},
-		releasing: map[string]int{}, unsynced: map[string]bool{}, stopped: sets.New[string](), ended: ended{},
-		unrecorded: newUnrecorded(),
+		releasing: map[string]int{}, stopped: sets.New[string](), ended: ended{}, unrecorded: newUnrecorded(),
 	}
 }
 
@@ -144,10 +142,11 @@ func (s *Sandboxes) SyncGate(claimUID string) error {
 // admitted returns in which namespaces containers of a claim may start, by their pins, and the steps of its chains
 // there, of which they get the device nodes.
 func (s *Sandboxes) admitted(claimUID string) (steps [][]executor.StepRecord, pins []string) {
-	if !s.isConnected() {
+	boxes, connected := s.confirmed()
+	if !connected {
 		return nil, nil
 	}
-	for _, box := range s.list() {
+	for _, box := range boxes {
 		if ofBox, pin := box.admits(claimUID); pin != "" {
 			pins, steps = append(pins, pin), append(steps, ofBox)
 		}
@@ -211,66 +210,6 @@ func (s *Sandboxes) begin(
 	return s.register(id, pod, netns, records), true, nil
 }
 
-// beginUnsynced registers a sandbox that started while no driver was connected to the runtime. It returns an error if
-// the sandbox has ended, or if the pod has another sandbox that may be the live one: the runtime's list may be old.
-// Another sandbox is not live if its namespace is gone, or if the runtime does not list it beside this one.
-func (s *Sandboxes) beginUnsynced(
-	id string, pod executor.Pod, netns string, records []claims.Record,
-) (*sandbox, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case !s.unsynced[id]:
-		return nil, errStopped
-	case !s.connected: // the list is that of an earlier connection, and no sandbox is confirmed, which proves nothing
-		return nil, errors.New("not connected to the container runtime (NRI)")
-	}
-	for _, other := range s.byID {
-		if other.pod.UID == pod.UID && other.id != id &&
-			(!other.isConfirmed() || !s.executor.Host.Exists(other.namespace())) {
-			other.supersede()
-		}
-	}
-	for _, other := range s.byID { // also of this sandbox, if what a crash left of it is being undone
-		if other.pod.UID == pod.UID && (other.id == id || !other.isSuperseded()) {
-			return nil, fmt.Errorf("pod %s has the sandbox %s", pod, other.id)
-		}
-	}
-	if err := s.mayBegin(pod, records); err != nil {
-		return nil, err
-	}
-	delete(s.unsynced, id)
-	return s.register(id, pod, netns, records), nil
-}
-
-// ExpectUnsynced says which sandboxes are there, as the runtime lists them. Those that it has begun to stop are not
-// attached again: no container starts in them any more, and it may be past the moment at which it reports the stop.
-func (s *Sandboxes) ExpectUnsynced(ids map[string]bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unsynced = maps.Clone(ids)
-	for id := range s.stopped {
-		if !ids[id] {
-			s.stopped.Delete(id)
-		}
-		delete(s.unsynced, id)
-	}
-}
-
-// ExpectAlso adds a sandbox that is there.
-func (s *Sandboxes) ExpectAlso(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unsynced[id] = !s.stopped.Has(id)
-}
-
-// IsUnsynced reports whether a sandbox is still to be attached: neither begun nor stopped since it was listed.
-func (s *Sandboxes) IsUnsynced(id string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.unsynced[id]
-}
-
 // mayBegin is called with the lock held.
 func (s *Sandboxes) mayBegin(pod executor.Pod, records []claims.Record) error {
 	if s.closing {
@@ -305,8 +244,9 @@ func (s *Sandboxes) register(id string, pod executor.Pod, netns string, records 
 	pod.Annotations = usedAnnotations(pod.Annotations, records)
 	box := newSandbox(id, pod, s.newAttachment(id, pod, records))
 	s.seq++
-	box.seq, box.netns, box.confirmed = s.seq, netns, s.connected
+	box.seq, box.netns = s.seq, netns
 	s.byID[id] = box
+	s.connection.confirm(box)
 	if last, failed := s.ended[pod.UID]; failed {
 		box.last = &last.state
 	}
@@ -429,6 +369,7 @@ func (s *Sandboxes) forget(box *sandbox) {
 	if s.byID[box.id] == box {
 		delete(s.byID, box.id)
 	}
+	s.connection.forget(box)
 }
 
 // list is a copy in the order of IDs, so that callers work without the lock, and log and write files in the same order

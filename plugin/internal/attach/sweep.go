@@ -65,6 +65,7 @@ func (w *Sweeper) Sweep(ctx context.Context) {
 		w.unrecorded = s.collectUnrecorded(w.unrecorded, w.IsNamed)
 	}
 	s.reportMissing(s.inspect())
+	s.confirmAgain() // after missing pins were made again
 	if err := s.syncAllGates(); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot write all CDI specs", "dir", s.gate.dir)
 	}

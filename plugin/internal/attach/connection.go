@@ -1,0 +1,144 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+)
+
+// connection is one connection to the runtime: what it has listed at its beginning, and what was found out of that. It
+// ends as a whole: what an earlier connection or an earlier driver knew proves nothing. Sandboxes guards it; nil is no
+// connection.
+type connection struct {
+	// listed are the network namespaces of sandboxes by their ID.
+	listed map[string]string
+	// confirmed are the sandboxes that the runtime has, in the network namespace that the kernel shows at the pin.
+	confirmed sets.Set[*sandbox]
+	// unsynced are sandboxes that started while the driver was away, are still there, and are to be attached.
+	unsynced sets.Set[string]
+}
+
+func newConnection(listed map[string]string) *connection {
+	return &connection{listed: maps.Clone(listed), confirmed: sets.New[*sandbox](), unsynced: sets.New[string]()}
+}
+
+func (c *connection) confirm(box *sandbox) {
+	if c != nil {
+		c.confirmed.Insert(box)
+	}
+}
+
+func (c *connection) forget(box *sandbox) {
+	if c != nil {
+		c.confirmed.Delete(box)
+	}
+}
+
+// has reports whether the runtime has a sandbox, as far as it has said.
+func (c *connection) has(box *sandbox) bool { return c.confirmed.Has(box) || c.listed[box.id] != "" }
+
+func (c *connection) attachNoMore(id string) {
+	if c != nil {
+		c.unsynced.Delete(id)
+	}
+}
+
+// Disconnect is called when the runtime does not tell of new sandboxes any more. Gates are closed: a new sandbox of a
+// pod has not been attached, and kubelet does not ask for that.
+func (s *Sandboxes) Disconnect() error {
+	s.mu.Lock()
+	s.connection = nil
+	s.mu.Unlock()
+	return s.syncAllGates()
+}
+
+func (s *Sandboxes) isConnected() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.connection != nil
+}
+
+// confirmed are the sandboxes that the runtime has, in the order of their IDs, and whether it is connected.
+func (s *Sandboxes) confirmed() (boxes []*sandbox, connected bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.connection == nil {
+		return nil, false
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.byID)) {
+		if s.connection.confirmed.Has(s.byID[id]) {
+			boxes = append(boxes, s.byID[id])
+		}
+	}
+	return boxes, true
+}
+
+// beginUnsynced registers a sandbox that started while no driver was connected to the runtime. It returns an error if
+// the sandbox has ended, or if the pod has another sandbox that may be the live one: the runtime's list may be old.
+// Another sandbox is not live if its namespace is gone, or if the runtime does not list it beside this one.
+func (s *Sandboxes) beginUnsynced(
+	id string, pod executor.Pod, netns string, records []claims.Record,
+) (*sandbox, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.connection == nil:
+		return nil, errors.New("not connected to the container runtime (NRI)")
+	case !s.connection.unsynced.Has(id):
+		return nil, errStopped
+	}
+	for _, other := range s.byID {
+		if other.pod.UID == pod.UID && other.id != id &&
+			(!s.connection.has(other) || !s.executor.Host.Exists(other.namespace())) {
+			other.supersede()
+		}
+	}
+	for _, other := range s.byID { // also of this sandbox, if what a crash left of it is being undone
+		if other.pod.UID == pod.UID && (other.id == id || !other.isSuperseded()) {
+			return nil, fmt.Errorf("pod %s has the sandbox %s", pod, other.id)
+		}
+	}
+	if err := s.mayBegin(pod, records); err != nil {
+		return nil, err
+	}
+	s.connection.attachNoMore(id)
+	return s.register(id, pod, netns, records), nil
+}
+
+// ExpectUnsynced says which sandboxes are there, as the runtime lists them. Those that it has begun to stop are not
+// attached again: no container starts in them any more, and it may be past the moment at which it reports the stop.
+func (s *Sandboxes) ExpectUnsynced(ids map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.connection == nil {
+		return // the list is too old for the next one
+	}
+	maps.DeleteFunc(s.stopped, func(id string, _ sets.Empty) bool { return !ids[id] })
+	for id, isThere := range ids {
+		if isThere && !s.stopped.Has(id) {
+			s.connection.unsynced.Insert(id)
+		}
+	}
+}
+
+// ExpectAlso adds a sandbox that is there.
+func (s *Sandboxes) ExpectAlso(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.connection != nil && !s.stopped.Has(id) {
+		s.connection.unsynced.Insert(id)
+	}
+}
+
+// IsUnsynced reports whether a sandbox is still to be attached: neither begun nor stopped since it was listed.
+func (s *Sandboxes) IsUnsynced(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.connection != nil && s.connection.unsynced.Has(id)
+}
