@@ -41,7 +41,7 @@ func TestTransitions(t *testing.T) {
 			"attaching opening ready detaching gone"},
 		"stop": {func(b *sandbox) { b.markReleasing(nil) }, "detaching detaching detaching detaching " +
 			"gone"},
-		"release one claim": {func(b *sandbox) { b.markReleasing([]string{"a"}) }, "detaching opening ready " +
+		"release one claim": {func(b *sandbox) { b.markReleasing([]string{"a"}) }, "detaching detaching ready " +
 			"detaching gone"},
 		"release both": {func(b *sandbox) { b.markReleasing([]string{"a", "b"}) },
 			"detaching detaching detaching detaching gone"},

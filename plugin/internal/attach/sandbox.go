@@ -368,8 +368,9 @@ func (b *sandbox) reportFailure(err error) (reported bool) {
 	return true
 }
 
-// markReleasing keeps claims from being attached, and returns those that have to be detached. A chain that is being
-// attached is stopped and detached whole, as is a sandbox that no other claim uses.
+// markReleasing keeps claims from being attached, and returns those that have to be detached. A sandbox that is not
+// ready yet is stopped and detached whole, since its next attempt would attach the claims again; so is one that no
+// other claim uses.
 //
 // For example, a pod has the claims a and b. Releasing a leaves b attached, with its gate open. Releasing b afterwards
 // finds no other user, so the sandbox itself ends: its record and its pin go, and not only the steps of b.
@@ -382,7 +383,7 @@ func (b *sandbox) markReleasing(claimUIDs []string) []string {
 			users++
 		}
 	}
-	if !b.phase.isAttached() || len(claimUIDs) == 0 || users == 0 {
+	if b.phase != phaseReady || len(claimUIDs) == 0 || users == 0 {
 		claimUIDs = slices.Sorted(maps.Keys(b.claims))
 		b.changePhase(phaseDetaching)
 		// Under the lock, as setStop takes it: a cancel function only closes a channel, and takes no lock of ours.
