@@ -109,10 +109,14 @@ func (n *nriPlugin) reportUnattachable(pod *api.PodSandbox, err error) {
 
 // attachLate tries until the pod is attached, ends, or turns out not to be ours.
 //
-// It begins only when the list of the runtime is complete, and ends as soon as the sandbox is stopped, which takes it
-// from the sandboxes that are expected.
+// It begins only when the list of the runtime is complete, and ends with the connection that has listed the sandbox, or
+// as soon as the sandbox is stopped, which takes it from the sandboxes that are expected.
 func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	logger := klog.FromContext(n.Work).WithValues("pod", podOf(pod).String(), "sandbox", pod.GetId())
+	disconnected := n.runtime.disconnected()
+	if disconnected == nil {
+		return
+	}
 	attempts := 0
 	for delay := nriRetry; n.Sandboxes.IsUnsynced(pod.GetId()); delay = min(2*delay, attach.Retry) {
 		if n.ready(pod) { // also while nobody can say what its claims are, because the API server has not answered yet
@@ -142,6 +146,8 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 			"again", delay)
 		select {
 		case <-n.Work.Done():
+			return
+		case <-disconnected:
 			return
 		case <-n.Clock.After(delay):
 		}

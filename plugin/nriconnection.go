@@ -137,37 +137,53 @@ func (c *nriConnection) Synchronize(
 	if c.over {
 		return nil, errors.New("the connection has ended")
 	}
-	named, unnamed := map[string]bool{}, sets.New[string]()
-	for _, container := range containers {
-		switch {
-		case !namesClaim(container):
-			unnamed.Insert(container.GetPodSandboxId())
-		case isRunning(container): // one that does not run yet is held by its gate, and by the hook
-			named[container.GetPodSandboxId()] = true
-		}
-	}
+	decided, busy := views(containers)
 	listed := make(map[string]string, len(pods))
 	for _, pod := range pods {
 		listed[pod.GetId()], _ = c.Namespaces.pathOf(pod) // the error is told by attachAfterResync
 	}
-	c.runtime.begin(unnamed, named)
+	c.runtime.begin(decided, busy)
 	c.unclaimed.replace(slices.DeleteFunc(slices.Clone(pods), func(pod *api.PodSandbox) bool {
 		return isStatic(pod) || c.Sandboxes.Knows(pod.GetId())
 	}))
 	err := c.Sandboxes.Confirm(listed)
 	c.setConnected(true)
-	c.attachAfterResync(pods, named)
+	c.attachAfterResync(pods, busy)
 	if err != nil {
 		klog.FromContext(c.Work).Error(err, "Cannot update all gates; retrying in the next sweep")
 	}
 	return nil, nil
 }
 
+// views are the sandboxes of containers by what these name; see runtimeView. A sandbox is to be attached if one of its
+// containers names a claim, and none of these runs: its containers that name none wait for that, too.
+func views(containers []*api.Container) (decided sets.Set[string], busy map[string]bool) {
+	decided, busy = sets.New[string](), map[string]bool{}
+	waiting := sets.New[string]()
+	for _, container := range containers {
+		sandbox := container.GetPodSandboxId()
+		switch {
+		case !namesClaim(container):
+			decided.Insert(sandbox)
+		case isRunning(container):
+			busy[sandbox] = true
+		default: // it is held by its gate, and by the hook
+			waiting.Insert(sandbox)
+		}
+	}
+	for sandbox := range waiting {
+		if !busy[sandbox] {
+			decided.Delete(sandbox)
+		}
+	}
+	return decided, busy
+}
+
 // runtimeView is what the container runtime has said of itself: whether it reports new pods, and what ran when it began
 // to. It is safe for concurrent use.
 type runtimeView struct {
 	mu        sync.Mutex
-	connected bool
+	connected chan struct{} // closed when the connection ends; nil while there is none
 	timeout   time.Duration // of a request, as the runtime has said last
 	// decided are sandboxes that had containers when the connection began, none of which names a claim. Whether they
 	// are the driver's business was decided before, perhaps by one that could ask the API server.
@@ -186,14 +202,27 @@ func (v *runtimeView) begin(decided sets.Set[string], busy map[string]bool) {
 func (v *runtimeView) setConnected(connected bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.connected = connected
+	switch {
+	case connected && v.connected == nil:
+		v.connected = make(chan struct{})
+	case !connected && v.connected != nil:
+		close(v.connected)
+		v.connected = nil
+	}
+}
+
+// disconnected is closed when the connection ends that there is now; nil if there is none.
+func (v *runtimeView) disconnected() <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.connected
 }
 
 // isConnected reports whether the runtime tells the driver about new pods.
 func (v *runtimeView) isConnected() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.connected
+	return v.connected != nil
 }
 
 func (v *runtimeView) setTimeout(timeout time.Duration) {

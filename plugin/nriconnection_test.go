@@ -1,10 +1,14 @@
 package plugin
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/containerd/nri/pkg/api"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 )
 
 // TestRuntimeView holds that a connection replaces what an earlier one has said of sandboxes, and that the end of one
@@ -18,7 +22,13 @@ func TestRuntimeView(t *testing.T) {
 	view.begin(sets.New("a"), map[string]bool{"b": true})
 	view.setTimeout(time.Second)
 	view.setConnected(true)
+	ended := view.disconnected()
 	view.setConnected(false)
+	select {
+	case <-ended:
+	default:
+		t.Error("what is done for a connection goes on after its end")
+	}
 	if view.isConnected() || view.requestTimeout() != time.Second || !view.wasDecided("a") || view.wasDecided("b") ||
 		!view.isBusy("b") || view.isBusy("a") {
 		t.Error("the end of a connection changed what the runtime had said")
@@ -26,5 +36,29 @@ func TestRuntimeView(t *testing.T) {
 	view.begin(sets.New("b"), nil)
 	if view.wasDecided("a") || !view.wasDecided("b") || view.isBusy("b") {
 		t.Error("another connection did not replace what the runtime had said")
+	}
+}
+
+// Of a sandbox whose containers name no claim nothing is held. In one that is to be attached all containers wait; one
+// that runs without a record is left alone.
+func TestViews(t *testing.T) {
+	t.Parallel()
+	container := func(sandbox string, state api.ContainerState, claims ...string) *api.Container {
+		made := &api.Container{PodSandboxId: sandbox, State: state}
+		for _, uid := range claims {
+			made.CDIDevices = append(made.CDIDevices,
+				&api.CDIDevice{Name: attach.Gate{}.DeviceID(attach.Part{ClaimUID: uid})})
+		}
+		return made
+	}
+	const created, running = api.ContainerState_CONTAINER_CREATED, api.ContainerState_CONTAINER_RUNNING
+	decided, busy := views([]*api.Container{
+		container("none", running), container("none", created),
+		container("to-attach", created, "c"), container("to-attach", running),
+		container("ended", running), container("ended", api.ContainerState_CONTAINER_STOPPED, "c"),
+		container("busy", running, "c"), container("busy", running), container("busy", created, "c"),
+	})
+	if got := strings.Join(sets.List(decided), " "); got != "busy none" || len(busy) != 1 || !busy["busy"] {
+		t.Errorf("decided are %s, busy %v", got, busy)
 	}
 }
