@@ -100,7 +100,7 @@ func TestRolesForPeople(t *testing.T) {
 	}
 	want := []string{
 		"dra-network-capacity: addressranges.networking.dra.io: list",
-		"dra-network-capacity: deviceclasses,resourceclaims,resourceslices.resource.k8s.io: list",
+		"dra-network-capacity: deviceclasses,devicetaintrules,resourceclaims,resourceslices.resource.k8s.io: list",
 		"dra-network-capacity: networktopologies.networking.dra.io: list",
 		"dra-network-capacity: nodes.: list",
 		"dra-network-netdra: pods.: get",

@@ -29,14 +29,17 @@ Files may hold
   DeviceExposurePolicy, NetworkTopology             what machines publish, and the DeviceClasses that the controller would make
   CNIPluginSchema, Namespace                        what topologies are validated with, and the labels for their allowedNamespaces
   DeviceClass, ResourceSlice                        those of other drivers, for example
+  DeviceTaintRule                                   what nobody gets who does not tolerate it
 Other kinds are ignored. Those that make pods, such as DaemonSet and CronJob, are named as not looked at.
 
 With --cluster, claims and templates that a pod names and no file has are those of its namespace in the cluster; a claim
 that has devices keeps them.
 
 The machines are the recordings of "netdra facts" in the directories of --machines or --from, each a node of the
-directory's name, or this machine. With --cluster nodes, ResourceSlices, DeviceClasses, claims and NetworkTopologies
-are those of a cluster, which is only read; whoever may not read topologies is told what is not checked.
+directory's name, or this machine. With --cluster nodes, ResourceSlices, DeviceClasses, DeviceTaintRules, claims and
+NetworkTopologies are those of a cluster, which is only read; whoever may not read topologies or DeviceTaintRules is
+told what is not known. Two features are taken to be on if some slice uses them: --list-attributes and
+--compatibility-groups.
 
 For each pod or claim it prints the nodes on which it fits, with the devices, or the reason why it does not. A refusal
 names claims that are in the way: without all of them the new claims fit, and with any one of them they do not. Other

@@ -90,8 +90,12 @@ func List(ctx context.Context, cluster *remote.Cluster, streams printer.Streams,
 	classes := Of(list.Items)
 	columns := columns()
 	if free {
-		if err := addFree(ctx, cluster, classes); err != nil {
+		unread, err := addFree(ctx, cluster, classes)
+		if err != nil {
 			return err
+		}
+		if unread != nil {
+			printer.New(streams.Err).Warn("%v", unread)
 		}
 		columns = slices.Insert(columns, 1, printer.Column[Class]{Title: "FREE", Value: freeText})
 	}

@@ -25,13 +25,14 @@ const (
 	mostNodes = 4
 )
 
-// addFree counts how many more claims of each topology fit on each node.
-func addFree(ctx context.Context, cluster *remote.Cluster, classes []Class) error {
+// addFree counts how many more claims of each topology fit on each node. Of what is not known for that, unread tells.
+func addFree(ctx context.Context, cluster *remote.Cluster, classes []Class) (unread, err error) {
 	model, err := read(ctx, cluster)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return count(ctx, simulate.New(*model), classes)
+	model.TaintRules, unread = simulate.TaintRules(ctx, cluster.Raw)
+	return unread, count(ctx, simulate.New(*model), classes)
 }
 
 // count counts for each topology. What is wrong with one, such as a selector that cannot be evaluated for a device of
@@ -78,7 +79,7 @@ func read(ctx context.Context, cluster *remote.Cluster) (*simulate.Cluster, erro
 	case err != nil:
 		return nil, fmt.Errorf("cannot count free devices: %w", err)
 	}
-	model := &simulate.Cluster{}
+	model := &simulate.Cluster{Live: true}
 	for i := range published.Items {
 		model.Slices = append(model.Slices, &published.Items[i])
 	}

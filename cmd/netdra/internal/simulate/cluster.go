@@ -28,12 +28,15 @@ type Cluster struct {
 	Nodes   []*corev1.Node
 	Slices  []*resourceapi.ResourceSlice
 	Classes []*resourceapi.DeviceClass
+	// TaintRules add taints to the devices of Slices.
+	TaintRules []resourceapi.DeviceTaintRule
 	// Claims are those that have devices.
 	Claims []*resourceapi.ResourceClaim
 	// ListAttributes, CompatibilityGroups and DerivedAttributes are feature gates that are alpha in Kubernetes 1.37.
+	// The first two are on as well if Live, and some slice has what they are for.
 	ListAttributes, CompatibilityGroups, DerivedAttributes bool
-	// live says that it is asked from an API server, and not made of files only.
-	live bool
+	// Live says that it is asked from an API server, and not made of files only.
+	Live bool
 	// plugins are the names of CNI plugins by their attributes, as far as they are known: host-device of host_device.
 	plugins map[string]string
 	// policies are those that the nodes publish by, as far as they are known.
@@ -54,6 +57,11 @@ type Simulator struct {
 
 // New returns a simulator of a cluster.
 func New(cluster Cluster) *Simulator {
+	cluster.Slices = withTaints(cluster.Slices, cluster.TaintRules)
+	if cluster.Live { // an API server keeps nothing that is for a feature that it does not have
+		cluster.ListAttributes = cluster.ListAttributes || anyDevice(cluster.Slices, hasListAttribute)
+		cluster.CompatibilityGroups = cluster.CompatibilityGroups || anyDevice(cluster.Slices, hasGroups)
+	}
 	s := &Simulator{cluster: cluster, taken: map[types.UID]*resourceapi.ResourceClaim{}, given: map[types.UID]bool{},
 		compiled: dracel.NewCache(200, dracel.Features{EnableConsumableCapacity: true,
 			EnableListTypeAttributes: cluster.ListAttributes})}
@@ -63,6 +71,28 @@ func New(cluster Cluster) *Simulator {
 		}
 	}
 	return s
+}
+
+func anyDevice(published []*resourceapi.ResourceSlice, matches func(resourceapi.Device) bool) bool {
+	return slices.ContainsFunc(published, func(slice *resourceapi.ResourceSlice) bool {
+		return slices.ContainsFunc(slice.Spec.Devices, matches)
+	})
+}
+
+func hasListAttribute(device resourceapi.Device) bool {
+	for _, attribute := range device.Attributes {
+		if len(attribute.IntValues)+len(attribute.BoolValues)+len(attribute.StringValues)+
+			len(attribute.VersionValues) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func hasGroups(device resourceapi.Device) bool {
+	return slices.ContainsFunc(device.ConsumesCounters, func(consumed resourceapi.DeviceCounterConsumption) bool {
+		return len(consumed.CompatibilityGroups) > 0
+	})
 }
 
 // Reserve makes claims that were given devices part of the cluster, and does nothing for claims that were not. results
@@ -119,7 +149,7 @@ func (s *Simulator) missing(claims []*resourceapi.ResourceClaim) []string {
 			if err == nil {
 				continue
 			}
-			if text := fmt.Sprintf("%v; %s", err, known.remedy(name, s.cluster.live)); !slices.Contains(texts, text) {
+			if text := fmt.Sprintf("%v; %s", err, known.remedy(name, s.cluster.Live)); !slices.Contains(texts, text) {
 				texts = append(texts, text)
 			}
 		}
@@ -151,7 +181,7 @@ func (s *Simulator) allocate(ctx context.Context, node *corev1.Node, claims,
 	beside []*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
 	features := structured.Features{
 		AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, ConsumableCapacity: true,
-		DeviceTaints:       true,
+		DeviceTaints: true, DeviceBindingAndStatus: true, FractionalCapacityRange: true,
 		ListTypeAttributes: s.cluster.ListAttributes, CompatibilityGroups: s.cluster.CompatibilityGroups,
 		DerivedAttributes: s.cluster.DerivedAttributes,
 	}

@@ -29,6 +29,7 @@ type input struct {
 	namespaces        []*corev1.Namespace
 	classes           []*resourceapi.DeviceClass
 	slices            []*resourceapi.ResourceSlice
+	taintRules        []resourceapi.DeviceTaintRule
 	allocated         []*resourceapi.ResourceClaim
 	claims            []*resourceapi.ResourceClaim
 	templates         []*resourceapi.ResourceClaimTemplate
@@ -103,10 +104,11 @@ func (w *input) add(found *manifest.Document) error {
 func kubernetesKinds() map[string]schema.GroupVersion {
 	kinds := map[string]schema.GroupVersion{}
 	for version, names := range map[schema.GroupVersion][]string{
-		corev1.SchemeGroupVersion:      {"Namespace", "Pod", "ReplicationController"},
-		resourceapi.SchemeGroupVersion: {"DeviceClass", "ResourceSlice", "ResourceClaim", "ResourceClaimTemplate"},
-		appsv1.SchemeGroupVersion:      {"Deployment", "StatefulSet", "ReplicaSet"},
-		batchv1.SchemeGroupVersion:     {"Job"},
+		corev1.SchemeGroupVersion: {"Namespace", "Pod", "ReplicationController"},
+		resourceapi.SchemeGroupVersion: {"DeviceClass", "DeviceTaintRule", "ResourceSlice", "ResourceClaim",
+			"ResourceClaimTemplate"},
+		appsv1.SchemeGroupVersion:  {"Deployment", "StatefulSet", "ReplicaSet"},
+		batchv1.SchemeGroupVersion: {"Job"},
 	} {
 		for _, name := range names {
 			kinds[name] = version
@@ -157,7 +159,7 @@ func (w *input) addKubernetes(found *manifest.Document) error {
 		return fmt.Errorf("cannot read %s %s: %w", found.Kind, found.Name, errors.Join(found.Located(problems)...))
 	}
 	switch o := object.(type) {
-	case *corev1.Namespace, *resourceapi.DeviceClass, *resourceapi.ResourceSlice:
+	case *corev1.Namespace, *resourceapi.DeviceClass, *resourceapi.DeviceTaintRule, *resourceapi.ResourceSlice:
 	case metav1.Object:
 		w.complete(o)
 	}
@@ -166,6 +168,8 @@ func (w *input) addKubernetes(found *manifest.Document) error {
 		w.classes = append(w.classes, o)
 	case *resourceapi.ResourceSlice:
 		w.slices = append(w.slices, o)
+	case *resourceapi.DeviceTaintRule:
+		w.taintRules = append(w.taintRules, *o)
 	case *resourceapi.ResourceClaim:
 		if o.Status.Allocation != nil {
 			w.allocated = append(w.allocated, o)

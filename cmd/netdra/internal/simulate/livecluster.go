@@ -191,9 +191,13 @@ func (l *liveCluster) startedOf(
 	return "", nil
 }
 
+func (l *liveCluster) get(ctx context.Context, path string) ([]byte, error) {
+	return remote.GetRaw(ctx, l.core.RESTClient(), path)
+}
+
 // topologies are those of the cluster; none if it does not know the kind.
 func (l *liveCluster) topologies(ctx context.Context) ([]v1alpha1.NetworkTopology, error) {
-	data, err := remote.GetRaw(ctx, l.core.RESTClient(), "/apis/"+v1alpha1.GroupVersion().String()+
+	data, err := l.get(ctx, "/apis/"+v1alpha1.GroupVersion().String()+
 		"/networktopologies")
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -207,7 +211,7 @@ func (l *liveCluster) topologies(ctx context.Context) ([]v1alpha1.NetworkTopolog
 
 // ranges are the names of the cluster's AddressRanges; nil where the caller may not read them.
 func (l *liveCluster) ranges(ctx context.Context) []string {
-	data, err := remote.GetRaw(ctx, l.core.RESTClient(), "/apis/"+v1alpha1.GroupVersion().String()+"/addressranges")
+	data, err := l.get(ctx, "/apis/"+v1alpha1.GroupVersion().String()+"/addressranges")
 	var list v1alpha1.AddressRangeList
 	if err != nil || json.Unmarshal(data, &list) != nil {
 		return nil
@@ -221,7 +225,7 @@ func (l *liveCluster) ranges(ctx context.Context) []string {
 
 // policies are those of the cluster; none where the caller may not read them, since they only add to what is said.
 func (l *liveCluster) policies(ctx context.Context) []policyapi.DeviceExposurePolicy {
-	data, err := remote.GetRaw(ctx, l.core.RESTClient(), "/apis/"+policyapi.GroupVersion().String()+
+	data, err := l.get(ctx, "/apis/"+policyapi.GroupVersion().String()+
 		"/deviceexposurepolicies")
 	var list policyapi.DeviceExposurePolicyList
 	if err != nil || json.Unmarshal(data, &list) != nil {

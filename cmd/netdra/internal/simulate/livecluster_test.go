@@ -23,6 +23,8 @@ import (
 const (
 	pathTopologies = "/apis/networking.dra.io/v1alpha1/networktopologies"
 	pathRanges     = "/apis/networking.dra.io/v1alpha1/addressranges"
+	pathSlices     = "/apis/resource.k8s.io/v1/resourceslices"
+	pathTaintRules = "/apis/resource.k8s.io/v1/devicetaintrules"
 	pathNamespace  = "/api/v1/namespaces/apps"
 	pathPods       = pathNamespace + "/pods/"
 )
@@ -41,7 +43,7 @@ func answers() map[string]string {
 	return map[string]string{
 		"/api/v1/nodes":                          `items: [{metadata: {name: n1}, status: {allocatable: {cpu: 4}}}]`,
 		"/apis/resource.k8s.io/v1/deviceclasses": "items: [" + class("free") + ", " + class("theirs") + ", " + class("static") + "]",
-		"/apis/resource.k8s.io/v1/resourceslices": `items: [{metadata: {name: s}, spec: {driver: dra.networking, ` +
+		pathSlices: `items: [{metadata: {name: s}, spec: {driver: dra.networking, ` +
 			`nodeName: n1, pool: {name: n1, generation: 1, resourceSliceCount: 1}, devices: [{name: eth0}]}}]`,
 		"/apis/resource.k8s.io/v1/resourceclaims": `items: []`,
 		pathTopologies: "items: [" + topology("free", "", "ifName: a0") + ", " +
@@ -73,6 +75,20 @@ func TestPodsOfACluster(t *testing.T) {
 		"running": {limits: "example.com/free: 1",
 			status: "{phase: Running, extendedResourceClaimStatus: {resourceClaimName: own}}", uses: "own",
 			want: []string{"✓ all claims of pod apps/p have their devices, and it is running", "eth0"}},
+		"out of service": {limits: "example.com/free: 1", change: map[string]string{pathTaintRules: taintRules},
+			want: []string{"✗ pod apps/p does not fit", "eth0 (example.com/repair=cable)"}, not: "!"},
+		"out of service, of Kubernetes 1.36": {limits: "example.com/free: 1", change: map[string]string{
+			strings.Replace(pathTaintRules, "v1", "v1beta2", 1): taintRules},
+			want: []string{"✗ pod apps/p does not fit", "eth0 (example.com/repair=cable)"}, not: "!"},
+		"what is out of service may not be read": {limits: "example.com/free: 1",
+			change: map[string]string{pathTaintRules: ""}, want: []string{"✓ pod apps/p fits on n1",
+				"cannot list the DeviceTaintRules: anna may not do that; devices that they take out of service"}},
+		"devices with groups, which the cluster must have": {limits: "example.com/free: 1", change: map[string]string{
+			pathSlices: groupedSlices}, want: []string{"✓ pod apps/p fits on n1"}, not: "!"},
+		"devices with binding conditions": {limits: "example.com/free: 1", change: map[string]string{
+			pathSlices: strings.Replace(answers()[pathSlices], "name: eth0",
+				"name: eth0, bindingConditions: [a], bindingFailureConditions: [b]", 1)},
+			want: []string{"✓ pod apps/p fits on n1"}, not: "!"},
 		"no claim": {limits: "cpu: 1", want: []string{"cannot simulate pod apps/p: it names no claim, and asks for " +
 			`no extended resource of a DeviceClass; "kubectl describe pod p -n apps" says what it waits for`}},
 		"a claim that another pod uses": {claims: "[{name: net, resourceClaimName: only}]", want: []string{
@@ -184,6 +200,25 @@ func TestPodsOfACluster(t *testing.T) {
 		})
 	}
 }
+
+// taintRules are rules of which only the last is for the device of the cluster.
+const taintRules = `items: [
+  {metadata: {name: nothing}, spec: {taint: {key: a, effect: NoSchedule}}},
+  {metadata: {name: other}, spec: {deviceSelector: {pool: n2}, taint: {key: b, effect: NoSchedule}}},
+  {metadata: {name: theirs}, spec: {deviceSelector: {driver: example.com, device: eth0},
+    taint: {key: c, effect: NoSchedule}}},
+  {metadata: {name: repair}, spec: {deviceSelector: {driver: dra.networking, device: eth0},
+    taint: {key: example.com/repair, value: cable, effect: NoSchedule}}}]`
+
+// groupedSlices have a device with a compatibility group, which an API server keeps only with that feature.
+const groupedSlices = `items: [
+  {metadata: {name: c}, spec: {driver: dra.networking, nodeName: n1,
+    pool: {name: n1, generation: 1, resourceSliceCount: 2},
+    sharedCounters: [{name: s, counters: {slots: {value: "2"}}}]}},
+  {metadata: {name: s}, spec: {driver: dra.networking, nodeName: n1,
+    pool: {name: n1, generation: 1, resourceSliceCount: 2},
+    devices: [{name: eth0, consumesCounters: [{counterSet: s, compatibilityGroups: [shared],
+    counters: {slots: {value: "1"}}}]}]}}]`
 
 // started is the status of a pod whose container runs.
 const started = "{phase: Running, containerStatuses: [{state: {running: {}}}]}"

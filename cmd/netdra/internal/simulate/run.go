@@ -158,7 +158,7 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 		Classes: slices.Concat(parsed.classes,
 			m.topologyClasses(f.Features.ListAttributes)), Slices: parsed.slices, Claims: parsed.allocated,
 		ListAttributes: f.Features.ListAttributes, CompatibilityGroups: f.Features.CompatibilityGroups,
-		DerivedAttributes: f.DerivedAttributes, live: live != nil,
+		DerivedAttributes: f.DerivedAttributes, TaintRules: parsed.taintRules, Live: live != nil,
 	}
 	if live != nil {
 		trials, err := live.podTrials(ctx, f.Pods)
@@ -166,6 +166,11 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 		if err := errors.Join(live.addTo(ctx, cluster), err); err != nil {
 			return nil, err
 		}
+		rules, err := TaintRules(ctx, live.get)
+		if err != nil {
+			out.Warn("%v", err)
+		}
+		cluster.TaintRules = append(cluster.TaintRules, rules...)
 		for _, remark := range live.addDriverObjects(ctx, m) {
 			out.Warn("%s", remark)
 		}

@@ -61,7 +61,7 @@ func TestSimilarClasses(t *testing.T) {
 		request := resourceapi.DeviceRequest{Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: test.class}}
 		claim := &resourceapi.ResourceClaim{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
 			Requests: []resourceapi.DeviceRequest{request, request}}}}
-		got := New(Cluster{Classes: known, live: test.live}).missing([]*resourceapi.ResourceClaim{claim})
+		got := New(Cluster{Classes: known, Live: test.live}).missing([]*resourceapi.ResourceClaim{claim})
 		if len(got) > 1 || strings.Join(got, "") != test.want {
 			t.Errorf("%s, live %t: %q, want %q", test.class, test.live, got, test.want)
 		}
