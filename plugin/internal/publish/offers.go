@@ -71,6 +71,11 @@ func (o *offers) find(result *resourceapi.DeviceRequestAllocationResult) (drasli
 		return entry, fmt.Errorf("device %s of pool %s is not offered any more: its policy or the device itself is "+
 			"gone; delete the claim to have another one allocated", result.Device, result.Pool)
 	}
+	if entry.Withdrawn { // its taint keeps away those only that do not tolerate it
+		return entry, fmt.Errorf("device %s of pool %s is not offered any more: no policy offers it so, and it is "+
+			"listed only until the claims that hold it are released; delete the claim to have another one allocated",
+			result.Device, result.Pool)
+	}
 	return entry, nil
 }
 

@@ -288,6 +288,11 @@ func TestWithdrawnPolicies(t *testing.T) {
 	m.hold(f, "c", "n/ens0", "ens0v0")
 	f.cluster.policies = nil
 	m.expect(t, "ens0v0:withdrawn")
+	// Claims that tolerate every taint are allocated it all the same.
+	_, _, err := m.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/ens0", Device: "ens0v0"})
+	if err == nil || !strings.Contains(err.Error(), "is not offered any more: no policy offers it so") {
+		t.Errorf("error is %v", err)
+	}
 	// That is as it should be: the taint says it, and nobody has to put anything right.
 	for _, problem := range m.problems {
 		if strings.Contains(problem.text, "ens0v0") {
