@@ -76,6 +76,9 @@ type Baseline struct {
 	Index          int    `json:"index,omitempty"`
 	// Parent is the index of the link that a virtual link stands on, or of a veth's other end; 0 without one.
 	Parent int `json:"parent,omitempty"`
+	// StandsOn is the link that a virtual link stands on; nil if that is not on the host, and for all that name their
+	// peer as their parent. Records of earlier drivers have none.
+	StandsOn *LowerLink `json:"standsOn,omitempty"`
 	// VLANID and VLANProtocol, such as 802.1q, are a VLAN's: with the parent they are what no other link can have.
 	VLANID       int    `json:"vlanID,omitempty"`
 	VLANProtocol string `json:"vlanProtocol,omitempty"`
@@ -97,6 +100,13 @@ type Baseline struct {
 	VF  *VFConfig `json:"vf,omitempty"`
 	// Network is what the node has configured on the device; nil where the device may not be in use.
 	Network *NetworkConfig `json:"network,omitempty"`
+}
+
+// LowerLink is a link of the host that others stand on: VLANs, macvlans, tunnels...
+type LowerLink struct {
+	Index int `json:"index"`
+	// PF is the PCI address of the physical function, if it is the link of a virtual one.
+	PF string `json:"pf,omitempty"`
 }
 
 // Identity tells physical devices of a node apart, however they are called: the PCI address, or the name of a virtual

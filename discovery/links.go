@@ -138,10 +138,11 @@ func isDatapath(attrs *netlink.LinkAttrs, byIndex map[int]netlink.Link) bool {
 }
 
 // parentIndex returns the index of the link that l stands on in its own namespace, or 0. The kernel reports the peer of
-// a veth in the same field: that is not a parent.
+// links that are made in pairs in the same field: that is not a parent.
 func parentIndex(l netlink.Link) int {
 	attrs := l.Attrs()
-	if l.Type() == "veth" || attrs.NetNsID >= 0 || attrs.ParentIndex == attrs.Index {
+	isPair := slices.Contains([]string{"veth", "netkit", "vxcan"}, l.Type())
+	if isPair || attrs.NetNsID >= 0 || attrs.ParentIndex == attrs.Index {
 		return 0
 	}
 	return attrs.ParentIndex

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -38,6 +39,9 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 			return device, err
 		}
 		readBaseline(&device, link)
+		if device.StandsOn, err = lowerLink(handle, link); err != nil {
+			return device, err
+		}
 		if device.AllowInUse && device.Exclusive {
 			if device.Network, err = readNetwork(handle, link); err != nil {
 				return device, err
@@ -80,6 +84,28 @@ func readBaseline(device *cnichain.Device, link netlink.Link) {
 	if vlan, ok := link.(*netlink.Vlan); ok {
 		device.VLANID, device.VLANProtocol = vlan.VlanId, vlan.VlanProtocol.String()
 	}
+}
+
+// lowerLink is the link that another one stands on, in its own namespace (IFLA_LINK without IFLA_LINK_NETNSID); nil if
+// there is none. Kinds that are made in pairs name their peer in its place.
+func lowerLink(handle *netlink.Handle, link netlink.Link) (*cnichain.LowerLink, error) {
+	attrs := link.Attrs()
+	isPair := slices.Contains([]string{"veth", "netkit", "vxcan"}, link.Type())
+	if isPair || attrs.NetNsID >= 0 || attrs.ParentIndex == 0 || attrs.ParentIndex == attrs.Index {
+		return nil, nil
+	}
+	lower, err := handle.LinkByIndex(attrs.ParentIndex)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot look at the link that %s stands on: %w", attrs.Name, err)
+	}
+	found := &cnichain.LowerLink{Index: attrs.ParentIndex}
+	if target, err := os.Readlink(filepath.Join("/sys/class/net", lower.Attrs().Name, "device", "physfn")); err == nil {
+		found.PF = filepath.Base(target)
+	}
+	return found, nil
 }
 
 func hasXDP(attrs *netlink.LinkAttrs) bool { return attrs.Xdp != nil && attrs.Xdp.Attached }

@@ -178,6 +178,43 @@ func dropAll() (fd int, err error) {
 	return int(loaded), nil
 }
 
+// What a link stands on is known while it is on the host: in a pod it shows no more. The peer of a veth is nothing to
+// stand on.
+func TestLinksThatStandOnOthers(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	h := &testHost{T: t}
+	h.must(unix.Mount("tmpfs", "/sys/class/net", "tmpfs", 0, ""))
+	h.veth("port0", "port1")
+	h.must(os.MkdirAll("/sys/class/net/port0/device", 0o755))
+	h.must(os.Symlink("../0000:05:00.0", "/sys/class/net/port0/device/physfn"))
+	port0, err := netlink.LinkByName("port0")
+	h.must(err)
+	macvlan := &netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: "upper0", ParentIndex: port0.Attrs().Index}}
+	h.must(netlink.LinkAdd(macvlan))
+	seen := func(name string) *cnichain.LowerLink {
+		h.Helper()
+		device, err := host.Linux{}.Snapshot(cnichain.Device{Name: name, IfName: name})
+		h.must(err)
+		return device.StandsOn
+	}
+	want := &cnichain.LowerLink{Index: port0.Attrs().Index, PF: "0000:05:00.0"}
+	if diff := cmp.Diff(want, seen("upper0")); diff != "" {
+		t.Errorf("upper0 stands on (-want +got):\n%s", diff)
+	}
+	if below := seen("port1"); below != nil {
+		t.Errorf("a veth stands on %+v", below)
+	}
+	pod, err := netns.GetFromPath(cnitest.NewPod(t, "elsewhere"))
+	h.must(err)
+	defer func() { h.must(pod.Close()) }()
+	h.must(netlink.LinkSetNsFd(port0, int(pod)))
+	if below := seen("upper0"); below != nil {
+		t.Errorf("upper0 stands on %+v, which is in a pod", below)
+	}
+}
+
 // A PCI function may have several ports, and representors. While one is in a pod, sysfs shows only the others.
 func TestOtherPortIsNotTheDevice(t *testing.T) {
 	if !cnitest.OnMachine(t) {

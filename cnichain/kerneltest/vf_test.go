@@ -119,6 +119,23 @@ func (v *vfBench) awaitReturn() {
 	}
 }
 
+// Whoever takes the card takes what stands on its functions.
+func TestLinksOnFunctionsKnowTheCard(t *testing.T) {
+	device := virtualFunction(t)
+	v := &testHost{T: t}
+	function, err := netlink.LinkByName(device.IfName)
+	v.must(err)
+	upper := &netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: "upper0", ParentIndex: function.Attrs().Index}}
+	v.must(netlink.LinkAdd(upper))
+	t.Cleanup(func() { v.must(netlink.LinkDel(upper)) })
+	now, err := host.Linux{}.Snapshot(cnichain.Device{Name: "upper0", IfName: "upper0"})
+	v.must(err)
+	want := &cnichain.LowerLink{Index: function.Attrs().Index, PF: device.PF}
+	if diff := cmp.Diff(want, now.StandsOn); diff != "" {
+		t.Errorf("upper0 stands on (-want +got):\n%s", diff)
+	}
+}
+
 // A function that comes back from a namespace that was destroyed has another name, address and MTU, and its PF has kept
 // what the pod's plugins had set.
 func TestVFIsRestored(t *testing.T) {

@@ -48,6 +48,54 @@ func findConflict(record *Record, records map[string]Record) (holder Record, rea
 	return Record{}, nil
 }
 
+// findStacked returns the claim of which a device is the same link as one of another claim, or stands on it or below
+// it, so that they exclude each other; nil if there is none. The records have their baselines.
+//
+// The names and addresses that findConflict compares do not say so: a link that is no PCI function is known by its
+// name, and somebody may rename it, and a VLAN in a pod does not show on the host what it stands on.
+func findStacked(record *Record, records map[string]Record) (holder Record, reason error) {
+	for _, uid := range slices.Sorted(maps.Keys(records)) {
+		other := records[uid]
+		if uid == record.Claim.UID {
+			continue
+		}
+		for _, wanted := range stepsOf(record.Plans) {
+			for _, held := range stepsOf(other.Plans) {
+				if reason := stackingReason(wanted.Device, held.Device); reason != "" {
+					return other, fmt.Errorf("cannot use device %s of pool %s while claim %s holds %s: %s; wait until "+
+						"that claim is released", wanted.Device.Name, wanted.Device.Pool, other.Claim, held.Device.Name,
+						reason)
+				}
+			}
+		}
+	}
+	return Record{}, nil
+}
+
+// stackingReason returns why the links of two devices may not be held at once; empty if they may. Indexes of links are
+// those of one boot.
+//
+// A virtual link stays where it is when the one below it moves to another namespace, and goes on sending through it.
+func stackingReason(a, b *cnichain.Device) string {
+	switch {
+	case a == nil || b == nil || a.BootID == "" || a.BootID != b.BootID:
+		return ""
+	case a.Pool != b.Pool && a.Index != 0 && a.Index == b.Index && a.Kind == b.Kind && a.MAC == b.MAC:
+		return "both are one link, which was renamed meanwhile"
+	case b.Exclusive && standsOn(a, b):
+		return fmt.Sprintf("%s stands on %s, which is taken as a whole", a.Name, b.Name)
+	case a.Exclusive && standsOn(b, a):
+		return fmt.Sprintf("%s stands on %s, which is taken as a whole", b.Name, a.Name)
+	}
+	return ""
+}
+
+// standsOn reports whether a device stands on another one, or on one of its virtual functions.
+func standsOn(upper, lower *cnichain.Device) bool {
+	below := upper.StandsOn
+	return below != nil && (below.Index == lower.Index || below.PF != "" && below.PF == lower.PCIAddress)
+}
+
 // findClash finds steps of two claims whose plugins cannot work on the device that both are given; nil if there are
 // none. Plans may be compared with themselves: a step does not clash with itself.
 func findClash(wanted, held []cnichain.Plan) (wantedStep, heldStep *cnichain.PlanStep) {

@@ -160,6 +160,70 @@ func TestPluginsThatCannotShareADevice(t *testing.T) {
 	}
 }
 
+// Whatever devices are called, a link is not given twice, nor taken away under one that stands on it in another pod.
+func TestLinksAreNotTakenTwice(t *testing.T) {
+	const boot = "boot-1"
+	baseline := func(index int, kind string, below *cnichain.LowerLink) cnichain.Baseline {
+		return cnichain.Baseline{BootID: boot, Index: index, Kind: kind, StandsOn: below}
+	}
+	eth0 := cnichain.Device{Pool: "n/eth0", Name: "eth0", Exclusive: true, Baseline: baseline(3, "device", nil)}
+	vlan := cnichain.Device{Pool: "n/eth0.7", Name: "eth0.7", Exclusive: true,
+		Baseline: baseline(9, "vlan", &cnichain.LowerLink{Index: 3})}
+	changed := func(device cnichain.Device, change func(*cnichain.Device)) cnichain.Device {
+		change(&device)
+		return device
+	}
+	share := changed(eth0, func(d *cnichain.Device) { d.Exclusive, d.Name = false, "eth0-macvlan" })
+	renamed := changed(eth0, func(d *cnichain.Device) { d.Pool, d.Name = "n/lan0", "lan0" })
+	for name, test := range map[string]struct {
+		first, second cnichain.Device
+		refused       string
+	}{
+		"a VLAN and its parent":                  {vlan, eth0, "eth0.7 stands on eth0"},
+		"a VLAN and its parent, which is shared": {first: vlan, second: share},
+		"a VLAN of a function, and the card": {
+			changed(vlan, func(d *cnichain.Device) { d.StandsOn = &cnichain.LowerLink{Index: 7, PF: "0000:01:00.0"} }),
+			changed(eth0, func(d *cnichain.Device) { d.PCIAddress = "0000:01:00.0" }), "eth0.7 stands on eth0"},
+		"a VLAN of another link":  {first: vlan, second: changed(eth0, func(d *cnichain.Device) { d.Index = 4 })},
+		"a link that was renamed": {share, renamed, "renamed"},
+		"a link of another boot": {first: share,
+			second: changed(renamed, func(d *cnichain.Device) { d.BootID = "boot-2" })},
+		"a link that has the index of one in a pod": {first: eth0,
+			second: changed(renamed, func(d *cnichain.Device) { d.MAC = "02:00:00:00:00:01" })},
+		"without a baseline": {first: share,
+			second: changed(renamed, func(d *cnichain.Device) { d.Baseline = cnichain.Baseline{} })},
+	} {
+		for _, order := range [][]cnichain.Device{{test.first, test.second}, {test.second, test.first}} {
+			t.Run(name+", "+order[0].Name+" first", func(t *testing.T) {
+				f := newStoreFixture(t)
+				left := Record{Claim: cnichain.Claim{Namespace: "ns", Name: "left", UID: "left"}}
+				right := Record{Claim: cnichain.Claim{Namespace: "ns", Name: "right", UID: "right"}}
+				gets := func(device cnichain.Device) func(*Record) error {
+					return func(record *Record) error {
+						record.Plans = []cnichain.Plan{{Steps: []cnichain.PlanStep{{Device: &device}}}}
+						return nil
+					}
+				}
+				check := func(err error) {
+					t.Helper()
+					if (err != nil) != (test.refused != "") ||
+						err != nil && !strings.Contains(err.Error(), test.refused) {
+						t.Errorf("error is %v, want %q", err, test.refused)
+					}
+				}
+				f.must(f.claims.Hold(left, gets(order[0])))
+				check(f.claims.Hold(right, gets(order[1])))
+				f.must(f.claims.Release("right"))
+				f.must(f.claims.Release("left"))
+				check(f.claims.Hold(left, func(record *Record) error { // two at once
+					f.must(f.claims.Hold(right, gets(order[1])))
+					return gets(order[0])(record)
+				}))
+			})
+		}
+	}
+}
+
 // A shared device is not given away beyond its capacity, nor for less than its policy says that a claim takes.
 func TestCapacityIsCheckedAgain(t *testing.T) {
 	f := newStoreFixture(t)

@@ -75,6 +75,9 @@ func (c *Store) Hold(record Record, complete func(*Record) error) error {
 	// Without the lock: it reads baselines from the kernel, and other claims are held meanwhile.
 	err := complete(&record)
 	if err == nil {
+		err = c.compareLinks(record)
+	}
+	if err == nil {
 		err = c.bucket.Note(record.Claim.UID, record)
 	}
 	c.mu.Lock()
@@ -109,6 +112,20 @@ func (c *Store) reserve(record Record) error {
 	}
 	if err := addressesExceeded(&record, c.byUID, c.reserved); err != nil {
 		return err
+	}
+	c.reserved[record.Claim.UID] = record
+	return nil
+}
+
+// compareLinks gives up a record with baselines if links of it are those of another claim, or below or above them. Of
+// two claims that are completed at once the later one sees the baselines of the earlier.
+func (c *Store) compareLinks(record Record) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, records := range []map[string]Record{c.byUID, c.reserved} {
+		if holder, err := findStacked(&record, records); err != nil {
+			return &conflictError{holders: []Record{holder}, reason: err}
+		}
 	}
 	c.reserved[record.Claim.UID] = record
 	return nil
