@@ -268,4 +268,15 @@ func TestCapacityIsCheckedAgain(t *testing.T) {
 	if second == nil || !strings.Contains(second.Error(), "would be taken") {
 		t.Errorf("a claim beside one that is being prepared: %v", second)
 	}
+	// What a claim gets for which it has waited counts once.
+	for _, uid := range []string{"a", "e"} {
+		f.must(f.claims.Release(uid))
+	}
+	defer f.claims.enqueue(share("h", "2"))()
+	f.must(f.claims.Hold(share("h", "2"), func(*Record) error {
+		return f.claims.Hold(share("i", "2"), unchanged)
+	}))
+	if err := f.claims.Hold(share("k", "1"), unchanged); err == nil {
+		t.Error("more is given than there is")
+	}
 }

@@ -139,14 +139,19 @@ func (c *Store) enqueue(record Record) (leave func()) {
 // aheadLocked are the claims that have waited for longer than a claim, or all that wait if it does not.
 //
 // A claim that came first would wait forever if those behind it took each device that becomes free: one wants the whole
-// physical function, and others its virtual functions one after another.
+// physical function, and others its virtual functions one after another. One that has got its devices meanwhile counts
+// as their holder, and not as waiting too.
 func (c *Store) aheadLocked(uid string) map[string]Record {
 	ahead := map[string]Record{}
 	for _, other := range c.waiting {
 		if other.Claim.UID == uid {
 			break
 		}
-		ahead[other.Claim.UID] = other
+		_, held := c.byUID[other.Claim.UID]
+		_, reserved := c.reserved[other.Claim.UID]
+		if !held && !reserved {
+			ahead[other.Claim.UID] = other
+		}
 	}
 	return ahead
 }
