@@ -133,3 +133,8 @@ func (f *fixture) attach(sandbox string, records ...claims.Record) error {
 func storedClaim(name string) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
 }
+
+// sweep has the sandboxes looked at, as the driver does from time to time.
+func (f *fixture) sweep() {
+	(&attach.Sweeper{Sandboxes: f.boxes, PodHasEnded: func(executor.Pod) bool { return false }}).Sweep(f.Context())
+}

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
 	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
@@ -63,6 +64,8 @@ type Writer struct {
 	// node is the name of the node.
 	node  string
 	queue workqueue.TypedRateLimitingInterface[string]
+	// atStart are the claims that were prepared when the driver started, and were not written yet. Only Run uses it.
+	atStart sets.Set[string]
 
 	mu       sync.Mutex
 	failures map[string]failure
@@ -84,8 +87,10 @@ type failure struct {
 type deviceStatus struct {
 	pool, device, shareID string
 	ready                 bool
-	reason, message       string
-	network               *resourceapi.NetworkDeviceData
+	// since is when ready became what it is; zero if that is not known yet.
+	since           time.Time
+	reason, message string
+	network         *resourceapi.NetworkDeviceData
 	// data is JSON of the driver's own, see [Data]; empty for none.
 	data string
 }
@@ -114,7 +119,7 @@ func New(config Config) *Writer {
 	return &Writer{
 		client: config.Client, events: config.Events, claims: config.Claims, attachments: config.Attachments,
 		clock: config.Clock, manager: fieldManager(config.Node), node: config.Node,
-		queue:    workqueue.NewTypedRateLimitingQueue(limiter),
+		queue: workqueue.NewTypedRateLimitingQueue(limiter), atStart: sets.New[string](),
 		failures: map[string]failure{}, written: map[string][]deviceStatus{}, released: map[string]cnichain.Claim{},
 	}
 }
@@ -266,6 +271,7 @@ func (s *Writer) Clear(record *claims.Record) {
 // overlap. After a start all claims are written, since nobody knows what the driver before has written.
 func (s *Writer) Run(ctx context.Context) error {
 	for _, record := range s.claims.All() {
+		s.atStart.Insert(record.Claim.UID)
 		s.queue.Add(record.Claim.UID)
 	}
 	go func() {
@@ -294,7 +300,10 @@ func (s *Writer) write(ctx context.Context, uid string) error {
 	if !needed {
 		return nil
 	}
-	err := s.apply(ctx, claim, wanted)
+	err := s.setSince(ctx, claim, wanted, s.clock.Now())
+	if err == nil {
+		err = s.apply(ctx, claim, wanted)
+	}
 	if apierrors.IsInvalid(err) && slices.ContainsFunc(wanted, func(e deviceStatus) bool { return e.network != nil }) {
 		klog.FromContext(ctx).Error(err, "The API server refuses the network data in a claim's status; writing the "+
 			"conditions only", "claim", claim.String())
@@ -315,6 +324,10 @@ func (s *Writer) write(ctx context.Context, uid string) error {
 		delete(s.written, uid) // also what was being written when the claim was released
 		return nil
 	}
+	_, held := s.claims.Get(uid)
+	if _, failed := s.failures[uid]; !held && !failed {
+		return nil // it was released meanwhile, and nobody would forget it
+	}
 	// What was computed, also where a part of it was refused: the same data would be refused again.
 	s.written[uid] = wanted
 	return nil
@@ -329,6 +342,7 @@ func (s *Writer) next(uid string) (claim cnichain.Claim, wanted []deviceStatus, 
 		claim, needed = s.released[uid]
 		return claim, nil, needed
 	}
+	keepSince(wanted, s.written[uid])
 	return claim, wanted, !reflect.DeepEqual(s.written[uid], wanted)
 }
 
@@ -414,7 +428,7 @@ func (s *Writer) apply(ctx context.Context, claim cnichain.Claim, entries []devi
 			WithDriver(v1alpha1.DriverName).WithPool(entry.pool).WithDevice(entry.device).
 			WithConditions(metaapply.Condition().WithType(conditionReady).WithStatus(value).
 				WithReason(entry.reason).WithMessage(entry.message).WithLastTransitionTime(
-				metav1.NewTime(s.clock.Now()),
+				metav1.NewTime(entry.since),
 			))
 		if entry.shareID != "" {
 			device.WithShareID(entry.shareID)

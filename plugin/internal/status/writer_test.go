@@ -22,7 +22,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
-	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
@@ -286,7 +285,7 @@ func TestStatusOfVanishedInterfaces(t *testing.T) {
 	s := New(Config{Client: fake.NewClientset(), Events: record.NewFakeRecorder(10), Claims: f.claims,
 		Attachments: f.boxes, Clock: f.clock, Node: "n"})
 	f.node.DeletePodLink(f.boxes.States()[0].Pin, "net1")
-	(&attach.Sweeper{Sandboxes: f.boxes, PodHasEnded: func(executor.Pod) bool { return false }}).Sweep(t.Context())
+	f.sweep()
 	_, entries := s.wanted("claim-a")
 	if len(entries) != 1 || entries[0].ready || entries[0].reason != "InterfaceLost" {
 		t.Errorf("status is %+v", entries)

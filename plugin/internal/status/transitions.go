@@ -1,0 +1,82 @@
+package status
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// isOf reports whether two entries are of one device. Those of a map are told apart by these names (KEP-4817).
+func (d *deviceStatus) isOf(pool, device, shareID string) bool {
+	return d.pool == pool && d.device == device && d.shareID == shareID
+}
+
+// keepSince sets since when entries are as they are, of those that were written and have not changed their condition.
+func keepSince(entries, written []deviceStatus) {
+	for i := range entries {
+		entry := &entries[i]
+		for j := range written {
+			if old := &written[j]; entry.isOf(old.pool, old.device, old.shareID) && entry.ready == old.ready {
+				entry.since = old.since
+			}
+		}
+	}
+}
+
+// setSince sets since when entries are as they are, of those of which this driver has not written that. The driver
+// before it may have: then its time stays, and a write that changes nothing is none for the API server. So the restart
+// of a driver changes no claim.
+//
+// The claim is read only if an earlier driver can have written it: one that was prepared when the driver started, or
+// one that fails.
+func (s *Writer) setSince(ctx context.Context, claim cnichain.Claim, entries []deviceStatus, now time.Time) error {
+	mayBeOld := func(entry deviceStatus) bool {
+		return entry.since.IsZero() && (s.atStart.Has(claim.UID) || !entry.ready)
+	}
+	if slices.ContainsFunc(entries, mayBeOld) {
+		found, err := s.client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
+		if err == nil && string(found.UID) != claim.UID {
+			err = apierrors.NewNotFound(schema.GroupResource{Group: resourceapi.GroupName, Resource: "resourceclaims"},
+				claim.Name)
+		}
+		if err != nil {
+			return err
+		}
+		keepSince(entries, s.ownEntries(found))
+	}
+	for i := range entries {
+		if entries[i].since.IsZero() {
+			entries[i].since = now
+		}
+	}
+	s.atStart.Delete(claim.UID)
+	return nil
+}
+
+// ownEntries are the conditions in the status of a claim with the devices that they are of.
+func (s *Writer) ownEntries(claim *resourceapi.ResourceClaim) []deviceStatus {
+	var entries []deviceStatus
+	for i := range claim.Status.Devices {
+		device := &claim.Status.Devices[i]
+		condition := meta.FindStatusCondition(device.Conditions, conditionReady)
+		if device.Driver != v1alpha1.DriverName || condition == nil {
+			continue
+		}
+		entry := deviceStatus{pool: device.Pool, device: device.Device, since: condition.LastTransitionTime.Time,
+			ready: condition.Status == metav1.ConditionTrue}
+		if device.ShareID != nil {
+			entry.shareID = *device.ShareID
+		}
+		entries = append(entries, entry)
+	}
+	return entries
+}
