@@ -23,7 +23,7 @@ type Features struct {
 	// UnusableCNIs are CNI plugins that can't work on the node, with what is missing and what to do. They are not
 	// advertised either.
 	UnusableCNIs map[string]string
-	// MovingCNIs are the CNI plugins that move a device into the pod. The kernel moves no bridge.
+	// MovingCNIs are the CNI plugins that move a device into the pod. The kernel moves no bridge and no bond.
 	MovingCNIs sets.Set[string]
 	// ListAttributes publishes the CNI plugins of an entry as one list, policy.SupportedCNIs, in place of a boolean for
 	// each: for clusters where every API server and scheduler has the feature DRAListTypeAttributes. Older ones refuse

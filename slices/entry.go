@@ -30,10 +30,25 @@ func entryName(d discovery.Device, p policy.Persona) string {
 	return label(string(d.Name) + p.Suffix)
 }
 
-// attachable leaves out of the personas of a bridge the plugins that would have to move it, and personas without any
-// other.
+// stays names what a device is that the kernel moves to no other network namespace (netns_immutable of struct
+// net_device, before Linux 6.15 NETIF_F_NETNS_LOCAL); "" for those that it moves.
+func stays(d discovery.Device) string {
+	switch {
+	case d.BridgeType != "", d.Type == discovery.TypeOVSDatapath:
+		return "bridge"
+	case d.Type == discovery.TypeBond, d.Kind == "bond":
+		return "bond"
+	case d.Kind == "team", d.Kind == "vrf":
+		return d.Kind
+	}
+	return ""
+}
+
+// attachable leaves out of the personas of a device that the kernel does not move the plugins that would have to, and
+// personas without any other.
 func (b *builder) attachable(d discovery.Device, personas []policy.Persona) []policy.Persona {
-	if d.BridgeType == "" && d.Type != discovery.TypeOVSDatapath {
+	kind := stays(d)
+	if kind == "" {
 		return personas
 	}
 	var kept []policy.Persona
@@ -42,8 +57,8 @@ func (b *builder) attachable(d discovery.Device, personas []policy.Persona) []po
 		for _, plugin := range p.Plugins {
 			if b.features.MovingCNIs.Has(plugin) {
 				b.problem(p.Policy, d.Name, "CNI plugin %s moves devices into pods, which the kernel refuses for a "+
-					"bridge, so the device is not offered for it: "+
-					"remove the plugin from supportedCNIPlugins, or let the selector leave bridges out", plugin)
+					"%s, so the device is not offered for it: "+
+					"remove the plugin from supportedCNIPlugins, or let the selector leave %ss out", plugin, kind, kind)
 				continue
 			}
 			plugins = append(plugins, plugin)

@@ -11,20 +11,23 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// The kernel moves no bridge, so a bridge is not offered to a plugin that would have to.
-func TestBridgesAreNotOfferedToPluginsThatMoveDevices(t *testing.T) {
+// The kernel moves no bridge and no bond, so they are not offered to a plugin that would have to.
+func TestImmovableDevicesAreNotOfferedToPluginsThatMoveThem(t *testing.T) {
 	devices := []discovery.Device{
 		{Name: "br0", Interface: "br0", Type: discovery.TypeBridge, BridgeName: "br0", BridgeType: "linux"},
+		{Name: "bond0", Interface: "bond0", Type: discovery.TypeBond, Kind: "bond"},
 		{Name: "eth1", Interface: "eth1", Type: discovery.TypeNIC},
 		{Name: "ovs-system", Interface: "ovs-system", Type: discovery.TypeOVSDatapath},
+		{Name: "team0", Interface: "team0", Type: discovery.TypeNIC, Kind: "team"},
+		{Name: "vrf0", Interface: "vrf0", Type: discovery.TypeNIC, Kind: "vrf"},
 	}
 	all := features()
 	all.MovingCNIs = sets.New("host-device")
 	for name, test := range map[string]struct{ plugins, want string }{
 		"only such": {"[{name: host-device, exclusive: true}]", "eth1"},
 		"and one that does": {"[{name: host-device, exclusive: true}, {name: bridge, exclusive: true}]",
-			"br0 eth1 ovs-system"},
-		"none such": {"[{name: bridge, exclusive: true}]", "br0 eth1 ovs-system"},
+			"bond0 br0 eth1 ovs-system team0 vrf0"},
+		"none such": {"[{name: bridge, exclusive: true}]", "bond0 br0 eth1 ovs-system team0 vrf0"},
 	} {
 		decision := policy.Resolve(discovery.Facts{Devices: devices},
 			policies(t, "selector: {cel: 'true'}\nexposure: {supportedCNIPlugins: "+test.plugins+"}"),
