@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -134,5 +135,28 @@ func TestLostClaimsThatOthersAttach(t *testing.T) {
 	f.recover(count)
 	if *count != 0 {
 		t.Errorf("%d claims were prepared again", *count)
+	}
+}
+
+// A claim that cannot be prepared again, for the API server has it no more, keeps none of the others from getting their
+// files back.
+func TestMetadataOfEachClaimIsWrittenAgain(t *testing.T) {
+	f := newFixture(t)
+	f.prepared("claim-a", "a", "up0")
+	f.prepared("claim-b", "b", "up1")
+	d := f.driver()
+	var asked []string
+	d.again = func(_ context.Context, wanted []*drapb.Claim) error {
+		for _, claim := range wanted {
+			asked = append(asked, claim.Name)
+			if claim.Name == "claim-a" {
+				return errors.New("not found")
+			}
+		}
+		return nil
+	}
+	d.repairMetadata(t.Context())
+	if !slices.Equal(asked, []string{"claim-a", "claim-b"}) {
+		t.Errorf("asked are %q", asked)
 	}
 }

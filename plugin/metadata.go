@@ -147,15 +147,17 @@ func (d *Driver) repairMetadata(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, repairLimit)
 	defer cancel()
 	logger := klog.FromContext(ctx)
-	var wanted []*drapb.Claim
 	for _, record := range d.claims.All() {
-		if d.lacksMetadata(&record) {
-			wanted = append(wanted, &drapb.Claim{Namespace: record.Claim.Namespace, Name: record.Claim.Name,
-				Uid: record.Claim.UID})
+		if !d.lacksMetadata(&record) {
+			continue
 		}
-	}
-	if err := d.again(ctx, wanted); err != nil {
-		logger.Error(err, "Cannot write metadata of claims again", "dir", d.config.CDIDir)
+		// One at a time: the library refuses all claims of a request with one that the API server does not have any
+		// more.
+		claim := &drapb.Claim{Namespace: record.Claim.Namespace, Name: record.Claim.Name, Uid: record.Claim.UID}
+		if err := d.again(ctx, []*drapb.Claim{claim}); err != nil {
+			logger.Error(err, "Cannot write metadata of a claim again", "claim", record.Claim.String(), "dir",
+				d.config.CDIDir)
+		}
 	}
 	orphans, err := d.orphanSpecs()
 	if err != nil {
