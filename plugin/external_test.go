@@ -15,6 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/external"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
@@ -183,6 +185,34 @@ func TestFilesOfOthersAreLeftAlone(t *testing.T) {
 	if got := f.files(f.infoDir()) + f.files(f.cdiDir()); err != nil || got != filepath.Base(theirs) ||
 		strings.Contains(string(data), "dra.networking") {
 		t.Errorf("left are %q with %s, %v", got, data, err)
+	}
+}
+
+// A file of another owner of a device is told to each claim that shares the device, and to no other.
+func TestFilesOfOthersAreToldToAllWhoNeedThem(t *testing.T) {
+	f := newFixture(t)
+	for uid, address := range map[string]string{"a": "0000:01:00.0", "b": "0000:01:00.0", "c": "0000:02:00.0"} {
+		device := cnichain.Device{Pool: "n/" + address, Name: address, ShareID: uid, Request: "r", PCIAddress: address,
+			NetworkID: address, NetworkResource: "example.com/nic"}
+		record := claims.Record{Claim: cnichain.Claim{Namespace: "ns", Name: uid, UID: uid},
+			Devices: []claims.HeldDevice{{Request: "r", Pool: device.Pool, Name: device.Name, ShareID: uid}},
+			Plans:   []cnichain.Plan{{External: []cnichain.PlanStep{{Name: "link", Device: &device}}}}}
+		f.must(f.claims.Hold(record, asItIs))
+	}
+	dir := t.TempDir()
+	files := external.New(filepath.Join(dir, "cdi"), filepath.Join(dir, "info"), f.claims, func() bool { return false })
+	f.must(files.Sync("c"))
+	shared, err := filepath.Glob(filepath.Join(dir, "info", "example.com-nic-0000:01:00.0*"))
+	if err != nil || len(shared) != 1 {
+		t.Fatalf("files are %q, %v", shared, err)
+	}
+	f.must(os.WriteFile(shared[0], []byte(`{"type": "pci"}`), 0o600))
+	for uid, refused := range map[string]bool{"a": true, "b": true, "c": false} {
+		err := files.Sync(uid)
+		if (err != nil) != refused || err != nil && (!strings.Contains(err.Error(), "the file of another owner") ||
+			!strings.Contains(err.Error(), "claim ns/"+uid)) {
+			t.Errorf("%s: error is %v", uid, err)
+		}
 	}
 }
 

@@ -58,8 +58,19 @@ func Check(plan *cnichain.Plan) error {
 // file is one that is to be there.
 type file struct {
 	data []byte
-	// claim is one that needs it.
-	claim cnichain.Claim
+	// claims need it, by their UID.
+	claims map[string]cnichain.Claim
+}
+
+// need adds a file that a claim needs to others. What it says comes from the device, so all of its claims say the same.
+func need(files map[string]file, path string, data []byte, claim cnichain.Claim) {
+	wanted, known := files[path]
+	if !known {
+		wanted.claims = map[string]cnichain.Claim{}
+	}
+	wanted.data = data
+	wanted.claims[claim.UID] = claim
+	files[path] = wanted
 }
 
 // Sync makes the files what the records of all claims say. The error is about the files of the claim with a UID, and
@@ -78,8 +89,10 @@ func (f *Files) Sync(claimUID string) error {
 	}
 	for _, wanted := range []map[string]file{specs, infos} {
 		for _, path := range slices.Sorted(maps.Keys(wanted)) {
-			if err := f.write(path, wanted[path]); err != nil && wanted[path].claim.UID == claimUID {
-				problems = append(problems, err)
+			err := f.write(path, wanted[path].data)
+			if claim, needs := wanted[path].claims[claimUID]; err != nil && needs {
+				problems = append(problems, fmt.Errorf("cannot tell the network of the pod of the devices of claim %s: %w",
+					claim, err))
 			}
 		}
 	}
@@ -119,7 +132,7 @@ func (f *Files) add(record *claims.Record, specs, infos map[string]file) error {
 	}
 	env := "DRA_NETWORK_EXTERNAL_" + strings.ToUpper(strings.ReplaceAll(record.Claim.UID, "-", "_")) + "=reserved"
 	data, err := nodeapi.EncodeExternal(record.Claim.UID, record.Claim.String(), ids, env)
-	specs[filepath.Join(f.cdiDir, nodeapi.ExternalName(record.Claim.UID))] = file{data, record.Claim}
+	need(specs, filepath.Join(f.cdiDir, nodeapi.ExternalName(record.Claim.UID)), data, record.Claim)
 	return err
 }
 
@@ -139,7 +152,7 @@ func (f *Files) addInfo(
 	for _, resource := range []string{device.NetworkResource, claim.Name} {
 		name := nodeapi.DeviceInfoName(resource, device.NetworkID)
 		if resource != "" && len(name) <= maxFileName { // else nobody can look for it
-			infos[filepath.Join(f.infoDir, name)] = file{data, claim}
+			need(infos, filepath.Join(f.infoDir, name), data, claim)
 		}
 	}
 	return nil
@@ -150,23 +163,19 @@ const maxFileName = 255
 
 // write writes a file that is not there, or says something else. One that is not the driver's is left alone: a device
 // plugin that has the device in its pool writes it.
-func (f *Files) write(path string, wanted file) error {
+func (f *Files) write(path string, data []byte) error {
 	old, err := os.ReadFile(path)
-	if err == nil && bytes.Equal(old, wanted.data) {
+	if err == nil && bytes.Equal(old, data) {
 		return nil
 	}
 	if err == nil && nodeapi.IsDeviceInfo(path) && !nodeapi.IsWrittenByDriver(old) {
-		return fmt.Errorf("cannot describe a device of claim %s to the network of the pod: %s is the file of another "+
-			"owner of the device, such as a device plugin; take the device out of the pool of that owner, and remove "+
-			"the file if it is not running any more", wanted.claim, path)
+		return fmt.Errorf("%s is the file of another owner of the device, such as a device plugin; take the device out "+
+			"of the pool of that owner, and remove the file if it is not running any more", path)
 	}
 	if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
-		err = nodeapi.WriteFile(path, wanted.data)
+		err = nodeapi.WriteFile(path, data)
 	}
-	if err != nil {
-		return fmt.Errorf("cannot tell the network of the pod of the devices of claim %s: %w", wanted.claim, err)
-	}
-	return nil
+	return err
 }
 
 // removeSpecs removes the CDI specs that no claim needs.
