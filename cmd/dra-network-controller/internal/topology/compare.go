@@ -24,9 +24,8 @@ type Changes struct {
 	Create []resourceapi.DeviceClass
 	// Repair are wanted classes that exist and differ, with UID and resource version of what exists.
 	Repair []resourceapi.DeviceClass
-	// Unname are existing classes that lack nothing but have the name of an extended resource that they should not
-	// have.
-	Unname []resourceapi.DeviceClass
+	// Strip are existing classes that have something which they should not have.
+	Strip []Strip
 	// Delete are existing classes of the topology that aren't wanted.
 	Delete []resourceapi.DeviceClass
 	// Taken are existing classes of somebody else that have the name of a wanted class.
@@ -38,13 +37,19 @@ type Changes struct {
 	Ready []string
 }
 
+// Strip is what becomes of a class that has the name of an extended resource, or a description, which it should not
+// have. What else differs is repaired later.
+type Strip struct {
+	Found, Without resourceapi.DeviceClass
+}
+
 // Compare returns what is to be done so that the topology has the wanted classes. existing are all classes of the
 // cluster.
 //
 // Its cases, in the order of the switch: ours and not wanted, to be deleted, if the owner reference proves it; not
 // wanted and not provably ours, which is left alone; wanted but somebody else's, which is reported and left alone; ours
-// and right; ours with a name of an extended resource that it may not have; ours and different. What no class of the
-// cluster matches is created.
+// and right; ours with something that it may not have; ours and different. What no class of the cluster matches is
+// created.
 func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass) Changes {
 	var changes Changes
 	wanted, changes.Named = withoutTakenNames(topology, wanted, existing)
@@ -64,8 +69,8 @@ func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.
 			changes.Taken = append(changes.Taken, *found)
 		case isAsWanted(found, want):
 			changes.Ready = append(changes.Ready, found.Name)
-		case want.Spec.ExtendedResourceName == nil && found.Spec.ExtendedResourceName != nil:
-			changes.Unname = append(changes.Unname, *found)
+		case hasMore(found, want):
+			changes.Strip = append(changes.Strip, stripOf(found, want))
 		default:
 			repaired := *want
 			repaired.UID, repaired.ResourceVersion = found.UID, found.ResourceVersion
@@ -76,10 +81,11 @@ func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.
 		changes.Create = append(changes.Create, *missing)
 	}
 	for _, list := range [][]resourceapi.DeviceClass{
-		changes.Create, changes.Repair, changes.Unname, changes.Delete, changes.Taken, changes.Named,
+		changes.Create, changes.Repair, changes.Delete, changes.Taken, changes.Named,
 	} {
 		slices.SortFunc(list, func(a, b resourceapi.DeviceClass) int { return cmp.Compare(a.Name, b.Name) })
 	}
+	slices.SortFunc(changes.Strip, func(a, b Strip) int { return cmp.Compare(a.Found.Name, b.Found.Name) })
 	slices.Sort(changes.Ready)
 	return changes
 }
@@ -168,6 +174,24 @@ func isAsWanted(found, want *resourceapi.DeviceClass) bool {
 		ptr.Equal(found.Spec.ExtendedResourceName, want.Spec.ExtendedResourceName) &&
 		equality.Semantic.DeepEqual(found.Spec.Selectors, want.Spec.Selectors) &&
 		slices.EqualFunc(found.Spec.Config, want.Spec.Config, sameConfig)
+}
+
+// hasMore reports whether a class has the name of an extended resource, or a description, where the wanted one has none.
+func hasMore(found, want *resourceapi.DeviceClass) bool {
+	_, described := found.Annotations[v1alpha1.AnnotationDescription]
+	return found.Spec.ExtendedResourceName != nil && want.Spec.ExtendedResourceName == nil ||
+		described && want.Annotations[v1alpha1.AnnotationDescription] == ""
+}
+
+func stripOf(found, want *resourceapi.DeviceClass) Strip {
+	without := found.DeepCopy()
+	if want.Spec.ExtendedResourceName == nil {
+		without.Spec.ExtendedResourceName = nil
+	}
+	if want.Annotations[v1alpha1.AnnotationDescription] == "" {
+		delete(without.Annotations, v1alpha1.AnnotationDescription)
+	}
+	return Strip{Found: *found, Without: *without}
 }
 
 // sameConfig compares the parameters as JSON: an API server may write them in another order.

@@ -50,7 +50,7 @@ func TestCompare(t *testing.T) {
 		}, want: "repair"},
 		"an extended resource of somebody's added": {change: func(c *resourceapi.DeviceClass) {
 			c.Spec.ExtendedResourceName = ptr.To("example.com/x")
-		}, want: "unname"},
+		}, want: "strip"},
 		"parameters changed": {change: func(c *resourceapi.DeviceClass) {
 			c.Spec.Config[0].Opaque.Parameters = runtime.RawExtension{Raw: []byte(`{"step": "vf1"}`)}
 		}, want: "repair"},
@@ -116,12 +116,16 @@ func TestCompareDeletesOnlyItsOwn(t *testing.T) {
 func verb(changes Changes, name string) string {
 	for verb, classes := range map[string][]resourceapi.DeviceClass{
 		"create": changes.Create, "repair": changes.Repair, "delete": changes.Delete, "taken": changes.Taken,
-		"unname": changes.Unname,
 	} {
 		for _, class := range classes {
 			if class.Name == name {
 				return verb
 			}
+		}
+	}
+	for i := range changes.Strip {
+		if changes.Strip[i].Found.Name == name {
+			return "strip"
 		}
 	}
 	for _, ready := range changes.Ready {
@@ -211,13 +215,13 @@ func TestOneClassHasAnExtendedResource(t *testing.T) {
 		"both have it, ours is older": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(theirs, 9)},
 			"ready", ""},
 		"both have it, ours is younger": {[]resourceapi.DeviceClass{aged(mine[0], 9), aged(theirs, 5)},
-			"unname", "other-b"},
+			"strip", "other-b"},
 		"both have it since the same second": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(theirs, 5)},
 			"ready", ""},
 		"somebody's, which is younger": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(foreign, 9)},
-			"unname", "theirs"},
+			"strip", "theirs"},
 		"somebody's copy of ours": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(copied, 9)},
-			"unname", "copied"},
+			"strip", "copied"},
 		"ours has lost its owner": {[]resourceapi.DeviceClass{aged(orphaned, 5)}, "repair", ""},
 		"free again":              {[]resourceapi.DeviceClass{aged(unnamed, 5)}, "repair", ""},
 	}

@@ -209,13 +209,13 @@ func (r *Reconciler) carryOut(ctx context.Context, changes Changes) Outcome {
 		}
 		outcome.Ready = append(outcome.Ready, class.Name)
 	}
-	for i := range changes.Unname {
-		class := &changes.Unname[i]
-		if err := r.unname(ctx, class); err != nil {
+	for i := range changes.Strip {
+		class := &changes.Strip[i]
+		if err := r.strip(ctx, class); err != nil {
 			failures = append(failures, err)
 			continue
 		}
-		outcome.Ready = append(outcome.Ready, class.Name)
+		outcome.Ready = append(outcome.Ready, class.Found.Name)
 	}
 	for i := range changes.Repair {
 		class := &changes.Repair[i]
@@ -249,14 +249,13 @@ func (r *Reconciler) repair(ctx context.Context, class *resourceapi.DeviceClass)
 	return r.explain("apply", class.Name, err)
 }
 
-// unname takes the name of an extended resource from a class. To apply the class without it would leave it there: the
-// field belongs to whoever set it, and that was the request that made the class, or somebody else. What else differs is
-// repaired when the class comes back from the API server.
-func (r *Reconciler) unname(ctx context.Context, class *resourceapi.DeviceClass) error {
-	changed := class.DeepCopy()
-	changed.Spec.ExtendedResourceName = nil
-	patch := client.MergeFromWithOptions(class, client.MergeFromWithOptimisticLock{})
-	return r.explain("patch", class.Name, r.Client.Patch(ctx, changed, patch, client.FieldOwner(FieldOwner)))
+// strip takes from a class what it should not have. To apply the class without it would leave it there: a field belongs
+// to whoever set it, and that was the request that made the class, or somebody else. What else differs is repaired when
+// the class comes back from the API server.
+func (r *Reconciler) strip(ctx context.Context, class *Strip) error {
+	patch := client.MergeFromWithOptions(&class.Found, client.MergeFromWithOptimisticLock{})
+	return r.explain("patch", class.Found.Name,
+		r.Client.Patch(ctx, &class.Without, patch, client.FieldOwner(FieldOwner)))
 }
 
 // explain says what failed. An API server without lists in attributes refuses a class with the rule that it broke,

@@ -310,6 +310,36 @@ status: net-a net-b; cluster: net-a net-b`)
 	}
 }
 
+// A description that the topology has no more goes from its classes, whoever has written it there.
+func TestReconcileDescriptions(t *testing.T) {
+	c := newCluster(t, parse(t, netSteps))
+	describe := func(text string) {
+		topology := c.topology()
+		topology.Spec.Description = text
+		topology.Generation++
+		c.must(c.api.Update(t.Context(), topology))
+	}
+	expect := func(writes, description string) {
+		t.Helper()
+		c.state()
+		if got := strings.Join(c.writes, ", "); got != writes {
+			t.Errorf("writes are %q, want %q", got, writes)
+		}
+		if got := c.class("net-a").Annotations[v1alpha1.AnnotationDescription]; got != description {
+			t.Errorf("the class is described as %q, want %q", got, description)
+		}
+	}
+	describe("fast")
+	expect("create net-a, create net-b, status net", "fast")
+	describe("")
+	expect("patch net-a, patch net-b, status net", "")
+	expect("", "")
+	describe("slow")
+	expect("apply net-a, apply net-b, status net", "slow")
+	describe("")
+	expect("patch net-a, patch net-b, status net", "")
+}
+
 // TestReconcileWithAStaleCache: the cache doesn't know yet of a class that somebody made.
 func TestReconcileWithAStaleCache(t *testing.T) {
 	foreign := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "net-a"}}
