@@ -67,7 +67,7 @@ func addRemote(cmd *cobra.Command, deps osdeps.Deps, streams printer.Streams, r 
 	set.StringVar(&r.access.DriverNamespace, "driver-namespace", remote.DefaultDriverNamespace,
 		"namespace of the driver's pods")
 	if r.all != nil {
-		set.BoolVar(&r.every, "all-nodes", false, "ask every node on which the driver runs")
+		set.BoolVar(&r.every, "all-nodes", false, "ask every node that is to have the driver")
 		cmd.MarkFlagsMutuallyExclusive("node", "all-nodes")
 	}
 	cmd.Long += remoteHelp

@@ -45,7 +45,9 @@ type workstation struct {
 	asked []string
 	// broken are errors of nodes, by name.
 	broken map[string]error
-	facts  osdeps.Deps
+	// further are other pods of the cluster.
+	further []*corev1.Pod
+	facts   osdeps.Deps
 	// config is for what is asked of the API server directly; nil: nothing is.
 	config *restclient.Config
 }
@@ -95,6 +97,11 @@ func (w *workstation) cluster(access remote.Access) (*remote.Cluster, error) {
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "plain"},
 			Spec: corev1.PodSpec{NodeName: "n1"}},
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pending"}})
+	for _, pod := range w.further {
+		if err := client.Tracker().Add(pod); err != nil {
+			return nil, err
+		}
+	}
 	namespace := access.Namespace
 	if namespace == "" {
 		namespace = "default"
@@ -200,7 +207,7 @@ func TestOtherNodesThatCannotBeAsked(t *testing.T) {
 		"doctor --node n1 extra":                       `cannot use argument "extra"`,
 		"devices --context other":                      "name the node with --node",
 		"devices --all-nodes up0":                      "cannot use arguments with --all-nodes",
-		"devices --all-nodes --driver-namespace other": "no pod of it runs in namespace other",
+		"devices --all-nodes --driver-namespace other": "no pod of it is in namespace other",
 	} {
 		if code, _, stderr := w.run(line); code != exit.Refused || !strings.Contains(stderr, want) {
 			t.Errorf("netdra %s: exit status %d: %s", line, code, stderr)
@@ -214,6 +221,65 @@ func TestOtherNodesThatCannotBeAsked(t *testing.T) {
 		if code, _, stderr := w.run(line); code != exit.Refused || !strings.Contains(stderr, want) {
 			t.Errorf("netdra %s: exit status %d: %s", line, code, stderr)
 		}
+	}
+}
+
+// A node whose driver does not run is one that cannot be asked, and not one without a driver.
+func TestNodesWhoseDriverDoesNotRun(t *testing.T) {
+	w := newWorkstation(t)
+	pod := func(name, node string, change func(*corev1.Pod)) {
+		made := driverPod(name, node)
+		made.Status.Phase, made.CreationTimestamp = corev1.PodPending, metav1.Unix(1000, 0)
+		change(made)
+		w.further = append(w.further, made)
+	}
+	pod("driver-3", "n3", func(p *corev1.Pod) {
+		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "cni-plugins", State: corev1.ContainerState{
+			Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}}}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "driver", State: corev1.ContainerState{
+			Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}}}
+	})
+	pod("driver-4", "", func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+					{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"n4"}}}}}}}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+			Message: "0/4 nodes are available: 1 Insufficient memory."}}
+	})
+	pod("driver-5", "n5", func(p *corev1.Pod) {
+		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "cni-plugins", State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 7}}}}
+	})
+	pod("driver-6", "n6", func(*corev1.Pod) {})
+	pod("evicted", "n1", func(p *corev1.Pod) { // one that runs is there, too
+		p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
+	})
+	for _, line := range []string{"devices --all-nodes", "doctor --all-nodes"} {
+		code, _, stderr := w.run(line)
+		if code != exit.Refused {
+			t.Errorf("netdra %s: exit status %d", line, code)
+		}
+		for _, want := range []string{
+			"cannot ask node n3: the driver's pod dra-network/driver-3 does not run: container cni-plugins waits: " +
+				"ImagePullBackOff, no such image; ",
+			"cannot ask node n4: the driver's pod dra-network/driver-4 does not run: 0/4 nodes are available: 1 " +
+				"Insufficient memory; ",
+			"cannot ask node n5: the driver's pod dra-network/driver-5 does not run: container cni-plugins has failed " +
+				"with exit status 7: Error; ",
+			"cannot ask node n6: the driver's pod dra-network/driver-6 does not run: Pending; ",
+		} {
+			if !strings.Contains(stderr, want) {
+				t.Errorf("netdra %s does not say %q:\n%s", line, want, stderr)
+			}
+		}
+		if strings.Contains(stderr, "node n1:") {
+			t.Errorf("netdra %s does not ask a node whose driver runs:\n%s", line, stderr)
+		}
+	}
+	code, _, stderr := w.run("devices --node n3")
+	if code != exit.Refused || !strings.Contains(stderr, "ImagePullBackOff") {
+		t.Errorf("netdra devices --node n3: exit status %d: %s", code, stderr)
 	}
 }
 

@@ -91,8 +91,8 @@ func (f *Files) Sync(claimUID string) error {
 		for _, path := range slices.Sorted(maps.Keys(wanted)) {
 			err := f.write(path, wanted[path].data)
 			if claim, needs := wanted[path].claims[claimUID]; err != nil && needs {
-				problems = append(problems, fmt.Errorf("cannot tell the network of the pod of the devices of claim %s: %w",
-					claim, err))
+				problems = append(problems,
+					fmt.Errorf("cannot tell the network of the pod of the devices of claim %s: %w", claim, err))
 			}
 		}
 	}

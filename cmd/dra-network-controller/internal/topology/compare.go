@@ -176,7 +176,8 @@ func isAsWanted(found, want *resourceapi.DeviceClass) bool {
 		slices.EqualFunc(found.Spec.Config, want.Spec.Config, sameConfig)
 }
 
-// hasMore reports whether a class has the name of an extended resource, or a description, where the wanted one has none.
+// hasMore reports whether a class has the name of an extended resource, or a description, where the wanted one has
+// none.
 func hasMore(found, want *resourceapi.DeviceClass) bool {
 	_, described := found.Annotations[v1alpha1.AnnotationDescription]
 	return found.Spec.ExtendedResourceName != nil && want.Spec.ExtendedResourceName == nil ||

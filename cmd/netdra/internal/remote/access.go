@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes/scheme"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	resourcev1client "k8s.io/client-go/kubernetes/typed/resource/v1"
@@ -132,27 +129,6 @@ func streamer(config *rest.Config, client rest.Interface) Streamer {
 		}
 		return executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: stdout, Stderr: stderr})
 	}
-}
-
-// driverPods returns the driver's pods that run; those of one node, or of all for an empty name. They are sorted by
-// node, the youngest of a node only: another one is on its way out.
-func (c *Cluster) driverPods(ctx context.Context, node string) ([]corev1.Pod, error) {
-	options := metav1.ListOptions{LabelSelector: podSelector}
-	if node != "" {
-		options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
-	}
-	list, err := c.Core.Pods(c.DriverNamespace).List(ctx, options)
-	if err != nil {
-		return nil, c.denied("list the driver's pods", err)
-	}
-	pods := slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool {
-		return pod.Status.Phase != corev1.PodRunning || node != "" && pod.Spec.NodeName != node
-	})
-	slices.SortStableFunc(pods, func(a, b corev1.Pod) int {
-		return cmp.Or(cmp.Compare(a.Spec.NodeName, b.Spec.NodeName),
-			b.CreationTimestamp.Compare(a.CreationTimestamp.Time))
-	})
-	return slices.CompactFunc(pods, func(a, b corev1.Pod) bool { return a.Spec.NodeName == b.Spec.NodeName }), nil
 }
 
 // denied says what the caller would need.

@@ -36,6 +36,9 @@ func (c *Cluster) Run(ctx context.Context, node string, arguments ...string) (An
 		return Answer{}, fmt.Errorf("cannot ask node %s: no pod of the driver runs there; look with \"kubectl -n %s "+
 			"get pods -o wide\", or name the driver's namespace with --driver-namespace", node, c.DriverNamespace)
 	}
+	if err := c.whyNotRunning(&pods[0]); err != nil {
+		return Answer{}, err
+	}
 	return c.runIn(ctx, &pods[0], arguments)
 }
 

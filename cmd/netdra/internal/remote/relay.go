@@ -76,9 +76,10 @@ const (
 // errSlow is of a node that takes longer than the others are kept waiting.
 var errSlow = errors.New("it takes too long to answer; ask it alone with --node")
 
-// Each calls ask for every node on which the driver runs, several at a time, and returns the answers in the order of
-// their nodes. A node that can't be asked is an answer, too. ask gets a context with a deadline of its own, so one node
-// that hangs delays the others at most by its place among those that are asked at once.
+// Each calls ask for every node that has a pod of the driver, several at a time, and returns the answers in the order
+// of their nodes. A node that can't be asked, such as one whose pod does not run, is an answer, too. query gets a
+// context with a deadline of its own, so one node that hangs delays the others at most by its place among those that
+// are asked at once.
 func Each[T any](ctx context.Context, c *Cluster, query func(ctx context.Context, node string) (T, error)) ([]Of[T],
 	error) {
 	pods, err := c.driverPods(ctx, "")
@@ -86,7 +87,7 @@ func Each[T any](ctx context.Context, c *Cluster, query func(ctx context.Context
 		return nil, err
 	}
 	if len(pods) == 0 {
-		return nil, fmt.Errorf("cannot find the driver: no pod of it runs in namespace %s; name another one with "+
+		return nil, fmt.Errorf("cannot find the driver: no pod of it is in namespace %s; name another one with "+
 			"--driver-namespace", c.DriverNamespace)
 	}
 	answers := make([]Of[T], len(pods))
@@ -94,7 +95,11 @@ func Each[T any](ctx context.Context, c *Cluster, query func(ctx context.Context
 	group.SetLimit(atOnce)
 	for i := range pods {
 		group.Go(func() error {
-			node := pods[i].Spec.NodeName
+			node := nodeOf(&pods[i])
+			if err := c.whyNotRunning(&pods[i]); err != nil {
+				answers[i] = Of[T]{Node: node, Err: err}
+				return nil
+			}
 			ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(c.Patience, patience), errSlow)
 			defer cancel()
 			answer, err := query(ctx, node)

@@ -29,8 +29,8 @@ func TaintRules(ctx context.Context, get func(ctx context.Context, path string) 
 			err = json.Unmarshal(data, &list)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("cannot list the DeviceTaintRules: %w; devices that they take out of service count as "+
-				"free; ask for the ClusterRole dra-network-capacity", err)
+			return nil, fmt.Errorf("cannot list the DeviceTaintRules: %w; devices that they take out of service count "+
+				"as free; ask for the ClusterRole dra-network-capacity", err)
 		}
 		slices.SortFunc(list.Items, func(a, b resourceapi.DeviceTaintRule) int {
 			return strings.Compare(a.Name, b.Name)

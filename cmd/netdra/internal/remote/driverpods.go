@@ -1,0 +1,103 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+)
+
+// driverPods returns the driver's pods, one for each node, those of one node, or of all for an empty name. They are
+// sorted by node. Of several pods of a node it is the youngest that runs, since another one is on its way out, and the
+// youngest of all where none runs: see whyNotRunning.
+func (c *Cluster) driverPods(ctx context.Context, node string) ([]corev1.Pod, error) {
+	options := metav1.ListOptions{LabelSelector: podSelector}
+	if node != "" {
+		options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
+	}
+	list, err := c.Core.Pods(c.DriverNamespace).List(ctx, options)
+	if err != nil {
+		return nil, c.denied("list the driver's pods", err)
+	}
+	pods := slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool {
+		return nodeOf(&pod) == "" || node != "" && nodeOf(&pod) != node
+	})
+	slices.SortStableFunc(pods, func(a, b corev1.Pod) int {
+		return cmp.Or(cmp.Compare(nodeOf(&a), nodeOf(&b)), cmp.Compare(notRunning(&a), notRunning(&b)),
+			b.CreationTimestamp.Compare(a.CreationTimestamp.Time))
+	})
+	return slices.CompactFunc(pods, func(a, b corev1.Pod) bool { return nodeOf(&a) == nodeOf(&b) }), nil
+}
+
+// nodeOf is the node that a pod of a DaemonSet is on, or is for: one that finds no room there is on no node, and names
+// it in its affinity.
+func nodeOf(pod *corev1.Pod) string {
+	if pod.Spec.NodeName != "" {
+		return pod.Spec.NodeName
+	}
+	if affinity := pod.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
+		if required := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
+			for _, term := range required.NodeSelectorTerms {
+				for _, field := range term.MatchFields {
+					if field.Key == metav1.ObjectNameField && len(field.Values) == 1 {
+						return field.Values[0]
+					}
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// notRunning is 0 for a pod that runs.
+func notRunning(pod *corev1.Pod) int {
+	if pod.Status.Phase == corev1.PodRunning {
+		return 0
+	}
+	return 1
+}
+
+// whyNotRunning is the error of a node whose driver cannot be asked since its pod does not run; nil if it does.
+func (c *Cluster) whyNotRunning(pod *corev1.Pod) error {
+	if notRunning(pod) == 0 {
+		return nil
+	}
+	cause := cmp.Or(strings.TrimSuffix(waitingFor(pod), "."), string(pod.Status.Phase), "its state is not known")
+	return fmt.Errorf("cannot ask node %s: the driver's pod %s/%s does not run: %s; \"kubectl -n %s describe pod %s\" says "+
+		"more", nodeOf(pod), pod.Namespace, pod.Name, printer.Sanitize(cause, false), pod.Namespace, pod.Name)
+}
+
+// waitingFor says what a pod waits for, as the scheduler and kubelet have said it; "" if they have not.
+func waitingFor(pod *corev1.Pod) string {
+	for i := range pod.Status.Conditions {
+		condition := &pod.Status.Conditions[i]
+		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
+			return condition.Message
+		}
+	}
+	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		switch state := status.State; {
+		case state.Waiting != nil && state.Waiting.Reason != "PodInitializing":
+			return fmt.Sprintf("container %s waits: %s", status.Name, joined(state.Waiting.Reason, state.Waiting.Message))
+		case state.Terminated != nil && state.Terminated.ExitCode != 0:
+			return fmt.Sprintf("container %s has failed with exit status %d: %s", status.Name, state.Terminated.ExitCode,
+				joined(state.Terminated.Reason, state.Terminated.Message))
+		}
+	}
+	return joined(pod.Status.Reason, pod.Status.Message)
+}
+
+// joined is a reason with its message, if it has one.
+func joined(reason, message string) string {
+	if reason == "" || message == "" {
+		return reason + message
+	}
+	return reason + ", " + message
+}
