@@ -1,9 +1,12 @@
 package claims
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -221,6 +224,43 @@ func TestLinksAreNotTakenTwice(t *testing.T) {
 				}))
 			})
 		}
+	}
+}
+
+// A claim whose link stands on one that another claim keeps is tried a few times, and not all the time.
+func TestClaimsThatWaitForLinksDoNotSpin(t *testing.T) {
+	f := newStoreFixture(t)
+	baseline := cnichain.Baseline{BootID: "boot", Index: 9, StandsOn: &cnichain.LowerLink{Index: 3}}
+	gets := func(device cnichain.Device, count *atomic.Int32) func(*Record) error {
+		return func(record *Record) error {
+			if count.Add(1) > 10 {
+				return errors.New("it spins")
+			}
+			record.Plans = []cnichain.Plan{{Steps: []cnichain.PlanStep{{Device: &device}}}}
+			return nil
+		}
+	}
+	var tries atomic.Int32
+	holder := Record{Claim: cnichain.Claim{Namespace: "ns", Name: "holder", UID: "holder"}}
+	f.must(f.claims.Hold(holder, gets(cnichain.Device{Name: "eth0.7", Baseline: baseline}, new(atomic.Int32))))
+	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	ended := make(chan error, 1)
+	go func() {
+		ended <- f.claims.HoldWhenFree(t.Context(), clock,
+			Record{Claim: cnichain.Claim{Namespace: "ns", Name: "waiter", UID: "waiter"}},
+			Rivals{IsLeaving: func(*Record) bool { return false }, Evict: func(*Record) {}},
+			gets(cnichain.Device{Name: "eth0", Exclusive: true, Baseline: cnichain.Baseline{BootID: "boot", Index: 3}},
+				&tries))
+	}()
+	for tries.Load() < 2 || !clock.HasWaiters() {
+		runtime.Gosched()
+	}
+	clock.Step(NoticeWait)
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "eth0.7 stands on eth0") {
+		t.Errorf("error is %v", err)
+	}
+	if n := tries.Load(); n != 2 {
+		t.Errorf("it was tried %d times", n)
 	}
 }
 

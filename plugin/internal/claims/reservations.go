@@ -156,6 +156,10 @@ func (c *Store) aheadLocked(uid string) map[string]Record {
 	return ahead
 }
 
+func (c *Store) isWaitingLocked(uid string) bool {
+	return slices.ContainsFunc(c.waiting, func(other Record) bool { return other.Claim.UID == uid })
+}
+
 // Wake has those that wait look again: a pod may be gone whose claim they wait for.
 func (c *Store) Wake() {
 	c.mu.Lock()

@@ -32,7 +32,7 @@ type Store struct {
 
 	mu    sync.Mutex
 	byUID map[string]Record
-	// reserved are records that are not complete and on disk yet; only reserve looks at them.
+	// reserved are records that are not complete and on disk yet. They exclude others as those in byUID do.
 	reserved map[string]Record
 	// waiting are claims whose devices others have, in the order in which they came; freed is closed, and replaced,
 	// when one of them may go on.
@@ -83,9 +83,12 @@ func (c *Store) Hold(record Record, complete func(*Record) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.reserved, record.Claim.UID)
-	if err == nil {
+	switch {
+	case err == nil:
 		c.byUID[record.Claim.UID] = record
-	} else {
+	case !c.isWaitingLocked(record.Claim.UID):
+		// A claim that waits wakes others when it gives up, and not with each try: it would wake itself, at once and
+		// again, and those behind it would look at a claim that is ahead of them still.
 		c.releasedLocked()
 	}
 	return err
