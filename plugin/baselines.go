@@ -2,7 +2,9 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 
@@ -114,6 +116,58 @@ func mayTake(device *cnichain.Device, use discovery.Use) error {
 	}
 	return fmt.Errorf("device %s (%s) cannot be taken from the node: %s; %s", device.Name, device.IfName,
 		use.Reason, remedy)
+}
+
+// renewed returns plans with new baselines of devices whose own are of an earlier boot: what the devices were then must
+// not come back, and their indexes say nothing of the links of other claims. After a boot kubelet has claims prepared
+// before it starts their pods, so that the devices are on the host; one that is not there, since the driver was
+// replaced later, keeps what is known.
+//
+// What is wrong with a device that the driver attaches is told when it is attached. An error is about others. Without
+// attached, those that the driver attaches are left as they are.
+func (b baselines) renewed(
+	ctx context.Context, plans []cnichain.Plan, attached bool,
+) (now []cnichain.Plan, changed bool, err error) {
+	renew := func(steps []cnichain.PlanStep) ([]cnichain.PlanStep, error) {
+		var problems []error
+		steps = slices.Clone(steps)
+		for i := range steps {
+			if steps[i].Device == nil {
+				continue
+			}
+			device, err := b.executor.RenewedBaseline(ctx, steps[i].Device)
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				problems = append(problems, err)
+			}
+			if err == nil && device.BootID != "" { // else it is shared, and nothing is known of it
+				changed = changed || device.BootID != steps[i].Device.BootID
+				steps[i].Device = device
+			}
+		}
+		return steps, errors.Join(problems...)
+	}
+	now = slices.Clone(plans)
+	var problems []error
+	for i := range now {
+		if attached {
+			now[i].Steps, _ = renew(now[i].Steps)
+		}
+		var problem error
+		now[i].External, problem = renew(now[i].External)
+		problems = append(problems, problem)
+	}
+	return now, changed, errors.Join(problems...)
+}
+
+// renewBaselines has the record of a claim say how its devices are in this boot.
+func (d *draPlugin) renewBaselines(ctx context.Context, record *claims.Record) error {
+	onTheirWay := d.Sandboxes.IsUsedSinceBoot(record.Claim.UID) // to a pod or back
+	plans, changed, err := d.baselines.renewed(ctx, record.Plans, !onTheirWay)
+	if err != nil || !changed {
+		return err
+	}
+	record.Plans = plans
+	return d.Claims.Renew(*record)
 }
 
 // linkUse asks what the node itself does with its links. It is safe for concurrent use.

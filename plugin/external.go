@@ -2,9 +2,6 @@ package plugin
 
 import (
 	"context"
-	"errors"
-	"os"
-	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/klog/v2"
@@ -26,33 +23,6 @@ func hasExternal(record *claims.Record) bool {
 		}
 	}
 	return false
-}
-
-// renewExternal takes new baselines of devices that others attach if those of the record are of an earlier boot: what
-// the devices were then must not come back. After a boot kubelet has claims prepared before it starts their pods, so
-// that the devices are on the host; one that is not there, since the driver was replaced later, keeps what is known.
-func (d *draPlugin) renewExternal(ctx context.Context, record *claims.Record) error {
-	renewed, plans := false, slices.Clone(record.Plans)
-	for i := range plans {
-		plans[i].External = slices.Clone(plans[i].External)
-		for j := range plans[i].External {
-			step := &plans[i].External[j]
-			now, err := d.Executor.RenewedBaseline(ctx, step.Device)
-			if errors.Is(err, os.ErrNotExist) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			renewed = renewed || now.BootID != step.Device.BootID
-			step.Device = now
-		}
-	}
-	if !renewed {
-		return nil
-	}
-	record.Plans = plans
-	return d.Claims.Renew(*record)
 }
 
 // isExternal reports whether others attach all devices of a claim.

@@ -267,6 +267,41 @@ func TestFilesStayAfterALostJournal(t *testing.T) {
 	}
 }
 
+// After a boot the devices of a claim are compared with those of others as they are now, and not by their indexes of
+// the boot in which it was prepared first.
+func TestBaselinesAfterAReboot(t *testing.T) {
+	f := newFixture(t)
+	claim := allocatedClaim("c", "up0", "a")
+	_, err := f.prepareNow(claim)
+	f.must(err)
+	boot := func() string {
+		record, _ := f.claims.Get("c")
+		return record.Plans[0].Steps[0].Device.BootID
+	}
+	before := boot()
+	f.must(f.attach("a-0", f.claims.OfPod("a")...))
+	f.crash()
+	f.node.Reboot()
+	f.node.AddHostLink("up0")
+	f.start("boot-2")
+	f.eventually("what was attached before is undone", func() bool { return !f.boxes.Knows("a-0") })
+	if boot() != before {
+		t.Error("the baseline is another one before kubelet asks for the claim")
+	}
+	_, err = f.prepareNow(claim)
+	f.must(err)
+	now := boot()
+	if now == before || now == "" {
+		t.Errorf("the baseline is of %q, before the reboot it was of %q", now, before)
+	}
+	f.must(f.attach("a-1", f.claims.OfPod("a")...))
+	_, err = f.prepareNow(claim)
+	f.must(err)
+	if boot() != now {
+		t.Error("the baseline of a device in a pod is another one")
+	}
+}
+
 // After a boot a device that others attach must return as it is now, not as it was in the boot in which its claim was
 // prepared first. In a pod nobody sees how it is.
 func TestExternalDevicesAfterAReboot(t *testing.T) {

@@ -153,7 +153,7 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 		if err := d.checkConnected(&record); err != nil {
 			return nil, err
 		}
-		if err := d.renewExternal(ctx, &record); err != nil {
+		if err := d.renewBaselines(ctx, &record); err != nil {
 			return nil, err
 		}
 		if err := d.Sandboxes.SyncGate(record.Claim.UID); err != nil {

@@ -329,7 +329,8 @@ func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, re
 // new one.
 //
 // A pod can outlive a reboot: kubelet makes another sandbox of it, and asks for its claims to be prepared again, which
-// the driver answers from the record. So the plan's baseline may be that of a boot that is over.
+// the driver answers from the record. Then the plan's baseline is renewed, too, unless the device was not there yet. So
+// it may be that of a boot that is over.
 func (e *Executor) renewBaseline(ctx context.Context, record *StepRecord) error {
 	now, err := e.RenewedBaseline(ctx, record.Step.Device)
 	if err == nil {

@@ -20,6 +20,7 @@ type sandbox struct {
 	pod   executor.Pod
 	since time.Time // of the first attempt to attach
 	seq   uint64    // orders sandboxes; those of an earlier driver are the oldest
+	boot  string    // the kernel's, in which it was made
 
 	// slot is taken by whoever runs the executor, and with it the attachment, which the executor changes.
 	slot       chan struct{}
@@ -61,8 +62,8 @@ var errStopped = errors.New("the sandbox is being stopped")
 // release, and kubelet asks for that again.
 func newSandbox(id string, pod executor.Pod, attachment *executor.Attachment) *sandbox {
 	box := &sandbox{
-		id: id, pod: pod, since: attachment.CreatedAt, pin: attachment.Pin, netns: attachment.NetNS,
-		attachment: attachment, slot: make(chan struct{}, 1),
+		id: id, pod: pod, since: attachment.CreatedAt, boot: attachment.BootID, pin: attachment.Pin,
+		netns: attachment.NetNS, attachment: attachment, slot: make(chan struct{}, 1),
 		claims: map[string]bool{}, answer: make(chan struct{}), stop: func() {},
 	}
 	for i := range attachment.Steps {

@@ -345,6 +345,13 @@ func (s *Sandboxes) Users(claimUID string) []executor.Pod {
 	return pods
 }
 
+// IsUsedSinceBoot reports whether a sandbox of this boot has something of a claim, gets it, or gives it back.
+func (s *Sandboxes) IsUsedSinceBoot(claimUID string) bool {
+	return slices.ContainsFunc(s.list(), func(box *sandbox) bool {
+		return box.boot == s.bootID && box.uses(claimUID)
+	})
+}
+
 // Count is how many sandboxes there are.
 func (s *Sandboxes) Count() int {
 	s.mu.Lock()
