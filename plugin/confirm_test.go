@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
@@ -215,6 +216,16 @@ func TestContainersOfUnknownPodsThatRanBefore(t *testing.T) {
 	}
 	if err := create("y-0", f.container("y-0")); err == nil || !strings.Contains(err.Error(), "not known yet") {
 		t.Errorf("a container of a pod that nobody has decided about gets %v", err)
+	}
+	// The runtime does not list containers that it was kept from creating.
+	f.runs("a-0")
+	f.nri.runtime.begin(sets.New("a-0"), nil)
+	if err := create("a-0", f.container("a-0")); err == nil {
+		t.Error("a sidecar may start although its pod is to be attached")
+	}
+	f.nri.runtime.begin(sets.New("a-0"), map[string]bool{"a-0": true})
+	if err := create("a-0", f.container("a-0")); err != nil {
+		t.Errorf("a sidecar of a pod that runs, and is left alone, gets %v", err)
 	}
 }
 

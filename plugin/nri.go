@@ -299,7 +299,7 @@ func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) erro
 		return fmt.Errorf("container %s waits for the interfaces of pod %s: they are being attached or undone",
 			container.GetName(), podOf(pod))
 	}
-	if len(named) == 0 && n.runtime.wasDecided(pod.GetId()) {
+	if len(named) == 0 && n.runtime.wasDecided(pod.GetId()) && !n.isToBeAttached(pod) {
 		return nil
 	}
 	if len(named) > 0 && n.isUnrecorded(pod, named) {
@@ -318,6 +318,13 @@ func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) erro
 			"driver attaches it, and kubelet tries again", container.GetName(), podOf(pod))
 	}
 	return nil
+}
+
+// isToBeAttached reports whether a sandbox that was there before the driver is attached late: its pod has prepared
+// claims, and none of its containers that name them runs. The runtime lists no containers that it was kept from
+// creating, so what is listed does not tell.
+func (n *nriPlugin) isToBeAttached(pod *api.PodSandbox) bool {
+	return !n.runtime.isBusy(pod.GetId()) && len(attachable(n.Claims.OfPod(pod.GetUid()))) > 0
 }
 
 // isUnrecorded reports whether all claims that a container names are attached to its pod, of which the journal has lost
