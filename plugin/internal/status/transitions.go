@@ -58,7 +58,6 @@ func (s *Writer) setSince(ctx context.Context, claim cnichain.Claim, entries []d
 			entries[i].since = now
 		}
 	}
-	s.atStart.Delete(claim.UID)
 	return nil
 }
 

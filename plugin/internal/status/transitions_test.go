@@ -52,6 +52,14 @@ func TestTransitionTimes(t *testing.T) {
 	expect("attached", metav1.ConditionTrue, 1180)
 	s = start()
 	s.atStart.Insert("claim-a")
+	failing := true
+	client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return failing, nil, errors.New("too many requests")
+	})
+	if err := s.write(t.Context(), "claim-a"); err == nil {
+		t.Error("the failure is lost")
+	}
+	failing = false
 	expect("attached before a restart", metav1.ConditionTrue, 1180)
 	f.node.DeletePodLink(f.boxes.States()[0].Pin, "net1")
 	f.sweep()

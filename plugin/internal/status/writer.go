@@ -310,6 +310,9 @@ func (s *Writer) write(ctx context.Context, uid string) error {
 		err = s.apply(ctx, claim, withoutNetworkData(wanted))
 	}
 	// The UID is part of the request: another claim of the same name is a conflict.
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		s.atStart.Delete(uid) // what is there is known now, or of no interest
+	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // the claim is gone, or another one has its name
 		s.forget(uid)
 		return nil
