@@ -277,9 +277,11 @@ func TestNodesWhoseDriverDoesNotRun(t *testing.T) {
 			t.Errorf("netdra %s does not ask a node whose driver runs:\n%s", line, stderr)
 		}
 	}
-	code, _, stderr := w.run("devices --node n3")
-	if code != exit.Refused || !strings.Contains(stderr, "ImagePullBackOff") {
-		t.Errorf("netdra devices --node n3: exit status %d: %s", code, stderr)
+	for node, want := range map[string]string{"n3": "ImagePullBackOff", "n4": "Insufficient memory"} {
+		code, _, stderr := w.run("devices --node " + node)
+		if code != exit.Refused || !strings.Contains(stderr, want) {
+			t.Errorf("netdra devices --node %s: exit status %d: %s", node, code, stderr)
+		}
 	}
 }
 

@@ -23,6 +23,10 @@ func (c *Cluster) driverPods(ctx context.Context, node string) ([]corev1.Pod, er
 		options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
 	}
 	list, err := c.Core.Pods(c.DriverNamespace).List(ctx, options)
+	if err == nil && len(list.Items) == 0 && node != "" { // one that finds no room there is on no node
+		options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", "").String()
+		list, err = c.Core.Pods(c.DriverNamespace).List(ctx, options)
+	}
 	if err != nil {
 		return nil, c.denied("list the driver's pods", err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
@@ -155,8 +156,7 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *printer.Printer, live *liveCluster,
 	parsed *input, m *model) (*Cluster, error) {
 	cluster := &Cluster{
-		Classes: slices.Concat(parsed.classes,
-			m.topologyClasses(f.Features.ListAttributes)), Slices: parsed.slices, Claims: parsed.allocated,
+		Slices: parsed.slices, Claims: parsed.allocated,
 		ListAttributes: f.Features.ListAttributes, CompatibilityGroups: f.Features.CompatibilityGroups,
 		DerivedAttributes: f.DerivedAttributes, TaintRules: parsed.taintRules, Live: live != nil,
 	}
@@ -166,6 +166,9 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 		if err := errors.Join(live.addTo(ctx, cluster), err); err != nil {
 			return nil, err
 		}
+		// The controller of the cluster has the flag that its nodes have.
+		listed := f.Features.ListAttributes || anyDevice(ofDriver(cluster.Slices), hasListAttribute)
+		cluster.Classes = slices.Concat(parsed.classes, m.topologyClasses(listed), cluster.Classes)
 		rules, err := TaintRules(ctx, live.get)
 		if err != nil {
 			out.Warn("%v", err)
@@ -177,6 +180,7 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 		cluster.policies = live.policies(ctx)
 		return cluster, nil
 	}
+	cluster.Classes = slices.Concat(parsed.classes, m.topologyClasses(f.Features.ListAttributes))
 	idle, err := f.addMachines(ctx, deps, out, m, cluster)
 	if err != nil {
 		return nil, err
@@ -247,6 +251,12 @@ func resourceSlices(node string, published *draslices.Result) []*resourceapi.Res
 		}
 	}
 	return all
+}
+
+// ofDriver are the slices of this driver.
+func ofDriver(published []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
+	return slices.DeleteFunc(slices.Clone(published),
+		func(slice *resourceapi.ResourceSlice) bool { return slice.Spec.Driver != v1alpha1.DriverName })
 }
 
 // topologyClasses returns the classes that the controller would make for the topologies.
