@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -43,9 +44,16 @@ func TestRealSiblingOfTheSameAddress(t *testing.T) {
 // An application hides the device in a namespace of its own and puts a link of its own in its place. That link never
 // becomes the device, nor gets a name on the host.
 func TestRealImpostors(t *testing.T) {
-	if !cnitest.OnMachine(t) {
+	if !onMachineWithOwn(t) {
 		return
 	}
+	for _, mover := range movers() {
+		impersonate(t, mover)
+	}
+}
+
+func impersonate(t *testing.T, mover string) {
+	t.Helper()
 	for name, impostor := range map[string]func(h *netlink.Handle, index int, address net.HardwareAddr) error{
 		"of the same index": func(h *netlink.Handle, index int, _ net.HardwareAddr) error {
 			eth0, err := h.LinkByName("eth0")
@@ -67,10 +75,11 @@ func TestRealImpostors(t *testing.T) {
 				PeerName: "trap-peer"})
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(mover+"/"+name, func(t *testing.T) {
 			l := newRealLab(t, nil)
 			l.uplink("up0")
-			a := l.pod("a", l.plan("first", onlyHostDevice, l.exclusive("link", "up0")))
+			steps := strings.Replace(onlyHostDevice, "host-device", mover, 1)
+			a := l.pod("a", l.plan("first", steps, l.exclusive("link", "up0")))
 			hidden, err := netns.GetFromPath(cnitest.NewPod(t, "hidden"))
 			l.must(err)
 			a.add()

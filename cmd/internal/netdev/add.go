@@ -92,7 +92,7 @@ func addLink(
 	if pod.id() == host.id() {
 		return nil, types.NewError(types.ErrInvalidNetNS, "CNI_NETNS is the network namespace of the host", "")
 	}
-	r, err := newRecord(pod, conf, args, link.Attrs())
+	r, err := newRecord(pod, conf, args, link)
 	if err != nil {
 		return nil, err
 	}
@@ -109,11 +109,13 @@ func addLink(
 // The index in the pod is chosen here and not by the kernel, so that it is in the record before the link moves: a crash
 // in between leaves a record that still finds the link, whatever the application calls it by then. Indexes of other
 // records count as taken also while their links are not in the pod: their ADD may be about to move them there.
-func newRecord(pod *namespace, conf *config, args *skel.CmdArgs, link *netlink.LinkAttrs) (*record, error) {
+func newRecord(pod *namespace, conf *config, args *skel.CmdArgs, device netlink.Link) (*record, error) {
+	link, before := device.Attrs(), seen(device)
 	r := &record{
 		Network: conf.Name, ContainerID: args.ContainerID, IfName: args.IfName, Netns: args.Netns,
 		NamespaceID: pod.id(),
 		Name:        link.Name, HostIndex: link.Index, Up: link.Flags&net.FlagUp != 0,
+		Seen: &before, AltNames: link.AltNames,
 	}
 	records, err := readRecords()
 	if err != nil {
@@ -141,8 +143,8 @@ func moveIn(host, pod *namespace, r *record) error {
 	if err != nil {
 		return fmt.Errorf("cannot find link %q in the pod: %w", r.IfName, err)
 	}
-	if r.Index != link.Attrs().Index { // an old kernel
-		r.Index = link.Attrs().Index
+	if now := seen(link); r.Index != link.Attrs().Index || *r.Seen != now { // an old kernel, or no hardware
+		r.Index, r.Seen = link.Attrs().Index, &now
 		if err := r.write(); err != nil {
 			return err
 		}

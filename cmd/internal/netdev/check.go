@@ -63,7 +63,7 @@ func checkLink(args *skel.CmdArgs, given *types100.Interface) error {
 		return fmt.Errorf("interface %q has the address %s, not %s", args.IfName, mac, given.Mac)
 	}
 	r, err := readRecord(recordPath(args.ContainerID, args.IfName))
-	if err == nil && r != nil && r.Index != link.Attrs().Index {
+	if err == nil && r != nil && (r.Index != link.Attrs().Index || !r.isLink(link)) {
 		err = fmt.Errorf("interface %q is not the device: another link has its name", args.IfName)
 	}
 	return err

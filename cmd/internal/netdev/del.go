@@ -11,6 +11,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/plugins/pkg/ipam"
+	"github.com/vishvananda/netlink"
 )
 
 // del takes the link back, then gives the addresses back: nobody else may get them while the link still has them. What
@@ -27,13 +28,13 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	defer host.close()
-	// Both are tried whatever becomes of the first: an IPAM plugin that is never called leaks the address for good,
-	// while the link is found by the next DEL.
-	err = delLink(ctx, host, conf, args)
-	if conf.IPAM.Type != "" {
-		err = errors.Join(err, ipam.ExecDel(conf.IPAM.Type, args.StdinData))
+	if err := delLink(ctx, host, conf, args); err != nil {
+		return err // the namespace answers for its addresses still, also without a process; the runtime repeats DEL
 	}
-	return err
+	if conf.IPAM.Type == "" {
+		return nil
+	}
+	return ipam.ExecDel(conf.IPAM.Type, args.StdinData)
 }
 
 // delLink reads the record without the lock: nobody else writes the record of this attachment, since runtimes do not
@@ -95,16 +96,22 @@ func (r *record) release(host *namespace, netns string) error {
 }
 
 // moveOut moves the link to the host if it is in the pod. The link is found by its index: applications may rename
-// links, and may give the old name to another. The index on the host may be taken by now, for example by a link that
-// came from another namespace with its index; then the link gets a new one, and HostIndex follows it for restoreUp.
+// links, and may give the old name to another. One that has deleted or hidden the link may make another of its index,
+// which stays where it is. What the application has added to the names of the link goes: it could be the name that the
+// link gets on the host, or that of another link there. The index on the host may be taken by now, for example by a link
+// that came from another namespace with its index; then the link gets a new one, and HostIndex follows it for
+// restoreUp.
 func (r *record) moveOut(host, pod *namespace) error {
-	present, err := pod.has(r.Index)
-	if err != nil || !present {
+	link, err := pod.byIndex(r.Index)
+	if err != nil || link == nil || !r.isLink(link) {
 		return err
 	}
 	atHome, err := host.owner(r.Name)
 	if err != nil || atHome != nil && atHome.Attrs().Index == r.HostIndex {
 		return err // it never left, and the application has given another the index
+	}
+	if err := r.removeAltNames(pod, link); err != nil {
+		return err
 	}
 	if r.HostIndex, err = host.freeIndex(r.HostIndex); err != nil {
 		return err
@@ -113,11 +120,26 @@ func (r *record) moveOut(host, pod *namespace) error {
 	if err := move(source, linkLocation{space: host, name: r.Name, index: r.HostIndex}); err != nil {
 		return err
 	}
-	link, err := host.links.LinkByName(r.Name)
-	if err != nil {
+	if link, err = host.links.LinkByName(r.Name); err != nil {
 		return fmt.Errorf("cannot find link %q on the host: %w", r.Name, err)
 	}
 	r.HostIndex = link.Attrs().Index // an old kernel has chosen it
+	return nil
+}
+
+// removeAltNames removes the alternative names that a link did not have on the host, if it is known which it had.
+func (r *record) removeAltNames(pod *namespace, link netlink.Link) error {
+	if r.Seen == nil {
+		return nil
+	}
+	for _, name := range link.Attrs().AltNames {
+		if slices.Contains(r.AltNames, name) {
+			continue
+		}
+		if err := pod.links.LinkDelAltName(link, name); err != nil {
+			return fmt.Errorf("cannot remove the alternative name %q of link %q: %w", name, link.Attrs().Name, err)
+		}
+	}
 	return nil
 }
 
@@ -167,6 +189,9 @@ func (c *config) recordOfResult(host *namespace, args *skel.CmdArgs) (*record, e
 	if address := cmp.Or(c.RuntimeConfig.DeviceID, c.PCIAddress); address != "" && link.Attrs().ParentDev != address {
 		return nil, nil
 	}
+	if now := seen(link); now.ParentDev == "" && !now.ParentElsewhere {
+		return nil, nil // an application can make such a link
+	}
 	name := cmp.Or(c.linkName(), args.IfName)
 	if other, err := host.owner(name); err != nil || other != nil {
 		return nil, err // the device is on the host
@@ -199,8 +224,8 @@ func collect(args *skel.CmdArgs) error {
 			problems = append(problems, releaseLocked(context.Background(), host, r, r.Netns))
 		}
 	}
-	if conf.IPAM.Type != "" {
-		problems = append(problems, invoke.DelegateGC(context.Background(), conf.IPAM.Type, args.StdinData, nil))
+	if err := errors.Join(problems...); err != nil || conf.IPAM.Type == "" {
+		return err // addresses last, as in del
 	}
-	return errors.Join(problems...)
+	return invoke.DelegateGC(context.Background(), conf.IPAM.Type, args.StdinData, nil)
 }

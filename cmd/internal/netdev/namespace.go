@@ -55,11 +55,20 @@ func (n *namespace) id() string { return n.handle.UniqueId() }
 // has reports whether a link has an index. The kernel gives the error ENODEV for none, which netlink turns into
 // LinkNotFoundError; any other error says nothing about the link.
 func (n *namespace) has(index int) (bool, error) {
-	_, err := n.links.LinkByIndex(index)
+	link, err := n.byIndex(index)
+	return link != nil, err
+}
+
+// byIndex is the link that has an index; nil if none has.
+func (n *namespace) byIndex(index int) (netlink.Link, error) {
+	link, err := n.links.LinkByIndex(index)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		return false, nil
+		return nil, nil
 	}
-	return err == nil, err
+	if err != nil {
+		return nil, err
+	}
+	return link, nil
 }
 
 // owner is the link that has a name, or has it as an alternative name; nil if none has.

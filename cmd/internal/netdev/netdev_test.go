@@ -223,6 +223,58 @@ func TestRenamedInThePod(t *testing.T) {
 	}
 }
 
+// An application that hides the device, or deletes it, can make a link of the same name, address and index. That stays
+// where it is, and CHECK says that it is another.
+func TestImpostors(t *testing.T) {
+	for name, impostor := range map[string]func(netlink.LinkAttrs) netlink.Link{
+		"veth": func(attrs netlink.LinkAttrs) netlink.Link {
+			return &netlink.Veth{LinkAttrs: attrs, PeerName: "ownp"}
+		},
+		"bridge": func(attrs netlink.LinkAttrs) netlink.Link { return &netlink.Bridge{LinkAttrs: attrs} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := onMachine(t)
+			if b == nil {
+				return
+			}
+			b.veth("up0", 4001)
+			result := b.add("net1", up0)
+			device, err := b.inPod.links.LinkByName("net1")
+			b.must(err)
+			b.delete(b.inPod, "net1")
+			b.must(b.inPod.links.LinkAdd(impostor(netlink.LinkAttrs{Name: "net1", Index: 4001,
+				HardwareAddr: device.Attrs().HardwareAddr})))
+			b.fails(order{command: "CHECK", ifName: "net1", netns: b.pod, config: up0, previous: result},
+				"is not the device")
+			inPod := b.links(b.inPod)
+			b.del("net1", up0)
+			b.expectLinks(b.inPod, inPod...)
+			b.expectLinks(b.host)
+			b.delete(b.inPod, "net1")
+			b.clean(nil)
+		})
+	}
+}
+
+// An application may give the device the name that it has on the host, or that of another link there.
+func TestAlternativeNamesOfThePod(t *testing.T) {
+	b := onMachine(t)
+	if b == nil {
+		return
+	}
+	b.veth("up0", 4001)
+	b.veth("up1", 4002)
+	before := b.links(b.host)
+	b.add("net1", up0)
+	device, err := b.inPod.links.LinkByName("net1")
+	b.must(err)
+	for _, name := range []string{"up0", "up1", "mine0"} {
+		b.must(b.inPod.links.LinkAddAltName(device, name))
+	}
+	b.del("net1", up0)
+	b.clean(before)
+}
+
 // Without the record the result of ADD says which link it was; another one is left alone.
 func TestRecordIsLost(t *testing.T) {
 	b := onMachine(t)
@@ -323,6 +375,16 @@ func TestAddresses(t *testing.T) {
 	b.must(err)
 	b.delAddresses(link)
 	b.fails(o, "10.1.0.2")
+	b.del("net1", addresses)
+	leases(0)
+	b.clean(before)
+
+	// While the link is in the pod, the namespace answers for its address.
+	b.add("net1", addresses)
+	b.bridge(b.host, "up0")
+	b.fails(order{command: "DEL", ifName: "net1", netns: b.pod, config: addresses}, "file exists")
+	leases(1)
+	b.delete(b.host, "up0")
 	b.del("net1", addresses)
 	leases(0)
 	b.clean(before)

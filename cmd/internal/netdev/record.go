@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -40,6 +41,39 @@ type record struct {
 	HostIndex int    `json:"hostIndex"`
 	// Up reports whether the link was up.
 	Up bool `json:"up"`
+	// Seen is the link as it was seen last; nil in records of versions that did not note it.
+	Seen *seenLink `json:"seen,omitempty"`
+	// AltNames are the alternative names that the link had on the host.
+	AltNames []string `json:"altNames,omitempty"`
+}
+
+// seenLink is of a link what an application cannot give to one of its own, as it can any name, address and index.
+type seenLink struct {
+	Kind string `json:"kind"`
+	// ParentDev is the bus address of hardware (IFLA_PARENT_DEV_NAME).
+	ParentDev string `json:"parentDev,omitempty"`
+	// Parent is the index of the link below, or of a veth's peer (IFLA_LINK); ParentElsewhere says that it is in another
+	// network namespace (IFLA_LINK_NETNSID).
+	Parent          int  `json:"parent,omitempty"`
+	ParentElsewhere bool `json:"parentElsewhere,omitempty"`
+}
+
+func seen(link netlink.Link) seenLink {
+	attrs := link.Attrs()
+	return seenLink{Kind: link.Type(), ParentDev: attrs.ParentDev, Parent: attrs.ParentIndex,
+		ParentElsewhere: attrs.ParentIndex != 0 && attrs.NetNsID >= 0}
+}
+
+// isLink reports whether a link in the pod that has the index of the record is the one that was moved there. On the
+// host the link below is usually in the same namespace: that counts if nothing was seen in the pod, since ADD was
+// killed.
+func (r *record) isLink(link netlink.Link) bool {
+	if r.Seen == nil {
+		return true
+	}
+	now := seen(link)
+	now.ParentElsewhere = now.ParentElsewhere && r.Seen.ParentElsewhere
+	return now == *r.Seen
 }
 
 func (r *record) path() string { return recordPath(r.ContainerID, r.IfName) }
