@@ -136,6 +136,8 @@ func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *
 		if !e.retriesExhausted(attachment, record) {
 			return errors.Join(failure, e.note(attachment))
 		}
+		// Nobody waits for the interface any more, and its namespace ends with the pod.
+		failure = errors.Join(failure, e.releaseAddresses(ctx, attachment, record))
 		// The leftover is on disk before the step counts as deleted. A crash in between leaves both: then the step is
 		// undone once more, and its leftover is written again under the same key. The other way round, the device would
 		// be lost.

@@ -20,7 +20,8 @@ const repairAfter = 3
 // The order matters. RDMA devices return first, since some kernel drivers remove them with their link. DEL comes before
 // the driver's own work, since only the plugin knows what it keeps elsewhere: until repairAfter failures the driver
 // changes nothing else, so that the plugin finds what it has left. Then the pod is looked at, then the addresses are
-// released, and the device is restored last, when nothing can change it any more.
+// released, unless the interface is in the pod still, and the device is restored last, when nothing can change it any
+// more.
 func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if e.owners.hasNewerOwner(record) {
 		return e.releaseAddresses(ctx, attachment, record) // these are kept by sandbox
@@ -34,7 +35,9 @@ func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *Ste
 		return failure
 	}
 	found, err := e.removeFromPod(attachment, record)
-	if found || failure != nil {
+	// While the interface is in the pod, its namespace answers for the addresses, also without a process. If it stays,
+	// delStep releases them when it gives up.
+	if err == nil && (found || failure != nil) {
 		err = errors.Join(err, e.releaseAddresses(ctx, attachment, record))
 	}
 	return errors.Join(failure, err, e.restoreDevice(attachment, record))

@@ -222,6 +222,9 @@ func TestWhatCannotComeHomeIsQuarantined(t *testing.T) {
 			w.restart(made)
 		}
 		wantError(t, w.del(made), "PCI error")
+		if !strings.Contains(w.node.String(), "leases [sandbox-1/net1]") {
+			t.Errorf("the address is given back while the pod may have it: %s", w.node)
+		}
 	}
 	// The tenth time nobody waits any more: the pod may go, the device is held back.
 	w.must(w.del(made))
