@@ -1,6 +1,11 @@
 package cnichain
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+)
 
 // NetworkConfig is what the node has configured on a link and a move to another namespace removes. Routing rules
 // stay, whatever becomes of the links that they name.
@@ -8,10 +13,53 @@ type NetworkConfig struct {
 	Addresses  []NodeAddress  `json:"addresses,omitempty"`
 	Routes     []NodeRoute    `json:"routes,omitempty"`
 	Neighbours []NodeNeighbor `json:"neighbours,omitempty"`
+	// TakenAt is when that was so, in seconds since the machine has started; 0 if an earlier driver has not noted it.
+	TakenAt int `json:"takenAt,omitempty"`
 }
 
-// NodeAddress is an address of a link. Lifetimes are in seconds, as they were when the baseline was taken; 0 means
-// forever.
+// infinite is INFINITY_LIFE_TIME of linux/if_addr.h: a lifetime that does not end.
+const infinite = math.MaxUint32
+
+// At is what is left of a configuration at a later moment, in seconds since the machine has started: addresses that a
+// server has lent have ended by then, or will end earlier than they would have, and with those that have ended go the
+// routes that need them. Whoever has lent an address gives it to another.
+func (c *NetworkConfig) At(now int) *NetworkConfig {
+	left := &NetworkConfig{Neighbours: c.Neighbours, TakenAt: now}
+	elapsed := now - c.TakenAt
+	if c.TakenAt == 0 {
+		elapsed = 0
+	}
+	var ended []netip.Prefix
+	for _, address := range c.Addresses {
+		if address.ValidLifetime > 0 && address.ValidLifetime < infinite {
+			address.ValidLifetime -= elapsed
+			if prefix, err := netip.ParsePrefix(address.Address); address.ValidLifetime <= 0 && err == nil {
+				ended = append(ended, prefix)
+				continue
+			}
+		}
+		if address.PreferredLifetime > 0 && address.PreferredLifetime < infinite {
+			address.PreferredLifetime = max(address.PreferredLifetime-elapsed, 0)
+		}
+		left.Addresses = append(left.Addresses, address)
+	}
+	for _, route := range c.Routes {
+		if !slices.ContainsFunc(ended, route.needs) {
+			left.Routes = append(left.Routes, route)
+		}
+	}
+	return left
+}
+
+// needs reports whether the route cannot be without an address: it is the source of what goes over it, or in the
+// network of the gateway.
+func (r *NodeRoute) needs(address netip.Prefix) bool {
+	gateway, err := netip.ParseAddr(r.Gateway)
+	return r.Source == address.Addr().String() || err == nil && !r.OnLink && address.Contains(gateway)
+}
+
+// NodeAddress is an address of a link. Lifetimes are in seconds, as they were when the baseline was taken; a valid one
+// of 0 means forever.
 type NodeAddress struct {
 	Address           string `json:"address"`
 	Peer              string `json:"peer,omitempty"`

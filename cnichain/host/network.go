@@ -23,7 +23,7 @@ const keptAddressFlags = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_
 // readNetwork reads what the node has configured on a link. What the kernel makes by itself is left out: link-local
 // and temporary addresses, and what routers advertise.
 func readNetwork(handle *netlink.Handle, link netlink.Link) (*cnichain.NetworkConfig, error) {
-	var config cnichain.NetworkConfig
+	config := cnichain.NetworkConfig{TakenAt: sinceBoot()}
 	addresses, err := handle.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the addresses of %s: %w", link.Attrs().Name, err)
@@ -118,8 +118,9 @@ func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.
 	if err != nil {
 		return err
 	}
+	wanted := device.Network.At(found.TakenAt)
 	var problems []error
-	for _, address := range device.Network.Addresses {
+	for _, address := range wanted.Addresses {
 		if !slices.ContainsFunc(found.Addresses,
 			func(a cnichain.NodeAddress) bool { return a.Address == address.Address }) {
 			problems = append(problems, addAddress(handle, link, &address))
@@ -129,13 +130,13 @@ func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.
 		return errors.Join(append(problems, err)...)
 	}
 	for _, withGateway := range []bool{false, true} {
-		for _, route := range device.Network.Routes {
+		for _, route := range wanted.Routes {
 			if (route.Gateway != "") == withGateway && !slices.Contains(found.Routes, route) {
 				problems = append(problems, addRoute(handle, link, &route))
 			}
 		}
 	}
-	for _, neighbour := range device.Network.Neighbours {
+	for _, neighbour := range wanted.Neighbours {
 		if !slices.Contains(found.Neighbours, neighbour) {
 			problems = append(problems, addNeighbour(handle, link, &neighbour))
 		}
@@ -143,25 +144,24 @@ func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.
 	if found, err = readNetwork(handle, link); err != nil {
 		return errors.Join(append(problems, err)...)
 	}
-	return errors.Join(append(problems, checkComplete(device, found))...)
+	return errors.Join(append(problems, checkComplete(device.Name, wanted, found))...)
 }
 
 // checkComplete is an error if the link lacks anything of what the node had configured on it.
-func checkComplete(device *cnichain.Device, found *cnichain.NetworkConfig) error {
-	c := device.Network
+func checkComplete(device string, wanted, found *cnichain.NetworkConfig) error {
 	var lost []string
-	for _, address := range c.Addresses {
+	for _, address := range wanted.Addresses {
 		if !slices.ContainsFunc(found.Addresses,
 			func(a cnichain.NodeAddress) bool { return a.Address == address.Address }) {
 			lost = append(lost, "address "+address.Address)
 		}
 	}
-	for _, route := range c.Routes {
+	for _, route := range wanted.Routes {
 		if !slices.Contains(found.Routes, route) {
 			lost = append(lost, route.String())
 		}
 	}
-	for _, neighbour := range c.Neighbours {
+	for _, neighbour := range wanted.Neighbours {
 		if !slices.Contains(found.Neighbours, neighbour) {
 			lost = append(lost, "neighbour "+neighbour.IP)
 		}
@@ -170,7 +170,17 @@ func checkComplete(device *cnichain.Device, found *cnichain.NetworkConfig) error
 		return nil
 	}
 	shown := strings.Join(lost[:min(len(lost), 10)], ", ")
-	return fmt.Errorf("cannot restore device %s: the node lacks %s", device.Name, shown)
+	return fmt.Errorf("cannot restore device %s: the node lacks %s", device, shown)
+}
+
+// sinceBoot is the time since the machine has started, in seconds, with that in which it slept: lifetimes of addresses
+// go on then (CLOCK_BOOTTIME of clock_gettime(2)).
+func sinceBoot() int {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
+		return 0 // not on any Linux that has NRI
+	}
+	return int(now.Sec)
 }
 
 // addAddress gives a link an address, or changes the one that it has. It is called again after a crash, so one that is

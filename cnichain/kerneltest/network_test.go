@@ -121,6 +121,47 @@ func TestAddressesAndRoutesAreRestored(t *testing.T) {
 	}
 }
 
+// The node does not get an address back that a server has lent it for less time than the pod ran, nor for longer than
+// what is left.
+func TestLentAddressesEnd(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	l := newRealLab(t, nil)
+	l.uplink("up0")
+	l.onHost("up0", func(link netlink.Link) error {
+		for address, seconds := range map[string]int{"192.168.60.2/24": 3600, "192.168.61.2/24": 90000} {
+			l.must(netlink.AddrAdd(link, &netlink.Addr{IPNet: cidr(address), ValidLft: seconds, PreferedLft: seconds}))
+		}
+		for network, gateway := range map[string]string{"10.60.0.0/16": "192.168.60.1", "10.61.0.0/16": "192.168.61.1"} {
+			l.must(netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: cidr(network),
+				Gw: net.ParseIP(gateway)}))
+		}
+		return nil
+	})
+	device, err := l.kernel().Snapshot(cnichain.Device{Pool: "node", Name: "up0", Request: "nic", IfName: "up0",
+		CNIs: []string{"host-device"}, Exclusive: true, AllowInUse: true})
+	l.must(err)
+	a := l.pod("a", l.plan("first", onlyHostDevice, cnichain.RootDevice{Step: "link", Device: device}))
+	a.add()
+	const ran = 7200
+	a.attachment.Steps[0].Step.Device.Network.TakenAt -= ran // also before the start of this machine
+	a.del()
+	l.onHost("up0", func(link netlink.Link) error {
+		addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)
+		l.must(err)
+		if len(addresses) != 1 || addresses[0].IP.String() != "192.168.61.2" || addresses[0].ValidLft > 90000-ran+60 {
+			t.Errorf("addresses are %v", addresses)
+		}
+		routes, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{LinkIndex: link.Attrs().Index,
+			Protocol: unix.RTPROT_BOOT}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
+		if len(routes) != 1 || routes[0].Dst.String() != "10.61.0.0/16" {
+			t.Errorf("routes are %v", routes)
+		}
+		return err
+	})
+}
+
 // What can't be given back is told, and the device is not said to have returned.
 func TestRouteThatCannotBeRestored(t *testing.T) {
 	if !cnitest.OnMachine(t) {
