@@ -417,6 +417,10 @@ func TestNamesAreThoseOfThePodsAnnotation(t *testing.T) {
 	wantError(t, err, `cannot attach step "b" (macvlan) of topology t`, "it selects ns/other@net1", "add ns/n")
 	_, err = name("n", cnichain.Link{Name: "net1"})
 	wantError(t, err, "the pod's own network already has that name", "change the pod's annotation example.org/networks")
+	for _, bad := range []string{"all", "`x`", "{{a}}", "-x"} {
+		_, err = name(`[{"name": "n", "interface": "` + bad + `"}]`)
+		wantError(t, err, "is not a valid interface name", "change the pod's annotation example.org/networks")
+	}
 }
 
 // A topology is compiled for a claim, attached to a pod and detached.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
 // AssignNames gives every step of a new attachment the interface that it makes or works on. taken are the names and
@@ -69,6 +70,12 @@ func assignSelected(attachment *Attachment) error {
 		return err
 	}
 	for i, record := range records {
+		if isNamedByPod(record) {
+			if err := v1alpha1.CheckClaimInterfaceName(names[i]); err != nil {
+				return fmt.Errorf("cannot name the interface of %s: %w; change %s", record.Title(), err,
+					nameSource(record))
+			}
+		}
 		record.IfName = names[i]
 	}
 	return nil
