@@ -98,9 +98,10 @@ func (r *record) release(host *namespace, netns string) error {
 // moveOut moves the link to the host if it is in the pod. The link is found by its index: applications may rename
 // links, and may give the old name to another. One that has deleted or hidden the link may make another of its index,
 // which stays where it is. What the application has added to the names of the link goes: it could be the name that the
-// link gets on the host, or that of another link there. The index on the host may be taken by now, for example by a link
-// that came from another namespace with its index; then the link gets a new one, and HostIndex follows it for
-// restoreUp.
+// link gets on the host, or that of another link there.
+//
+// The index on the host may be taken by now, for example by a link that came from another namespace with its index;
+// then the link gets a new one, and HostIndex follows it for restoreUp.
 func (r *record) moveOut(host, pod *namespace) error {
 	link, err := pod.byIndex(r.Index)
 	if err != nil || link == nil || !r.isLink(link) {

@@ -74,8 +74,8 @@ func (c *Cluster) whyNotRunning(pod *corev1.Pod) error {
 		return nil
 	}
 	cause := cmp.Or(strings.TrimSuffix(waitingFor(pod), "."), string(pod.Status.Phase), "its state is not known")
-	return fmt.Errorf("cannot ask node %s: the driver's pod %s/%s does not run: %s; \"kubectl -n %s describe pod %s\" says "+
-		"more", nodeOf(pod), pod.Namespace, pod.Name, printer.Sanitize(cause, false), pod.Namespace, pod.Name)
+	return fmt.Errorf("cannot ask node %s: the driver's pod %s/%s does not run: %s; \"kubectl -n %s describe pod %s\" "+
+		"says more", nodeOf(pod), pod.Namespace, pod.Name, printer.Sanitize(cause, false), pod.Namespace, pod.Name)
 }
 
 // waitingFor says what a pod waits for, as the scheduler and kubelet have said it; "" if they have not.
@@ -89,7 +89,8 @@ func waitingFor(pod *corev1.Pod) string {
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		switch state := status.State; {
 		case state.Waiting != nil && state.Waiting.Reason != "PodInitializing":
-			return fmt.Sprintf("container %s waits: %s", status.Name, joined(state.Waiting.Reason, state.Waiting.Message))
+			return fmt.Sprintf("container %s waits: %s", status.Name,
+				joined(state.Waiting.Reason, state.Waiting.Message))
 		case state.Terminated != nil && state.Terminated.ExitCode != 0:
 			return fmt.Sprintf("container %s has failed with exit status %d: %s", status.Name, state.Terminated.ExitCode,
 				joined(state.Terminated.Reason, state.Terminated.Message))
