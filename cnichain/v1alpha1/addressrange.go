@@ -69,7 +69,8 @@ type AddressRangeSpec struct {
 	// +optional
 	BlockSize int32 `json:"blockSize,omitempty"`
 	// exclude are addresses and networks that are never given, for example those of routers. One that is added while a
-	// pod has it stays the pod's.
+	// pod has it stays the pod's. What is added counts for claims that are prepared afterwards: a pod that gets another
+	// sandbox, after a reboot for example, may be given what was not excluded when its claim was prepared.
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=43
 	// +kubebuilder:validation:XValidation:rule="self.all(e, isIP(e) || (isCIDR(e) && cidr(e) == cidr(e).masked()))",message="each must be an address or a network, without bits after its prefix"
