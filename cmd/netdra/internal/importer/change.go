@@ -3,6 +3,7 @@ package importer
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +21,11 @@ func (m *importer) change(w *workload) bool {
 	asked := w.takeResources(m.resources())
 	var kept []map[string]any
 	changed := len(asked) > 0
-	for _, s := range w.networks {
+	// Multus numbers interfaces by their place in the annotation, named ones included, and the driver those of claims by
+	// theirs. Both give the same names until a network has a name, or stays with Multus.
+	sameNumbers := true
+	for i, s := range w.networks {
+		sameNumbers = m.keepName(i, s, len(kept), sameNumbers)
 		n := m.network(s.namespace, s.name)
 		if n == nil || n.topology == nil {
 			isMeant := m.options.KeepMultus && n != nil && n.resource == ""
@@ -58,6 +63,48 @@ func (m *importer) change(w *workload) bool {
 		w.clean()
 	}
 	return changed
+}
+
+// isUnclear reports, as a finding too, whether it cannot be said which network of a pod a device of its containers is
+// for: the annotation names a network that is not among what is imported. Without the device Multus could not attach
+// it.
+func (m *importer) isUnclear(w *workload) bool {
+	for _, s := range w.networks {
+		if m.network(s.namespace, s.name) != nil {
+			continue
+		}
+		if asked, _ := w.resourcesInOrder(m.resources()); len(asked) > 0 {
+			w.add(true, s.place(), qualified(s.namespace, s.name), "is not among what is imported, and may be what the "+
+				"containers ask for %s for, so the pod was left unchanged: import it with that network", asked[0])
+			return true
+		}
+	}
+	return false
+}
+
+// keepName has the i-th network of an annotation keep the name that Multus has given to its interface: as what the
+// claim wants, and in what may stay of the annotation, where another number of networks comes before it. sameNumbers is
+// true if the driver numbers as Multus does up to this network; it returns whether that is so for the next.
+func (m *importer) keepName(i int, s *selection, before int, sameNumbers bool) bool {
+	if s.requests.interfaceName != "" {
+		return false
+	}
+	name := "net" + strconv.Itoa(i+1)
+	if before != i {
+		s.values = maps.Clone(s.values)
+		s.values["interface"] = name
+	}
+	n := m.network(s.namespace, s.name)
+	if n == nil || n.topology == nil || n.isReserved() || slices.Contains(known().AnnotationPlugins, n.root().Type) {
+		return false
+	}
+	if stepThatTakes(n.topology, v1alpha1.ClaimInterfaceName) == "" { // it has no interface, or names it itself
+		return false
+	}
+	if !sameNumbers {
+		s.requests.interfaceName = name
+	}
+	return sameNumbers
 }
 
 // keepsResource reports that a network which stays with Multus needs a device of a resource that was taken away.

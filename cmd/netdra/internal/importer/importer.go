@@ -147,6 +147,7 @@ func (m *importer) make(result *Result) error {
 		switch {
 		case m.staysAsItIs(w):
 			w.explainStay()
+		case m.isUnclear(w): // which says so
 		case m.change(w):
 			changed = append(changed, w.document)
 		default:

@@ -311,7 +311,7 @@ func TestResourceNamesAreKept(t *testing.T) {
 		"interface name":             {"first@fast0", asking("{example.com/first: 1}"), false},
 		"more devices than networks": {"first", asking("{example.com/first: 2}"), false},
 		"resource of two networks":   {"third", asking("{example.com/shared: 1}"), false},
-		"network that is not there":  {"none", asking("{example.com/first: 1}"), false},
+		"network that is not there":  {"none", asking("{example.com/first: 1}"), true}, // and a finding says so
 		"no number":                  {"first", asking("{example.com/first: many}"), false},
 		"in an init container": {"first", "  initContainers:\n" + asking("{example.com/first: 1}") +
 			"  containers:\n" + asking("{}"), false},

@@ -133,7 +133,11 @@ func (m *importer) readSelector(f *fields, p *pool) []string {
 	cards("pfNames", "pfName", "ifName")
 	cards("rootDevices", "pfAddress", "pciAddress")
 	if types := f.texts("linkTypes"); len(types) > 0 {
-		terms = append(terms, f.linkType("linkTypes", types[0]))
+		layers := make([]string, len(types))
+		for i, value := range types {
+			layers[i] = f.linkType("linkTypes", value)
+		}
+		terms = append(terms, anyOf(layers))
 	}
 	if f.flag("isRdma") {
 		p.rdma = true

@@ -129,6 +129,11 @@ func (m *importer) step(n *network, f *fields, before []v1alpha1.Step) *v1alpha1
 			"depends on them")
 		return nil
 	}
+	if root && inPod(f) {
+		n.add(true, f.path+"type", cniType, "stands on an interface of another network of the pod, so nothing was made "+
+			"of it: add a step with this plugin to the topology of that network, which depends on its step")
+		return nil
+	}
 	if root && !m.root(n, f, step, &schema, hasSchema) {
 		return nil
 	}
@@ -236,6 +241,16 @@ func (m *importer) namedDevice(n *network, f *fields, schema *v1alpha1.CNIPlugin
 		}
 	}
 	return term
+}
+
+// inPod reports whether a plugin is told that what it works on is in the pod.
+func inPod(f *fields) bool {
+	for _, key := range []string{"linkInContainer", "linksInContainer"} {
+		if told, _ := f.values[key].(bool); told {
+			return true
+		}
+	}
+	return false
 }
 
 // inside points a plugin that stands on an interface in the pod to the one before it. The name in the configuration is
