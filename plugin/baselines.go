@@ -128,7 +128,7 @@ func mayTake(device *cnichain.Device, use discovery.Use) error {
 func (b baselines) renewed(
 	ctx context.Context, plans []cnichain.Plan, attached bool,
 ) (now []cnichain.Plan, changed bool, err error) {
-	renew := func(steps []cnichain.PlanStep) ([]cnichain.PlanStep, error) {
+	renew := func(steps []cnichain.PlanStep, takesNames bool) ([]cnichain.PlanStep, error) {
 		var problems []error
 		steps = slices.Clone(steps)
 		for i := range steps {
@@ -139,7 +139,9 @@ func (b baselines) renewed(
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				problems = append(problems, err)
 			}
-			if err == nil && device.BootID != "" { // else it is shared, and nothing is known of it
+			// One that is shared may have no baseline. One that is called otherwise now is refused when it is
+			// attached: in the configuration of its plugin is the name that it had.
+			if err == nil && device.BootID != "" && (takesNames || device.IfName == steps[i].Device.IfName) {
 				changed = changed || device.BootID != steps[i].Device.BootID
 				steps[i].Device = device
 			}
@@ -150,10 +152,10 @@ func (b baselines) renewed(
 	var problems []error
 	for i := range now {
 		if attached {
-			now[i].Steps, _ = renew(now[i].Steps)
+			now[i].Steps, _ = renew(now[i].Steps, false)
 		}
 		var problem error
-		now[i].External, problem = renew(now[i].External)
+		now[i].External, problem = renew(now[i].External, true)
 		problems = append(problems, problem)
 	}
 	return now, changed, errors.Join(problems...)

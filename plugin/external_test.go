@@ -294,12 +294,22 @@ func TestBaselinesAfterAReboot(t *testing.T) {
 	if now == before || now == "" {
 		t.Errorf("the baseline is of %q, before the reboot it was of %q", now, before)
 	}
+	if f.boxes.IsUsedSinceBoot("c") {
+		t.Error("a claim without a sandbox is used")
+	}
 	f.must(f.attach("a-1", f.claims.OfPod("a")...))
-	_, err = f.prepareNow(claim)
-	f.must(err)
-	if boot() != now {
+	if !f.boxes.IsUsedSinceBoot("c") {
+		t.Error("a claim that is attached is not used")
+	}
+	record, _ := f.claims.Get("c")
+	record.Plans[0].Steps[0].Device.BootID = before
+	f.dra.Executor.Host = renamedHost{f.dra.Executor.Host} // which sees devices that are in pods
+	record.Plans[0].Steps[0].Device.IfName = "up1"
+	f.must(f.dra.renewBaselines(t.Context(), &record))
+	if record.Plans[0].Steps[0].Device.BootID != before {
 		t.Error("the baseline of a device in a pod is another one")
 	}
+	f.dra.Executor.Host = f.node
 }
 
 // After a boot a device that others attach must return as it is now, not as it was in the boot in which its claim was

@@ -332,7 +332,9 @@ func (h renamedHost) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	if device.PCIAddress == "0000:01:00.0" {
 		device.IfName = "up1"
 	}
-	return device, nil
+	var err error
+	device.BootID, err = h.Boot()
+	return device, err
 }
 
 // A claim outlives a boot after which its card has another name: a plugin that is told the old one would take another
@@ -342,6 +344,10 @@ func TestRecordedPlanOfARenamedCard(t *testing.T) {
 	record := f.prepared("claim-a", "a", "up0")
 	record.Plans[0].Steps[0].Device.PCIAddress = "0000:01:00.0"
 	f.dra.Executor.Host = renamedHost{f.dra.Executor.Host}
+	record.Plans[0].Steps[0].Device.BootID = "of an earlier boot"
+	if _, changed, err := f.dra.baselines.renewed(t.Context(), record.Plans, true); changed || err != nil {
+		t.Errorf("the plan takes the new name: %t, %v", changed, err)
+	}
 	if err := f.attach("a-0", record); err == nil || !strings.Contains(err.Error(), "is called up1 now") {
 		t.Errorf("error is %v", err)
 	}
