@@ -20,15 +20,20 @@ type NetworkConfig struct {
 // infinite is INFINITY_LIFE_TIME of linux/if_addr.h: a lifetime that does not end.
 const infinite = math.MaxUint32
 
+// kernelProtocol is RTPROT_KERNEL of linux/rtnetlink.h: routes that come and go with their address.
+const kernelProtocol = 2
+
 // At is what is left of a configuration at a later moment, in seconds since the machine has started: addresses that a
-// server has lent have ended by then, or will end earlier than they would have, and with those that have ended go the
-// routes that need them. Whoever has lent an address gives it to another.
-func (c *NetworkConfig) At(now int) *NetworkConfig {
+// server has lent have ended by then, or will end earlier than they would have, since whoever has lent an address gives
+// it to another. With those that have ended go the routes that cannot be without them. present are the addresses that
+// the link has by then.
+func (c *NetworkConfig) At(now int, present []NodeAddress) *NetworkConfig {
 	left := &NetworkConfig{Neighbours: c.Neighbours, TakenAt: now}
 	elapsed := now - c.TakenAt
 	if c.TakenAt == 0 {
 		elapsed = 0
 	}
+	reachable := networksOf(present)
 	var ended []netip.Prefix
 	for _, address := range c.Addresses {
 		if address.ValidLifetime > 0 && address.ValidLifetime < infinite {
@@ -43,19 +48,52 @@ func (c *NetworkConfig) At(now int) *NetworkConfig {
 		}
 		left.Addresses = append(left.Addresses, address)
 	}
-	for _, route := range c.Routes {
-		if !slices.ContainsFunc(ended, route.needs) {
+	reachable = append(reachable, networksOf(left.Addresses)...)
+	ended = slices.DeleteFunc(ended, func(prefix netip.Prefix) bool {
+		return slices.ContainsFunc(present, func(a NodeAddress) bool { return a.Address == prefix.String() })
+	})
+	for _, withGateway := range []bool{false, true} { // routes without one may lead to the gateways of others
+		for _, route := range c.Routes {
+			if (route.Gateway != "") != withGateway || len(ended) > 0 && !route.works(ended, reachable) {
+				continue
+			}
 			left.Routes = append(left.Routes, route)
+			if network, err := netip.ParsePrefix(route.Destination); err == nil && !withGateway {
+				reachable = append(reachable, network)
+			}
 		}
 	}
 	return left
 }
 
-// needs reports whether the route cannot be without an address: it is the source of what goes over it, or in the
-// network of the gateway.
-func (r *NodeRoute) needs(address netip.Prefix) bool {
+// networksOf are the networks that addresses of a link are in, or lead to.
+func networksOf(addresses []NodeAddress) []netip.Prefix {
+	var networks []netip.Prefix
+	for _, address := range addresses {
+		for _, text := range []string{address.Address, address.Peer} {
+			if prefix, err := netip.ParsePrefix(text); err == nil {
+				networks = append(networks, prefix.Masked())
+			}
+		}
+	}
+	return networks
+}
+
+// works reports whether a route can be without addresses that have ended: it does not send from them, is not the one
+// that the kernel has made for them, and its gateway is in a network that the link still leads to.
+func (r *NodeRoute) works(ended, reachable []netip.Prefix) bool {
+	for _, address := range ended {
+		madeForIt := r.Protocol == kernelProtocol && r.Destination == address.Masked().String() &&
+			!slices.Contains(reachable, address.Masked())
+		if r.Source == address.Addr().String() || madeForIt {
+			return false
+		}
+	}
 	gateway, err := netip.ParseAddr(r.Gateway)
-	return r.Source == address.Addr().String() || err == nil && !r.OnLink && address.Contains(gateway)
+	if err != nil || r.OnLink || gateway.IsLinkLocalUnicast() {
+		return true
+	}
+	return slices.ContainsFunc(reachable, func(network netip.Prefix) bool { return network.Contains(gateway) })
 }
 
 // NodeAddress is an address of a link. Lifetimes are in seconds, as they were when the baseline was taken; a valid one

@@ -118,7 +118,7 @@ func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.
 	if err != nil {
 		return err
 	}
-	wanted := device.Network.At(found.TakenAt)
+	wanted := device.Network.At(found.TakenAt, found.Addresses)
 	var problems []error
 	for _, address := range wanted.Addresses {
 		if !slices.ContainsFunc(found.Addresses,
