@@ -63,7 +63,16 @@ func checkLink(args *skel.CmdArgs, given *types100.Interface) error {
 		return fmt.Errorf("interface %q has the address %s, not %s", args.IfName, mac, given.Mac)
 	}
 	r, err := readRecord(recordPath(args.ContainerID, args.IfName))
-	if err == nil && r != nil && (r.Index != link.Attrs().Index || !r.isLink(link)) {
+	if err != nil || r == nil {
+		return err
+	}
+	host, err := openHost()
+	if err != nil {
+		return err
+	}
+	defer host.close()
+	ours, err := r.isLink(link, host)
+	if err == nil && (r.Index != link.Attrs().Index || !ours) {
 		err = fmt.Errorf("interface %q is not the device: another link has its name", args.IfName)
 	}
 	return err

@@ -3,6 +3,7 @@ package netdev
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -104,7 +105,10 @@ func (r *record) release(host *namespace, netns string) error {
 // then the link gets a new one, and HostIndex follows it for restoreUp.
 func (r *record) moveOut(host, pod *namespace) error {
 	link, err := pod.byIndex(r.Index)
-	if err != nil || link == nil || !r.isLink(link) {
+	if err != nil || link == nil {
+		return err
+	}
+	if ours, err := r.isLink(link, host); err != nil || !ours {
 		return err
 	}
 	atHome, err := host.owner(r.Name)
@@ -190,7 +194,7 @@ func (c *config) recordOfResult(host *namespace, args *skel.CmdArgs) (*record, e
 	if address := cmp.Or(c.RuntimeConfig.DeviceID, c.PCIAddress); address != "" && link.Attrs().ParentDev != address {
 		return nil, nil
 	}
-	if now := seen(link); now.ParentDev == "" && !now.ParentElsewhere {
+	if now := seen(link); now.ParentDev == "" && now.Namespace < 0 {
 		return nil, nil // an application can make such a link
 	}
 	name := cmp.Or(c.linkName(), args.IfName)
@@ -219,14 +223,35 @@ func collect(args *skel.CmdArgs) error {
 	defer host.close()
 	records, err := readRecords()
 	problems := []error{err}
+	valid := slices.Clone(conf.ValidAttachments)
 	for _, r := range records {
 		attachment := types.GCAttachment{ContainerID: r.ContainerID, IfName: r.IfName}
-		if r.Network == conf.Name && !slices.Contains(conf.ValidAttachments, attachment) {
-			problems = append(problems, releaseLocked(context.Background(), host, r, r.Netns))
+		if r.Network != conf.Name || slices.Contains(conf.ValidAttachments, attachment) {
+			continue
+		}
+		if err := releaseLocked(context.Background(), host, r, r.Netns); err != nil {
+			problems, valid = append(problems, err), append(valid, attachment) // it keeps its addresses, as in del
 		}
 	}
-	if err := errors.Join(problems...); err != nil || conf.IPAM.Type == "" {
-		return err // addresses last, as in del
+	if conf.IPAM.Type != "" {
+		config, err := withValid(args.StdinData, valid)
+		if err == nil {
+			err = invoke.DelegateGC(context.Background(), conf.IPAM.Type, config, nil)
+		}
+		problems = append(problems, err)
 	}
-	return invoke.DelegateGC(context.Background(), conf.IPAM.Type, args.StdinData, nil)
+	return errors.Join(problems...)
+}
+
+// withValid returns a configuration for GC with other valid attachments.
+func withValid(config []byte, valid []types.GCAttachment) ([]byte, error) {
+	var fields map[string]json.RawMessage
+	err := json.Unmarshal(config, &fields)
+	if err == nil {
+		fields["cni.dev/valid-attachments"], err = json.Marshal(valid)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(fields)
 }

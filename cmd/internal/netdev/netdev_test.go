@@ -256,6 +256,74 @@ func TestImpostors(t *testing.T) {
 	}
 }
 
+// A pod may have namespaces of its own, in which links have any index. What a link stands on is known by both.
+func TestImpostorsOnHiddenLinks(t *testing.T) {
+	b := onMachine(t)
+	if b == nil {
+		return
+	}
+	hidden := newBench(t, cnitest.NewPod(t, "hidden")).inPod
+	parent := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "low0", Index: 4100}, PeerName: "low0p"}
+	b.must(b.host.links.LinkAdd(parent))
+	t.Cleanup(func() { _ = b.host.links.LinkDel(parent) })
+	macvlan := func(space *namespace, name string, index int) {
+		b.must(space.links.LinkAdd(&netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: name, Index: index,
+			ParentIndex: 4100}, Mode: netlink.MACVLAN_MODE_BRIDGE}))
+	}
+	macvlan(b.host, "up0", 4001)
+	b.add("net1", up0)
+	b.delete(b.inPod, "net1")
+	b.must(hidden.links.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "low0", Index: 4100},
+		PeerName: "low0p"}))
+	macvlan(hidden, "net1", 4001)
+	impostor, err := hidden.links.LinkByName("net1")
+	b.must(err)
+	b.must(hidden.links.LinkSetNsFd(impostor, int(b.inPod.handle)))
+	b.del("net1", up0)
+	if link, err := b.host.owner("up0"); err != nil || link != nil {
+		t.Errorf("the host has %+v, %v", link, err)
+	}
+	b.delete(b.inPod, "net1")
+
+	// The link below may have gone to another pod meanwhile; ours returns.
+	macvlan(b.host, "up0", 4001)
+	b.add("net1", up0)
+	low, err := b.host.links.LinkByName("low0")
+	b.must(err)
+	b.delete(hidden, "low0")
+	b.must(hidden.links.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "other", Index: 4100}}))
+	b.must(b.host.links.LinkSetNsFd(low, int(hidden.handle)))
+	b.del("net1", up0)
+	if link, err := b.host.owner("up0"); err != nil || link == nil {
+		t.Errorf("the host does not have its link: %v", err)
+	}
+	b.expectLinks(b.inPod)
+}
+
+// A link that cannot return keeps its own addresses, and nobody else's.
+func TestGarbageThatCannotReturn(t *testing.T) {
+	b := onMachine(t)
+	if b == nil {
+		return
+	}
+	cnitest.RealPlugins(t)
+	b.veth("up0", 4001)
+	b.veth("up1", 4002)
+	b.add("net1", addresses)
+	b.add("net2", strings.Replace(addresses, "up0", "up1", 1))
+	b.bridge(b.host, "up0")
+	b.fails(order{command: "GC", config: addresses + `, "cni.dev/valid-attachments": []`}, "file exists")
+	if files, err := filepath.Glob("/run/leases/net/10.*"); err != nil || len(files) != 1 {
+		t.Errorf("leases are %q, %v", files, err)
+	}
+	b.delete(b.host, "up0")
+	_, err := b.call(order{command: "GC", config: addresses + `, "cni.dev/valid-attachments": []`})
+	b.must(err)
+	if files, err := filepath.Glob("/run/leases/net/10.*"); err != nil || len(files) != 0 {
+		t.Errorf("leases are %q, %v", files, err)
+	}
+}
+
 // An application may give the device the name that it has on the host, or that of another link there.
 func TestAlternativeNamesOfThePod(t *testing.T) {
 	b := onMachine(t)

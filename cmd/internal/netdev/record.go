@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,33 +48,54 @@ type record struct {
 	AltNames []string `json:"altNames,omitempty"`
 }
 
-// seenLink is of a link what an application cannot give to one of its own, as it can any name, address and index.
+// seenLink is of a link what tells it from others that an application makes: it can give these any name, address and
+// index.
 type seenLink struct {
 	Kind string `json:"kind"`
 	// ParentDev is the bus address of hardware (IFLA_PARENT_DEV_NAME).
 	ParentDev string `json:"parentDev,omitempty"`
-	// Parent is the index of the link below, or of a veth's peer (IFLA_LINK); ParentElsewhere says that it is in another
-	// network namespace (IFLA_LINK_NETNSID).
-	Parent          int  `json:"parent,omitempty"`
-	ParentElsewhere bool `json:"parentElsewhere,omitempty"`
+	// Parent is the index of the link below, or of a veth's peer (IFLA_LINK); 0 without one. Namespace is that of the
+	// parent, by the number that the pod's namespace has for it (IFLA_LINK_NETNSID); -1 for the pod's own, and on the
+	// host.
+	Parent    int `json:"parent,omitempty"`
+	Namespace int `json:"namespace"`
 }
 
 func seen(link netlink.Link) seenLink {
 	attrs := link.Attrs()
-	return seenLink{Kind: link.Type(), ParentDev: attrs.ParentDev, Parent: attrs.ParentIndex,
-		ParentElsewhere: attrs.ParentIndex != 0 && attrs.NetNsID >= 0}
+	found := seenLink{Kind: link.Type(), ParentDev: attrs.ParentDev, Parent: attrs.ParentIndex, Namespace: -1}
+	if found.Parent == attrs.Index { // tunnels stand on none, and name themselves in another namespace than their own
+		found.Parent = 0
+	}
+	if found.Parent != 0 {
+		found.Namespace = attrs.NetNsID
+	}
+	return found
 }
 
-// isLink reports whether a link in the pod that has the index of the record is the one that was moved there. On the
-// host the link below is usually in the same namespace: that counts if nothing was seen in the pod, since ADD was
-// killed.
-func (r *record) isLink(link netlink.Link) bool {
+// isLink reports whether a link in the pod that has the index of the record is the one that was moved there.
+//
+// What it stands on may have another place than when the link was seen last: on the host it is usually in the same
+// namespace, which counts if nothing was seen in the pod, since ADD was killed; and another pod may have got it
+// meanwhile. An application changes nothing of that, so then the link is taken for ours if the host has no link of that
+// index any more. With one of a pair it can: the other one goes with it.
+func (r *record) isLink(link netlink.Link, host *namespace) (bool, error) {
 	if r.Seen == nil {
-		return true
+		return true, nil
 	}
 	now := seen(link)
-	now.ParentElsewhere = now.ParentElsewhere && r.Seen.ParentElsewhere
-	return now == *r.Seen
+	if now.Kind != r.Seen.Kind || now.ParentDev != r.Seen.ParentDev {
+		return false, nil
+	}
+	if now.Parent == r.Seen.Parent && (now.Namespace == r.Seen.Namespace || r.Seen.Namespace < 0) {
+		return true, nil
+	}
+	isPair := slices.Contains([]string{"veth", "netkit", "vxcan"}, now.Kind)
+	if r.Seen.Parent == 0 || isPair {
+		return false, nil
+	}
+	stays, err := host.has(r.Seen.Parent)
+	return !stays && err == nil, err
 }
 
 func (r *record) path() string { return recordPath(r.ContainerID, r.IfName) }
