@@ -33,13 +33,16 @@ func (c *NetworkConfig) At(now int, present []NodeAddress) *NetworkConfig {
 	if c.TakenAt == 0 {
 		elapsed = 0
 	}
-	reachable := networksOf(present)
 	var ended []netip.Prefix
+	var gone []network
 	for _, address := range c.Addresses {
 		if address.ValidLifetime > 0 && address.ValidLifetime < infinite {
 			address.ValidLifetime -= elapsed
+			isThere := func(a NodeAddress) bool { return a.Address == address.Address }
 			if prefix, err := netip.ParsePrefix(address.Address); address.ValidLifetime <= 0 && err == nil {
-				ended = append(ended, prefix)
+				if !slices.ContainsFunc(present, isThere) {
+					ended, gone = append(ended, prefix), append(gone, networksOf([]NodeAddress{address})...)
+				}
 				continue
 			}
 		}
@@ -48,52 +51,67 @@ func (c *NetworkConfig) At(now int, present []NodeAddress) *NetworkConfig {
 		}
 		left.Addresses = append(left.Addresses, address)
 	}
-	reachable = append(reachable, networksOf(left.Addresses)...)
-	ended = slices.DeleteFunc(ended, func(prefix netip.Prefix) bool {
-		return slices.ContainsFunc(present, func(a NodeAddress) bool { return a.Address == prefix.String() })
-	})
+	reachable := networksOf(slices.Concat(present, left.Addresses))
 	for _, withGateway := range []bool{false, true} { // routes without one may lead to the gateways of others
 		for _, route := range c.Routes {
-			if (route.Gateway != "") != withGateway || len(ended) > 0 && !route.works(ended, reachable) {
+			if (route.Gateway != "") != withGateway {
 				continue
 			}
-			left.Routes = append(left.Routes, route)
-			if network, err := netip.ParsePrefix(route.Destination); err == nil && !withGateway {
-				reachable = append(reachable, network)
+			works := route.works(ended, gone, reachable)
+			if works {
+				left.Routes = append(left.Routes, route)
+			}
+			if prefix, err := netip.ParsePrefix(route.Destination); err == nil && !withGateway {
+				if works {
+					reachable = append(reachable, network{prefix, route.Table})
+				} else {
+					gone = append(gone, network{prefix, route.Table})
+				}
 			}
 		}
 	}
 	return left
 }
 
+// network is one that a link leads to, in a table of routes.
+type network struct {
+	netip.Prefix
+	table int
+}
+
+// mainTable is RT_TABLE_MAIN of linux/rtnetlink.h, in which the kernel makes the routes of addresses.
+const mainTable = 254
+
 // networksOf are the networks that addresses of a link are in, or lead to.
-func networksOf(addresses []NodeAddress) []netip.Prefix {
-	var networks []netip.Prefix
+func networksOf(addresses []NodeAddress) []network {
+	var networks []network
 	for _, address := range addresses {
 		for _, text := range []string{address.Address, address.Peer} {
 			if prefix, err := netip.ParsePrefix(text); err == nil {
-				networks = append(networks, prefix.Masked())
+				networks = append(networks, network{prefix.Masked(), mainTable})
 			}
 		}
 	}
 	return networks
 }
 
-// works reports whether a route can be without addresses that have ended: it does not send from them, is not the one
-// that the kernel has made for them, and its gateway is in a network that the link still leads to.
-func (r *NodeRoute) works(ended, reachable []netip.Prefix) bool {
+// works reports whether a route can be without addresses that have ended, and networks that have gone with them: it
+// does not send from such an address, is not the one that the kernel has made for it, and its gateway is not only
+// there. The kernel looks a gateway up in the table of the route, and then as any destination.
+func (r *NodeRoute) works(ended []netip.Prefix, gone, reachable []network) bool {
 	for _, address := range ended {
 		madeForIt := r.Protocol == kernelProtocol && r.Destination == address.Masked().String() &&
-			!slices.Contains(reachable, address.Masked())
+			!slices.Contains(reachable, network{address.Masked(), mainTable})
 		if r.Source == address.Addr().String() || madeForIt {
 			return false
 		}
 	}
 	gateway, err := netip.ParseAddr(r.Gateway)
-	if err != nil || r.OnLink || gateway.IsLinkLocalUnicast() {
+	if err != nil || r.OnLink {
 		return true
 	}
-	return slices.ContainsFunc(reachable, func(network netip.Prefix) bool { return network.Contains(gateway) })
+	leads := func(n network) bool { return n.Contains(gateway) && (n.table == mainTable || n.table == r.Table) }
+	return !slices.ContainsFunc(gone, leads) || slices.ContainsFunc(reachable, leads)
 }
 
 // NodeAddress is an address of a link. Lifetimes are in seconds, as they were when the baseline was taken; a valid one

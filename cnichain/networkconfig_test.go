@@ -17,7 +17,7 @@ func TestNetworkConfigLater(t *testing.T) {
 	nodes := cnichain.NodeAddress{Address: "10.0.0.1/24"}
 	deprecated := cnichain.NodeAddress{Address: "fd00::1/64", ValidLifetime: math.MaxUint32, PreferredLifetime: 100}
 	routes := []cnichain.NodeRoute{
-		{Destination: "192.168.1.0/24", Source: "192.168.1.5"},
+		{Destination: "192.168.1.0/24", Source: "192.168.1.5", Table: 254},
 		{Gateway: "192.168.1.1"},
 		{Destination: "10.9.0.0/16", Gateway: "192.168.1.1", OnLink: true},
 		{Destination: "10.8.0.0/16", Gateway: "10.0.0.254"},
@@ -68,6 +68,12 @@ func TestRoutesOfEndedAddresses(t *testing.T) {
 			{Destination: "172.31.1.1/32"}, {Destination: "10.9.0.0/16", Gateway: "172.31.1.1"}}, want: 2},
 		"a peer": {addresses: []cnichain.NodeAddress{{Address: "10.0.0.2/32", Peer: "10.0.0.1/32", ValidLifetime: 10}},
 			routes: []cnichain.NodeRoute{{Destination: "10.5.0.0/16", Gateway: "10.0.0.1"}}},
+		"a gateway that is reached in another table": {addresses: []cnichain.NodeAddress{lent},
+			routes: []cnichain.NodeRoute{{Destination: "192.168.60.0/24", Table: 100},
+				{Destination: "10.60.0.0/16", Gateway: "192.168.60.1", Table: 254}}, want: 1},
+		"a gateway in a network that nobody has recorded": {addresses: []cnichain.NodeAddress{lent},
+			routes: []cnichain.NodeRoute{{Destination: "2001:db8:100::/48", Gateway: "2001:db8::1", Table: 254}},
+			want:   1},
 		"the kernel's own of IPv6": {addresses: []cnichain.NodeAddress{{Address: "fd00::2/64", ValidLifetime: 10}},
 			routes: []cnichain.NodeRoute{{Destination: "fd00::/64", Protocol: 2}}},
 		"a router of IPv6": {addresses: []cnichain.NodeAddress{{Address: "fd00::2/64", ValidLifetime: 10}},
