@@ -233,7 +233,7 @@ func collect(args *skel.CmdArgs) error {
 			problems, valid = append(problems, err), append(valid, attachment) // it keeps its addresses, as in del
 		}
 	}
-	if conf.IPAM.Type != "" {
+	if conf.IPAM.Type != "" && err == nil { // else nobody knows whose addresses are in use still
 		config, err := withValid(args.StdinData, valid)
 		if err == nil {
 			err = invoke.DelegateGC(context.Background(), conf.IPAM.Type, config, nil)
@@ -243,15 +243,18 @@ func collect(args *skel.CmdArgs) error {
 	return errors.Join(problems...)
 }
 
-// withValid returns a configuration for GC with other valid attachments.
+// withValid returns a configuration for GC with other valid attachments. Package libcni writes them under a second name
+// as well, which was that of an earlier draft of the specification.
 func withValid(config []byte, valid []types.GCAttachment) ([]byte, error) {
 	var fields map[string]json.RawMessage
-	err := json.Unmarshal(config, &fields)
-	if err == nil {
-		fields["cni.dev/valid-attachments"], err = json.Marshal(valid)
-	}
-	if err != nil {
+	list, err := json.Marshal(append([]types.GCAttachment{}, valid...)) // never null
+	if err = errors.Join(err, json.Unmarshal(config, &fields)); err != nil {
 		return nil, err
+	}
+	fields["cni.dev/valid-attachments"] = list
+	const draft = "cni.dev/attachments"
+	if fields[draft] != nil {
+		fields[draft] = list
 	}
 	return json.Marshal(fields)
 }

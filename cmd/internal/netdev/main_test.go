@@ -150,6 +150,8 @@ func (b *bench) clean(host []string) {
 type order struct {
 	command, ifName, netns, version, config string
 	previous                                []byte
+	// plugins is where IPAM plugins are; empty for the reference ones.
+	plugins string
 }
 
 func (b *bench) command(o order) *exec.Cmd {
@@ -164,7 +166,7 @@ func (b *bench) command(o order) *exec.Cmd {
 	cmd := exec.Command(b.program)
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+o.command, "CNI_CONTAINERID=c1", "CNI_NETNS="+o.netns,
 		"CNI_IFNAME="+o.ifName,
-		"CNI_PATH="+cmp.Or(os.Getenv("CNI_PLUGIN_DIR"), "/opt/cni/bin"), "GORACE=atexit_sleep_ms=0")
+		"CNI_PATH="+cmp.Or(o.plugins, os.Getenv("CNI_PLUGIN_DIR"), "/opt/cni/bin"), "GORACE=atexit_sleep_ms=0")
 	if b.inProcess {
 		cmd.Env = append(cmd.Env, inProcessVariable+"=1")
 	}

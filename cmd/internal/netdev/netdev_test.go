@@ -1,6 +1,7 @@
 package netdev
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -300,28 +301,81 @@ func TestImpostorsOnHiddenLinks(t *testing.T) {
 	b.expectLinks(b.inPod)
 }
 
-// A link that cannot return keeps its own addresses, and nobody else's.
+// rangesIPAM gives each interface a network of its own, and writes down what it is told at GC. The reference plugins
+// know no GC.
+const rangesIPAM = `#!/bin/sh
+case $CNI_COMMAND in
+ADD) echo "{\"cniVersion\": \"1.1.0\", \"ips\": [{\"address\": \"10.${CNI_IFNAME#net}.0.2/24\"}]}" ;;
+GC) cat > "$(dirname "$0")/told" ;;
+esac
+`
+
+// At GC a link that cannot return keeps its addresses, and nobody else's. Where a record cannot be read, nothing is
+// known of what links have.
 func TestGarbageThatCannotReturn(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
 		return
 	}
-	cnitest.RealPlugins(t)
+	dir := t.TempDir()
+	b.must(os.WriteFile(filepath.Join(dir, "ranges"), []byte(rangesIPAM), 0o700)) //nolint:gosec // a program
 	b.veth("up0", 4001)
 	b.veth("up1", 4002)
-	b.add("net1", addresses)
-	b.add("net2", strings.Replace(addresses, "up0", "up1", 1))
+	for ifName, device := range map[string]string{"net1": "up0", "net2": "up1"} {
+		_, err := b.call(order{command: "ADD", ifName: ifName, netns: b.pod, plugins: dir,
+			config: `"device": "` + device + `", "ipam": {"type": "ranges"}`})
+		b.must(err)
+	}
+	gc := order{command: "GC", plugins: dir, config: `"device": "up0", "ipam": {"type": "ranges"}, ` +
+		`"cni.dev/valid-attachments": [], "cni.dev/attachments": []`}
+	told := func() string {
+		t.Helper()
+		data, err := os.ReadFile(filepath.Join(dir, "told"))
+		b.must(err)
+		var config map[string]json.RawMessage
+		b.must(json.Unmarshal(data, &config))
+		return string(config["cni.dev/valid-attachments"]) + string(config["cni.dev/attachments"])
+	}
 	b.bridge(b.host, "up0")
-	b.fails(order{command: "GC", config: addresses + `, "cni.dev/valid-attachments": []`}, "file exists")
-	if files, err := filepath.Glob("/run/leases/net/10.*"); err != nil || len(files) != 1 {
-		t.Errorf("leases are %q, %v", files, err)
+	b.fails(gc, "file exists")
+	if got := told(); got != strings.Repeat(`[{"containerID":"c1","ifname":"net1"}]`, 2) {
+		t.Errorf("the IPAM plugin is told %s", got)
 	}
 	b.delete(b.host, "up0")
-	_, err := b.call(order{command: "GC", config: addresses + `, "cni.dev/valid-attachments": []`})
+	_, err := b.call(gc)
 	b.must(err)
-	if files, err := filepath.Glob("/run/leases/net/10.*"); err != nil || len(files) != 0 {
-		t.Errorf("leases are %q, %v", files, err)
+	if got := told(); got != "[][]" {
+		t.Errorf("the IPAM plugin is told %s", got)
 	}
+	b.must(os.Remove(filepath.Join(dir, "told")))
+	b.must(os.WriteFile(filepath.Join(stateDir, "c9_net1.json"), []byte("{"), 0o600))
+	b.fails(gc, "cannot read record")
+	if _, err := os.Stat(filepath.Join(dir, "told")); err == nil {
+		t.Error("the IPAM plugin is told what nobody knows")
+	}
+	b.must(os.Remove(filepath.Join(stateDir, "c9_net1.json")))
+}
+
+// Both ends of a pair may be given to pods, also to one.
+func TestBothEndsOfAPair(t *testing.T) {
+	b := onMachine(t)
+	if b == nil {
+		return
+	}
+	b.veth("up0", 4001)
+	const peer = `"device": "up0p"`
+	result := b.add("net1", up0)
+	b.add("net2", peer)
+	_, err := b.call(order{command: "CHECK", ifName: "net1", netns: b.pod, config: up0, previous: result})
+	b.must(err)
+	b.del("net1", up0)
+	b.del("net2", peer)
+	for _, name := range []string{"up0", "up0p"} {
+		if link, err := b.host.owner(name); err != nil || link == nil {
+			t.Errorf("the host does not have %s: %v", name, err)
+		}
+	}
+	b.expectLinks(b.inPod)
 }
 
 // An application may give the device the name that it has on the host, or that of another link there.

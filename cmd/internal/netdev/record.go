@@ -78,7 +78,7 @@ func seen(link netlink.Link) seenLink {
 // What it stands on may have another place than when the link was seen last: on the host it is usually in the same
 // namespace, which counts if nothing was seen in the pod, since ADD was killed; and another pod may have got it
 // meanwhile. An application changes nothing of that, so then the link is taken for ours if the host has no link of that
-// index any more. With one of a pair it can: the other one goes with it.
+// index any more. With one of a pair it can: the other one goes with it. Of that a record must say where it is.
 func (r *record) isLink(link netlink.Link, host *namespace) (bool, error) {
 	if r.Seen == nil {
 		return true, nil
@@ -87,15 +87,26 @@ func (r *record) isLink(link netlink.Link, host *namespace) (bool, error) {
 	if now.Kind != r.Seen.Kind || now.ParentDev != r.Seen.ParentDev {
 		return false, nil
 	}
-	if now.Parent == r.Seen.Parent && (now.Namespace == r.Seen.Namespace || r.Seen.Namespace < 0) {
+	samePlace := now.Parent == 0 || now.Namespace == r.Seen.Namespace || r.Seen.Namespace < 0
+	switch isPair := slices.Contains([]string{"veth", "netkit", "vxcan"}, now.Kind); {
+	case now.Parent == r.Seen.Parent && samePlace:
 		return true, nil
-	}
-	isPair := slices.Contains([]string{"veth", "netkit", "vxcan"}, now.Kind)
-	if r.Seen.Parent == 0 || isPair {
+	case r.Seen.Parent == 0:
 		return false, nil
+	case isPair:
+		return r.peerMoved(now.Parent)
 	}
 	stays, err := host.has(r.Seen.Parent)
 	return !stays && err == nil, err
+}
+
+// peerMoved reports whether the other one of a pair was given to a pod, too, in which it has an index.
+func (r *record) peerMoved(index int) (bool, error) {
+	records, err := readRecords()
+	moved := slices.ContainsFunc(records, func(other *record) bool {
+		return other.path() != r.path() && other.HostIndex == r.Seen.Parent && other.Index == index
+	})
+	return moved, err
 }
 
 func (r *record) path() string { return recordPath(r.ContainerID, r.IfName) }
