@@ -120,7 +120,7 @@ func (v *vfBench) awaitReturn() {
 }
 
 // Whoever takes the card takes what stands on its functions.
-func TestLinksOnFunctionsKnowTheCard(t *testing.T) {
+func TestLinksOnVFsKnowTheCard(t *testing.T) {
 	device := virtualFunction(t)
 	v := &testHost{T: t}
 	function, err := netlink.LinkByName(device.IfName)
