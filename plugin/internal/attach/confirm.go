@@ -52,12 +52,9 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 func (s *Sandboxes) confirmAgain() {
 	s.mu.Lock()
 	current := s.connection
-	var boxes []*sandbox
-	for _, box := range s.byID {
-		if current != nil && !current.confirmed.Has(box) {
-			boxes = append(boxes, box)
-		}
-	}
+	boxes := slices.DeleteFunc(s.listLocked(), func(box *sandbox) bool {
+		return current == nil || current.confirmed.Has(box)
+	})
 	s.mu.Unlock()
 	for _, box := range boxes {
 		if same, _ := s.confirmIn(current, box); same {
@@ -88,9 +85,9 @@ func (s *Sandboxes) confirmIn(current *connection, box *sandbox) (same, known bo
 
 // tellUnconfirmed tells a pod that what is attached to it stays, and that its gates stay closed.
 func (s *Sandboxes) tellUnconfirmed(box *sandbox, netns string) {
-	err := fmt.Errorf("cannot compare the network namespace of the pod, %s, with the one that was attached: somebody has "+
-		"removed the driver's file of it, or the kernel did not answer; delete the pod if its containers do not start "+
-		"again", netns)
+	err := fmt.Errorf("cannot compare the network namespace of the pod, %s, with the one that was attached: somebody "+
+		"has removed the driver's file of it, or the kernel did not answer; delete the pod if its containers do not "+
+		"start again", netns)
 	s.logger(box).Error(err, "Cannot confirm the sandbox; what is attached stays, and its gates stay closed")
 	var records []claims.Record
 	for _, uid := range box.attachedClaims() {
@@ -111,7 +108,7 @@ func (s *Sandboxes) compareNamespaces(netns, pin, identity string) (same, known 
 	}
 	if !host.Exists(pin) {
 		now, err := host.NamespaceID(netns)
-		return false, err == nil && now != identity
+		return false, err == nil && identity != "" && now != identity
 	}
 	// The kernel gives the inode of a namespace that has ended to a new one. The pin keeps ours from ending, so equal
 	// inodes mean one namespace here.

@@ -154,6 +154,24 @@ func TestPodsWithoutTheirPinKeepWhatTheyHave(t *testing.T) {
 	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
 }
 
+// Records of earlier drivers do not say which namespace it was, so none is proven to be another one.
+func TestPodsOfEarlierDriversWithoutTheirPin(t *testing.T) {
+	f := newFixture(t)
+	f.node.KeepPods()
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	box := f.boxes.find("a-0")
+	box.netNSID = ""
+	pin, _ := box.pinned()
+	f.node.RemovePin(pin)
+	f.node.DeletePodLink(f.runtime["a-0"], "net1")
+	f.must(f.boxes.Disconnect())
+	f.must(f.boxes.Confirm(f.runtime))
+	f.boxes.FinishWork()
+	if !f.ready("a-0") || slices.ContainsFunc(f.node.Calls(), isDel) {
+		t.Errorf("the pod is ready: %t, calls are %q", f.ready("a-0"), f.node.Calls())
+	}
+}
+
 // A namespace of which the kernel says nothing when the connection begins is compared again with each sweep.
 func TestSandboxesAreComparedAgain(t *testing.T) {
 	f := newFixture(t)

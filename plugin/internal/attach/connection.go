@@ -71,12 +71,7 @@ func (s *Sandboxes) confirmed() (boxes []*sandbox, connected bool) {
 	if s.connection == nil {
 		return nil, false
 	}
-	for _, id := range slices.Sorted(maps.Keys(s.byID)) {
-		if s.connection.confirmed.Has(s.byID[id]) {
-			boxes = append(boxes, s.byID[id])
-		}
-	}
-	return boxes, true
+	return slices.DeleteFunc(s.listLocked(), func(box *sandbox) bool { return !s.connection.confirmed.Has(box) }), true
 }
 
 // beginUnsynced registers a sandbox that started while no driver was connected to the runtime. It returns an error if

@@ -384,6 +384,10 @@ func (s *Sandboxes) forget(box *sandbox) {
 func (s *Sandboxes) list() []*sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.listLocked()
+}
+
+func (s *Sandboxes) listLocked() []*sandbox {
 	boxes := make([]*sandbox, 0, len(s.byID))
 	for _, id := range slices.Sorted(maps.Keys(s.byID)) {
 		boxes = append(boxes, s.byID[id])
