@@ -29,8 +29,5 @@ func (l *Link) Same(seen *Link) bool {
 		l.ParentElsewhere == seen.ParentElsewhere
 }
 
-// KindVeth is the kind of a link that is one end of a pair.
-const KindVeth = "veth"
-
 // KindVLAN is the kind of a link that has one VLAN of another.
 const KindVLAN = "vlan"

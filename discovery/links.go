@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 )
 
 // kindOpenVSwitch is the link kind of Open vSwitch's datapath, bridges and internal ports (the kernel's
@@ -141,8 +143,7 @@ func isDatapath(attrs *netlink.LinkAttrs, byIndex map[int]netlink.Link) bool {
 // links that are made in pairs in the same field: that is not a parent.
 func parentIndex(l netlink.Link) int {
 	attrs := l.Attrs()
-	isPair := slices.Contains([]string{"veth", "netkit", "vxcan"}, l.Type())
-	if isPair || attrs.NetNsID >= 0 || attrs.ParentIndex == attrs.Index {
+	if linkkind.IsPair(l.Type()) || attrs.NetNsID >= 0 || attrs.ParentIndex == attrs.Index {
 		return 0
 	}
 	return attrs.ParentIndex

@@ -19,6 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 	"github.com/dra-networking/dra-network-driver/cnichain/keylock"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 )
 
 // Exec runs CNI plugins. [PluginExec] is the real one. Implementations are safe for concurrent use.
@@ -428,7 +429,7 @@ func (e *Executor) nameTaken(attachment *Attachment, record *StepRecord, failure
 // standsOn says whether a link was made on another, in the same namespace or elsewhere. Indexes of different namespaces
 // say nothing, and the other end of a veth is no parent.
 func standsOn(link *cnichain.Link, index int, elsewhere bool) bool {
-	return index != 0 && link.Parent == index && link.ParentElsewhere == elsewhere && link.Kind != cnichain.KindVeth
+	return index != 0 && link.Parent == index && link.ParentElsewhere == elsewhere && !linkkind.IsPair(link.Kind)
 }
 
 // prepareStep gives the step its interface name and its stdin, and checks that an interface of that name may be made: a

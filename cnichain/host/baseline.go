@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -90,8 +91,8 @@ func readBaseline(device *cnichain.Device, link netlink.Link) {
 // there is none. Kinds that are made in pairs name their peer in its place.
 func lowerLink(handle *netlink.Handle, link netlink.Link) (*cnichain.LowerLink, error) {
 	attrs := link.Attrs()
-	isPair := slices.Contains([]string{"veth", "netkit", "vxcan"}, link.Type())
-	if isPair || attrs.NetNsID >= 0 || attrs.ParentIndex == 0 || attrs.ParentIndex == attrs.Index {
+	if linkkind.IsPair(link.Type()) || attrs.NetNsID >= 0 || attrs.ParentIndex == 0 ||
+		attrs.ParentIndex == attrs.Index {
 		return nil, nil
 	}
 	lower, err := handle.LinkByIndex(attrs.ParentIndex)

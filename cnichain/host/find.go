@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -79,7 +80,7 @@ func isDeviceOnHost(link netlink.Link, device *cnichain.Device) bool {
 	if device.Index == 0 { // of a driver that noted no boot: indexes may be those of an earlier one
 		return attrs.Name == device.IfName && sameAddress(attrs, device)
 	}
-	if device.Kind != cnichain.KindVeth && attrs.ParentIndex != device.Parent {
+	if !linkkind.IsPair(device.Kind) && attrs.ParentIndex != device.Parent {
 		return false
 	}
 	if vlan, ok := link.(*netlink.Vlan); ok {

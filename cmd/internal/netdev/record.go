@@ -14,6 +14,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 )
 
 // stateDir is emptied at boot, as namespaces are.
@@ -88,12 +90,12 @@ func (r *record) isLink(link netlink.Link, host *namespace) (bool, error) {
 		return false, nil
 	}
 	samePlace := now.Parent == 0 || now.Namespace == r.Seen.Namespace || r.Seen.Namespace < 0
-	switch isPair := slices.Contains([]string{"veth", "netkit", "vxcan"}, now.Kind); {
+	switch {
 	case now.Parent == r.Seen.Parent && samePlace:
 		return true, nil
 	case r.Seen.Parent == 0:
 		return false, nil
-	case isPair:
+	case linkkind.IsPair(now.Kind):
 		return r.peerMoved(now.Parent)
 	}
 	stays, err := host.has(r.Seen.Parent)
