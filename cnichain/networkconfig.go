@@ -23,11 +23,13 @@ const infinite = math.MaxUint32
 // kernelProtocol is RTPROT_KERNEL of linux/rtnetlink.h: routes that come and go with their address.
 const kernelProtocol = 2
 
-// At is what is left of a configuration at a later moment, in seconds since the machine has started: addresses that a
-// server has lent have ended by then, or will end earlier than they would have, since whoever has lent an address gives
-// it to another. With those that have ended go the routes that cannot be without them. present are the addresses that
-// the link has by then.
-func (c *NetworkConfig) At(now int, present []NodeAddress) *NetworkConfig {
+// Remaining is what is left of a configuration at a later moment, in seconds since the machine has started. Addresses
+// that a server has lent have ended by then, or will end earlier than they would have: whoever has lent an address
+// gives it to another. With those that have ended go the routes that cannot be without them. present are the addresses
+// that the link has by then.
+//
+// Routes without a gateway come first, by which the gateways of others are reached.
+func (c *NetworkConfig) Remaining(now int, present []NodeAddress) *NetworkConfig {
 	left := &NetworkConfig{Neighbours: c.Neighbours, TakenAt: now}
 	elapsed := now - c.TakenAt
 	if c.TakenAt == 0 {
@@ -52,7 +54,7 @@ func (c *NetworkConfig) At(now int, present []NodeAddress) *NetworkConfig {
 		left.Addresses = append(left.Addresses, address)
 	}
 	reachable := networksOf(slices.Concat(present, left.Addresses))
-	for _, withGateway := range []bool{false, true} { // routes without one may lead to the gateways of others
+	for _, withGateway := range []bool{false, true} {
 		for _, route := range c.Routes {
 			if (route.Gateway != "") != withGateway {
 				continue

@@ -33,12 +33,12 @@ func TestNetworkConfigLater(t *testing.T) {
 			TakenAt: 7000},
 		8600: {Addresses: []cnichain.NodeAddress{nodes, old}, Routes: routes[2:], Neighbours: neighbours, TakenAt: 8600},
 	} {
-		if diff := cmp.Diff(&want, config.At(now, nil)); diff != "" {
+		if diff := cmp.Diff(&want, config.Remaining(now, nil)); diff != "" {
 			t.Errorf("at %d (-want +got):\n%s", now, diff)
 		}
 	}
 	config.TakenAt = 0 // an earlier driver has not noted it
-	if diff := cmp.Diff(config.Addresses, config.At(99999, nil).Addresses); diff != "" {
+	if diff := cmp.Diff(config.Addresses, config.Remaining(99999, nil).Addresses); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -80,7 +80,7 @@ func TestRoutesOfEndedAddresses(t *testing.T) {
 			routes: []cnichain.NodeRoute{{Gateway: "fe80::1"}}, want: 1},
 	} {
 		config := cnichain.NetworkConfig{Addresses: test.addresses, Routes: test.routes, TakenAt: 1}
-		left := config.At(100, test.present).Routes
+		left := config.Remaining(100, test.present).Routes
 		if diff := cmp.Diff(test.routes[:test.want], left, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}

@@ -118,7 +118,7 @@ func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.
 	if err != nil {
 		return err
 	}
-	wanted := device.Network.At(found.TakenAt, found.Addresses)
+	wanted := device.Network.Remaining(found.TakenAt, found.Addresses)
 	var problems []error
 	for _, address := range wanted.Addresses {
 		if !slices.ContainsFunc(found.Addresses,
@@ -129,11 +129,9 @@ func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.
 	if found, err = readNetwork(handle, link); err != nil { // addresses bring routes with them
 		return errors.Join(append(problems, err)...)
 	}
-	for _, withGateway := range []bool{false, true} {
-		for _, route := range wanted.Routes {
-			if (route.Gateway != "") == withGateway && !slices.Contains(found.Routes, route) {
-				problems = append(problems, addRoute(handle, link, &route))
-			}
+	for _, route := range wanted.Routes { // in the order in which they can be added
+		if !slices.Contains(found.Routes, route) {
+			problems = append(problems, addRoute(handle, link, &route))
 		}
 	}
 	for _, neighbour := range wanted.Neighbours {
