@@ -137,7 +137,7 @@ func (c *nriConnection) Synchronize(
 	if c.over {
 		return nil, errors.New("the connection has ended")
 	}
-	decided, busy := views(containers)
+	decided, busy := sandboxesOf(containers)
 	listed := make(map[string]string, len(pods))
 	for _, pod := range pods {
 		listed[pod.GetId()], _ = c.Namespaces.pathOf(pod) // the error is told by attachAfterResync
@@ -155,9 +155,9 @@ func (c *nriConnection) Synchronize(
 	return nil, nil
 }
 
-// views are the sandboxes of containers by what these name; see runtimeView. A sandbox is to be attached if one of its
-// containers names a claim, and none of these runs: its containers that name none wait for that, too.
-func views(containers []*api.Container) (decided sets.Set[string], busy map[string]bool) {
+// sandboxesOf are the sandboxes of containers by what these name; see runtimeView. A sandbox is to be attached if one
+// of its containers names a claim, and none of these runs: its containers that name none wait for that, too.
+func sandboxesOf(containers []*api.Container) (decided sets.Set[string], busy map[string]bool) {
 	decided, busy = sets.New[string](), map[string]bool{}
 	waiting := sets.New[string]()
 	for _, container := range containers {

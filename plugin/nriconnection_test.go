@@ -41,7 +41,7 @@ func TestRuntimeView(t *testing.T) {
 
 // Of a sandbox whose containers name no claim nothing is held. In one that is to be attached all containers wait; one
 // that runs without a record is left alone.
-func TestViews(t *testing.T) {
+func TestSandboxesOfContainers(t *testing.T) {
 	t.Parallel()
 	container := func(sandbox string, state api.ContainerState, claims ...string) *api.Container {
 		made := &api.Container{PodSandboxId: sandbox, State: state}
@@ -52,7 +52,7 @@ func TestViews(t *testing.T) {
 		return made
 	}
 	const created, running = api.ContainerState_CONTAINER_CREATED, api.ContainerState_CONTAINER_RUNNING
-	decided, busy := views([]*api.Container{
+	decided, busy := sandboxesOf([]*api.Container{
 		container("none", running), container("none", created),
 		container("to-attach", created, "c"), container("to-attach", running),
 		container("ended", running), container("ended", api.ContainerState_CONTAINER_STOPPED, "c"),

@@ -30,9 +30,9 @@ func entryName(d discovery.Device, p policy.Persona) string {
 	return label(string(d.Name) + p.Suffix)
 }
 
-// stays names what a device is that the kernel moves to no other network namespace (netns_immutable of struct
+// immovableKind names what a device is that the kernel moves to no other network namespace (netns_immutable of struct
 // net_device, before Linux 6.15 NETIF_F_NETNS_LOCAL); "" for those that it moves.
-func stays(d discovery.Device) string {
+func immovableKind(d discovery.Device) string {
 	switch {
 	case d.BridgeType != "", d.Type == discovery.TypeOVSDatapath:
 		return "bridge"
@@ -47,7 +47,7 @@ func stays(d discovery.Device) string {
 // attachable leaves out of the personas of a device that the kernel does not move the plugins that would have to, and
 // personas without any other.
 func (b *builder) attachable(d discovery.Device, personas []policy.Persona) []policy.Persona {
-	kind := stays(d)
+	kind := immovableKind(d)
 	if kind == "" {
 		return personas
 	}

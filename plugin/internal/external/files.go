@@ -62,8 +62,9 @@ type file struct {
 	claims map[string]cnichain.Claim
 }
 
-// need adds a file that a claim needs to others. What it says comes from the device, so all of its claims say the same.
-func need(files map[string]file, path string, data []byte, claim cnichain.Claim) {
+// addFile adds a file that a claim needs to others. What it says comes from the device, so all of its claims say the
+// same.
+func addFile(files map[string]file, path string, data []byte, claim cnichain.Claim) {
 	wanted, known := files[path]
 	if !known {
 		wanted.claims = map[string]cnichain.Claim{}
@@ -132,7 +133,7 @@ func (f *Files) add(record *claims.Record, specs, infos map[string]file) error {
 	}
 	env := "DRA_NETWORK_EXTERNAL_" + strings.ToUpper(strings.ReplaceAll(record.Claim.UID, "-", "_")) + "=reserved"
 	data, err := nodeapi.EncodeExternal(record.Claim.UID, record.Claim.String(), ids, env)
-	need(specs, filepath.Join(f.cdiDir, nodeapi.ExternalName(record.Claim.UID)), data, record.Claim)
+	addFile(specs, filepath.Join(f.cdiDir, nodeapi.ExternalName(record.Claim.UID)), data, record.Claim)
 	return err
 }
 
@@ -152,7 +153,7 @@ func (f *Files) addInfo(
 	for _, resource := range []string{device.NetworkResource, claim.Name} {
 		name := nodeapi.DeviceInfoName(resource, device.NetworkID)
 		if resource != "" && len(name) <= maxFileName { // else nobody can look for it
-			need(infos, filepath.Join(f.infoDir, name), data, claim)
+			addFile(infos, filepath.Join(f.infoDir, name), data, claim)
 		}
 	}
 	return nil

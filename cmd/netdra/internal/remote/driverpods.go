@@ -34,7 +34,7 @@ func (c *Cluster) driverPods(ctx context.Context, node string) ([]corev1.Pod, er
 		return nodeOf(&pod) == "" || node != "" && nodeOf(&pod) != node
 	})
 	slices.SortStableFunc(pods, func(a, b corev1.Pod) int {
-		return cmp.Or(cmp.Compare(nodeOf(&a), nodeOf(&b)), cmp.Compare(notRunning(&a), notRunning(&b)),
+		return cmp.Or(cmp.Compare(nodeOf(&a), nodeOf(&b)), cmp.Compare(startOrder(&a), startOrder(&b)),
 			b.CreationTimestamp.Compare(a.CreationTimestamp.Time))
 	})
 	return slices.CompactFunc(pods, func(a, b corev1.Pod) bool { return nodeOf(&a) == nodeOf(&b) }), nil
@@ -60,9 +60,11 @@ func nodeOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// notRunning is 0 for a pod that runs.
-func notRunning(pod *corev1.Pod) int {
-	if pod.Status.Phase == corev1.PodRunning {
+func isRunning(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning }
+
+// startOrder sorts pods that run before all others.
+func startOrder(pod *corev1.Pod) int {
+	if isRunning(pod) {
 		return 0
 	}
 	return 1
@@ -70,7 +72,7 @@ func notRunning(pod *corev1.Pod) int {
 
 // whyNotRunning is the error of a node whose driver cannot be asked since its pod does not run; nil if it does.
 func (c *Cluster) whyNotRunning(pod *corev1.Pod) error {
-	if notRunning(pod) == 0 {
+	if isRunning(pod) {
 		return nil
 	}
 	cause := cmp.Or(strings.TrimSuffix(waitingFor(pod), "."), string(pod.Status.Phase), "its state is not known")
