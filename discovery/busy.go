@@ -26,6 +26,8 @@ type Use struct {
 type routing interface {
 	RouteListFiltered(family int, filter *netlink.Route, mask uint64) ([]netlink.Route, error)
 	RuleList(family int) ([]netlink.Rule, error)
+	NeighList(linkIndex, family int) ([]netlink.Neigh, error)
+	QdiscList(netlink.Link) ([]netlink.Qdisc, error)
 }
 
 // Busy says what the node itself does with links at this moment, in one reading. A link that is busy must not be taken
@@ -49,6 +51,11 @@ func readUses(source Sources, names []IfName) (map[IfName]Use, error) {
 	uses, err := configured(source.Links, lister, lister.links)
 	if err != nil {
 		return nil, err
+	}
+	if tables, ok := source.Links.(routing); ok {
+		if err := filtered(tables, lister.links, names, uses); err != nil {
+			return nil, err
+		}
 	}
 	found := make(map[IfName]Use, len(names))
 	for _, name := range names {
@@ -165,6 +172,40 @@ func routed(
 			if name := l.Attrs().Name; rules[i].IifName == name || rules[i].OifName == name {
 				add(l.Attrs().Index, true, "the routing rule of priority %d names it", rules[i].Priority)
 			}
+		}
+	}
+	return nil
+}
+
+// filtered adds what the kernel discards when a link changes its namespace: queueing disciplines, filters and permanent
+// neighbours. Those that the kernel attaches by itself have no handle (net/sched/sch_generic.c, attach_default_qdiscs).
+func filtered(table routing, list []netlink.Link, names []IfName, uses map[int]Use) error {
+	for _, l := range list {
+		attrs := l.Attrs()
+		if use, known := uses[attrs.Index]; !slices.Contains(names, IfName(attrs.Name)) || known && !use.Restorable {
+			continue
+		}
+		neighbours, err := table.NeighList(attrs.Index, unix.AF_UNSPEC)
+		if err != nil {
+			return fmt.Errorf("cannot list the neighbours of %s: %w", attrs.Name, err)
+		}
+		for i := range neighbours {
+			if n := &neighbours[i]; n.State&unix.NUD_PERMANENT != 0 && n.IP != nil {
+				uses[attrs.Index] = Use{Reason: fmt.Sprintf("it has the permanent neighbour %s", n.IP), Restorable: true}
+			}
+		}
+		disciplines, err := table.QdiscList(l)
+		if err != nil {
+			return fmt.Errorf("cannot list the queueing disciplines of %s: %w", attrs.Name, err)
+		}
+		for _, discipline := range disciplines {
+			if handle := discipline.Attrs().Handle; handle != 0 {
+				uses[attrs.Index] = Use{Reason: fmt.Sprintf("it has the queueing discipline %s %s", discipline.Type(),
+					netlink.HandleStr(handle))}
+			}
+		}
+		if attrs.Xdp != nil && attrs.Xdp.Attached {
+			uses[attrs.Index] = Use{Reason: fmt.Sprintf("it has the XDP program %d", attrs.Xdp.ProgId)}
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@ package discovery_test
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,6 +43,8 @@ type tables struct {
 	addresses []netlink.Addr
 	routes    []netlink.Route
 	rules     []netlink.Rule
+	neighbors []netlink.Neigh
+	queues    []netlink.Qdisc
 }
 
 func (k tables) AddrList(netlink.Link, int) ([]netlink.Addr, error) { return k.addresses, nil }
@@ -54,6 +57,15 @@ func (k tables) RouteListFiltered(family int, filter *netlink.Route, mask uint64
 }
 
 func (k tables) RuleList(int) ([]netlink.Rule, error) { return k.rules, nil }
+
+func (k tables) NeighList(index, _ int) ([]netlink.Neigh, error) {
+	return slices.DeleteFunc(slices.Clone(k.neighbors), func(n netlink.Neigh) bool { return n.LinkIndex != index }), nil
+}
+
+func (k tables) QdiscList(link netlink.Link) ([]netlink.Qdisc, error) {
+	return slices.DeleteFunc(slices.Clone(k.queues),
+		func(q netlink.Qdisc) bool { return q.Attrs().LinkIndex != link.Attrs().Index }), nil
+}
 
 func network(text string) *net.IPNet {
 	ip, parsed, err := net.ParseCIDR(text)
@@ -101,6 +113,19 @@ func TestBusyWithAddressesAndRoutes(t *testing.T) {
 				"10.200.0.0/16", lost: true},
 		"rule": {link: "ens0", kernel: tables{rules: []netlink.Rule{{Priority: 77, OifName: "ens0"}}},
 			want: "rule of priority 77 names it"},
+		"permanent neighbour": {link: "ens0",
+			kernel: tables{neighbors: []netlink.Neigh{{LinkIndex: index("ens0"), State: unix.NUD_PERMANENT,
+				IP: net.IPv4(10, 0, 0, 9)}}}, want: "permanent neighbour 10.0.0.9"},
+		"learned neighbour": {link: "ens0",
+			kernel: tables{neighbors: []netlink.Neigh{{LinkIndex: index("ens0"), State: unix.NUD_REACHABLE,
+				IP: net.IPv4(10, 0, 0, 9)}}}},
+		"queueing discipline": {link: "ens0",
+			kernel: tables{queues: []netlink.Qdisc{&netlink.Fq{QdiscAttrs: netlink.QdiscAttrs{
+				LinkIndex: index("ens0"), Handle: netlink.MakeHandle(7, 0)}}}},
+			want: "queueing discipline fq 7:0", lost: true},
+		"queueing discipline of the kernel": {link: "ens0",
+			kernel: tables{queues: []netlink.Qdisc{&netlink.Fq{QdiscAttrs: netlink.QdiscAttrs{
+				LinkIndex: index("ens0")}}}}},
 		"of its VF": {link: "ens0",
 			kernel: tables{addresses: []netlink.Addr{{IPNet: network("192.168.50.2/24"), LinkIndex: index("ens0v0")}}},
 			want:   "its virtual function ens0v0: it has the address", lost: true},

@@ -49,8 +49,8 @@ type Options struct {
 	GiveUpAttempts int
 	GiveUpAfter    time.Duration
 	OnLeftover     func(Leftover)
-	// CheckFree says why the node can't spare an exclusive device that was prepared before a reboot; nil: it always
-	// can. The executor does not ask again later.
+	// CheckFree returns an error if the node itself uses an exclusive device. It is called immediately before every ADD
+	// that takes the device, and must not read caches. Nil: every device is free.
 	CheckFree func(context.Context, *cnichain.Device) error
 	Clock     clock.Clock
 }
@@ -66,6 +66,7 @@ type Executor struct {
 	templates template.Engine
 	owners    owners
 	leftovers leftovers
+	returned  returned
 	byPF      *keylock.Locks
 	sandboxes *keylock.Locks
 
@@ -90,6 +91,7 @@ func New(options Options) *Executor {
 		Options: options, templates: template.New(), probed: map[probeKey]cnichain.Plugin{},
 		owners:    owners{devices: map[string]owner{}},
 		leftovers: leftovers{byKey: map[string]Leftover{}, away: map[string]int{}},
+		returned:  returned{devices: map[string]bool{}},
 		byPF:      keylock.New(perPF),
 		sandboxes: keylock.New(1),
 	}
@@ -301,96 +303,6 @@ func (e *Executor) bindDriver(record *StepRecord) (err error) {
 		err = e.Host.FreeAddress(*record.Step.Device)
 	}
 	return err
-}
-
-// acquireDevice makes the attachment the owner of the step's exclusive device, unless that is held back. The owner
-// comes first, so that no other attachment gets the device between the looks at it and ADD.
-func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, record *StepRecord) error {
-	if err := e.owners.acquire(attachment, record); err != nil {
-		return err
-	}
-	if record.Step.Device == nil {
-		return nil
-	}
-	err := e.Quarantined(record.Step.Device)
-	if err == nil {
-		err = e.checkUnrenamed(record.Step.Device)
-	}
-	if err == nil {
-		err = e.renewBaseline(ctx, record)
-	}
-	if err != nil {
-		e.owners.release(record)
-	}
-	return err
-}
-
-// renewBaseline takes a new baseline of a device that no pod has if the one of its plan is of an earlier boot: what
-// the device was then must not come back. The plan keeps its own; the attachment, which undoing works with, has the
-// new one.
-//
-// A pod can outlive a reboot: kubelet makes another sandbox of it, and asks for its claims to be prepared again, which
-// the driver answers from the record. Then the plan's baseline is renewed, too, unless the device was not there yet. So
-// it may be that of a boot that is over.
-func (e *Executor) renewBaseline(ctx context.Context, record *StepRecord) error {
-	now, err := e.RenewedBaseline(ctx, record.Step.Device)
-	if err == nil {
-		record.Step.Device = now
-	}
-	return err
-}
-
-// RenewedBaseline returns a device that no pod has with its baseline of this boot, which is a new one if it is of an
-// earlier one. An exclusive device that is not on the host is an error that is os.ErrNotExist.
-func (e *Executor) RenewedBaseline(ctx context.Context, planned *cnichain.Device) (*cnichain.Device, error) {
-	boot, err := e.Host.Boot()
-	if err != nil || planned.BootID == boot {
-		return planned, err
-	}
-	if planned.Exclusive && e.CheckFree != nil {
-		if err := e.CheckFree(ctx, planned); err != nil {
-			return nil, err
-		}
-	}
-	now, err := e.Host.Snapshot(*planned)
-	if err != nil && planned.Exclusive {
-		return nil, err
-	}
-	if err != nil { // of one that stays on the host nothing is restored, and its plugin says what is wrong with it
-		now = *planned
-		now.Baseline = cnichain.Baseline{}
-	}
-	isOther := now.Kind != planned.Kind || now.VLANID != planned.VLANID
-	if planned.Exclusive && planned.Kind != "" && planned.PCIAddress == "" && isOther {
-		return nil, fmt.Errorf("cannot use device %s: since the reboot its interface %s is another link (%s%s, was "+
-			"%s%s); delete the pod and its claim", planned.Name, planned.IfName, now.Kind, vlanSuffix(&now),
-			planned.Kind, vlanSuffix(planned))
-	}
-	return &now, nil
-}
-
-func vlanSuffix(device *cnichain.Device) string {
-	if device.VLANID == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" with ID %d", device.VLANID)
-}
-
-// checkUnrenamed refuses a device whose interface has another name than in the plan: plugins are told the name, which
-// may be another card's by now. Devices that are no hardware are their names.
-func (e *Executor) checkUnrenamed(device *cnichain.Device) error {
-	if device.PCIAddress == "" || device.IfName == "" {
-		return nil
-	}
-	now, err := e.Host.Snapshot(*device)
-	if err != nil {
-		return err
-	}
-	if now.IfName != device.IfName {
-		return fmt.Errorf("the interface of device %s (%s) is called %s now and was %s when the claim was prepared: "+
-			"delete the pod and its claim", device.Name, device.PCIAddress, now.IfName, device.IfName)
-	}
-	return nil
 }
 
 // nameTaken says whether ADD failed because another has made an interface of that name since it was seen to be free.

@@ -201,7 +201,7 @@ func (e *Executor) VerifyReturned(plans []cnichain.Plan) error {
 // device.
 func (e *Executor) verifyReturned(record *StepRecord) error {
 	device := record.Step.Device
-	err := e.restore(device)
+	err := e.checkReturned(device)
 	if err == nil || errors.Is(err, os.ErrNotExist) && !device.IsHardware() {
 		e.leftovers.returned(device.Identity())
 		return nil

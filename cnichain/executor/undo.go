@@ -330,6 +330,9 @@ func (e *Executor) restoreDevice(attachment *Attachment, record *StepRecord) err
 	if errors.Is(err, os.ErrNotExist) && e.destroyed(attachment, record) {
 		return nil
 	}
+	if err == nil {
+		e.returned.add(record.Step.Device.Identity())
+	}
 	return err
 }
 

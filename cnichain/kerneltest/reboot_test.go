@@ -150,7 +150,7 @@ func TestRebootMakesTheDeviceAnotherLink(t *testing.T) {
 	a.rebooted(plan)
 	b := l.pod("b", plan)
 	before := l.state()
-	b.refused("since the reboot its interface up0 is another link (bridge, was veth)")
+	b.refused("its interface up0 is another link (bridge, was veth")
 	l.expect(before)
 }
 

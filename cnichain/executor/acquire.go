@@ -1,0 +1,147 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// acquireDevice makes the attachment the owner of the step's exclusive device and reads its baseline. It returns an
+// error if the device is quarantined, in use by the node, or no longer the device that the claim was prepared with.
+//
+// All of this is decided here, immediately before ADD, for every attempt and every sandbox. A claim stays prepared for
+// days, and between two attempts the device is on the host, where an administrator may configure it. The owner comes
+// first, so that no other attachment gets the device between these checks and ADD.
+func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, record *StepRecord) error {
+	if err := e.owners.acquire(attachment, record); err != nil {
+		return err
+	}
+	if record.Step.Device == nil {
+		return nil
+	}
+	now, err := e.currentDevice(ctx, record.Step.Device)
+	if err != nil {
+		e.owners.release(record)
+		return err
+	}
+	if record.Step.OwnsDevice() {
+		e.returned.remove(now.Identity())
+	}
+	record.Step.Device = now
+	return nil
+}
+
+// currentDevice returns a device that is about to be attached, with its baseline of this moment. The plan keeps the
+// baseline of Prepare; the attachment, which restores the device, gets this one.
+//
+// Shared devices stay on the host, so that their settings are not restored; they need no baseline in the boot of their
+// plan. They must still have the name that the plugin's configuration contains.
+func (e *Executor) currentDevice(ctx context.Context, planned *cnichain.Device) (*cnichain.Device, error) {
+	if err := e.Quarantined(planned); err != nil {
+		return nil, err
+	}
+	boot, err := e.Host.Boot()
+	if err != nil {
+		return nil, err
+	}
+	if !planned.Exclusive && planned.BootID == boot && planned.PCIAddress == "" {
+		return planned, nil
+	}
+	now, err := e.readBaseline(ctx, planned, boot)
+	if err == nil && now.IfName != planned.IfName {
+		return nil, fmt.Errorf("cannot attach device %s (%s): its interface is called %s now and was %s when the "+
+			"claim was prepared; delete the pod and its claim", planned.Name, planned.PCIAddress, now.IfName,
+			planned.IfName)
+	}
+	if err == nil && !planned.Exclusive && planned.BootID == boot {
+		return planned, nil
+	}
+	return now, err
+}
+
+// RenewedBaseline returns a device that no pod has with its baseline of this boot, which is a new one if it is of an
+// earlier one. An exclusive device that is not on the host is an error that is os.ErrNotExist.
+func (e *Executor) RenewedBaseline(ctx context.Context, planned *cnichain.Device) (*cnichain.Device, error) {
+	boot, err := e.Host.Boot()
+	if err != nil || planned.BootID == boot {
+		return planned, err
+	}
+	return e.readBaseline(ctx, planned, boot)
+}
+
+// readBaseline reads the baseline of a device on the host, and returns an error if the node uses it or if it is another
+// device than planned.
+func (e *Executor) readBaseline(ctx context.Context, planned *cnichain.Device, boot string) (*cnichain.Device, error) {
+	if planned.Exclusive && e.CheckFree != nil {
+		if err := e.CheckFree(ctx, planned); err != nil {
+			return nil, err
+		}
+	}
+	now, err := e.Host.Snapshot(*planned)
+	if err != nil && (planned.Exclusive || planned.PCIAddress != "" && planned.BootID == boot) {
+		return nil, err
+	}
+	if err != nil { // a shared device is not restored, and its plugin reports that it is missing
+		now = *planned
+		now.Baseline = cnichain.Baseline{}
+	}
+	isOther := now.Kind != planned.Kind || now.VLANID != planned.VLANID
+	if planned.Exclusive && planned.Kind != "" && planned.PCIAddress == "" && isOther {
+		return nil, fmt.Errorf("cannot use device %s: its interface %s is another link (%s%s, was %s%s when the claim "+
+			"was prepared); delete the pod and its claim", planned.Name, planned.IfName, now.Kind, vlanSuffix(&now),
+			planned.Kind, vlanSuffix(planned))
+	}
+	return &now, nil
+}
+
+func vlanSuffix(device *cnichain.Device) string {
+	if device.VLANID == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" with ID %d", device.VLANID)
+}
+
+// returned contains the exclusive devices that this process restored and has not given away since. On the host they
+// belong to the administrator, whose changes must not be reverted.
+type returned struct {
+	mu      sync.Mutex
+	devices map[string]bool // by identity
+}
+
+func (r *returned) add(identity string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.devices[identity] = true
+}
+
+func (r *returned) remove(identity string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.devices, identity)
+}
+
+func (r *returned) contains(identity string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.devices[identity]
+}
+
+// checkReturned returns an error if a device of a released claim is not on the host as its baseline describes. A device
+// that this process restored after its last pod only has to exist: what differs since then was changed on the host.
+func (e *Executor) checkReturned(device *cnichain.Device) error {
+	if !e.returned.contains(device.Identity()) {
+		return e.restore(device)
+	}
+	if e.Host.Gone(*device) {
+		return nil
+	}
+	onHost, err := e.Host.OnHost(*device)
+	if err == nil && !onHost {
+		return errors.Join(fmt.Errorf("device %s is not on the host", device.Name), os.ErrNotExist)
+	}
+	return err
+}

@@ -1,0 +1,197 @@
+package kerneltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/discovery"
+)
+
+// checkFree is the guard of the driver: it returns an error if the node uses the device.
+func (l *realLab) checkFree(ctx context.Context, device *cnichain.Device) error {
+	sources, err := discovery.Host()
+	if err != nil {
+		return err
+	}
+	defer sources.Close()
+	name := discovery.IfName(device.IfName)
+	uses, err := discovery.Busy(ctx, sources, name)
+	if err == nil && uses[name].Reason != "" {
+		err = fmt.Errorf("the node uses %s: %s", name, uses[name].Reason)
+	}
+	return err
+}
+
+// nodeUses are ways in which the node begins to use the link up0 while no pod has it.
+func nodeUses() map[string]func(*realLab, netlink.Link) error {
+	address := func(link netlink.Link) error {
+		return netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(192, 168, 50, 2),
+			Mask: net.CIDRMask(24, 32)}})
+	}
+	return map[string]func(*realLab, netlink.Link) error{
+		"address": func(_ *realLab, link netlink.Link) error { return address(link) },
+		"default route": func(_ *realLab, link netlink.Link) error {
+			_, all, _ := net.ParseCIDR("0.0.0.0/0")
+			return errors.Join(address(link), netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: all,
+				Gw: net.IPv4(192, 168, 50, 1)}))
+		},
+		"IPv6 address": func(_ *realLab, link netlink.Link) error {
+			parsed, err := netlink.ParseAddr("fd00::2/64")
+			return errors.Join(err, netlink.AddrAdd(link, parsed))
+		},
+		"route without an address": func(_ *realLab, link netlink.Link) error {
+			_, dst, _ := net.ParseCIDR("10.77.0.0/16")
+			return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: dst,
+				Scope: netlink.SCOPE_LINK, Table: 300})
+		},
+		"routing rule": func(l *realLab, link netlink.Link) error {
+			rule := netlink.NewRule()
+			rule.IifName, rule.Table, rule.Priority = link.Attrs().Name, 300, 77
+			l.Cleanup(func() { _ = netlink.RuleDel(rule) })
+			return netlink.RuleAdd(rule)
+		},
+		"port of a bridge": func(l *realLab, link netlink.Link) error {
+			l.bridge("br7")
+			bridge, err := netlink.LinkByName("br7")
+			return errors.Join(err, netlink.LinkSetMaster(link, bridge))
+		},
+		"macvlan on it": func(l *realLab, link netlink.Link) error {
+			l.Cleanup(func() { l.drop("mac7") })
+			return netlink.LinkAdd(&netlink.Macvlan{Mode: netlink.MACVLAN_MODE_BRIDGE,
+				LinkAttrs: netlink.LinkAttrs{Name: "mac7", ParentIndex: link.Attrs().Index}})
+		},
+		"queueing discipline": func(_ *realLab, link netlink.Link) error {
+			return netlink.QdiscAdd(&netlink.Tbf{Rate: 1 << 20, Limit: 1 << 16, Buffer: 1 << 14,
+				QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(7, 0),
+					Parent: netlink.HANDLE_ROOT}})
+		},
+		"ingress filter": func(_ *realLab, link netlink.Link) error {
+			return netlink.QdiscAdd(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index,
+				Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}})
+		},
+		"permanent neighbour": func(_ *realLab, link netlink.Link) error {
+			return netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT,
+				IP: net.IPv4(192, 168, 50, 9), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 9, 9}})
+		},
+	}
+}
+
+// A claim stays prepared while its pod gets another sandbox and while a chain that failed waits for its next attempt.
+// Meanwhile its link is on the host, where the node may begin to use it.
+func TestRealLinkThatTheNodeBeganToUseIsNotTaken(t *testing.T) {
+	if !onMachineWithOwn(t) {
+		return
+	}
+	const failing = onlyHostDevice + `- {name: more, type: tuning, dependOn: [link], config: {mtu: 9000000}}`
+	for _, mover := range movers() {
+		for name, use := range nodeUses() {
+			for attempt, steps := range map[string]string{"next sandbox": onlyHostDevice, "next attempt": failing} {
+				if mover == "netdev" && attempt == "next attempt" {
+					continue // the plugin makes no difference before its ADD
+				}
+				t.Run(strings.Join([]string{mover, name, attempt}, "/"), func(t *testing.T) {
+					l := newRealLab(t, nil)
+					l.uplink("up0")
+					l.executor.CheckFree = l.checkFree
+					plan := l.plan("first", strings.Replace(steps, "host-device", mover, 1), l.exclusive("link", "up0"))
+					a := l.pod("a", plan)
+					if err := a.tryAdd(); (err == nil) != (attempt == "next sandbox") {
+						t.Fatalf("first attempt: %v", err)
+					}
+					a.del()
+					l.onHost("up0", func(link netlink.Link) error { return use(l, link) })
+					b := l.pod("b", plan)
+					before := l.state()
+					b.refused("the node uses up0")
+					l.expect(before)
+					l.must(l.executor.VerifyReturned([]cnichain.Plan{plan}))
+					l.expect(before)
+				})
+			}
+		}
+	}
+}
+
+// The link has another name, or another link has its name, when the next sandbox starts.
+func TestRealLinkThatBecameAnotherIsNotTaken(t *testing.T) {
+	if !onMachineWithOwn(t) {
+		return
+	}
+	changes := map[string]func(*realLab){
+		"renamed": func(l *realLab) {
+			l.onHost("up0", func(link netlink.Link) error { return netlink.LinkSetName(link, "other") })
+		},
+		"swapped": func(l *realLab) {
+			l.uplink("up1")
+			for _, names := range [][2]string{{"up0", "tmp"}, {"up1", "up0"}, {"tmp", "up1"}} {
+				l.onHost(names[0], func(link netlink.Link) error { return netlink.LinkSetName(link, names[1]) })
+			}
+		},
+		"replaced by a veth":   func(l *realLab) { l.drop("up0"); l.uplink("up0") },
+		"replaced by a bridge": func(l *realLab) { l.drop("up0"); l.bridge("up0") },
+		"deleted":              func(l *realLab) { l.drop("up0") },
+	}
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
+			l := newRealLab(t, nil)
+			l.uplink("up0")
+			plan := l.plan("first", onlyHostDevice, l.exclusive("link", "up0"))
+			a := l.pod("a", plan)
+			a.add()
+			a.del()
+			change(l)
+			b := l.pod("b", plan)
+			before := l.state()
+			b.refused("up0")
+			l.expect(before)
+		})
+	}
+}
+
+// What an administrator changes on a link between two sandboxes of a claim is the new baseline: it is neither reverted
+// by the return of the link nor by the release of the claim.
+func TestRealChangesBetweenSandboxesAreKept(t *testing.T) {
+	if !onMachineWithOwn(t) {
+		return
+	}
+	for _, mover := range movers() {
+		t.Run(mover, func(t *testing.T) {
+			l := newRealLab(t, nil)
+			l.uplink("up0")
+			l.executor.CheckFree = l.checkFree
+			plan := l.plan("first", strings.Replace(onlyHostDevice, "host-device", mover, 1), l.exclusive("link", "up0"))
+			a := l.pod("a", plan)
+			a.add()
+			a.del()
+			l.onHost("up0", func(link netlink.Link) error {
+				return errors.Join(netlink.LinkSetMTU(link, 1234), netlink.LinkSetAlias(link, "of the administrator"),
+					netlink.LinkAddAltName(link, "rack7"), netlink.LinkSetTxQLen(link, 17), netlink.LinkSetDown(link),
+					netlink.LinkSetHardwareAddr(link, net.HardwareAddr{2, 0, 0, 0, 7, 7}))
+			})
+			want := l.state()
+			l.must(l.executor.VerifyReturned([]cnichain.Plan{plan}))
+			l.expect(want)
+			b := l.pod("b", plan)
+			want = l.state()
+			b.add()
+			b.link("net1", func(h *netlink.Handle, link netlink.Link) error { return h.LinkSetMTU(link, 1300) })
+			b.del()
+			l.expect(want)
+			l.must(l.executor.VerifyReturned([]cnichain.Plan{plan}))
+			l.expect(want)
+			l.onHost("up0", func(link netlink.Link) error {
+				if link.Attrs().Alias != "of the administrator" {
+					t.Errorf("alias is %q", link.Attrs().Alias)
+				}
+				return nil
+			})
+		})
+	}
+}
