@@ -14,6 +14,9 @@ type Link struct {
 	// ParentElsewhere says that it is in another namespace (IFLA_LINK_NETNSID).
 	Parent          int  `json:"parent,omitempty"`
 	ParentElsewhere bool `json:"parentElsewhere,omitempty"`
+	// ParentDev and PermMAC are those of [Baseline]: the bus device and the permanent address of hardware.
+	ParentDev string `json:"parentDev,omitempty"`
+	PermMAC   string `json:"permMAC,omitempty"`
 	// VLANID and VLANProtocol are a VLAN's.
 	VLANID       int    `json:"vlanID,omitempty"`
 	VLANProtocol string `json:"vlanProtocol,omitempty"`

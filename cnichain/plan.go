@@ -76,12 +76,18 @@ type Baseline struct {
 	Index          int    `json:"index,omitempty"`
 	// Parent is the index of the link that a virtual link stands on, or of a veth's other end; 0 without one.
 	Parent int `json:"parent,omitempty"`
+	// PeerOnHost is true if the link is one of a pair whose other end, with the index Parent, is on the host too.
+	PeerOnHost bool `json:"peerOnHost,omitempty"`
 	// StandsOn is the link that a virtual link stands on; nil if that is not on the host, and for all that name their
 	// peer as their parent. Records of earlier drivers have none.
 	StandsOn *LowerLink `json:"standsOn,omitempty"`
 	// VLANID and VLANProtocol, such as 802.1q, are a VLAN's: with the parent they are what no other link can have.
 	VLANID       int    `json:"vlanID,omitempty"`
 	VLANProtocol string `json:"vlanProtocol,omitempty"`
+	// ParentDev is the device of hardware on its bus, such as 0000:03:00.1 or virtio0 (IFLA_PARENT_DEV_NAME), and
+	// PermMAC its permanent address: in a pod, nothing can change them.
+	ParentDev string `json:"parentDev,omitempty"`
+	PermMAC   string `json:"permMAC,omitempty"`
 	// Port tells links of one PCI function apart: dev_port and phys_port_name of sysfs.
 	Port     string   `json:"port,omitempty"`
 	AltNames []string `json:"altNames,omitempty"`
@@ -90,14 +96,9 @@ type Baseline struct {
 	MAC string `json:"mac,omitempty"`
 	MTU int    `json:"mtu,omitempty"`
 	Up  bool   `json:"up,omitempty"`
-	// Flags are IFF_PROMISC, IFF_ALLMULTI, IFF_NOARP and IFF_MULTICAST of linux/if.h, as an admin has set them.
-	Flags uint32 `json:"flags,omitempty"`
-	Group uint32 `json:"group,omitempty"`
-	// TxQLen is the length of the transmit queue in packets.
-	TxQLen int `json:"txQLen,omitempty"`
-	// XDP is true when a program was attached.
-	XDP bool      `json:"xdp,omitempty"`
-	VF  *VFConfig `json:"vf,omitempty"`
+	// State is everything else that the kernel reports about the link of an exclusive device (package linkstate).
+	State map[string][]byte `json:"state,omitempty"`
+	VF    *VFConfig         `json:"vf,omitempty"`
 	// Network is what the node has configured on the device; nil where the device may not be in use.
 	Network *NetworkConfig `json:"network,omitempty"`
 }

@@ -35,6 +35,8 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
+require github.com/cilium/ebpf v0.22.0 // indirect
+
 require (
 	cel.dev/expr v0.25.1 // indirect
 	github.com/VictoriaMetrics/metrics v1.35.3 // indirect

@@ -64,6 +64,33 @@ func (n *Node) MoveToHost(pin string, index int, device cnichain.Device) error {
 	return fmt.Errorf("no link %d in %s", index, pin)
 }
 
+// Isolate implements host.Host.
+func (n *Node) Isolate(pin string, index int, target, wanted string) (cnichain.Link, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for name, link := range n.pods[pin] {
+		if link.Index != index {
+			continue
+		}
+		delete(n.pods[pin], name)
+		if n.pods[target] == nil {
+			n.pods[target] = map[string]cnichain.Link{}
+		}
+		link.Name = wanted
+		n.pods[target][wanted] = link
+		return link, nil
+	}
+	return cnichain.Link{}, fmt.Errorf("no link %d in %s", index, pin)
+}
+
+// Destroyed implements host.Host.
+func (n *Node) Destroyed(cnichain.Device) (destroyed, known bool, err error) {
+	return false, false, nil
+}
+
+// RemoveStacked implements host.Host.
+func (n *Node) RemoveStacked(string, string, int) error { return nil }
+
 // ResetInPod implements host.Host.
 func (n *Node) ResetInPod(string, cnichain.Link, cnichain.Device) error { return nil }
 
@@ -171,7 +198,7 @@ func (n *Node) EndNamespace(netns string) {
 func (n *Node) Unpin(pin string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.kept || strings.HasSuffix(pin, ".standin") {
+	if !n.kept || strings.HasSuffix(pin, ".standin") || strings.HasSuffix(pin, ".return") {
 		n.returnRDMA(pin)
 		delete(n.pods, pin)
 	}

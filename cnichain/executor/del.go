@@ -185,6 +185,9 @@ func isDeleted(attachment *Attachment) bool {
 // Pins go before the record: a crash in between leaves a record without pins, which is finished again. The other way
 // round, pins would be left that no record names, and with them namespaces that keep devices.
 func (e *Executor) finish(attachment *Attachment) error {
+	if err := e.unpinReturned(attachment); err != nil {
+		return err
+	}
 	for _, path := range []string{host.PlaceholderPath(attachment.Pin), attachment.Pin} {
 		if err := e.Host.Unpin(path); err != nil {
 			if attachment.unsaved {

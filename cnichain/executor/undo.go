@@ -17,11 +17,11 @@ const repairAfter = 3
 // addresses, and the exclusive device proven to be on the host. What is not the step's own is never touched. A DEL that
 // fails is a failure also if nothing is to be seen any more: plugins keep things where the driver can't look.
 //
-// The order matters. RDMA devices return first, since some kernel drivers remove them with their link. DEL comes before
-// the driver's own work, since only the plugin knows what it keeps elsewhere: until repairAfter failures the driver
-// changes nothing else, so that the plugin finds what it has left. Then the pod is looked at, then the addresses are
-// released, unless the interface is in the pod still, and the device is restored last, when nothing can change it any
-// more.
+// The order matters. RDMA devices return first, since some kernel drivers remove them with their link. Then the device
+// leaves the pod, so that no application interferes with the rest. DEL comes before the driver's own work, since only
+// the plugin knows what it keeps elsewhere: until repairAfter failures the driver changes nothing else, so that the
+// plugin finds what it has left. Then the pod is looked at, then the addresses are released, unless the interface is in
+// the pod still, and the device is restored last, when nothing can change it any more.
 func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if e.owners.hasNewerOwner(record) {
 		return e.releaseAddresses(ctx, attachment, record) // these are kept by sandbox
@@ -29,6 +29,9 @@ func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *Ste
 	returned := e.returnRDMA(attachment, record)
 	if returned != nil && record.Failures+1 < repairAfter {
 		return returned
+	}
+	if err := e.isolated(attachment, record); err != nil {
+		return err
 	}
 	failure := errors.Join(returned, e.del(ctx, attachment, record))
 	if failure != nil && (record.Failures+1 < repairAfter || ctx.Err() != nil) {
@@ -40,7 +43,7 @@ func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *Ste
 	if err == nil && (found || failure != nil) {
 		err = errors.Join(err, e.releaseAddresses(ctx, attachment, record))
 	}
-	return errors.Join(failure, err, e.restoreDevice(attachment, record))
+	return errors.Join(failure, err, e.restoreDevice(attachment, record), e.unpinReturned(attachment))
 }
 
 // linkState is where the interface of a step is.
@@ -64,10 +67,11 @@ const (
 // locate finds the interface of a step as it was seen after ADD: a name says nothing, the application may have given it
 // to another. The link is nil where it is gone.
 func (e *Executor) locate(attachment *Attachment, record *StepRecord) (linkState, *cnichain.Link, error) {
-	if !e.Host.Exists(attachment.Pin) {
+	path := e.namespaceOf(attachment, record)
+	if !e.Host.Exists(path) {
 		return netnsGone, nil, nil
 	}
-	links, err := e.Host.Links(attachment.Pin)
+	links, err := e.Host.Links(path)
 	if err != nil {
 		return netnsGone, nil, err
 	}
@@ -152,7 +156,7 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 		}
 		return e.delWithoutNetns(ctx, attachment, record)
 	case linkRenamed:
-		if err := e.Host.Rename(attachment.Pin, link.Index, record.IfName); err != nil {
+		if err := e.Host.Rename(e.namespaceOf(attachment, record), link.Index, record.IfName); err != nil {
 			return err
 		}
 	case linkNamed:
@@ -160,7 +164,7 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	if err := e.resetInPod(attachment, record, link); err != nil {
 		return err
 	}
-	_, failure := e.call(ctx, attachment, record, callPlan{command: commandDel, netns: attachment.Pin})
+	_, failure := e.call(ctx, attachment, record, callPlan{command: commandDel, netns: e.namespaceOf(attachment, record)})
 	if failure == nil {
 		return nil
 	}
@@ -194,7 +198,7 @@ func (e *Executor) resetInPod(attachment *Attachment, record *StepRecord, link *
 	if record.Link != nil {
 		seen.Alias = record.Link.Alias
 	}
-	return e.Host.ResetInPod(attachment.Pin, seen, *device)
+	return e.Host.ResetInPod(e.namespaceOf(attachment, record), seen, *device)
 }
 
 // away says whether the step has an exclusive device that is not on the host. link is the step's interface in the
@@ -298,9 +302,9 @@ func (e *Executor) removeFromPod(attachment *Attachment, record *StepRecord) (fo
 		return false, err
 	}
 	if away && couldBe(link, device) {
-		return true, e.Host.MoveToHost(attachment.Pin, link.Index, *device)
+		return true, e.Host.MoveToHost(e.namespaceOf(attachment, record), link.Index, *device)
 	}
-	return true, e.Host.Remove(attachment.Pin, link.Index)
+	return true, e.Host.Remove(e.namespaceOf(attachment, record), link.Index)
 }
 
 // findInPod finds the device of a step whose ADD was interrupted, whatever it is called: no application has run in the
@@ -309,7 +313,7 @@ func (e *Executor) findInPod(attachment *Attachment, record *StepRecord) (*cnich
 	if record.Link != nil {
 		return nil, nil
 	}
-	links, err := e.Host.Links(attachment.Pin)
+	links, err := e.Host.Links(e.namespaceOf(attachment, record))
 	if err != nil {
 		return nil, err
 	}
@@ -327,8 +331,13 @@ func (e *Executor) restoreDevice(attachment *Attachment, record *StepRecord) err
 		return nil
 	}
 	err := e.restore(record.Step.Device)
-	if errors.Is(err, os.ErrNotExist) && e.destroyed(attachment, record) {
-		return nil
+	if errors.Is(err, os.ErrNotExist) && !record.Step.Device.IsHardware() {
+		if known, elsewhere := e.elsewhere(record.Step.Device); known || elsewhere != nil {
+			return elsewhere
+		}
+		if e.destroyed(attachment, record) {
+			return nil
+		}
 	}
 	if err == nil {
 		e.returned.add(record.Step.Device.Identity())

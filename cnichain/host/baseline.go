@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/linkstate"
 	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -43,6 +44,11 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 		if device.StandsOn, err = lowerLink(handle, link); err != nil {
 			return device, err
 		}
+		if device.Exclusive {
+			if device.State, err = linkstate.Read(device.Index); err != nil {
+				return device, err
+			}
+		}
 		if device.AllowInUse && device.Exclusive {
 			if device.Network, err = readNetwork(handle, link); err != nil {
 				return device, err
@@ -65,10 +71,6 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	return device, nil
 }
 
-// ownFlags are those that an application can set and that stay when a link moves. Promiscuous and all-multicast are
-// here only if somebody asked for them: the kernel does not show those that a master or a socket needs.
-const ownFlags = unix.IFF_PROMISC | unix.IFF_ALLMULTI | unix.IFF_NOARP | unix.IFF_MULTICAST
-
 // readBaseline notes what Restore gives back later. A property that is not noted here is inherited by the next owner.
 func readBaseline(device *cnichain.Device, link netlink.Link) {
 	attrs := link.Attrs()
@@ -77,7 +79,8 @@ func readBaseline(device *cnichain.Device, link netlink.Link) {
 		Kind: link.Type(), Index: attrs.Index, Parent: attrs.ParentIndex, Port: portOf(attrs.Name),
 		AltNames: slices.Sorted(slices.Values(attrs.AltNames)), Alias: attrs.Alias,
 		MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU, Up: attrs.Flags&net.FlagUp != 0,
-		Flags: attrs.RawFlags & ownFlags, Group: attrs.Group, TxQLen: attrs.TxQLen, XDP: hasXDP(attrs),
+		PeerOnHost: linkkind.IsPair(link.Type()) && attrs.NetNsID < 0 && attrs.ParentIndex != 0,
+		ParentDev:  attrs.ParentDev, PermMAC: attrs.PermHWAddr.String(),
 	}
 	if link.Type() == "bridge" && readSys(attrs.Name, "addr_assign_type") != addressSet {
 		device.MAC = "" // that of one of its ports, and another one when ports come and go
@@ -108,8 +111,6 @@ func lowerLink(handle *netlink.Handle, link netlink.Link) (*cnichain.LowerLink, 
 	}
 	return found, nil
 }
-
-func hasXDP(attrs *netlink.LinkAttrs) bool { return attrs.Xdp != nil && attrs.Xdp.Attached }
 
 // addressSet is NET_ADDR_SET of net/core: an address that somebody has given.
 const addressSet = "3"

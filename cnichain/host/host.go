@@ -9,6 +9,7 @@
 //	find.go         which link is a device
 //	baseline.go     how a device is before a claim takes it
 //	return.go       the way of a device out of a pod
+//	stacked.go      links that an application stacked on a device
 //	restore.go      the way back to its baseline, with vf.go and network.go
 //	driverbind.go   kernel drivers of PCI functions
 //	rdma.go         RDMA devices, with verbs.go
@@ -62,6 +63,13 @@ type Links interface {
 	// the alternative names of its baseline, and with its address. What an application has done to a device must not
 	// keep it from returning to the host.
 	ResetInPod(netns string, seen cnichain.Link, device cnichain.Device) error
+	// Isolate moves a link of a pod into a network namespace at target, which it makes if there is none, so that no
+	// process of the pod can change the link any more. The link keeps its index and gets a name; its alternative names
+	// are removed. It returns the link as it is there. A link that is in target already only gets its name.
+	Isolate(netns string, index int, target, name string) (cnichain.Link, error)
+	// RemoveStacked deletes the links of a namespace that are stacked on a link of the namespace at lower, such as
+	// VLANs and macvlans that an application made.
+	RemoveStacked(netns, lower string, index int) error
 	// MoveToHost moves the link that is the device to the host's namespace, under whatever name; Restore does the rest.
 	MoveToHost(netns string, index int, device cnichain.Device) error
 }
@@ -81,6 +89,9 @@ type Devices interface {
 	// Snapshot returns the device with its baseline as it is now: names, index, MAC, MTU, state, driver, and what a
 	// physical function keeps of a virtual one. A device that is not on the host is an error that is os.ErrNotExist.
 	Snapshot(cnichain.Device) (cnichain.Device, error)
+	// Destroyed reports whether a virtual device does not exist any more in any namespace. It is not known for all
+	// kinds of links.
+	Destroyed(cnichain.Device) (destroyed, known bool, err error)
 	// OnHost is true if a device is in the host's namespace. It changes nothing. A virtual device whose baseline is of
 	// another boot was not moved in this one, and is there if it exists at all.
 	OnHost(cnichain.Device) (bool, error)

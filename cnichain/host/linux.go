@@ -128,6 +128,7 @@ func (e *entered) Links() ([]cnichain.Link, error) {
 			Name: attrs.Name, AltNames: attrs.AltNames, Alias: attrs.Alias, Index: attrs.Index,
 			MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU,
 			Kind: link.Type(), Parent: attrs.ParentIndex, ParentElsewhere: attrs.NetNsID >= 0,
+			ParentDev: attrs.ParentDev, PermMAC: attrs.PermHWAddr.String(),
 		}
 		if vlan, ok := link.(*netlink.Vlan); ok {
 			seen.VLANID, seen.VLANProtocol = vlan.VlanId, vlan.VlanProtocol.String()

@@ -10,6 +10,7 @@ import (
 const (
 	pinPrefix         = "dra-"
 	placeholderSuffix = ".standin"
+	returnSuffix      = ".return"
 	longestID         = 32 // of the sandbox: enough to find it by
 	shortestMoment    = 8  // digits
 )
@@ -25,10 +26,19 @@ func PinName(sandboxID string, begun time.Time) string {
 // after the other. A crash may leave it; the next placeholder replaces it, and it goes with the pin.
 func PlaceholderPath(pin string) string { return pin + placeholderSuffix }
 
+// ReturnPath is where the namespace is into which the devices of a pinned namespace are moved before they are cleaned.
+// It goes with the pin, unless a device is in it.
+func ReturnPath(pin string) string { return pin + returnSuffix }
+
+// withoutSuffix removes what PlaceholderPath or ReturnPath adds.
+func withoutSuffix(name string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(name, placeholderSuffix), returnSuffix)
+}
+
 // IsPinName says whether a file's name is one that PinName has made, or that of a placeholder. Others may have
 // namespaces whose names begin like ours.
 func IsPinName(name string) bool {
-	name, ours := strings.CutPrefix(strings.TrimSuffix(name, placeholderSuffix), pinPrefix)
+	name, ours := strings.CutPrefix(withoutSuffix(name), pinPrefix)
 	dot := strings.LastIndex(name, ".")
 	if !ours || dot <= 0 || len(name)-dot-1 < shortestMoment {
 		return false
@@ -39,5 +49,5 @@ func IsPinName(name string) bool {
 
 // IsPinOf says whether a file is the pin at a path, or stands in for it while something is undone.
 func IsPinOf(file, pin string) bool {
-	return strings.TrimSuffix(filepath.Base(file), placeholderSuffix) == filepath.Base(pin)
+	return withoutSuffix(filepath.Base(file)) == filepath.Base(pin)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/linkstate"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -48,6 +49,10 @@ func (h Linux) Restore(device cnichain.Device) error {
 		if err != nil {
 			return err
 		}
+		if err := checkUnstacked(handle, link, &device); err != nil {
+			// While it is down, the links on it neither send nor receive.
+			return errors.Join(err, handle.LinkSetDown(link))
+		}
 		restoreOwnAddress(handle, link, &device)
 		now.Index = link.Attrs().Index // another one if a link had its own where it came back to
 	}
@@ -65,22 +70,47 @@ func (h Linux) Restore(device cnichain.Device) error {
 	return restoreConfigured(handle, &device)
 }
 
-// restoreConfigured gives the link its settings, and then what the node had on it.
+// restoreConfigured gives the link its settings, and then what the node had on it. The attributes of the kernel come
+// first, since some can be written only while the link is down, and once more at the end, since some can be read only
+// while it is up.
 func restoreConfigured(handle *netlink.Handle, device *cnichain.Device) error {
+	if link, err := findDevice(handle, device); err != nil {
+		return err
+	} else if len(device.State) > 0 {
+		if _, err := linkstate.Restore(link.Attrs().Index, device.State); err != nil {
+			return err
+		}
+	}
 	if err := restoreSettings(handle, device); err != nil {
 		return err
 	}
 	if err := freeAddress(handle, device); err != nil {
 		return err
 	}
-	if device.Network == nil {
-		return nil
-	}
 	link, err := findDevice(handle, device)
 	if err != nil {
 		return err
 	}
+	if err := restoreState(link, device); err != nil || device.Network == nil {
+		return err
+	}
 	return restoreNetwork(handle, link, device)
+}
+
+// restoreState restores all attributes that the kernel reports, and returns an error if one of them differs from the
+// baseline. A baseline without a state is that of a shared device, or was taken in another boot.
+func restoreState(link netlink.Link, device *cnichain.Device) error {
+	if len(device.State) == 0 {
+		return nil
+	}
+	differences, err := linkstate.Restore(link.Attrs().Index, device.State)
+	if err != nil {
+		return err
+	}
+	if len(differences) > 0 {
+		return fmt.Errorf("device %s is not as it was: %s", device.Name, strings.Join(differences, ", "))
+	}
+	return nil
 }
 
 // restoreSettings gives the link its settings. Some drivers refuse an address to a function that is not trusted. Then
@@ -204,9 +234,6 @@ func applyBaseline(handle *netlink.Handle, link netlink.Link, device *cnichain.D
 			return fmt.Errorf("MTU %d: %w", device.MTU, err)
 		}
 	}
-	if err := setProperties(handle, link, device); err != nil {
-		return err
-	}
 	switch {
 	case device.Up && !up:
 		return handle.LinkSetUp(link)
@@ -214,50 +241,6 @@ func applyBaseline(handle *netlink.Handle, link netlink.Link, device *cnichain.D
 		return handle.LinkSetDown(link)
 	}
 	return nil
-}
-
-// setProperties sets what is in no tenant's interest to inherit.
-func setProperties(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
-	attrs := link.Attrs()
-	if device.Kind == "" {
-		return nil // a baseline of an earlier version does not say
-	}
-	var problems []error
-	if hasXDP(attrs) && !device.XDP {
-		detachXDP(link)
-	}
-	if attrs.Group != device.Group {
-		problems = append(problems, handle.LinkSetGroup(link, int(device.Group)))
-	}
-	if attrs.TxQLen != device.TxQLen {
-		problems = append(problems, handle.LinkSetTxQLen(link, device.TxQLen))
-	}
-	for _, flag := range []struct {
-		bit             uint32
-		enable, disable func(netlink.Link) error
-	}{
-		{unix.IFF_PROMISC, handle.SetPromiscOn, handle.SetPromiscOff},
-		{unix.IFF_ALLMULTI, handle.LinkSetAllmulticastOn, handle.LinkSetAllmulticastOff},
-		{unix.IFF_MULTICAST, handle.LinkSetMulticastOn, handle.LinkSetMulticastOff},
-		{unix.IFF_NOARP, handle.LinkSetARPOff, handle.LinkSetARPOn},
-	} {
-		switch current, baseline := attrs.RawFlags&flag.bit, device.Flags&flag.bit; {
-		case current == baseline:
-		case baseline != 0:
-			problems = append(problems, flag.enable(link))
-		default:
-			problems = append(problems, flag.disable(link))
-		}
-	}
-	return errors.Join(problems...)
-}
-
-// detachXDP detaches programs however they are attached. The kernel says yes also where nothing was, so whether it
-// helped is seen afterwards.
-func detachXDP(link netlink.Link) {
-	for _, mode := range []int{unix.XDP_FLAGS_SKB_MODE, unix.XDP_FLAGS_DRV_MODE, unix.XDP_FLAGS_HW_MODE} {
-		_ = netlink.LinkSetXdpFdWithFlags(link, -1, mode)
-	}
 }
 
 // nameAsBefore leaves further names alone where the baseline is of a driver that did not note them.
@@ -362,12 +345,6 @@ func differences(attrs *netlink.LinkAttrs, device *cnichain.Device) []string {
 			differs("alternative names", strings.Join(names, " "), strings.Join(device.AltNames, " "))
 		}
 		differs("alias", attrs.Alias, device.Alias)
-		differs("flags", attrs.RawFlags&ownFlags, device.Flags)
-		differs("group", attrs.Group, device.Group)
-		differs("queue length", attrs.TxQLen, device.TxQLen)
-		if hasXDP(attrs) && !device.XDP { // one that is gone can't be put back
-			wrong = append(wrong, "it has an XDP program")
-		}
 	}
 	return wrong
 }

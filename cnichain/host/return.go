@@ -4,11 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math/rand/v2"
+	"os"
 	"regexp"
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
@@ -62,6 +66,124 @@ func resetInPod(handle *netlink.Handle, link netlink.Link, seen *cnichain.Link, 
 		}
 	}
 	return nil
+}
+
+// Isolate gives the link its name in a second step, when no application can interfere: with names and alternative names
+// of its own choice an application could make the move fail if it had one.
+func (h Linux) Isolate(path string, index int, target, name string) (cnichain.Link, error) {
+	link, err := h.isolate(path, index, target, name)
+	if err != nil {
+		return link, fmt.Errorf("cannot move link %d out of the reach of its pod, from %s to %s: %w", index, path,
+			target, err)
+	}
+	return link, nil
+}
+
+// Destroyed asks about the other end of a pair, which the kernel deletes together with the device, and for a VLAN
+// whether its parent has one with its ID.
+func (h Linux) Destroyed(device cnichain.Device) (destroyed, known bool, err error) {
+	if !device.PeerOnHost && (device.VLANProtocol == "" || device.StandsOn == nil) {
+		return false, false, nil
+	}
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return false, false, err
+	}
+	defer handle.Close()
+	other, err := handle.LinkByIndex(device.Parent)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return true, true, nil
+	}
+	if err != nil {
+		return false, false, fmt.Errorf("cannot find out whether device %s exists: %w", device.Name, err)
+	}
+	if device.PeerOnHost {
+		return other.Type() != device.Kind, true, nil
+	}
+	protocol := netlink.StringToVlanProtocol(device.VLANProtocol)
+	err = inScratchNamespace(func(scratch int) error {
+		vlan := vlanKey{uint16(protocol), uint16(device.VLANID)} //nolint:gosec // 12 bits
+		exists, err := hasVLAN(other.Attrs(), scratch, vlan)
+		destroyed = !exists
+		return err
+	})
+	return destroyed, err == nil, err
+}
+
+func (h Linux) isolate(path string, index int, target, name string) (moved cnichain.Link, err error) {
+	if err := h.makeReturnNamespace(target); err != nil {
+		return moved, err
+	}
+	if path != target {
+		if err := moveLink(path, index, target); err != nil {
+			return moved, err
+		}
+	}
+	err = inNamespace(target, func(handle *netlink.Handle) error {
+		link, err := handle.LinkByIndex(index)
+		if err != nil {
+			return err
+		}
+		return setNames(handle, link, &cnichain.Device{Baseline: cnichain.Baseline{Alias: link.Attrs().Alias}}, name)
+	})
+	if err != nil {
+		return moved, err
+	}
+	links, err := h.Links(target)
+	if i := slices.IndexFunc(links, func(link cnichain.Link) bool { return link.Index == index }); i >= 0 {
+		return links[i], err
+	}
+	return moved, errors.Join(err, fmt.Errorf("link %d: %w", index, os.ErrNotExist))
+}
+
+// makeReturnNamespace makes a namespace without a link whose name an application could know: not even its loopback
+// device is called lo.
+func (h Linux) makeReturnNamespace(path string) error {
+	if !h.Exists(path) {
+		if err := errors.Join(h.Unpin(path), NewNamespace(path)); err != nil { // a crash may leave an empty file
+			return err
+		}
+	}
+	return inNamespace(path, func(handle *netlink.Handle) error {
+		lo, err := handle.LinkByName("lo")
+		if errors.As(err, &netlink.LinkNotFoundError{}) {
+			return nil // it has its name
+		}
+		if err != nil {
+			return err
+		}
+		return handle.LinkSetName(lo, fmt.Sprintf("x%012x", rand.Uint64()>>16))
+	})
+}
+
+// moveLink moves a link from one namespace to another and keeps its index. Kernels before 5.13 choose the index
+// themselves, and then the link is not found.
+func moveLink(path string, index int, target string) error {
+	source, err := netns.GetFromPath(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = source.Close() }()
+	destination, err := netns.GetFromPath(target)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = destination.Close() }()
+	socket, err := nl.GetNetlinkSocketAt(source, netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	request := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
+	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}
+	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	header.Index = int32(index) //nolint:gosec // the kernel's own
+	request.AddData(header)
+	fd, number := nl.Uint32Attr(uint32(destination)), nl.Uint32Attr(uint32(index)) //nolint:gosec // not negative
+	request.AddData(nl.NewRtAttr(unix.IFLA_NET_NS_FD, fd))
+	request.AddData(nl.NewRtAttr(unix.IFLA_NEW_IFINDEX, number))
+	_, err = request.Execute(unix.NETLINK_ROUTE, 0)
+	return err
 }
 
 // MoveToHost moves a link to the host. On its way it has a name that nothing else has: its own may be taken on either

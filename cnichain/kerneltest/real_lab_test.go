@@ -130,8 +130,13 @@ func (l *realLab) onHost(name string, do func(netlink.Link) error) {
 // device is a link of the host as it is when a claim is prepared.
 func (l *realLab) device(name string) cnichain.Device {
 	l.Helper()
+	return l.snapshot(name, false)
+}
+
+func (l *realLab) snapshot(name string, exclusive bool) cnichain.Device {
+	l.Helper()
 	device, err := l.kernel().Snapshot(cnichain.Device{
-		Pool: "node", Name: name, Request: "nic", IfName: name,
+		Pool: "node", Name: name, Request: "nic", IfName: name, Exclusive: exclusive,
 		CNIs:       []string{"macvlan", "bridge", "host-device", "netdev", "ptp"},
 		Attributes: map[string]any{"ifName": name, "mtu": 1380},
 	})
@@ -147,9 +152,7 @@ func (l *realLab) shared(step, name string) cnichain.RootDevice {
 
 func (l *realLab) exclusive(step, name string) cnichain.RootDevice {
 	l.Helper()
-	device := l.device(name)
-	device.Exclusive = true
-	return cnichain.RootDevice{Step: step, Device: device}
+	return cnichain.RootDevice{Step: step, Device: l.snapshot(name, true)}
 }
 
 // plan compiles a topology of the given name and steps for a claim of the same name. Root steps need no selector.

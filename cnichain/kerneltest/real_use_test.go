@@ -166,7 +166,7 @@ func TestRealChangesBetweenSandboxesAreKept(t *testing.T) {
 			l := newRealLab(t, nil)
 			l.uplink("up0")
 			l.executor.CheckFree = l.checkFree
-			plan := l.plan("first", strings.Replace(onlyHostDevice, "host-device", mover, 1), l.exclusive("link", "up0"))
+			plan := l.plan("first", moving(mover), l.exclusive("link", "up0"))
 			a := l.pod("a", plan)
 			a.add()
 			a.del()

@@ -1,0 +1,183 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
+	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
+)
+
+// isolate moves the exclusive device of a step from the pod into a network namespace of the driver's, in which DEL and
+// everything that follows it run. After a forced deletion the containers still run: one with NET_ADMIN could rename the
+// device, replace it, or stack links on it while the plugin returns it to the host.
+//
+// Links that the application stacked on the device are deleted, before the move and after it: between the two, an
+// application can still make some. Those in namespaces that the driver cannot enter are found when the device is
+// restored. A device that is not in the pod is left where it is.
+func (e *Executor) isolate(attachment *Attachment, record *StepRecord) error {
+	if !record.Step.OwnsDevice() || !record.Step.Makes || record.Step.BindsDriver() || record.Step.Stays ||
+		record.Foreign {
+		return nil
+	}
+	target := host.ReturnPath(attachment.Pin)
+	const attempts = 5 // of an application that replaces the device by a link of its own while it is moved
+	for range attempts {
+		link, path, err := e.findDevice(attachment, record)
+		if err != nil || link == nil {
+			return err
+		}
+		if path != target {
+			_ = e.Host.RemoveStacked(path, path, link.Index) // what stays is removed, or found, below
+		} else if link.Name == record.IfName {
+			return e.adoptIsolated(attachment, record, link)
+		}
+		moved, err := e.Host.Isolate(path, link.Index, target, record.IfName)
+		if err != nil {
+			return err
+		}
+		if isOwnDevice(&moved, record.Step.Device, nil) || moved.Same(link) && !hasIdentity(record.Step.Device) {
+			return e.adoptIsolated(attachment, record, &moved)
+		}
+		if err := e.Host.Remove(target, moved.Index); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("cannot move device %s out of the reach of its pod: an application replaces it by other links; "+
+		"end its containers", record.Step.Device.Name)
+}
+
+// adoptIsolated notes the device as it is in the driver's namespace, and removes what the pod has on it.
+func (e *Executor) adoptIsolated(attachment *Attachment, record *StepRecord, link *cnichain.Link) error {
+	if record.Link == nil || !link.Same(record.Link) {
+		seen := *link
+		if record.Link != nil {
+			seen.Alias = record.Link.Alias
+		}
+		record.Link = &seen
+	}
+	if !e.Host.Exists(attachment.Pin) {
+		return nil
+	}
+	return e.Host.RemoveStacked(attachment.Pin, host.ReturnPath(attachment.Pin), link.Index)
+}
+
+// unpinReturned removes the driver's namespace of an attachment, unless a device is in it, which a later attempt
+// returns: the end of its namespace would delete a virtual one.
+func (e *Executor) unpinReturned(attachment *Attachment) error {
+	path := host.ReturnPath(attachment.Pin)
+	if !e.Host.Exists(path) {
+		return nil
+	}
+	const loopback = 1 // its index in every network namespace
+	links, err := e.Host.Links(path)
+	if err != nil || slices.ContainsFunc(links, func(link cnichain.Link) bool { return link.Index != loopback }) {
+		return err
+	}
+	return e.Host.Unpin(path)
+}
+
+// namespaceOf returns the path of the namespace in which the interface of a step is looked for: that of the driver's if
+// the device was moved there, and the pod's otherwise.
+func (e *Executor) namespaceOf(attachment *Attachment, record *StepRecord) string {
+	path := host.ReturnPath(attachment.Pin)
+	if !record.Step.OwnsDevice() || !record.Step.Makes || !e.Host.Exists(path) {
+		return attachment.Pin
+	}
+	links, err := e.Host.Links(path)
+	if err != nil || e.chooseDevice(links, record) == nil {
+		return attachment.Pin
+	}
+	return path
+}
+
+// findDevice finds the exclusive device of a step in the driver's namespace or in the pod. The link is nil if it is in
+// neither.
+func (e *Executor) findDevice(attachment *Attachment, record *StepRecord) (*cnichain.Link, string, error) {
+	for _, path := range []string{host.ReturnPath(attachment.Pin), attachment.Pin} {
+		if !e.Host.Exists(path) {
+			continue
+		}
+		links, err := e.Host.Links(path)
+		if err != nil {
+			return nil, "", err
+		}
+		link := e.chooseDevice(links, record)
+		if link == nil {
+			continue
+		}
+		if !record.Step.Moves { // a plugin without a schema may have made another link like the device
+			if onHost, err := e.Host.OnHost(*record.Step.Device); err != nil || onHost {
+				return nil, "", err
+			}
+		}
+		return link, path, nil
+	}
+	return nil, "", nil
+}
+
+// chooseDevice returns the link that is the device of a step, nil if none is. Of several that could be, which share a
+// parent, it is the one that was seen after ADD.
+func (e *Executor) chooseDevice(links []cnichain.Link, record *StepRecord) *cnichain.Link {
+	var found *cnichain.Link
+	for i := range links {
+		if !isOwnDevice(&links[i], record.Step.Device, record.Link) {
+			continue
+		}
+		if record.Link != nil && links[i].Same(record.Link) {
+			return &links[i]
+		}
+		if found == nil || isDevice(&links[i], record.Step.Device) {
+			found = &links[i]
+		}
+	}
+	return found
+}
+
+// hasIdentity reports whether a device has a property that no application can give to a link of its own: its place on a
+// bus, its parent on the host, or its other end.
+func hasIdentity(device *cnichain.Device) bool {
+	return device.ParentDev != "" || device.PeerOnHost || device.Parent != 0 && !linkkind.IsPair(device.Kind)
+}
+
+// isOwnDevice reports whether a link in a pod is a device of the host. Names, addresses and indexes are not compared if
+// the device has properties that an application cannot change: one with NET_ADMIN can change all of them. A device
+// without such properties, such as a dummy, is the link that was seen after ADD.
+func isOwnDevice(link *cnichain.Link, device *cnichain.Device, seen *cnichain.Link) bool {
+	switch {
+	case device.ParentDev != "":
+		return link.ParentDev == device.ParentDev && (device.PermMAC == "" || link.PermMAC == device.PermMAC)
+	case !couldBe(link, device):
+		return false
+	case hasIdentity(device):
+		return link.ParentElsewhere && link.Parent == device.Parent && sameVLAN(link, device)
+	case seen != nil:
+		return link.Same(seen)
+	}
+	return isDevice(link, device)
+}
+
+// isolated runs isolate, and returns its error only while the plugin's DEL is still expected to do the work: later the
+// driver removes the device from wherever it is.
+func (e *Executor) isolated(attachment *Attachment, record *StepRecord) error {
+	err := e.isolate(attachment, record)
+	if err != nil && record.Failures+1 >= repairAfter {
+		return nil
+	}
+	return err
+}
+
+var errElsewhere = errors.New("it is in a network namespace that the driver cannot enter; the kernel returns or " +
+	"deletes it when that namespace ends, so end the processes in it")
+
+// elsewhere returns nil if a virtual device does not exist any more, and an error if it does. It is not known for
+// all kinds of links.
+func (e *Executor) elsewhere(device *cnichain.Device) (known bool, err error) {
+	destroyed, known, err := e.Host.Destroyed(*device)
+	if err != nil || !known || destroyed {
+		return known, err
+	}
+	return true, fmt.Errorf("device %s is neither in the pod nor on the host: %w", device.Name, errElsewhere)
+}

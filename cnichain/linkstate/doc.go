@@ -1,0 +1,71 @@
+// Package linkstate reads everything that the kernel reports about a link, compares two readings, and writes back what
+// differs.
+//
+// The driver reads the state of a device before a pod gets it and after the device is back. The comparison does not
+// list what a pod may change: every attribute counts, also one that a later kernel adds, unless it is one of the
+// documented exceptions (exceptions.go). What differs and cannot be written back keeps the device in quarantine.
+//
+// The rule of this package: it knows no kind of link and no setting by its meaning, except for what the kernel does not
+// accept as it reports it.
+//
+// The sources are rtnetlink (RTM_GETLINK), ethtool netlink, sysfs, DCB, NAPI settings, receive rules and the BPF
+// programs that are attached without a queueing discipline (tcx). All functions work in the network namespace of the
+// calling thread.
+package linkstate
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// State contains the attributes of a link by key, such as "link.linkmode" or "ethtool.rings.6". The values are those of
+// the kernel: netlink attributes with their headers, and the contents of files.
+type State map[string][]byte
+
+// Differences returns a description of each attribute that differs from the earlier state, sorted by key.
+func (s State) Differences(earlier State) []string {
+	var differences []string
+	for _, key := range s.differing(earlier) {
+		differences = append(differences, fmt.Sprintf("%s is %s, was %s", key, show(s[key]), show(earlier[key])))
+	}
+	return differences
+}
+
+// differing returns the keys of the attributes that differ, sorted.
+func (s State) differing(earlier State) []string {
+	keys := map[string]bool{}
+	for key := range s {
+		keys[key] = true
+	}
+	for key := range earlier {
+		keys[key] = true
+	}
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(keys)),
+		func(key string) bool {
+			return bytes.Equal(s[key], earlier[key]) || key == carrierAttribute ||
+				isSpeed(key) && (s[key] == nil || earlier[key] == nil)
+		})
+}
+
+// show prints the value of a file as text, and that of a netlink attribute without its header as hexadecimal digits.
+func show(value []byte) string {
+	switch {
+	case value == nil:
+		return "absent"
+	case isText(value):
+		return fmt.Sprintf("%q", value)
+	}
+	text := hex.EncodeToString(value[min(len(value), headerLength):])
+	if len(text) > 64 {
+		text = text[:64] + "…"
+	}
+	return "0x" + text
+}
+
+func isText(value []byte) bool {
+	return !strings.ContainsFunc(string(value), func(r rune) bool { return r < ' ' || r > '~' })
+}

@@ -1,0 +1,241 @@
+package linkstate
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// headerAttribute is the first attribute of every ethtool message; it names the link.
+const headerAttribute = 1
+
+// readEthtool reads all groups. A group that the link's driver or the kernel does not have is absent.
+func (s State) readEthtool(index int) error {
+	family, err := netlink.GenlFamilyGet("ethtool")
+	if err != nil {
+		return absent(err)
+	}
+	socket, err := nl.Subscribe(unix.NETLINK_GENERIC)
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	for _, group := range groups() {
+		replies, err := ethtool(family.ID, socket, group.get, index)
+		if err != nil {
+			// Links without hardware of their own answer EINVAL for some groups, and devices that are not ready
+			// ENETDOWN.
+			if absent(err) == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENETDOWN) {
+				continue
+			}
+			return fmt.Errorf("ethtool %s: %w", group.name, err)
+		}
+		for _, reply := range replies {
+			for kind, attribute := range attributes(reply[unix.GENL_HDRLEN:]) {
+				if kind != headerAttribute && !slices.Contains(group.except, kind) {
+					s[key("ethtool."+group.name, "", kind)] = attribute
+				}
+			}
+		}
+	}
+	s.removeSpeed()
+	return s.readNAPI(index, socket)
+}
+
+// ethtool sends a command with attributes for a link.
+func ethtool(family uint16, socket *nl.NetlinkSocket, command uint8, index int, content ...[]byte) ([][]byte, error) {
+	flags := 0
+	if len(content) > 0 {
+		flags = unix.NLM_F_ACK
+	}
+	request := nl.NewNetlinkRequest(int(family), flags)
+	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_GENERIC: {Socket: socket}}
+	request.AddRawData(genericHeader(command))
+	header := nl.NewRtAttr(headerAttribute|unix.NLA_F_NESTED, nil)
+	header.AddRtAttr(unix.ETHTOOL_A_HEADER_DEV_INDEX, nl.Uint32Attr(uint32(index))) //nolint:gosec // the kernel's own
+	header.AddRtAttr(unix.ETHTOOL_A_HEADER_FLAGS, nl.Uint32Attr(unix.ETHTOOL_FLAG_COMPACT_BITSETS))
+	request.AddRawData(header.Serialize())
+	for _, attribute := range content {
+		request.AddRawData(padded(attribute))
+	}
+	return request.Execute(unix.NETLINK_GENERIC, 0)
+}
+
+// genericHeader is struct genlmsghdr. That of package nl leaves the reserved field undefined, which newer families
+// refuse.
+func genericHeader(command uint8) []byte { return []byte{command, 1, 0, 0} }
+
+// absent returns nil for an error that says that the kernel or the driver does not have what was asked for.
+func absent(err error) error {
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+func describe(subject string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", subject, err)
+}
+
+// readNAPI reads the settings of the link's receive contexts (netdev netlink family, kernel 6.8), without their IDs,
+// interrupts and threads, which change whenever the link is set up.
+func (s State) readNAPI(index int, socket *nl.NetlinkSocket) error {
+	const napiGet, ifIndex, firstSetting = 11, 1, 5
+	family, err := netlink.GenlFamilyGet("netdev")
+	if err != nil {
+		return absent(err)
+	}
+	request := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_DUMP)
+	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_GENERIC: {Socket: socket}}
+	request.AddRawData(genericHeader(napiGet))
+	number := nl.Uint32Attr(uint32(index)) //nolint:gosec // the kernel's own
+	request.AddRawData(nl.NewRtAttr(ifIndex, number).Serialize())
+	replies, err := request.Execute(unix.NETLINK_GENERIC, 0)
+	if err != nil {
+		return describe("NAPI settings", absent(err))
+	}
+	for i, reply := range replies {
+		for kind, attribute := range attributes(reply[unix.GENL_HDRLEN:]) {
+			if kind >= firstSetting {
+				s[key(fmt.Sprintf("napi.%d", i), "", kind)] = attribute
+			}
+		}
+	}
+	return nil
+}
+
+// Commands of the ethtool ioctl that netlink lacks (linux/ethtool.h).
+const (
+	getTunable    = 0x48
+	getFlowHash   = 0x29 // ETHTOOL_GRXFH
+	countRules    = 0x2e // ETHTOOL_GRXCLSRLCNT
+	listRules     = 0x30 // ETHTOOL_GRXCLSRLALL
+	getRule       = 0x2f // ETHTOOL_GRXCLSRULE
+	ruleLength    = 192  // struct ethtool_rxnfc
+	ruleCount     = 184  // offset of rule_cnt
+	ruleLocation  = 176  // offset of fs.location
+	lastFlowType  = 0x14
+	lastTunable   = 4
+	tunableHeader = 16
+)
+
+// readRules reads the receive rules, the fields that are hashed by type of flow, and the tunables of a link.
+func (s State) readRules(name string) error {
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(socket) }()
+	for id := uint32(1); id <= lastTunable; id++ {
+		request := make([]byte, tunableHeader+8)
+		binary.NativeEndian.PutUint32(request[4:], id)
+		binary.NativeEndian.PutUint32(request[8:], tunableType(id))
+		binary.NativeEndian.PutUint32(request[12:], tunableSize(id))
+		if ioctl(socket, name, getTunable, request) == nil {
+			s[fmt.Sprintf("ethtool.tunable.%d", id)] = request[headerLength:]
+		}
+	}
+	for flow := uint32(1); flow <= lastFlowType; flow++ {
+		request := make([]byte, ruleLength)
+		binary.NativeEndian.PutUint32(request[4:], flow)
+		if ioctl(socket, name, getFlowHash, request) == nil {
+			s[fmt.Sprintf("ethtool.flow-hash.%d", flow)] = request[4:16]
+		}
+	}
+	request := make([]byte, ruleLength)
+	if ioctl(socket, name, countRules, request) != nil {
+		return nil
+	}
+	count := binary.NativeEndian.Uint32(request[ruleCount:])
+	request = make([]byte, ruleLength+4*int(count))
+	binary.NativeEndian.PutUint32(request[ruleCount:], count)
+	if err := ioctl(socket, name, listRules, request); err != nil {
+		return describe("receive rules", absent(err))
+	}
+	locations := request[ruleCount+4:]
+	for i := range int(count) {
+		location := binary.NativeEndian.Uint32(locations[4*i:])
+		rule := make([]byte, ruleLength)
+		binary.NativeEndian.PutUint32(rule[ruleLocation:], location)
+		if err := ioctl(socket, name, getRule, rule); err != nil {
+			return fmt.Errorf("receive rule %d: %w", location, err)
+		}
+		s[fmt.Sprintf("ethtool.rule.%d", location)] = rule[headerLength:]
+	}
+	return nil
+}
+
+// tunableType and tunableSize are those that the kernel requires (ethtool_tunable_valid): PFC storm prevention is a
+// u16, the others are u32.
+func tunableType(id uint32) uint32 {
+	if id == 3 {
+		return 2
+	}
+	return 3
+}
+
+func tunableSize(id uint32) uint32 {
+	if id == 3 {
+		return 2
+	}
+	return 4
+}
+
+// ioctl calls SIOCETHTOOL; the command is the first field of the request.
+func ioctl(socket int, name string, command uint32, request []byte) error {
+	binary.NativeEndian.PutUint32(request, command)
+	var ifreq struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}
+	copy(ifreq.name[:unix.IFNAMSIZ-1], name)
+	ifreq.data = unsafe.Pointer(&request[0])
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(socket), unix.SIOCETHTOOL,
+		uintptr(unsafe.Pointer(&ifreq)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// readDCB reads the data center bridging of a link (IEEE 802.1Q), without what its peer says and without counters.
+func (s State) readDCB(name string) error {
+	const getIEEE, nameAttribute, ieee, pfc, pfcSettings = 21, 1, 13, 2, headerLength + 6
+	exceptions := []uint16{4, 5, 6, 9} // of the peer, and the counters of congestion notification
+	request := nl.NewNetlinkRequest(unix.RTM_GETDCB, 0)
+	request.AddRawData([]byte{unix.AF_UNSPEC, getIEEE, 0, 0})
+	request.AddRawData(nl.NewRtAttr(nameAttribute, nl.ZeroTerminated(name)).Serialize())
+	replies, err := request.Execute(unix.NETLINK_ROUTE, 0)
+	if err != nil {
+		if errors.Is(err, unix.EINVAL) { // a kernel without DCB
+			return nil
+		}
+		return describe("data center bridging", absent(err))
+	}
+	for _, reply := range replies {
+		for kind, nested := range attributes(reply[min(len(reply), headerLength):]) {
+			if kind != ieee {
+				continue
+			}
+			for kind, attribute := range attributes(nested[headerLength:]) {
+				if kind == pfc {
+					attribute = attribute[:min(len(attribute), pfcSettings)] // counters follow
+				}
+				if !slices.Contains(exceptions, kind) {
+					s[key("dcb", "", kind)] = attribute
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+package linkstate
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// hooks are the places at which the kernel keeps BPF programs of a link while it moves to another namespace. Programs
+// of queueing disciplines end with these, and XDP programs are an attribute of the link (dev_tcx_uninstall is called
+// only when a link is unregistered).
+func hooks() map[string]ebpf.AttachType {
+	return map[string]ebpf.AttachType{"tcx-ingress": ebpf.AttachTCXIngress, "tcx-egress": ebpf.AttachTCXEgress}
+}
+
+// readPrograms reads the IDs of the programs at each hook.
+func (s State) readPrograms(index int) error {
+	for name, hook := range hooks() {
+		programs, err := query(index, hook)
+		if err != nil {
+			return fmt.Errorf("programs at %s: %w", name, err)
+		}
+		var ids []string
+		for _, program := range programs {
+			ids = append(ids, fmt.Sprint(program.ID))
+		}
+		if len(ids) > 0 {
+			s["bpf."+name] = []byte(strings.Join(ids, " "))
+		}
+	}
+	return nil
+}
+
+// query returns no programs for a kernel without the hook (before 6.6), or without BPF.
+func query(index int, hook ebpf.AttachType) ([]link.AttachedProgram, error) {
+	result, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: hook})
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return result.Programs, nil
+}
+
+// detachPrograms detaches all programs of a hook of a link, however they are attached.
+func detachPrograms(index int, hook ebpf.AttachType) error {
+	programs, err := query(index, hook)
+	if err != nil {
+		return err
+	}
+	var problems []error
+	for _, program := range programs {
+		if id, isLink := program.LinkID(); isLink {
+			problems = append(problems, detachLink(id))
+			continue
+		}
+		problems = append(problems, detachProgram(index, hook, program.ID))
+	}
+	return errors.Join(problems...)
+}
+
+func detachProgram(index int, hook ebpf.AttachType, id ebpf.ProgramID) error {
+	program, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = program.Close() }()
+	return link.RawDetachProgram(link.RawDetachProgramOptions{Target: index, Program: program, Attach: hook})
+}
+
+// detachLink ends a BPF link. Processes that have it open keep a link that is attached to nothing.
+func detachLink(id link.ID) error {
+	attached, err := link.NewFromID(id)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = attached.Close() }()
+	return attached.Detach()
+}
+
+// detachXDPLinks ends the BPF links by which an XDP program is attached to a link: netlink detaches only programs that
+// were attached without one. Indexes are of a namespace, and the kernel does not say of which; so a link is ended only
+// if it is the only one with this program and this index.
+func detachXDPLinks(index int, program ebpf.ProgramID) error {
+	var found []link.ID
+	iterator := link.Iterator{}
+	defer iterator.Close()
+	for iterator.Next() {
+		info, err := iterator.Link.Info()
+		if err != nil || info.XDP() == nil {
+			continue //nolint:nilerr // it has ended, or is of another kind
+		}
+		if int(info.XDP().Ifindex) == index && info.Program == program {
+			found = append(found, iterator.ID)
+		}
+	}
+	if err := iterator.Err(); err != nil {
+		return err
+	}
+	if len(found) != 1 {
+		return nil
+	}
+	return detachLink(found[0])
+}
