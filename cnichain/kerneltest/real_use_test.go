@@ -29,6 +29,13 @@ func (l *realLab) checkFree(ctx context.Context, device *cnichain.Device) error 
 	return err
 }
 
+// useRule is a routing rule that names a link.
+func useRule(link string) *netlink.Rule {
+	rule := netlink.NewRule()
+	rule.IifName, rule.Table, rule.Priority = link, 300, 77
+	return rule
+}
+
 // nodeUses are ways in which the node begins to use the link up0 while no pod has it.
 func nodeUses() map[string]func(*realLab, netlink.Link) error {
 	address := func(link netlink.Link) error {
@@ -52,8 +59,7 @@ func nodeUses() map[string]func(*realLab, netlink.Link) error {
 				Scope: netlink.SCOPE_LINK, Table: 300})
 		},
 		"routing rule": func(l *realLab, link netlink.Link) error {
-			rule := netlink.NewRule()
-			rule.IifName, rule.Table, rule.Priority = link.Attrs().Name, 300, 77
+			rule := useRule(link.Attrs().Name)
 			l.Cleanup(func() { _ = netlink.RuleDel(rule) })
 			return netlink.RuleAdd(rule)
 		},
