@@ -17,7 +17,8 @@ const nodeAccount = "system:serviceaccount:dra-network:dra-network-driver"
 // TestNodesWriteTheirOwnSlices evaluates the admission policy with the API server's own compiler.
 func TestNodesWriteTheirOwnSlices(t *testing.T) {
 	slice := func(driver, node string) *resourceapi.ResourceSlice {
-		spec := resourceapi.ResourceSliceSpec{Driver: driver, NodeName: ptr.To(node)}
+		spec := resourceapi.ResourceSliceSpec{Driver: driver, NodeName: ptr.To(node),
+			Pool: resourceapi.ResourcePool{Name: node + "/eth0"}}
 		if node == "" {
 			spec.NodeName, spec.AllNodes = nil, ptr.To(true)
 		}
@@ -27,6 +28,11 @@ func TestNodesWriteTheirOwnSlices(t *testing.T) {
 		}
 	}
 	ours, foreign := slice("dra.networking", "n1"), slice("dra.networking", "n2")
+	inPool := func(name string) *resourceapi.ResourceSlice {
+		changed := ours.DeepCopy()
+		changed.Spec.Pool.Name = name
+		return changed
+	}
 	tests := map[string]struct {
 		account   string
 		tokenNode string
@@ -50,7 +56,15 @@ func TestNodesWriteTheirOwnSlices(t *testing.T) {
 		"with a token that names no node": {nodeAccount, "", admission.Create, ours, nil, "refused"},
 		"no node, no node": {nodeAccount, "", admission.Create, slice("dra.networking", ""),
 			nil, "refused"},
-		"somebody else": {"system:node:n1", "", admission.Create, foreign, nil, "not asked"},
+		"in another's pool":         {nodeAccount, "n1", admission.Create, inPool("n2/eth0"), nil, "refused"},
+		"moved to another's pool":   {nodeAccount, "n1", admission.Update, inPool("n2/eth0"), ours, "refused"},
+		"moved from another's pool": {nodeAccount, "n1", admission.Update, ours, inPool("n2/eth0"), "refused"},
+		"in a pool of a node whose name begins alike": {nodeAccount, "n1", admission.Create, inPool("n10/eth0"), nil,
+			"refused"},
+		"in a pool without a node":      {nodeAccount, "n1", admission.Create, inPool("eth0"), nil, "refused"},
+		"in a pool named as its node":   {nodeAccount, "n1", admission.Create, inPool("n1"), nil, "refused"},
+		"in a pool of several segments": {nodeAccount, "n1", admission.Create, inPool("n1/eth0/a"), nil, "allowed"},
+		"somebody else":                 {"system:node:n1", "", admission.Create, foreign, nil, "not asked"},
 	}
 	policy := find[*admissionregistration.ValidatingAdmissionPolicy](t, "admission.yaml")
 	for name, test := range tests {

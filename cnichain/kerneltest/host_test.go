@@ -114,6 +114,9 @@ func (h *testHost) filters() []string {
 		return nil // then no plugin can make any, and tests of those are skipped
 	}
 	output, err := exec.Command(nft, "--stateless", "list", "ruleset").CombinedOutput()
+	if err != nil && strings.Contains(string(output), "cache initialization failed") {
+		return nil // a kernel without nf_tables
+	}
 	if err != nil {
 		h.Fatalf("nft: %v: %s", err, output)
 	}

@@ -259,6 +259,7 @@ func TestRealRandomAdministrator(t *testing.T) {
 				used := ""
 				if uses := nodeUses(); random.IntN(3) == 0 {
 					used = slices.Sorted(maps.Keys(uses))[random.IntN(len(uses))]
+					l.onHost("up0", netlink.LinkSetARPOn) // for neighbours
 					l.onHost("up0", func(link netlink.Link) error { return uses[used](l, link) })
 				}
 				before, state := l.linkState("up0"), l.state()

@@ -210,7 +210,10 @@ func operations() map[string]func(tenant) error {
 		},
 		"alternative name lo": func(t tenant) error {
 			lo, err := netlink.LinkByName("lo")
-			return errors.Join(err, netlink.LinkSetDown(lo), netlink.LinkSetName(lo, "other"),
+			if err != nil {
+				return err
+			}
+			return errors.Join(netlink.LinkSetDown(lo), netlink.LinkSetName(lo, "other"),
 				netlink.LinkAddAltName(t.link, "lo"))
 		},
 	}

@@ -38,6 +38,10 @@ func TestTokenOfAnotherNode(t *testing.T) {
 	}
 	ctx := context.Background()
 	here := e.cluster.NodeName()
+	forged := slice("elsewhere")
+	forged.Spec.Pool = resourceapi.ResourcePool{Name: here + "/to0", Generation: 1 << 40, ResourceSliceCount: 1}
+	forged.Spec.Devices = []resourceapi.Device{{Name: "to0", Taints: []resourceapi.DeviceTaint{{Key: "forged",
+		Effect: resourceapi.DeviceTaintEffectNoExecute}}}}
 	claims, err := e.client.ResourceV1().ResourceClaims(e.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil || len(claims.Items) != 1 {
 		t.Fatalf("claims are %v, %v", claims, err)
@@ -62,6 +66,15 @@ func TestTokenOfAnotherNode(t *testing.T) {
 		return as.ResourceV1().ResourceSlices().Delete(ctx, published.Items[0].Name,
 			metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 	}
+	_, inPool := other.ResourceV1().ResourceSlices().Create(ctx, forged, dryRun)
+	event := func(as kubernetes.Interface, node string) error {
+		_, err := as.CoreV1().Events(e.namespace).Create(ctx, &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Name: "forged", Namespace: e.namespace},
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: e.namespace, Name: "p"},
+			Source:         corev1.EventSource{Component: "dra.networking", Host: node},
+		}, dryRun)
+		return err
+	}
 	for name, test := range map[string]struct {
 		err  error
 		want string // what the refusal says, empty if there must be none
@@ -69,6 +82,10 @@ func TestTokenOfAnotherNode(t *testing.T) {
 		"own slice":                 {create(driver, here), ""},
 		"slice of another node":     {create(driver, "elsewhere"), "may write ResourceSlices of that node only"},
 		"this node's, from another": {create(other, here), "may write ResourceSlices of that node only"},
+		// Its taint would evict the pods that use the device of this node.
+		"in a pool of this node":    {inPool, "may write ResourceSlices of pools whose names begin with elsewhere/ only"},
+		"own event":                 {event(driver, here), ""},
+		"event of another node":     {event(other, here), "may write events only whose source is dra.networking on that node"},
 		"delete its own":            {remove(driver), ""},
 		"delete another's":          {remove(other), "may write ResourceSlices of that node only"},
 		"status of its own claim":   {status(driver), ""},
