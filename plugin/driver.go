@@ -106,7 +106,8 @@ type Driver struct {
 	heartbeats *telemetry.Heartbeats
 	locks      *lockProbe
 
-	startup *startup
+	startup   *startup
+	installed installation
 
 	mu         sync.Mutex
 	registered func() bool
@@ -128,6 +129,9 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 		linkTypes:  host.NewLinkTypes(host.MissingLinkTypes, clock.RealClock{}),
 	}
 	d.again = d.prepareAgain
+	if d.installed, err = newInstallation(&config, nodeapi.HelperDir(config.PluginDir)); err != nil {
+		return nil, err
+	}
 	d.locks = &lockProbe{try: func() { _, _, _ = d.sandboxes.Count(), d.claims.All(), d.nri.runtime.isConnected() }}
 	defer func() {
 		if err != nil {
@@ -155,10 +159,12 @@ func (d *Driver) awaitJournal(ctx context.Context, again <-chan time.Time) error
 	return d.startup.await(ctx, again, "Waiting for the journal: no pod with claims starts on this node until it can "+
 		"be opened",
 		func() error {
-			opened, err := journal.Open(filepath.Join(d.config.PluginDir, "journal.db"), clock.RealClock{})
-			if err == nil {
-				d.journal = opened
+			opened, err := journal.Open(d.journalPath(), clock.RealClock{})
+			if err != nil {
+				return err
 			}
+			d.journal = opened
+			d.installed.journal, err = os.Lstat(d.journalPath())
 			return err
 		})
 }
@@ -168,7 +174,7 @@ func (d *Driver) awaitHelper(ctx context.Context, again <-chan time.Time) error 
 	return d.startup.await(ctx, again, "Waiting for the helper programs: no pod with claims starts on this node "+
 		"until they "+
 		"can be installed", func() error {
-		return installHelper(ctx, nodeapi.HelperDir(d.config.PluginDir))
+		return d.installed.helper.Install(ctx)
 	})
 }
 
@@ -205,6 +211,9 @@ func (d *Driver) Run(ctx context.Context) error {
 	group.Go(func() error {
 		ticker := time.NewTicker(journalRetry)
 		defer ticker.Stop()
+		if err := d.installed.directories.Note(); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot watch the directories of the host: removed ones are not restored")
+		}
 		if err := d.awaitHelper(ctx, ticker.C); err != nil {
 			return err
 		}
@@ -225,9 +234,7 @@ func (d *Driver) Run(ctx context.Context) error {
 // The journal is read, and what an earlier driver left is taken over, before anybody can call: kubelet and the runtime
 // would otherwise be answered from an empty memory.
 func (d *Driver) serve(ctx context.Context) error {
-	if err := os.MkdirAll(d.config.CDIDir, 0o755); err != nil {
-		return fmt.Errorf("cannot make the CDI directory: %w", err)
-	}
+	d.repairInstallation(ctx)
 	if err := d.readJournal(ctx); err != nil {
 		return err
 	}
@@ -262,10 +269,10 @@ func (d *Driver) serve(ctx context.Context) error {
 func (d *Driver) sweeper() *attach.Sweeper {
 	return &attach.Sweeper{
 		Sandboxes: d.sandboxes, PodHasEnded: d.cluster.podHasEnded, IsNamed: d.nri.Namespaces.isNamed,
-		Heartbeats: d.heartbeats,
+		Heartbeats: d.heartbeats, Repair: d.repairInstallation,
+		GatesWritten: d.installed.noteGates,
 		Swept: func(ctx context.Context) {
-			d.repairMetadata(ctx)
-			d.repairExternal(ctx)
+			d.repairFiles(ctx)
 			d.recoverLost(ctx)
 			d.statuses.ForgetOld()
 		},
@@ -332,7 +339,7 @@ func (d *Driver) serveDRA(ctx context.Context) error {
 	if err := d.cluster.synced(ctx); err != nil {
 		return nil //nolint:nilerr // ctx has ended
 	}
-	d.repairMetadata(ctx) // somebody may have removed files while no driver was there
+	d.repairFiles(ctx) // somebody may have removed files while no driver was there
 	changes, err := d.publisher.Watch(ctx)
 	if err != nil {
 		return err

@@ -1,10 +1,7 @@
 package plugin
 
 import (
-	"context"
-
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
@@ -60,14 +57,5 @@ func mayBeInPod(
 			}
 		}
 		return sandboxes.MayBeInPod(claimUID, held)
-	}
-}
-
-// repairExternal writes files about devices that others attach again if somebody has removed them, and removes those
-// that nobody needs.
-func (d *Driver) repairExternal(ctx context.Context) {
-	if err := d.external.Sync(""); err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot update the files about devices that others attach; retrying in the "+
-			"next sweep")
 	}
 }

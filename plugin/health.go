@@ -119,7 +119,7 @@ func (d *Driver) missing() []string {
 	if err := d.publisher.Readiness(); err != nil {
 		missing = append(missing, err.Error())
 	}
-	return missing
+	return append(missing, d.installed.defects.texts()...)
 }
 
 // Names of the sockets that kubelet knows the driver by (the defaults of the kubeletplugin library).
@@ -136,7 +136,11 @@ const socketPeriod = 10 * time.Second
 func (d *Driver) socketsAreThere() error {
 	for _, path := range []string{filepath.Join(d.config.PluginDir, draSocket),
 		filepath.Join(d.config.RegistrarDir, registrarSocket)} {
-		if _, err := os.Lstat(path); err != nil {
+		info, err := os.Lstat(path)
+		if err == nil && info.Mode()&os.ModeSocket == 0 {
+			err = fmt.Errorf("%s is another file", path)
+		}
+		if err != nil {
 			return fmt.Errorf("a socket of the driver is gone: %w", err)
 		}
 	}

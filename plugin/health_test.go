@@ -80,9 +80,16 @@ func TestRemovedSockets(t *testing.T) {
 	paths := []string{filepath.Join(d.config.PluginDir, draSocket),
 		filepath.Join(d.config.RegistrarDir, registrarSocket)}
 	for _, path := range paths {
-		f.must(os.WriteFile(path, nil, 0o600))
+		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+		f.must(err)
+		defer func() { _ = listener.Close() }()
 	}
 	f.must(d.socketsAreThere())
+	f.must(os.Remove(paths[1]))
+	f.must(os.WriteFile(paths[1], nil, 0o600))
+	if err := d.socketsAreThere(); err == nil || !strings.Contains(err.Error(), paths[1]+" is another file") {
+		t.Errorf("error is %v", err)
+	}
 	f.must(os.Remove(paths[1]))
 	missing := d.socketsAreThere()
 	if missing == nil || !strings.Contains(missing.Error(), paths[1]) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/install"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
@@ -13,7 +14,7 @@ import (
 func TestInProcessPluginsAreThoseThatAreInstalled(t *testing.T) {
 	d := &Driver{config: Config{PluginDir: t.TempDir() + "/", Plugins: map[string]executor.InProcess{}}}
 	installed, node := nodeapi.HelperDir(d.config.PluginDir), t.TempDir()
-	for _, name := range helperPlugins() {
+	for _, name := range install.HelperPlugins() {
 		d.config.Plugins[name] = nil
 		for _, dir := range []string{installed, node} {
 			if err := os.MkdirAll(dir, 0o750); err != nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -155,7 +156,9 @@ func TestMetadataOfEachClaimIsWrittenAgain(t *testing.T) {
 		}
 		return nil
 	}
-	d.repairMetadata(t.Context())
+	if err := d.repairMetadata(t.Context()); err == nil || !strings.Contains(err.Error(), "claim ns/claim-a again") {
+		t.Errorf("error is %v", err)
+	}
 	if !slices.Equal(asked, []string{"claim-a", "claim-b"}) {
 		t.Errorf("asked are %q", asked)
 	}

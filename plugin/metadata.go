@@ -2,8 +2,10 @@ package plugin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -21,6 +23,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -143,10 +146,10 @@ const repairLimit = 20 * time.Second
 // repairMetadata has the CDI specs written again that tell the containers of prepared claims of their devices, if
 // somebody has removed them: kubelet gives containers their names, and the runtime refuses what it can't find. Those of
 // claims that are not known to anybody are removed: a driver that did not know of them has released the claims.
-func (d *Driver) repairMetadata(ctx context.Context) {
+func (d *Driver) repairMetadata(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, repairLimit)
 	defer cancel()
-	logger := klog.FromContext(ctx)
+	var problems []error
 	for _, record := range d.claims.All() {
 		if !d.lacksMetadata(&record) {
 			continue
@@ -155,37 +158,61 @@ func (d *Driver) repairMetadata(ctx context.Context) {
 		// more.
 		claim := &drapb.Claim{Namespace: record.Claim.Namespace, Name: record.Claim.Name, Uid: record.Claim.UID}
 		if err := d.again(ctx, []*drapb.Claim{claim}); err != nil {
-			logger.Error(err, "Cannot write metadata of a claim again", "claim", record.Claim.String(), "dir",
-				d.config.CDIDir)
+			problems = append(problems, fmt.Errorf("cannot write the device metadata of claim %s again: %w",
+				record.Claim, err))
 		}
 	}
 	orphans, err := d.orphanSpecs()
 	if err != nil {
-		logger.Error(err, "Cannot list CDI specs", "dir", d.config.CDIDir)
-		return
+		problems = append(problems, fmt.Errorf("cannot list CDI specs: %w", err))
 	}
 	for _, file := range orphans {
 		if file.Kind != nodeapi.MetadataSpec {
 			continue
 		}
 		if err := d.removeOrphan(ctx, &file); err != nil {
-			logger.Error(err, "Cannot remove metadata of a claim that is not prepared", "path", file.Path)
+			problems = append(problems, fmt.Errorf("cannot remove the device metadata of a released claim: %w", err))
 		}
 	}
+	return errors.Join(problems...)
 }
 
-// lacksMetadata reports whether a file is missing of those that the kubeletplugin library has written when the claim
-// was prepared: one CDI spec for each request. An empty one is what a machine that lost its power may have kept of it.
+// lacksMetadata reports whether a file is missing or damaged that the kubeletplugin library wrote when the claim was
+// prepared: for each request a CDI spec, and the file that it mounts into containers.
 func (d *Driver) lacksMetadata(record *claims.Record) bool {
 	for i := range record.Devices {
 		request := resourceclaim.BaseRequestRef(record.Devices[i].Request)
-		name := nodeapi.MetadataName(record.Claim.UID, request)
-		info, err := os.Lstat(filepath.Join(d.config.CDIDir, name))
-		if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
+		var spec specs.Spec
+		if !readsAsJSON(filepath.Join(d.config.CDIDir, nodeapi.MetadataName(record.Claim.UID, request)), &spec) {
 			return true
+		}
+		for _, device := range spec.Devices {
+			for _, mount := range device.ContainerEdits.Mounts {
+				if !readsAsJSON(mount.HostPath, &json.RawMessage{}) {
+					return true
+				}
+			}
 		}
 	}
 	return false
+}
+
+// readsAsJSON reports whether a file has JSON values and nothing else, and decodes the first of them. A machine that
+// lost its power may have kept an empty file.
+func readsAsJSON(path string, first any) bool {
+	file, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = file.Close() }() // only read
+	decoder := json.NewDecoder(file)
+	if err := decoder.Decode(first); err != nil {
+		return false
+	}
+	for err == nil {
+		err = decoder.Decode(&json.RawMessage{})
+	}
+	return errors.Is(err, io.EOF)
 }
 
 // prepareAgain asks this driver, as kubelet would, to prepare claims: that is idempotent, and the library writes its

@@ -212,23 +212,42 @@ func pinOf(f *fixture, sandbox string) string {
 	return ""
 }
 
-// A spec that is empty is written again, as one that is not there: a machine that lost its power may have kept that.
+// Metadata is written again whatever has become of its two files.
 func TestLacksMetadata(t *testing.T) {
 	f, d := littered(t)
 	record := f.prepared("claim-a", "a", "up0")
 	path := filepath.Join(f.dir, "cdi", nodeapi.MetadataName("claim-a", record.Devices[0].Request))
-	check := func(what string, want bool) {
+	file := filepath.Join(f.dir, "metadata.json")
+	spec := `{"devices": [{"containerEdits": {"mounts": [{"hostPath": "` + file + `"}]}}]}`
+	check := func(name string, want bool) {
 		t.Helper()
 		if got := d.lacksMetadata(&record); got != want {
-			t.Errorf("%s: lacks metadata: %v, want %v", what, got, want)
+			t.Errorf("%s: lacks metadata: %v, want %v", name, got, want)
 		}
 	}
+	write := func(path, content string) {
+		t.Helper()
+		f.must(metadataFiles().WriteFile(path, []byte(content), 0o600))
+	}
 	check("no spec", true)
-	f.must(os.WriteFile(path, nil, 0o600))
-	check("an empty spec", true)
-	f.must(metadataFiles().WriteFile(path, []byte("{}"), 0o600))
-	check("a whole spec", false)
+	for _, content := range []string{"", spec[:len(spec)-1], "[]", "{} x"} {
+		write(path, content)
+		check("spec "+content, true)
+	}
+	write(path, "{}")
+	check("a spec without a file", false)
+	write(path, spec)
+	check("no file", true)
+	for _, content := range []string{"", "{", "{}\n{"} {
+		write(file, content)
+		check("file "+content, true)
+	}
+	write(file, "{}\n{}\n")
+	check("both", false)
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o644 {
 		t.Errorf("containers must be able to read it: %v, %v", info, err)
 	}
+	f.must(os.Remove(file))
+	f.must(os.Mkdir(file, 0o700))
+	check("a directory", true)
 }

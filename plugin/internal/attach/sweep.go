@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/klog/v2"
-
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
@@ -23,6 +21,10 @@ type Sweeper struct {
 	PodHasEnded func(executor.Pod) bool
 	// IsNamed reports whether the runtime has a path for the network namespace at a pin.
 	IsNamed func(pin string) bool
+	// Repair is called at the beginning of each sweep, before files are written; may be nil.
+	Repair func(context.Context)
+	// GatesWritten receives why gates could not be written, or nil; may be nil.
+	GatesWritten func(context.Context, error)
 	// Swept is called after each sweep; may be nil.
 	Swept func(context.Context)
 	// Heartbeats may be nil.
@@ -52,13 +54,16 @@ func (w *Sweeper) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep detaches sandboxes that have ended, notes which interfaces are missing in the others, and sets every gate
-// right, whoever has removed or written its file.
+// Sweep repairs the driver's installation, detaches sandboxes that have ended, notes which interfaces are missing in
+// the others, and sets every gate right, whoever has removed or written its file.
 //
 // Sandboxes that have ended come first, so that their interfaces are not reported missing. Gates come last, with all
 // that was found.
 func (w *Sweeper) Sweep(ctx context.Context) {
 	s := w.Sandboxes
+	if w.Repair != nil {
+		w.Repair(ctx)
+	}
 	w.boxes = s.collect(w.boxes, w.PodHasEnded)
 	s.forgetEnded(w.PodHasEnded)
 	if w.IsNamed != nil {
@@ -66,8 +71,8 @@ func (w *Sweeper) Sweep(ctx context.Context) {
 	}
 	s.reportMissing(s.inspect())
 	s.confirmAgain() // after missing pins were made again
-	if err := s.syncAllGates(); err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot write all CDI specs", "dir", s.gate.dir)
+	if err := s.syncAllGates(); w.GatesWritten != nil {
+		w.GatesWritten(ctx, err)
 	}
 	if w.Swept != nil {
 		w.Swept(ctx)

@@ -76,8 +76,9 @@ func checkDisks(input *Input) []Finding {
 		case disk.Missing && input.Driver == nil:
 			continue // the driver's pod makes it
 		case disk.Missing:
-			finding.What, finding.Do = "a directory of the driver does not exist on the node", "mount it into the "+
-				"driver's pod at the path that it has on the node"
+			finding.What, finding.Do = "a directory of the driver does not exist on the node", "find what removes it; "+
+				"the driver makes it again within 30 seconds, and /readyz of the driver says why it cannot; if it "+
+				"stays missing, mount the path into the driver's pod, and restart that pod"
 		case disk.ReadOnly:
 			finding.What, finding.Do = "a directory of the driver is read-only", "mount it writable; a disk with "+
 				"errors is mounted read-only by the kernel: see dmesg"

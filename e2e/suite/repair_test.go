@@ -1,0 +1,45 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+)
+
+// The hook of containers and the directory of CDI specs are removed while the driver runs: pods start all the same,
+// after the next sweep, and the driver is not started again.
+func TestRemovedInstallation(t *testing.T) {
+	e := newEnv(t, "removed")
+	e.offerMacvlan("ri0", "10.179.0.0/24")
+	e.apply(pod("early", "ri0"))
+	e.ready("early")
+	before := e.driverContainer()
+	specs := e.fileOnNode("/var/run/cdi")
+	hook := e.fileOnNode("/var/lib/kubelet/plugins/dra.networking/bin/dra-network-cni")
+	// Together, since one sweep repairs everything. The directory is another one afterwards, as after a clean-up.
+	if err := errors.Join(os.Remove(hook), os.RemoveAll(specs), os.Mkdir(specs, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	e.apply(pod("late", "ri0"))
+	e.ready("late")
+	if after := e.driverContainer(); after != before {
+		t.Errorf("the driver was started again: its container was %s and is %s", before, after)
+	}
+	e.driverReady()
+	e.eventually("the specs of all pods are written again", func(context.Context) (bool, error) {
+		return len(e.filesOnNode("/var/run/cdi/dra.networking-*.json")) == 2, nil
+	})
+}
+
+// driverContainer is the ID of the driver's container.
+func (e *env) driverContainer() string {
+	e.Helper()
+	output, err := e.kubectl("", "-n", "dra-network", "get", "pods", "-l", "app.kubernetes.io/name=dra-network-driver",
+		"-o", "jsonpath={.items[*].status.containerStatuses[*].containerID}")
+	if err != nil {
+		e.Fatal(err, output)
+	}
+	return strings.TrimSpace(output)
+}

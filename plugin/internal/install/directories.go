@@ -1,0 +1,273 @@
+package install
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+)
+
+// Directories keeps the directories of the host that are mounted into the driver's container the same as those that
+// the host has at these paths. It is not safe for concurrent use.
+//
+// A mount refers to a directory, not to a path. When the host's directory is removed and made again, or another file
+// system is mounted over it, the container keeps the old one: the driver would write files that the runtime never
+// reads. Mounting it again needs the mount namespace of the host, which the driver enters through the host's /proc.
+type Directories struct {
+	// namespace is the path of the mount namespace of the host's first process, self that of the driver.
+	namespace, self string
+	// required are the directories that the driver writes to, wherever they come from.
+	required []string
+	// mounted are the directories that are the host's, by their paths, as they were at the start.
+	mounted map[string]mount
+}
+
+// mount is a directory of the host in the driver's container.
+type mount struct {
+	// mode is that of the directory, for one that is made again.
+	mode fs.FileMode
+	// attributes are those that the mount had at the start.
+	attributes unix.MountAttr
+}
+
+// NewDirectories returns the component for the host whose /proc is at procDir. Each required directory must exist and
+// be writable; Repair makes it if it is missing.
+func NewDirectories(procDir string, required ...string) *Directories {
+	return &Directories{namespace: filepath.Join(procDir, "1", "ns", "mnt"), self: "/proc/self/ns/mnt",
+		required: required}
+}
+
+// Note finds the directories of the host that are mounted at the path that they have there. It is to be called at the
+// start of the driver, when the runtime has just mounted them. A driver that runs outside of a container has none.
+func (d *Directories) Note() error {
+	d.mounted = map[string]mount{}
+	if ours, err := os.Stat(d.self); err != nil {
+		return fmt.Errorf("cannot find the mount namespace of the driver: %w", err)
+	} else if hosts, err := os.Stat(d.namespace); err == nil && os.SameFile(ours, hosts) {
+		return nil
+	}
+	candidates, err := readMounts("/proc/self/mountinfo")
+	if err != nil {
+		return fmt.Errorf("cannot list the directories of the host: %w", err)
+	}
+	inContainer := map[string]fs.FileInfo{}
+	for path := range candidates {
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			inContainer[path] = info
+		}
+	}
+	return d.inHost(func() error {
+		for path, ours := range inContainer {
+			if hosts, err := os.Stat(path); err == nil && os.SameFile(ours, hosts) {
+				d.mounted[path] = mount{mode: ours.Mode().Perm(), attributes: candidates[path]}
+			}
+		}
+		return nil
+	})
+}
+
+// Repair makes directories that are missing, on the host, and mounts those that are not the host's any more. It returns
+// an error for every directory that the driver needs and that cannot be repaired.
+func (d *Directories) Repair() error {
+	var problems []error
+	if len(d.mounted) > 0 {
+		problems = append(problems, d.remount())
+	}
+	for _, path := range d.required {
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			problems = append(problems, fmt.Errorf("cannot make directory %s: %w; remove what is in its place, and "+
+				"make its file system writable", path, err))
+			continue
+		}
+		// It fails for a read-only file system also where the caller may write to any file (access(2)).
+		if err := unix.Access(path, unix.W_OK); err != nil {
+			problems = append(problems, fmt.Errorf("cannot write to directory %s: %w; mount it writable", path, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// remount mounts the host's directories where the driver has others.
+func (d *Directories) remount() error {
+	ours := map[string]fs.FileInfo{}
+	for path := range d.mounted {
+		if info, err := os.Stat(path); err == nil {
+			ours[path] = info
+		}
+	}
+	trees := map[string]int{}
+	err := d.inHost(func() error {
+		var problems []error
+		for _, path := range slices.Sorted(maps.Keys(d.mounted)) {
+			tree, err := open(path, d.mounted[path], ours[path])
+			if err != nil {
+				problems = append(problems, fmt.Errorf("cannot restore directory %s of the host: %w; make it a "+
+					"directory again", path, err))
+			}
+			if tree >= 0 {
+				trees[path] = tree
+			}
+		}
+		return errors.Join(problems...)
+	})
+	problems := []error{err}
+	for _, path := range slices.Sorted(maps.Keys(trees)) {
+		if err := attach(trees[path], path); err != nil {
+			problems = append(problems, fmt.Errorf("cannot mount directory %s of the host: %w; restart the "+
+				"driver's pod", path, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// open returns a mount of the host's directory that is attached nowhere, or -1 if the driver has that directory. It
+// makes the directory if it is missing. It runs on the host.
+func open(path string, wanted mount, ours fs.FileInfo) (tree int, err error) {
+	hosts, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		if err = os.MkdirAll(path, wanted.mode); err == nil {
+			hosts, err = os.Stat(path)
+		}
+	}
+	switch {
+	case err != nil:
+		return -1, err
+	case !hosts.IsDir():
+		return -1, unix.ENOTDIR
+	case ours != nil && os.SameFile(ours, hosts):
+		return -1, nil
+	}
+	tree, err = unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &wanted.attributes); err != nil {
+		return -1, errors.Join(err, unix.Close(tree))
+	}
+	return tree, nil
+}
+
+// attach replaces the mount at a path. The old one is detached first: nothing can be mounted over a directory that is
+// removed (DCACHE_CANT_MOUNT). A crash in between leaves none, and the next driver gets new mounts of the runtime.
+func attach(tree int, path string) error {
+	err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	if err == nil || errors.Is(err, unix.EINVAL) { // nothing is mounted: the attempt before has failed
+		err = unix.MoveMount(tree, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	}
+	return errors.Join(err, unix.Close(tree))
+}
+
+// Announce has the runtime read a directory again if the host has a file system mounted over it. The runtime watches
+// directories (inotify(7)), and is not told of such a mount: it goes on to watch the directory that is hidden, in which
+// Announce makes an event.
+func (d *Directories) Announce(path string) error {
+	if _, found := d.mounted[path]; !found {
+		return nil
+	}
+	err := d.inHost(func() error {
+		path, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return err
+		}
+		var dir, parent unix.Statx_t
+		if err := errors.Join(unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_MNT_ID, &dir),
+			unix.Statx(unix.AT_FDCWD, filepath.Dir(path), 0, unix.STATX_MNT_ID, &parent)); err != nil ||
+			dir.Mnt_id == parent.Mnt_id {
+			return err
+		}
+		// A copy of the mount below has no other mounts over its directories.
+		tree, err := unix.OpenTree(unix.AT_FDCWD, filepath.Dir(path), unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = unix.Close(tree) }() // it was written to no file of it
+		// By this suffix, since the CDI library of runtimes ignores changes of other files.
+		name := filepath.Join(filepath.Base(path), nodeapi.TempPrefix+"changed.json")
+		file, err := unix.Openat(tree, name, unix.O_CREAT|unix.O_CLOEXEC, 0o600)
+		if err != nil {
+			return err
+		}
+		return errors.Join(unix.Close(file), unix.Unlinkat(tree, name, 0))
+	})
+	if err != nil {
+		return fmt.Errorf("cannot have the runtime read directory %s, over which a file system is mounted: %w; "+
+			"restart the runtime", path, err)
+	}
+	return nil
+}
+
+// inHost runs a function on a thread of its own that has the mount namespace of the host.
+func (d *Directories) inHost(do func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		// The first thread of a process never ends, and /proc/self is about it: the goroutine has another one then.
+		if unix.Gettid() == unix.Getpid() {
+			done <- d.inHost(do)
+			runtime.UnlockOSThread()
+			return
+		}
+		// The goroutine never unlocks its thread, so the thread ends with it, and no other goroutine runs on the host.
+		done <- func() error {
+			namespace, err := unix.Open(d.namespace, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			if err == nil {
+				defer func() { _ = unix.Close(namespace) }() // only read
+				// A thread that shares its root directory with others can't enter a mount namespace (setns(2)).
+				if err = unix.Unshare(unix.CLONE_FS); err == nil {
+					err = unix.Setns(namespace, unix.CLONE_NEWNS)
+				}
+			}
+			if err != nil {
+				return fmt.Errorf("cannot enter the mount namespace of the host at %s: %w; run the driver's container "+
+					"privileged, with the host's /proc", d.namespace, err)
+			}
+			return do()
+		}()
+	}()
+	return <-done
+}
+
+// readMounts returns the mounts of a process by their paths, as /proc/<pid>/mountinfo lists them
+// (proc_pid_mountinfo(5)). Of several at one path the last one is seen.
+func readMounts(path string) (map[string]unix.MountAttr, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	// What the kernel writes in place of white space.
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	mounts := map[string]unix.MountAttr{}
+	for line := range strings.Lines(string(data)) {
+		// 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
+		before, _, found := strings.Cut(line, " - ")
+		fields := strings.Fields(before)
+		if !found || len(fields) < 6 {
+			return nil, fmt.Errorf("cannot parse %q", line)
+		}
+		attributes := unix.MountAttr{Propagation: unix.MS_PRIVATE}
+		if slices.Contains(strings.Split(fields[5], ","), "ro") {
+			attributes.Attr_set = unix.MOUNT_ATTR_RDONLY
+		} else { // as the host's may be at this moment
+			attributes.Attr_clr = unix.MOUNT_ATTR_RDONLY
+		}
+		for _, optional := range fields[6:] {
+			switch {
+			case strings.HasPrefix(optional, "shared:"):
+				attributes.Propagation = unix.MS_SHARED
+			case strings.HasPrefix(optional, "master:") && attributes.Propagation == unix.MS_PRIVATE:
+				attributes.Propagation = unix.MS_SLAVE
+			}
+		}
+		mounts[unescape.Replace(fields[4])] = attributes
+	}
+	return mounts, nil
+}

@@ -1,0 +1,116 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"k8s.io/klog/v2"
+
+	"github.com/dra-networking/dra-network-driver/plugin/internal/install"
+)
+
+// installation is what the driver has on its node and repairs while it runs.
+type installation struct {
+	directories *install.Directories
+	helper      *install.Helper
+	// journal is the file that was opened.
+	journal fs.FileInfo
+	defects defects
+}
+
+// defects are what the last sweep could not repair, by the part of the installation. It is safe for concurrent use.
+type defects struct {
+	mu     sync.Mutex
+	byPart map[string]error
+}
+
+// note sets what is wrong with a part, nil for nothing, and logs it unless that was known.
+func (s *defects) note(ctx context.Context, part string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if fmt.Sprint(s.byPart[part]) == fmt.Sprint(err) {
+		return
+	}
+	if s.byPart == nil {
+		s.byPart = map[string]error{}
+	}
+	if s.byPart[part] = err; err == nil {
+		klog.FromContext(ctx).Info("Repaired a part of the installation", "part", part)
+		return
+	}
+	klog.FromContext(ctx).Error(err, "Cannot repair a part of the installation; retrying in the next sweep", "part",
+		part)
+}
+
+// texts returns what is wrong, in the order of parts.
+func (s *defects) texts() (texts []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, part := range slices.Sorted(maps.Keys(s.byPart)) {
+		if err := s.byPart[part]; err != nil {
+			texts = append(texts, part+": "+err.Error())
+		}
+	}
+	return texts
+}
+
+// The parts of the installation, as /readyz and logs name them.
+const (
+	partDirectories  = "directories"
+	partHelper       = "helper programs"
+	partJournal      = "journal"
+	partGates        = "CDI specs"
+	partMetadata     = "device metadata"
+	partAnnouncement = "runtime"
+	partExternal     = "files about devices that others attach"
+)
+
+// newInstallation returns the installation of a driver, of which nothing is on the node yet.
+func newInstallation(config *Config, helperDir string) (installation, error) {
+	helper, err := install.NewHelper(helperDir)
+	return installation{helper: helper, directories: install.NewDirectories(config.HostProcDir, config.PluginDir,
+		config.CDIDir, config.NetNSDir)}, err
+}
+
+// noteGates notes why gates could not be written, nil if all were.
+func (i *installation) noteGates(ctx context.Context, err error) { i.defects.note(ctx, partGates, err) }
+
+// repairInstallation puts back what the driver, its hook and the runtime need on the node, whoever has removed or
+// changed it. Directories come first, since files are written to them.
+func (d *Driver) repairInstallation(ctx context.Context) {
+	d.installed.defects.note(ctx, partDirectories, d.installed.directories.Repair())
+	d.installed.defects.note(ctx, partHelper, d.installed.helper.Install(ctx))
+	d.installed.defects.note(ctx, partJournal, d.journalIsThere())
+}
+
+// repairFiles puts back the files of claims that the kubelet, the runtime and other owners of devices read.
+func (d *Driver) repairFiles(ctx context.Context) {
+	d.installed.defects.note(ctx, partMetadata, d.repairMetadata(ctx))
+	d.installed.defects.note(ctx, partExternal, d.external.Sync(""))
+	// Last, since the runtime reads all specs then.
+	d.installed.defects.note(ctx, partAnnouncement, d.installed.directories.Announce(d.config.CDIDir))
+}
+
+// journalPath is where the journal is.
+func (d *Driver) journalPath() string { return filepath.Join(d.config.PluginDir, "journal.db") }
+
+// journalIsThere returns an error if the journal that the driver has open is not the file that the next driver opens.
+// A file without a name can't get one again.
+func (d *Driver) journalIsThere() error {
+	now, err := os.Lstat(d.journalPath())
+	if err == nil && !os.SameFile(now, d.installed.journal) {
+		err = errors.New("it is another file")
+	}
+	if err != nil {
+		return fmt.Errorf("cannot keep the journal for the next driver process: %s was removed or replaced (%w); "+
+			"drain the node and restart the driver's pod", d.journalPath(), err)
+	}
+	return nil
+}
