@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -129,7 +130,7 @@ func run(c *cobra.Command, o *options) error {
 			Events: manager.GetEventRecorder("dra-network-controller"), ListAttributes: o.listAttributes,
 		},
 		&blocks.Reconciler{
-			Client: manager.GetClient(), Live: manager.GetAPIReader(), Clock: clock.RealClock{},
+			Client: manager.GetClient(), Live: manager.GetAPIReader(), Clock: clock.RealClock{}, Elapsed: elapsed(),
 			Events: manager.GetEventRecorder("dra-network-controller"),
 		},
 		exposure.Reconciler(manager.GetClient()),
@@ -201,4 +202,10 @@ func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("cannot register the health checks: %w; report this as a bug", err)
 	}
 	return manager, nil
+}
+
+// elapsed returns the time of this process. It reads the monotonic clock, which is never set (package time).
+func elapsed() func() time.Duration {
+	start := time.Now()
+	return func() time.Duration { return time.Since(start) }
 }

@@ -26,7 +26,9 @@ type place struct{ node, topology string }
 // use is what a claim takes: how often a pod gets each topology, how many pods there are, and which addresses they
 // have.
 type use struct {
-	created   time.Time
+	created time.Time // only to sort claims: those of two API servers may be in another order
+	// seen is when this process first saw that the claim takes something.
+	seen      time.Duration
 	instances map[place]int
 	pods      int
 	// group is the PodGroup whose members the pods are, if any. Until its size is known it counts as one pod.
@@ -55,11 +57,13 @@ type demand struct {
 	shared map[types.UID]bool
 	// sizes are how many pods groups of claims have.
 	sizes map[Group]int
+	// elapsed is the time of the process.
+	elapsed func() time.Duration
 }
 
-func newDemand() *demand {
+func newDemand(elapsed func() time.Duration) *demand {
 	return &demand{byClaim: map[types.UID]use{}, instances: map[place]int{}, shared: map[types.UID]bool{},
-		sizes: map[Group]int{}}
+		sizes: map[Group]int{}, elapsed: elapsed}
 }
 
 // useOf says what a claim takes. A claim that the driver refuses takes nothing. A step that is instantiated several
@@ -126,6 +130,9 @@ func (d *demand) replace(uid types.UID, now use) (topologies []string) {
 	delete(d.byClaim, uid)
 	delete(d.shared, uid)
 	if len(now.instances)+len(now.addresses) > 0 {
+		if now.seen = before.seen; len(before.instances)+len(before.addresses) == 0 {
+			now.seen = d.elapsed()
+		}
 		d.byClaim[uid] = now
 		if now.pods > 1 || now.group != (Group{}) {
 			d.shared[uid] = true
@@ -282,13 +289,20 @@ func (d *demand) sharedOn(perPod map[string]int) map[string][]Claim {
 	return found
 }
 
-// inUse reports whether pods may have addresses of a block that is released: a claim on the node that is as old as the
-// block's release takes addresses of the range, or has one in its status although the topologies have changed. The
-// first needs no status, which a driver may write late.
+// watchLag is by how much the watch of claims may be behind that of blocks: a claim that shows up so shortly after a
+// release may have been made before it.
+const watchLag = time.Minute
+
+// inUse reports whether pods may have addresses of a block that this process saw released at a time: a claim on the
+// node that it has seen until then takes addresses of the range, or one has an address in its status although it was
+// seen later, or the topologies have changed. The first needs no status, which a driver may write late.
+//
+// Times are those of this process. What the clocks of the API server and of other controllers say is not comparable,
+// so a process that has just started takes every claim for one that was made before the release.
 //
 // The name of the node is compared, not its UID: claims know names only. So a block of a Node object that was made
 // again stays while claims of the new one are as old as the release; it is late at worst, and never early.
-func (d *demand) inUse(block *v1alpha1.AddressBlock, perPod map[string]int) bool {
+func (d *demand) inUse(block *v1alpha1.AddressBlock, perPod map[string]int, released time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, claim := range d.byClaim {
@@ -296,7 +310,7 @@ func (d *demand) inUse(block *v1alpha1.AddressBlock, perPod map[string]int) bool
 			if spot.node != block.Spec.NodeName {
 				continue
 			}
-			if perPod[spot.topology] > 0 && !claim.created.After(block.Status.ReleasedAt.Time) {
+			if perPod[spot.topology] > 0 && claim.seen <= released+watchLag {
 				return true
 			}
 			if slices.ContainsFunc(claim.addresses, func(address string) bool {

@@ -29,7 +29,8 @@ import (
 type cluster struct {
 	*testing.T
 	api    client.WithWatch
-	clock  *testingclock.FakeClock
+	clock  *testingclock.FakeClock // the time of every process
+	wall   *testingclock.FakeClock // what they take for the time of day
 	events *events.FakeRecorder
 	r      *Reconciler
 	uids   int
@@ -44,7 +45,8 @@ func newCluster(t *testing.T, spec string) *cluster {
 			t.Fatal(err)
 		}
 	}
-	c := &cluster{T: t, clock: testingclock.NewFakeClock(time.Unix(1_000_000, 0)), events: events.NewFakeRecorder(1000)}
+	c := &cluster{T: t, clock: testingclock.NewFakeClock(time.Unix(1_000_000, 0)),
+		wall: testingclock.NewFakeClock(time.Unix(1_000_000, 0)), events: events.NewFakeRecorder(1000)}
 	c.api = fake.NewClientBuilder().WithScheme(scheme).
 		WithStatusSubresource(&v1alpha1.AddressRange{}, &v1alpha1.AddressBlock{}).Build()
 	r := &v1alpha1.AddressRange{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "range", Generation: 1}}
@@ -53,8 +55,18 @@ func newCluster(t *testing.T, spec string) *cluster {
 	topology := &v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "t"}}
 	topology.Spec.Steps = []v1alpha1.Step{{Name: "a", AddressRange: "r"}, {Name: "b"}}
 	c.must(c.api.Create(c.Context(), topology))
-	c.r = &Reconciler{Client: c.api, Live: c.api, Events: c.events, Clock: c.clock}
+	c.restart()
 	return c
+}
+
+// restart has another controller process take over, which has the claims that it is told of.
+func (c *cluster) restart(claims ...*resourceapi.ResourceClaim) {
+	start := c.clock.Now()
+	c.r = &Reconciler{Client: c.api, Live: c.api, Events: c.events, Clock: c.wall,
+		Elapsed: func() time.Duration { return c.clock.Since(start) }}
+	for _, claim := range claims {
+		c.r.claims().set(claim)
+	}
 }
 
 func (c *cluster) must(err error) {
@@ -99,7 +111,7 @@ func (c *cluster) claim(name, node string, pods int, addresses ...string) *resou
 	c.must(err)
 	claim := &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name),
-			CreationTimestamp: metav1.Time{Time: c.clock.Now()}},
+			CreationTimestamp: metav1.Time{Time: c.wall.Now()}},
 		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{
 			Devices: resourceapi.DeviceAllocationResult{
 				Results: []resourceapi.DeviceRequestAllocationResult{{Request: "net", Driver: v1alpha1.DriverName,

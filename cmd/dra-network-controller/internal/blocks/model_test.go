@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -109,7 +110,10 @@ func newWorld(t *testing.T, seed uint64) *world {
 func (w *world) restart(i int) {
 	w.caches[i] = &lagging{Client: w.api}
 	w.must(w.caches[i].catchUp(w.Context(), w.caches[i].kinds()...))
-	w.controllers[i] = &Reconciler{Client: w.caches[i], Live: w.api, Events: w.events, Clock: w.clock}
+	start := w.clock.Now()
+	wrong := testingclock.NewFakePassiveClock(start.Add(time.Duration(w.random.IntN(20)-10) * time.Hour))
+	w.controllers[i] = &Reconciler{Client: w.caches[i], Live: w.api, Events: w.events, Clock: wrong,
+		Elapsed: func() time.Duration { return w.clock.Since(start) }}
 	for _, claim := range w.claims {
 		w.controllers[i].claims().set(claim)
 	}

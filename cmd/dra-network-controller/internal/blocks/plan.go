@@ -43,9 +43,11 @@ type State struct {
 	// Shared are the claims, oldest first, by the name of the node that they are allocated on, of nodes on which one is
 	// for several pods: those take their addresses of one block.
 	Shared map[string][]Claim
-	// InUse reports whether pods of a node may still have addresses of a block that is released.
-	InUse func(*v1alpha1.AddressBlock) bool
-	Now   time.Time
+	// Unused is for how long this process has seen each released block without use, by the name of the block. Blocks
+	// that pods of a node may still use are missing.
+	Unused map[string]time.Duration
+	// Now is the time that people read in objects. Nothing is decided by it.
+	Now time.Time
 }
 
 // Changes are what is to be done. Objects are complete, as they shall be written or deleted. The order in which they
@@ -136,12 +138,15 @@ func (c *Changes) keep(s *State, block *v1alpha1.AddressBlock) {
 	switch {
 	case block.DeletionTimestamp != nil:
 	case block.Status.ReleasedAt != nil:
-		rest := block.Status.ReleasedAt.Add(returnDelay(s.Range)).Sub(s.Now)
-		if rest <= 0 && !s.InUse(block) {
+		unused, isUnused := s.Unused[block.Name]
+		rest := returnDelay(s.Range) - unused
+		if isUnused && rest <= 0 {
 			c.Return = append(c.Return, *block)
 			return
 		}
-		// that a claim ends which keeps the block is no event of the range: it is looked again after a while
+		if !isUnused { // the end of a claim that keeps the block is no event of the range
+			rest = recheck
+		}
 		if next := max(rest, recheck); c.Next == 0 || next < c.Next {
 			c.Next = next
 		}

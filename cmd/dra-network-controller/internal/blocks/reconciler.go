@@ -54,15 +54,19 @@ type Reconciler struct {
 	Live client.Reader
 	// Events takes the events of ranges.
 	Events events.EventRecorder
-	Clock  clock.PassiveClock
+	// Clock is for people: what it says is written to objects and decides nothing. It may be wrong, and jump.
+	Clock clock.PassiveClock
+	// Elapsed returns how long the process has been running, by a clock that never jumps.
+	Elapsed func() time.Duration
 
-	once   sync.Once
-	demand *demand
+	once     sync.Once
+	demand   *demand
+	released releases
 }
 
 // claims is what claims take.
 func (r *Reconciler) claims() *demand {
-	r.once.Do(func() { r.demand = newDemand() })
+	r.once.Do(func() { r.demand = newDemand(r.Elapsed) })
 	return r.demand
 }
 
@@ -219,7 +223,10 @@ func (r *Reconciler) read(
 		blockSize = state.Addresses.BlockSize()
 	}
 	state.Demand, state.Shared = r.claims().ofRange(counts, blockSize), r.claims().sharedOn(counts)
-	state.InUse = func(block *v1alpha1.AddressBlock) bool { return r.claims().inUse(block, counts) }
+	state.Unused = r.released.observe(name, state.Blocks, r.Elapsed(),
+		func(block *v1alpha1.AddressBlock, since time.Duration) bool {
+			return r.claims().inUse(block, counts, since)
+		})
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
 		state.Nodes[node.Name] = Node{UID: node.UID, Selected: selector.Matches(labels.Set(node.Labels))}
@@ -336,9 +343,9 @@ func (r *Reconciler) keepFinalizer(ctx context.Context, state *State) error {
 	return nil
 }
 
-// release notes when the node of a block was found to be gone. The time is in the object: a controller that takes over
-// goes on counting. The update carries the version that was looked at: a block that was released by another process
-// keeps its earlier time.
+// release notes that the node of a block was found to be gone. The time in the object is for people: each process
+// counts for itself since when it has seen the block released and without use, see releases. The update carries the
+// version that was looked at: a block that was released by another process keeps its earlier time.
 func (r *Reconciler) release(ctx context.Context, state *State, block *v1alpha1.AddressBlock) error {
 	if entitled, err := r.entitled(ctx, state, block); err != nil || entitled {
 		return err

@@ -41,9 +41,7 @@ func TestBlocksAreReturnedAfterTheDelay(t *testing.T) {
 		t.Errorf("looks again in %s", next)
 	}
 	c.expect("r-0 a#1 10.0.0.0/28 released")
-	// A controller that takes over knows nothing but the objects.
 	c.clock.Step(6 * time.Minute)
-	c.r = &Reconciler{Client: c.api, Live: c.api, Events: c.events, Clock: c.clock}
 	c.node("a")
 	c.reconcile()
 	c.expect("r-0 a#1 10.0.0.0/28 released", "r-1 a#2 10.0.0.16/28")
@@ -52,30 +50,52 @@ func TestBlocksAreReturnedAfterTheDelay(t *testing.T) {
 	c.expect("r-1 a#2 10.0.0.16/28")
 }
 
+// A controller that takes over knows nothing but the objects, and counts for itself.
+func TestAnotherControllerCountsForItself(t *testing.T) {
+	c := newCluster(t, small)
+	a := c.node("a")
+	c.reconcile()
+	c.delete(a)
+	c.reconcile()
+	c.clock.Step(9 * time.Minute)
+	c.restart()
+	if next := c.reconcile(); next != 10*time.Minute {
+		t.Errorf("looks again in %s", next)
+	}
+	c.clock.Step(9 * time.Minute)
+	c.reconcile()
+	c.expect("r-0 a#1 10.0.0.0/28 released")
+	c.clock.Step(time.Minute)
+	c.reconcile()
+	c.expect()
+}
+
 // TestBlocksOfPodsThatRunAreKept: kubelet registered its node again before the pods of the machine were collected.
 func TestBlocksOfPodsThatRunAreKept(t *testing.T) {
 	for name, test := range map[string]struct {
-		status       []string
-		afterRelease bool // the claim came after the release
-		kept         bool
+		status []string
+		after  time.Duration // when the claim came after the release; 0 for before
+		kept   bool
 	}{
-		"an old claim whose status nobody has written": {nil, false, true},
-		"a later claim has others' addresses":          {[]string{"10.0.0.17/26"}, true, false},
-		"a later claim, by a node that was late":       {[]string{"10.0.0.3/26"}, true, true},
+		"an old claim whose status nobody has written": {nil, 0, true},
+		"a claim whose watch was behind":               {nil, watchLag, true},
+		"a later claim has others' addresses":          {[]string{"10.0.0.17/26"}, watchLag + time.Second, false},
+		"a later claim, by a node that was late":       {[]string{"10.0.0.3/26"}, time.Hour, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, small)
+			c := newCluster(t, `{cidrs: [10.0.0.0/26], blockSize: 16, returnDelay: 2h}`)
 			a := c.node("a")
 			c.reconcile()
 			c.delete(a)
 			claim := c.claim("pod", "a", 1, test.status...)
-			c.reconcile()
-			if test.afterRelease {
-				c.clock.Step(time.Second)
-				claim = c.claim("pod", "a", 1, test.status...)
+			if test.after == 0 {
+				c.r.claims().set(claim)
 			}
+			c.reconcile()
+			c.clock.Step(test.after)
 			c.r.claims().set(claim)
-			c.clock.Step(time.Hour)
+			c.reconcile()
+			c.clock.Step(2*time.Hour - test.after)
 			if next := c.reconcile(); test.kept && next != recheck {
 				t.Errorf("looks again in %s", next)
 			}
@@ -84,7 +104,71 @@ func TestBlocksOfPodsThatRunAreKept(t *testing.T) {
 			}
 			c.r.claims().forget(claim)
 			c.reconcile()
+			c.clock.Step(2 * time.Hour) // the pod of a claim that was just deleted may be ending
+			c.reconcile()
 			c.expect()
+		})
+	}
+}
+
+// No clock for the time of day decides anything: neither those of controllers, which may be wrong and may jump, nor
+// that of the API server, which stamps claims.
+func TestWallClocksDecideNothing(t *testing.T) {
+	const hours = 5 * time.Hour
+	for name, test := range map[string]struct {
+		claims   time.Duration // the clock of the API server, compared with the first controller's
+		released time.Duration // how the clock jumps before the release
+		later    time.Duration // and after it
+		restart  bool          // the jump is another controller's clock
+	}{
+		"right":                         {},
+		"API server ahead":              {claims: hours},
+		"API server behind":             {claims: -hours},
+		"controller falls behind":       {released: -hours},
+		"controller jumps ahead":        {released: hours},
+		"jumps ahead after the release": {later: hours},
+		"jumps back after the release":  {later: -hours},
+		"the next one is ahead":         {later: hours, restart: true},
+		"the next one is behind":        {later: -hours, restart: true},
+		"all differ":                    {claims: hours, released: -2 * hours, later: 3 * hours, restart: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, small)
+			a := c.node("a")
+			c.reconcile()
+			step := func(jump time.Duration) { c.wall.SetTime(c.wall.Now().Add(jump)) }
+			step(test.claims)
+			claim := c.claim("pod", "a", 2) // its status has no address yet
+			step(-test.claims)
+			c.r.claims().set(claim)
+			step(test.released)
+			c.delete(a)
+			c.node("a") // registered again at once; its pods run on
+			c.reconcile()
+			step(test.later)
+			if test.restart {
+				c.restart(claim)
+			}
+			for range 3 {
+				c.reconcile()
+				c.clock.Step(11 * time.Minute)
+			}
+			c.reconcile()
+			if !strings.Contains(c.blocks(), "r-0 a#1") {
+				t.Fatalf("the block of running pods was returned: %s", c.blocks())
+			}
+			c.r.claims().forget(claim)
+			c.reconcile()
+			c.clock.Step(9 * time.Minute)
+			c.reconcile()
+			if !strings.Contains(c.blocks(), "r-0 a#1") {
+				t.Errorf("the block was returned early: %s", c.blocks())
+			}
+			c.clock.Step(time.Minute)
+			c.reconcile()
+			if strings.Contains(c.blocks(), "r-0") {
+				t.Errorf("the block is kept: %s", c.blocks())
+			}
 		})
 	}
 }
