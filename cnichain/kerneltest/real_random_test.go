@@ -221,7 +221,7 @@ func (l *realLab) sameOrGone(before map[string][]byte, done []string, ending str
 // administratorActions change a link without using it.
 func administratorActions(random *rand.Rand) map[string]func(netlink.Link) error {
 	return map[string]func(netlink.Link) error{
-		"MTU":   func(link netlink.Link) error { return netlink.LinkSetMTU(link, 1000+random.IntN(500)) },
+		"MTU":   func(link netlink.Link) error { return netlink.LinkSetMTU(link, 1300+random.IntN(200)) },
 		"alias": func(link netlink.Link) error { return netlink.LinkSetAlias(link, fmt.Sprint(random.IntN(100))) },
 		"alternative name": func(link netlink.Link) error {
 			return netlink.LinkAddAltName(link, fmt.Sprint("rack", random.IntN(100)))
