@@ -88,7 +88,7 @@ func tenantActions(nested string) map[string]func(tenant) error {
 		}
 		return err
 	})
-	actions["pair like the device"] = func(t tenant) error {
+	actions["pair like the device"] = func(tenant) error {
 		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "net1"}, PeerName: "impostor"})
 	}
 	actions["name"] = func(t tenant) error {
