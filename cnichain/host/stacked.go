@@ -265,6 +265,7 @@ func probeVLANs(attrs *netlink.LinkAttrs, scratch int, visible map[vlanKey]bool)
 				switch {
 				case errors.Is(answer, unix.EOPNOTSUPP): // neither the kernel nor the link has VLANs
 					return "", nil
+				case errors.Is(answer, unix.ERANGE): // the kernel has no VLAN 4095 (vlan_validate)
 				case errors.Is(answer, unix.EEXIST) && !visible[vlanKey{protocol, id}]:
 					return fmt.Sprintf("VLAN %d (%s)", id, netlink.VlanProtocol(protocol)), nil
 				case answer == nil, !errors.Is(answer, unix.EINVAL) && !errors.Is(answer, unix.EEXIST):
