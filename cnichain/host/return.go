@@ -102,8 +102,7 @@ func (h Linux) Destroyed(device cnichain.Device) (destroyed, known bool, err err
 	}
 	protocol := netlink.StringToVlanProtocol(device.VLANProtocol)
 	err = inScratchNamespace(func(scratch int) error {
-		vlan := vlanKey{uint16(protocol), uint16(device.VLANID)} //nolint:gosec // 12 bits
-		exists, err := hasVLAN(other.Attrs(), scratch, vlan)
+		exists, err := hasVLAN(other.Attrs(), scratch, protocol, device.VLANID)
 		destroyed = !exists
 		return err
 	})
