@@ -119,7 +119,7 @@ func (e *Executor) findDevice(attachment *Attachment, record *StepRecord) (*cnic
 }
 
 // chooseDevice returns the link that is the device of a step, nil if none is. Of several that could be, which share a
-// parent, it is the one that was seen after ADD.
+// parent or are ports of one PCI function, it is the one that was seen after ADD.
 func (e *Executor) chooseDevice(links []cnichain.Link, record *StepRecord) *cnichain.Link {
 	var found *cnichain.Link
 	for i := range links {
@@ -129,11 +129,17 @@ func (e *Executor) chooseDevice(links []cnichain.Link, record *StepRecord) *cnic
 		if record.Link != nil && links[i].Same(record.Link) {
 			return &links[i]
 		}
-		if found == nil || isDevice(&links[i], record.Step.Device) {
+		if found == nil || isDevice(&links[i], record.Step.Device) || isPort(&links[i], record.Step.Device) {
 			found = &links[i]
 		}
 	}
 	return found
+}
+
+// isPort reports whether a link has the permanent address of a device, which tells the ports of one PCI function apart.
+// It is no proof: a physical function may change that of its virtual ones.
+func isPort(link *cnichain.Link, device *cnichain.Device) bool {
+	return device.PermMAC != "" && link.PermMAC == device.PermMAC
 }
 
 // hasIdentity reports whether a device has a property that no application can give to a link of its own: its place on a
@@ -148,7 +154,7 @@ func hasIdentity(device *cnichain.Device) bool {
 func isOwnDevice(link *cnichain.Link, device *cnichain.Device, seen *cnichain.Link) bool {
 	switch {
 	case device.ParentDev != "":
-		return link.ParentDev == device.ParentDev && (device.PermMAC == "" || link.PermMAC == device.PermMAC)
+		return link.ParentDev == device.ParentDev
 	case !couldBe(link, device):
 		return false
 	case hasIdentity(device):

@@ -36,7 +36,6 @@ func linkNames() map[uint16]string {
 		unix.IFLA_NUM_VF: "num_vf", unix.IFLA_VFINFO_LIST: "vfinfo", unix.IFLA_PROTO_DOWN: "proto_down",
 		unix.IFLA_GSO_MAX_SEGS: "gso_max_segs", unix.IFLA_GSO_MAX_SIZE: "gso_max_size", unix.IFLA_XDP: "xdp",
 		iflaGROMaxSize: "gro_max_size", iflaGSOIPv4Max: "gso_ipv4_max_size", iflaGROIPv4Max: "gro_ipv4_max_size",
-		iflaPermAddress: "permaddr",
 	}
 }
 
@@ -65,6 +64,7 @@ func linkExceptions() map[uint16]string {
 		iflaLinkNetNSID: "the number that this namespace has for another", iflaNewNetNSID: namespace,
 		iflaTargetNetNS: namespace, iflaNewIfIndex: namespace, unix.IFLA_EVENT: namespace,
 		unix.IFLA_EXT_MASK: namespace,
+		iflaPermAddress:    "cannot be set; a physical function may change that of its virtual ones",
 		iflaHeadroom:       "follows from the links above and the other end of a pair", iflaTailroom: "as the headroom",
 	}
 }
