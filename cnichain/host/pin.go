@@ -30,15 +30,16 @@ func PlaceholderPath(pin string) string { return pin + placeholderSuffix }
 // It goes with the pin, unless a device is in it.
 func ReturnPath(pin string) string { return pin + returnSuffix }
 
-// withoutSuffix removes what PlaceholderPath or ReturnPath adds.
-func withoutSuffix(name string) string {
+// PinOf returns the name of the pin that a file belongs to: itself, or what PlaceholderPath or ReturnPath was made
+// from.
+func PinOf(name string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(name, placeholderSuffix), returnSuffix)
 }
 
 // IsPinName says whether a file's name is one that PinName has made, or that of a placeholder. Others may have
 // namespaces whose names begin like ours.
 func IsPinName(name string) bool {
-	name, ours := strings.CutPrefix(withoutSuffix(name), pinPrefix)
+	name, ours := strings.CutPrefix(PinOf(name), pinPrefix)
 	dot := strings.LastIndex(name, ".")
 	if !ours || dot <= 0 || len(name)-dot-1 < shortestMoment {
 		return false
@@ -49,5 +50,5 @@ func IsPinName(name string) bool {
 
 // IsPinOf says whether a file is the pin at a path, or stands in for it while something is undone.
 func IsPinOf(file, pin string) bool {
-	return withoutSuffix(filepath.Base(file)) == filepath.Base(pin)
+	return PinOf(filepath.Base(file)) == filepath.Base(pin)
 }

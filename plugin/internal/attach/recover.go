@@ -102,9 +102,10 @@ func (s *Sandboxes) orphanPins(uid string, known map[string]bool) []string {
 	})
 }
 
-// removeUnknownPins removes the pins that neither the journal nor an open gate names. Their pods run on, in namespaces
-// that the runtime keeps; but once a pod has ended, the kernel returns its devices to the host only if nothing else
-// keeps its namespace.
+// removeUnknownPins removes the pins that neither the journal nor an open gate names, with the namespaces beside them.
+// A driver that was killed while it returned a device leaves it in one of these. The pods of unknown pins run on, in
+// namespaces that the runtime keeps; but once a pod has ended, the kernel returns its devices to the host only if
+// nothing else keeps its namespace.
 func (s *Sandboxes) removeUnknownPins(known map[string]bool) error {
 	entries, err := os.ReadDir(s.pinDir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -112,9 +113,16 @@ func (s *Sandboxes) removeUnknownPins(known map[string]bool) error {
 	}
 	problems := []error{err}
 	for _, entry := range entries {
-		if host.IsPinName(entry.Name()) && !known[entry.Name()] {
-			problems = append(problems, s.executor.Host.Unpin(filepath.Join(s.pinDir, entry.Name())))
+		name := entry.Name()
+		if host.IsPinName(name) && !known[host.PinOf(name)] && !s.keepsLeftover(name) {
+			problems = append(problems, s.executor.Host.Unpin(filepath.Join(s.pinDir, name)))
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// keepsLeftover reports whether a pin belongs to a step that could not be undone: a device may be in its namespace.
+func (s *Sandboxes) keepsLeftover(name string) bool {
+	return slices.ContainsFunc(s.executor.Leftovers(),
+		func(leftover executor.Leftover) bool { return host.IsPinOf(name, leftover.Attachment.Pin) })
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
@@ -135,7 +136,8 @@ func (u *undoer) undoRun(ctx context.Context, key string) error {
 				return err
 			}
 			u.out.Warn("forgotten: %v", err)
-			if err := errors.Join(u.deps.Host.Unpin(attachment.Pin), u.journal.Chains.Delete(key)); err != nil {
+			if err := errors.Join(u.deps.Host.Unpin(host.ReturnPath(attachment.Pin)),
+				u.deps.Host.Unpin(attachment.Pin), u.journal.Chains.Delete(key)); err != nil {
 				return err
 			}
 		}
