@@ -22,6 +22,9 @@ func TestPinNames(t *testing.T) {
 			t.Errorf("%s is ours: %v", name, !ours)
 		}
 	}
+	if !IsPinOf("/run/netns/"+first+".return", first) || PinOf(first+".standin") != first {
+		t.Error("the namespaces beside a pin are not known as its")
+	}
 	if !IsPinOf("/run/netns/"+first+".standin", "/var/run/netns/"+first) || IsPinOf(second, first) {
 		t.Error("pins are mixed up")
 	}
