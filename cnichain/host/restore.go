@@ -56,18 +56,18 @@ func (h Linux) Restore(device cnichain.Device) error {
 		restoreOwnAddress(handle, link, &device)
 		now.Index = link.Attrs().Index // another one if a link had its own where it came back to
 	}
-	if err := h.restoreRDMA(&now); err != nil {
-		return err
-	}
+	// A missing RDMA device keeps the device in quarantine, but its link gets its name and settings nevertheless: an
+	// administrator who makes a new RDMA device looks for the link by its name.
+	missing := h.restoreRDMA(&now)
 	if device.VF != nil { // first, since a function may not have an address that its PF does not allow
 		if err := restoreVF(handle, &device); err != nil {
-			return err
+			return errors.Join(missing, err)
 		}
 	}
 	if device.IfName == "" {
-		return nil
+		return missing
 	}
-	return restoreConfigured(handle, &device)
+	return errors.Join(missing, restoreConfigured(handle, &device))
 }
 
 // restoreConfigured gives the link its settings, and then what the node had on it. The attributes of the kernel come
