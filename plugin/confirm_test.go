@@ -139,15 +139,16 @@ func TestReplacedSandboxIsAttached(t *testing.T) {
 // not answered yet: nothing is tried, and no log says so.
 func TestAttachedPodIsNotTriedAgain(t *testing.T) {
 	f := newFixture(t)
-	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
-	other := f.prepared("claim-b", "b", "up1")
-	other.Shareable = true
-	f.must(f.claims.Hold(other, asItIs)) // somebody's claim in the namespace, which pod a may share
+	record := f.prepared("claim-a", "a", "up0")
+	record.Consumers[0].Claims = nil // as an earlier driver recorded it
+	f.must(f.claims.Hold(record, asItIs))
+	f.must(f.attach("a-0", record))
+	f.prepared("claim-b", "b", "up1") // which pod a may name as well
 	pod := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"}
 	if _, err := f.nri.claims.find(pod); err == nil {
 		t.Fatal("the claims of the pod are known")
 	}
-	f.boxes.ExpectAlso("a-0")
+	f.boxes.ExpectUnsynced(map[string]bool{"a-0": true})
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
@@ -197,9 +198,7 @@ func TestSidecarsDoNotKeepAPodFromBeingAttached(t *testing.T) {
 // that other pods may share.
 func TestContainersOfUnknownPodsThatRanBefore(t *testing.T) {
 	f := newFixture(t)
-	record := f.prepared("claim-a", "a", "up0")
-	record.Shareable = true
-	f.must(f.claims.Hold(record, asItIs))
+	f.prepared("claim-a", "a", "up0")
 	f.nri.setConnected(false)
 	f.runs("z-0")
 	f.runs("y-0")
@@ -214,7 +213,7 @@ func TestContainersOfUnknownPodsThatRanBefore(t *testing.T) {
 	if err := create("z-0", f.container("z-0", "claim-a")); err == nil {
 		t.Error("a container that names a claim may start although nothing is attached")
 	}
-	if err := create("y-0", f.container("y-0")); err == nil || !strings.Contains(err.Error(), "not known yet") {
+	if err := create("y-0", f.container("y-0")); err == nil || !strings.Contains(err.Error(), "has not reported") {
 		t.Errorf("a container of a pod that nobody has decided about gets %v", err)
 	}
 	// The runtime does not list containers that it was kept from creating.
@@ -233,9 +232,7 @@ func TestContainersOfUnknownPodsThatRanBefore(t *testing.T) {
 func TestPodWithExtendedResources(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
-	other := f.prepared("claim-b", "b", "up1")
-	other.Shareable = true
-	f.must(f.claims.Hold(other, asItIs)) // somebody's claim in the namespace
+	f.prepared("claim-b", "b", "up1")
 	pod := podObject("a")
 	pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "claim-a"}
 	f.must(f.nri.Cluster.pods.GetIndexer().Add(pod))

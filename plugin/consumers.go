@@ -20,9 +20,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// shareable is true for claims that several pods may name: all but those that kube-controller-manager or kube-scheduler
-// has made for one pod, from a template or for its extended resources (KEP-4381, KEP-5004). Others may have a pod as
-// their controller, too.
+// shareable reports whether a claim is made for several pods. It is false for a claim that kube-controller-manager or
+// kube-scheduler has generated for one pod, from a template or for its extended resources (KEP-4381, KEP-5004).
 func shareable(claim *resourceapi.ResourceClaim) bool {
 	owner := metav1.GetControllerOf(claim)
 	if owner == nil || owner.APIVersion != "v1" || owner.Kind != "Pod" {
@@ -99,6 +98,10 @@ func addConsumer(
 			}
 		}
 		consumer.Position = position(pod, claim)
+		var err error
+		if consumer.Claims, err = claimNames(pod); err != nil {
+			return err
+		}
 	}
 	record.Consumers = append(record.Consumers, consumer)
 	return nil

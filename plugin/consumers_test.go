@@ -46,7 +46,7 @@ func TestClaimOfAPodGroup(t *testing.T) {
 	f.must(err)
 	f.must(results["c"].Err)
 	record, _ := f.claims.Get("c")
-	if diff := cmp.Diff([]claims.Consumer{{PodUID: "a", Position: 1}}, record.Consumers); diff != "" ||
+	if diff := cmp.Diff([]claims.Consumer{{PodUID: "a", Position: 1, Claims: []string{"other", "c"}}}, record.Consumers); diff != "" ||
 		!record.Shareable {
 		t.Errorf("shareable %v, consumers (-want +got):\n%s", record.Shareable, diff)
 	}

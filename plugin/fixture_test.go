@@ -292,7 +292,8 @@ func (f *fixture) prepared(claim, podUID, link string) claims.Record {
 		f.Fatal(problems)
 	}
 	made := claims.Record{
-		Claim: plan.Claim, Consumers: []claims.Consumer{{PodUID: podUID}}, Plans: []cnichain.Plan{*plan},
+		Claim: plan.Claim, Consumers: []claims.Consumer{{PodUID: podUID, Claims: []string{claim}}},
+		Plans: []cnichain.Plan{*plan},
 		Devices: []claims.HeldDevice{{Request: "r", Pool: "n/" + link, Name: link, Exclusive: true,
 			Facts: discovery.Device{Name: discovery.IfName(link)}}},
 	}

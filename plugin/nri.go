@@ -310,14 +310,26 @@ func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) erro
 		return err
 	}
 	if len(records) > 0 {
-		return fmt.Errorf("container %s waits for the interfaces of pod %s: claim %s is not attached",
+		n.attachMissed(pod)
+		return fmt.Errorf("container %s waits for the interfaces of pod %s: claim %s is being attached",
 			container.GetName(), podOf(pod), records[0].Claim)
 	}
 	if len(named) > 0 { // another pod of the claim has opened the gate
-		return fmt.Errorf("cannot create container %s: it names a claim of which nothing is attached to pod %s; the "+
-			"driver attaches it, and kubelet tries again", container.GetName(), podOf(pod))
+		err := fmt.Errorf("cannot create container %s: pod %s names claim %s, of which nothing is prepared for it on "+
+			"this node; delete the pod, so that it is scheduled again", container.GetName(), podOf(pod),
+			named[0].ClaimUID)
+		n.Observer.AttachFailed(podOf(pod), nil, err, 0)
+		return err
 	}
 	return nil
+}
+
+// attachMissed attaches the claims of a sandbox in the background that RunPodSandbox has not attached: for example, the
+// claims of its pod were not prepared then. The pod gets an event if that fails.
+func (n *nriPlugin) attachMissed(pod *api.PodSandbox) {
+	if n.Sandboxes.ExpectAlso(pod.GetId()) {
+		n.Sandboxes.GoTracked(func() { n.attachLate(pod, n.runtime.isBusy(pod.GetId())) })
+	}
 }
 
 // isToBeAttached reports whether a sandbox that was there before the driver is attached late: its pod has prepared

@@ -17,32 +17,33 @@ type podClaims struct {
 	claims  *claims.Store
 }
 
-// find returns the prepared claims of a pod that are to be attached, in the order of its resourceClaims and with
-// that of its extended resources last, without asking the API server. A pod of which that can't be said yet is an
-// error: the runtime tries again.
+// find returns the prepared claims of a pod that have something to attach, in the order of its resourceClaims, followed
+// by the claim of its extended resources. It does not query the API server.
+//
+// Any pod of a namespace may name any claim there, also one that was generated for another pod, and kubelet prepares a
+// claim only once. So a record does not list all users of its claim: the pod's spec decides. It is read from the cache
+// of pods, or from a record of a claim that was prepared for this pod. If neither has it and the namespace has claims
+// of other pods, find returns an error, and kubelet retries the sandbox.
 func (p podClaims) find(pod *api.PodSandbox) ([]claims.Record, error) {
 	if isStatic(pod) {
 		return nil, nil
 	}
-	// Claims of templates have one consumer, which kubelet's Prepare has named. Only shared claims need the cache.
 	records := attachable(p.claims.OfPod(pod.GetUid()))
-	if !p.claims.HasShareable(pod.GetNamespace()) {
+	if !p.claims.HasOthers(pod.GetNamespace(), pod.GetUid()) {
 		return records, nil
 	}
-	// Claims that a user made may have got this pod after they were prepared.
-	known := p.cluster.cachedPod(pod.GetNamespace(), pod.GetName(), pod.GetUid())
-	if known == nil {
-		if len(records) > 0 {
-			return nil, fmt.Errorf("the claims of pod %s are not known yet: try again", podOf(pod))
+	var names []string
+	if cached := p.cluster.cachedPod(pod.GetNamespace(), pod.GetName(), pod.GetUid()); cached != nil {
+		var err error
+		if names, err = claimNames(cached); err != nil {
+			return nil, err
 		}
-		return nil, fmt.Errorf("pod %s is not known yet, and its namespace has claims that it may share: try again",
-			podOf(pod))
+	} else if names = namesAtPrepare(records, pod.GetUid()); names == nil {
+		return nil, fmt.Errorf("cannot look up the claims of pod %s: the API server has not reported the pod to the "+
+			"driver yet, and its namespace has prepared claims that the pod may name; kubelet retries", podOf(pod))
 	}
-	named, err := p.named(known)
-	if err != nil {
-		return nil, err
-	}
-	for _, record := range records { // the cache may be older than what kubelet has had prepared
+	named := p.prepared(pod.GetNamespace(), names)
+	for _, record := range records { // the cache may be older than the call by which kubelet prepared a claim
 		isNamed := func(other claims.Record) bool { return other.Claim.UID == record.Claim.UID }
 		if !slices.ContainsFunc(named, isNamed) {
 			named = append(named, record)
@@ -51,31 +52,51 @@ func (p podClaims) find(pod *api.PodSandbox) ([]claims.Record, error) {
 	return named, nil
 }
 
+// namesAtPrepare returns the names of all claims of a pod, as a record of one of them has them. It returns nil if there
+// is no such record.
+func namesAtPrepare(records []claims.Record, podUID string) []string {
+	for i := range records {
+		for _, consumer := range records[i].Consumers {
+			if consumer.PodUID == podUID && len(consumer.Claims) > 0 {
+				return consumer.Claims
+			}
+		}
+	}
+	return nil
+}
+
 // attachable are the claims with something to attach: devices for administrative access are not given to pods, and
 // others attach those of topologies with attachment External.
 func attachable(records []claims.Record) []claims.Record {
 	return slices.DeleteFunc(records, func(record claims.Record) bool { return !record.Attaches() })
 }
 
-// named returns the prepared claims that a pod names, or that the scheduler has made for its extended resources.
-func (p podClaims) named(pod *corev1.Pod) ([]claims.Record, error) {
+// prepared returns the prepared claims of a namespace that have one of the names and something to attach.
+func (p podClaims) prepared(namespace string, names []string) []claims.Record {
 	var records []claims.Record
-	add := func(name string) {
-		if record, found := p.claims.Named(pod.Namespace, name); found {
+	for _, name := range names {
+		if record, found := p.claims.Named(namespace, name); found {
 			records = append(records, record)
 		}
 	}
+	return attachable(records)
+}
+
+// claimNames returns the names of the claims of a pod, in the order of its resourceClaims, followed by the claim that
+// the scheduler made for its extended resources. It returns an error while a claim of a template has no name yet.
+func claimNames(pod *corev1.Pod) ([]string, error) {
+	var names []string
 	for i := range pod.Spec.ResourceClaims {
 		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
 		if err != nil {
-			return nil, fmt.Errorf("the claims of pod %s/%s are not known yet: %w", pod.Namespace, pod.Name, err)
+			return nil, fmt.Errorf("cannot look up the claims of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
-		if name != nil { // else no claim is needed
-			add(*name)
+		if name != nil { // nil if the template needs no claim
+			names = append(names, *name)
 		}
 	}
 	if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil {
-		add(extended.ResourceClaimName)
+		names = append(names, extended.ResourceClaimName)
 	}
-	return attachable(records), nil
+	return names, nil
 }

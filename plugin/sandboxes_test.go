@@ -172,7 +172,7 @@ func TestContainerWithAForeignGateIsRefused(t *testing.T) {
 	container := &api.Container{Name: "c",
 		CDIDevices: []*api.CDIDevice{{Name: f.gate.DeviceID(attach.Part{ClaimUID: "claim-a"})}}}
 	if _, _, err := f.nri.CreateContainer(context.Background(), sandbox, container); err == nil ||
-		!strings.Contains(err.Error(), "nothing is attached") {
+		!strings.Contains(err.Error(), "nothing is prepared for it") {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -193,6 +193,7 @@ func TestPodsThatStartedWhileTheDriverWasAway(t *testing.T) {
 func TestPodsThatAreNotOurs(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("claim-a", "a", "up0")
+	f.must(f.cluster.pods.GetStore().Add(podObject("x")))
 	for _, pod := range []*api.PodSandbox{
 		{Id: "x-0", Uid: "x", Name: "x", Namespace: "ns"},
 		{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns", Annotations: map[string]string{configSource: "file"}},

@@ -68,6 +68,40 @@ func TestExclusiveDeviceOfTwoPods(t *testing.T) {
 	e.asItWas(before)
 }
 
+// A pod may name the claim that was generated for another pod. The kubelet prepares it once, so the driver finds the
+// second pod by its spec: also its container that names no claim starts with the interface.
+func TestGeneratedClaimOfAnotherPod(t *testing.T) {
+	e := newEnv(t, "generated")
+	e.offerMacvlan("ge0", "10.229.0.0/24")
+	before := e.state()
+	e.observe()
+	e.create(watchedPod("owner", "resourceClaimTemplateName: ge0", "net1"))
+	e.ready("owner")
+	name := *e.pod("owner").Status.ResourceClaimStatuses[0].ResourceClaimName
+	e.create(watchedPod("debug", "resourceClaimName: "+name, "net1") +
+		watchedContainer("sidecar", "debug", "[]", "net1"))
+	e.ready("debug")
+	addresses := map[string]string{}
+	for _, pod := range []string{"owner", "debug"} {
+		addresses[pod] = e.inPod(pod, "ip", "-4", "-o", "addr", "show", "dev", "net1")
+		if !strings.Contains(addresses[pod], "inet 10.229.0.") {
+			t.Errorf("net1 of pod %s is\n%s", pod, addresses[pod])
+		}
+	}
+	if addresses["owner"] == addresses["debug"] {
+		t.Errorf("both pods have the address\n%s", addresses["owner"])
+	}
+	e.neverStartedEarly()
+	e.deleting("debug")
+	e.gone("debug")
+	if shown := e.inPod("owner", "ip", "-4", "-o", "addr", "show", "dev", "net1"); shown != addresses["owner"] {
+		t.Errorf("after the other pod has ended net1 of the owner is\n%s", shown)
+	}
+	e.deleting("owner")
+	e.gone("owner")
+	e.asItWas(before)
+}
+
 func (e *env) deleteClaims(names ...string) {
 	e.Helper()
 	if output, err := e.kubectl("",

@@ -122,13 +122,16 @@ func (s *Sandboxes) ExpectUnsynced(ids map[string]bool) {
 	}
 }
 
-// ExpectAlso adds a sandbox that is there.
-func (s *Sandboxes) ExpectAlso(id string) {
+// ExpectAlso adds a running sandbox to those that are still to be attached. It returns false if the sandbox is one of
+// them already, is attached, or is being stopped, or if the runtime is not connected.
+func (s *Sandboxes) ExpectAlso(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.connection != nil && !s.stopped.Has(id) {
-		s.connection.unsynced.Insert(id)
+	if s.connection == nil || s.byID[id] != nil || s.stopped.Has(id) || s.connection.unsynced.Has(id) {
+		return false
 	}
+	s.connection.unsynced.Insert(id)
+	return true
 }
 
 // IsUnsynced reports whether a sandbox is still to be attached: neither begun nor stopped since it was listed.

@@ -318,8 +318,13 @@ func deviceNodes(record *claims.Record, sandboxes [][]executor.StepRecord, part 
 	return slices.Compact(nodes)
 }
 
-// AttachedSteps returns the steps, with their results, of the first ready sandbox that has the claim.
+// AttachedSteps returns the steps, with their results, of the first ready sandbox that has the claim. It returns nil if
+// several pods have the claim, since their interfaces differ.
 func (s *Sandboxes) AttachedSteps(claimUID string) []executor.StepRecord {
+	users := s.Users(claimUID)
+	if slices.ContainsFunc(users, func(pod executor.Pod) bool { return pod.UID != users[0].UID }) {
+		return nil
+	}
 	steps, _ := s.AttachedTo(claimUID)
 	return steps
 }

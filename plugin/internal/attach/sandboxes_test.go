@@ -343,3 +343,24 @@ func TestAttachAndStopRace(t *testing.T) {
 		f.expect(clean)
 	}
 }
+
+// Metadata of a claim has the interfaces of one pod, and none while several pods have the claim.
+func TestStepsOfAClaimOfTwoPods(t *testing.T) {
+	f := newFixture(t)
+	record := f.prepared("claim-a", "a", "up0")
+	record.Devices[0].Exclusive = false
+	f.must(f.claims.Hold(record, asItIs))
+	f.must(f.attach("a-0", record))
+	if f.boxes.AttachedSteps("claim-a") == nil {
+		t.Error("a claim of one attached pod has no steps")
+	}
+	box, _, err := f.boxes.begin("b-0", podNamed("b-0"), f.runs("b-0"), []claims.Record{record})
+	f.must(err)
+	if steps := f.boxes.AttachedSteps("claim-a"); steps != nil {
+		t.Errorf("a claim of two pods has the steps of one: %v", steps)
+	}
+	f.boxes.forget(box)
+	if f.boxes.AttachedSteps("claim-a") == nil {
+		t.Error("the claim has no steps after its second pod has ended")
+	}
+}

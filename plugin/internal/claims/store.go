@@ -196,13 +196,16 @@ func (c *Store) OfPod(podUID string) []Record {
 	return found
 }
 
-// HasShareable reports whether a namespace has prepared claims that pods may use which are not in any record, and to
-// which the driver would attach something.
-func (c *Store) HasShareable(namespace string) bool {
+// HasOthers reports whether a namespace has prepared claims with something to attach that were not prepared for a pod.
+// The pod may name them nevertheless.
+func (c *Store) HasOthers(namespace, podUID string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, record := range c.byUID {
-		if record.Shareable && record.Claim.Namespace == namespace && record.Attaches() {
+		if record.Claim.Namespace != namespace || !record.Attaches() {
+			continue
+		}
+		if _, uses := record.Position(podUID); !uses {
 			return true
 		}
 	}

@@ -20,8 +20,9 @@ type ClaimRecord struct {
 	PreparedAt time.Time `json:"preparedAt,omitzero"`
 	// Consumers are the pods that the claim was reserved for when it was prepared, also as members of a PodGroup.
 	Consumers []Consumer `json:"consumers"`
-	// Shareable is true for a claim that a user made, or that is a PodGroup's: pods that are no consumers yet may come
-	// later.
+	// Shareable is true for a claim that a user made, or that is a PodGroup's. Containers get no variables and no
+	// metadata of its interfaces, which differ from pod to pod. It does not decide who may use the claim: a pod may
+	// also name the generated claim of another pod.
 	Shareable bool            `json:"shareable,omitempty"`
 	Devices   []HeldDevice    `json:"devices"`
 	Plans     []cnichain.Plan `json:"plans"`
@@ -32,6 +33,8 @@ type Consumer struct {
 	PodUID string `json:"podUID"`
 	// Position is the claim's index in the pod's resourceClaims; interfaces are numbered in this order.
 	Position int `json:"position"`
+	// Claims are the names of all claims of the pod, which do not change; nil in records of earlier drivers.
+	Claims []string `json:"claims,omitempty"`
 }
 
 // HeldDevice is a device of a prepared claim, with the facts of the moment at which it was prepared.

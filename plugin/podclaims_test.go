@@ -1,0 +1,117 @@
+package plugin
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
+)
+
+// usesClaims returns the claims that are found for pods of the namespace ns, by name.
+func (f *fixture) usesClaims(pod string) ([]string, error) {
+	records, err := f.nri.claims.find(&api.PodSandbox{Id: pod + "-0", Uid: pod, Name: pod, Namespace: "ns"})
+	var names []string
+	for i := range records {
+		names = append(names, records[i].Claim.Name)
+	}
+	return names, err
+}
+
+// Kubernetes allows a pod to name the generated claim of another pod, and kubelet does not prepare the claim again.
+func TestGeneratedClaimOfAnotherPod(t *testing.T) {
+	f := newFixture(t)
+	claim := allocatedClaim("c", "up0", "a")
+	results, err := f.dra.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claim})
+	f.must(err)
+	f.must(results["c"].Err)
+	if record, _ := f.claims.Get("c"); record.Shareable {
+		t.Error("the claim is not the generated one that this test is about")
+	}
+	if names, err := f.usesClaims("b"); err == nil {
+		t.Errorf("the claims of a pod that the API server has not reported are %v", names)
+	}
+	f.must(f.cluster.pods.GetStore().Add(podObject("b", "c")))
+	f.must(f.cluster.pods.GetStore().Add(podObject("x")))
+	if names, err := f.usesClaims("x"); len(names) > 0 || err != nil {
+		t.Errorf("the claims of a pod without claims are %v, %v", names, err)
+	}
+	f.runs("b-0")
+	f.must(f.nri.RunPodSandbox(context.Background(), f.sandbox("b-0")))
+	if !f.ready("b-0") {
+		t.Fatal("RunPodSandbox did not attach the claim")
+	}
+	_, _, err = f.nri.CreateContainer(context.Background(), f.sandbox("b-0"), &api.Container{Name: "sidecar",
+		PodSandboxId: "b-0"})
+	f.must(err)
+	f.runs("a-0") // the device is exclusive, so the claim's own pod is refused while the other pod has it
+	f.must(f.cluster.pods.GetStore().Add(podObject("a", "c")))
+	if err := f.nri.RunPodSandbox(context.Background(), f.sandbox("a-0")); err == nil ||
+		!strings.Contains(err.Error(), "pod ns/b uses its exclusive device") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// Without an answer of the API server, the names that were recorded when a claim was prepared decide: a pod goes on
+// with all of its claims.
+func TestClaimsOfAPodWhileTheAPIServerIsAway(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.cluster.pods.GetStore().Add(podObject("a", "c", "d")))
+	f.must(f.cluster.pods.GetStore().Add(podObject("b", "d")))
+	for name, link := range map[string]string{"c": "up0", "d": "up1"} {
+		pod := map[string]string{"c": "a", "d": "b"}[name]
+		results, err := f.dra.PrepareResourceClaims(t.Context(),
+			[]*resourceapi.ResourceClaim{allocatedClaim(name, link, pod)})
+		f.must(err)
+		f.must(results[types.UID(name)].Err)
+	}
+	f.crash()
+	f.start("boot-1") // its cache of pods is empty
+	for pod, want := range map[string][]string{"a": {"c", "d"}, "b": {"d"}} {
+		if names, err := f.usesClaims(pod); err != nil || !slices.Equal(names, want) {
+			t.Errorf("claims of pod %s are %v, %v, want %v", pod, names, err, want)
+		}
+	}
+}
+
+// A container that names a claim of a sandbox that was not attached is the last occasion to notice it: the claim is
+// attached, or the pod gets an event.
+func TestMissedSandboxIsAttachedForItsContainer(t *testing.T) {
+	f := newFixture(t)
+	f.runs("a-0")
+	f.must(f.cluster.pods.GetStore().Add(podObject("a", "claim-a")))
+	f.must(f.nri.RunPodSandbox(context.Background(), f.sandbox("a-0")))
+	f.prepared("claim-a", "a", "up0")
+	create := func() error {
+		_, _, err := f.nri.CreateContainer(context.Background(), f.sandbox("a-0"), f.container("a-0", "claim-a"))
+		return err
+	}
+	if err := create(); err == nil || !strings.Contains(err.Error(), "is being attached") {
+		t.Errorf("error is %v", err)
+	}
+	f.eventually("the sandbox is attached", func() bool { return f.ready("a-0") })
+	f.must(create())
+}
+
+func TestContainerWithoutAPreparedClaimHasAnEvent(t *testing.T) {
+	f := newFixture(t)
+	f.runs("a-0")
+	f.must(f.cluster.pods.GetStore().Add(podObject("a")))
+	_, _, err := f.nri.CreateContainer(context.Background(), f.sandbox("a-0"), &api.Container{Name: "c",
+		PodSandboxId: "a-0",
+		CDIDevices:   []*api.CDIDevice{{Name: f.gate.DeviceID(attach.Part{ClaimUID: "gone"})}}})
+	if err == nil || !strings.Contains(err.Error(), "delete the pod") {
+		t.Errorf("error is %v", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.failed) != 1 || !strings.Contains(f.failed[0], executor.Pod{Namespace: "ns", Name: "a"}.String()) {
+		t.Errorf("events are %q", f.failed)
+	}
+}
