@@ -3,6 +3,7 @@ package plugin
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -84,10 +85,52 @@ func newCluster(config *rest.Config, client kubernetes.Interface, nodeName strin
 		namespaces: informers.NewSharedInformerFactory(client, resync).Core().V1().Namespaces().Informer(),
 		pods:       informers.NewSharedInformerFactoryWithOptions(client, resync, onNode).Core().V1().Pods().Informer(),
 	}
+	// Strip the objects before they are stored: users decide how large pods are, and namespaces are those of the whole
+	// cluster. The informers stream their first list object by object (WatchList).
+	if err := errors.Join(c.pods.SetTransform(stripPod), c.namespaces.SetTransform(stripNamespace)); err != nil {
+		return nil, err
+	}
 	c.blocks = blockInformer(custom, codec, nodeName)
 	c.readDefinition = c.getDefinition
 	c.informers = []cache.SharedIndexInformer{c.policies, c.topologies, c.schemas, c.node, c.namespaces, c.pods}
 	return c, nil
+}
+
+// stripPod reduces a pod to the fields that the driver reads. Annotations are not among them: [cluster.annotations]
+// reads those of a pod that needs them.
+func stripPod(object any) (any, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok { // the name of a deleted object, whose last state is unknown
+		return object, nil
+	}
+	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+		ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp}}
+	kept.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork,
+		ResourceClaims: pod.Spec.ResourceClaims, SchedulingGroup: pod.Spec.SchedulingGroup}
+	kept.Status = corev1.PodStatus{Phase: pod.Status.Phase, ResourceClaimStatuses: pod.Status.ResourceClaimStatuses,
+		ExtendedResourceClaimStatus: pod.Status.ExtendedResourceClaimStatus}
+	if len(pod.Spec.ResourceClaims) == 0 {
+		return kept, nil
+	}
+	names := func(containers []corev1.Container) (kept []corev1.Container) {
+		for i := range containers {
+			kept = append(kept, corev1.Container{Name: containers[i].Name,
+				Resources: corev1.ResourceRequirements{Claims: containers[i].Resources.Claims}})
+		}
+		return kept
+	}
+	kept.Spec.InitContainers, kept.Spec.Containers = names(pod.Spec.InitContainers), names(pod.Spec.Containers)
+	return kept, nil
+}
+
+// stripNamespace reduces a namespace to its labels.
+func stripNamespace(object any) (any, error) {
+	namespace, ok := object.(*corev1.Namespace)
+	if !ok {
+		return object, nil
+	}
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace.Name, UID: namespace.UID,
+		ResourceVersion: namespace.ResourceVersion, Labels: namespace.Labels}}, nil
 }
 
 // customClient makes a client of our API group.
@@ -402,6 +445,18 @@ func (c *cluster) podHasEnded(pod executor.Pod) bool {
 	}
 	cached := c.cachedPod(pod.Namespace, pod.Name, pod.UID)
 	return cached == nil || cached.Status.Phase == corev1.PodSucceeded || cached.Status.Phase == corev1.PodFailed
+}
+
+// annotations reads the annotations of a pod from the API server. They are empty if the pod no longer exists.
+func (c *cluster) annotations(ctx context.Context, pod *corev1.Pod) (map[string]string, error) {
+	current, err := c.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && current.UID != pod.UID {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the annotations of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return current.Annotations, nil
 }
 
 // pod returns a pod from the cache, or else from the API server.

@@ -1,10 +1,14 @@
 package plugin
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
@@ -75,5 +79,39 @@ func TestPodsThatHaveEnded(t *testing.T) {
 	other.UID = "before"
 	if !c.podHasEnded(other) {
 		t.Error("a pod whose name is another's by now has not ended")
+	}
+}
+
+// The cache stores little of a pod, whatever its user has written into it, and everything that the driver reads.
+func TestCachedPodsAreSmall(t *testing.T) {
+	pod := podObject("a", "c")
+	pod.Annotations = map[string]string{"example.com/large": strings.Repeat("x", 250<<10)}
+	pod.Labels = map[string]string{}
+	for i := range 10_000 {
+		pod.Labels[fmt.Sprintf("example.com/label-%d", i)] = strings.Repeat("v", 63)
+	}
+	container := corev1.Container{Name: "main", Args: []string{strings.Repeat("x", 500<<10)},
+		Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "c"}}}}
+	pod.Spec.Containers = []corev1.Container{container, {Name: "sidecar"}}
+	pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: ptr.To("g")}
+	kept, err := stripPod(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	small := kept.(*corev1.Pod)
+	if small.Size() > 1<<10 {
+		t.Errorf("%d bytes are stored", small.Size())
+	}
+	claim := allocatedClaim("c", "up0", "a")
+	names, err := claimNames(small)
+	if got := without(small, claim); err != nil || !slices.Equal(names, []string{"c"}) ||
+		!slices.Equal(got, []string{"sidecar"}) || *small.Spec.SchedulingGroup.PodGroupName != "g" {
+		t.Errorf("claims %v, %v, containers without the claim %v", names, err, got)
+	}
+	large := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"team": "a"},
+		Annotations: pod.Annotations}}
+	if kept, err = stripNamespace(large); err != nil || kept.(*corev1.Namespace).Size() > 1<<10 ||
+		kept.(*corev1.Namespace).Labels["team"] != "a" {
+		t.Errorf("%v is stored, %v", kept, err)
 	}
 }

@@ -356,6 +356,15 @@ func (f *fixture) ready(id string) bool {
 	return false
 }
 
+// addPod adds a pod to the API server, and to the cache what the driver stores of it.
+func (f *fixture) addPod(pod *corev1.Pod) {
+	f.Helper()
+	f.must(f.cluster.client.(*fake.Clientset).Tracker().Add(pod.DeepCopy()))
+	kept, err := stripPod(pod.DeepCopy())
+	f.must(err)
+	f.must(f.cluster.pods.GetStore().Add(kept))
+}
+
 // step moves the clock once somebody waits for it.
 func (f *fixture) step(d time.Duration) {
 	f.Helper()

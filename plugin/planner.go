@@ -70,7 +70,7 @@ func (p *planner) compile(ctx context.Context, claim *resourceapi.ResourceClaim)
 		}
 		record.Plans = append(record.Plans, *plan)
 	}
-	return record, p.checkSelections(pods, record.Plans)
+	return record, p.checkSelections(ctx, pods, record.Plans)
 }
 
 // plan compiles a topology for the claim of a record, whose earlier plans have taken their addresses.
@@ -192,8 +192,8 @@ func (c *cluster) getDefinition(ctx context.Context, name string) ([]byte, error
 }
 
 // checkSelections refuses a claim for which no pod selects the networks that it attaches: the plugin would refuse it,
-// or wait for minutes. A claim that several pods use is prepared if one of them does, and the others are told.
-func (p *planner) checkSelections(pods []*corev1.Pod, plans []cnichain.Plan) error {
+// or wait for minutes. A claim that several pods use is prepared if one of them does, and the others get an event.
+func (p *planner) checkSelections(ctx context.Context, pods []*corev1.Pod, plans []cnichain.Plan) error {
 	var wanted []cnichain.WantedNetwork
 	for i := range plans {
 		wanted = append(wanted, plans[i].WantedNetworks()...)
@@ -201,17 +201,21 @@ func (p *planner) checkSelections(pods []*corev1.Pod, plans []cnichain.Plan) err
 	if len(wanted) == 0 || len(pods) == 0 {
 		return nil
 	}
-	var refused []error
+	refused := make(map[*corev1.Pod]error, len(pods))
 	for _, pod := range pods {
-		if _, err := cnichain.SelectNetworks(wanted, pod.Annotations, pod.Namespace); err != nil {
-			refused = append(refused, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err))
+		annotations, err := p.cluster.annotations(ctx, pod)
+		if err != nil {
+			return err
+		}
+		if _, err := cnichain.SelectNetworks(wanted, annotations, pod.Namespace); err != nil {
+			refused[pod] = err
 		}
 	}
 	if len(refused) == len(pods) {
-		return refused[0]
+		return fmt.Errorf("pod %s/%s: %w", pods[0].Namespace, pods[0].Name, refused[pods[0]])
 	}
 	for _, pod := range pods {
-		if _, err := cnichain.SelectNetworks(wanted, pod.Annotations, pod.Namespace); err != nil {
+		if err := refused[pod]; err != nil {
 			p.statuses.WarnPod(executor.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
 				"NetworkNotSelected", telemetry.Shorten(err.Error()))
 		}

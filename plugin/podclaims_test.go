@@ -37,8 +37,8 @@ func TestGeneratedClaimOfAnotherPod(t *testing.T) {
 	if names, err := f.usesClaims("b"); err == nil {
 		t.Errorf("the claims of a pod that the API server has not reported are %v", names)
 	}
-	f.must(f.cluster.pods.GetStore().Add(podObject("b", "c")))
-	f.must(f.cluster.pods.GetStore().Add(podObject("x")))
+	f.addPod(podObject("b", "c"))
+	f.addPod(podObject("x"))
 	if names, err := f.usesClaims("x"); len(names) > 0 || err != nil {
 		t.Errorf("the claims of a pod without claims are %v, %v", names, err)
 	}
@@ -51,7 +51,7 @@ func TestGeneratedClaimOfAnotherPod(t *testing.T) {
 		PodSandboxId: "b-0"})
 	f.must(err)
 	f.runs("a-0") // the device is exclusive, so the claim's own pod is refused while the other pod has it
-	f.must(f.cluster.pods.GetStore().Add(podObject("a", "c")))
+	f.addPod(podObject("a", "c"))
 	if err := f.nri.RunPodSandbox(context.Background(), f.sandbox("a-0")); err == nil ||
 		!strings.Contains(err.Error(), "pod ns/b uses its exclusive device") {
 		t.Errorf("error is %v", err)
@@ -62,8 +62,8 @@ func TestGeneratedClaimOfAnotherPod(t *testing.T) {
 // with all of its claims.
 func TestClaimsOfAPodWhileTheAPIServerIsAway(t *testing.T) {
 	f := newFixture(t)
-	f.must(f.cluster.pods.GetStore().Add(podObject("a", "c", "d")))
-	f.must(f.cluster.pods.GetStore().Add(podObject("b", "d")))
+	f.addPod(podObject("a", "c", "d"))
+	f.addPod(podObject("b", "d"))
 	for name, link := range map[string]string{"c": "up0", "d": "up1"} {
 		pod := map[string]string{"c": "a", "d": "b"}[name]
 		results, err := f.dra.PrepareResourceClaims(t.Context(),
@@ -85,7 +85,7 @@ func TestClaimsOfAPodWhileTheAPIServerIsAway(t *testing.T) {
 func TestMissedSandboxIsAttachedForItsContainer(t *testing.T) {
 	f := newFixture(t)
 	f.runs("a-0")
-	f.must(f.cluster.pods.GetStore().Add(podObject("a", "claim-a")))
+	f.addPod(podObject("a", "claim-a"))
 	f.must(f.nri.RunPodSandbox(context.Background(), f.sandbox("a-0")))
 	f.prepared("claim-a", "a", "up0")
 	create := func() error {
@@ -102,7 +102,7 @@ func TestMissedSandboxIsAttachedForItsContainer(t *testing.T) {
 func TestContainerWithoutAPreparedClaimHasAnEvent(t *testing.T) {
 	f := newFixture(t)
 	f.runs("a-0")
-	f.must(f.cluster.pods.GetStore().Add(podObject("a")))
+	f.addPod(podObject("a"))
 	_, _, err := f.nri.CreateContainer(context.Background(), f.sandbox("a-0"), &api.Container{Name: "c",
 		PodSandboxId: "a-0",
 		CDIDevices:   []*api.CDIDevice{{Name: f.gate.DeviceID(attach.Part{ClaimUID: "gone"})}}})

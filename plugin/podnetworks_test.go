@@ -49,7 +49,7 @@ func TestNetworkThatThePodSelects(t *testing.T) {
 	f := selecting(t)
 	pod := podObject("a", "c")
 	pod.Annotations = map[string]string{selectsNetworks: "other,tenant"}
-	f.must(f.cluster.pods.GetStore().Add(pod))
+	f.addPod(pod)
 	claim := allocatedClaim("c", "up0", "a")
 	results, err := f.dra.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claim})
 	f.must(err)
@@ -95,7 +95,7 @@ func TestNetworkThatThePodDoesNotSelect(t *testing.T) {
 			}
 			pod := podObject("a", "c")
 			pod.Annotations = map[string]string{selectsNetworks: test.annotation}
-			f.must(f.cluster.pods.GetStore().Add(pod))
+			f.addPod(pod)
 			results, err := f.dra.PrepareResourceClaims(t.Context(),
 				[]*resourceapi.ResourceClaim{allocatedClaim("c", "up0", "a")})
 			f.must(err)
@@ -120,7 +120,7 @@ func TestNetworkThatOnePodOfAClaimSelects(t *testing.T) {
 		if name == "a" {
 			pod.Annotations = map[string]string{selectsNetworks: "tenant"}
 		}
-		f.must(f.cluster.pods.GetStore().Add(pod))
+		f.addPod(pod)
 		users = append(users, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: name, UID: pod.UID})
 	}
 	reserve(claim, users...)

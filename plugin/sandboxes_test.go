@@ -193,7 +193,7 @@ func TestPodsThatStartedWhileTheDriverWasAway(t *testing.T) {
 func TestPodsThatAreNotOurs(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("claim-a", "a", "up0")
-	f.must(f.cluster.pods.GetStore().Add(podObject("x")))
+	f.addPod(podObject("x"))
 	for _, pod := range []*api.PodSandbox{
 		{Id: "x-0", Uid: "x", Name: "x", Namespace: "ns"},
 		{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns", Annotations: map[string]string{configSource: "file"}},

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryapi "k8s.io/api/discovery/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -164,9 +166,10 @@ func kubeconfig(path string) (*rest.Config, error) {
 	return config, nil
 }
 
-// newManager makes the manager, and restricts its cache: claims and pods are stripped before they are kept, and of
-// EndpointSlices only those of this controller are asked for. Without that, memory would grow with every pod and slice
-// of the cluster.
+// newManager makes the manager, and restricts its cache: objects are stripped before they are stored, and of
+// EndpointSlices only those of this controller are listed. Otherwise memory would grow with the size of every object
+// that users create. The informers stream their first list object by object (WatchList), so it is never in memory as a
+// whole.
 func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), topologyapi.AddToScheme(scheme),
@@ -181,14 +184,15 @@ func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 		LeaderElectionReleaseOnCancel: true, // the process ends when Start returns
 		HealthProbeBindAddress:        o.healthAddress,
 		Metrics:                       server.Options{BindAddress: o.metricsAddress},
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+		Cache: cache.Options{DefaultTransform: strip, ByObject: map[client.Object]cache.ByObject{
 			&resourceapi.ResourceClaim{}: {Transform: blocks.Transform},
 			&resourceapi.ResourceSlice{}: {
 				Field: fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorDriver,
 					policyapi.AttributeDomain),
 				Transform: exposure.Transform,
 			},
-			&corev1.Pod{}: {Transform: endpoints.TransformPod},
+			&corev1.Pod{}:     {Transform: endpoints.TransformPod},
+			&corev1.Service{}: {Transform: endpoints.TransformService},
 			&discoveryapi.EndpointSlice{}: {
 				Label: labels.SelectorFromSet(labels.Set{discoveryapi.LabelManagedBy: endpoints.ManagedBy}),
 			},
@@ -202,6 +206,18 @@ func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("cannot register the health checks: %w; report this as a bug", err)
 	}
 	return manager, nil
+}
+
+// strip removes managed fields, which the controller does not read, and the annotations of objects of which only
+// metadata is cached: of nodes, the labels are read.
+func strip(object any) (any, error) {
+	if accessor, err := meta.Accessor(object); err == nil {
+		accessor.SetManagedFields(nil)
+	}
+	if partial, ok := object.(*metav1.PartialObjectMetadata); ok {
+		partial.Annotations = nil
+	}
+	return object, nil
 }
 
 // elapsed returns the time of this process. It reads the monotonic clock, which is never set (package time).

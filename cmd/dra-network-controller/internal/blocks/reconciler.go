@@ -35,6 +35,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/conditions"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/addresses"
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -409,17 +410,35 @@ func (r *Reconciler) writeStatus(
 	return nil
 }
 
-// Transform keeps of a claim what the controller reads, since it keeps all of them in memory. Device data and
-// conditions are the largest part of a claim's status, and nobody reads them here.
+// Transform reduces a claim to the fields that the controller reads, before the cache stores it. Users decide how large
+// a claim is: its configurations alone may have 320 KiB, for any driver. So a claim without valid devices of this
+// driver keeps its identity only, and of others the parts that DeviceClasses, scheduler and driver have written stay.
 func Transform(object any) (any, error) {
 	claim, ok := object.(*resourceapi.ResourceClaim)
 	if !ok {
-		return nil, errors.New("cannot keep an object that is no ResourceClaim; report this as a bug")
+		return nil, fmt.Errorf("cannot cache a %T as a ResourceClaim; report this as a bug", object)
 	}
 	kept := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name,
 		UID: claim.UID, ResourceVersion: claim.ResourceVersion, CreationTimestamp: claim.CreationTimestamp}}
-	kept.Spec = claim.Spec
-	kept.Status.Allocation, kept.Status.ReservedFor = claim.Status.Allocation, claim.Status.ReservedFor
+	if devices, err := claimspec.Devices(claim); err != nil || len(devices) == 0 {
+		return kept, nil
+	}
+	kept.Status.ReservedFor = claim.Status.ReservedFor
+	kept.Status.Allocation = &resourceapi.AllocationResult{}
+	allocated := &kept.Status.Allocation.Devices
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		if result.Driver == v1alpha1.DriverName {
+			allocated.Results = append(allocated.Results, resourceapi.DeviceRequestAllocationResult{
+				Request: result.Request, Driver: result.Driver, Pool: result.Pool, Device: result.Device,
+				ShareID: result.ShareID, AdminAccess: result.AdminAccess})
+		}
+	}
+	for _, config := range claim.Status.Allocation.Devices.Config {
+		if config.Source == resourceapi.AllocationConfigSourceClass && config.Opaque != nil &&
+			config.Opaque.Driver == v1alpha1.DriverName {
+			allocated.Config = append(allocated.Config, config)
+		}
+	}
 	for i := range claim.Status.Devices {
 		if device := claim.Status.Devices[i]; device.Driver == v1alpha1.DriverName {
 			device.Data, device.Conditions = nil, nil

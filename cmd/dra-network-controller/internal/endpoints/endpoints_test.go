@@ -52,11 +52,42 @@ func newCluster(t *testing.T, changes ...string) *cluster {
 	c := &cluster{T: t, events: events.NewFakeRecorder(100)}
 	c.must(errors.Join(corev1.AddToScheme(scheme), resourceapi.AddToScheme(scheme), discoveryapi.AddToScheme(scheme)))
 	c.api = fake.NewClientBuilder().WithScheme(scheme).Build()
-	c.r = &Reconciler{Client: c.api, Live: c.api, Events: c.events}
+	c.r = &Reconciler{Client: cached{c.api}, Live: c.api, Events: c.events}
 	object := &corev1.Service{}
 	c.must(yaml.UnmarshalStrict([]byte(strings.NewReplacer(changes...).Replace(service)), object))
 	c.must(c.api.Create(t.Context(), object))
 	return c
+}
+
+// cached is a client whose reads return Services and pods as the cache stores them.
+type cached struct{ client.Client }
+
+func (c cached) Get(
+	ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption,
+) error {
+	err := c.Client.Get(ctx, key, object, options...)
+	if service, ok := object.(*corev1.Service); ok && err == nil {
+		kept, transformErr := TransformService(service.DeepCopy())
+		*service, err = *kept.(*corev1.Service), transformErr
+	}
+	return err
+}
+
+func (c cached) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	err := c.Client.List(ctx, list, options...)
+	switch list := list.(type) {
+	case *corev1.ServiceList:
+		for i := range list.Items {
+			kept, transformErr := TransformService(list.Items[i].DeepCopy())
+			list.Items[i], err = *kept.(*corev1.Service), errors.Join(err, transformErr)
+		}
+	case *corev1.PodList:
+		for i := range list.Items {
+			kept, transformErr := TransformPod(list.Items[i].DeepCopy())
+			list.Items[i], err = *kept.(*corev1.Pod), errors.Join(err, transformErr)
+		}
+	}
+	return err
 }
 
 func (c *cluster) must(err error) {

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryapi "k8s.io/api/discovery/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -48,6 +47,10 @@ func ParseQuery(service *corev1.Service) (*Query, error) {
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
 		return nil, fmt.Errorf("cannot make endpoints of a Service of type %s; use ClusterIP with clusterIP None",
 			service.Spec.Type)
+	}
+	if len(service.Spec.Ports) > maxPorts {
+		return nil, fmt.Errorf("cannot make endpoints: the Service has more than %d ports, and an EndpointSlice cannot; "+
+			"split it into several Services", maxPorts)
 	}
 	selector, err := labels.Parse(service.Annotations[AnnotationSelector])
 	if err != nil {
@@ -250,39 +253,4 @@ func namedPort(pod *corev1.Pod, name string, protocol corev1.Protocol) int32 {
 // isSidecar reports whether an init container runs as long as the pod does.
 func isSidecar(container *corev1.Container) bool {
 	return ptr.Deref(container.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways
-}
-
-// TransformPod keeps of a pod what endpoints are made of, since the controller keeps all pods in memory. Containers
-// are stripped to their ports, in their order, since the first port of a name counts; of init containers only
-// sidecars stay.
-func TransformPod(object any) (any, error) {
-	pod, ok := object.(*corev1.Pod)
-	if !ok {
-		return nil, fmt.Errorf("cannot keep a %T, which is no Pod; report this as a bug", object)
-	}
-	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
-		ResourceVersion: pod.ResourceVersion, Labels: pod.Labels, DeletionTimestamp: pod.DeletionTimestamp}}
-	kept.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName, Hostname: pod.Spec.Hostname, Subdomain: pod.Spec.Subdomain,
-		ResourceClaims: pod.Spec.ResourceClaims}
-	for i := range pod.Spec.Containers {
-		if ports := pod.Spec.Containers[i].Ports; len(ports) > 0 {
-			kept.Spec.Containers = append(kept.Spec.Containers, corev1.Container{Ports: ports})
-		}
-	}
-	for i := range pod.Spec.InitContainers {
-		container := &pod.Spec.InitContainers[i]
-		if isSidecar(container) && len(container.Ports) > 0 {
-			kept.Spec.InitContainers = append(kept.Spec.InitContainers,
-				corev1.Container{Ports: container.Ports, RestartPolicy: container.RestartPolicy})
-		}
-	}
-	kept.Status = corev1.PodStatus{Phase: pod.Status.Phase, ResourceClaimStatuses: pod.Status.ResourceClaimStatuses,
-		ExtendedResourceClaimStatus: pod.Status.ExtendedResourceClaimStatus}
-	for _, condition := range pod.Status.Conditions {
-		if condition.Type == corev1.PodReady {
-			kept.Status.Conditions = append(kept.Status.Conditions,
-				corev1.PodCondition{Type: condition.Type, Status: condition.Status})
-		}
-	}
-	return kept, nil
 }
