@@ -85,8 +85,7 @@ test-race: $(TOOLS)/helm ## Run the tests of test-unit, with the race detector w
 	$(RACE) -short $$($(GO) list $(PACKAGES) | grep -v -x -F -e "$$($(GO) list $(PURE) ./cnichain/kerneltest)")
 	$(GO) test -short -ldflags=-w $(PURE)
 
-test-race-rest: $(TOOLS)/helm ## Run with the race detector the tests that test-race runs without it or makes short
-	$(RACE) -short $(PURE)
+test-race-rest: ## Run with the race detector the tests that test-race makes short
 	$(RACE) ./cmd/dra-network-controller/internal/blocks
 
 test-allocator: ## Hold what is published against the real allocator, with thousands of random sequences of claims
@@ -104,7 +103,8 @@ dns-check: build ## Ask the DNS server of clusters for the names of Services on 
 	$(GO) test -count=1 -v -run '^TestDNSNamesEndpoints$$' ./e2e/controller -coredns=$(CURDIR)/$(BIN)/coredns
 
 test-kernel: build ## Run chains of real CNI plugins on machines of their own: failures, kills (root)
-	@if [ "$$(id -u)" = 0 ]; then export CNI_PLUGIN_DIR="$$($(LAB) build --dir)/cni"; fi; \
+	@if [ "$$(id -u)" = 0 ]; then export CNI_PLUGIN_DIR="$$($(LAB) build --dir)/cni"; \
+	else echo "test-kernel: SKIPPED, because it needs root"; exit; fi; \
 	$(RACE) -count=1 -timeout 30m -parallel 4 -v $(KERNEL_FLAGS) ./cnichain/kerneltest ./cmd/netdra ./cmd/internal/netdev ./cmd/dra-network-cni/...
 
 e2e: e2e-lab ## Run the tests on a real local Kubernetes (root)

@@ -105,6 +105,6 @@ func (o *webhookOptions) ownCertificate(m ctrl.Manager) (*certificate.Source, *c
 	return &certificate.Source{Reader: m.GetAPIReader(), Secret: secret, Period: rotation.Period()},
 		&certificate.Keeper{
 			Reader: m.GetAPIReader(), Client: m.GetClient(), Secret: secret, Configuration: o.configuration,
-			Rotation: rotation, Now: time.Now,
+			Rotation: rotation, Now: time.Now, Elapsed: elapsed(),
 		}
 }

@@ -36,8 +36,14 @@ type Keeper struct {
 	Configuration string
 	// Rotation says when certificates are replaced.
 	Rotation Rotation
-	// Now is the time.
+	// Now is the time, by which certificates are valid.
 	Now func() time.Time
+	// Elapsed is the time of this process, by which it waits: clocks of replicas may differ, and may be set.
+	Elapsed func() time.Duration
+
+	// trusted is the authority that the configuration was seen to trust since the time seen.
+	trusted []byte
+	seen    time.Duration
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
@@ -96,7 +102,7 @@ func (k *Keeper) keep(ctx context.Context) error {
 		return fmt.Errorf("cannot read the Secret %s, which deploy/webhook.yaml makes: %w", k.Secret, err)
 	}
 	held := read(secret.Data)
-	wanted, why, err := k.Rotation.Wanted(held, names, trusts(&configuration, held.Next.CA), k.Now())
+	wanted, why, err := k.Rotation.Wanted(held, names, k.trustedFor(&configuration, held.Next.CA), k.Now())
 	if err != nil {
 		return err
 	}
@@ -134,6 +140,21 @@ func names(configuration *admissionregistration.ValidatingWebhookConfiguration) 
 		return nil, errors.New("it has no webhooks")
 	}
 	return names, nil
+}
+
+// trustedFor returns how long this process has seen all webhooks of a configuration trust an authority. It is negative if
+// they do not.
+func (k *Keeper) trustedFor(
+	configuration *admissionregistration.ValidatingWebhookConfiguration, ca []byte,
+) time.Duration {
+	if !trusts(configuration, ca) {
+		k.trusted = nil
+		return -1
+	}
+	if !bytes.Equal(k.trusted, ca) {
+		k.trusted, k.seen = ca, k.Elapsed()
+	}
+	return k.Elapsed() - k.seen
 }
 
 // trusts reports whether all webhooks of a configuration have an authority in their bundle. An empty authority, that of

@@ -31,7 +31,8 @@ type cluster struct {
 	keeper *Keeper
 	source *Source
 	now    time.Time
-	fail   string // the kind that can't be written
+	set    time.Duration // by which the clock was set, forward or back
+	fail   string        // the kind that can't be written
 	writes []string
 }
 
@@ -67,7 +68,7 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	}).Build()
 	secret := types.NamespacedName{Namespace: "ns", Name: "webhook"}
 	c.keeper = &Keeper{Reader: c.api, Client: c.api, Secret: secret, Configuration: "ours", Rotation: rotation,
-		Now: func() time.Time { return c.now }}
+		Now: func() time.Time { return c.now }, Elapsed: func() time.Duration { return c.now.Sub(epoch) - c.set }}
 	c.source = &Source{Reader: c.api, Secret: secret, Period: rotation.Period()}
 	return c
 }
@@ -163,6 +164,27 @@ func TestKeeper(t *testing.T) {
 	got.ResourceVersion, got.ManagedFields, got.TypeMeta = "", nil, metav1.TypeMeta{}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("more than trust was changed (-before +after):\n%s", diff)
+	}
+}
+
+// The next certificate waits until API servers have read its authority, by the time that passes: a clock that is set
+// meanwhile makes that neither shorter nor longer.
+func TestClockIsSetWhileACertificateIsReplaced(t *testing.T) {
+	for _, jump := range []time.Duration{-5 * time.Hour, 5 * time.Hour} {
+		c := newCluster(t, secret(), configuration())
+		c.looks(3)
+		first := c.served()
+		c.now = epoch.Add(61 * 24 * time.Hour)
+		c.looks(2) // it is made, and trusted
+		c.now, c.set = c.now.Add(jump), c.set+jump
+		c.looks(1)
+		if !c.served().Equal(first) {
+			t.Errorf("clock set by %s: the certificate was replaced at once", jump)
+		}
+		c.looks(2)
+		if c.served().Equal(first) {
+			t.Errorf("clock set by %s: the certificate was not replaced", jump)
+		}
 	}
 }
 

@@ -17,8 +17,10 @@ import (
 	"time"
 )
 
-// backdate is how long before it is made a certificate begins to be valid, for API servers whose clock is behind.
-const backdate = time.Hour
+// backdate is how long before it is made a certificate begins to be valid. API servers and other replicas accept it
+// although their clocks are behind by that much. A certificate is replaced when a third of its validity is left, which
+// is as much in the other direction.
+const backdate = DefaultValidity / 3
 
 // serialBits is the length of serial numbers: RFC 5280 allows 20 octets.
 const serialBits = 128
@@ -106,10 +108,6 @@ func (p Pair) check(names []string, now time.Time) (*x509.Certificate, error) {
 	}
 	return pair.Leaf, nil
 }
-
-// made is when newPair made a certificate. It is not kept beside the certificate: NotBefore says it, and cannot be lost
-// or contradict it.
-func made(certificate *x509.Certificate) time.Time { return certificate.NotBefore.Add(backdate) }
 
 // Held is what the Secret holds.
 type Held struct {

@@ -30,20 +30,22 @@ const looks = 30
 // Period is the time between two looks of keepers and sources.
 func (r Rotation) Period() time.Duration { return min(maxPeriod, r.Validity/looks) }
 
-// settled is how long the next certificate must be there before it is served, so that every API server has seen that it
-// is to be trusted. API servers watch configurations, so they have normally seen it at once.
+// settled is how long the next certificate must be trusted before it is served, so that every API server has read its
+// authority. API servers watch configurations, which usually takes milliseconds.
 func (r Rotation) settled() time.Duration { return 2 * r.Period() }
 
 // Wanted returns what the Secret should hold and why that is something else than now; nothing is to be done if there is
-// no why. names are those under which API servers ask; trusted reports whether their configuration has the authority of
-// the next certificate.
+// no why. names are those under which API servers ask; trusted is how long this process has seen the authority of the
+// next certificate in their configuration, negative if it is missing there.
 //
 // It makes one step of the rotation at a time, and every step is also the repair of something: names that have changed,
 // or a Secret that was emptied. A current certificate of no use is replaced without waiting for trust: it serves
 // nobody, so nothing can become worse.
-func (r Rotation) Wanted(held Held, names []string, trusted bool, now time.Time) (wanted Held, why string, err error) {
+func (r Rotation) Wanted(
+	held Held, names []string, trusted time.Duration, now time.Time,
+) (wanted Held, why string, err error) {
 	current, problem := held.Current.check(names, now)
-	next, nextProblem := held.Next.check(names, now)
+	_, nextProblem := held.Next.check(names, now)
 	promoted := Held{Current: held.Next, FormerCA: held.Current.CA}
 	switch {
 	case problem != nil && nextProblem == nil:
@@ -53,7 +55,7 @@ func (r Rotation) Wanted(held Held, names []string, trusted bool, now time.Time)
 		fresh, err := newPair(names, now, r.Validity)
 		return Held{Current: fresh}, fmt.Sprintf("a certificate is made, since there is none that is of use: %v",
 			problem), err
-	case nextProblem == nil && trusted && !now.Before(made(next).Add(r.settled())):
+	case nextProblem == nil && trusted >= r.settled():
 		return promoted, "the next certificate, which is trusted now, takes the place of the current one", nil
 	case nextProblem != nil && !now.Before(current.NotAfter.Add(-r.Validity/3)):
 		fresh, err := newPair(names, now, r.Validity)

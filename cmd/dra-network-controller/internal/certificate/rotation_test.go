@@ -58,7 +58,7 @@ func TestPair(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for age, good := range map[time.Duration]bool{-2 * time.Hour: false, -time.Minute: true, rotation.Validity: true,
+	for age, good := range map[time.Duration]bool{-31 * 24 * time.Hour: false, -12 * time.Hour: true, rotation.Validity: true,
 		rotation.Validity + time.Second: false} {
 		if _, err := pair.check(names, epoch.Add(age)); (err == nil) != good {
 			t.Errorf("%s after it was made: %v", age, err)
@@ -99,32 +99,36 @@ func TestWanted(t *testing.T) {
 	for name, test := range map[string]struct {
 		held    Held
 		names   []string
-		trusted bool
+		trusted time.Duration
 		now     time.Time
 		why     string
 		want    string // current, next and former, as letters: o(ld), n(ext), f(resh), - for none
 	}{
-		"nothing yet": {Held{}, service, false, epoch, "a certificate is made", "f--"},
-		"young":       {Held{Current: old}, service, false, epoch.Add(59 * day), "", "o--"},
-		"a third is left": {Held{Current: old}, service, false, epoch.Add(60 * day),
+		"nothing yet": {Held{}, service, -1, epoch, "a certificate is made", "f--"},
+		"young":       {Held{Current: old}, service, -1, epoch.Add(59 * day), "", "o--"},
+		"a third is left": {Held{Current: old}, service, -1, epoch.Add(60 * day),
 			"the next certificate is made", "of-"},
-		"a third is left, with history": {Held{Current: next, FormerCA: old.CA}, service, false, epoch.Add(120 * day),
+		"a third is left, with history": {Held{Current: next, FormerCA: old.CA}, service, -1, epoch.Add(120 * day),
 			"the next certificate is made", "nfo"},
-		"next is not trusted": {Held{Current: old, Next: next}, service, false,
+		"next is not trusted": {Held{Current: old, Next: next}, service, -1,
 			epoch.Add(61 * day), "", "on-"},
-		"next is trusted, but new": {Held{Current: old, Next: next}, service, true,
-			epoch.Add(60*day + 19*time.Second), "", "on-"},
-		"next is trusted": {Held{Current: old, Next: next}, service, true,
-			epoch.Add(60*day + 20*time.Second), "takes the place", "n-o"},
-		"expired":                      {Held{Current: old}, service, false, expired, "a certificate is made", "f--"},
-		"expired, but there is a next": {Held{Current: old, Next: next}, service, false, expired, "comes early", "n-o"},
-		"other names": {Held{Current: old, Next: next}, renamed, true, epoch.Add(61 * day),
+		"next is trusted, but new": {Held{Current: old, Next: next}, service, 19 * time.Second,
+			epoch.Add(61 * day), "", "on-"},
+		"next is trusted": {Held{Current: old, Next: next}, service, 20 * time.Second,
+			epoch.Add(60 * day), "takes the place", "n-o"},
+		"the clock of another replica is behind": {Held{Current: old, Next: next}, service, 20 * time.Second,
+			epoch.Add(60*day - 12*time.Hour), "takes the place", "n-o"},
+		"clock of another replica is behind, young": {Held{Current: old}, service, -1, epoch.Add(-12 * time.Hour),
+			"", "o--"},
+		"expired":                      {Held{Current: old}, service, -1, expired, "a certificate is made", "f--"},
+		"expired, but there is a next": {Held{Current: old, Next: next}, service, -1, expired, "comes early", "n-o"},
+		"other names": {Held{Current: old, Next: next}, renamed, time.Hour, epoch.Add(61 * day),
 			"a certificate is made", "f--"},
 		"damaged": {Held{Current: Pair{CA: old.CA, Certificate: []byte("?"), Key: old.Key}},
-			service, false, epoch, "a certificate is made", "f--"},
-		"next is damaged": {Held{Current: old, Next: Pair{CA: next.CA}}, service, true,
+			service, -1, epoch, "a certificate is made", "f--"},
+		"next is damaged": {Held{Current: old, Next: Pair{CA: next.CA}}, service, time.Hour,
 			epoch.Add(61 * day), "the next certificate is made", "of-"},
-		"shorter validity from now on": {Held{Current: pairFor(t, service, epoch.Add(-day))}, service, false,
+		"shorter validity from now on": {Held{Current: pairFor(t, service, epoch.Add(-day))}, service, -1,
 			epoch, "", "?--"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +160,8 @@ func TestWanted(t *testing.T) {
 }
 
 // TestEveryReplicaIsTrustedAtEveryMoment goes through a year by looks of the keeper, each at a time when something may
-// happen. API servers and replicas are behind by up to one look of the keeper, each by itself.
+// happen. API servers and replicas have read the objects up to one look of the keeper later, each independently. Clocks
+// are wrong by hours: those of API servers, and those of the replicas that lead in turns.
 func TestEveryReplicaIsTrustedAtEveryMoment(t *testing.T) {
 	var held Held
 	var bundles, served [][]byte // as they were at each look, the newest last
@@ -166,8 +171,12 @@ func TestEveryReplicaIsTrustedAtEveryMoment(t *testing.T) {
 		if len(served) > 1000 {
 			t.Fatalf("at %s there were a thousand looks: a certificate waits for ever", now)
 		}
-		trusted := len(bundles) > 0 && len(held.Next.CA) > 0 && bytes.Contains(bundles[len(bundles)-1], held.Next.CA)
-		wanted, why, err := rotation.Wanted(held, service, trusted, now)
+		trusted := time.Duration(-1)
+		for i := len(bundles) - 1; i >= 0 && len(held.Next.CA) > 0 && bytes.Contains(bundles[i], held.Next.CA); i-- {
+			trusted = time.Duration(len(bundles)-1-i) * rotation.Period()
+		}
+		leader := []time.Duration{0, 3 * time.Hour, -7 * time.Hour}[len(served)%3]
+		wanted, why, err := rotation.Wanted(held, service, trusted, now.Add(leader))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,8 +184,10 @@ func TestEveryReplicaIsTrustedAtEveryMoment(t *testing.T) {
 		served, bundles = append(served, held.Current.Certificate), append(bundles, held.Bundle())
 		for _, certificate := range last(served) {
 			for _, bundle := range last(bundles) {
-				if err := taken(t, bundle, certificate, service[0], now); err != nil {
-					t.Fatalf("at %s: %v", now, err)
+				for _, wrong := range []time.Duration{-12 * time.Hour, 0, 12 * time.Hour} {
+					if err := taken(t, bundle, certificate, service[0], now.Add(wrong)); err != nil {
+						t.Fatalf("at %s, for an API server whose clock is wrong by %s: %v", now, wrong, err)
+					}
 				}
 			}
 		}
