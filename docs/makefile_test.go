@@ -61,7 +61,7 @@ func TestChartBuildsTheHelmOfTheDocuments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(howto), "\n## Install it with Helm\n")
+	_, section, _ := strings.Cut(string(howto), "\n## Install with Helm\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	if !strings.Contains(section, "`make chart`") || !strings.Contains(section, "`bin/tools/helm`") {
 		t.Errorf("the section does not say where Helm is:\n%s", section)
