@@ -36,13 +36,16 @@ LONG      := $(subst $(empty) ,,$(LONG))
 # gRPC's pages of traces are templates, which call methods by their names: with them the linker keeps every method of every type,
 # and the driver has 75 MB in place of 44.
 TAGS      := grpcnotrace
+# Results of lanes, and the command that prints them and fails if one of them has failed.
+LANES     := $(BIN)/lanes
+SUMMARY   := echo; cat $(LANES)/*; ! grep -q FAILED $(LANES)/*
 # All that has no race detector is built with the same flags, so that Go compiles what it stands on once.
 export GOFLAGS := $(strip $(filter-out -trimpath -tags=%,$(shell $(GO) env GOFLAGS)) -trimpath -tags=$(TAGS))
 export CGO_ENABLED := 0
 # Without the tables for debuggers, which a fifth of the time of linking goes into.
 RACE      := CGO_ENABLED=1 $(GO) test -race -ldflags=-w
 
-.PHONY: help build image demo test test-all test-unit test-race test-race-rest test-kernel test-allocator karpenter-check dns-check kwok scale e2e e2e-lab e2e-node e2e-planes e2e-long e2e-fleet e2e-scale fleet-long e2e-older e2e-schedulers soak model browser-test pictures diagrams docs-site docs-site-test bench-e2e duel vm-doubles sriov-test sriov-chains sriov-pods kubevirt-reader sriov-multus sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean release release-verify release-again release-try privileges ovs-test ovs-vm ovs-ovnkube ovs-lab
+.PHONY: help build image demo test test-all lanes-test test-unit test-race test-race-rest test-kernel test-allocator karpenter-check dns-check kwok scale e2e e2e-lab e2e-node e2e-planes e2e-long e2e-fleet e2e-scale fleet-long e2e-older e2e-schedulers soak model browser-test pictures diagrams docs-site docs-site-test bench-e2e duel vm-doubles sriov-test sriov-chains sriov-pods kubevirt-reader sriov-multus sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean release release-verify release-again release-try privileges ovs-test ovs-vm ovs-ovnkube ovs-lab
 
 help: ## Show this help
 	@bold=; plain=; \
@@ -63,20 +66,33 @@ demo: build ## Show the whole way on a real local Kubernetes (root; KEEP=1 leave
 	@$(BIN)/demo --bin $(BIN) $(if $(KEEP),--keep) $(if $(NAME),--name "$(NAME)")
 
 test: build ## Run what a change has to pass: unit tests, real plugins, a real local Kubernetes (root; 9 minutes)
+	@rm -rf $(LANES)
 	@if [ "$$(id -u)" = 0 ]; then $(LAB) build; else echo "not root: tests that need namespaces or the local Kubernetes are skipped"; fi
-	$(MAKE) test-race
-	$(MAKE) e2e-lab
-	$(MAKE) -j 2 --output-sync=target e2e-node e2e-planes test-kernel test-allocator
+	@$(MAKE) lanes-test
+	@$(SUMMARY)
+
+lanes-test:
+	@$(MAKE) lane-test-race
+	@$(MAKE) lane-e2e-lab
+	@$(MAKE) -j 2 --output-sync=target $(addprefix lane-,e2e-node e2e-planes test-kernel test-allocator)
 
 # The older Kubernetes is compiled in what the tests of "test", which wait most of the time, leave of the processors. In the second
 # half e2e-long takes as long as most of the others together, and waits: it is among the first, and the virtual machines stand beside it.
 test-all: build ## Run every test: "test", then an older Kubernetes, long ones, and virtual machines (root; 85 minutes)
-	$(MAKE) -j 2 test e2e-older
+	@rm -rf $(LANES)
+	@if [ "$$(id -u)" = 0 ]; then $(LAB) build; else echo "not root: tests that need namespaces or the local Kubernetes are skipped"; fi
+	@$(MAKE) -j 2 lanes-test lane-e2e-older
 	@machines="$(MACHINES)"; \
 	if [ "$$(id -u)" = 0 ]; then $(MAKE) vm-doubles || exit; \
 	else machines=; echo "not root: tests in virtual machines are skipped"; fi; \
 	$(MAKE) -j 2 --output-sync=target SRIOV_FLAGS=--optional RDMA_FLAGS=--optional OVS_FLAGS=--optional \
-		e2e-long e2e-schedulers e2e-fleet test-race-rest browser-test $$machines e2e-scale docs-site
+		$$(printf 'lane-%s ' e2e-long e2e-schedulers e2e-fleet test-race-rest browser-test $$machines e2e-scale docs-site)
+	@$(SUMMARY)
+
+# A lane is a target whose result is a file: one that fails does not keep the others from running.
+lane-%:
+	@mkdir -p $(LANES); start=$$(date +%s); result=passed; $(MAKE) $* || result=FAILED; \
+	printf '%-16s %s in %d s\n' "$*" $$result $$(($$(date +%s) - start)) >$(LANES)/$*
 
 test-unit: $(TOOLS)/helm ## Run the tests that need no cluster and no real plugins, as fast as they go
 	$(GO) test -short -ldflags=-w $$($(GO) list $(PACKAGES) | grep -v -x -F "$$($(GO) list ./cnichain/kerneltest)")
