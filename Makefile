@@ -28,9 +28,10 @@ LONG      := ^(TestAPIServerDown|TestLifecycle|TestSoak|TestFullNode|TestTightLo
 	|TestStaticPodWhileTheAPIServerIsDown|TestDriverThatHangs|TestDeviceThatCannotBeCleaned|TestChainOfSixSeconds\
 	|TestSchedulerBypassed|TestRollingUpdate|TestUpgrade|TestGang|TestMultus.*|TestMigrationFromMultus|TestNetworkStatusBesideMultus\
 	|TestOVNKubernetes(Layer2|Refusals|ServerIsDown|WithoutAMapping|LocalnetWithADevice)|TestAddressRange)$$
-# Lanes of tests in virtual machines that "test-all" has, those that take longest first. Each machine takes a processor, so rdma-pods is
-# part of "rdma-test" only, and sriov-multus of "sriov-test".
-MACHINES  := sriov-pods sriov-crashes sriov-chains rdma-exclusive rdma-shared ovs-vm
+# Lanes of tests in virtual machines that "test-all" has, the slowest first. Without KVM each machine takes a processor for up to 20
+# minutes, so rdma-pods is part of "rdma-test" only, and sriov-crashes and sriov-multus of "sriov-test": sriov-chains kills chains on
+# virtual functions at each step, and e2e-node kills the components of a node.
+MACHINES  := sriov-pods sriov-chains rdma-exclusive rdma-shared ovs-vm
 empty     :=
 LONG      := $(subst $(empty) ,,$(LONG))
 # gRPC's pages of traces are templates, which call methods by their names: with them the linker keeps every method of every type,
@@ -76,8 +77,8 @@ lanes-test:
 	@$(MAKE) lane-e2e-lab
 	@$(MAKE) -j 2 --output-sync=target $(addprefix lane-,e2e-node e2e-planes test-kernel test-allocator)
 
-# The older Kubernetes is compiled in what the tests of "test", which wait most of the time, leave of the processors. In the second
-# half e2e-long takes as long as most of the others together, and waits: it is among the first, and the virtual machines stand beside it.
+# The older Kubernetes is compiled while the tests of "test" wait. In the second half, the slowest lanes start first. Those without a
+# virtual machine wait most of the time, so three lanes run at a time.
 test-all: build ## Run every test: "test", then an older Kubernetes, long ones, and virtual machines (root; 85 minutes)
 	@rm -rf $(LANES)
 	@if [ "$$(id -u)" = 0 ]; then $(LAB) build; else echo "not root: tests that need namespaces or the local Kubernetes are skipped"; fi
@@ -85,8 +86,8 @@ test-all: build ## Run every test: "test", then an older Kubernetes, long ones, 
 	@machines="$(MACHINES)"; \
 	if [ "$$(id -u)" = 0 ]; then $(MAKE) vm-doubles || exit; \
 	else machines=; echo "not root: tests in virtual machines are skipped"; fi; \
-	$(MAKE) -j 2 --output-sync=target SRIOV_FLAGS=--optional RDMA_FLAGS=--optional OVS_FLAGS=--optional \
-		$$(printf 'lane-%s ' e2e-long e2e-schedulers e2e-fleet test-race-rest browser-test $$machines e2e-scale docs-site)
+	$(MAKE) -j 3 --output-sync=target SRIOV_FLAGS=--optional RDMA_FLAGS=--optional OVS_FLAGS=--optional \
+		$$(printf 'lane-%s ' e2e-long $$machines e2e-schedulers e2e-fleet test-race-rest browser-test e2e-scale docs-site)
 	@$(SUMMARY)
 
 # A lane is a target whose result is a file: one that fails does not keep the others from running.
