@@ -19,13 +19,13 @@ const (
 	LegacyPCIeRoot resourceapi.QualifiedName = "device.k8s.io/pcieRoot"
 	// SupportedCNIs is the attribute with the CNI plugins of an entry. Usually it is a string for people, with a comma
 	// before and after each plugin, and classes use the booleans in v1alpha1.CNIDomain. In clusters with list
-	// attributes it is a list, for classes too, and there are no booleans.
+	// attributes it is a list that classes use too, and the booleans are absent.
 	SupportedCNIs resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/supportedCNIs"
-	// RDMADevice is the attribute with the name of the first RDMA device, by which monitoring tools find its counters.
-	// Classes have little use for it: the same card has other names on other nodes.
+	// RDMADevice is the attribute with the name of the first RDMA device, which monitoring tools use to find its
+	// counters. It is of little use in classes: the same NIC has different names on different nodes.
 	RDMADevice resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/rdmaDevice"
-	// ExposurePolicy is the attribute with the name of the policy that offers an entry, by which the controller counts
-	// what policies offer.
+	// ExposurePolicy is the attribute with the name of the policy that offers an entry. The controller uses it to count
+	// the devices that each policy offers.
 	ExposurePolicy resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/exposurePolicy"
 )
 
@@ -45,8 +45,8 @@ type attribute struct {
 // value is a string, an int64 or a bool.
 type value struct {
 	any
-	// fact says that the device has the attribute; else the value stands for its absence. Only facts are published: an
-	// empty pfName would be the same on two cards, and satisfy a claim's matchAttribute.
+	// fact reports whether the device has the attribute; otherwise the value represents its absence. Only facts are
+	// published: an empty pfName would be equal on two NICs and satisfy the matchAttribute of a claim.
 	fact bool
 }
 
@@ -69,8 +69,8 @@ func (a attribute) forAPI() resourceapi.DeviceAttribute {
 type publication int
 
 const (
-	// never is for attributes that only policies see: those that change whenever a cable does, or a device comes back
-	// from a pod. Every change would be a write.
+	// never is for attributes that only policies can read: they change whenever a cable is plugged or a device returns
+	// from a pod, and each change would be a write.
 	never publication = iota
 	// onRequest is for attributes that are published where they are facts and a policy asks for them.
 	onRequest
@@ -234,23 +234,23 @@ func ownMAC(d *discovery.Device) string {
 	return d.MAC
 }
 
-// Published returns the attributes with which a device is published: its facts of those that are published anyway, and
-// of those that a policy asks for by their names in the driver's domain. What the device does not have is absent.
+// Published returns the attributes with which a device is published: the facts that are always published, and the ones
+// that a policy requests by their names in the driver's domain. Attributes that the device lacks are absent.
 func Published(
 	d discovery.Device, requested ...string,
 ) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	return publishedOf(&d, requested, func(a attribute) bool { return a.fact || a.published == always })
 }
 
-// PublishedWithAbsent is Published, but what the device does not have is there with the value that stands for its
-// absence. Templates of topologies read these: one configuration is for devices of several kinds.
+// PublishedWithAbsent is like Published, but includes attributes that the device lacks, with the value that represents
+// absence. Templates of topologies read these, since one configuration may apply to devices of several kinds.
 func PublishedWithAbsent(
 	d discovery.Device, requested ...string,
 ) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	return publishedOf(&d, requested, func(attribute) bool { return true })
 }
 
-// publishedOf returns those of the attributes that are published which are wanted.
+// publishedOf returns the attributes that are both published and wanted.
 func publishedOf(
 	d *discovery.Device, requested []string, wanted func(attribute) bool,
 ) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
@@ -287,8 +287,8 @@ func PublishedWhereFact() []resourceapi.QualifiedName { return named(whereFact) 
 // exposes them asks for it.
 func PublishedOnRequest() []resourceapi.QualifiedName { return named(onRequest) }
 
-// Identifying returns the names of the attributes by which two machines of one kind differ: addresses, and numbers of
-// one card. Everything else that is published is the same for the same hardware with the same configuration.
+// Identifying returns the names of the attributes that differ between two machines of the same kind: addresses, and
+// serial numbers of a NIC. All other published attributes are equal for the same hardware with the same configuration.
 func Identifying() []resourceapi.QualifiedName {
 	return []resourceapi.QualifiedName{ownDomain + "altNames", ownDomain + "mac", ownDomain + "switchID",
 		ownDomain + "vfMAC"}
@@ -329,7 +329,7 @@ func holdable(s string) bool { return len(s) <= MaxString && utf8.ValidString(s)
 // number returns an integer, which may be a fact.
 func number(n int, fact bool) value { return value{int64(n), fact} }
 
-// boolean returns a boolean. That something is not so is a fact, too.
+// boolean returns a boolean, which is a fact even if it is false.
 func boolean(b bool) value { return value{b, true} }
 
 // optional returns a boolean that is a fact of some devices only.

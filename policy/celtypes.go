@@ -53,7 +53,7 @@ func checkTypes(expression string, compile compiler) error {
 	return nil
 }
 
-// kind is a type of attributes; unknownKind is for what can't be known.
+// kind is a type of attributes; unknownKind is the kind of an expression whose type cannot be determined.
 type kind string
 
 const (
@@ -107,7 +107,7 @@ func (w *walker) compareWith(attribute, literal ast.Expr, vars scope, corrected 
 		fix(left, text, a.id, corrected)))
 }
 
-// fix says what to write in place of a literal of the wrong type.
+// fix returns the text that should replace a literal of the wrong type.
 func fix(actual kind, text, name string, corrected func(name, literal string) string) string {
 	_, notNumber := strconv.ParseInt(text, 10, 64)
 	switch {
@@ -121,9 +121,9 @@ func fix(actual kind, text, name string, corrected func(name, literal string) st
 	return "true or false there, without quotes"
 }
 
-// valueOf returns the attribute or capacity whose value e is: a.x, a["x"], and a.?x.orValue(other) if the other is a
-// literal of the attribute's type. One of another type may stand for "absent", and what is compared with it is not the
-// attribute alone.
+// valueOf returns the attribute or capacity whose value e is: a.x, a["x"], and a.?x.orValue(other) if other is a
+// literal of the attribute's type. A literal of another type may represent absence, so a comparison with it does not
+// concern the attribute alone.
 func valueOf(e ast.Expr, vars scope) (access, bool) {
 	e = resolve(e, vars)
 	if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != "orValue" {

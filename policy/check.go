@@ -30,7 +30,8 @@ func Check(p *v1alpha1.DeviceExposurePolicy) (problems field.ErrorList, remarks 
 	return nil, remarks
 }
 
-// checkSelectorOf says what is wrong with a policy's expression, and how it exposes veths if nothing is.
+// checkSelectorOf returns the error in a policy's expression. If there is none, it returns how the policy exposes
+// veths.
 func checkSelectorOf(p *v1alpha1.DeviceExposurePolicy) (vethMatch, *field.Error) {
 	location, expression := field.NewPath("spec", "selector", "cel"), p.Spec.Selector.CEL
 	if strings.TrimSpace(expression) == "" {
@@ -51,8 +52,9 @@ func checkSelectorOf(p *v1alpha1.DeviceExposurePolicy) (vethMatch, *field.Error)
 	return match, nil
 }
 
-// UntilCorrected says what nodes do with a stored policy whose expressions can't be evaluated; empty if all can. None
-// offers a device that its author wanted hidden. It is not for who is refused: that policy is on no node.
+// UntilCorrected describes how nodes treat a stored policy with expressions that cannot be evaluated. It is empty if
+// all can. No node offers a device that the author wanted to hide. The text is not for rejected policies, which no node
+// has.
 func UntilCorrected(p *v1alpha1.DeviceExposurePolicy) string {
 	var texts []string
 	err := CheckSelector(p.Spec.Selector.CEL)

@@ -20,7 +20,7 @@ type mistake struct {
 	advice  string
 }
 
-// mistakes returns those that are known.
+// mistakes returns all known mistakes.
 func mistakes() []mistake {
 	return []mistake{
 		{withEquals, "= compares nothing in CEL, == does"},
@@ -31,8 +31,8 @@ func mistakes() []mistake {
 	}
 }
 
-// compileError says why an expression does not compile. One that compiles without mistakes that are known is shown
-// without them. If it does not, the compiler's words are followed by what is known.
+// compileError explains why an expression does not compile. If it compiles without its known mistakes, the error shows
+// the corrected expression. Otherwise it is the compiler's message, followed by the known mistakes.
 func compileError(expression string, result dracel.CompilationResult, options dracel.Options, want string) error {
 	corrected := expression
 	var advice []string
@@ -53,8 +53,8 @@ func compileError(expression string, result dracel.CompilationResult, options dr
 	return fmt.Errorf("cannot compile the expression: %s", detail)
 }
 
-// withTokens returns an expression whose tokens were replaced. last is the last byte that is no space before what
-// comes; replace returns what stands for a token and how many bytes after it are dropped.
+// withTokens returns an expression with replaced tokens. last is the last byte before the token that is not a space.
+// replace returns the replacement of a token and how many bytes after it are dropped.
 func withTokens(expression string, replace func(last byte, token, rest string) (text string, drop int)) string {
 	var corrected strings.Builder
 	last := byte(0)
@@ -95,7 +95,7 @@ func withOperators(expression string) string {
 	})
 }
 
-// withFunctionNames returns an expression with the functions of CEL for what other languages call otherwise.
+// withFunctionNames returns an expression in which CEL functions replace the names that other languages use.
 func withFunctionNames(expression string) string {
 	known := map[string]string{"startswith": "startsWith", "hasprefix": "startsWith", "endswith": "endsWith",
 		"hassuffix": "endsWith", "contains": "contains", "includes": "contains", "matches": "matches",
@@ -123,8 +123,8 @@ func withLists(expression string) string {
 	})
 }
 
-// withEquals returns an expression with == for every = that is no part of another operator, outside of strings. It
-// knows neither raw strings nor comments: whoever uses the result compiles it.
+// withEquals returns an expression with == instead of every = outside of strings that is not part of another operator.
+// It ignores raw strings and comments, so callers must compile the result.
 func withEquals(expression string) string {
 	var corrected strings.Builder
 	quote := byte(0)

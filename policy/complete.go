@@ -11,15 +11,15 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// ClassExpression returns the expression of a topology's step as a DeviceClass has it. A scheduler ends the scheduling
-// of a pod when a selector reads what a device lacks, also for devices that would not have matched, and published
-// entries have facts only. So each reading of an attribute that the driver publishes where it is a fact gets a guard,
-// with the value that stands for its absence: pfName becomes (has(pfName) ? pfName : ""). Then the expression says of a
-// device in a class what it says in a policy. What is guarded already stays as it is, as does what the driver does not
-// publish. The error says what cannot be guarded; it is that of an expression that does not compile, too.
+// ClassExpression returns the expression of a topology's step in the form for a DeviceClass. The scheduler stops
+// scheduling a pod if a selector reads an attribute that a device lacks, even if the device would not match, and
+// published entries only have facts. Therefore each access to an attribute that is published only as a fact gets a
+// guard with the value that represents absence: pfName becomes (has(pfName) ? pfName : ""). The expression then has the
+// same result for a device in a class as in a policy. Existing guards and attributes that the driver does not publish
+// stay unchanged. It returns an error if the expression does not compile or an access cannot be guarded.
 //
-// Texts are cut and joined, and not printed from the tree: macros are expanded there, and authors want to find their
-// own words in the DeviceClass.
+// The text is cut and joined instead of printed from the syntax tree: macros are expanded there, and authors want to
+// recognize their own text in the DeviceClass.
 func ClassExpression(expression string) (string, error) {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err != nil {
@@ -57,8 +57,8 @@ func ClassExpression(expression string) (string, error) {
 	return text.String(), nil
 }
 
-// publishedAbsent returns, as CEL writes it, the value that stands for an attribute where it is no fact, if the driver
-// publishes it where it is one.
+// publishedAbsent returns the CEL literal that represents an absent attribute, if the driver publishes the attribute
+// only as a fact.
 func publishedAbsent(a access) (literal string, published bool) {
 	if a.computed || publicationOf(a) != whereFact {
 		return "", false
@@ -84,7 +84,7 @@ func newGuard(source []rune, w *walker, reading unguardedReading, absent string)
 			start = min(start, int(offsets.Start))
 		}
 	}))
-	// In CEL, white space may stand around the name. Comments there are refused.
+	// CEL allows white space around the name. Comments there are rejected.
 	name := regexp.MustCompile(`^(?:\.\s*` + reading.access.id + `\b|\[\s*(?:"` + reading.access.id + `"|'` +
 		reading.access.id + `')\s*\])`).FindString(string(source[operator:]))
 	start = openBrackets(source, start, operator)

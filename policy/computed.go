@@ -42,7 +42,7 @@ func (a *policyAttributes) miss(name, source, reason string) {
 	a.sources = append(a.sources, AttributeSource{Name: qualified, Source: source, Absent: reason})
 }
 
-// attributeRules are the attributes of a policy made ready for a node, and what came of them so far.
+// attributeRules are the attributes of a policy prepared for a node, and their results so far.
 type attributeRules struct {
 	prepared bool
 	// table has the attributes by PCI address, and tableNames the names of all rows, sorted.
@@ -58,9 +58,9 @@ type attributeRules struct {
 type computedRule struct {
 	name       string
 	expression selector
-	// broken says why there is no expression.
+	// broken is the reason why there is no expression.
 	broken error
-	// failedOn are the devices on which it failed, and failure is what happened on the first.
+	// failedOn are the devices on which the expression failed, and failure is the error on the first of them.
 	failedOn []discovery.IfName
 	failure  error
 }
@@ -105,8 +105,8 @@ func (a *attributeRules) prepare(e *v1alpha1.Exposure, kept *expressions) {
 	}
 }
 
-// attributesOf returns the attributes that the policy, which is valid and exposes, gives a device. What goes wrong
-// costs the device that attribute, and nothing else: a claim that needs it finds other devices.
+// attributesOf returns the attributes that a valid, exposing policy adds to a device. If an attribute fails, the device
+// lacks only that attribute: a claim that needs it is allocated another device.
 func (r *rule) attributesOf(d *discovery.Device) policyAttributes {
 	e := r.policy.Spec.Exposure
 	r.attributes.prepare(e, r.expressions)
@@ -134,11 +134,12 @@ func fixedAttribute(v v1alpha1.AttributeValue) resourceapi.DeviceAttribute {
 	return resourceapi.DeviceAttribute{StringValue: v.String, IntValue: v.Int, BoolValue: v.Bool}
 }
 
-// lookUp adds the attributes of the device's row: its own, or else that of its physical function. Which of both counts
-// does not depend on the names in it, so a row of a virtual function is all that it has.
+// lookUp adds the attributes of the device's row: its own row, otherwise the row of its physical function. The choice
+// does not depend on the attributes in the rows, so a virtual function with its own row gets no attributes from another
+// one.
 //
-// For example, a table has rows for ens1f0 and for its function v1. v1 has the attributes of its own row and none of
-// the other. v2, which has no row, has those of ens1f0.
+// For example, a table has rows for ens1f0 and for its function v1. v1 only has the attributes of its own row. v2,
+// which has no row, has the attributes of ens1f0.
 func (a *attributeRules) lookUp(d *discovery.Device, result *policyAttributes) {
 	if len(a.table) == 0 {
 		return
@@ -219,11 +220,9 @@ func (a *attributeRules) evaluate(c *computedRule, device variables) (*resourcea
 	return attributeOf(result)
 }
 
-// attributeOf translates what an expression has yielded; nil if that is nothing. The API server refuses a whole slice
-// for one value that is too long, and an empty string, which stands for absent facts, would make devices equal that
-// have nothing in common.
-//
-// So two nodes without a switch name do not count as being on one switch.
+// attributeOf converts the result of an expression to an attribute; nil if the result is empty. The API server rejects
+// a whole slice for one value that is too long. An empty string, which represents absent facts, would make unrelated
+// devices equal. For example, two nodes without a switch name must not count as connected to one switch.
 func attributeOf(value ref.Val) (*resourceapi.DeviceAttribute, error) {
 	switch value := value.(type) {
 	case *types.Optional:
@@ -308,8 +307,8 @@ func compileAttribute(expression string, env environment.Type) (selector, error)
 	options := dracel.Options{EnvType: &env, DerivedAttribute: true}
 	result := compileAs(expression, options)
 	if result.Error != nil && yieldsOptional(expression, env) {
-		// The compiler of the library refuses the type, and what has none it accepts. The parentheses of an expression
-		// that compiles match, so this is the same one.
+		// The compiler of the library rejects the type, and accepts an expression without one. The parentheses of an
+		// expression that compiles match, so dyn() does not change its meaning.
 		result = compileAs("dyn("+expression+"\n)", options)
 	}
 	if result.Error != nil {
@@ -340,14 +339,13 @@ func yieldsOptional(expression string, env environment.Type) bool {
 		apiservercel.SemverType}, element.IsExactType)
 }
 
-// CheckAttribute says what is wrong with the expression of a computed attribute: it must compile to a value that an
-// attribute can have, be cheap enough, read only attributes that the driver discovers, and compare them with what they
-// can be.
+// CheckAttribute returns the error in the expression of a computed attribute. The expression must compile to a value
+// that an attribute can have, be cheap enough, only read discovered attributes, and compare them with possible values.
 func CheckAttribute(expression string) error {
 	return checkDiscovered(expression, compileAttribute)
 }
 
-// checkComputed says what is wrong with the expressions of computed attributes.
+// checkComputed returns the errors in the expressions of computed attributes.
 func checkComputed(p *v1alpha1.DeviceExposurePolicy) field.ErrorList {
 	if p.Spec.Exposure == nil {
 		return nil

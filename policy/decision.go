@@ -9,11 +9,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// Decision says of every device of a node whether it is offered, how, and why.
+// Decision states for every device of a node whether and how it is offered, and why.
 type Decision struct {
 	// Devices has every device of the facts, sorted by name.
 	Devices []DeviceDecision
-	// Problems are what is wrong with policies, sorted by policy.
+	// Problems are the errors in policies, sorted by policy.
 	Problems []Problem
 }
 
@@ -32,27 +32,27 @@ type Persona struct {
 	Suffix string
 	// Policy is the name of the winning policy.
 	Policy string
-	// Exclusive says that one claim takes the whole device.
+	// Exclusive is true if one claim takes the whole device.
 	Exclusive bool
-	// AllowInUse says that the device may be taken although the node has addresses, routes or rules on it. False for
-	// shared personas.
+	// AllowInUse is true if the device may be taken although the node has addresses, routes or rules on it. It is false
+	// for shared personas.
 	AllowInUse bool
 	// Plugins are the CNI plugins that may attach the device under this entry, in the order of the policy.
 	Plugins []string
 	// Capacity has the counters of the policy, sorted by name.
 	Capacity []Capacity
-	// ConsumePerAllocation is what the policy says that an allocation must at least consume, by counter. It has entries
-	// for shared personas only.
+	// ConsumePerAllocation is the minimum that an allocation consumes, by counter, as the policy defines it. Only
+	// shared personas have entries.
 	ConsumePerAllocation map[string]resource.Quantity
-	// ExclusionGroup links shared personas of the device that must not be used at once.
+	// ExclusionGroup links shared personas of the device that must not be used concurrently.
 	ExclusionGroup string
 	// Publish are the names of discovered attributes that the policy asks for; see PublishedOnRequest.
 	Publish []string `json:",omitempty"`
-	// AdditionalAttributes are what the policy gives the device, fixed, computed and of its table. They are published
-	// beside the discovered ones.
+	// AdditionalAttributes are the attributes that the policy adds to the device: fixed, computed and from its table.
+	// They are published together with the discovered ones.
 	AdditionalAttributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
-	// AttributeSources say of every attribute that the policy names where the device has it from, or why it has not;
-	// sorted by name. They are for people, and not part of what is recorded of a persona that a claim holds.
+	// AttributeSources list, for every attribute that the policy names, its source or the reason why it is absent,
+	// sorted by name. They are for people and not part of the recorded persona of a claim.
 	AttributeSources []AttributeSource `json:"-"`
 }
 
@@ -61,7 +61,7 @@ type AttributeSource struct {
 	Name resourceapi.QualifiedName
 	// Source is the field of the exposure, for example attributesByPCIAddress[0000:18:00.0].
 	Source string
-	// Absent says why the device does not have the attribute; empty if it has.
+	// Absent is the reason why the device lacks the attribute; empty if the device has it.
 	Absent string
 }
 
@@ -75,7 +75,7 @@ type Capacity struct {
 	RequestPolicy *resourceapi.CapacityRequestPolicy
 }
 
-// Outcome is what came of one policy for one device.
+// Outcome is the result of one policy for one device.
 type Outcome string
 
 // Outcomes.
@@ -96,7 +96,7 @@ const (
 	Invalid Outcome = "invalid"
 )
 
-// Reason is what came of one policy for one device, and why.
+// Reason is the result of one policy for one device, with an explanation.
 type Reason struct {
 	Policy  string
 	Outcome Outcome
@@ -118,7 +118,7 @@ type Problem struct {
 	// Device is the name of the device; empty if it is not about a device.
 	Device  string
 	Message string
-	// Remark says that devices are offered as the policy says, and that its author should know something all the same.
+	// Remark is true for a hint to the author of a policy whose devices are offered as requested.
 	Remark bool `json:",omitempty"`
 }
 

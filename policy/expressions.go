@@ -2,7 +2,7 @@ package policy
 
 import "k8s.io/apiserver/pkg/cel/environment"
 
-// purpose is what an expression of a policy is for.
+// purpose is the use of an expression in a policy.
 type purpose int
 
 const (
@@ -12,9 +12,9 @@ const (
 	forAttribute
 )
 
-// expressions compiles what is stored in policies, each text once, and takes what the decision before has compiled.
-// What is compiled depends on nothing but the text and its purpose. Only what this decision has used is for the next
-// one, so that expressions of policies that were changed or deleted do not pile up.
+// expressions compiles the expressions of stored policies, each text once, and reuses the results of the previous
+// decision. A result only depends on the text and its purpose. Only results that this decision has used are kept for
+// the next one, so that expressions of changed or deleted policies do not accumulate.
 type expressions struct{ before, used map[written]compiled }
 
 // written is an expression as a policy has it.

@@ -17,14 +17,13 @@ import (
 type access struct {
 	domain, id string
 	capacity   bool
-	// computed says that the domain or the id is not a literal.
+	// computed is true if the domain or the id is not a literal.
 	computed bool
 }
 
-// walk returns what an expression reads without having made sure that it is there, in the order of first reading, each
-// once, and what it compares with what it can't be. Reading a name that a device does not have is an error in CEL. It
-// is no error where the operators absorb it: has(x) && f(x), f(x) && has(x), !has(x) || f(x), has(x) ? f(x) : other,
-// and .?x.
+// walk returns the attributes that an expression reads without a guard, in the order of the first access, each once,
+// and the comparisons with impossible values. Reading a name that a device lacks is an error in CEL. The following
+// operators absorb it: has(x) && f(x), f(x) && has(x), !has(x) || f(x), has(x) ? f(x) : other, and .?x.
 func walk(result dracel.CompilationResult) (*walker, error) {
 	compiled, issues := result.Environment.Compile(result.Expression)
 	if issues.Err() != nil {
@@ -38,7 +37,7 @@ func walk(result dracel.CompilationResult) (*walker, error) {
 // present is a set of things that are known to be there.
 type present map[access]bool
 
-// scope is what the variables of cel.bind stand for.
+// scope maps the variables of cel.bind to their expressions.
 type scope map[string]ast.Expr
 
 type walker struct {
@@ -49,7 +48,7 @@ type walker struct {
 	values     []string      // see noteValue
 	names      []namedDevice // see probablyMeant
 	mentioned  []access      // what is read or asked for, guarded or not, as often as it is
-	// offsets are where expressions stand in the text, by their ids.
+	// offsets are the positions of expressions in the text, by their ids.
 	offsets map[int64]ast.OffsetRange
 }
 
@@ -59,10 +58,10 @@ type unguardedReading struct {
 	expr   ast.Expr
 }
 
-// walk collects the unguarded accesses in e, where known is there.
+// walk collects the unguarded accesses in e, where known is present.
 //
-// An example: in has(device.attributes["dra.networking"].mtu) && device.attributes["dra.networking"].mtu > 1500 the
-// left side implies that the mtu is there, so the right one is not in the list. Without the left side it is.
+// For example, in has(device.attributes["dra.networking"].mtu) && device.attributes["dra.networking"].mtu > 1500 the
+// left side implies that the mtu is present, so the right side is not in the list. Without the left side it is.
 func (w *walker) walk(e ast.Expr, known present, vars scope) {
 	if a, ok := mentionOf(e, vars); ok {
 		w.mentioned = append(w.mentioned, a)
@@ -151,7 +150,7 @@ func isBind(c ast.ComprehensionExpr) bool {
 	return c.IterRange().Kind() == ast.ListKind && c.IterRange().AsList().Size() == 0
 }
 
-// resolve returns what a variable of cel.bind stands for; other expressions stand for themselves.
+// resolve returns the expression of a variable of cel.bind, and other expressions unchanged.
 func resolve(e ast.Expr, vars scope) ast.Expr {
 	if e.Kind() == ast.IdentKind {
 		if bound, ok := vars[e.AsIdent()]; ok {
@@ -161,8 +160,8 @@ func resolve(e ast.Expr, vars scope) ast.Expr {
 	return e
 }
 
-// implied returns what is there when e is true, or false. Of !(a || b) that is true, both a and b are false: so
-// LogicalNot turns truth around, and combine decides what that says of several operands.
+// implied returns the attributes that are present if e is true, or false. If !(a || b) is true, both a and b are false:
+// LogicalNot inverts truth, and combine merges the results of several operands.
 func implied(e ast.Expr, truth bool, vars scope) present {
 	if e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
 		if domain, ok := domainOf(e.AsSelect().Operand(), vars); ok && truth && !domain.computed {
@@ -241,7 +240,7 @@ func mentionOf(e ast.Expr, vars scope) (access, bool) {
 	return domain, ok && literal
 }
 
-// domainOf returns the domain that e stands for, as in device.attributes["example.com"], if it stands for one.
+// domainOf returns the domain that e denotes, as in device.attributes["example.com"], if there is one.
 func domainOf(e ast.Expr, vars scope) (access, bool) {
 	e = resolve(e, vars)
 	if e.Kind() == ast.SelectKind && !e.AsSelect().IsTestOnly() {

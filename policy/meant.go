@@ -59,9 +59,9 @@ func (s selector) probablyMeant(devices []discovery.Device) []string {
 	return advice
 }
 
-// NearNames says of an expression that is true for none of some devices which of the names that it asks for are almost
-// a device's. It is for people with one machine before them: nodes don't ask, since the policies for many nodes name
-// what a node doesn't know. Names that differ in their digits only are those of other devices, as eth2 is beside eth0.
+// NearNames returns hints for an expression that matches none of some devices: which of its names are almost names of a
+// device. It is for users who look at one machine. Nodes do not use it, since policies for many nodes contain names
+// that a node does not have. Names that differ only in digits belong to other devices, such as eth2 and eth0.
 func NearNames(expression string, devices []discovery.Device) []string {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err != nil {
@@ -96,7 +96,7 @@ func withoutDigits(name string) string {
 	}, name)
 }
 
-// advice returns what to write in place of a name; empty if a device has it, or nothing is known of it.
+// advice returns a replacement for a name; empty if a device has the name, or no similar name exists.
 func (n namedDevice) advice(devices []discovery.Device) string {
 	meant := -1
 	for i := range devices {

@@ -21,7 +21,7 @@ func personas(p *v1alpha1.DeviceExposurePolicy, attributes policyAttributes) []P
 	return entries
 }
 
-// withoutAttributes separates the plugins: those that need the device alone, and those that share it, can't be offered
+// withoutAttributes separates the plugins: those that need the device alone and those that share it cannot be offered
 // by one entry, since an entry is allocated either once or many times.
 func withoutAttributes(p *v1alpha1.DeviceExposurePolicy) []Persona {
 	e := p.Spec.Exposure
@@ -83,7 +83,7 @@ func consumption(plugins []v1alpha1.CNIPlugin) map[string]resource.Quantity {
 	return amounts
 }
 
-// requestPolicy translates a request policy. Where it has no default, what an allocation consumes is the default.
+// requestPolicy translates a request policy. If it has no default, the consumption of an allocation is the default.
 func requestPolicy(
 	p *v1alpha1.RequestPolicy, consume map[string]resource.Quantity, counter string,
 ) *resourceapi.CapacityRequestPolicy {

@@ -36,8 +36,8 @@ func Resolve(facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, no
 // much of the work where policies stay as they are. The zero value is ready, for one caller at a time.
 type Resolver struct{ last map[written]compiled }
 
-// Resolve is the function of that name, and ends with ctx. There is no decision then: half of one would withdraw
-// devices.
+// Resolve is like the function of that name, but stops when ctx ends. It returns no partial decision, since that would
+// withdraw devices.
 func (m *Resolver) Resolve(
 	ctx context.Context, facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node,
 ) (Decision, error) {
@@ -72,17 +72,17 @@ func (m *Resolver) Resolve(
 // rule is a policy made ready for a node.
 type rule struct {
 	policy *v1alpha1.DeviceExposurePolicy
-	// elsewhere says that the policy is not for this node.
+	// elsewhere is true if the policy does not apply to this node.
 	elsewhere bool
-	// invalid says why the policy, which exposes, does nothing.
+	// invalid is the reason why an exposing policy has no effect.
 	invalid  error
 	selector selector
-	// broken says why there is no selector.
+	// broken is the reason why there is no selector.
 	broken   error
 	problems []Problem
-	// evaluationFailed says that a problem was recorded for an expression that failed on a device.
+	// evaluationFailed is true if a problem was recorded for an expression that failed on a device.
 	evaluationFailed bool
-	// attributes are those that the policy adds.
+	// attributes are the attributes that the policy adds.
 	attributes attributeRules
 	// expressions compile what the rule needs later.
 	expressions *expressions
@@ -145,22 +145,22 @@ func (r *rule) reason(outcome Outcome, format string, args ...any) Reason {
 	return Reason{Policy: r.policy.Name, Outcome: outcome, Message: fmt.Sprintf(format, args...)}
 }
 
-// answer is what a policy's expression says of a device.
+// answer is the result of a policy's expression for a device.
 type answer struct {
 	matches bool
 	err     error
 }
 
-// What expressions may cost at one reading of a node, in CEL's units, of which a processor does some 20,000 in a
-// millisecond. All policies share readingCost, and each has evaluationShare for every device in any case.
+// Limits on the cost of expressions per discovery of a node, in CEL units, of which a processor evaluates some 20,000
+// per millisecond. All policies share readingCost, and each has at least evaluationShare for every device.
 const (
 	readingCost     = 20_000_000
 	evaluationShare = 100
 )
 
-// evaluate returns the answers of every rule's expression for every device, by device and then by rule. That is most of
-// the work of Resolve, and takes one processor: nodes are there for pods. A rule that has used up its share fails on
-// the devices that are left.
+// evaluate returns the answers of every rule's expression for every device, by device and then by rule. This is most of
+// the work of Resolve. It uses one processor, since nodes exist to run pods. A rule that has used up its share fails on
+// the remaining devices.
 func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([][]answer, error) {
 	asking := 0
 	for _, r := range rules {
@@ -168,7 +168,7 @@ func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([
 			asking++
 		}
 	}
-	// A share of its own for each: an expensive policy of one author must not make those of others fail.
+	// Each policy has its own share: an expensive policy of one author must not make other policies fail.
 	budget := max(readingCost/uint64(max(asking, 1)), evaluationShare*uint64(len(devices)))
 	spent := make([]uint64, len(rules))
 	answers := make([][]answer, len(devices))
@@ -197,8 +197,8 @@ func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([
 	return answers, nil
 }
 
-// unknownName returns the error of an evaluation, in the words of validation where the expression reads what no device
-// has: those of CEL advise what would make the policy select nothing.
+// unknownName returns the error of an evaluation. If the expression reads an attribute that no device has, it uses the
+// message of validation: the advice in CEL's message would make the policy select nothing.
 func (r *rule) unknownName(err error) error {
 	if err == nil {
 		return nil
@@ -239,10 +239,10 @@ func (r *rule) hasSelectorToEvaluate() bool {
 	return !r.elsewhere && r.invalid == nil && r.broken == nil
 }
 
-// decide decides on one device. The rules are sorted by name, and the answers are theirs.
+// decide decides on one device. The rules are sorted by name, and answers has the same order.
 //
-// For example, policies a (priority 5) and b (priority 10) have no suffix, and c has "-shared". When all three match, b
-// and c give the device an entry each, and a is told that b wins.
+// For example, policies a (priority 5) and b (priority 10) have no suffix, and c has "-shared". If all three match, b
+// and c each give the device an entry, and the reason for a is that b wins.
 func decide(d discovery.Device, rules []*rule, answers []answer) DeviceDecision {
 	decision := DeviceDecision{Device: d, Reasons: make([]Reason, len(rules))}
 	var candidates []int
@@ -285,8 +285,8 @@ func decide(d discovery.Device, rules []*rule, answers []answer) DeviceDecision 
 	return decision
 }
 
-// warnOfNodeTraffic records a remark on a device that one claim could get alone, and that the node needs. Nothing hides
-// it but a policy; the driver refuses to take it away from the node (discovery.Busy) when the pod starts.
+// warnOfNodeTraffic records a remark on a device that one claim could get exclusively although the node needs it. Only
+// a policy hides such a device; the driver rejects the attach when the pod starts (discovery.Busy).
 func (r *rule) warnOfNodeTraffic(d *discovery.Device, given []Persona) {
 	if !d.DefaultRoute || !slices.ContainsFunc(given, func(p Persona) bool { return p.Exclusive }) {
 		return
@@ -298,7 +298,7 @@ func (r *rule) warnOfNodeTraffic(d *discovery.Device, given []Persona) {
 			access{domain: v1alpha1.AttributeDomain, id: "defaultRoute"}.field(".") + " to the expression"})
 }
 
-// outrankedBy says why of two policies with one suffix another wins, and what to do if this one should.
+// outrankedBy explains why one of two policies with the same suffix wins, and how to make the other one win.
 func outrankedBy(winner, p *v1alpha1.DeviceExposurePolicy) string {
 	if winner.Spec.Priority > p.Spec.Priority {
 		return fmt.Sprintf("policy %s wins: same deviceNameSuffix %q, and priority %d against %d; give this one a "+

@@ -23,7 +23,8 @@ import (
 // selector is a compiled expression over one device.
 type selector struct {
 	result dracel.CompilationResult
-	// walked returns what walk says of the expression, which is walked once. There is no error: it compiles.
+	// walked returns the result of walk for the expression, which is walked once. It returns no error, since the
+	// expression compiles.
 	walked func() (*walker, error)
 }
 
@@ -38,11 +39,11 @@ const evaluationCost = resourceapi.CELSelectorExpressionMaxCost / 100
 // compiler compiles what an author has written for one purpose.
 type compiler func(expression string, env environment.Type) (selector, error)
 
-// compile compiles an expression that selects. New expressions may use what the oldest supported API server knows;
-// stored ones also what newer ones do.
+// compile compiles a selector expression. New expressions may use the features of the oldest supported API server;
+// stored ones may also use newer features.
 //
-// Validation compiles as new, so that nobody stores what an older API server or node can't read. Nodes compile as
-// stored: an expression that was taken once must not stop when the driver is older than its author's tools.
+// Validation compiles as new, so that users cannot store an expression that an older API server or node cannot read.
+// Nodes compile as stored: an accepted expression must continue to work with an older driver.
 func compile(expression string, env environment.Type) (selector, error) {
 	options := dracel.Options{EnvType: &env}
 	result := compileAs(expression, options)
@@ -53,15 +54,15 @@ func compile(expression string, env environment.Type) (selector, error) {
 	return newSelector(result), nil
 }
 
-// compileAs compiles an expression with the limit that every one of a policy has. What it may cost is estimated for new
-// ones only, which can be refused: on nodes evaluations are counted.
+// compileAs compiles an expression with the limit that applies to every expression of a policy. The cost is estimated
+// for new expressions only, which can be rejected; nodes count the cost of evaluations.
 func compileAs(expression string, options dracel.Options) dracel.CompilationResult {
 	options.CostLimit = new(uint64(evaluationCost))
 	options.DisableCostEstimation = *options.EnvType == environment.StoredExpressions
 	return dracel.GetCompiler(dracel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, options)
 }
 
-// matches evaluates the expression on a device, and says what that has cost.
+// matches evaluates the expression on a device, and returns the cost.
 func (s selector) matches(device variables) (matches bool, cost uint64, err error) {
 	result, cost, err := s.evaluate(device)
 	if _, isBool := result.(types.Bool); err == nil && !isBool {
@@ -86,13 +87,13 @@ func (s selector) evaluate(device variables) (result ref.Val, cost uint64, err e
 	return result, cost, nil
 }
 
-// CheckSelector says what is wrong with a policy's expression: it must compile to a boolean, be cheap enough, read only
-// attributes that the driver knows, and compare them with what they can be.
+// CheckSelector returns the error in a policy's expression. The expression must compile to a boolean, be cheap enough,
+// only read attributes of the driver, and compare them with possible values.
 func CheckSelector(expression string) error {
 	return errors.Join(checkDiscovered(expression, compile), checkYields(expression))
 }
 
-// checkDiscovered says what is wrong with an expression over what was discovered.
+// checkDiscovered returns the error in an expression over discovered attributes.
 func checkDiscovered(expression string, compile compiler) error {
 	accesses, err := checkWith(expression, compile)
 	if err != nil {
@@ -108,13 +109,13 @@ func checkDiscovered(expression string, compile compiler) error {
 	return errors.Join(append(errs, checkTypes(expression, compile))...)
 }
 
-// classConditions is what a class's own conditions, before that of the topology, take at most of its expression, in
-// bytes.
+// classConditions is the maximum length, in bytes, of the conditions that a class adds before the topology's own
+// expression.
 const classConditions = 256
 
-// CheckClassSelector says what is wrong with an expression for a device class: what CheckSelector says of compilation
-// and cost, and what it reads without a guard that may be absent and that ClassExpression does not guard: capacities,
-// attributes that policies add, and those that only policies ask to be published.
+// CheckClassSelector returns the error in an expression for a device class. It includes the compilation and cost checks
+// of CheckSelector, and rejects unguarded accesses that ClassExpression does not guard: capacities, attributes that
+// policies add, and attributes that are only published on request.
 func CheckClassSelector(expression string) error {
 	if _, err := check(expression); err != nil {
 		return err
@@ -166,7 +167,7 @@ func checkWith(expression string, compile compiler) ([]access, error) {
 	return w.list, nil
 }
 
-// qualifiedName returns the name of what is read.
+// qualifiedName returns the name of the attribute or capacity.
 func (a access) qualifiedName() resourceapi.QualifiedName {
 	return resourceapi.QualifiedName(a.domain + "/" + a.id)
 }
@@ -202,14 +203,14 @@ func (a access) unknown() error {
 		a.qualifiedName(), a.field("."))
 }
 
-// misspelt is the error of an expression that reads what is almost something that devices have. unless is when a device
-// has it all the same.
+// misspelt returns the error of an expression that reads a misspelled attribute. unless is the condition under which
+// devices have the attribute anyway.
 func (a access) misspelt(unless, near string) error {
 	return fmt.Errorf("no device has an attribute %s%s: did you mean %s?", a.qualifiedName(), unless, near)
 }
 
-// ClassRemarks says which attributes a valid expression for a device class probably misspells, and which it compares
-// with what they never are. CheckClassSelector takes the former where they are guarded, since a policy may add an
+// ClassRemarks returns the attributes that a valid expression for a device class probably misspells, and comparisons
+// that are never true. CheckClassSelector accepts a misspelled attribute with a guard, since a policy may add an
 // attribute of any name.
 func ClassRemarks(expression string) []string {
 	s, err := compile(expression, environment.StoredExpressions)
@@ -233,9 +234,9 @@ func ClassRemarks(expression string) []string {
 	return append(remarks, w.values...)
 }
 
-// meant returns, as an expression writes it, the attribute that is probably meant by one that the driver does not know;
-// empty if there is none. Policies add attributes of other domains, so those of a domain that is like none of the
-// driver's are taken as they are.
+// meant returns the attribute, in the form of an expression, for which an unknown one was probably mistyped; empty if
+// there is none. Policies add attributes of other domains, so attributes of a domain that does not resemble the
+// driver's are accepted.
 func (a access) meant() string {
 	if _, known := Attributes(discovery.Device{})[a.qualifiedName()]; known || a.capacity || a.computed ||
 		a.domain == v1alpha1.CNIDomain {
@@ -251,13 +252,14 @@ func (a access) meant() string {
 	return access{domain: near, id: a.id}.field(".")
 }
 
-// isOftenWritten reports whether a domain is one that people write in place of the driver's, and that is not alike:
-// that of the API, and shorter ones. The second is that of another driver, whose devices no class of a topology has.
+// isOftenWritten reports whether users often write a domain instead of the driver's although the two are not similar:
+// the domain of the API, and shorter ones. The second is the domain of another driver, whose devices no class of a
+// topology has.
 func isOftenWritten(domain string) bool {
 	return slices.Contains([]string{"dra.network", "dra.net", v1alpha1.GroupVersion().Group}, domain)
 }
 
-// unguarded is the error of a class's expression that reads what a device may not have.
+// unguarded returns the error of a class's expression that reads an attribute which a device may lack.
 func (a access) unguarded() error {
 	if a.computed {
 		return errComputedName
@@ -279,7 +281,7 @@ func (a access) unguarded() error {
 		a.field("."), condition, guard)
 }
 
-// absentLiteral returns, as CEL writes it, the value that stands for an absent attribute of the vocabulary.
+// absentLiteral returns the CEL literal that represents an absent attribute of the vocabulary.
 func absentLiteral(a access) (string, bool) {
 	if a.capacity {
 		return "", false

@@ -21,7 +21,7 @@ type valueForm struct {
 	holds func(value string) bool
 	// repair returns what is probably meant by a value that is none; empty if nothing is.
 	repair func(value string) string
-	// example is what they look like.
+	// example shows the format of the values.
 	example string
 }
 
@@ -145,8 +145,8 @@ func (w *walker) addRemark(remark string) {
 	}
 }
 
-// valueRemarks returns what a valid expression compares with what it can't be. A comparison that is never true is no
-// error: what another driver or a later version publishes may be different.
+// valueRemarks returns the comparisons of a valid expression that are never true. They are not errors: another driver
+// or a later version may publish other values.
 func valueRemarks(expression string) []string {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// variables are what an expression sees of a device.
+// variables are the properties of a device that an expression can read.
 type variables map[string]any
 
-// variablesOf returns the variables of a device: for any expression, they give what the scheduler's DeviceMatches would
-// give. That makes them anew for each expression, which is most of what an evaluation costs.
+// variablesOf returns the variables of a device. Every expression has the same result with them as in the scheduler's
+// DeviceMatches, which creates them for each expression; that is most of the cost of an evaluation.
 func variablesOf(d *discovery.Device) variables {
 	all := vocabulary(d)
 	names := map[string]map[string]any{v1alpha1.AttributeDomain: make(map[string]any, len(all))}

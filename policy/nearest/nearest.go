@@ -1,13 +1,13 @@
-// Package nearest finds the word that somebody probably meant, for messages that suggest one.
+// Package nearest finds the word that a user probably meant, for messages that suggest one.
 //
-// The rule of this package: whoever suggests a word asks it, so that a misspelling is taken for the same in policies,
-// topologies, claims and commands. It knows no vocabulary.
+// The rule of this package: all suggestions use it, so that policies, topologies, claims and commands treat a
+// misspelling in the same way. It has no vocabulary of its own.
 package nearest
 
 import "strings"
 
-// Word returns the known word that somebody probably meant: one that differs in case only, else in up to two
-// characters, but in fewer than half of them; "" if there is none. Of several the first is returned.
+// Word returns the known word that the user probably meant: one that differs in case only, otherwise in up to two
+// characters, but in fewer than half of them. It returns "" if there is none, and the first of several.
 func Word(word string, known []string) string {
 	if i := Index(word, known); i >= 0 {
 		return known[i]

@@ -9,7 +9,7 @@ const (
 	AttributeDomain = "dra.networking"
 	// CNIDomain is the domain of the boolean attributes that say which CNI plugins may attach a device.
 	CNIDomain = "cni." + AttributeDomain
-	// AttributeResourceName is what Multus reads of a device: under which name NetworkAttachmentDefinitions know it.
+	// AttributeResourceName is the attribute that Multus reads: the name of the device in NetworkAttachmentDefinitions.
 	AttributeResourceName = "k8s.cni.cncf.io/resourceName"
 	// AttributeDeviceID is what Multus passes to their plugins as deviceID.
 	AttributeDeviceID = "k8s.cni.cncf.io/deviceID"
@@ -34,7 +34,7 @@ func DiscoveredNames() []string {
 		"vfMaxTxRate", "vfMinTxRate", "vfQoS", "vfSpoofCheck", "vfTrust", "vfVLAN", "vlanFiltering", "vlanID"}
 }
 
-// RequestableNames returns those of DiscoveredNames that are published only where a policy asks for them.
+// RequestableNames returns the subset of DiscoveredNames that is published only if a policy requests it.
 func RequestableNames() []string {
 	return []string{"altNames", "eswitchMode", "kind", "masterKind", "parent", "pfAddress", "portName", "rdmaDevices",
 		"rdmaLinkLayer", "rdmaNetns", "representor", "switchID", "totalVFs", "vfLinkState", "vfMAC", "vfMaxTxRate",

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Remarks says of a valid policy which of its words have another effect than its author may think, or none, and what to
-// write instead.
+// Remarks returns the parts of a valid policy that have no effect, or another one than the author may expect, and an
+// alternative for each.
 func Remarks(p *DeviceExposurePolicy) []string {
 	e := p.Spec.Exposure
 	if p.Spec.Action == ActionExclude || e == nil {
@@ -37,8 +37,8 @@ func Remarks(p *DeviceExposurePolicy) []string {
 	return append(remarks, sharingRemarks(e)...)
 }
 
-// mixtureRemark says that claims which share a device may get plugins of which the kernel takes one at a time: macvlan
-// and ipvlan each want to be the only receiver of what their parent gets (netdev_rx_handler_register). Empty if not.
+// mixtureRemark warns that claims that share a device may get plugins that exclude each other: macvlan and ipvlan both
+// register the only receive handler of their parent (netdev_rx_handler_register). It is empty if they cannot.
 func mixtureRemark(e *Exposure) string {
 	shares := func(name string) bool {
 		return slices.ContainsFunc(e.SupportedCNIPlugins, func(p CNIPlugin) bool {
@@ -108,9 +108,9 @@ func sharingRemarks(e *Exposure) []string {
 	return remarks
 }
 
-// bandwidthRemark says which bandwidths of a valid exposure no claim can get, and how to offer them; empty if all can
-// be had. Kubernetes has no counters from which a claim takes as much as it asks for, so a range is kept for later
-// releases.
+// bandwidthRemark lists the bandwidths of a valid exposure that no claim can get, and how to offer them; empty if all
+// are available. Kubernetes has no counters from which a claim takes a requested amount, so ranges are reserved for
+// later releases.
 func bandwidthRemark(e *Exposure) string {
 	c, ok := e.Capacity[Bandwidth]
 	if e.AllowMultipleAllocations || !ok || c.RequestPolicy == nil || c.RequestPolicy.ValidRange == nil {

@@ -198,7 +198,7 @@ func validateConsumption(e *Exposure, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// amountOf is what a plugin consumes.
+// amountOf is the amount that a plugin consumes.
 type amountOf struct {
 	plugin string
 	amount Amount
@@ -243,7 +243,7 @@ func isPluginName(s string) bool {
 	return ok && err == nil
 }
 
-// explained returns the error with a reason and what to do in place of the library's words.
+// explained replaces the library's message in an error by a reason and a remedy.
 func explained(err *field.Error, detail string) *field.Error {
 	err.Detail = detail
 	return err

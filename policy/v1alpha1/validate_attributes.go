@@ -34,8 +34,8 @@ func validateAttributes(e *Exposure, path *field.Path) field.ErrorList {
 	return validateSources(e, path)
 }
 
-// validateSources checks that each attribute comes from one field, and how many there are together. An attribute that
-// one field sets and another replaces would be where nobody looks for it.
+// validateSources checks that each attribute comes from one field only, and their total number. Users would not find
+// the value of an attribute that one field sets and another one replaces.
 func validateSources(e *Exposure, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	sources := map[string]string{}
@@ -74,7 +74,7 @@ func validateSources(e *Exposure, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateResourceName checks that the name can be that of an extended resource, and an attribute.
+// validateResourceName checks that the name is valid as the name of an extended resource and as an attribute.
 func validateResourceName(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return nil
@@ -157,7 +157,7 @@ func validateTable(rows []PCIAddressAttributes, path *field.Path) field.ErrorLis
 	return errs
 }
 
-// typeName says what the value is, with an article; empty if it is none.
+// typeName returns the type of the value with an article; empty if it has none.
 func (v AttributeValue) typeName() string {
 	switch {
 	case v.String != nil:

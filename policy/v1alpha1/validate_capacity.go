@@ -13,8 +13,8 @@ import (
 // Bandwidth is the counter that may have a request policy on exclusive devices. It is in Mbit/s.
 const Bandwidth = "bandwidth"
 
-// validateAmounts checks that every amount is one that can be calculated with: Kubernetes takes "1e1000000000" for a
-// quantity, and comparing it with another would take all memory. What is out of range is therefore not printed either.
+// validateAmounts checks that every amount can be used in calculations: Kubernetes accepts "1e1000000000" as a
+// quantity, and comparing it would take all memory. For the same reason, amounts out of range are not printed.
 func validateAmounts(e *Exposure, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	check := func(a *Amount, location *field.Path) {
@@ -108,8 +108,8 @@ func isYAMLBool(name string) bool {
 	return slices.Contains([]string{"true", "false", "yes", "no"}, strings.ToLower(name))
 }
 
-// validateBandwidth checks the amounts of bandwidth that an exclusive device can have: each is what an entry is named
-// by or takes of a counter.
+// validateBandwidth checks the bandwidth amounts of an exclusive device: each is part of the name of an entry or
+// consumed from a counter.
 func validateBandwidth(c Capacity, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	check := func(q *Amount, location *field.Path) {
