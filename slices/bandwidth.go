@@ -15,7 +15,7 @@ import (
 // bandwidthStep is what default shares of bandwidth are rounded down to, in Mbit/s.
 const bandwidthStep = 100
 
-// link is what the virtual functions of a physical function divide.
+// link is the bandwidth that the virtual functions of a physical function share.
 type link struct {
 	// name is the interface of the physical function.
 	name discovery.IfName
@@ -23,7 +23,7 @@ type link struct {
 	speed int64
 	// functions is how many functions divide it.
 	functions int64
-	// requests is what the policies of the physical function say of bandwidth requests; nil if nothing.
+	// requests are the bandwidth requests that the policies of the physical function allow; nil if they define none.
 	requests *policy.Capacity
 }
 
@@ -59,7 +59,7 @@ func (l link) share() int64 {
 	return share - share%bandwidthStep
 }
 
-// declared returns what a persona's policy says of bandwidth; nil if nothing.
+// declared returns the bandwidth that a persona's policy defines; nil if it defines none.
 func declared(p policy.Persona) *policy.Capacity {
 	i := stdslices.IndexFunc(p.Capacity, func(c policy.Capacity) bool { return c.Name == v1alpha1.Bandwidth })
 	if i < 0 {
@@ -69,10 +69,11 @@ func declared(p policy.Persona) *policy.Capacity {
 }
 
 // bandwidths returns the amounts with which an exclusive persona of a virtual function is offered: the tiers of a
-// request policy, or one amount. Like any capacity without a request policy, one without a default is taken as a whole.
+// request policy, or one amount. As for every capacity without a request policy, an amount without a default is taken
+// as a whole.
 //
-// For example, valid values of 1000 and 10000 give each virtual function two entries, of which at most one is held, and
-// of which the scheduler takes the smallest that satisfies a request.
+// For example, valid values of 1000 and 10000 give each virtual function two entries, of which at most one is held. The
+// scheduler takes the smaller one that satisfies a request.
 func (l link) bandwidths(p policy.Persona) (values []resource.Quantity, tiers bool) {
 	c := declared(p)
 	if c == nil {
@@ -89,8 +90,9 @@ func (l link) bandwidths(p policy.Persona) (values []resource.Quantity, tiers bo
 	return []resource.Quantity{c.Value}, false
 }
 
-// functionEntries returns the entries of a virtual function, each with what it takes of the link. An exclusive entry
-// has that as a capacity, too, which filters requests; a persona with tiers has an entry for each tier, ascending.
+// functionEntries returns the entries of a virtual function, each with the bandwidth that it takes from the link. An
+// exclusive entry also has it as a capacity, which filters requests. A persona with tiers has an entry for each tier,
+// ascending.
 func (b *builder) functionEntries(pool string, l link, vf policy.DeviceDecision) []Entry {
 	var personas []policy.Persona
 	for _, p := range inOrder(vf.Personas) {
@@ -127,17 +129,18 @@ func withBandwidth(capacities []policy.Capacity, amount resource.Quantity) []pol
 	return changed
 }
 
-// heldBandwidth returns what an entry takes that a claim holds: what it took when it was allocated, whatever would be
-// its share now. The scheduler counts it by what is published.
+// heldBandwidth returns the bandwidth of an entry that a claim holds: the amount at the time of the allocation,
+// whatever its share would be now. The scheduler counts the published amount.
 func (b *builder) heldBandwidth(pool, name string) (int64, bool) {
 	holding, held := b.features.Held[EntryID{Pool: pool, Name: name}]
 	return holding.Bandwidth, held
 }
 
-// setBandwidth sets what the entries of a virtual function take of the link. Shared entries that may be held at once
-// and have no bandwidth of their own divide the function's share, so that together they take no more than it.
+// setBandwidth sets the bandwidth that the entries of a virtual function take from the link. Shared entries that may be
+// held together and have no bandwidth of their own divide the function's share, so that their sum does not exceed it.
 //
-// What a claim holds comes before all else: the sum of what is published must be what the scheduler has counted.
+// Amounts that claims hold take precedence: the sum of the published amounts must equal the sum that the scheduler has
+// counted.
 func (b *builder) setBandwidth(pool string, l link, entries []Entry) {
 	for i := range entries {
 		e := &entries[i]
@@ -177,9 +180,8 @@ func (b *builder) withinSpeed(pool string, l link, entries []Entry) []Entry {
 	})
 }
 
-// mostBandwidth returns how much the entries of a virtual function that may be held at once take at most, but no more
-// than a limit, so that sums of it stay in range: one exclusive entry, or all shared ones without a group and one of
-// each group.
+// mostBandwidth returns the maximum that the entries of a virtual function can take together: one exclusive entry, or
+// all shared ones without a group and one of each group. The result is capped by limit, so that sums stay in range.
 func mostBandwidth(entries []Entry, limit int64) int64 {
 	exclusive, shared := int64(0), int64(0)
 	groups := map[string]int64{}
@@ -200,10 +202,10 @@ func mostBandwidth(entries []Entry, limit int64) int64 {
 	return min(max(exclusive, shared), limit)
 }
 
-// budget returns the bandwidth counter; nothing if no entry takes any, or if it would refuse nothing: the default
-// shares never add up to more than the link has. Its value is the speed of the link, but never less than what claims
-// hold, since that would block the whole pool. Claims may hold entries of a function that exclude each other since a
-// policy was edited, so what is held counts where it is more than what could be held now.
+// budget returns the bandwidth counter. There is none if no entry takes bandwidth, or if it would reject nothing: the
+// default shares never add up to more than the link. Its value is the speed of the link, but at least the amount that
+// claims hold, since a lower value would block the whole pool. After an edit of a policy, claims may hold entries of a
+// function that exclude each other, so the held amount counts if it exceeds the amount that could be held now.
 func (b *builder) budget(pool string, l link, main []Entry, vfs []function) amounts {
 	wanted, held := int64(0), int64(0)
 	limit := l.speed + 1

@@ -15,26 +15,26 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// Features is what the node can do, and what it has promised.
+// Features are the capabilities of the node and its configured options.
 type Features struct {
 	// CNIBinaries are the file names of the CNI plugins that are installed on the node. Others are not advertised: a
 	// pod that needed one would land here and never start.
 	CNIBinaries sets.Set[string]
-	// UnusableCNIs are CNI plugins that can't work on the node, with what is missing and what to do. They are not
-	// advertised either.
+	// UnusableCNIs are CNI plugins that cannot work on the node, each with the missing part and the remedy. They are
+	// not published either.
 	UnusableCNIs map[string]string
 	// MovingCNIs are the CNI plugins that move a device into the pod. The kernel moves no bridge and no bond.
 	MovingCNIs sets.Set[string]
-	// ListAttributes publishes the CNI plugins of an entry as one list, policy.SupportedCNIs, in place of a boolean for
-	// each: for clusters where every API server and scheduler has the feature DRAListTypeAttributes. Older ones refuse
-	// the slices.
+	// ListAttributes publishes the CNI plugins of an entry as one list, policy.SupportedCNIs, instead of a boolean for
+	// each. It requires the feature DRAListTypeAttributes in every API server and scheduler of the cluster; older ones
+	// reject the slices.
 	ListAttributes bool
 	// CompatibilityGroups keeps the entries of a device apart by compatibility groups, not by counters that mirror each
 	// other: for clusters where every API server and scheduler has the feature DRADeviceCompatibilityGroups. Where an
 	// API server has not, it drops the groups, and then nothing keeps the entries apart.
 	CompatibilityGroups bool
-	// CountBandwidth counts what virtual functions take of their link also where their shares can't add up to more than
-	// it has: for forms of slices in which a claim may ask for more than a share.
+	// CountBandwidth also counts the bandwidth of virtual functions if their shares cannot exceed the link. Forms of
+	// slices in which a claim may request more than a share need it.
 	CountBandwidth bool
 	// Held are the entries that claims hold, as they were published when their claims were prepared. They go on to take
 	// as much and to exclude the same, so that nothing changes under a running claim. By which counters they do may
@@ -42,7 +42,7 @@ type Features struct {
 	Held map[EntryID]Holding
 }
 
-// Working returns those of some CNI plugins that can work on the node, in their order.
+// Working returns the CNI plugins that can work on the node, in the order of the argument.
 func (f *Features) Working(plugins []string) []string {
 	return stdslices.DeleteFunc(stdslices.Clone(plugins), func(plugin string) bool {
 		return !f.CNIBinaries.Has(plugin) || f.UnusableCNIs[plugin] != ""
@@ -69,26 +69,26 @@ type EntryID struct {
 	Pool, Name string
 }
 
-// Result is what a node publishes.
+// Result is the published data of a node.
 type Result struct {
 	// Resources is the complete desired state for the resourceslice controller.
 	Resources resourceslice.DriverResources
 	// Entries has one entry for every published device, sorted by pool and then in the order of publication.
 	Entries []Entry
-	// Problems are what could not be published, and what was published otherwise than a policy says; sorted.
+	// Problems are the entries that could not be published, or not as their policy defines, sorted.
 	Problems []policy.Problem
 }
 
-// Entry is one published device: what a pool and device name of an allocation stand for.
+// Entry is one published device, identified by the pool and device name of an allocation.
 type Entry struct {
 	Pool    string
 	Name    string
 	Device  discovery.Device
 	Persona policy.Persona
-	// Bandwidth is what the entry takes of the bandwidth of its physical function, in Mbit/s, also where no counter
-	// counts it: 0 if it takes none.
+	// Bandwidth is the bandwidth that the entry takes from its physical function, in Mbit/s, even if no counter counts
+	// it; 0 if it takes none.
 	Bandwidth int64
-	// Withdrawn says that a claim holds the entry but no policy gives it any more. Nobody else should get it.
+	// Withdrawn is true if a claim holds the entry but no policy offers it any longer. No other claim should get it.
 	Withdrawn bool
 	// Spec is the device as it is published.
 	Spec resourceapi.Device
@@ -215,9 +215,9 @@ func (b *builder) sortedProblems() []policy.Problem {
 // domain returns the entries of a conflict domain in the order of publication (shared ones, exclusive ones, virtual
 // functions by index, tiers ascending; the scheduler takes the first that fits) and its counter sets.
 //
-// First come the entries, then what they have in common, as in functions and bandwidth, and last the counters, which
-// depend on all of them. What does not fit is left out at each step, and what a claim holds comes last for that: the
-// scheduler would count its share as free.
+// It computes the entries first, then their common properties, as in functions and bandwidth, and finally the counters,
+// which depend on all of them. Each step drops entries that do not fit, and entries that claims hold last: the
+// scheduler would count their share as free.
 func (b *builder) domain(pool string, d conflictDomain) ([]Entry, []resourceapi.CounterSet) {
 	var main []Entry
 	if d.main != nil {
@@ -258,16 +258,17 @@ func (b *builder) isHeld(pool string, e Entry) bool {
 	return held
 }
 
-// onlyHeld returns the entries that claims hold: what can't be published whole must not free what is held.
+// onlyHeld returns the entries that claims hold: a domain that cannot be published completely must not free held
+// devices.
 func (b *builder) onlyHeld(pool string, entries []Entry) []Entry {
 	return stdslices.DeleteFunc(entries, func(e Entry) bool { return !b.isHeld(pool, e) })
 }
 
-// coverHeld raises counters to what claims hold of them: policies that now exclude what is held at once must not make a
-// counter negative, which would block the whole pool.
+// coverHeld raises counters to the amounts that claims hold. Policies that now exclude concurrently held entries must
+// not make a counter negative, which would block the whole pool.
 //
-// For example, two claims share a device, and a new policy puts their entries into one exclusion group. Both go on to
-// consume each other's mirror: together twice the counter, which is raised to that.
+// For example, two claims share a device, and a new policy puts their entries into one exclusion group. Both continue
+// to consume the mirror of the other: together twice the counter, which is raised accordingly.
 func (b *builder) coverHeld(pool string, entries []Entry, counterSets []resourceapi.CounterSet) {
 	for _, set := range counterSets {
 		held := amounts{}
@@ -291,8 +292,8 @@ func (b *builder) coverHeld(pool string, entries []Entry, counterSets []resource
 	}
 }
 
-// plan keeps the entries of a domain apart: by compatibility groups where the cluster has them and they can say it,
-// else by counters.
+// plan separates the entries of a domain: by compatibility groups if the cluster supports them and they can express the
+// rules, otherwise by counters.
 func (b *builder) plan(d conflictDomain, main []Entry, vfs []function, budget amounts) (*plan, error) {
 	if b.features.CompatibilityGroups {
 		plan, err := planGroups(d, main, vfs, budget)

@@ -15,7 +15,8 @@ import (
 const (
 	// exclusionSlots is the counter that keeps exclusive entries apart.
 	exclusionSlots = "exclusion-slots"
-	// bandwidthCounter is the counter of what the virtual functions of a physical function divide, in Mbit/s.
+	// bandwidthCounter is the counter of the bandwidth that the virtual functions of a physical function share, in
+	// Mbit/s.
 	bandwidthCounter = v1alpha1.Bandwidth
 	// lock is a counter of one, which every exclusive entry of a virtual function takes: so at most one of them is
 	// held.
@@ -25,14 +26,14 @@ const (
 // amounts are quantities of counters, by name.
 type amounts map[string]resource.Quantity
 
-// separateCounters returns the counters that keep the entries of one device apart, and what each entry consumes of
-// them. These are the counters in extra and a mirror of every capacity of every shared entry that excludes another;
+// separateCounters returns the counters that separate the entries of one device, and the amounts that each entry
+// consumes. These are the counters in extra and a mirror of every capacity of every shared entry that excludes another;
 // their names begin with prefix.
 //
-// A shared entry consumes its own mirrors in full and those of its group's peers. The scheduler charges that once, when
-// the first claim takes a share, and releases it with the last; while it is charged, neither a peer nor an exclusive
-// entry fits. An exclusive entry consumes everything. An entry that has neither a peer nor an exclusive one beside it
-// has no mirrors: they would refuse nothing, and kube-scheduler looks at every counter of every node that it tries.
+// A shared entry consumes its own mirrors in full, and the mirrors of the other entries of its group. The scheduler
+// charges them once, when the first claim takes a share, and releases them with the last. In between, neither another
+// entry of the group nor an exclusive entry fits. An exclusive entry consumes everything. An entry without conflicts
+// has no mirrors: they would reject nothing, and kube-scheduler processes every counter of every node that it tries.
 //
 // For example, a device has the shared entries a (capacity bandwidth of 10) and b (capacity pods of 5), of one group,
 // and the exclusive entry x. The counters are bandwidth-capacity of 10 and pods-capacity of 5. While a claim has a
@@ -105,8 +106,8 @@ func exclusives(entries []Entry) int {
 	return n
 }
 
-// together returns how many entries of one device may be held at once: all shared ones without a group and one of each
-// group, or one exclusive one.
+// together returns the maximum number of entries of one device that may be held concurrently: all shared ones without a
+// group and one of each group, or one exclusive one.
 func together(entries []Entry) int64 {
 	shared := int64(0)
 	groups := map[string]bool{}
@@ -123,22 +124,22 @@ func together(entries []Entry) int64 {
 
 // plan is how the entries of a domain are kept apart.
 type plan struct {
-	// sets are the domain's counter sets, but for those that are local to virtual functions.
+	// sets are the domain's counter sets, except those that are local to virtual functions.
 	sets []resourceapi.CounterSet
 	// function is what every entry of a virtual function consumes of them, besides bandwidth; without counters if it
 	// excludes no entry of the main device.
 	function resourceapi.DeviceCounterConsumption
-	// bandwidth says that virtual functions consume what they take of the link.
+	// bandwidth is true if virtual functions consume bandwidth of the link.
 	bandwidth bool
 }
 
-// planCounters gives the entries of a domain's main device what they consume if they are kept apart by counters alone.
-// It returns nil if the main device has no virtual functions and at most one entry. The budget is the counter of which
-// virtual functions take their bandwidth, if any.
+// planCounters sets the consumption of the entries of a domain's main device if only counters separate them. It returns
+// nil if the main device has no virtual functions and at most one entry. The budget is the counter from which virtual
+// functions take bandwidth, if any.
 //
-// There are no counters that refuse nothing (ADR 38): where no entry of a physical function is exclusive, its virtual
-// functions take no slots. They take them as soon as such an entry is published, also those that claims hold: the
-// scheduler counts what a claim holds by what its entry consumes now.
+// Counters that reject nothing are left out (ADR 38): if no entry of a physical function is exclusive, its virtual
+// functions take no slots. They take slots as soon as such an entry is published, even if claims already hold them: the
+// scheduler counts the current consumption of a held entry.
 func planCounters(d conflictDomain, main []Entry, vfs []function, budget amounts) (*plan, error) {
 	if len(d.vfs) == 0 && len(main) < 2 {
 		return nil, nil
@@ -176,11 +177,11 @@ func (d conflictDomain) set(values amounts) resourceapi.CounterSet {
 	return resourceapi.CounterSet{Name: label(string(d.name) + "-counters"), Counters: counters(values)}
 }
 
-// slots returns the nominal number of exclusion slots, and how many of them are taken on the host by virtual functions
-// that are enslaved to a link. There is one slot for the main device, and for every virtual function one for each of
-// its entries that may be held at once and one for its master, at least one. Every entry of a virtual function consumes
-// one slot, so an exclusive entry of the physical function, which needs all of them, fits only when nobody has one.
-// There are no slots without an exclusive entry, nor if there is nobody else to have one.
+// slots returns the nominal number of exclusion slots, and the number taken on the host by virtual functions that are
+// enslaved to a link. There is one slot for the main device. Each virtual function has one for each of its entries that
+// may be held concurrently and one for its master, at least one. Every entry of a virtual function consumes one slot,
+// so an exclusive entry of the physical function, which needs all of them, only fits if no slot is taken. There are no
+// slots without an exclusive entry, or without another entry that could take one.
 func slots(main []Entry, vfs []function) (nominal, taken int64) {
 	nominal = 1
 	functions := int64(0)

@@ -1,19 +1,19 @@
 // Package slices turns a policy decision into the ResourceSlices of a node: names, pools, attributes, capacities and
-// the shared counters that keep conflicting entries of one device from being allocated at once.
+// the shared counters that prevent conflicting entries of one device from being allocated together.
 //
-// The rule of this package: the result depends on the arguments of Build alone, down to the order of everything in it,
-// and is always accepted by the API server. What cannot be published is left out and reported.
+// The rule of this package: the result only depends on the arguments of Build, including the order of all its parts,
+// and the API server always accepts it. Entries that cannot be published are left out and reported.
 //
 // The package shares its name with one of the standard library: import it as draslices.
 //
-// The way of a decision:
+// Files, in the order in which a decision is processed:
 //
 //	build.go      one pool for each conflict domain, in slices
 //	entry.go      the entries of a device, with attributes and capacities
-//	held.go       entries that claims hold, whatever policies say now
-//	counters.go   keeps entries apart by counters
-//	groups.go     keeps them apart by compatibility groups
+//	held.go       entries that claims hold, whatever the current policies define
+//	counters.go   separates entries by counters
+//	groups.go     separates them by compatibility groups
 //	functions.go  the same for virtual functions, with counters of their own
-//	bandwidth.go  the bandwidth that virtual functions divide
-//	server.go     what is left out where the API server lacks a feature
+//	bandwidth.go  the bandwidth that virtual functions share
+//	server.go     parts that are left out if the API server lacks a feature
 package slices

@@ -30,8 +30,8 @@ func entryName(d discovery.Device, p policy.Persona) string {
 	return label(string(d.Name) + p.Suffix)
 }
 
-// immovableKind names what a device is that the kernel moves to no other network namespace (netns_immutable of struct
-// net_device, before Linux 6.15 NETIF_F_NETNS_LOCAL); "" for those that it moves.
+// immovableKind returns the kind of a device that the kernel cannot move to another network namespace (netns_immutable
+// of struct net_device, before Linux 6.15 NETIF_F_NETNS_LOCAL); "" for movable ones.
 func immovableKind(d discovery.Device) string {
 	switch {
 	case d.BridgeType != "", d.Type == discovery.TypeOVSDatapath:
@@ -103,8 +103,8 @@ func exclusiveLast(a, b policy.Persona) int {
 	return -1
 }
 
-// shareable returns the persona with what the scheduler needs to share it: every counter of a shared persona has a
-// default, since one without is taken as a whole by the first claim, and there is at least one counter.
+// shareable completes a persona for sharing: every counter of a shared persona has a default, since the first claim
+// takes a counter without one as a whole, and there is at least one counter.
 func (b *builder) shareable(p policy.Persona) policy.Persona {
 	if p.Exclusive {
 		return p
@@ -150,7 +150,7 @@ func capacity(p policy.Persona) map[resourceapi.QualifiedName]resourceapi.Device
 	return published
 }
 
-// attributes returns the attributes of an entry: those of the device, those of the policy, and the CNI plugins.
+// attributes returns the attributes of an entry: the attributes of the device and of the policy, and the CNI plugins.
 func (b *builder) attributes(
 	d discovery.Device, p policy.Persona,
 ) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
@@ -180,8 +180,8 @@ func nearNodes(d discovery.Device) resourceapi.DeviceAttribute {
 	return resourceapi.DeviceAttribute{IntValues: nodes}
 }
 
-// whereMissing says what to do about a plugin that is not installed. One whose name is almost that of an installed one
-// may still be meant as it stands, as ipvlan where only vlan is installed.
+// whereMissing returns the remedy for a plugin that is not installed. A name that resembles an installed plugin may
+// still be correct, such as ipvlan if only vlan is installed.
 func (b *builder) whereMissing(plugin string) string {
 	advice := "install the plugin or remove it from supportedCNIPlugins"
 	if near := nearest.Word(plugin, sets.List(b.features.CNIBinaries)); near != "" {
@@ -209,8 +209,8 @@ func (b *builder) installed(p policy.Persona) []string {
 	return installed
 }
 
-// addPlugins adds the attributes by which classes know the plugins: a list where the cluster can read one, else a
-// boolean for each plugin, and for people a string if it is not too long.
+// addPlugins adds the attributes by which classes select the plugins: a list if the cluster supports lists, otherwise a
+// boolean for each plugin, and a string for people if it is not too long.
 func (b *builder) addPlugins(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, plugins []string) {
 	if len(plugins) == 0 { // the API refuses empty lists
 		return

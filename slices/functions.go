@@ -30,8 +30,7 @@ func (f function) local() (all amounts, each []amounts) {
 	return separateCounters(f.entries, f.prefix(), extra)
 }
 
-// withinSet takes the entries from functions that need more local counters than a set can have, but for those that are
-// held.
+// withinSet drops entries of functions that need more local counters than a set can have, except held entries.
 func (b *builder) withinSet(pool string, vfs []function) {
 	const limit = resourceapi.ResourceSliceMaxCountersPerCounterSet
 	for i := range vfs {
@@ -46,12 +45,13 @@ func (b *builder) withinSet(pool string, vfs []function) {
 	}
 }
 
-// planFunctions gives the entries of virtual functions what they consume: what the plan of the domain says and their
-// bandwidth, and of one further set what is local to their function. It returns these sets: whole functions in the
-// order of their indices, as many in each set as it can have counters. An entry cannot consume from more than two sets.
+// planFunctions sets the consumption of the entries of virtual functions: the consumption in the plan of the domain,
+// their bandwidth, and local counters of their function in one further set. It returns these sets. Each contains whole
+// functions in the order of their indices, up to the maximum number of counters. An entry cannot consume from more than
+// two sets.
 //
-// A function's counters are never divided over two sets: its entries would have to consume from three, with that of the
-// domain.
+// The counters of a function are never divided over two sets: its entries would have to consume from three, including
+// the set of the domain.
 func planFunctions(d conflictDomain, vfs []function, plan *plan) []resourceapi.CounterSet {
 	var blocks []resourceapi.CounterSet
 	for _, vf := range vfs {

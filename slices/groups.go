@@ -11,19 +11,19 @@ import (
 // shared is the compatibility group of everything that may be in use beside others of its kind.
 const shared = "shared"
 
-// planGroups keeps the entries of a domain apart by compatibility groups: of the entries that consume from one counter
-// set, those may be in use at once that have a group in common. It returns nil if nothing in the domain can conflict,
-// and an error if groups cannot say it.
+// planGroups separates the entries of a domain by compatibility groups: of the entries that consume from one counter
+// set, those with a common group may be in use together. It returns nil if nothing in the domain can conflict, and an
+// error if groups cannot express the rules.
 //
 // In the domain's set, virtual functions and shared entries without an exclusion group have the group "shared", and
-// every exclusive entry has a group of its own. Each exclusion group has a further set, in which each of its members,
-// and again every exclusive entry, has a group of its own. So the groups of an entry depend on its own name and policy
-// alone and stay as they are while it is in use, whatever comes and goes beside it: the scheduler reads them anew in
-// each cycle.
+// every exclusive entry has its own group. Each exclusion group has a further set, in which each of its members, and
+// every exclusive entry, has its own group. Therefore the groups of an entry only depend on its name and policy and
+// stay the same while it is in use, whatever happens to other entries: the scheduler reads them in each cycle.
 //
 // For example, a device has the shared entries a and b without an exclusion group, c and d of the group g, and the
 // exclusive entry x. In the domain's set a and b have "shared" and x has "only-x". In the set of g, c, d and x each
-// have a group of their own. So a and b go together, c goes with a and b but not with d, and x goes with nobody.
+// have their own group. Thus a and b are compatible, c is compatible with a and b but not with d, and x is compatible
+// with no other entry.
 func planGroups(d conflictDomain, main []Entry, vfs []function, budget amounts) (*plan, error) {
 	if len(main) < 2 && !d.mayHaveFunctions() {
 		return nil, nil
@@ -78,8 +78,8 @@ func exclusionGroups(entries []Entry) []string {
 	return stdslices.Sorted(maps.Keys(groups))
 }
 
-// freeSlots is the one slot that exclusive entries need besides their group; there is none while a virtual function is
-// enslaved to a link, since that is no entry that could have a group.
+// freeSlots is the one slot that exclusive entries need in addition to their group. It is taken while a virtual
+// function is enslaved to a link, since that link is not an entry with a group.
 func freeSlots(vfs []function) int64 {
 	if stdslices.ContainsFunc(vfs, func(vf function) bool { return vf.device.Master != "" }) {
 		return 0

@@ -8,30 +8,31 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// Holding is what an entry was when a claim got it.
+// Holding is the state of an entry when a claim got it.
 type Holding struct {
 	// Device is the name of the entry's device.
 	Device discovery.IfName
-	// Bandwidth is that of the Entry.
+	// Bandwidth is the Bandwidth of the Entry.
 	Bandwidth int64
-	// Persona is that of the Entry; nil if it is not known, and then an entry that policies don't give any more is
-	// lost.
+	// Persona is the Persona of the Entry; nil if it is unknown, in which case an entry that policies no longer offer
+	// is lost.
 	Persona *policy.Persona
 }
 
-// keep returns a device's entries with those that claims hold. An exclusive one stays as it was. A shared one follows
-// its policy, but for what would let the scheduler give the device twice: when the policy is gone, or has become
-// exclusive, the entry stays as it was and is withdrawn, which means that nobody else gets it.
+// keep adds the entries that claims hold to a device's entries. A held exclusive entry stays unchanged. A shared one
+// follows its policy, unless the scheduler could then assign the device twice: if the policy is gone or has become
+// exclusive, the entry stays unchanged and is withdrawn, so that no other claim gets it.
 //
 // For example, a claim holds eth1-shared, and the policy is deleted. The entry is published as before, with a taint
-// that keeps others away, until the claim is released.
+// that keeps other claims away, until the claim is released.
 func (b *builder) keep(pool string, d discovery.Device, entries []Entry) []Entry {
 	for _, id := range b.held[heldDevice{pool: pool, name: d.Name}] {
 		holding := b.features.Held[id]
-		// The entry is found by the name under which the claim holds it, and what b.entries returns is named after the
-		// device and the persona of today. Both are one name only because a claim's device keeps its name while it is
-		// held (publish.deviceMemory restores it before facts come here) and the persona is the one of the holding. If
-		// either changed, the claim's entry would vanish, and its device be offered once more under the other name.
+		// The entry is found by the name under which the claim holds it, whereas b.entries names entries after the
+		// device and the current persona. The names are equal only because a claim's device keeps its name while it is
+		// held (publish.deviceMemory restores it before this point) and because the persona is the one of the holding.
+		// If either changed, the claim's entry would vanish, and its device would be offered again under the other
+		// name.
 		i := stdslices.IndexFunc(entries, func(e Entry) bool { return e.Name == id.Name })
 		given := i >= 0 && entries[i].Persona.Exclusive == holding.Persona.Exclusive
 		if given && !holding.Persona.Exclusive {

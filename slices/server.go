@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// MissingFeatures says what the cluster cannot do with ResourceSlices.
+// MissingFeatures are the features of ResourceSlices that the cluster lacks.
 type MissingFeatures struct {
 	// Counters: the API server drops shared counters (feature DRAPartitionableDevices).
 	Counters bool
@@ -22,11 +22,11 @@ type MissingFeatures struct {
 	Taints bool
 }
 
-// Without returns the result without what the cluster cannot enforce: a device is rather not published than given to
-// pods that exclude each other. The receiver is not changed.
+// Without returns the result without entries whose rules the cluster cannot enforce: it is safer not to publish a
+// device than to give it to pods that exclude each other. The receiver is not changed.
 //
-// A counter set of which an entry is left stays as it is: what the others consume is computed with all of them. One of
-// which none is left goes: an API server that drops counters would drop it again and again.
+// A counter set with a remaining entry stays unchanged, since the consumption of the remaining entries was computed
+// with all of them. An unused set is removed: an API server that drops counters would drop it again and again.
 func (r Result) Without(missing MissingFeatures) Result {
 	if missing == (MissingFeatures{}) {
 		return r
@@ -58,7 +58,7 @@ func (r Result) Without(missing MissingFeatures) Result {
 	return kept
 }
 
-// reason says why an entry must not be published; empty if it may be.
+// reason explains why an entry must not be published; empty if it may be.
 func (l MissingFeatures) reason(e Entry) string {
 	counted := len(e.Spec.ConsumesCounters) > 0
 	switch {

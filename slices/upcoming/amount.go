@@ -5,10 +5,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Amount returns what a claim takes of a counter of a set, and whether it can have that of the whole. These are the
-// rules for consumable capacity (KEP-5075), which KEP-5941 takes over: without a request it is the policy's default,
-// and without one everything; a request for less than the minimum gets that, another is rounded up to the next step or
-// valid value, and one for more than the maximum or the greatest valid value is refused. The request is nil if the
+// Amount returns the amount that a claim takes from a counter of a set, and whether the whole has it. These are the
+// rules for consumable capacity (KEP-5075), which KEP-5941 adopts: without a request, the default of the policy, or
+// everything if it has none. A request below the minimum gets the minimum. Other requests are rounded up to the next
+// step or valid value. A request above the maximum or the greatest valid value is rejected. The request is nil if the
 // claim has none for the counter.
 func (c Counter) Amount(request *resource.Quantity) (amount resource.Quantity, ok bool) {
 	switch {

@@ -21,10 +21,10 @@ const (
 	bandwidthStep = 100
 )
 
-// RequestDriven returns what a node on which no claim holds anything would publish if the API had KEP-5941: each
-// virtual function once, and a claim says how much it takes of the bandwidth of the physical function, by the request
-// policy that a policy for the virtual functions has, else one for the physical function. By default a claim takes an
-// equal share, and may ask for anything from 100 Mbit/s to the speed of the link in steps of 100 (the published design,
+// RequestDriven returns the slices that a node without held devices would publish if the API had KEP-5941. Each virtual
+// function is published once, and a claim requests an amount of the bandwidth of the physical function. The request
+// policy of a policy for the virtual functions applies, otherwise one for the physical function. By default, a claim
+// takes an equal share, and may request from 100 Mbit/s to the speed of the link in steps of 100 (the published design,
 // §6.3). Entries that several claims share take a fixed amount.
 func RequestDriven(name string, decision policy.Decision, features draslices.Features) (Node, error) {
 	features.Held, features.CountBandwidth = nil, true
@@ -57,8 +57,8 @@ func RequestDriven(name string, decision policy.Decision, features draslices.Fea
 	return node, nil
 }
 
-// withoutRequests returns the decision without what policies say of the bandwidth of exclusive entries, so that each
-// virtual function has one entry with its share.
+// withoutRequests returns the decision without the bandwidth policies of exclusive entries, so that each virtual
+// function has one entry with its share.
 func withoutRequests(decision policy.Decision) policy.Decision {
 	changed := policy.Decision{Devices: slices.Clone(decision.Devices), Problems: decision.Problems}
 	for i := range changed.Devices {
@@ -98,8 +98,8 @@ func (s *Slice) setRequestPolicy(requests *resourceapi.CapacityRequestPolicy) {
 	}
 }
 
-// takeFromClaims lets claims say how much bandwidth a device takes, if the slice has it. Its share is then no capacity
-// of its own: that would refuse claims for more.
+// takeFromClaims lets claims choose the bandwidth of a device, if the slice has it. The share is then not a capacity of
+// its own, which would reject claims for more.
 func (s *Slice) takeFromClaims(name string) {
 	i := slices.IndexFunc(s.Devices, func(d Device) bool { return d.Name == name })
 	if i < 0 {

@@ -114,7 +114,7 @@ func compactDevices(devices []Device) []DeviceMixin {
 	return mixins
 }
 
-// object is what an object says: values as JSON, by field.
+// object is the content of an object: values as JSON, by field.
 type object map[string]string
 
 // fields returns what a map says, as an object. The prefix keeps maps of one object apart.
@@ -133,9 +133,9 @@ func fields[K ~string, V any](prefix string, values map[K]V) object {
 // common is what several objects say alike.
 type common struct {
 	fields map[string]bool
-	// members are the indices of all objects that say it, ascending.
+	// members are the indices of all objects with this content, ascending.
 	members []int
-	// saved is how many bytes it takes less to say it once.
+	// saved is the number of bytes saved by moving the content into a mixin.
 	saved int
 }
 

@@ -14,15 +14,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// link is what the virtual functions of a physical function divide.
+// link is the bandwidth that the virtual functions of a physical function share.
 type link struct {
 	// speed is in Mbit/s; 0 if it is not known.
 	speed int64
 	// functions is how many functions divide it.
 	functions int64
-	// requests is what policies say of requests; nil if nothing.
+	// requests are the bandwidth requests that policies allow; nil if they define none.
 	requests *resourceapi.CapacityRequestPolicy
-	// policy is the name of the policy that says it.
+	// policy is the name of the policy that defines the requests.
 	policy   string
 	problems []policy.Problem
 }
@@ -60,7 +60,7 @@ func linksOf(decision policy.Decision) map[discovery.IfName]*link {
 	return links
 }
 
-// request takes over what personas say of bandwidth requests. The first one counts: a counter has one request policy.
+// request adopts the bandwidth requests of personas. The first one counts: a counter has one request policy.
 func (l *link) request(pf discovery.IfName, personas []policy.Persona) {
 	for _, p := range personas {
 		i := slices.IndexFunc(p.Capacity, func(c policy.Capacity) bool { return c.Name == v1alpha1.Bandwidth })

@@ -5,9 +5,9 @@ import (
 	"maps"
 )
 
-// Flatten returns a slice without mixins: what they say is where they are included. Of several mixins that say the
-// same, the last one listed counts, and what the including object says itself counts more than any mixin (KEP-5234). It
-// is an error to include what is not there. The argument is not changed.
+// Flatten returns a slice without mixins: their content is copied to the places that include them. Of several mixins
+// with the same field, the last one listed counts, and fields of the including object take precedence over any mixin
+// (KEP-5234). It returns an error if an included mixin is missing. The argument is not changed.
 func Flatten(s Slice) (Slice, error) {
 	if s.Mixins == nil {
 		return s, nil
@@ -80,7 +80,7 @@ func (p mixinParts) flatten(d Device) (Device, error) {
 	return flat, nil
 }
 
-// layers puts the included parts over each other, and what is said directly over all of them.
+// layers merges the included parts in order, and the direct fields last.
 func layers[K comparable, V any](all parts[K, V], includes []string, direct map[K]V) (map[K]V, error) {
 	if len(includes) == 0 {
 		return direct, nil

@@ -9,7 +9,7 @@ import (
 )
 
 type (
-	// Slice is what a driver says in the spec of a ResourceSlice.
+	// Slice is the part of the spec of a ResourceSlice that a driver writes.
 	Slice struct {
 		// Mixins can be included by the counter sets and devices of the same slice.
 		Mixins         *Mixins      `json:"mixins,omitempty"`
@@ -28,7 +28,7 @@ type (
 		Attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute `json:"attributes,omitempty"`
 		Capacity   map[resourceapi.QualifiedName]resourceapi.DeviceCapacity  `json:"capacity,omitempty"`
 	}
-	// CounterMixin has counters of a set, or of what is consumed of one.
+	// CounterMixin has counters of a set, or consumed amounts of them.
 	CounterMixin struct {
 		Name     string             `json:"name"`
 		Counters map[string]Counter `json:"counters"`
@@ -39,7 +39,7 @@ type (
 		Includes []string           `json:"includes,omitempty"`
 		Counters map[string]Counter `json:"counters,omitempty"`
 	}
-	// Device is what a claim gets. The fields of the API that this driver does not use are not here.
+	// Device is an allocatable device. It lacks the fields of the API that this driver does not use.
 	Device struct {
 		Name                     string                                                    `json:"name"`
 		Includes                 []string                                                  `json:"includes,omitempty"`
@@ -49,20 +49,20 @@ type (
 		Taints                   []resourceapi.DeviceTaint                                 `json:"taints,omitempty"`
 		AllowMultipleAllocations *bool                                                     `json:"allowMultipleAllocations,omitempty"`
 	}
-	// Consumption is what a device consumes of a counter set.
+	// Consumption is the consumption of a device from a counter set.
 	Consumption struct {
 		CounterSet          string             `json:"counterSet"`
 		Includes            []string           `json:"includes,omitempty"`
 		Counters            map[string]Counter `json:"counters,omitempty"`
 		CompatibilityGroups []string           `json:"compatibilityGroups,omitempty"`
 	}
-	// Counter is a counter of a set, or what a device consumes of one.
+	// Counter is a counter of a set, or the amount that a device consumes from one.
 	Counter struct {
 		// Value is the total of a counter of a set, or a fixed amount that is consumed.
 		Value *resource.Quantity `json:"value,omitempty"`
-		// RequestPolicy says what a claim may take of a counter of a set.
+		// RequestPolicy defines the amounts that a claim may take from a counter of a set.
 		RequestPolicy *resourceapi.CapacityRequestPolicy `json:"requestPolicy,omitempty"`
-		// ValueFrom takes the place of Value where a claim says how much is consumed.
+		// ValueFrom replaces Value if the claim defines the consumed amount.
 		ValueFrom *ValueFrom `json:"valueFrom,omitempty"`
 	}
 	// ValueFrom names the key of a claim's capacity.requests.
@@ -71,14 +71,14 @@ type (
 	}
 )
 
-// Node is what a node publishes.
+// Node is the published data of a node.
 type Node struct {
 	// Pools are the slices of each pool.
 	Pools map[string][]Slice
-	// Entries are what the devices of the slices stand for, sorted by pool and then in the order of publication. Their
-	// Spec is that of the API, not that of the slices.
+	// Entries are the devices of the slices, sorted by pool and then in the order of publication. Their Spec is the
+	// type of the API, not the type of the slices.
 	Entries []draslices.Entry
-	// Problems are what can't be published as policies say, sorted.
+	// Problems are the entries that cannot be published as their policies define, sorted.
 	Problems []policy.Problem
 }
 

@@ -15,8 +15,8 @@ const (
 	maxFieldsOfDevice   = 32   // with what it includes
 )
 
-// Validate returns every breach of the rules that the KEPs add to those of the API. It doesn't check references to
-// counter sets, which may be in other slices of the pool.
+// Validate returns every violation of the rules that the KEPs add to the rules of the API. It does not check references
+// to counter sets, which may be in other slices of the pool.
 func Validate(s Slice) field.ErrorList {
 	var v validator
 	if s.Mixins != nil {
@@ -91,7 +91,7 @@ func (v *validator) mixinName(name string, known sets.Set[string], path *field.P
 	known.Insert(name)
 }
 
-// includes checks that what is included is there, and not too much of it.
+// includes checks that all included mixins exist, and that there are not too many.
 func (v *validator) includes(includes []string, known sets.Set[string], path *field.Path) {
 	path = path.Child("includes")
 	if len(includes) > maxIncludes {
