@@ -91,7 +91,7 @@ func fakeAddress(number uint32, length int) string {
 	return fake.String()
 }
 
-// isSpecial says whether all bytes of an address are 0 or all are 255: those are nobody's.
+// isSpecial reports whether all bytes of an address are 0 or all are 255. No device has such an address.
 func isSpecial(address net.HardwareAddr) bool {
 	first := address[0]
 	return (first == 0 || first == 0xff) && !slices.ContainsFunc(address, func(b byte) bool { return b != first })

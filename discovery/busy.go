@@ -12,13 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Use is what the node itself does with a link at some moment.
+// Use is the use of a link by the node itself at one moment.
 type Use struct {
 	// Reason is in a form such as "it is a port of the bridge br0"; empty if the node does nothing with the link.
 	Reason string
-	// Restorable says that the node only has addresses, routes and rules of its own on the link, which can be given
-	// back when the link returns. It is false for a link that carries a default route or an address of the Node
-	// object.
+	// Restorable is true if the node only has its own addresses, routes and rules on the link, which can be restored
+	// when the link returns. It is false for a link that carries a default route or an address of the Node object.
 	Restorable bool
 }
 
@@ -30,18 +29,18 @@ type routing interface {
 	QdiscList(netlink.Link) ([]netlink.Qdisc, error)
 }
 
-// Busy says what the node itself does with links at this moment, in one reading. A link that is busy must not be taken
-// away. A link that is not there is not busy. A physical function is busy with all that its virtual functions are, if
-// these are on the host.
+// Busy returns the node's own use of links at this moment, in one reading. A busy link must not be taken away. A
+// missing link is not busy. The use of a physical function includes the use of its virtual functions that are on the
+// host.
 //
-// It is asked a moment before a device is taken, and for a few links. So it reads what Read leaves out, such as routes
-// of all tables and rules, and no hardware.
+// It is called immediately before a device is taken, and for a few links. Therefore it reads routes of all tables and
+// rules, which Read leaves out, and no hardware.
 func Busy(ctx context.Context, source Sources, names ...IfName) (map[IfName]Use, error) {
 	return attempt(ctx, func() (map[IfName]Use, error) { return readUses(source, names) })
 }
 
-// readUses reads what the node uses links for. Links, addresses and routes are dumped once for all names; a name that
-// no link has is left out.
+// readUses reads the node's use of links. Links, addresses and routes are dumped once for all names. Names without a
+// link are left out.
 func readUses(source Sources, names []IfName) (map[IfName]Use, error) {
 	lister := &dumps{LinkLister: source.Links}
 	links, _, err := readLinks(lister, source.NodeAddresses)
@@ -69,8 +68,8 @@ func readUses(source Sources, names []IfName) (map[IfName]Use, error) {
 	return found, nil
 }
 
-// useWithVFs is the use of a link or, if it is a physical function, of one of its virtual functions: whoever takes the
-// card takes them along. What cannot be given back weighs most, so it is looked at first.
+// useWithVFs returns the use of a link or, if it is a physical function, of one of its virtual functions, which move
+// together with it. Uses that cannot be restored take precedence, so they are checked first.
 func useWithVFs(source Sources, name IfName, links []link, uses map[int]Use) (Use, error) {
 	if use := useOf(name, links, uses); use.Reason != "" && !use.Restorable {
 		return use, nil
@@ -87,8 +86,8 @@ func useWithVFs(source Sources, name IfName, links []link, uses map[int]Use) (Us
 	return useOf(name, links, uses), nil
 }
 
-// useOf says what is done with one link. What stands on it or carries the node's own traffic comes before what can be
-// given back.
+// useOf returns the use of one link. Upper devices and the node's own traffic take precedence over uses that can be
+// restored.
 func useOf(name IfName, links []link, uses map[int]Use) Use {
 	var use Use
 	for i := range links {
@@ -130,8 +129,8 @@ func configured(source, lister LinkLister, list []netlink.Link) (map[int]Use, er
 			return nil, err
 		}
 	}
-	// A copy of the keys: the loop adds the links below, whose own lower links are found with the one that stands on
-	// top.
+	// The loop iterates over a copy of the keys, since it adds the lower devices. Their own lower devices are found
+	// through the topmost device.
 	for _, index := range slices.Collect(maps.Keys(uses)) {
 		for below := range withLower([]int{index}, list) {
 			if below != index {
@@ -177,8 +176,9 @@ func routed(
 	return nil
 }
 
-// filtered adds what the kernel discards when a link changes its namespace: queueing disciplines, filters and permanent
-// neighbours. Those that the kernel attaches by itself have no handle (net/sched/sch_generic.c, attach_default_qdiscs).
+// filtered adds the settings that the kernel discards when a link changes its namespace: queueing disciplines, filters
+// and permanent neighbours. Disciplines that the kernel attaches itself have no handle (net/sched/sch_generic.c,
+// attach_default_qdiscs).
 func filtered(table routing, list []netlink.Link, names []IfName, uses map[int]Use) error {
 	for _, l := range list {
 		attrs := l.Attrs()
@@ -211,7 +211,7 @@ func filtered(table routing, list []netlink.Link, names []IfName, uses map[int]U
 	return nil
 }
 
-// isOwnRoute says whether the kernel has made a route by itself for a link that is up.
+// isOwnRoute reports whether the kernel created a route itself because the link is up.
 func isOwnRoute(r *netlink.Route) bool {
 	return r.Protocol == unix.RTPROT_KERNEL && r.Dst != nil && (r.Dst.IP.IsLinkLocalUnicast() || r.Dst.IP.IsMulticast())
 }

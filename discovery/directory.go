@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// directory is a directory of the machine whose files are small and complete in one read, as those of sysfs are: a show
-// function of the kernel fills at most one page. Reading them with package os takes twice as many system calls, which
-// on machines with thousands of functions is most of the time that a reading takes. The directory is found once, so
-// that all threads read the same one, also when that of the caller has mounts of its own.
+// directory is a directory with small files that one read returns completely, such as those of sysfs: a show function
+// of the kernel fills at most one page. Reading them with package os takes twice as many system calls, which are most
+// of the time of a reading on machines with thousands of functions. The directory is opened once, so that all threads
+// read the same one, even if the thread of the caller has its own mounts.
 type directory struct {
 	fs.ReadLinkFS
 	root *os.Root

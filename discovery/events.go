@@ -15,9 +15,9 @@ import (
 // receiveBuffer holds the notifications of a few thousand links.
 const receiveBuffer = 1 << 20
 
-// KernelEvents returns the kernel's notifications of links and routes, and of devices: a function that gets another
-// driver, such as vfio-pci, may have had no link. They are those of the network namespace of the thread that
-// subscribes, which in a process that never changes it is the namespace of the process.
+// KernelEvents returns the kernel's notifications of links, routes and devices: a function that is bound to another
+// driver, such as vfio-pci, may have had no link. They are for the network namespace of the subscribing thread, which
+// is the namespace of the process unless the process changes it.
 func KernelEvents() Events {
 	return kernelEvents{}
 }
@@ -39,8 +39,8 @@ func (kernelEvents) Subscribe(ctx context.Context, changed func()) (<-chan error
 	return broken, nil
 }
 
-// subscribeLinks calls changed for each event of a link until ctx ends. An error of the socket, such as events that
-// were lost for want of space in it (ENOBUFS), goes to failed: whoever reads has to list everything anew.
+// subscribeLinks calls changed for each event of a link until ctx ends. Errors of the socket, such as events lost
+// because its buffer was full (ENOBUFS), go to failed: the reader must list everything again.
 func subscribeLinks(ctx context.Context, changed func(), failed context.CancelCauseFunc) error {
 	updates := make(chan netlink.LinkUpdate)
 	err := netlink.LinkSubscribeWithOptions(updates, ctx.Done(), netlink.LinkSubscribeOptions{

@@ -25,8 +25,9 @@ const (
 	// TypeOVSDatapath is the kernel's part of Open vSwitch, ovs-system: the master of all ports of all its bridges, and
 	// none of them.
 	TypeOVSDatapath = "ovs-datapath"
-	// TypeOVSInternal is an internal port of Open vSwitch. Each of its bridges has one of the bridge's name; the kernel
-	// doesn't tell them from others, such as OVN-Kubernetes' management port: only the database of Open vSwitch does.
+	// TypeOVSInternal is an internal port of Open vSwitch. Each of its bridges has one with the bridge's name. The
+	// kernel does not distinguish it from others, such as OVN-Kubernetes' management port: only the database of Open
+	// vSwitch does.
 	TypeOVSInternal = "ovs-internal"
 )
 
@@ -59,8 +60,8 @@ type Facts struct {
 	// network namespace, or because that function does not know their index (VFIndex is None; there is a problem). With
 	// names the former when it is given a snapshot of that function.
 	Orphans []Device `json:"orphans,omitempty"`
-	// Problems are things that could not be read or that make no sense, sorted. What they speak of is as if it were not
-	// there: mostly one fact of a device, the whole device only where the problem says so.
+	// Problems are unreadable or inconsistent facts, sorted. Such a fact counts as absent: usually one fact of a
+	// device, or the whole device if the problem says so.
 	Problems []Problem `json:"problems,omitempty"`
 }
 
@@ -76,11 +77,11 @@ type Device struct {
 	AltNames []string `json:"altNames,omitempty"`
 	// Kind is the kernel's link kind (veth, bridge...); "device" for links of hardware, empty without a link.
 	Kind string `json:"kind"`
-	// Type is what the device is, in one word: see the Type constants.
+	// Type is the type of the device, one of the Type constants.
 	Type string `json:"type"`
 	MAC  string `json:"mac"`
-	// InheritedMAC says that the address is not the link's own: a bridge has that of one of its ports unless it was
-	// set, and another one whenever ports come and go.
+	// InheritedMAC is true if the address is not the link's own: a bridge has the address of one of its ports unless an
+	// address was set, and the address changes with its ports.
 	InheritedMAC bool `json:"inheritedMAC,omitempty"`
 	MTU          int  `json:"mtu"`
 	// LinkSpeed is in Mbit/s; 0 if unknown, and for bridges.
@@ -104,14 +105,14 @@ type Device struct {
 	Product string `json:"product"`
 	// Driver is the kernel driver that is bound to the hardware.
 	Driver string `json:"driver"`
-	// RDMA says that the device has RDMA devices. Those of a function may be in another network namespace, which keeps
-	// their names secret.
+	// RDMA is true if the device has RDMA devices. Those of a function may be in another network namespace, which hides
+	// their names.
 	RDMA bool `json:"rdma"`
-	// RDMADevices are the names of the RDMA devices, for example mlx5_0, sorted: those of the PCI function, those with
-	// a port on the link, and those of a bond's members. So several devices can have the same one.
+	// RDMADevices are the names of the RDMA devices, for example mlx5_0, sorted: the devices of the PCI function, those
+	// with a port on the link, and the devices of a bond's members. Several devices can therefore have the same one.
 	RDMADevices []string `json:"rdmaDevices,omitempty"`
-	// RDMALinkLayer is what the first of RDMADevices sends over: RDMAEthernet or RDMAInfiniBand. Empty where the
-	// kernel does not say.
+	// RDMALinkLayer is the link layer of the first of RDMADevices: RDMAEthernet or RDMAInfiniBand. Empty if the kernel
+	// does not report it.
 	RDMALinkLayer string `json:"rdmaLinkLayer,omitempty"`
 	// RDMANetns is, on devices with RDMA, whose RDMA devices are: RDMAShared or RDMAExclusive. It is the same for all
 	// of a node. Empty where the kernel does not say.
@@ -121,11 +122,11 @@ type Device struct {
 	PortName string `json:"portName,omitempty"`
 	// SwitchID is the same for all links that are ports of one switch in hardware (phys_switch_id). Empty without one.
 	SwitchID string `json:"switchID,omitempty"`
-	// Representor says that the link is the switch's end of the connection to a function (a port in switchdev mode),
+	// Representor is true if the link is the switch's end of the connection to a function (a port in switchdev mode),
 	// not the function's own interface.
 	Representor bool `json:"representor,omitempty"`
 
-	// SRIOVCapable says that the function can have virtual functions: TotalVFs > 0.
+	// SRIOVCapable is true if the function supports virtual functions: TotalVFs > 0.
 	SRIOVCapable bool `json:"sriovCapable"`
 	TotalVFs     int  `json:"totalVFs"`
 	NumVFs       int  `json:"numVFs"`
@@ -137,8 +138,8 @@ type Device struct {
 	PFAddress PCIAddress `json:"pfAddress"`
 	// VFIndex is None on everything but virtual functions.
 	VFIndex int `json:"vfIndex"`
-	// Settings are what is set for a virtual function through the interface of its physical function. Nil where that is
-	// not on the node, or its driver does not say.
+	// Settings are the settings of a virtual function that its physical function stores. Nil if the interface of the
+	// physical function is not on the host, or its driver does not report them.
 	Settings *VFSettings `json:"settings,omitempty"`
 
 	// BridgeName, BridgeType ("linux") and VLANFiltering are set on bridges; the first two also, with "ovs", on internal
@@ -149,29 +150,29 @@ type Device struct {
 	// Master is the link that this one is enslaved to, of whatever kind (MasterKind): bridge, bond, vrf...
 	Master     IfName `json:"master"`
 	MasterKind string `json:"masterKind"`
-	// Parent is the link that this one stands on, in the same network namespace: of a VLAN, macvlan, ipvlan...
+	// Parent is the lower device of a VLAN, macvlan, ipvlan..., in the same network namespace.
 	Parent IfName `json:"parent"`
 	// VLANID is None on everything but VLANs.
 	VLANID int `json:"vlanID"`
-	// DefaultRoute says that the device carries a default route of the main table or an address of the node, or
-	// stands below such a device as its bridge port, bond member or parent.
+	// DefaultRoute is true if the device carries a default route of the main table or an address of the node, or is
+	// below such a device as its bridge port, bond member or parent.
 	DefaultRoute bool `json:"defaultRoute"`
 }
 
-// VFSettings are what is set for a virtual function through its physical function, as with "ip link set PF vf INDEX".
-// Whoever has the virtual function cannot change it.
+// VFSettings are the settings of a virtual function that its physical function stores, as with "ip link set PF vf
+// INDEX". The owner of the virtual function cannot change them.
 type VFSettings struct {
 	// MAC is empty if none was set.
 	MAC string `json:"mac,omitempty"`
-	// VLAN is what the function's traffic is tagged with, with the priority QoS; 0 if it is not.
+	// VLAN is the VLAN ID of the function's traffic, tagged with the priority QoS; 0 if it is untagged.
 	VLAN int `json:"vlan"`
 	QoS  int `json:"qos"`
 	// Trust allows the function to change its address and to receive what is not for it.
 	Trust bool `json:"trust"`
-	// SpoofCheck says that frames from other addresses than the function's are dropped. True where a driver does not
-	// say.
+	// SpoofCheck is true if frames with source addresses other than the function's are dropped, and if the driver does
+	// not report it.
 	SpoofCheck bool `json:"spoofCheck"`
-	// LinkState is auto (as that of the physical function), enable or disable.
+	// LinkState is auto (follows the physical function), enable or disable.
 	LinkState string `json:"linkState"`
 	// MinTxRate and MaxTxRate are in Mbit/s; 0 if there is no limit.
 	MinTxRate int `json:"minTxRate"`

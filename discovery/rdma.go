@@ -23,14 +23,14 @@ type rdmaReading struct {
 	source    Hardware
 	functions map[PCIAddress]Device
 	uplinks   map[PCIAddress]int
-	// linkLayers are those of the listed devices, by name.
+	// linkLayers are the link layers of the listed devices, by name.
 	linkLayers map[string]string
 	// byLink are the names of the devices with a port on a link, by the link's index.
 	byLink map[int][]string
 }
 
-// addRDMA adds what netlink knows of RDMA devices to functions and links. Sysfs has told which devices a PCI function
-// has; netlink tells which links the ports of any device stand on: those of bonds, subfunctions and virtual links have
+// addRDMA adds netlink's information on RDMA devices to functions and links. Sysfs reports the devices of a PCI
+// function. Netlink reports the links of the ports of any device: devices of bonds, subfunctions and virtual links have
 // no PCI function. Both count. It fails with errChanged or netlink.ErrDumpInterrupted if the devices change meanwhile.
 func (s *sysfs) addRDMA(source Hardware, functions map[PCIAddress]Device, uplinks map[PCIAddress]int,
 	links []link) error {
@@ -87,7 +87,7 @@ func (r *rdmaReading) list() error {
 	return nil
 }
 
-// addLinks asks which links the ports of a device stand on.
+// addLinks reads the links of the ports of a device.
 func (r *rdmaReading) addLinks(d RDMADevice) error {
 	links, err := r.source.RDMALinks(d.Index)
 	for _, index := range links {
@@ -107,8 +107,8 @@ func (r *rdmaReading) addLinks(d RDMADevice) error {
 	return nil
 }
 
-// addPorts adds the devices that have a port on a link. A representor is no port of its own for verbs: its function
-// has the RDMA device.
+// addPorts adds the devices that have a port on a link. A representor has no verbs port of its own: its function has
+// the RDMA device.
 func (r *rdmaReading) addPorts(links []link) {
 	for i := range links {
 		l := &links[i]
@@ -118,11 +118,11 @@ func (r *rdmaReading) addPorts(links []link) {
 	}
 }
 
-// addMembers gives bonds and teams the devices of their members: the device of a bond in hardware (mlx5_bond_0) names
-// one of the members as the link of its port, and the RoCE addresses (GIDs) that the kernel makes of a bond's IP
-// addresses are those of its members' devices (drivers/infiniband/core/roce_gid_mgmt.c).
+// addMembers gives bonds and teams the devices of their members: the device of a bond in hardware (mlx5_bond_0) reports
+// one of the members as the link of its port, and the kernel assigns the RoCE addresses (GIDs) of a bond's IP addresses
+// to the devices of its members (drivers/infiniband/core/roce_gid_mgmt.c).
 //
-// It comes after addPorts, so that a bond gets also what netlink has told of its members.
+// It runs after addPorts, so that a bond also gets the devices that netlink reported for its members.
 func (r *rdmaReading) addMembers(links []link) {
 	members := map[IfName][]string{}
 	for i := range links {
@@ -141,13 +141,13 @@ func (r *rdmaReading) addMembers(links []link) {
 	}
 }
 
-// function returns the function whose facts become those of the link's device.
+// function returns the function whose facts are copied to the device of the link.
 func (r *rdmaReading) function(l *link) (Device, bool) {
 	f, ok := r.functions[l.function]
 	return f, ok && r.uplinks[l.function] == l.index
 }
 
-// names are those of the devices of a link.
+// names returns the names of the devices of a link.
 func (r *rdmaReading) names(l *link) []string {
 	if f, ok := r.function(l); ok {
 		return f.RDMADevices

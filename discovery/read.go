@@ -16,12 +16,12 @@ const (
 	readPause    = 20 * time.Millisecond
 )
 
-// errChanged says that the kernel's state changed while it was read, so that the reading is not of one moment.
+// errChanged is returned if the kernel's state changed during the reading, so that the facts are not from one moment.
 var errChanged = errors.New("the node's links changed while they were read")
 
-// Read reads the node's network devices. A reading that the kernel interrupted is repeated a few times; then it is an
-// error and nothing is known. So a device that is missing from the facts is not on the node. What is wrong with single
-// devices is in Facts.Problems.
+// Read reads the node's network devices. A reading that the kernel interrupted is repeated a few times before it is an
+// error. A device that is missing from the facts is therefore not on the node. Errors of single devices are in
+// Facts.Problems.
 func Read(ctx context.Context, source Sources) (Facts, error) {
 	return attempt(ctx, func() (Facts, error) { return readOnce(source) })
 }
@@ -49,9 +49,8 @@ func attempt[T any](ctx context.Context, reading func() (T, error)) (T, error) {
 
 // readOnce takes one reading.
 //
-// Links are read first, and sysfs afterwards. A link that has gone in between has no directory any more, which is
-// errChanged, and the reading is repeated. A link that has come in between is not seen, and the kernel's event asks for
-// another reading.
+// Links are read first, then sysfs. A link that disappears in between has no directory, which is errChanged, and the
+// reading is repeated. A link that appears in between is missing, and the kernel's event triggers another reading.
 func readOnce(source Sources) (Facts, error) {
 	links, problems, err := readLinks(source.Links, source.NodeAddresses)
 	if err != nil {
@@ -118,9 +117,9 @@ func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddr
 	return facts
 }
 
-// protectPFs says of physical functions that they carry the node's traffic if one of their virtual functions does:
-// most drivers take the links of these down with their own. For example, a node whose default route goes over a virtual
-// function of ens1f0 loses its network with ens1f0.
+// protectPFs marks physical functions as carrying the node's traffic if one of their virtual functions does: most
+// drivers set their links down together. For example, a node whose default route uses a virtual function of ens1f0
+// loses its network with ens1f0.
 func protectPFs(vfs []Device, devices map[string]Device) {
 	withCarrier := map[PCIAddress]bool{}
 	for i := range vfs {
@@ -147,7 +146,8 @@ func (d Device) withFunction(f Device) Device {
 	return d
 }
 
-// classify returns the type of a device that is not a virtual function. Hardware says that the link has a device below.
+// classify returns the type of a device that is not a virtual function. hardware is true if the link has a device below
+// it.
 func (d Device) classify(hardware bool) string {
 	switch {
 	case d.SRIOVCapable:

@@ -26,15 +26,15 @@ type Recording struct {
 	Netlink RecordedNetlink
 }
 
-// RecordedNetlink is what netlink knows of a network namespace, as far as Read needs it.
+// RecordedNetlink is the netlink state of a network namespace, as far as Read needs it.
 type RecordedNetlink struct {
 	// Links are sorted by index. The loopback is not among them.
 	Links []RecordedLink `json:"links"`
 	// DefaultRoutes are the indexes of links that default routes of the main table use, sorted.
 	DefaultRoutes []int `json:"defaultRoutes,omitempty"`
-	// NodeAddresses are the indexes of links that have addresses by which the cluster knows the node, sorted.
+	// NodeAddresses are the indexes of links that have addresses of the Node object, sorted.
 	NodeAddresses []int `json:"nodeAddresses,omitempty"`
-	// EswitchModes are those of the physical functions with such a switch.
+	// EswitchModes are the modes of physical functions with an embedded switch.
 	EswitchModes map[PCIAddress]string `json:"eswitchModes,omitempty"`
 	// RDMANetns is Device.RDMANetns.
 	RDMANetns string `json:"rdmaNetns,omitempty"`
@@ -46,14 +46,13 @@ type RecordedNetlink struct {
 // RecordedRDMADevice is one RDMA device of RecordedNetlink.
 type RecordedRDMADevice struct {
 	RDMADevice
-	// Links are the indexes of the links that its ports stand on, sorted; none if that was not read, as for those of
-	// virtual functions. Error is why it could not be read.
+	// Links are the indexes of the links of its ports, sorted; empty if they were not read, as for virtual functions.
+	// Error is the reason why they could not be read.
 	Links []int  `json:"links,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
-// RecordedLink is one link of RecordedNetlink. The fields are those of netlink; see Device for those that are there
-// too.
+// RecordedLink is one link of RecordedNetlink. The fields correspond to netlink; see Device for those that it has too.
 type RecordedLink struct {
 	Index     int      `json:"index"`
 	Name      string   `json:"name"`
@@ -69,12 +68,12 @@ type RecordedLink struct {
 	Parent        int  `json:"parent,omitempty"`
 	VLANID        int  `json:"vlanID,omitempty"`
 	VLANFiltering bool `json:"vlanFiltering,omitempty"`
-	// VFs are what is set for the link's virtual functions, in the order of their indexes. VFsError is why that could
-	// not be read.
+	// VFs are the settings of the link's virtual functions, in the order of their indexes. VFsError is the reason why
+	// they could not be read.
 	VFs      []VFSettings `json:"vfs,omitempty"`
 	VFsError string       `json:"vfsError,omitempty"`
 
-	// permanentMAC is that of the hardware. Interfaces are named after it, so it has to be found in names.
+	// permanentMAC is the address of the hardware. Interfaces are named after it, so it must be replaced in names.
 	permanentMAC string
 }
 
@@ -288,7 +287,7 @@ func (r RecordedLink) netlink() (netlink.Link, error) {
 	return &netlink.GenericLink{LinkAttrs: attrs, LinkType: r.Kind}, nil
 }
 
-// Sources returns sources that say what was recorded.
+// Sources returns sources that replay the recording.
 func (r Recording) Sources() (Sources, error) {
 	replay := &replayed{recorded: r.Netlink}
 	for _, l := range r.Netlink.Links {
@@ -305,10 +304,10 @@ func (r Recording) Sources() (Sources, error) {
 	return sources, nil
 }
 
-// replayedAddress stands for all addresses of the recorded node. It is one that RFC 5737 keeps for documentation.
+// replayedAddress represents all addresses of the recorded node. RFC 5737 reserves it for documentation.
 func replayedAddress() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, 1}) }
 
-// replayed says what was recorded of netlink.
+// replayed replays recorded netlink data.
 type replayed struct {
 	recorded RecordedNetlink
 	links    []netlink.Link

@@ -9,20 +9,20 @@ import (
 
 // Sources is where facts come from. It is safe for use by one goroutine at a time.
 type Sources struct {
-	// Sys is a sysfs. It must have been mounted in the network namespace that Links belongs to: a sysfs shows the
-	// devices of the namespace in which it was mounted, not those of its reader. Several goroutines read it at a time.
+	// Sys is a sysfs. It must have been mounted in the network namespace of Links: a sysfs shows the devices of the
+	// namespace in which it was mounted, not of its reader. Several goroutines read it concurrently.
 	Sys fs.ReadLinkFS
 	// Links is the kernel's list of links, routes and addresses.
 	Links LinkLister
-	// Hardware is what else the kernel says of network cards. Nil if nothing of that is to be known.
+	// Hardware provides further information on NICs from the kernel. If it is nil, that information is absent.
 	Hardware Hardware
-	// NodeAddresses are the addresses by which the cluster knows the node. A link that has one is infrastructure in the
-	// same way as a link with a default route. May be empty.
+	// NodeAddresses are the addresses of the Node object. A link with one of them is infrastructure, like a link with a
+	// default route. May be empty.
 	NodeAddresses []netip.Addr
 }
 
-// LinkLister lists what netlink knows of one network namespace; *netlink.Handle is one. A dump that changed while it
-// was read is reported with netlink.ErrDumpInterrupted, and Read tries again. A nil link and unix.AF_UNSPEC mean all.
+// LinkLister lists the netlink objects of one network namespace; *netlink.Handle implements it. A dump that changed
+// while it was read returns netlink.ErrDumpInterrupted, and Read tries again. A nil link and unix.AF_UNSPEC mean all.
 type LinkLister interface {
 	LinkList() ([]netlink.Link, error)
 	RouteList(link netlink.Link, family int) ([]netlink.Route, error)

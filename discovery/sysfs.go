@@ -35,11 +35,11 @@ const (
 // networkClass is the PCI base class of network controllers, as sysfs writes it.
 const networkClass = "0x02"
 
-// addressSet is NET_ADDR_SET of the kernel's include/uapi/linux/netdevice.h: somebody has set the link's address.
+// addressSet is NET_ADDR_SET of the kernel's include/uapi/linux/netdevice.h: the link's address was set explicitly.
 const addressSet = 3
 
-// addLink adds what sysfs knows of a link, but for its port. Known are the PCI functions that were read. It fails with
-// errChanged if sysfs does not know the link at all.
+// addLink adds the sysfs facts of a link, except its port. known are the PCI functions that were read. It fails with
+// errChanged if sysfs does not have the link.
 func (s *sysfs) addLink(l *link, known map[PCIAddress]Device) error {
 	entry := path.Join("class/net", string(l.Name))
 	target, err := s.fsys.ReadLink(entry)
@@ -73,10 +73,10 @@ func (s *sysfs) addLink(l *link, known map[PCIAddress]Device) error {
 	return nil
 }
 
-// addPorts adds what tells the links of hardware apart that stand on the same function. A virtual function with one
-// link, as nearly all links are on machines with many, has nothing to tell apart and is no port of a switch.
+// addPorts adds facts that distinguish hardware links on the same function. A virtual function with one link, as nearly
+// all links on machines with many functions, needs none and is not a port of a switch.
 //
-// It reads files only where there is something to tell apart, since a driver may ask its card for them.
+// It only reads files if they are needed, since a driver may query its hardware for them.
 func (s *sysfs) addPorts(links []link, known map[PCIAddress]Device) {
 	counts := map[PCIAddress]int{}
 	for i := range links {
@@ -128,7 +128,7 @@ type function struct {
 	vfIndexes map[PCIAddress]int
 }
 
-// function reads the PCI function with the name; nil if it is no network function.
+// function reads the PCI function with the name; nil if it is not a network function.
 func (s *sysfs) function(name string) (*function, error) {
 	dir, ok := s.functionPlace(name)
 	if !ok {
@@ -231,7 +231,7 @@ func (s *sysfs) setIndexes(functions map[PCIAddress]Device, indexes map[PCIAddre
 	}
 }
 
-// path returns the path of what has the name in the directory. Both are clean already.
+// path returns the path of an entry of the directory. Both parts are clean already.
 func (p place) path(name string) string { return p.dir + "/" + name }
 
 // problem notes what is wrong with the device.
@@ -251,12 +251,12 @@ func (p place) failed(name string, err error) {
 	p.problem("cannot read %s: %v", name, reason)
 }
 
-// isAbsent says whether an error of sysfs means that there is nothing to read: there is no such file, what was to be a
-// link is none, or the driver does not have that fact. Show functions of the kernel's net/core/net-sysfs.c return
-// EINVAL for links that are down, EOPNOTSUPP where the driver has no such operation, and ENODEV for devices that are
-// going away.
+// isAbsent reports whether an error of sysfs means that a fact is absent: the file does not exist, is not a link, or
+// the driver does not have the fact. Show functions of the kernel's net/core/net-sysfs.c return EINVAL for links that
+// are down, EOPNOTSUPP if the driver has no such operation, and ENODEV for devices that are being removed.
 //
-// Everything else is a fault, such as EIO of a card that does not answer, and is reported as a problem of the device.
+// All other errors are faults, such as EIO of hardware that does not respond, and are reported as a problem of the
+// device.
 func isAbsent(err error) bool {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
 		return true
@@ -279,7 +279,7 @@ func (p place) text(name string) string {
 	return strings.TrimSpace(string(content))
 }
 
-// number returns the number in a file. What is no number of the span is a problem, and as if there were no file.
+// number returns the number in a file. A value outside of the span is a problem and counts as absent.
 func (p place) number(name string, valid span) int {
 	n, err := valid.parse(p.text(name))
 	if err != nil {
@@ -307,7 +307,7 @@ func (p place) id(name string) string {
 	return id
 }
 
-// list returns the names in a directory, and whether it is there.
+// list returns the names in a directory, and whether it exists.
 func (p place) list(name string) ([]string, bool) {
 	entries, err := fs.ReadDir(p.fsys, p.path(name))
 	if err != nil {
@@ -332,7 +332,7 @@ func (p place) link(name string) (string, bool) {
 	return target, err == nil
 }
 
-// linkBase returns the last element of what a symbolic link points to; empty if there is no such link.
+// linkBase returns the last element of the target of a symbolic link; empty if there is no such link.
 func (p place) linkBase(name string) string {
 	target, ok := p.link(name)
 	if !ok {
@@ -356,8 +356,8 @@ func (p place) linkedFunction(name string) PCIAddress {
 	return PCIAddress(base)
 }
 
-// pciFunction returns the address of the PCI function that a device directory is, or that a virtio device stands on
-// alone. Other devices that stand on a function share it with others, so it does not identify them.
+// pciFunction returns the address of the PCI function of a device directory, including the function of a virtio device,
+// which is its only child. Other child devices share their function, so it does not identify them.
 func pciFunction(dir string) PCIAddress {
 	if strings.HasPrefix(path.Base(dir), "virtio") {
 		dir = path.Dir(dir)

@@ -15,11 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tree is a part of a file system as a value. Paths are those of io/fs. It stores a sysfs in one file, because its
-// names have colons, which archives of Go modules and some file systems can't have. Directories above entries are
-// implied.
+// Tree is a part of a file system as a value. Paths follow io/fs. It stores a sysfs in one file, because archives of Go
+// modules and some file systems do not allow colons in names. Directories above entries are implied.
 type Tree struct {
-	// Links are symbolic links and what they say. A tree does not follow them: its reader joins paths itself.
+	// Links are symbolic links and their targets. A tree does not follow them: its reader joins paths itself.
 	Links map[string]string `json:"links,omitempty"`
 	// Files are files and their content, without white space around it.
 	Files map[string]string `json:"files,omitempty"`
@@ -205,10 +204,10 @@ func errnoOf(name string) syscall.Errno {
 	return syscall.EIO
 }
 
-// recorder is a file system that keeps what was read through it. Several goroutines may read at a time.
+// recorder is a file system that records all reads. Several goroutines may read concurrently.
 //
-// A recording has what the reading asked for and nothing else. So it is small, and a newer driver that asks for more
-// needs a new one.
+// A recording only has the files that the reading used. It is therefore small, and a newer driver that reads more needs
+// a new one.
 type recorder struct {
 	fs.ReadLinkFS
 
@@ -245,8 +244,8 @@ func (r *recorder) ReadLink(name string) (string, error) {
 	return target, nil
 }
 
-// ReadDir implements fs.ReadDirFS. What is in a directory is recorded when it is read, so that a recording does not
-// have what nobody reads; but for RDMA devices, of which the names are all that is read.
+// ReadDir implements fs.ReadDirFS. Entries of a directory are recorded when they are read, so that a recording has no
+// unused files; RDMA devices are an exception, since only their names are read.
 func (r *recorder) ReadDir(name string) ([]fs.DirEntry, error) {
 	entries, err := fs.ReadDir(r.ReadLinkFS, name)
 	r.mu.Lock()
@@ -272,7 +271,7 @@ func (r *recorder) failed(name string, err error) bool {
 	return err != nil
 }
 
-// pruned returns the tree, sorted and without the PCI functions that are no network functions.
+// pruned returns the tree, sorted and without PCI functions other than network functions.
 func (r *recorder) pruned() Tree {
 	tree := Tree{Links: maps.Clone(r.tree.Links), Files: maps.Clone(r.tree.Files), Errors: r.tree.Errors}
 	for name, target := range r.tree.Links {

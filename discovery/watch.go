@@ -24,10 +24,10 @@ type Events interface {
 	Subscribe(ctx context.Context, changed func()) (broken <-chan error, err error)
 }
 
-// Watch returns a channel that says "read again": after changes that the events tell of, whenever the
-// subscription had to be renewed (changes may have been missed meanwhile), and every period. A burst of changes is one
-// trigger. The channel holds one trigger; more are dropped while it waits, since one reading serves them all. It is
-// never closed. Watch fails if the first subscription does; it works until the context ends.
+// Watch returns a channel that triggers a new reading: after events of changes, whenever the subscription was renewed
+// (changes may have been missed), and every period. A burst of changes is one trigger. The channel holds one trigger;
+// more are dropped while it waits, since one reading covers them all. It is never closed. Watch fails if the first
+// subscription fails, and works until the context ends.
 func Watch(ctx context.Context, events Events, period time.Duration) (<-chan struct{}, error) {
 	raw := make(chan struct{}, 1)
 	changed := func() { signal(raw) }
@@ -57,7 +57,7 @@ func renew(ctx context.Context, events Events, changed func(), broken <-chan err
 			}
 			var err error
 			if broken, err = events.Subscribe(ctx, changed); err == nil {
-				// What happened while there was no subscription has sent nothing.
+				// There were no events for changes while there was no subscription.
 				changed()
 				break
 			}
@@ -100,9 +100,9 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// Settled waits until no trigger has come for as long as quiet, but no longer than limit: after boot, links appear for
-// some seconds, and what is published too early is published twice. The triggers are those of Watch; whoever calls
-// reads the devices afterwards, so none is lost. It fails if the context ends before.
+// Settled waits until there was no trigger for the time quiet, but at most until limit: after boot, links appear for
+// some seconds, and slices that are published too early are published twice. The triggers are those of Watch; the
+// caller reads the devices afterwards, so no change is lost. It fails if the context ends before.
 func Settled(ctx context.Context, triggers <-chan struct{}, quiet, limit time.Duration) error {
 	tooLate := time.After(limit)
 	for {

@@ -1,10 +1,10 @@
-// Package discoverytest makes machines for tests: what sysfs and netlink say of network cards that nobody here has.
+// Package discoverytest creates machines for tests: the sysfs and netlink data of NICs that no test machine has.
 //
-// A machine is a value, a [Host]. Its sources give discovery.Read the facts; its recording, written to a directory, is
-// what "netdra facts --record" would have written on such a machine:
+// A machine is a value, a [Host]. Its sources give discovery.Read the facts; its recording, written to a directory,
+// equals the output of "netdra facts --record" on such a machine:
 //
 //	facts, err := discovery.Read(ctx, discoverytest.ReferenceNode().Sources())
 //	err = discoverytest.Examples()["example7"].Write(t.TempDir())
 //
-// The rule of this package: no I/O, and the same call makes the same machine.
+// The rule of this package: no I/O, and the same call creates the same machine.
 package discoverytest

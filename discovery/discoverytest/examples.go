@@ -7,8 +7,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// ReferenceNode is the node of section 6 of the published design: two ports of a card with RDMA, with 8 and 4 virtual
-// functions, a bridge for data, a card for the node itself, and Open vSwitch for the cluster's network.
+// ReferenceNode is the node of section 6 of the published design: two ports of a NIC with RDMA, with 8 and 4 virtual
+// functions, a bridge for data, a NIC for the node itself, and Open vSwitch for the cluster network.
 func ReferenceNode() *Host {
 	h := NewHost()
 	h.card(firstPort(), 8)
@@ -20,7 +20,7 @@ func ReferenceNode() *Host {
 }
 
 // Examples are the nodes of the examples of the published design by the names of their golden files in slices/testdata:
-// example1 to example9, and reference-node. What is published of their facts is what those files say.
+// example1 to example9, and reference-node. These files contain the slices of the nodes.
 func Examples() map[string]*Host {
 	examples := map[string]*Host{
 		"example1": withCard(firstPort(), 2), "example2": withCard(firstPort(), 2),
@@ -45,7 +45,7 @@ func Examples() map[string]*Host {
 	return examples
 }
 
-// port is a port of a network card of the published design's nodes.
+// port is a port of a NIC in the nodes of the published design.
 type port struct {
 	name, address string
 	// bus is where the virtual functions are; the first has this number on it.
@@ -56,8 +56,8 @@ type port struct {
 	mac string
 }
 
-// The ports of the published design. The virtual functions of the second one of a card stand behind the eight of the
-// first.
+// The ports of the published design. The virtual functions of the second port of a NIC follow the eight functions of
+// the first.
 
 func firstPort() port {
 	return port{"enp3s0f0", "0000:03:00.0", 0x03, 2, 100000, 0, "04:3f:72:b0:d4:60"}
@@ -71,15 +71,15 @@ func accelerated() port { return port{"enp4s0f0", "0000:04:00.0", 0x04, 2, 10000
 
 func localnet() port { return port{"enp6s0f0", "0000:06:00.0", 0x06, 2, 25000, 1, ""} }
 
-// withCard is a machine with one port of a card.
+// withCard returns a machine with one port of a NIC.
 func withCard(p port, vfs int) *Host {
 	h := NewHost()
 	h.card(p, vfs)
 	return h
 }
 
-// card adds a port of a ConnectX card with RDMA and so many virtual functions. They have interfaces and RDMA devices,
-// too, but no address: the design's have none.
+// card adds a port of a ConnectX NIC with RDMA and the given number of virtual functions. They also have interfaces and
+// RDMA devices, but no address, as in the design.
 func (h *Host) card(p port, vfs int) {
 	h.Function(p.address, fmt.Sprintf("numa_node=%d", p.numaNode))
 	addresses := addressesFrom(p.bus, p.first, vfs)
@@ -98,7 +98,7 @@ func (h *Host) card(p port, vfs int) {
 	h.Link(p.name).VFs = slices.Repeat([]discovery.VFSettings{{SpoofCheck: true, LinkState: "auto"}}, vfs)
 }
 
-// cluster adds the card with the node's address and the cluster's network of Open vSwitch.
+// cluster adds the NIC with the node's address and the cluster network of Open vSwitch.
 func (h *Host) cluster() {
 	h.Function("0000:01:00.0", "vendor=0x8086", "device=0x1521")
 	h.NIC("eno1", "0000:01:00.0")
@@ -113,7 +113,7 @@ func (h *Host) openVSwitch(name string) {
 	h.Virtual(discovery.RecordedLink{Name: name, Kind: kindOpenVSwitch})
 }
 
-// dataBridge adds a bridge that somebody has made for pods, with an address of its own.
+// dataBridge adds a bridge for pods that an administrator created, with its own address.
 func (h *Host) dataBridge(name string) {
 	h.Virtual(discovery.RecordedLink{Name: name, Kind: "bridge", MTU: 9000, MAC: "02:00:00:00:00:02",
 		VLANFiltering: true})

@@ -3,18 +3,18 @@ package discoverytest
 import "fmt"
 
 // GPUMachines are two kinds of nodes with eight GPUs and eight ports for them, by the names of their recordings in
-// discovery/testdata. They are composed from what is publicly known of such machines, and recorded on none: a recording
-// has network functions only, and what the drivers of the GPUs publish is for tests to write.
+// discovery/testdata. They are based on public documentation of such machines and were not recorded. A recording only
+// has network functions; tests define the slices of the GPU drivers.
 //
-// h100 is as a DGX H100 with its ConnectX-7 as Ethernet cards: two sockets, and below each of eight PCIe switches, with
-// a root of its own, a GPU and the card for it; besides, two cards with two ports each for storage, and one for the
-// node. The addresses and numbers of the cards and of their RDMA devices are those of the machine's user guide; the
-// numbers of the buses above them are made up. The GPUs are 1b, 43, 52, 61, 9d, c3, d1 and df.
+// h100 resembles a DGX H100 with its ConnectX-7 as Ethernet NICs: two sockets, and below each of eight PCIe switches,
+// with its own root, a GPU and its NIC. It also has two NICs with two ports each for storage, and one for the node. The
+// addresses and numbers of the NICs and of their RDMA devices are from the machine's user guide; the numbers of the
+// buses above them are invented. The GPUs are 1b, 43, 52, 61, 9d, c3, d1 and df.
 //
-// mi300x has GPUs where AMD's documentation of MI300X machines has them (05, 2b, 5b and 65; those of the second socket,
-// 85, ab, db and e5, are made up alike), each with a root of its own, and in place of a card for each, four cards with
-// two ports in slots of the processors, whose roots have no GPU. The port with the higher address of each card is
-// cabled to the lower of its two rails: nothing on the machine tells.
+// mi300x has the GPUs at the addresses in AMD's documentation of MI300X machines (05, 2b, 5b and 65; those of the
+// second socket, 85, ab, db and e5, are invented accordingly), each with its own root. Instead of a NIC for each GPU,
+// it has four NICs with two ports in slots of the processors, whose roots have no GPU. The port with the higher address
+// of each NIC is cabled to the lower of its two rails, which the machine does not report.
 func GPUMachines() map[string]*Host {
 	return map[string]*Host{"h100": h100(), "mi300x": mi300x()}
 }
@@ -35,7 +35,7 @@ func (h *Host) connectX7(f networkFunction) {
 	h.RDMA(f.address, f.rdma)
 }
 
-// management adds the card over which the cluster knows the node.
+// management adds the NIC with the address of the Node object.
 func (h *Host) management(bridge, address, link string) {
 	h.FunctionBelow(bridge, address, "vendor=0x8086", "device=0x1563")
 	h.Symlink(h.Dir(address)+"/driver", "bus/pci/drivers/ixgbe")
@@ -44,8 +44,8 @@ func (h *Host) management(bridge, address, link string) {
 	h.DefaultRoute(link)
 }
 
-// h100 is a machine with eight GPUs in which each has a switch with a card for its rail, and two cards with two ports
-// for storage.
+// h100 returns a machine with eight GPUs, each with a switch and a NIC for its rail, and two NICs with two ports for
+// storage.
 func h100() *Host {
 	h := NewHost()
 	h.Netlink.RDMANetns = "shared"
@@ -56,7 +56,7 @@ func h100() *Host {
 		{0x5e, 1, 5, 0, rail}, {0x9a, 1, 6, 1, rail}, {0xaa, 2, 7, 1, storage}, {0xc0, 1, 9, 1, rail},
 		{0xce, 1, 10, 1, rail}, {0xdc, 1, 11, 1, rail},
 	} {
-		// The switch's port to the card is on the bus above, its port to the processor on the one above that.
+		// The switch's port to the NIC is on the bus above, its port to the processor on the bus above that.
 		root := fmt.Sprintf("0000:%02x", card.bus-3)
 		bridge := fmt.Sprintf("devices/pci%s/%s:01.0/0000:%02x:00.0/0000:%02x:00.0", root, root, card.bus-2, card.bus-1)
 		for port := range card.ports {
@@ -71,7 +71,7 @@ func h100() *Host {
 	return h
 }
 
-// mi300x is a machine with eight GPUs and four cards with two ports, where two GPUs share a card.
+// mi300x returns a machine with eight GPUs and four NICs with two ports, where two GPUs share a NIC.
 func mi300x() *Host {
 	h := NewHost()
 	h.Netlink.RDMANetns = "shared"

@@ -58,8 +58,8 @@ func (h *Host) VirtualFunctions(pf string, addresses ...string) {
 	}
 }
 
-// RDMA adds an RDMA device to a PCI function; its port stands on the links that the function has now. Netlink knows it,
-// too, as it does of all devices of a network namespace.
+// RDMA adds an RDMA device to a PCI function; its port belongs to the current links of the function. Netlink also
+// reports it, as all devices of a network namespace.
 func (h *Host) RDMA(function, name string) {
 	dir := h.Dir(function)
 	h.Sys.Dirs = append(h.Sys.Dirs, dir+"/infiniband", dir+"/infiniband/"+name)
@@ -72,7 +72,7 @@ func (h *Host) RDMA(function, name string) {
 	h.RDMAOn(name, links...)
 }
 
-// RDMAOn adds an RDMA device without a PCI function, whose ports stand on links, for example an rxe.
+// RDMAOn adds an RDMA device without a PCI function, with ports on links, for example an rxe.
 func (h *Host) RDMAOn(name string, links ...string) {
 	h.Sys.Dirs = append(h.Sys.Dirs, "class/infiniband", "class/infiniband/"+name)
 	device := discovery.RecordedRDMADevice{RDMADevice: discovery.RDMADevice{
@@ -94,14 +94,14 @@ func (h *Host) NIC(name, function string) {
 	h.Speed(name, 100000)
 }
 
-// NICOn adds a link on a device that is no PCI function, such as one on USB. Driver is a directory of sysfs.
+// NICOn adds a link on a device that is not a PCI function, such as a USB device. driver is a directory of sysfs.
 func (h *Host) NICOn(name, device, driver string) {
 	h.add(discovery.RecordedLink{Name: name, Kind: "device"}, device+"/net/"+name)
 	h.Symlink(device+"/net/"+name+"/device", device)
 	h.Symlink(device+"/driver", driver)
 }
 
-// Virtual adds a link without hardware. What is not set is as with other links.
+// Virtual adds a link without hardware. Unset fields get the same values as for other links.
 func (h *Host) Virtual(l discovery.RecordedLink) {
 	h.add(l, "devices/virtual/net/"+l.Name)
 }
@@ -124,7 +124,7 @@ func (h *Host) add(l discovery.RecordedLink, dir string) {
 	h.Symlink("class/net/"+l.Name, dir)
 }
 
-// Link returns the link with the name, to be changed at once: it is invalid when another one was added.
+// Link returns the link with the name for changes. The pointer is invalid after another link was added.
 func (h *Host) Link(name string) *discovery.RecordedLink {
 	i := slices.IndexFunc(h.Netlink.Links, func(l discovery.RecordedLink) bool { return l.Name == name })
 	if i < 0 {

@@ -53,9 +53,9 @@ func SRIOV() *Host {
 	return h
 }
 
-// RDMA has the RDMA devices that there are: mlx5_bond_0 of the bond bond0, whose members are the two ports of a card,
-// and names the first of them as its link; mlx5_2 of a virtual function; ibp7s0 of an InfiniBand card; and rxe0 on one
-// end of a veth. Each namespace has its own.
+// RDMA has one RDMA device of each kind: mlx5_bond_0 of the bond bond0, whose members are the two ports of a NIC, and
+// which reports the first of them as its link; mlx5_2 of a virtual function; ibp7s0 of an InfiniBand NIC; and rxe0 on
+// one end of a veth. Each namespace has its own.
 func RDMA() *Host {
 	h := NewHost()
 	h.Function("0000:03:00.0")
@@ -93,8 +93,8 @@ func EnslavedFunction() *Host {
 	return h
 }
 
-// Switchdev has a physical function in switchdev mode, with the representors of itself towards the host, a virtual
-// function and a subfunction. Their indexes are lower than that of the uplink.
+// Switchdev has a physical function in switchdev mode, with representors of itself towards the host, of a virtual
+// function and of a subfunction. Their indexes are lower than the index of the uplink.
 func Switchdev() *Host {
 	h := NewHost()
 	h.Function("0000:05:00.0")
@@ -109,7 +109,7 @@ func Switchdev() *Host {
 	return h
 }
 
-// OpenVSwitch has the node's address on a bridge of Open vSwitch, and the network card eno1 as its port.
+// OpenVSwitch has the node's address on an Open vSwitch bridge with the NIC eno1 as its port.
 func OpenVSwitch() *Host {
 	h := NewHost()
 	h.Function("0000:01:00.0")
@@ -140,7 +140,7 @@ func OddNames() *Host {
 	return h
 }
 
-// Virtio has a virtio network card with a virtual function: between the function and its link is the virtio device.
+// Virtio has a virtio NIC with a virtual function: the virtio device is between the function and its link.
 func Virtio() *Host {
 	h := NewHost()
 	h.FunctionBelow("devices/pci0000:00", "0000:00:04.0", "vendor=0x1af4", "device=0x1041", "numa_node=-1")
@@ -150,7 +150,7 @@ func Virtio() *Host {
 	return h
 }
 
-// WithoutPCI has a card on USB, which is named after its address, and one that the device tree describes.
+// WithoutPCI has a USB NIC, which is named after its address, and a NIC of the device tree.
 func WithoutPCI() *Host {
 	h := NewHost()
 	h.NICOn("enx0242ac110002", "devices/pci0000:00/0000:00:14.0/usb1/1-4/1-4:1.0", "bus/usb/drivers/cdc_ether")

@@ -1,11 +1,11 @@
-// Package rdmalink asks the kernel about RDMA devices through netlink (NETLINK_RDMA, drivers/infiniband/core/nldev.c),
-// and moves and renames them.
+// Package rdmalink lists, moves and renames RDMA devices through netlink (NETLINK_RDMA,
+// drivers/infiniband/core/nldev.c).
 //
-// The rule of this package: it knows the kernel's requests and nothing of pods or of what devices are for.
+// The rule of this package: it implements the kernel's requests and does not depend on pods or on the use of devices.
 //
-// The file system shows less: /sys/class/infiniband has the devices of the reader's network namespace only, and
-// /sys/class/infiniband_verbs those of all namespaces, where two may have one name. Netlink answers for the namespace
-// of its socket, and its index of a device stays the same when the device moves or gets another name.
+// The file system shows less: /sys/class/infiniband only has the devices of the reader's network namespace, and
+// /sys/class/infiniband_verbs the devices of all namespaces, where two may have the same name. Netlink answers for the
+// namespace of its socket, and its index of a device stays the same when the device is moved or renamed.
 package rdmalink
 
 import (
@@ -81,10 +81,10 @@ func Open(path string) (*Handle, error) {
 	return OpenAt(namespace)
 }
 
-// OpenAt opens a handle in a network namespace; netns.None() is the caller's, for which no privilege is needed. A
-// kernel without RDMA gives an error that is unix.EPROTONOSUPPORT. Opening may make the kernel load its RDMA module, so
-// it is to be done only where something says that there are RDMA devices; and as long as a handle is open, the kernel's
-// RDMA modules cannot be unloaded.
+// OpenAt opens a handle in a network namespace; netns.None() is the caller's namespace, which requires no privilege. A
+// kernel without RDMA returns an error that is unix.EPROTONOSUPPORT. Opening may make the kernel load its RDMA module,
+// so only open a handle if there are RDMA devices. While a handle is open, the kernel's RDMA modules cannot be
+// unloaded.
 func OpenAt(namespace netns.NsHandle) (*Handle, error) {
 	handle, err := netlink.NewHandleAt(namespace, unix.NETLINK_RDMA)
 	if err != nil {
@@ -141,8 +141,9 @@ func (h *Handle) ports(index uint32) ([][]byte, error) {
 	return messages, nil
 }
 
-// Devices is List with Links. What changes meanwhile is read again. It asks the drivers, which may ask their cards. One
-// that fails makes LinksUnknown of its device, and is no error: it may be a card of which the caller wants nothing.
+// Devices is List with Links. Devices that change meanwhile are read again. It queries the drivers, some of which query
+// their hardware. A driver that fails sets LinksUnknown of its device and is not an error: the caller may not need that
+// device.
 func (h *Handle) Devices() (devices []Device, err error) {
 	for range 10 {
 		if devices, err = h.devices(); err == nil {
@@ -178,7 +179,7 @@ func (h *Handle) devices() ([]Device, error) {
 	return devices, nil
 }
 
-// addPorts adds what messages tell of the device's ports.
+// addPorts adds the ports in messages to the device.
 func (d *Device) addPorts(messages [][]byte) (err error) {
 	d.LinksUnknown = len(messages) < int(d.Ports)
 	if len(messages) > 0 {
@@ -214,9 +215,9 @@ func (h *Handle) CharacterDevice(kind string, device *Device, port uint32) (stri
 	return "", fmt.Errorf("cannot ask for the character device %s: %w", kind, unix.ENOENT)
 }
 
-// Move moves a device into another namespace. It must be in the namespace of the handle and in that of the calling
-// thread, which is what the kernel moves it out of. In shared mode the error is unix.EOPNOTSUPP. A device that
-// the other namespace has by that name already makes it unix.EEXIST.
+// Move moves a device into another namespace. The device must be in the namespace of the handle and of the calling
+// thread, since the kernel moves it out of the latter. In shared mode the error is unix.EOPNOTSUPP. If the other
+// namespace has a device with the same name, it is unix.EEXIST.
 func (h *Handle) Move(index uint32, namespace netns.NsHandle) error {
 	return h.handle.RdmaLinkSetNsFd(&netlink.RdmaLink{Attrs: netlink.RdmaLinkAttrs{Index: index}}, uint32(namespace))
 }
@@ -256,8 +257,8 @@ func parseDevice(message []byte) (Device, error) {
 	return device, nil
 }
 
-// parseDevices returns the devices that messages tell of, by name. A dump in which one appears or goes may list another
-// twice.
+// parseDevices returns the devices in messages, by name. If a device appears or disappears during a dump, another one
+// may be listed twice.
 func parseDevices(messages [][]byte) ([]Device, error) {
 	devices := make([]Device, 0, len(messages))
 	for _, message := range messages {
@@ -273,8 +274,8 @@ func parseDevices(messages [][]byte) ([]Device, error) {
 	return devices, nil
 }
 
-// parsePorts returns the links that messages about ports tell of. If a driver fails for a port the kernel ends the list
-// there without an error.
+// parsePorts returns the links in messages about ports. If a driver fails for a port, the kernel ends the list there
+// without an error.
 func parsePorts(messages [][]byte) ([]int, error) {
 	if len(messages) == 0 {
 		return nil, errors.New("cannot understand the kernel's list of ports of an RDMA device: it is empty")
