@@ -13,11 +13,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// withAddressHolders adds to the failure of a step who has the addresses that the claim asks of it, of IP or of the
-// interface: plugins only say that an address is taken. Known are the pods of this node that the same step of the same
-// topology has given one.
+// withAddressHolders adds the owners of the requested addresses, of IP or of the interface, to the failure of a step:
+// plugins only report that an address is in use. It covers the pods of this node that got an address from the same step
+// of the same topology.
 //
-// It is called after a failure only, and reads memory: a pod that starts as it should costs nothing.
+// It only runs after a failure and reads memory, so it does not delay pods that start normally.
 func (s *Sandboxes) withAddressHolders(failure error, records []claims.Record) error {
 	var step *executor.StepError
 	if !errors.As(failure, &step) {
@@ -51,7 +51,8 @@ func (s *Sandboxes) withAddressHolders(failure error, records []claims.Record) e
 	return fmt.Errorf("%w; %s", failure, strings.Join(slices.Compact(holders), ", "))
 }
 
-// holderText is read by users of a namespace in the events of their pods. They may not know who is in another one.
+// holderText is for users of a namespace, who read it in the events of their pods. They may not see the names of pods
+// in other namespaces.
 func holderText(pod executor.Pod, claim *cnichain.Claim, reader, address string) string {
 	if claim.Namespace != reader {
 		return fmt.Sprintf("a pod of another namespace has address %s; \"netdra claims\" on the node names it", address)
@@ -59,7 +60,7 @@ func holderText(pod executor.Pod, claim *cnichain.Claim, reader, address string)
 	return fmt.Sprintf("pod %s (claim %s) has address %s", pod.String(), claim.String(), address)
 }
 
-// askedAddresses are those that claims ask of a step, in the usual form.
+// askedAddresses returns the addresses that claims request from a step, in canonical form.
 func askedAddresses(records []claims.Record, step *executor.StepError) []string {
 	var asked []string
 	for i := range records {
@@ -85,7 +86,7 @@ func askedAddresses(records []claims.Record, step *executor.StepError) []string 
 	return asked
 }
 
-// givenAddresses are those that the plugin of a step has returned, in the usual form.
+// givenAddresses returns the addresses in the result of a step, in canonical form.
 func givenAddresses(step *executor.StepRecord) []string {
 	if step.Merged == nil {
 		return nil

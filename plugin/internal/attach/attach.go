@@ -15,21 +15,21 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// SlowRemedy says what to do about calls that wait for others.
+// SlowRemedy is the remedy in errors of calls that wait for others.
 const SlowRemedy = "it is tried again; netdra trace on the node shows which CNI plugin is slow"
 
 const (
-	// Budget is how long RunPodSandbox waits for the chain, at most. The runtime holds a node-wide lock meanwhile
-	// and gives up on the plugin after 2 s by default; what takes longer goes on in the background behind the gate.
+	// Budget is the maximum time that RunPodSandbox waits for the chain. The runtime holds a node-wide lock meanwhile
+	// and gives up on the plugin after 2 s by default. A slower chain continues in the background behind the gate.
 	Budget = 300 * time.Millisecond
 	// maxSlow is how many chains may be late before RunPodSandbox waits for no further one.
 	maxSlow = 2
-	// maxChains is how many chains run at once, of those that have just begun. Chains wait for
-	// one another at the kernel's lock for changes of links (rtnl): more at once end no sooner, as measurements with
-	// one to eight moves have shown, and each takes longer, so that more of them miss the Budget.
+	// maxChains is the maximum number of chains that begin concurrently. Chains wait for one another at the kernel's
+	// lock for link changes (rtnl): measurements with one to eight moves showed that more concurrent chains do not
+	// finish earlier. Each takes longer, so that more of them exceed the Budget.
 	maxChains = 8
-	// maxTopology is how many chains of one topology run at once: half of maxChains, since a plugin that hangs must not
-	// take the places of other topologies.
+	// maxTopology is the maximum number of concurrent chains of one topology: half of maxChains, so that a hanging
+	// plugin does not take the places of other topologies.
 	maxTopology = maxChains / 2
 	// chainTurn is how long a chain counts as one that has just begun.
 	chainTurn = 5 * time.Second
@@ -104,8 +104,8 @@ func (s *Sandboxes) Budget(ctx context.Context) time.Duration {
 	return Budget
 }
 
-// AttachAfterResync attaches a sandbox that started while we were away. Nobody waits: failures are tried again from the
-// start.
+// AttachAfterResync attaches a sandbox that started while the driver was away. The call does not wait, so failures are
+// retried from the start.
 func (s *Sandboxes) AttachAfterResync(id string, pod executor.Pod, netns string, records []claims.Record) error {
 	box, err := s.beginUnsynced(id, pod, netns, records)
 	if err != nil {
@@ -118,8 +118,8 @@ func (s *Sandboxes) AttachAfterResync(id string, pod executor.Pod, netns string,
 	return nil
 }
 
-// attachLoop attaches. After a failure it tries again while the sandbox is there, unless RunPodSandbox still waits and
-// gets the failure.
+// attachLoop attaches a sandbox, and retries failures while the sandbox exists. If RunPodSandbox still waits, it gets
+// the failure instead.
 func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Record) {
 	// A driver that stops lets a chain finish that runs: an ADD that is ended in the middle would have to be undone.
 	// Only a detach ends this context, by stop.
@@ -162,8 +162,9 @@ func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 	}
 }
 
-// attachOnce is one attempt: it waits for its turn, undoes what an earlier attempt left, runs the chain and opens the
-// gates. On an error nothing of it is left, or what is left is in the journal, for the next attempt or a detach.
+// attachOnce is one attempt: it waits for its turn, rolls back the remains of an earlier attempt, runs the chain and
+// opens the gates. After an error nothing is attached, or the remains are in the journal for the next attempt or a
+// detach.
 func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, records []claims.Record) error {
 	// Before a place is taken: the devices of the older sandbox must be on the host before Add looks for them, and
 	// undoing them may take long.
@@ -186,13 +187,13 @@ func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 		return errStopped
 	}
 	if box.attachment.Phase == executor.PhaseDetaching {
-		// What an earlier attempt could not undo must not be forgotten.
+		// Steps that an earlier attempt could not roll back must not be forgotten.
 		if err := s.executor.Del(ctx, box.attachment); err != nil {
 			return err
 		}
 	}
-	// A new record, with a pin of its own, for each attempt: what the one before has recorded is undone by now, and a
-	// plugin that keeps state by the path of the namespace takes the new path for another pod.
+	// Each attempt has a new record with its own pin: the steps of the previous record are rolled back, and a plugin
+	// that keys its state by the path of the namespace treats the new path as another pod.
 	box.startAttempt(s.newAttachment(box.id, box.pod, records))
 	if err := s.executor.Add(ctx, box.attachment, netns, s.node); err != nil {
 		return err
@@ -236,7 +237,7 @@ func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Re
 	return leave, nil
 }
 
-// topologies are those of claims, sorted.
+// topologies returns the topologies of claims, sorted.
 func topologies(records []claims.Record) []string {
 	names := sets.New[string]()
 	for i := range records {
@@ -255,10 +256,10 @@ func claimUIDs(records []claims.Record) []string {
 	return uids
 }
 
-// becomeReady opens the gates and only then lets RunPodSandbox return. Its own failures are undone.
+// becomeReady opens the gates before RunPodSandbox returns. If that fails, it rolls back the chain.
 //
-// The phase changes before the gates: SyncGate opens them for sandboxes that are attached, and reads the phase anew. A
-// detach that comes in between closes them again, since it changes the phase before it calls SyncGate.
+// The phase changes before the gates: SyncGate opens them for attached sandboxes, and reads the current phase. A
+// concurrent detach closes them again, since it changes the phase before it calls SyncGate.
 func (s *Sandboxes) becomeReady(box *sandbox, records []claims.Record) error {
 	uids := claimUIDs(records)
 	if !box.markOpening(box.attachment) {

@@ -11,16 +11,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// What an earlier driver, or this one before it lost its connection to the runtime, knew of sandboxes is checked here
-// against runtime and kernel before any container may start for it.
+// This file compares the state of sandboxes from an earlier driver, or from before a lost connection, with runtime and
+// kernel before containers may start.
 
 // Confirm is called at the start of a connection to the runtime, with the network namespaces of its sandboxes by ID;
-// the path is empty for a sandbox that has none any more. From then on the runtime tells of every new sandbox. A
-// sandbox that is not listed proves nothing: its gate stays closed, and whether it has ended is found out by other
-// means.
+// the path is empty for a sandbox without one. From then on the runtime reports every new sandbox. A missing sandbox
+// proves nothing: its gate stays closed, and its end is detected by other means.
 //
-// Sandboxes are confirmed before the connection counts, and gates are written last. So no gate opens for a sandbox that
-// was not compared yet, whatever calls SyncGate meanwhile.
+// Sandboxes are confirmed before the connection becomes active, and gates are written last. Therefore no gate opens for
+// a sandbox that was not compared yet, even if SyncGate is called meanwhile.
 func (s *Sandboxes) Confirm(listed map[string]string) error {
 	next := newConnection(listed)
 	for _, box := range s.list() {
@@ -120,11 +119,11 @@ func (s *Sandboxes) compareNamespaces(netns, pin, identity string) (same, known 
 	return err == nil && atPath == atPin, err == nil
 }
 
-// repin reports whether the namespace of a sandbox is pinned, and pins it again if somebody has removed the pin and the
-// namespace at the runtime's path is provably the same: it has every interface that was attached.
+// repin reports whether the namespace of a sandbox is pinned. If another process removed the pin, it pins the namespace
+// again, provided that the namespace at the runtime's path is the same: it has every attached interface.
 //
-// Without the pin the kernel would end the namespace together with its last process, and take virtual links with it,
-// before any DEL could run.
+// Without the pin, the kernel would delete the namespace with its last process, including virtual links, before any DEL
+// could run.
 func (s *Sandboxes) repin(box *sandbox, pin string) bool {
 	if s.executor.Host.Exists(pin) {
 		return true
@@ -198,8 +197,7 @@ func (s *Sandboxes) inspect() (changed []*sandbox) {
 	return changed
 }
 
-// addMissingRDMA adds the steps of which an RDMA device is not in the pod any more, unless their interface is missing
-// already.
+// addMissingRDMA adds the steps whose RDMA device is no longer in the pod, unless their interface is already missing.
 func (s *Sandboxes) addMissingRDMA(missing map[int]string, steps []executor.StepRecord, pin string) error {
 	for i := range steps {
 		if missing[i] != "" {
@@ -243,7 +241,7 @@ func (s *Sandboxes) MissingInterface(claimUID string, held *claims.HeldDevice) s
 }
 
 // MayBeInPod reports whether a device that a claim holds exclusively, and that is not on the host, may be in a pod or
-// on its way. Otherwise it does not exist any more.
+// on its way. Otherwise the device no longer exists.
 func (s *Sandboxes) MayBeInPod(claimUID string, held *claims.HeldDevice) bool {
 	for _, box := range s.list() {
 		if !box.uses(claimUID) {

@@ -12,9 +12,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// connection is one connection to the runtime: what it has listed at its beginning, and what was found out of that. It
-// ends as a whole: what an earlier connection or an earlier driver knew proves nothing. Sandboxes guards it; nil is no
-// connection.
+// connection is one connection to the runtime: the sandboxes listed at its start, and the results of their comparison.
+// It ends as a whole: the state of an earlier connection or driver proves nothing. Sandboxes guards it; nil means
+// disconnected.
 type connection struct {
 	// listed are the network namespaces of sandboxes by their ID.
 	listed map[string]string
@@ -49,8 +49,8 @@ func (c *connection) attachNoMore(id string) {
 	}
 }
 
-// Disconnect is called when the runtime does not tell of new sandboxes any more. Gates are closed: a new sandbox of a
-// pod has not been attached, and kubelet does not ask for that.
+// Disconnect is called when the runtime no longer reports new sandboxes. It closes the gates: a new sandbox of a pod is
+// not attached, and the kubelet does not request it.
 func (s *Sandboxes) Disconnect() error {
 	s.mu.Lock()
 	s.connection = nil
@@ -106,8 +106,8 @@ func (s *Sandboxes) beginUnsynced(
 	return s.register(id, pod, netns, records), nil
 }
 
-// ExpectUnsynced says which sandboxes are there, as the runtime lists them. Those that it has begun to stop are not
-// attached again: no container starts in them any more, and it may be past the moment at which it reports the stop.
+// ExpectUnsynced sets the sandboxes that the runtime lists. Sandboxes that it is stopping are not attached again: no
+// container starts in them, and the runtime may not report their stop any longer.
 func (s *Sandboxes) ExpectUnsynced(ids map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,8 +122,8 @@ func (s *Sandboxes) ExpectUnsynced(ids map[string]bool) {
 	}
 }
 
-// ExpectAlso adds a running sandbox to those that are still to be attached. It returns false if the sandbox is one of
-// them already, is attached, or is being stopped, or if the runtime is not connected.
+// ExpectAlso adds a running sandbox to those that still have to be attached. It returns false if the sandbox is already
+// one of them, is attached, or is being stopped, or if the runtime is not connected.
 func (s *Sandboxes) ExpectAlso(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

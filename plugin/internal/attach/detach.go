@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// DetachTimeout bounds one attempt to detach: two calls of plugins that take all of their own limit, 30 s by
-	// default. What is not undone by then is tried again with the next attempt, which goes on where this one ended.
+	// DetachTimeout limits one attempt to detach: two calls of plugins that use their limit of 30 s (default). The next
+	// attempt continues with the remaining steps.
 	DetachTimeout = 60 * time.Second
 	// A detach that fails is tried again after detachRetry, doubled up to detachRetryMax.
 	detachRetry    = time.Second
 	detachRetryMax = time.Minute
 )
 
-// detach undoes a sandbox, or what it has of some claims, and returns when nothing of it is left or an attempt has
+// detach rolls back a sandbox, or its steps of some claims. It returns when the rollback is complete or an attempt has
 // failed.
 //
-// Gates close before anything else, also before a wait for the slot: no container may start with interfaces that are
-// about to go.
+// It closes gates first, even before it waits for the slot: no container may start with interfaces that are about to be
+// removed.
 func (s *Sandboxes) detach(ctx context.Context, box *sandbox, claimUIDs ...string) error {
 	leaving := box.markReleasing(claimUIDs)
 	box.noteEnding(s.clock.Now())
@@ -37,8 +37,8 @@ func (s *Sandboxes) detach(ctx context.Context, box *sandbox, claimUIDs ...strin
 	if s.find(box.id) != box {
 		return nil // undone before or while we waited; its devices and its ID may be another's by now
 	}
-	// Del without claims undoes the whole attachment, also steps of claims that nobody asked for: a chain that was
-	// stopped in the middle is undone whole.
+	// Del without claims rolls back the whole attachment, including steps of claims that the caller did not name: an
+	// interrupted chain is rolled back as a whole.
 	wanted := leaving
 	if box.isEnding() {
 		wanted = nil // all of it
@@ -65,9 +65,9 @@ func (s *Sandboxes) tellDetached(box *sandbox, err error) {
 	}
 }
 
-// detachOlder undoes older sandboxes of the pod: the runtime has ended them, and their stop event may have been lost.
-// It may take as long as an attempt to attach, of which it is the beginning, and not only DetachTimeout: there may be
-// several older ones.
+// detachOlder rolls back older sandboxes of the pod: the runtime has ended them, and their stop event may have been
+// lost. It may take as long as an attempt to attach, which it is part of, and longer than DetachTimeout: there may be
+// several older sandboxes.
 func (s *Sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
 	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 	defer cancel()
@@ -130,11 +130,11 @@ func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 	return true
 }
 
-// StopSandbox begins to detach a sandbox that the runtime stops; the channel is closed when that is done. An error
-// would help nobody: Unprepare waits for the end.
+// StopSandbox begins to detach a sandbox that the runtime stops, and closes the channel when that is done. It returns
+// no error, since no caller could act on it: Unprepare waits for the end.
 //
-// The stop is noted also for sandboxes that are not known: one that started while the driver was away may be in the
-// list that AttachAfterResync works through at this moment.
+// It also records unknown sandboxes as stopped: a sandbox that started while the driver was away may be in the list
+// that AttachAfterResync is processing.
 func (s *Sandboxes) StopSandbox(id string) <-chan struct{} {
 	s.mu.Lock()
 	s.stopped.Insert(id)

@@ -10,12 +10,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// endedFor is how long it is known why a pod's last sandbox could not be attached. Kubelet makes the next one after
-// 10 to 15 s (its backOffPeriod, with jitter), so a pod of which nothing is heard for longer waits no more.
+// endedFor is how long the failure of a pod's last sandbox is kept. The kubelet creates the next one after 10 to 15 s
+// (its backOffPeriod, with jitter), so a pod without events for longer than that is no longer waiting.
 const endedFor = 2 * time.Minute
 
-// ended are the sandboxes, by the UID of their pod, that the runtime removes since RunPodSandbox has failed. Until
-// kubelet makes another, nothing else of the driver tells that the pod waits, and why. Sandboxes guards it.
+// ended are the sandboxes, by the UID of their pod, that the runtime removes after a failed RunPodSandbox. Until the
+// kubelet creates another sandbox, they are the only record of why the pod waits. Sandboxes guards it.
 type ended map[string]endedSandbox
 
 type endedSandbox struct {
@@ -54,8 +54,7 @@ func (s *Sandboxes) forgetEnded(podHasEnded func(executor.Pod) bool) {
 	}
 }
 
-// endedStates are the ended sandboxes of pods that wait for the next one, with those of their claims that are prepared,
-// in no order.
+// endedStates returns the ended sandboxes of pods that wait for the next one, with their prepared claims, in no order.
 func (s *Sandboxes) endedStates() []nodestate.Sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,11 +12,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// InterfaceDocument is what the variable JSON of an interface has: all that an application needs to know of it, in one
-// value. It is an API: names stay, and others may be added.
+// InterfaceDocument is the value of the variable JSON of an interface: everything that an application needs about it,
+// in one value. It is an API: names do not change, and fields may be added.
 type InterfaceDocument struct {
 	Interface string `json:"interface"`
-	// Request is that of the claim.
+	// Request is the request of the claim.
 	Request string `json:"request"`
 	// Pool and Device are the allocated device, as the claim's status names it.
 	Pool   string `json:"pool"`
@@ -26,15 +26,15 @@ type InterfaceDocument struct {
 	MTU int `json:"mtu,omitempty"`
 	// IPs have the length of their prefix.
 	IPs []string `json:"ips,omitempty"`
-	// Gateways are those of the IPs, each once.
+	// Gateways are the gateways of the IPs, each once.
 	Gateways []string `json:"gateways,omitempty"`
 }
 
-// interfaceEnv are the environment variables that tell containers with a part of a claim of its interfaces: their name,
-// request, MAC address and addresses, as the plugins returned them, each alone and in one document. As for verbsEnv,
-// what is not unique in the pod has none, and nor has a claim that several pods may share. Where a pod has several
-// sandboxes for a moment, what is not the same in all of them is left out: a container of one must not be told the
-// addresses of another.
+// interfaceEnv returns the environment variables that describe the interfaces of a part of a claim to containers: their
+// name, request, MAC address and addresses, as the plugins returned them, each alone and in one document. As for
+// verbsEnv, values that are not unique in the pod have no variable, nor do claims that several pods may share. While a
+// claim has several sandboxes, only values that are equal in all of them are included: a container must not get the
+// addresses of another sandbox.
 func interfaceEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) []string {
 	if record.Shareable || len(sandboxes) == 0 {
 		return nil
@@ -104,8 +104,8 @@ func document(
 	return string(text)
 }
 
-// distinct returns variables without those of a name that has several values: two devices of a claim may end in one
-// interface, such as the ports of a bond.
+// distinct returns the variables whose name has only one value: two devices of a claim may end in the same interface,
+// such as the ports of a bond.
 func distinct(env []string) []string {
 	values := map[string][]string{}
 	for _, variable := range env {

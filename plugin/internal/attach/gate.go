@@ -18,13 +18,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// Gate keeps containers from starting without the interfaces of their claim, whatever becomes of the driver. It is the
-// CDI spec of the claim, of whose devices kubelet tells the runtime:
+// Gate prevents containers from starting without the interfaces of their claim, even if the driver is down. It is the
+// CDI spec of the claim, whose devices the kubelet passes to the runtime:
 //
-//   - The spec file exists only while the claim is attached. Without the file the runtime refuses to create a container
-//     that names the claim, and kubelet tries again.
-//   - The spec has an OCI hook, by which the runtime compares the network namespace of each such container with those
-//     that the claim is attached to, and refuses to start it in any other.
+//   - The spec file exists only while the claim is attached. Without the file, the runtime rejects
+//     containers that name the claim, and the kubelet retries.
+//   - The spec has an OCI hook, by which the runtime compares the network namespace of each such
+//     container with the namespaces that the claim is attached to. It rejects any other namespace.
 type Gate struct {
 	dir string
 	// helper is the path of the helper binary, whose hook it is.
@@ -37,7 +37,7 @@ func NewGate(dir, helper string) Gate { return Gate{dir: dir, helper: helper} }
 // gateKind is vendor and class of the CDI devices.
 const gateKind = v1alpha1.DriverName + "/interfaces"
 
-// Part is what a container has of a claim: everything, or what was allocated for one of its requests.
+// Part is the part of a claim that a container names: the whole claim, or one of its requests.
 type Part struct {
 	ClaimUID string
 	// Request is empty for the whole claim.
@@ -59,9 +59,9 @@ func PartOfDevice(id string) (part Part, ours bool) {
 	return Part{}, false
 }
 
-// Each CDI device has two names. Kubelet is told whenAttached, which it shows in the status of the pod (resourceID) as
-// long as the pod lives, so it must be right at any time. Kubelet keeps names in its checkpoint: notAttachedYet is what
-// drivers before this one have told it.
+// Each CDI device has two names. The kubelet gets whenAttached, which it shows in the status of the pod (resourceID)
+// for the life of the pod, so the text must always be true. It keeps names in its checkpoint: notAttachedYet is the
+// name that earlier drivers used.
 const (
 	notAttachedYet = "not-attached-yet."
 	whenAttached   = "when-attached."
@@ -91,8 +91,8 @@ func PartOf(record *claims.Record, held *claims.HeldDevice) Part {
 	return part
 }
 
-// parts are those of a claim, by both of their names, with what containers get of the steps of its sandboxes: first the
-// whole claim, which is what containers have that earlier drivers prepared, then each request.
+// parts returns the parts of a claim, each under both names, with the device nodes and variables from the steps of its
+// sandboxes: first the whole claim, which containers prepared by earlier drivers use, then each request.
 func parts(record *claims.Record, steps [][]executor.StepRecord) (devices []nodeapi.GateDevice) {
 	seen := map[Part]bool{}
 	add := func(part Part) {
@@ -118,8 +118,8 @@ func (g Gate) path(claimUID string) string {
 }
 
 // open lets the claim's containers start in the network namespaces at pins, with the device nodes and environment
-// variables of the steps of its sandboxes. Opening again is no error, and writes only what has changed: the runtime
-// reads all specs again after each write. So a sweep over a hundred claims costs the runtime nothing.
+// variables of the steps of its sandboxes. Opening an open gate is not an error, and only writes changes: the runtime
+// reads all specs after each write. A sweep over a hundred unchanged claims is therefore free for the runtime.
 func (g Gate) open(record *claims.Record, steps [][]executor.StepRecord, pins []string) error {
 	claim := record.Claim
 	content := nodeapi.Gate{
@@ -138,14 +138,14 @@ func (g Gate) open(record *claims.Record, steps [][]executor.StepRecord, pins []
 			return fmt.Errorf("cannot open the gate of claim %s: %w", claim, err)
 		}
 	}
-	// Last: a crash before leaves both files, and the open one counts. The other way round a crash in between would
-	// leave none, and with a lost journal nothing would tell of the pod's namespaces.
+	// Remove the suspended file last: a crash before leaves both files, and the open one counts. In the opposite order,
+	// a crash would leave none, and after a loss of the journal the pod's namespaces would be unknown.
 	return ignoreMissing(os.Remove(path + nodeapi.Suspended))
 }
 
-// suspend closes a gate, and keeps what it says for a driver that finds the journal lost.
+// suspend closes a gate and keeps its content for a driver that finds the journal lost.
 //
-// A rename is one step for the runtime as well: its CDI cache reads only files that end in .json or .yaml.
+// A rename is atomic for the runtime as well: its CDI cache only reads files that end in .json or .yaml.
 func (g Gate) suspend(claimUID string) error {
 	path := g.path(claimUID)
 	// A gate that is closed or suspended already has no file here, which is right.
@@ -165,7 +165,7 @@ func envName(claimUID string) string {
 	return "DRA_NETWORK_CLAIM_" + strings.ToUpper(strings.ReplaceAll(claimUID, "-", "_"))
 }
 
-// close keeps further containers of the claim from being created. Closing again is no error.
+// close prevents further containers of the claim from being created. Closing a closed gate is not an error.
 func (g Gate) close(claimUID string) error {
 	path := g.path(claimUID)
 	if err := errors.Join(ignoreMissing(os.Remove(path)),
@@ -204,9 +204,8 @@ func (g Gate) claims() ([]string, error) {
 	return slices.Compact(uids), nil
 }
 
-// sweep removes files that a killed driver has not completed, also those of the CDI library, which earlier versions of
-// the driver used. Of the library's the driver's cannot be told from another's that is being written at this moment, so
-// only old ones go.
+// sweep removes incomplete files of a killed driver, including those of the CDI library, which earlier versions used.
+// Temporary files of the library may belong to another process that is writing them, so only old ones are removed.
 func (g Gate) sweep(isOld func(fs.FileInfo) bool) error {
 	var problems []error
 	for _, pattern := range []string{nodeapi.TempPrefix + "*.tmp", "spec.*.tmp"} {

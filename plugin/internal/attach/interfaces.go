@@ -69,10 +69,9 @@ func MissingOf(steps []executor.StepRecord, missing map[int]string, claimUID str
 	return ""
 }
 
-// NetworkData describes the device's final interface: that of the last step that depends on the device.
+// NetworkData describes the device's final interface: the interface of the last step that depends on the device.
 //
-// The last step counts since it has the interface that applications see: of a VF and a VLAN on it, the VLAN's addresses
-// are those of the pod.
+// Applications use the interface of the last step: for a VF with a VLAN on it, the pod has the addresses of the VLAN.
 func NetworkData(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) *resourceapi.NetworkDeviceData {
 	final := finalStep(steps, claimUID, held)
 	if final == nil {
@@ -103,7 +102,7 @@ func finalStep(steps []executor.StepRecord, claimUID string, held *claims.HeldDe
 	return &steps[mine[len(mine)-1]]
 }
 
-// addressesOf are those that the interface of a step has. The step has a result.
+// addressesOf returns the addresses of the interface of a step that has a result.
 func addressesOf(step *executor.StepRecord) []*types100.IPConfig {
 	index := interfaceIndex(step.Merged, step.IfName)
 	var addresses []*types100.IPConfig

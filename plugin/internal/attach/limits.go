@@ -19,9 +19,9 @@ type ContainerLimits struct {
 	RDMA string
 }
 
-// ContainerLimits returns the limits of a container that has parts of claims in an attached sandbox. It is an error if
-// one of their RDMA devices is not where the pod was given it: the device nodes in the container's specification may be
-// those of another pod's by now.
+// ContainerLimits returns the limits of a container that names parts of claims in an attached sandbox. It returns an
+// error if one of their RDMA devices is no longer in the pod: the device nodes in the container's specification may
+// belong to another pod by now.
 func (s *Sandboxes) ContainerLimits(id string, named []Part) (ContainerLimits, error) {
 	box := s.find(id)
 	if box == nil {

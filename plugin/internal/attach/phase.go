@@ -2,8 +2,8 @@ package attach
 
 import "slices"
 
-// phase is where a sandbox is between its first ADD and its last DEL. Whether RunPodSandbox still waits is no phase: it
-// stops waiting in any of them.
+// phase is the state of a sandbox between its first ADD and its last DEL. Whether RunPodSandbox still waits is not a
+// phase: it may stop waiting in any of them.
 //
 //	attaching ⇄ opening → ready
 //	    ↓          ↓        ↓
@@ -17,10 +17,10 @@ const (
 	phaseOpening
 	// phaseReady: containers may start.
 	phaseReady
-	// phaseDetaching: what is attached is being undone, or waits for that. A chain that runs is told to end. There is
-	// no way back: a pod gets another sandbox.
+	// phaseDetaching: the attachment is being rolled back, or waits for that. A running chain is cancelled. The phase
+	// is final: the pod gets another sandbox.
 	phaseDetaching
-	// phaseGone: nothing of it is left, and nobody finds it any more.
+	// phaseGone: everything is rolled back, and the sandbox is no longer registered.
 	phaseGone
 )
 
@@ -45,11 +45,11 @@ func (p phase) mayBecome(next phase) bool {
 	}[p], next)
 }
 
-// changePhase goes on to a phase, if it may follow the present one, and reports whether it has. What was attached
-// counts only while it is. The caller holds the lock.
+// changePhase changes to a phase if it may follow the current one, and reports whether it did. Attached steps only
+// count in their phases. The caller holds the lock.
 //
-// A change that is refused is no fault: calls of runtime, kubelet and chains come in any order, and the one that comes
-// too late has nothing to do.
+// A rejected change is not a fault: calls of runtime, kubelet and chains arrive in any order, and a late call has
+// nothing to do.
 func (b *sandbox) changePhase(next phase) bool {
 	if !b.phase.mayBecome(next) {
 		return false

@@ -15,12 +15,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// Recover takes over what an earlier driver left: what was ready at this boot, and still has its namespace, stays;
-// everything else is undone in the background. Gates are closed before it returns, until the runtime has said which
-// sandboxes it has: see [Sandboxes.Confirm].
+// Recover adopts the state of an earlier driver. Sandboxes that were ready in this boot and still have their namespace
+// stay; all others are rolled back in the background. Gates are closed before it returns, until the runtime has listed
+// its sandboxes: see [Sandboxes.Confirm].
 //
-// It runs before the driver serves kubelet or connects to the runtime. So nothing registers a sandbox, and no pin is
-// made, while the directory of pins is compared with what is known.
+// It runs before the driver serves the kubelet or connects to the runtime. Therefore no sandbox is registered, and no
+// pin is created, while the directory of pins is compared with the records.
 func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 	pins := map[string]bool{}
 	for _, id := range slices.Sorted(maps.Keys(attachments)) {
@@ -38,7 +38,7 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 	for _, box := range s.list() {
 		switch pin, ready := box.pinned(); {
 		case ready && !s.repin(box, pin):
-			// In a namespace that may be the one that was attached a pod may run: Confirm says what becomes of it.
+			// A pod may run in a namespace that may be the attached one: Confirm decides.
 			netns := box.namespace()
 			if _, known := s.compareNamespaces(netns, pin, box.identity()); known || !s.NamespaceExists(netns) {
 				box.markReleasing(nil)
@@ -53,12 +53,11 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 	return errors.Join(problems...)
 }
 
-// adoptGates closes the gates that an earlier driver left open. Those of claims that the journal does not know, whose
-// namespaces are pinned still, stay: their pods run, and kubelet does not have their claims prepared again when a
-// container ends. known are the names of pins that are in use; those of such gates are added.
+// adoptGates closes the gates that an earlier driver left open. Gates of claims that are not in the journal, but whose
+// namespaces are still pinned, stay open: their pods run, and the kubelet does not prepare their claims again when a
+// container ends. known are the names of pins in use; the pins of such gates are added.
 //
-// A suspended gate is as good as an open one here: the driver before may have lost its connection to the runtime before
-// it was killed.
+// Suspended gates count as open: the earlier driver may have lost its connection to the runtime before it was killed.
 func (s *Sandboxes) adoptGates(known map[string]bool) error {
 	uids, err := s.gate.claims()
 	problems := []error{err,

@@ -28,19 +28,19 @@ type sandbox struct {
 
 	mu  sync.Mutex // guards the rest; never held over I/O
 	pin string     // of the network namespace: that of the attachment
-	// claims are those of which something may be attached: true for one that is wanted, false for one that is leaving.
+	// claims are the claims that may have attached steps: true if wanted, false if leaving.
 	claims   map[string]bool
 	phase    phase
 	attached []executor.StepRecord // a copy of the steps, while they are attached
 	netns    string                // the runtime's path
 	netNSID  string                // what that was when everything was attached, see executor.Attachment
 	stop     context.CancelFunc    // ends the attaching
-	// superseded says that the pod has a newer sandbox.
+	// superseded is true if the pod has a newer sandbox.
 	superseded bool
 	// missing are the interfaces, by the index of their step, that were attached and that the kernel does not show in
 	// the pod any more.
 	missing map[int]string
-	// undescribed says that attached tells of RDMA devices otherwise than the files of the claims.
+	// undescribed is true if the RDMA devices in attached differ from the files of the claims.
 	undescribed bool
 	running     bool  // a chain runs, and counts as one that has just begun
 	background  bool  // RunPodSandbox has returned, or nobody waits; failures are retried here
@@ -57,9 +57,9 @@ type sandbox struct {
 
 var errStopped = errors.New("the sandbox is being stopped")
 
-// newSandbox makes a sandbox that is being attached. Its claims are those of the attachment's steps. A step that is
-// being undone marks its claim as leaving, also when other steps of the claim are attached: a crash has interrupted its
-// release, and kubelet asks for that again.
+// newSandbox returns a sandbox that is being attached, with the claims of the attachment's steps. A step that is being
+// rolled back marks its claim as leaving, even if other steps of the claim are attached: a crash interrupted its
+// release, and the kubelet requests it again.
 func newSandbox(id string, pod executor.Pod, attachment *executor.Attachment) *sandbox {
 	box := &sandbox{
 		id: id, pod: pod, since: attachment.CreatedAt, boot: attachment.BootID, pin: attachment.Pin,
@@ -81,10 +81,10 @@ func newSandbox(id string, pod executor.Pod, attachment *executor.Attachment) *s
 	return box
 }
 
-// recovered makes the sandbox of an attachment that an earlier driver left. What was ready at this boot is ready; no
-// container starts for that before the runtime confirms the sandbox.
+// recovered returns the sandbox of an attachment of an earlier driver. A sandbox that was ready in this boot is ready,
+// but its containers cannot start before the runtime confirms the sandbox.
 //
-// Everything else is in phaseDetaching from the start, which keeps its gates closed while it is undone.
+// All others start in phaseDetaching, which keeps their gates closed during the rollback.
 func recovered(attachment *executor.Attachment, bootID string) *sandbox {
 	box := newSandbox(attachment.SandboxID, attachment.Pod, attachment)
 	box.background, box.phase = true, phaseDetaching
@@ -95,7 +95,7 @@ func recovered(attachment *executor.Attachment, bootID string) *sandbox {
 	return box
 }
 
-// acquire waits for the slot; the caller gives it back with release.
+// acquire waits for the slot; the caller must call release.
 func (b *sandbox) acquire(ctx context.Context) error {
 	select {
 	case b.slot <- struct{}{}:
@@ -130,7 +130,7 @@ func (b *sandbox) uses(claimUID string) bool {
 	return uses
 }
 
-// steps are those of an attached sandbox that has a claim, else nil.
+// steps returns the steps of an attached sandbox that has the claim, otherwise nil.
 func (b *sandbox) steps(claimUID string) []executor.StepRecord {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -195,7 +195,8 @@ func (b *sandbox) namespace() string {
 	return b.netns
 }
 
-// identity is that of the network namespace in which everything is attached; empty where an earlier driver noted none.
+// identity returns the identity of the network namespace of the attachment; empty if an earlier driver did not record
+// it.
 func (b *sandbox) identity() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -265,8 +266,8 @@ func (b *sandbox) admits(claimUID string) (steps []executor.StepRecord, pin stri
 	return nil, ""
 }
 
-// setMissing notes which interfaces are not in the pod, and reports whether that differs from what was noted: the pod
-// is looked at every sweep, and its owner is told once. While it is being detached its interfaces go as they should.
+// setMissing records the interfaces that are missing in the pod, and reports whether they changed: every sweep inspects
+// the pod, and its owner gets one event. During a detach, missing interfaces are expected.
 func (b *sandbox) setMissing(missing map[int]string) (changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -303,9 +304,8 @@ func (b *sandbox) isEnding() bool {
 	return b.phase.isEnding()
 }
 
-// setStop sets what ends the attaching; it is called at once if the sandbox is being undone already.
-//
-// A stop may come before the loop has its context: then there was nothing to cancel, and nobody would come again.
+// setStop sets the function that cancels the attach. It calls the function immediately if the sandbox is already being
+// rolled back: that call may have come before the loop had its context, and is not repeated.
 func (b *sandbox) setStop(stop context.CancelFunc) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -355,8 +355,8 @@ func (b *sandbox) answerLocked() {
 	}
 }
 
-// reportFailure hands a failure to RunPodSandbox, if it still waits, and reports whether it does: then the runtime ends
-// the sandbox, and there is no other attempt.
+// reportFailure passes a failure to RunPodSandbox if it still waits, and reports whether it does. The runtime then ends
+// the sandbox, and there is no further attempt.
 func (b *sandbox) reportFailure(err error) (reported bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -369,12 +369,12 @@ func (b *sandbox) reportFailure(err error) (reported bool) {
 	return true
 }
 
-// markReleasing keeps claims from being attached, and returns those that have to be detached. A sandbox that is not
-// ready yet is stopped and detached whole, since its next attempt would attach the claims again; so is one that no
-// other claim uses.
+// markReleasing prevents claims from being attached, and returns those that must be detached. A sandbox that is not
+// ready yet is stopped and detached as a whole, since its next attempt would attach the claims again. The same applies
+// if no other claim uses the sandbox.
 //
 // For example, a pod has the claims a and b. Releasing a leaves b attached, with its gate open. Releasing b afterwards
-// finds no other user, so the sandbox itself ends: its record and its pin go, and not only the steps of b.
+// finds no other user, so the sandbox itself ends: its record and its pin are removed, in addition to the steps of b.
 func (b *sandbox) markReleasing(claimUIDs []string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -398,9 +398,9 @@ func (b *sandbox) markReleasing(claimUIDs []string) []string {
 	return claimUIDs
 }
 
-// removeClaims records that claims are detached, and reports whether the sandbox has none any more.
+// removeClaims records that claims are detached, and reports whether the sandbox has no claims left.
 //
-// The answer is given also here: RunPodSandbox may still wait for a sandbox that a release has ended.
+// It also answers RunPodSandbox, which may still wait for a sandbox that a release has ended.
 func (b *sandbox) removeClaims(claimUIDs []string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -28,9 +28,9 @@ func ShutdownError(action string) error {
 	return fmt.Errorf("cannot %s: the driver is shutting down; wait until it has restarted", action)
 }
 
-// Config says what sandboxes work with.
+// Config has the dependencies of Sandboxes.
 type Config struct {
-	// Work ends when the driver stops: then nothing is tried again. What runs is finished.
+	// Work ends when the driver stops: nothing is retried after that, and running work is completed.
 	Work     context.Context
 	Executor *executor.Executor
 	Claims   *claims.Store
@@ -38,7 +38,7 @@ type Config struct {
 	Clock    clock.WithTickerAndDelayedExecution
 	Observer Observer
 	Metrics  *Metrics
-	// Node is the name of the node, BootID that of its boot.
+	// Node is the name of the node, BootID the ID of its current boot.
 	Node, BootID string
 	// PinDir is where network namespaces are pinned.
 	PinDir string
@@ -63,10 +63,10 @@ type Observer interface {
 	InterfacesChanged(pod executor.Pod, claimUIDs []string, err error)
 }
 
-// Sandboxes keeps what is attached. It is safe for concurrent use.
+// Sandboxes is the register of attachments by sandbox ID. It is safe for concurrent use.
 //
-// It is a register by sandbox ID. The lock guards the maps and is taken before that of a sandbox, never after it, and
-// claims.Store may be asked under it.
+// The lock guards the maps. It is taken before the lock of a sandbox, never after it, and claims.Store may be called
+// under it.
 type Sandboxes struct {
 	executor *executor.Executor
 	claims   *claims.Store
@@ -79,10 +79,10 @@ type Sandboxes struct {
 	bootID   string
 	pinDir   string
 	clock    clock.WithTickerAndDelayedExecution
-	// chains bounds how many chains begin at once, byTopology how many of one topology run.
+	// chains limits how many chains begin concurrently, byTopology how many of one topology run.
 	chains     chan struct{}
 	byTopology *keylock.Locks
-	// work ends when the driver stops: then nothing is tried again. What runs is finished.
+	// work ends when the driver stops: nothing is retried after that, and running work is completed.
 	work       context.Context
 	unrecorded *unrecorded
 
@@ -110,13 +110,13 @@ func New(config Config) *Sandboxes {
 	}
 }
 
-// SyncGate opens the gate of a claim for the sandboxes that it is attached to. It closes the gate of a claim that is
-// attached nowhere, and every gate while the driver is not connected to the runtime, which then reports no new sandbox.
-// It is called after every change of these. Calls for one claim run one after another, and each reads the state anew:
-// so the last one leaves the gate right, whatever their order.
+// SyncGate opens the gate of a claim for the sandboxes that have it attached. It closes the gate of a claim without
+// such a sandbox, and every gate while the driver is not connected to the runtime, which then does not report new
+// sandboxes. It is called after every change of these. Calls for one claim are serialized, and each reads the current
+// state, so the last one sets the gate correctly in any order.
 //
-// Callers change the state first and call it then. Were the order the other way round, a call of somebody else could
-// open a gate with what was true before.
+// Callers change the state before they call it. In the opposite order, a concurrent call could open a gate with
+// outdated state.
 func (s *Sandboxes) SyncGate(claimUID string) error {
 	unlock, err := s.gates.Acquire(context.Background(), claimUID)
 	if err != nil {
@@ -124,7 +124,7 @@ func (s *Sandboxes) SyncGate(claimUID string) error {
 	}
 	defer unlock()
 	record, held := s.claims.Get(claimUID)
-	// Its file is all that is known of it: there is nothing to write it anew from.
+	// The file is the only record of the claim, so it cannot be rewritten.
 	if !held && s.IsUnrecorded(claimUID) {
 		return nil
 	}
@@ -139,8 +139,8 @@ func (s *Sandboxes) SyncGate(claimUID string) error {
 	return s.gate.open(&record, steps, pins)
 }
 
-// admitted returns in which namespaces containers of a claim may start, by their pins, and the steps of its chains
-// there, of which they get the device nodes.
+// admitted returns the namespaces in which containers of a claim may start, by their pins, and the steps of its chains
+// there, whose device nodes the containers get.
 func (s *Sandboxes) admitted(claimUID string) (steps [][]executor.StepRecord, pins []string) {
 	boxes, connected := s.confirmed()
 	if !connected {
@@ -162,7 +162,7 @@ func (s *Sandboxes) syncGates(claimUIDs []string) error {
 	return errors.Join(problems...)
 }
 
-// syncAllGates also closes what nobody has opened.
+// syncAllGates also closes gates that were never opened.
 func (s *Sandboxes) syncAllGates() error {
 	uids, err := s.gate.claims()
 	for _, record := range s.claims.All() {
@@ -186,7 +186,7 @@ func (s *Sandboxes) GoTracked(do func()) bool {
 	return true
 }
 
-// FinishWork waits until what runs has ended; nothing begins any more.
+// FinishWork waits until running work has ended; no new work begins.
 func (s *Sandboxes) FinishWork() {
 	s.mu.Lock()
 	s.closing = true
@@ -233,8 +233,8 @@ func (s *Sandboxes) mayBegin(pod executor.Pod, records []claims.Record) error {
 	return nil
 }
 
-// register is called with the lock held, for a sandbox that the runtime has. A pod has one at a time (kubelet ends the
-// old one first), so no container may start in an older one any more.
+// register is called with the lock held, for a sandbox of the runtime. A pod has one sandbox at a time (the kubelet
+// ends the old one first), so containers can no longer start in an older one.
 func (s *Sandboxes) register(id string, pod executor.Pod, netns string, records []claims.Record) *sandbox {
 	for _, other := range s.byID {
 		if other.pod.UID == pod.UID {
