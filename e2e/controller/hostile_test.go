@@ -83,15 +83,13 @@ func mebibytes(bytes int) string { return fmt.Sprintf("%d MiB", bytes>>20) }
 // watch looks at the controller while it works.
 type watch struct {
 	*plane
-	topologies int
-	resident   int
-	slowest    time.Duration
+	resident int
+	slowest  time.Duration
 }
 
 // accept creates a topology, waits until it is accepted, and compares the controller's memory with its limit.
 func (w *watch) accept() {
 	w.t.Helper()
-	w.topologies++
 	topology := &v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{GenerateName: "honest-"}}
 	topology.Spec.Steps = []v1alpha1.Step{{Name: "port", Type: "macvlan",
 		Selector: &v1alpha1.StepSelector{CEL: `device.attributes["dra.networking"].ifName == "eth1"`}}}
@@ -110,6 +108,10 @@ func (w *watch) accept() {
 		return err
 	})
 	w.slowest = max(w.slowest, time.Since(start).Round(10*time.Millisecond))
+	// Every claim is checked against every topology when it is written.
+	if err := w.api.Delete(w.t.Context(), topology); err != nil {
+		w.t.Fatal(err)
+	}
 	if w.resident > memoryLimit {
 		w.t.Fatalf("the controller has %s, more than its limit of %s", mebibytes(w.resident), mebibytes(memoryLimit))
 	}

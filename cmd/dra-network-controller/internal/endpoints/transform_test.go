@@ -12,9 +12,8 @@ import (
 // hostile returns the metadata of an object with as much in it as the API server accepts, roughly.
 func hostile(name string) metav1.ObjectMeta {
 	meta := metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "uid", Labels: map[string]string{},
-		Annotations: map[string]string{"example.com/large": strings.Repeat("x", 250<<10)},
-		ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{
-			Raw: []byte(strings.Repeat("x", 100<<10))}}}}
+		Annotations:   map[string]string{"example.com/large": strings.Repeat("x", 250<<10)},
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: strings.Repeat("m", 128)}}}
 	for i := range 10_000 {
 		meta.Labels[fmt.Sprintf("example.com/label-%d", i)] = strings.Repeat("v", 63)
 	}
