@@ -18,8 +18,8 @@ import (
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// blockInformer is one of the blocks of a node. Nodes don't hear of each other's, which with thousands of nodes would
-// be most of what they hear.
+// blockInformer watches the blocks of one node. Nodes do not watch the blocks of other nodes, which would be most of
+// their events in clusters with thousands of nodes.
 func blockInformer(client rest.Interface, codec runtime.ParameterCodec, nodeName string) cache.SharedIndexInformer {
 	resource := typed[*chainapi.AddressBlock, *chainapi.AddressBlockList](client, codec, "addressblocks",
 		&chainapi.AddressBlock{}, &chainapi.AddressBlockList{})
@@ -36,9 +36,9 @@ func blockInformer(client rest.Interface, codec runtime.ParameterCodec, nodeName
 	return informer(resource)
 }
 
-// addressBlocks returns the blocks of AddressRanges from which the node may give addresses, in the order of their
-// numbers, so that those that came last stay free longest. Blocks of another Node object of the same name are not the
-// node's: the machine that had them may still run their pods.
+// addressBlocks returns the blocks of AddressRanges that the node may use, in the order of their numbers, so that the
+// latest blocks stay free longest. Blocks of another Node object with the same name are not the node's: the machine
+// that had them may still run their pods.
 func (c *cluster) addressBlocks(ranges []string, taken map[string]int) (map[string][]cnichain.BlockRoom, error) {
 	if len(ranges) == 0 {
 		return nil, nil

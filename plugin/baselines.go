@@ -18,14 +18,14 @@ import (
 // baselines notes how devices are before a claim takes them.
 type baselines struct {
 	executor *executor.Executor
-	// busy says what the node itself does with links.
+	// busy returns the node's own use of links.
 	busy func(context.Context, ...discovery.IfName) (map[discovery.IfName]discovery.Use, error)
 	// outdated is called when a device is not as discovery has seen it.
 	outdated func()
 }
 
-// snapshot refuses devices in quarantine and notes how the others are now, while they are free: this is how they
-// must return to the host. What a crash leaves of them later never becomes the baseline, since the claim is not
+// snapshot rejects devices in quarantine and records the current state of the others while they are free: they must
+// return to the host in this state. The remains of a later crash never become the baseline, since the claim is not
 // released before.
 func (b baselines) snapshot(ctx context.Context, record *claims.Record) error {
 	plans := make([]cnichain.Plan, 0, len(record.Plans))
@@ -46,7 +46,7 @@ func (b baselines) snapshot(ctx context.Context, record *claims.Record) error {
 // ofSteps returns steps with the baselines of their devices.
 func (b baselines) ofSteps(ctx context.Context, steps []cnichain.PlanStep) ([]cnichain.PlanStep, error) {
 	steps = slices.Clone(steps)
-	// Immediately before the snapshots: what the node begins to do with a link in between is not seen.
+	// Immediately before the snapshots: a use that begins in between is not detected here.
 	if err := b.notBusy(ctx, steps); err != nil {
 		return nil, err
 	}
@@ -118,13 +118,13 @@ func mayTake(device *cnichain.Device, use discovery.Use) error {
 		use.Reason, remedy)
 }
 
-// renewed returns plans with new baselines of devices whose own are of an earlier boot: what the devices were then must
-// not come back, and their indexes say nothing of the links of other claims. After a boot kubelet has claims prepared
-// before it starts their pods, so that the devices are on the host; one that is not there, since the driver was
-// replaced later, keeps what is known.
+// renewed returns plans with new baselines for devices whose baselines are from an earlier boot: their state in that
+// boot must not be restored, and their indexes do not identify links of other claims. After a boot, the kubelet has
+// claims prepared before it starts their pods, so the devices are on the host. If a device is missing, because the
+// driver was replaced later, its baseline stays.
 //
-// What is wrong with a device that the driver attaches is told when it is attached. An error is about others. Without
-// attached, those that the driver attaches are left as they are.
+// Errors of devices that the driver attaches are reported by the attach; the returned error is about the others.
+// Without attached, devices that the driver attaches stay unchanged.
 func (b baselines) renewed(
 	ctx context.Context, plans []cnichain.Plan, attached bool,
 ) (now []cnichain.Plan, changed bool, err error) {
@@ -161,7 +161,7 @@ func (b baselines) renewed(
 	return now, changed, errors.Join(problems...)
 }
 
-// renewBaselines has the record of a claim say how its devices are in this boot.
+// renewBaselines updates the record of a claim with the state of its devices in this boot.
 func (d *draPlugin) renewBaselines(ctx context.Context, record *claims.Record) error {
 	onTheirWay := d.Sandboxes.IsUsedSinceBoot(record.Claim.UID) // to a pod or back
 	plans, changed, err := d.baselines.renewed(ctx, record.Plans, !onTheirWay)
@@ -172,7 +172,7 @@ func (d *draPlugin) renewBaselines(ctx context.Context, record *claims.Record) e
 	return d.Claims.Renew(*record)
 }
 
-// linkUse asks what the node itself does with its links. It is safe for concurrent use.
+// linkUse finds the node's own use of its links. It is safe for concurrent use.
 type linkUse struct {
 	cluster *cluster
 
@@ -185,8 +185,8 @@ func newLinkUse(cluster *cluster) (*linkUse, error) {
 	return &linkUse{cluster: cluster, sources: sources}, err
 }
 
-// find says what the node does with links. While the addresses of the Node object are not known, any address may be one
-// of them, and nothing is given away for that.
+// find returns the node's own use of links. While the addresses of the Node object are unknown, any address may be one
+// of them, so no link with an address is given away.
 func (u *linkUse) find(
 	ctx context.Context, names ...discovery.IfName,
 ) (map[discovery.IfName]discovery.Use, error) {

@@ -41,7 +41,7 @@ import (
 // resync is how often informers repeat what they know, in case a handler missed something.
 const resync = 10 * time.Minute
 
-// cluster is what the driver sees of the API server, from caches.
+// cluster provides objects of the API server from caches.
 type cluster struct {
 	client     kubernetes.Interface
 	nodeName   string
@@ -56,7 +56,7 @@ type cluster struct {
 	blocks cache.SharedIndexInformer
 	// readDefinition returns a NetworkAttachmentDefinition, namespace/name, as the API server has it.
 	readDefinition func(ctx context.Context, name string) ([]byte, error)
-	// informers are those that run and that the driver needs, which are all but blocks.
+	// informers are the running informers that the driver needs: all except blocks.
 	informers []cache.SharedIndexInformer
 }
 
@@ -85,8 +85,8 @@ func newCluster(config *rest.Config, client kubernetes.Interface, nodeName strin
 		namespaces: informers.NewSharedInformerFactory(client, resync).Core().V1().Namespaces().Informer(),
 		pods:       informers.NewSharedInformerFactoryWithOptions(client, resync, onNode).Core().V1().Pods().Informer(),
 	}
-	// Strip the objects before they are stored: users decide how large pods are, and namespaces are those of the whole
-	// cluster. The informers stream their first list object by object (WatchList).
+	// Strip the objects before they are stored: users decide how large pods are, and the informer lists all namespaces
+	// of the cluster. The informers stream their first list object by object (WatchList).
 	if err := errors.Join(c.pods.SetTransform(stripPod), c.namespaces.SetTransform(stripNamespace)); err != nil {
 		return nil, err
 	}
@@ -96,8 +96,8 @@ func newCluster(config *rest.Config, client kubernetes.Interface, nodeName strin
 	return c, nil
 }
 
-// stripPod reduces a pod to the fields that the driver reads. Annotations are not among them: [cluster.annotations]
-// reads those of a pod that needs them.
+// stripPod reduces a pod to the fields that the driver reads. It drops annotations, which [cluster.annotations] reads
+// when they are needed.
 func stripPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok { // the name of a deleted object, whose last state is unknown
@@ -212,7 +212,7 @@ func (c *cluster) hasSynced() bool {
 		func(informer cache.SharedIndexInformer) bool { return !informer.HasSynced() })
 }
 
-// onChange calls trigger when a policy, or labels or addresses of the node change: what the slices depend on.
+// onChange calls trigger when the inputs of the slices change: a policy, or labels or addresses of the node.
 func (c *cluster) onChange(trigger func()) error {
 	handler := cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { trigger() },
@@ -240,8 +240,8 @@ func (c *cluster) onChange(trigger func()) error {
 	return err
 }
 
-// changesOffers reports whether an update of a policy may change what it offers, or is the informer's reminder. That
-// the controller has counted what nodes publish is no reason for all of them to compute it again.
+// changesOffers reports whether an update of a policy may change its devices, or is a resync of the informer. An update
+// of the counts that the controller writes must not make all nodes compute their slices again.
 func changesOffers(before, after any) bool {
 	old, _ := before.(*policyapi.DeviceExposurePolicy)
 	current, _ := after.(*policyapi.DeviceExposurePolicy)
@@ -249,9 +249,8 @@ func changesOffers(before, after any) bool {
 		!equality.Semantic.DeepEqual(old.Spec, current.Spec)
 }
 
-// onReplaced calls fail when the Node object is another one than at first: it was deleted, and kubelet has made it
-// again. The library that writes the slices keeps the UID of their owner, and the API server collects those of an owner
-// that is gone.
+// onReplaced calls fail when the Node object was deleted and the kubelet created a new one. The library that writes the
+// slices keeps the UID of their owner, and the API server deletes slices of an owner that no longer exists.
 func (c *cluster) onReplaced(fail func(error)) error {
 	var mu sync.Mutex
 	var first types.UID
@@ -329,7 +328,7 @@ func (c *cluster) topology(name string) (*chainapi.NetworkTopology, error) {
 	return topology, nil
 }
 
-// ThisNode returns the Node object. Without it nothing can be said of policies that are for some nodes.
+// ThisNode returns the Node object. Policies for some nodes cannot be evaluated without it.
 func (c *cluster) ThisNode() (*corev1.Node, error) {
 	item, _, err := c.node.GetStore().GetByKey(c.nodeName)
 	if node, ok := item.(*corev1.Node); ok && err == nil {
@@ -356,7 +355,7 @@ func (c *cluster) cachedPod(namespace, name, uid string) *corev1.Pod {
 	return pod
 }
 
-// podUIDs are those of the pods that the API server had on this node when it was heard last, if it was.
+// podUIDs returns the UIDs of the pods on this node in the cache; known reports whether the cache is filled.
 func (c *cluster) podUIDs() (uids sets.Set[string], known bool) {
 	uids = sets.New[string]()
 	for _, item := range c.pods.GetStore().List() {
@@ -436,9 +435,8 @@ func (c *cluster) podsWithClaim(namespace, claim string) []*corev1.Pod {
 	return pods
 }
 
-// podHasEnded reports whether the API server, when it was heard last, had no such pod, or had it in a phase from which
-// no container of it starts any more: such a pod may stay for as long as its owner likes, while others wait for what it
-// had. While the API server has not been heard nothing has ended.
+// podHasEnded reports whether the cache has no such pod, or has it in a phase from which no container starts again: the
+// object of such a pod may stay for long, while others wait for its devices. It is false until the cache is filled.
 func (c *cluster) podHasEnded(pod executor.Pod) bool {
 	if !c.pods.HasSynced() {
 		return false

@@ -38,10 +38,10 @@ func shareable(claim *resourceapi.ResourceClaim) bool {
 		})
 }
 
-// addConsumers resolves the pods that the claim is reserved for, by name or as members of a PodGroup (KEP-5729); of a
-// group those that are on this node by now. attaches reports whether they are given interfaces. A claim that nobody is
-// said to use is refused: kubelet asks for none, and what another caller has prepared nobody would release. It returns
-// the pods that the API server has.
+// addConsumers resolves the pods that the claim is reserved for, by name or as members of a PodGroup (KEP-5729), of
+// which it adds the members that are on this node by now. attaches reports whether they get interfaces. A claim without
+// a reservation is rejected: the kubelet prepares none, and no component would release a claim that another caller
+// prepared. It returns the pods that the API server has.
 func (p *planner) addConsumers(
 	ctx context.Context, claim *resourceapi.ResourceClaim, record *claims.Record, attaches bool,
 ) ([]*corev1.Pod, error) {
@@ -86,7 +86,7 @@ func isPod(reference resourceapi.ResourceClaimConsumerReference) bool {
 	return reference.APIGroup == "" && reference.Resource == "pods"
 }
 
-// addConsumer adds a pod, which is nil if the API server has none of the UID any more.
+// addConsumer adds a pod, which is nil if the API server no longer has a pod with the UID.
 func addConsumer(
 	record *claims.Record, uid types.UID, pod *corev1.Pod, claim *resourceapi.ResourceClaim, attaches bool,
 ) error {
@@ -107,8 +107,8 @@ func addConsumer(
 	return nil
 }
 
-// warnOfContainers tells pods of containers that don't name the claim: only those that do are held back when the driver
-// is away.
+// warnOfContainers sends events to pods about containers that do not name the claim: only containers that name it are
+// held back while the driver is away.
 func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
 	for _, pod := range d.Cluster.podsWithClaim(claim.Namespace, claim.Name) {
 		if names := without(pod, claim); len(names) > 0 {
@@ -120,8 +120,8 @@ func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
 	}
 }
 
-// without returns the containers of a pod that don't name a claim. Those of a pod with extended resources are told
-// nothing: they can't have a part of the claim without a device of their own.
+// without returns the containers of a pod that do not name a claim. It returns none for a pod with extended resources,
+// whose containers cannot have a part of the claim without their own device.
 func without(pod *corev1.Pod, claim *resourceapi.ResourceClaim) []string {
 	var names []string
 	i := position(pod, claim)

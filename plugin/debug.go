@@ -29,8 +29,8 @@ func (c *cluster) policyInputs() nodestate.PolicyInputs {
 	return inputs
 }
 
-// serveDebug answers on a socket of the node: what is discovered, decided, prepared, attached and left over, as JSON.
-// It changes nothing but for trying to undo what is left over, and removing what nobody has.
+// serveDebug serves the discovered, decided, prepared and attached state and the leftovers as JSON on a socket of the
+// node. Requests can retry the rollback of leftovers and remove orphans, and change nothing else.
 func (d *Driver) serveDebug(ctx context.Context) error {
 	path := nodeapi.SocketPath(d.config.PluginDir)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier driver
@@ -111,7 +111,7 @@ func (d *Driver) retryToTheEnd(ctx context.Context, key string, retry func(conte
 	return <-result
 }
 
-// retryLeftover tries once more to undo what could not be undone.
+// retryLeftover retries the rollback of a leftover.
 func (d *Driver) retryLeftover(ctx context.Context, key string) error {
 	if err := d.checkLeftover(key); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (d *Driver) retryLeftover(ctx context.Context, key string) error {
 	return nil
 }
 
-// forgetLeftover is retryLeftover for what can never be undone: see [executor.Executor.Forget].
+// forgetLeftover is like retryLeftover, for a rollback that can never succeed: see [executor.Executor.Forget].
 func (d *Driver) forgetLeftover(ctx context.Context, key string) (failure, err error) {
 	if err := d.checkLeftover(key); err != nil {
 		return nil, err

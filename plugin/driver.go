@@ -37,13 +37,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// Config of the node driver. Paths are those of the host, and must be the same inside the driver's container.
+// Config is the configuration of the node driver. Paths are host paths, and must be the same inside the driver's
+// container.
 type Config struct {
 	// NodeName is the name of this node in Kubernetes.
 	NodeName string
 	// Version is the driver's, for people.
 	Version string
-	// RestConfig says how to reach the API server.
+	// RestConfig is the configuration of clients of the API server.
 	RestConfig *rest.Config
 	// PluginDir holds the driver's sockets and its journal: kubelet's directory for the plugin.
 	PluginDir string
@@ -57,7 +58,7 @@ type Config struct {
 	HostProcDir string
 	// CDIDir is where CDI specs are written.
 	CDIDir string
-	// DeviceInfoDir is where those who attach devices in place of the driver read what was allocated.
+	// DeviceInfoDir is the directory from which other components that attach devices read the allocations.
 	DeviceInfoDir string
 	// LogDir is where CNI calls are logged, one folder for each claim.
 	LogDir string
@@ -69,7 +70,8 @@ type Config struct {
 	HTTPAddress string
 	// ListAttributes publishes CNI plugins as a list (feature DRAListTypeAttributes). The controller must do so, too.
 	ListAttributes bool
-	// CompatibilityGroups keeps devices apart by groups (feature DRADeviceCompatibilityGroups) where that can say it.
+	// CompatibilityGroups separates devices by groups (feature DRADeviceCompatibilityGroups) if groups can express the
+	// rules.
 	CompatibilityGroups bool
 	// Plugins are those CNI plugins of the helper binary, by name, that the driver can run without a process.
 	Plugins map[string]executor.InProcess
@@ -151,10 +153,10 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 // journalRetry is how often a journal that can't be opened is tried.
 const journalRetry = 5 * time.Second
 
-// awaitJournal opens the journal, however long that takes. A process that ended instead would be started again and
-// again and help nobody: pods that run are not touched, pods without claims start, and those with claims wait, because
-// nothing is registered with kubelet or the runtime. The probe says why. One reason is the lock of the driver before,
-// which may still finish its chains.
+// awaitJournal opens the journal, and waits as long as necessary. Ending the process would only cause restarts: running
+// pods are not affected, pods without claims start, and pods with claims wait, because the driver is not registered
+// with the kubelet or the runtime. The probe reports the reason. One reason is the lock of the previous driver, which
+// may still finish its chains.
 func (d *Driver) awaitJournal(ctx context.Context, again <-chan time.Time) error {
 	return d.startup.await(ctx, again, "Waiting for the journal: no pod with claims starts on this node until it can "+
 		"be opened",
@@ -202,8 +204,8 @@ func (d *Driver) Close() {
 // kubelet kills the pod after its terminationGracePeriodSeconds, which is 60 s.
 const shutdownLimit = 45 * time.Second
 
-// Run runs the driver until ctx ends or something fails that only a new process cures. NRI and the gates come up first
-// and without the API server, so that pods without claims and those that are prepared are served while it is down.
+// Run runs the driver until ctx ends or an error occurs that requires a new process. NRI and the gates start first and
+// without the API server, so that pods without claims and prepared pods are served while it is down.
 func (d *Driver) Run(ctx context.Context) error {
 	defer d.Close()
 	group, ctx := errgroup.WithContext(ctx)
@@ -231,8 +233,8 @@ func (d *Driver) Run(ctx context.Context) error {
 
 // serve works on the journal.
 //
-// The journal is read, and what an earlier driver left is taken over, before anybody can call: kubelet and the runtime
-// would otherwise be answered from an empty memory.
+// It reads the journal and adopts the state of an earlier driver before it accepts calls: otherwise it would answer the
+// kubelet and the runtime from an empty memory.
 func (d *Driver) serve(ctx context.Context) error {
 	d.repairInstallation(ctx)
 	if err := d.readJournal(ctx); err != nil {
@@ -353,8 +355,8 @@ func (d *Driver) serveDRA(ctx context.Context) error {
 	return group.Wait()
 }
 
-// finishWork lets what runs end, and nothing begin again. What does not end in time is ended with the process, and the
-// journal tells the next driver to undo it.
+// finishWork waits for running work and prevents new work. Work that does not finish in time ends with the process, and
+// the next driver rolls it back from the journal.
 func (d *Driver) finishWork() {
 	d.stopWork()
 	done := make(chan struct{})

@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// lockProbe finds out whether the locks that every pod needs are given back. It is safe for concurrent use.
+// lockProbe detects whether locks that every pod needs are released. It is safe for concurrent use.
 type lockProbe struct {
 	try func()
 
@@ -55,7 +55,7 @@ func (p *lockProbe) ok(ctx context.Context, limit time.Duration) bool {
 // lockLimit is how long a healthy driver may need for its locks: none is held over I/O.
 const lockLimit = 2 * time.Second
 
-// hanging says what of the driver does not go on; kubelet starts it anew then.
+// hanging returns the parts of the driver that make no progress; the kubelet then restarts it.
 func (d *Driver) hanging(ctx context.Context) []string {
 	hanging := d.heartbeats.Overdue()
 	if d.startup.reason() == nil && !d.locks.ok(ctx, lockLimit) {
@@ -99,7 +99,7 @@ func (d *Driver) serveHTTP(ctx context.Context) error {
 	return nil
 }
 
-// missing says what keeps pods with claims from starting.
+// missing returns the conditions that prevent pods with claims from starting.
 func (d *Driver) missing() []string {
 	if reason := d.startup.reason(); reason != nil {
 		return []string{reason.Error()}
@@ -122,17 +122,17 @@ func (d *Driver) missing() []string {
 	return append(missing, d.installed.defects.texts()...)
 }
 
-// Names of the sockets that kubelet knows the driver by (the defaults of the kubeletplugin library).
+// Names of the driver's sockets for the kubelet (the defaults of the kubeletplugin library).
 const (
 	draSocket       = "dra.sock"
 	registrarSocket = v1alpha1.DriverName + "-reg.sock"
 )
 
-// socketPeriod is how often the driver checks that its sockets are there.
+// socketPeriod is the time between two checks of the driver's sockets.
 const socketPeriod = 10 * time.Second
 
-// socketsAreThere returns an error if somebody has removed a socket of the driver. Kubelet forgets a plugin whose
-// registration socket is gone, and can't reach one without the other.
+// socketsAreThere returns an error if a socket of the driver was removed. The kubelet forgets a plugin whose
+// registration socket is gone, and cannot reach one without the other socket.
 func (d *Driver) socketsAreThere() error {
 	for _, path := range []string{filepath.Join(d.config.PluginDir, draSocket),
 		filepath.Join(d.config.RegistrarDir, registrarSocket)} {
@@ -147,9 +147,9 @@ func (d *Driver) socketsAreThere() error {
 	return nil
 }
 
-// watchSockets returns an error when the sockets are gone, twice in a row: only a new process makes them. Once may
-// be somebody who replaces the folder by one that has them, or a look that failed by itself, and a restart costs every
-// pod that starts at that moment an attempt.
+// watchSockets returns an error if sockets are missing in two successive checks: only a new process creates them. One
+// failed check may be transient, for example because the directory is being replaced, and a restart costs every
+// starting pod an attempt.
 func watchSockets(ctx context.Context, again <-chan time.Time, check func() error) error {
 	for failures := 0; ; {
 		select {
@@ -169,7 +169,7 @@ func watchSockets(ctx context.Context, again <-chan time.Time, check func() erro
 	}
 }
 
-// startup tells what the driver waits for before anything works. It is safe for concurrent use.
+// startup records the condition that the driver waits for at its start. It is safe for concurrent use.
 type startup struct {
 	mu      sync.Mutex
 	waiting error // nil if everything is there
@@ -177,7 +177,7 @@ type startup struct {
 
 func newStartup() *startup { return &startup{waiting: errors.New("starting")} }
 
-// reason says why nothing works yet; nil if everything is there.
+// reason returns the reason why the driver does not work yet; nil after the start.
 func (s *startup) reason() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

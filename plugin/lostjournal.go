@@ -50,7 +50,7 @@ func (s *unclaimedSandboxes) remove(id string) (found bool) {
 	return found
 }
 
-// replace begins anew with the sandboxes of a list.
+// replace replaces all sandboxes by those of a list.
 func (s *unclaimedSandboxes) replace(pods []*api.PodSandbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,11 +75,11 @@ func (s *unclaimedSandboxes) list() []*api.PodSandbox {
 // after 30 s.
 const lostLimit = 20 * time.Second
 
-// recoverLost prepares and attaches, after a journal was lost, the claims of running pods that have no record any more.
-// Claims whose gate says that they are attached still are left alone.
+// recoverLost prepares and attaches the claims of running pods whose records were lost with the journal. Claims whose
+// gate shows that they are still attached stay unchanged.
 //
-// It is done as if kubelet had asked, so the same checks and locks apply. A pod leaves the list when its claims are
-// prepared, and not before.
+// It follows the path of a call of the kubelet, with the same checks and locks. A pod leaves the list when its claims
+// are prepared, not before.
 func (d *Driver) recoverLost(ctx context.Context) {
 	if !d.journalLost() || !d.nri.runtime.isConnected() || !d.cluster.hasSynced() {
 		return

@@ -40,18 +40,18 @@ func metadataVersions() []schema.GroupVersion {
 	return []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion, metadatav1alpha1.SchemeGroupVersion}
 }
 
-// metadataFiles has the kubeletplugin library write as the driver writes all files of claims. The library waits for the
-// disk twice for each file, of which a claim has two for each request, one of them written again in RunPodSandbox. But
-// what they say ends with the boot: kubelet asks for claims of pods that outlive it to be prepared again, and then all
-// of them are written anew.
+// metadataFiles lets the kubeletplugin library write files in the same way as the driver. The library waits for the
+// disk twice for each file, and a claim has two for each request, one of which is rewritten in RunPodSandbox.
+// Durability is not needed, since the content is only valid in the current boot: after a boot, the kubelet has claims
+// prepared again, which rewrites all files.
 func metadataFiles() kubeletplugin.MetadataFileOperations {
 	return kubeletplugin.MetadataFileOperations{
 		WriteFile: func(path string, data []byte, _ os.FileMode) error { return nodeapi.WriteFile(path, data) },
 	}
 }
 
-// metadataOf is what the containers of a claim find about a device in a file (KEP-5304): its attributes, and of a claim
-// that is one pod's the interface, once it is attached. Containers see the file as it was when they were created.
+// metadataOf returns the metadata of a device for the containers of a claim (KEP-5304): its attributes and, for a claim
+// of one pod, the attached interface. Containers see the file as of their creation.
 func metadataOf(
 	record *claims.Record, held *claims.HeldDevice, steps []executor.StepRecord,
 ) *kubeletplugin.DeviceMetadata {
@@ -70,8 +70,8 @@ func metadataOf(
 	return metadata
 }
 
-// addVerbs adds how the application addresses the device's RDMA device, with the GID of the final interface. What does
-// not fit stays away: the API allows so many attributes of a device.
+// addVerbs adds the addressing of the device's RDMA device, with the GID of the final interface. Attributes beyond the
+// limit of the API are dropped.
 func addVerbs(metadata *kubeletplugin.DeviceMetadata, verbs *executor.Verbs) {
 	if verbs == nil || len(verbs.Devices) == 0 {
 		return
@@ -108,8 +108,8 @@ func addVerbs(metadata *kubeletplugin.DeviceMetadata, verbs *executor.Verbs) {
 	}
 }
 
-// describe completes the files of claims that have just been attached. What is missing in a file keeps no container
-// from starting, so failures are logged only.
+// describe completes the files of newly attached claims. Errors are only logged, since incomplete files do not prevent
+// containers from starting.
 func (d *Driver) describe(ctx context.Context, records []claims.Record) (complete bool) {
 	d.mu.Lock()
 	helper := d.helper
@@ -143,9 +143,9 @@ func (d *Driver) describe(ctx context.Context, records []claims.Record) (complet
 // repairLimit bounds one repair of metadata.
 const repairLimit = 20 * time.Second
 
-// repairMetadata has the CDI specs written again that tell the containers of prepared claims of their devices, if
-// somebody has removed them: kubelet gives containers their names, and the runtime refuses what it can't find. Those of
-// claims that are not known to anybody are removed: a driver that did not know of them has released the claims.
+// repairMetadata rewrites removed CDI specs with the metadata of prepared claims: the kubelet passes their names to
+// containers, and the runtime rejects unknown names. It removes specs of unknown claims, which an earlier driver
+// released without them.
 func (d *Driver) repairMetadata(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, repairLimit)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// metrics are what the driver counts and measures. The names are part of the driver's interface.
+// metrics are the metrics of the driver. Their names are part of the driver's interface.
 type metrics struct {
 	registry    *prometheus.Registry
 	publish     *publish.Metrics
@@ -28,7 +28,7 @@ type metrics struct {
 	connections prometheus.Counter
 }
 
-// newMetrics registers what the driver measures. version is that of the build.
+// newMetrics registers the metrics of the driver. version is the version of the build.
 func newMetrics(version string) *metrics {
 	registry := prometheus.NewRegistry()
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "dra_network_build_info",
@@ -53,7 +53,7 @@ func newMetrics(version string) *metrics {
 	return m
 }
 
-// watch registers gauges of what is there at the moment of a scrape.
+// watch registers gauges of the current state at the time of a scrape.
 func (m *metrics) watch(claims *claims.Store, sandboxes *attach.Sandboxes, executor *executor.Executor) {
 	for name, gauge := range map[string]struct {
 		help string

@@ -19,19 +19,19 @@ type namespaces struct {
 	procDir, dir string
 }
 
-// What a user does about a sandbox whose namespace is not found: one that has lost its process never gets it back, but
-// a file that cannot be read is no evidence of that.
+// Remedies for a sandbox whose namespace is not found: a sandbox that lost its process never gets the namespace back,
+// but an unreadable file does not prove that.
 const (
 	deletePod = "delete the pod"
 	checkProc = "check that the driver's container has the host's /proc and may read it"
 )
 
-// pathOf returns the path of a sandbox's network namespace. It is empty for a pod on the host's network, and for one
-// that has ended.
+// pathOf returns the path of a sandbox's network namespace. It is empty for a pod on the host's network, and for a
+// sandbox that has ended.
 //
-// containerd (2.4.2) that is killed in the middle of RunPodSandbox takes the sandbox for good when it is back, but has
-// lost its specification, and with it its namespaces. Kubelet goes on to start the containers. What is left is the
-// sandbox's process.
+// If containerd (2.4.2) is killed during RunPodSandbox, it considers the sandbox valid after its restart, but has lost
+// its specification, including its namespaces. The kubelet continues to start the containers. Only the sandbox's
+// process remains.
 func (n namespaces) pathOf(pod *api.PodSandbox) (string, error) {
 	all := pod.GetLinux().GetNamespaces()
 	for _, namespace := range all {
@@ -39,9 +39,9 @@ func (n namespaces) pathOf(pod *api.PodSandbox) (string, error) {
 			return namespace.GetPath(), nil
 		}
 	}
-	// The OCI specification gives a container each namespace that its list names and the runtime's for the others, so a
-	// list without a network namespace is that of a pod on the host's network. Only an empty list says nothing: every
-	// sandbox has at least a mount namespace.
+	// By the OCI specification, a container gets each namespace in its list, and the runtime's namespace for the
+	// others, so a list without a network namespace belongs to a pod on the host's network. Only an empty list is
+	// inconclusive: every sandbox has at least a mount namespace.
 	if len(all) > 0 || pod.GetPid() == 0 {
 		return "", nil
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// state is what is known at this moment.
+// state returns the current state of the driver.
 func (d *Driver) state() nodestate.State {
 	c := &d.config
 	state := nodestate.State{
@@ -44,9 +44,9 @@ func (d *Driver) state() nodestate.State {
 	return state
 }
 
-// refusedClaims are the claims that pods of the node wait for, and that were refused when kubelet asked last, sorted.
-// Pods name claims by name only, and a user who mends a claim makes it anew under its name: so what is remembered of an
-// earlier one counts no more when a later one is prepared, or was refused.
+// refusedClaims returns the claims that pods of the node wait for and whose last Prepare was rejected, sorted. Pods
+// name claims by name only, and a user who corrects a claim creates it again under its name. Therefore the record of an
+// earlier claim is ignored when a later one is prepared or rejected.
 func (d *Driver) refusedClaims() []nodestate.RefusedClaim {
 	latest := map[string]nodestate.RefusedClaim{}
 	for _, refused := range d.statuses.Refused() {
@@ -142,8 +142,8 @@ func (d *Driver) claimStates() []nodestate.Claim {
 	return states
 }
 
-// isOrphaned reports whether a claim is prepared for nobody: no pod that kubelet prepared it for is there, no sandbox
-// has it, and no pod of the node names it. All three are asked, as each alone can be behind.
+// isOrphaned reports whether a prepared claim has no user: none of its consumers exists, no sandbox has it, and no pod
+// of the node names it. It checks all three, since each may be outdated.
 func (d *Driver) isOrphaned(record *claims.Record, pods sets.Set[string]) bool {
 	for _, consumer := range record.Consumers {
 		if pods.Has(consumer.PodUID) {

@@ -19,7 +19,7 @@ import (
 // configSource is the annotation by which kubelet says where a pod comes from.
 const configSource = "kubernetes.io/config.source"
 
-// nriConfig says what an nriPlugin works with.
+// nriConfig has the dependencies of an nriPlugin.
 type nriConfig struct {
 	// Socket is the container runtime's NRI socket.
 	Socket    string
@@ -27,7 +27,7 @@ type nriConfig struct {
 	Claims    *claims.Store
 	Sandboxes *attach.Sandboxes
 	Clock     clock.Clock
-	// Namespaces finds those of sandboxes.
+	// Namespaces finds the network namespaces of sandboxes.
 	Namespaces namespaces
 	// Work ends when the driver stops.
 	Work    context.Context
@@ -36,7 +36,7 @@ type nriConfig struct {
 	Observer attach.Observer
 }
 
-// nriPlugin is what the container runtime calls. Its handlers run under a lock of the whole node: a pod without claims
+// nriPlugin implements the handlers for the container runtime, which run under a node-wide lock: a pod without claims
 // costs one map lookup.
 type nriPlugin struct {
 	nriConfig
@@ -98,7 +98,7 @@ func (n *nriPlugin) attachAfterResync(pods []*api.PodSandbox, busy map[string]bo
 	}
 }
 
-// reportUnattachable tells a pod whose sandbox nobody can attach anything to, if it has claims.
+// reportUnattachable reports a sandbox that cannot be attached, if its pod has claims.
 func (n *nriPlugin) reportUnattachable(pod *api.PodSandbox, err error) {
 	if records := n.Claims.OfPod(pod.GetUid()); len(records) > 0 {
 		klog.FromContext(n.Work).Error(err, "Cannot attach a pod that started while the driver was away", "pod",
@@ -154,10 +154,11 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	}
 }
 
-// toldAttempt is which failing attempt a pod is told of: the first ones fail while something earlier is being undone.
+// toldAttempt is the number of the failed attempt after which the pod gets an event: the first ones fail while an
+// earlier attachment is being rolled back.
 const toldAttempt = 6
 
-// attachNow looks again which namespace the sandbox has: the process by which it was found may have ended.
+// attachNow looks up the namespace of the sandbox again: the process that was used to find it may have ended.
 func (n *nriPlugin) attachNow(pod *api.PodSandbox, records []claims.Record) error {
 	netns, err := n.Namespaces.pathOf(pod)
 	if err == nil && netns == "" {
@@ -228,8 +229,8 @@ func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) err
 	return nil
 }
 
-// CreateContainer holds containers that the gate does not: those that don't name the claim, and those of a later pod of
-// a shared claim. Those that name claims get the limits of the claims' topologies.
+// CreateContainer holds back containers that the gate does not cover: those that do not name the claim, and those of a
+// later pod of a shared claim. Containers that name claims get the limits of the claims' topologies.
 func (n *nriPlugin) CreateContainer(
 	_ context.Context, pod *api.PodSandbox, container *api.Container,
 ) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
@@ -281,10 +282,10 @@ func (n *nriPlugin) logCall(event string, pod *api.PodSandbox, duration time.Dur
 		"sandbox", pod.GetId(), "duration", duration.Round(time.Microsecond), "err", err)
 }
 
-// mayStart says why a container may not start yet.
+// mayStart returns the reason why a container may not start yet.
 //
-// The cases in their order: the sandbox is attached; it is known and not attached; it was there before the driver, and
-// its containers name no claim; its record was lost, and the gate's file admits its namespace. Only then are its claims
+// The cases in order: the sandbox is attached; it is known and not attached; it existed before the driver, and its
+// containers name no claim; its record was lost, and the gate's file admits its namespace. Only then are its claims
 // looked up, in memory and in the cache of pods.
 func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) error {
 	known, ready, failure := n.Sandboxes.State(pod.GetId())
@@ -332,15 +333,15 @@ func (n *nriPlugin) attachMissed(pod *api.PodSandbox) {
 	}
 }
 
-// isToBeAttached reports whether a sandbox that was there before the driver is attached late: its pod has prepared
-// claims, and none of its containers that name them runs. The runtime lists no containers that it was kept from
-// creating, so what is listed does not tell.
+// isToBeAttached reports whether a sandbox that existed before the driver is attached late: its pod has prepared
+// claims, and none of its containers that name them runs. The runtime does not list containers whose creation was
+// rejected, so its list is not sufficient.
 func (n *nriPlugin) isToBeAttached(pod *api.PodSandbox) bool {
 	return !n.runtime.isBusy(pod.GetId()) && len(attachable(n.Claims.OfPod(pod.GetUid()))) > 0
 }
 
-// isUnrecorded reports whether all claims that a container names are attached to its pod, of which the journal has lost
-// the record.
+// isUnrecorded reports whether all claims that a container names are attached to its pod, although the journal has lost
+// their record.
 func (n *nriPlugin) isUnrecorded(pod *api.PodSandbox, named []attach.Part) bool {
 	netns, err := n.Namespaces.pathOf(pod)
 	if err != nil || netns == "" {

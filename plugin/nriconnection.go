@@ -68,7 +68,7 @@ func (n *nriPlugin) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The channel has room for one, so that this ends even when nobody waits for it any more.
+	// The channel is buffered, so that the goroutine ends even without a receiver.
 	go func() { ended <- client.Run(ctx) }()
 	limit := n.Clock.NewTimer(nriConnectLimit)
 	defer limit.Stop()
@@ -88,7 +88,7 @@ func (n *nriPlugin) session(ctx context.Context) error {
 	}
 }
 
-// setConnected sets whether the runtime tells of new pods. While it does not, gates are closed.
+// setConnected sets whether the runtime reports new pods. While it does not, gates are closed.
 func (n *nriPlugin) setConnected(connected bool) {
 	n.runtime.setConnected(connected)
 	if connected {
@@ -99,7 +99,7 @@ func (n *nriPlugin) setConnected(connected bool) {
 	}
 }
 
-// nriConnection is what the stub calls during one connection.
+// nriConnection implements the handlers of the stub for one connection.
 type nriConnection struct {
 	*nriPlugin
 	configured func()
@@ -108,7 +108,7 @@ type nriConnection struct {
 	over          bool       // the connection has ended, and what it says counts no more
 }
 
-// end waits for what is being synchronized; afterwards nothing is.
+// end waits for a running Synchronize and rejects later ones.
 func (c *nriConnection) end() {
 	c.synchronizing.Lock()
 	defer c.synchronizing.Unlock()
@@ -123,12 +123,12 @@ func (c *nriConnection) Configure(ctx context.Context, _, runtime, version strin
 	return api.ParseEventMask("RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer")
 }
 
-// Synchronize is evidence of what is there, never of what is not. What the driver remembers of sandboxes is checked
-// against it before containers may start for that. Pods that started while the driver was away are attached now, if
-// none of their containers runs that names a claim.
+// Synchronize treats the lists of the runtime as evidence that objects exist, never that they do not. It compares the
+// recorded sandboxes with them before containers may start in these. Pods that started while the driver was away are
+// attached now, if none of their containers that name a claim runs.
 //
-// What ran before is noted first, since CreateContainer asks for it. Then known sandboxes are confirmed, which opens
-// their gates. Then kubelet's calls are answered again, and last the sandboxes are attached that nobody knows.
+// It first records the containers that ran before, which CreateContainer needs. Then it confirms known sandboxes, which
+// opens their gates. Then calls of the kubelet are answered again, and unknown sandboxes are attached last.
 func (c *nriConnection) Synchronize(
 	_ context.Context, pods []*api.PodSandbox, containers []*api.Container,
 ) ([]*api.ContainerUpdate, error) {
@@ -179,8 +179,8 @@ func sandboxesOf(containers []*api.Container) (decided sets.Set[string], busy ma
 	return decided, busy
 }
 
-// runtimeView is what the container runtime has said of itself: whether it reports new pods, and what ran when it began
-// to. It is safe for concurrent use.
+// runtimeView is the state of the container runtime: whether it reports new pods, and the containers that ran at the
+// start of the connection. It is safe for concurrent use.
 type runtimeView struct {
 	mu        sync.Mutex
 	connected chan struct{} // closed when the connection ends; nil while there is none
@@ -218,7 +218,7 @@ func (v *runtimeView) disconnected() <-chan struct{} {
 	return v.connected
 }
 
-// isConnected reports whether the runtime tells the driver about new pods.
+// isConnected reports whether the runtime reports new pods to the driver.
 func (v *runtimeView) isConnected() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -40,9 +40,8 @@ func (r reporter) AttachFailed(pod executor.Pod, records []claims.Record, err er
 // DetachFailed implements Observer.
 func (r reporter) DetachFailed(pod executor.Pod, err error) { r.driver.statuses.DetachFailed(pod, err) }
 
-// InterfacesChanged implements Observer. The publisher looks at the devices, too: an interface that is missing in its
-// pod may be a device that does not exist any more, or that an application has moved elsewhere, and no event of the
-// host's namespace reports that.
+// InterfacesChanged implements Observer. It also triggers the publisher: a missing interface may be a device that no
+// longer exists, or that an application has moved elsewhere, which causes no event in the host's namespace.
 func (r reporter) InterfacesChanged(pod executor.Pod, claimUIDs []string, err error) {
 	for _, uid := range claimUIDs {
 		r.driver.statuses.Changed(uid)

@@ -20,8 +20,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// findOrphans lists what is left. It reads directories first and then asks who has what: what is made meanwhile is not
-// in the list, and what is in the list and has an owner has had it before.
+// findOrphans lists orphaned files. It reads directories first and looks up owners afterwards: files created meanwhile
+// are not in the list, and every listed file with an owner had it before.
 func (d *Driver) findOrphans() ([]nodestate.Orphan, error) {
 	found, err := d.orphanSpecs()
 	problems := []error{err}
@@ -30,7 +30,7 @@ func (d *Driver) findOrphans() ([]nodestate.Orphan, error) {
 	logs, err := d.callLog.Old(time.Now().Add(-d.config.LogRetention), d.isPrepared)
 	problems = append(problems, err)
 	for _, entry := range pins {
-		// In this order: what a sandbox can't undo is kept before the sandbox is forgotten.
+		// In this order: leftovers of a sandbox are recorded before the sandbox is forgotten.
 		if host.IsPinName(entry.Name()) && !d.sandboxes.HasPin(entry.Name()) && !d.keepsPin(entry.Name()) &&
 			!d.sandboxes.IsUnrecordedPin(entry.Name()) {
 			found = append(found,
@@ -94,10 +94,11 @@ func (d *Driver) keepsPin(name string) bool {
 	return false
 }
 
-// removeOrphans removes what is left, each thing under the lock of whoever could need it at this moment, and returns it
-// with what could not be removed.
+// removeOrphans removes orphaned files, each under the lock of the component that may need it, and returns them with
+// those that could not be removed.
 //
-// The list is older than the removal: what it names may be in use by now. So every owner looks again under its lock.
+// The list is older than the removal, and its files may be in use by now. Therefore each component checks again under
+// its lock.
 func (d *Driver) removeOrphans(ctx context.Context) ([]nodestate.Orphan, error) {
 	found, err := d.findOrphans()
 	for i := range found {
@@ -111,8 +112,8 @@ func (d *Driver) removeOrphans(ctx context.Context) ([]nodestate.Orphan, error) 
 	return found, err
 }
 
-// removeOrphan removes what was found to be nobody's. Each kind has its own owner in the driver, which decides under
-// its lock whether that is still so: the finding may be minutes old.
+// removeOrphan removes an orphaned file. The component that manages its kind checks under its lock that it is still an
+// orphan: the finding may be minutes old.
 func (d *Driver) removeOrphan(ctx context.Context, file *nodestate.Orphan) error {
 	switch file.Kind {
 	case nodeapi.GateSpec: // stays open if the claim is attached by now
@@ -143,8 +144,8 @@ func (d *Driver) removeMetadata(ctx context.Context, file *nodestate.Orphan) err
 	return errors.Join(d.removeMetadataFile(file.Path), missingIsEmpty(os.Remove(file.Path)))
 }
 
-// removeMetadataFile removes the file that a spec gives to containers, and the folders above it that are empty then.
-// The folder of a claim is named after it, and may be that of a newer claim of the same name, which has the same file.
+// removeMetadataFile removes the file that a spec mounts into containers, and parent directories that are empty then.
+// The directory of a claim has its name, and may belong to a newer claim of the same name, which has the same file.
 func (d *Driver) removeMetadataFile(spec string) error {
 	data, err := os.ReadFile(spec)
 	if err != nil {
@@ -176,7 +177,7 @@ func (d *Driver) removeMetadataFile(spec string) error {
 // metadataDir is the folder of metadata in the plugin's directory (k8s.io/dynamic-resource-allocation/kubeletplugin).
 const metadataDir = "dra-device-metadata"
 
-// hasMetadata reports whether a file of metadata is that of a prepared claim.
+// hasMetadata reports whether a file of metadata belongs to a prepared claim.
 func (d *Driver) hasMetadata(path string) bool {
 	folder := filepath.Base(filepath.Dir(filepath.Dir(path)))
 	return slices.ContainsFunc(d.claims.All(), func(record claims.Record) bool {

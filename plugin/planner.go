@@ -32,7 +32,7 @@ type planner struct {
 	claims    *claims.Store
 	executor  *executor.Executor
 	statuses  *status.Writer
-	// missingLinkTypes returns those of some types of links that the kernel does not make.
+	// missingLinkTypes returns the link types in its argument that the kernel does not support.
 	missingLinkTypes func(linkTypes []string) ([]string, error)
 	clock            clock.Clock
 }
@@ -139,8 +139,8 @@ func (p *planner) checkNamespace(topology *v1alpha1.NetworkTopology, namespace s
 // definitionsPath is where the API server has NetworkAttachmentDefinitions of a namespace.
 const definitionsPath = "/apis/k8s.cni.cncf.io/v1/namespaces/%s/network-attachment-definitions/%s"
 
-// define writes out in a topology what NetworkAttachmentDefinitions say of its networks, as they are now: the plan of
-// the claim then has it, and what changes later is for the next claim.
+// define copies the current content of NetworkAttachmentDefinitions into a topology: the plan of the claim contains it,
+// and later changes apply to the next claim.
 func (p *planner) define(
 	ctx context.Context, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, namespace string,
 ) (*v1alpha1.NetworkTopology, error) {
@@ -165,8 +165,8 @@ func (p *planner) define(
 	return defined, nil
 }
 
-// definition returns the configuration in a NetworkAttachmentDefinition, namespace/name. Where nobody has defined that
-// kind there is none.
+// definition returns the configuration in a NetworkAttachmentDefinition, namespace/name. found is false if the cluster
+// does not have the kind.
 func (c *cluster) definition(ctx context.Context, name string) (config string, found bool, err error) {
 	data, err := c.readDefinition(ctx, name)
 	if apierrors.IsNotFound(err) {

@@ -65,8 +65,8 @@ func namesAtPrepare(records []claims.Record, podUID string) []string {
 	return nil
 }
 
-// attachable are the claims with something to attach: devices for administrative access are not given to pods, and
-// others attach those of topologies with attachment External.
+// attachable returns the claims with steps to attach: devices for administrative access are not attached to pods, and
+// other components attach devices of topologies with attachment External.
 func attachable(records []claims.Record) []claims.Record {
 	return slices.DeleteFunc(records, func(record claims.Record) bool { return !record.Attaches() })
 }

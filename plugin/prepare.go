@@ -26,12 +26,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// prepareLimit is for claims.ReleaseWait, 12 s, and what follows it. Kubelet gives up after 45 s, and starts no other
-// container of the pod meanwhile. Preparing changes nothing on the host, so what takes longer fails, and kubelet asks
-// again.
+// prepareLimit covers claims.ReleaseWait, 12 s, and the following work. The kubelet gives up after 45 s, and starts no
+// other container of the pod meanwhile. Prepare changes nothing on the host, so a slower call fails and the kubelet
+// retries.
 const prepareLimit = 20 * time.Second
 
-// draConfig says what a draPlugin works with.
+// draConfig has the dependencies of a draPlugin.
 type draConfig struct {
 	Cluster   *cluster
 	Publisher *publish.Publisher
@@ -43,11 +43,11 @@ type draConfig struct {
 	Statuses  *status.Writer
 	Health    *status.Health
 	Metrics   *metrics
-	// Connected reports whether the container runtime would tell the driver about a new pod.
+	// Connected reports whether the container runtime would report a new pod to the driver.
 	Connected func() bool
-	// Busy says what the node itself does with links.
+	// Busy returns the node's own use of links.
 	Busy func(context.Context, ...discovery.IfName) (map[discovery.IfName]discovery.Use, error)
-	// MissingLinkTypes returns those of some types of links that the kernel does not make.
+	// MissingLinkTypes returns the link types in its argument that the kernel does not support.
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
 	// Fatal is called with an error that only a new process cures.
 	Fatal func(error)
@@ -128,8 +128,8 @@ func claimOf(claim *resourceapi.ResourceClaim) cnichain.Claim {
 	return cnichain.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID)}
 }
 
-// prepare is idempotent: a claim that is prepared is answered from its record, and what a reboot lost is made again.
-// The lock of the claim keeps Prepare and Unprepare of one claim apart. Those of different claims run at once.
+// prepare is idempotent: a prepared claim is answered from its record, and files lost in a reboot are written again.
+// The lock of the claim serializes Prepare and Unprepare of one claim. Calls for different claims run concurrently.
 func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
 	unlock, err := d.locks.Acquire(ctx, string(claim.UID))
 	if err != nil {
@@ -148,8 +148,7 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 		known = false
 	}
 	if known {
-		// Kubelet asks again for every new pod of a claim. Such a pod must not be told that all is well while no driver
-		// would attach it.
+		// The kubelet calls again for new pods of a claim. The call must fail while no driver would attach such a pod.
 		if err := d.checkConnected(&record); err != nil {
 			return nil, err
 		}
@@ -184,7 +183,7 @@ func (d *draPlugin) checkConnected(record *claims.Record) error {
 		"its interfaces; it is trying again")
 }
 
-// tellOthers writes which devices a claim has for those who attach them in place of the driver.
+// tellOthers writes the devices of a claim for components that attach them instead of the driver.
 func (d *draPlugin) tellOthers(record *claims.Record) error {
 	if !hasExternal(record) {
 		return nil
@@ -222,7 +221,7 @@ func steps(record *claims.Record) int {
 	return n
 }
 
-// devices is the answer to kubelet: every device with the claim's gate, and what its containers are told of it.
+// devices returns the answer to the kubelet: every device with the claim's gate and its metadata for containers.
 func (d *draPlugin) devices(record *claims.Record) []kubeletplugin.Device {
 	steps := d.Sandboxes.AttachedSteps(record.Claim.UID)
 	devices := make([]kubeletplugin.Device, 0, len(record.Devices))
@@ -275,7 +274,8 @@ func (d *draPlugin) HandleError(ctx context.Context, err error, msg string) {
 	}
 }
 
-// WatchHealthStatus tells kubelet how devices are, and by that wakes it for pods that need not wait any more.
+// WatchHealthStatus reports the health of devices to the kubelet, which also wakes it for pods that need not wait any
+// longer.
 func (d *draPlugin) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	return d.Health.Watch(ctx, reports)
 }

@@ -36,9 +36,9 @@ type ReplayConfig struct {
 	Recording string
 	// NodeName is a Node object of the cluster, whose labels decide which policies count.
 	NodeName string
-	// RestConfig says how to reach the API server.
+	// RestConfig is the configuration of clients of the API server.
 	RestConfig *rest.Config
-	// CNIDirs are where CNI plugins are looked up: only for those that are there devices are offered.
+	// CNIDirs are the directories of CNI plugins: devices are only offered for installed plugins.
 	CNIDirs []string
 	// ListAttributes and CompatibilityGroups are as in [Config].
 	ListAttributes, CompatibilityGroups bool
@@ -85,8 +85,7 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 		if err := c.synced(ctx); err != nil {
 			return nil //nolint:nilerr // ctx has ended
 		}
-		// The controller starts with what is published first: with nothing it would remove what an earlier process has
-		// published.
+		// Seed the controller with the first slices. An empty start would delete the slices of an earlier process.
 		var controller *resourceslice.Controller
 		defer func() { controller.Stop() }()
 		p.StartPublishing(func(_ context.Context, resources resourceslice.DriverResources) (err error) {

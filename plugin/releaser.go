@@ -20,12 +20,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
 )
 
-// unprepareLimit is one call of a plugin with all of its 30 s, and some seconds for the journal: the answer has to come
-// before kubelet gives up, else its error is lost. What is not done is done by the next call.
+// unprepareLimit covers one call of a plugin with its limit of 30 s, and some seconds for the journal: the answer must
+// arrive before the kubelet gives up, otherwise its error is lost. The next call continues the work.
 const unprepareLimit = 35 * time.Second
 
-// releaser releases claims: when kubelet asks for it, when a claim was allocated anew, and when another claim has been
-// given the devices of one that has no pods any more.
+// releaser releases claims: when the kubelet requests it, when a claim was allocated again, and when the devices of a
+// claim without pods were allocated to another claim.
 type releaser struct {
 	cluster   *cluster
 	publisher *publish.Publisher
@@ -64,9 +64,9 @@ func (r *releaser) unprepare(ctx context.Context, uid string) error {
 	return r.release(ctx, uid)
 }
 
-// rivalsOf judges the claims that have what a claim wants. An earlier claim of the same name has no pods by that name
-// any more: kubelet has just read the name's claim from the API server, and it is the other one. Else a pod that waits
-// for the new claim would keep the old one, for which it waits.
+// rivalsOf returns the rules for claims whose devices a claim needs. An earlier claim of the same name has no pods any
+// longer: the kubelet has just read the claim with that name from the API server. Otherwise a pod that waits for the
+// new claim would keep the old one alive.
 func (r *releaser) rivalsOf(claim cnichain.Claim) claims.Rivals {
 	podsNaming := func(holder *claims.Record) []*corev1.Pod {
 		if holder.Claim.Namespace == claim.Namespace && holder.Claim.Name == claim.Name {
@@ -91,9 +91,9 @@ func (r *releaser) isLeaving(record *claims.Record, naming []*corev1.Pod) bool {
 	}) && !slices.ContainsFunc(naming, func(pod *corev1.Pod) bool { return !isLeaving(pod) })
 }
 
-// evict releases a claim whose device the scheduler has given to another one, if the API server says that it has no
-// allocation any more and no pod: its pods were deleted by force. Kubelet would have it released too, some seconds
-// later, when it has ended the containers; they lose their interfaces meanwhile, as with any forced deletion.
+// evict releases a claim whose device the scheduler has allocated to another claim, if the API server reports that it
+// has no allocation and no pod: its pods were force-deleted. The kubelet would release it some seconds later, after it
+// ended the containers. They lose their interfaces meanwhile, as in every forced deletion.
 func (r *releaser) evict(record *claims.Record, naming []*corev1.Pod) {
 	uid := record.Claim.UID
 	if r.sandboxes.IsReleasing(uid) || len(naming) > 0 || !r.isAbandoned(record) {
@@ -131,7 +131,7 @@ func (r *releaser) evict(record *claims.Record, naming []*corev1.Pod) {
 	}
 }
 
-// isAbandoned reports whether the API server has none of the pods any more that are known to use a claim.
+// isAbandoned reports whether none of the known users of a claim exists in the API server.
 func (r *releaser) isAbandoned(record *claims.Record) bool {
 	for _, consumer := range record.Consumers {
 		if !r.cluster.podUIDIsGone(consumer.PodUID) {
@@ -142,11 +142,10 @@ func (r *releaser) isAbandoned(record *claims.Record) bool {
 		func(pod executor.Pod) bool { return !r.cluster.podUIDIsGone(pod.UID) })
 }
 
-// release ends with every device back on the host. The caller has the claim's lock.
+// release returns every device to the host. The caller has the claim's lock.
 //
-// The order matters when the process ends in between. Devices return first and are proven to be back. Then the record
-// goes, which frees them for other claims. What follows concerns files, which a sweep sets right, and what is told of
-// the claim.
+// The order matters if the process ends in between. Devices return first and are verified. Then the record is deleted,
+// which frees them for other claims. The remaining steps concern files, which a sweep repairs, and status of the claim.
 func (r *releaser) release(ctx context.Context, uid string) error {
 	done, err := r.sandboxes.ReleaseClaim(ctx, uid)
 	defer done()

@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/install"
 )
 
-// installation is what the driver has on its node and repairs while it runs.
+// installation is the set of files and directories that the driver needs on its node and repairs while it runs.
 type installation struct {
 	directories *install.Directories
 	helper      *install.Helper
@@ -25,7 +25,7 @@ type installation struct {
 	defects defects
 }
 
-// defects are what the last sweep could not repair, by the part of the installation. It is safe for concurrent use.
+// defects are the parts of the installation that the last sweep could not repair. It is safe for concurrent use.
 type defects struct {
 	mu     sync.Mutex
 	byPart map[string]error
@@ -72,7 +72,7 @@ const (
 	partExternal     = "files about devices that others attach"
 )
 
-// newInstallation returns the installation of a driver, of which nothing is on the node yet.
+// newInstallation returns the installation of a driver, before any part of it is written.
 func newInstallation(config *Config, helperDir string) (installation, error) {
 	helper, err := install.NewHelper(helperDir)
 	return installation{helper: helper, directories: install.NewDirectories(config.HostProcDir, config.PluginDir,

@@ -79,7 +79,7 @@ func (d *Driver) exec() executor.PluginExec {
 	return executor.PluginExec{Lock: filepath.Join(d.config.PluginDir, "cni.lock")}
 }
 
-// inProcess runs the plugins of the driver's own helper binary, where that is what a step runs, without a process.
+// inProcess runs plugins of the driver's own helper binary in its process.
 func (d *Driver) inProcess() executor.InProcessExec {
 	plugins := make(map[string]executor.InProcess, len(d.config.Plugins))
 	for name, plugin := range d.config.Plugins {
