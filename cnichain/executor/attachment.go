@@ -35,9 +35,9 @@ const (
 	PhaseDetaching Phase = "Detaching"
 )
 
-// StepPhase of a step in an attachment. A step goes from Planned over Adding, Added and Deleting to Deleted. A step
-// that was never begun goes from Planned to Deleted at once. After a crash Adding and Added mean the same unless the
-// attachment is Ready: the step is undone.
+// StepPhase is the phase of a step in an attachment. A step goes from Planned over Adding, Added and Deleting to
+// Deleted. A step that never began goes from Planned to Deleted directly. After a crash, Adding and Added are
+// equivalent unless the attachment is Ready: the step is rolled back.
 type StepPhase string
 
 const (
@@ -55,11 +55,11 @@ const (
 	StepDeleted StepPhase = "Deleted"
 )
 
-// Attachment is the durable record of what was done for one pod sandbox. Sandboxes, not pods, are the key: a pod may
-// get a second sandbox before the first is gone.
+// Attachment is the durable record of the steps for one pod sandbox. The key is the sandbox, not the pod: a pod may get
+// a second sandbox before the first is gone.
 //
 // The JSON names are a contract with the journals of earlier drivers (testdata/records). Add and Del change the record
-// while they run: whoever reads it at the same time works with a copy that was made before.
+// while they run, so concurrent readers need a copy that was made before.
 type Attachment struct {
 	SandboxID string `json:"sandboxID"`
 	Pod       Pod    `json:"pod"`
@@ -68,7 +68,7 @@ type Attachment struct {
 	// Pin is the path at which the sandbox's network namespace is kept, so that DEL finds it after the runtime has
 	// let go of it.
 	Pin string `json:"pin"`
-	// NetNS is the path by which the runtime names the namespace. The runtime removes it when it ends the sandbox.
+	// NetNS is the runtime's path of the namespace. The runtime removes it when it ends the sandbox.
 	NetNS string `json:"netNS,omitempty"`
 	// NetNSID identifies the namespace in its boot, so that it can be pinned again if the pin is gone.
 	NetNSID   string       `json:"netNSID,omitempty"`
@@ -94,19 +94,19 @@ type StepRecord struct {
 	// IfName is the interface in the pod that the step makes or works on.
 	IfName string    `json:"ifName"`
 	Phase  StepPhase `json:"phase"`
-	// Announced is true when the disk was told of the step before its turn (see beginStep). Of an earlier boot, such a
-	// step may have been begun although it is Planned here.
+	// Announced is true if the step was written to disk before its turn (see beginStep). In a record of an earlier
+	// boot, such a step may have begun although it is Planned here.
 	Announced bool `json:"announced,omitempty"`
-	// Stdin is what the plugin was given at ADD and is given again at DEL.
+	// Stdin is the standard input of the plugin for ADD and DEL.
 	Stdin json.RawMessage `json:"stdin,omitempty"`
-	// Result is what the plugin answered, in its own version; it is the prevResult of its DEL.
+	// Result is the result of the plugin in its own version; it is the prevResult of its DEL.
 	Result json.RawMessage `json:"result,omitempty"`
-	// Merged is the result over those of the step's parents.
+	// Merged is the result merged over the results of the step's parents.
 	Merged *types100.Result `json:"merged,omitempty"`
 	// RDMA are the RDMA devices that the step gives to containers, as they were on the host.
 	RDMA []cnichain.RDMADevice `json:"rdma,omitempty"`
-	// DeviceNodes are the files by which the pod's application uses the device of a step that binds it to another
-	// driver, or its RDMA devices.
+	// DeviceNodes are the device files through which the pod's application uses the step's RDMA devices, or a device
+	// that the step binds to another driver.
 	DeviceNodes []string `json:"deviceNodes,omitempty"`
 	// Verbs is how the application addresses the RDMA devices, as it was seen when all steps were done.
 	Verbs *Verbs `json:"verbs,omitempty"`
@@ -148,18 +148,18 @@ func NewAttachment(sandboxID string, pod Pod, plans []cnichain.Plan) *Attachment
 	return attachment
 }
 
-// Journal keeps attachments durably. When Save returns nil the record is on disk. When Note or Delete does, it survives
-// a crash of the process, but the machine only if that runs for a moment longer; a machine that loses its power forgets
-// the newest calls, and never one without those after it.
+// Journal stores attachments durably. When Save returns nil, the record is on disk. When Note or Delete returns nil,
+// the change survives a crash of the process, but a crash of the machine only a moment later: after a power loss, the
+// latest calls may be missing, but never an earlier call while a later one is present.
 //
-// The executor calls Save before what may leave something on a disk, and Note before everything else, with what was
-// done before; it attaches nothing while either fails. Deleting what is not there is no error. Implementations are safe
+// The executor calls Save before steps that may leave data on a disk, and Note before all other steps, with the results
+// so far. It attaches nothing while either fails. Deleting a missing record is not an error. Implementations are safe
 // for concurrent use.
 type Journal interface {
 	Save(*Attachment) error
 	Note(*Attachment) error
 	Delete(sandboxID string) error
-	// SaveLeftover keeps what could not be undone, by its key.
+	// SaveLeftover stores a step that could not be rolled back, by its key.
 	SaveLeftover(Leftover) error
 	DeleteLeftover(key string) error
 }

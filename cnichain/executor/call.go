@@ -33,9 +33,9 @@ type Call struct {
 	Err        error
 }
 
-// Recorder is told about every CNI call after it was made. Implementations are safe for concurrent use, and must not
-// fail a chain: what they can't write is lost. Stdin of a call has the secrets of its configuration: who keeps calls
-// leaves them out.
+// Recorder receives every CNI call after it was made. Implementations are safe for concurrent use, and must not fail a
+// chain: records that they cannot write are lost. Stdin of a call contains the secrets of its configuration, and
+// recorders must remove them.
 type Recorder interface {
 	Record(Call)
 }
@@ -97,8 +97,9 @@ func (e *Executor) call(
 	return output, err
 }
 
-// callContext returns a context with the time limit of a call. When ctx ends, by its deadline, too, the other is
-// cancelled: a call that began late in an attempt is no plugin that hangs, and may finish (see [PluginExec]).
+// callContext returns a context with the time limit of a call. When ctx ends, including by its deadline, the returned
+// context is cancelled: a call that began late in an attempt is not a hanging plugin, and may finish (see
+// [PluginExec]).
 func (e *Executor) callContext(ctx context.Context) (called context.Context, release func()) {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.StepTimeout)
 	called, interrupt := context.WithCancelCause(limited)
@@ -118,8 +119,8 @@ func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan call
 	if plan.command == commandStatus || plan.command == commandGC { // these are about a network, not a container
 		return environ
 	}
-	// Without IgnoreUnknown a plugin refuses the arguments that it does not know (types.LoadArgs of the CNI library),
-	// and only few know those of Kubernetes.
+	// Without IgnoreUnknown, a plugin rejects unknown arguments (types.LoadArgs of the CNI library), and few plugins
+	// accept the arguments of Kubernetes.
 	args := []string{
 		"IgnoreUnknown=true",
 		"K8S_POD_NAMESPACE=" + attachment.Pod.Namespace,
@@ -135,13 +136,12 @@ func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan call
 	)
 }
 
-// perPF is how many calls run at once on the virtual functions of one physical function: its firmware does one after
-// the other anyway.
+// perPF is the maximum number of concurrent calls for the virtual functions of one physical function, whose firmware
+// processes them one after the other anyway.
 const perPF = 2
 
-// callAdd calls ADD; "try again later" (CNI code 11) is tried again a few times. In between it waits 200, 400 and 800
-// ms. What the plugin has printed is kept in the version of its configuration: that is what DEL has to pass as
-// prevResult.
+// callAdd calls ADD, and retries "try again later" (CNI code 11) after 200, 400 and 800 ms. The result is kept in the
+// version of its configuration, since DEL must pass it as prevResult.
 func (e *Executor) callAdd(
 	ctx context.Context, attachment *Attachment, record *StepRecord,
 ) (*types100.Result, error) {

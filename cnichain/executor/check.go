@@ -23,11 +23,11 @@ const (
 	commandGC     = "GC"
 )
 
-// Check says whether an attachment that is ready is still as it was made: every interface is in the pod under its name,
-// and every plugin agrees that knows CHECK (CNI 0.4.0) and is not known for being wrong (quirks.checkUnsafe). A plugin
-// whose interface a later step works on is not asked: it compares with what it made, as sbr moves routes and tuning
-// sets the address. Check changes nothing, tries everything and joins the errors. It is for people who look for a
-// fault: an application may change its interfaces, so a failed check is no reason to undo anything.
+// Check reports whether a ready attachment is unchanged: every interface is in the pod under its name, and every plugin
+// that supports CHECK (CNI 0.4.0) agrees, unless its CHECK is known to be wrong (quirks.checkUnsafe). It skips plugins
+// whose interface a later step changes: they compare it with their own result, whereas sbr moves routes and tuning sets
+// the address. Check changes nothing, checks everything and joins the errors. It is for people who diagnose a fault: an
+// application may change its interfaces, so a failed check is no reason for a rollback.
 func (e *Executor) Check(ctx context.Context, attachment *Attachment) error {
 	var problems []error
 	for i := range attachment.Steps {
@@ -81,10 +81,10 @@ const (
 	codeLimitedConnectivity = 51
 )
 
-// Status asks the plugins of a plan that know STATUS (CNI 1.1.0) whether they could serve ADD now. Only an answer that
-// says that they can't (codes 50 and 51) is an error: many plugins don't implement what their version promises. Steps
-// whose configuration depends on the pod are not asked. It costs a process for each step, so it is not part of starting
-// a pod: ADD fails with the same words.
+// Status calls STATUS (CNI 1.1.0) of the plugins of a plan that support it, to find out whether they could serve ADD
+// now. Only codes 50 and 51 are errors: many plugins do not implement all of their version. Steps whose configuration
+// depends on the pod are skipped. It costs a process for each step, so it is not part of a pod's start: ADD fails with
+// the same message.
 func (e *Executor) Status(ctx context.Context, plan *cnichain.Plan) error {
 	var problems []error
 	attachment := NewAttachment("", Pod{}, []cnichain.Plan{*plan})
@@ -106,10 +106,10 @@ func (e *Executor) Status(ctx context.Context, plan *cnichain.Plan) error {
 	return errors.Join(problems...)
 }
 
-// GC tells the plugins that know GC (CNI 1.1.0) which attachments there are, so that they can free what belongs to
-// none: leases of pods of which the journal was lost. The attachments must be all that there are on the node, or
-// running pods lose their addresses; the driver itself never calls it, since it can't know that. Networks that a
-// topology names itself may be other runtimes' too and are left alone.
+// GC calls GC (CNI 1.1.0) of the plugins that support it with the valid attachments, so that they can free everything
+// else: leases of pods whose journal was lost. The attachments must be all attachments on the node, otherwise running
+// pods lose their addresses. The driver never calls it, since it cannot know that. Networks that a topology names
+// itself may belong to other runtimes and are skipped.
 func (e *Executor) GC(ctx context.Context, attachments []*Attachment) error {
 	type network struct {
 		attachment *Attachment

@@ -62,8 +62,8 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 	}
 	if isDeleted(attachment) {
 		defer e.releaseOwners(attachment) // also if the journal can't be told: another process will see the newer epoch
-		// What could not be noted on the way is of no use any more. On a full disk the end of the record may be the
-		// only change for which there is room, and no change of others is written before it.
+		// Notes that failed earlier are no longer needed. On a full disk, the end of the record may be the only change
+		// that fits, and no other change is written before it.
 		if err := e.finish(attachment); err != nil {
 			return errors.Join(append(problems, err)...)
 		}
@@ -76,9 +76,9 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 	return nil
 }
 
-// pinAgain pins a namespace that lives although there is no pin, because somebody has removed it or the driver was
-// killed before it was made: without it the namespace would count as gone, and what is in it as destroyed. Where no
-// step is to be undone there is nothing in it, and a pin would only have to be removed again.
+// pinAgain pins an existing namespace without a pin, because the pin was removed or the driver was killed before it was
+// made: without it, the namespace would count as gone, and its links as destroyed. If no step has to be rolled back, it
+// is empty, and a pin would only have to be removed again.
 func (e *Executor) pinAgain(attachment *Attachment, boot string) error {
 	if !slices.ContainsFunc(attachment.Steps, func(r StepRecord) bool { return r.Phase == StepDeleting }) {
 		return nil
@@ -136,10 +136,10 @@ func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *
 		if !e.retriesExhausted(attachment, record) {
 			return errors.Join(failure, e.note(attachment))
 		}
-		// Nobody waits for the interface any more, and its namespace ends with the pod.
+		// The interface is no longer needed, and its namespace ends with the pod.
 		failure = errors.Join(failure, e.releaseAddresses(ctx, attachment, record))
-		// The leftover is on disk before the step counts as deleted. A crash in between leaves both: then the step is
-		// undone once more, and its leftover is written again under the same key. The other way round, the device would
+		// The leftover is on disk before the step counts as deleted. A crash in between leaves both: the step is then
+		// rolled back again, and its leftover is rewritten under the same key. In the opposite order, the device would
 		// be lost.
 		if err := e.recordLeftover(attachment, record, failure); err != nil {
 			return errors.Join(failure, err)
@@ -162,7 +162,7 @@ func (e *Executor) save(attachment *Attachment) error {
 	return err
 }
 
-// note is save for what ends with the machine. That is all of DEL, too: one that is forgotten is made again.
+// note is like save, for state that ends with the machine. This includes all of DEL: a lost DEL is repeated.
 func (e *Executor) note(attachment *Attachment) error {
 	err := e.Journal.Note(attachment)
 	attachment.unsaved = err != nil
@@ -175,15 +175,15 @@ func (e *Executor) releaseOwners(attachment *Attachment) {
 	}
 }
 
-// isDeleted says that nothing is left of an attachment's steps.
+// isDeleted reports whether all steps of an attachment are rolled back.
 func isDeleted(attachment *Attachment) bool {
 	return !slices.ContainsFunc(attachment.Steps, func(record StepRecord) bool { return record.Phase != StepDeleted })
 }
 
-// finish forgets an attachment of which nothing is left ([isDeleted]).
+// finish deletes the record of a completely rolled back attachment ([isDeleted]).
 //
-// Pins go before the record: a crash in between leaves a record without pins, which is finished again. The other way
-// round, pins would be left that no record names, and with them namespaces that keep devices.
+// Pins are removed before the record: a crash in between leaves a record without pins, which is finished again. In the
+// opposite order, pins without a record would remain, and with them namespaces that hold devices.
 func (e *Executor) finish(attachment *Attachment) error {
 	if err := e.unpinReturned(attachment); err != nil {
 		return err

@@ -1,48 +1,48 @@
 // Package executor runs plans against a pod's network namespace as a transaction: a chain is either fully attached and
 // verified, or fully rolled back.
 //
-// The rule of this package: it is the only code that runs CNI plugins, and it writes to the journal before
-// every side effect what it is about to do and what it has done, so that a crash at any instruction can be undone from
-// what the journal says. It knows no plugin: a plan has what a plugin's schema says.
+// The rule of this package: it is the only code that runs CNI plugins. Before every side effect, it writes its
+// intention and its previous results to the journal, so that a crash at any instruction can be rolled back from the
+// journal. It does not depend on specific plugins: a plan contains the schema of each plugin.
 //
-// # What the executor promises
+// # Guarantees
 //
-//   - Add returns nil when every step's interface was seen in the pod, or its device has the driver that the step
-//     wants. Otherwise it rolls back the completed steps.
-//   - Del may be called at any time, any number of times, by any process that has the journal. It does not trust what a
-//     plugin says: it finds interfaces by index, and proves that an exclusive device is on the host as
-//     [host.Devices] saw it.
-//   - The executor touches only what a step made: no interface that has taken the name of one, and no device that has a
-//     newer owner.
-//   - Nothing waits for ever: a step that cannot be undone becomes a [Leftover], and its device is held back until
-//     [Executor.Retry] succeeds.
+//   - Add returns nil when every step's interface was verified in the pod, or its device has the
+//     driver that the step wants. Otherwise it rolls back the completed steps.
+//   - Del may be called at any time, any number of times, by any process that has the journal. It does
+//     not trust a plugin's result: it finds interfaces by index, and proves that an exclusive device is
+//     on the host as [host.Devices] saw it.
+//   - The executor only touches results of its steps: never an interface that took the name of one, or
+//     a device that has a newer owner.
+//   - Nothing waits forever: a step that cannot be rolled back becomes a [Leftover], and its device is
+//     held back until [Executor.Retry] succeeds.
 //
-// # What the journal says when
+// # Commits of the journal
 //
-// Each line is one commit; whatever lies between two commits may be done, half done or not begun after a crash.
+// Each line is one commit. After a crash, the actions between two commits may be done, half done or not begun.
 //
-//	Add   attachment Attaching, all steps Planned    then: the namespace is pinned, names are given
-//	      step 1 Adding                              then: driver, ADD, look, RDMA devices
+//	Add   attachment Attaching, all steps Planned    then: the namespace is pinned, names are assigned
+//	      step 1 Adding                              then: driver, ADD, verification, RDMA devices
 //	      step 1 Added, step 2 Adding                then: the same for step 2
 //	      all steps Added, attachment Ready
-//	Del   attachment Detaching, steps Deleting       then: DEL of the last step, look, device restored
+//	Del   attachment Detaching, steps Deleting       then: DEL of the last step, verification, device restored
 //	      last step Deleted                          then: the same for the step before
-//	      the record is deleted, in place of the first step's Deleted
+//	      the record is deleted, instead of the first step's Deleted
 //
-// A chain that gives RDMA devices has one more commit before it is Ready, since their GIDs are waited for.
+// A chain with RDMA devices has one more commit before it is Ready, since it waits for their GIDs.
 //
-// # Where to look
+// # Files
 //
-// attachment.go has the records, executor.go Add, del.go and undo.go Del, leftover.go and retry.go what could not be
-// undone, owners.go who may touch a device, errors.go what callers are told. exec.go and inprocess.go run plugins,
-// call.go what is the same for every call. result.go, stdin.go, names.go and templatevars.go compute what plugins are
-// given and what becomes of their answers. check.go has CHECK, STATUS and GC, which only people ask for. Package
+// attachment.go has the records, executor.go Add, del.go and undo.go Del, leftover.go and retry.go steps that could not
+// be rolled back, owners.go the owners of devices, errors.go the errors for callers. exec.go and inprocess.go run
+// plugins, call.go has the common part of all calls. result.go, stdin.go, names.go and templatevars.go compute the
+// input of plugins and process their results. check.go has CHECK, STATUS and GC, which only users request. Package
 // calllog writes and reads the log for people.
 //
-// # How to use it
+// # Usage
 //
-// Load a journal ([github.com/dra-networking/dra-network-driver/cnichain/journal] has one) into a new executor, wait
-// for plugins of an earlier process with [PluginExec.AwaitEarlier], and give everything that is not ready to Del. Then,
-// for each claim: [Executor.Probe] and [cnichain.Compile]; for each pod: [NewAttachment], Add, and in the end Del.
-// Calls for one pod must not overlap; calls for different pods may. It works without Kubernetes: see cmd/netdra.
+// Load a journal ([github.com/dra-networking/dra-network-driver/cnichain/journal] implements one) into a new executor,
+// wait for plugins of an earlier process with [PluginExec.AwaitEarlier], and call Del for every attachment that is not
+// ready. Then, for each claim: [Executor.Probe] and [cnichain.Compile]; for each pod: [NewAttachment], Add, and finally
+// Del. Calls for one pod must not overlap; calls for different pods may. It works without Kubernetes: see cmd/netdra.
 package executor

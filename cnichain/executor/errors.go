@@ -30,8 +30,9 @@ func (e *StepError) Error() string {
 // Unwrap returns the cause.
 func (e *StepError) Unwrap() error { return e.Err }
 
-// KernelHint says what to do about a failed step on a node whose kernel probably lacks what the step's plugin needs. It
-// is empty for other errors. What a plugin prints is text, so the lack is known by the text of the kernel's error.
+// KernelHint returns the remedy for a failed step on a node whose kernel probably lacks a feature that the step's
+// plugin needs. It is empty for other errors. Plugins print text, so the text of the kernel's error is the only
+// indication.
 func KernelHint(err error, node string) string {
 	var step *StepError
 	if !errors.As(err, &step) || !strings.Contains(step.Err.Error(), unix.EOPNOTSUPP.Error()) {
@@ -41,8 +42,8 @@ func KernelHint(err error, node string) string {
 		"setting that the device does not support", node, step.Type, kernelRemedy(step.Type))
 }
 
-// kernelRemedy says how a kernel gets what a plugin needs, by the types of links that it makes. A bridge has VLANs only
-// if the kernel is built so: there is no module of that.
+// kernelRemedy returns how to add the missing feature for a plugin to a kernel, by the types of links that the plugin
+// creates. VLAN filtering of bridges is a build option of the kernel without a module.
 func kernelRemedy(cniType string) string {
 	schema, _ := cnichain.DefaultSchemas().Lookup(cniType)
 	switch {
@@ -54,7 +55,7 @@ func kernelRemedy(cniType string) string {
 	return "load the kernel module of the feature, use a kernel that is built with it"
 }
 
-// UndoError says that a failed ADD could not be undone yet.
+// UndoError is the error of a failed ADD that could not be rolled back yet.
 type UndoError struct{ Cause, Undo error }
 
 // Error tells both.

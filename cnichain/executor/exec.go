@@ -25,7 +25,7 @@ import (
 const (
 	// maxOutput bounds what is kept of each of a plugin's streams.
 	maxOutput = 1 << 20
-	// maxMessage bounds what a plugin says of its failure, in bytes. The rest is in the call log.
+	// maxMessage limits the error message of a plugin, in bytes. The rest is in the call log.
 	maxMessage = 4096
 	// finishGrace is how long a plugin may go on after its caller has lost interest, because its pod is deleted, say.
 	// One that is ended in the middle of a move may lose the link for good: host-device (CNI plugins 1.9) renames it in
@@ -45,7 +45,7 @@ type ExecError struct {
 	Err      error
 }
 
-// Error says what the plugin said.
+// Error returns the message of the plugin.
 func (e *ExecError) Error() string {
 	var plugin *types.Error
 	text := fmt.Sprintf("%s: %v", e.Plugin, e.Err)
@@ -62,8 +62,8 @@ func (e *ExecError) Error() string {
 // Unwrap returns the cause.
 func (e *ExecError) Unwrap() error { return e.Err }
 
-// CallOutput is what a plugin printed and how it ended, also when it failed. ExitCode is -1 for a program that did not
-// start, and for one that a signal has ended. Truncated is true when one of the streams was longer than maxOutput.
+// CallOutput is the output and the exit of a plugin, also after a failure. ExitCode is -1 for a program that did not
+// start, or was ended by a signal. Truncated is true if one of the streams was longer than maxOutput.
 type CallOutput struct {
 	Stdout, Stderr []byte
 	ExitCode       int
@@ -82,7 +82,7 @@ type PluginExec struct {
 
 var _ invoke.Exec = PluginExec{}
 
-// Persists implements [Exec]: nobody knows what a program does.
+// Persists implements [Exec]: the effects of a program are unknown.
 func (e PluginExec) Persists(string, string, []byte) bool { return true }
 
 // Call runs a plugin and returns everything that it printed.
@@ -104,12 +104,13 @@ func (e PluginExec) Call(ctx context.Context, path string, stdin []byte, environ
 	}
 }
 
-// callOnce starts a plugin as the leader of a process group of its own (Setpgid). So a signal reaches the helpers that
-// it has started too, no signal for the driver's group reaches it, and isPlugin can tell it from a daemon. The lock's
-// file is inherited as descriptor 3: flock(2) belongs to the open file, so it lasts until the last process that has it
-// is gone, whatever becomes of this one.
+// callOnce starts a plugin as the leader of its own process group (Setpgid). A signal therefore also reaches its
+// helpers, no signal for the driver's group reaches it, and isPlugin can distinguish it from a daemon. The lock's file
+// is inherited as descriptor 3: flock(2) belongs to the open file, so it lasts until the last process with the file has
+// ended, even if this process ends earlier.
 func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
-	// exec.Cmd looks at running alone, which outlives ctx by finishGrace: it would start a plugin for nobody.
+	// exec.Cmd only checks running, which outlives ctx by finishGrace: it would start a plugin although the caller has
+	// given up.
 	if ctx.Err() != nil {
 		return CallOutput{ExitCode: -1}, &ExecError{Plugin: filepath.Base(path), ExitCode: -1,
 			Err: fmt.Errorf("not called: %w", context.Cause(ctx))}
@@ -162,8 +163,8 @@ func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, env
 }
 
 // untilFinished returns a context that ends when the time of another is up, or finishGrace after that one is cancelled.
-// A deadline gives no grace: the caller still waits, and whoever has used up the time of a step hangs. A deadline that
-// passes after the cancellation does not shorten the grace, which bounds the rest anyway.
+// A deadline has no grace: the caller still waits, and a step that has used its time hangs. A deadline that passes
+// after the cancellation does not shorten the grace, which limits the rest anyway.
 func untilFinished(ctx context.Context) (running context.Context, release func()) {
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -178,8 +179,8 @@ func untilFinished(ctx context.Context) (running context.Context, release func()
 	return running, func() { stop(); end() }
 }
 
-// lock takes the lock; nil without one. It never waits. A shared lock is refused only in the moment in which somebody
-// holds the exclusive one, which is taken to see whether it can be had, and given back at once.
+// lock takes the lock; it returns nil without one. It never waits. A shared lock is only rejected while another process
+// holds the exclusive one, which it takes for a moment to test whether it is available.
 func (e PluginExec) lock(mode int) (*os.File, error) {
 	if e.Lock == "" {
 		return nil, nil
@@ -195,12 +196,12 @@ func (e PluginExec) lock(mode int) (*os.File, error) {
 	return file, nil
 }
 
-// AwaitEarlier waits until no plugin runs any more that an earlier process has started, which may have been killed in
-// the middle: an ADD that ends after its DEL leaves what no record has. It must be called before anything is undone.
+// AwaitEarlier waits until all plugins that an earlier process started have ended. That process may have been killed
+// during a call: an ADD that ends after its DEL would leave unrecorded results. It must be called before any rollback.
 //
-// It polls, since flock(2) has no limit of time. Without [PluginExec.Lock] nothing is known of earlier plugins, and it
-// returns at once. After an error the caller may go on: what such a plugin still does is then found by the looks that
-// follow every DEL, or becomes a [Leftover].
+// It polls, since flock(2) has no timeout. Without [PluginExec.Lock], earlier plugins are unknown, and it returns
+// immediately. After an error the caller may continue: results of such a plugin are then found by the verification
+// after every DEL, or become a [Leftover].
 func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -226,8 +227,8 @@ func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error
 	}
 }
 
-// onlyHelpersLeft reports whether whoever holds the lock is no plugin itself, but was left behind by one, such as a
-// daemon that a plugin starts when it is first used. Who cannot be seen may be a plugin.
+// onlyHelpersLeft reports whether the holders of the lock are not plugins, but processes that plugins left behind, such
+// as a daemon that a plugin starts on first use. A process that cannot be inspected may be a plugin.
 func (e PluginExec) onlyHelpersLeft() bool {
 	lock, err := os.Stat(e.Lock)
 	if err != nil {
@@ -287,7 +288,7 @@ func isPlugin(process string) bool {
 	return len(fields) < 4 || fields[2] == pid && fields[3] != pid
 }
 
-// signalGroup signals a plugin with all that it has started in its group. A group that has ended is no error.
+// signalGroup signals a plugin and all its children in its group. It is not an error if the group has ended.
 func signalGroup(pid int, signal syscall.Signal) error {
 	if err := syscall.Kill(-pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return err
@@ -295,8 +296,8 @@ func signalGroup(pid int, signal syscall.Signal) error {
 	return nil
 }
 
-// pluginError prefers the error that the plugin printed (CNI specification, section 5 "Error") to how it exited. What
-// is no error of the specification is quoted: some plugins print a text, others a result, before they fail.
+// pluginError prefers the error that the plugin printed (CNI specification, section 5 "Error") to its exit status.
+// Other output is quoted: before they fail, some plugins print text, others a result.
 func pluginError(output CallOutput, err error) error {
 	var printed types.Error
 	if output.ExitCode > 0 && json.Unmarshal(output.Stdout, &printed) == nil && printed.Code != 0 {
@@ -330,7 +331,7 @@ func (PluginExec) FindInPath(plugin string, paths []string) (string, error) {
 	return "", fmt.Errorf("no CNI plugin %q in %v; install it there", plugin, paths)
 }
 
-// Decode reads what a plugin answers to VERSION.
+// Decode reads the result of VERSION.
 func (PluginExec) Decode(document []byte) (version.PluginInfo, error) {
 	return (&version.PluginDecoder{}).Decode(document)
 }

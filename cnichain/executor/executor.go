@@ -58,9 +58,9 @@ type Options struct {
 // Executor runs attachments. It is safe for concurrent use, but not on one attachment: the CNI specification forbids
 // parallel operations on one container, so callers serialise by sandbox.
 //
-// owners and leftovers are indexes over the journal, which [Executor.Load] fills. sandboxes makes a second call for one
-// sandbox wait all the same, and byPF bounds calls for one physical function (see perPF). probed has what plugins have
-// said of their versions. It is never shortened: a program that is replaced has another key, and a node has few.
+// owners and leftovers are indexes over the journal, which [Executor.Load] fills. sandboxes nevertheless makes a second
+// call for one sandbox wait, and byPF limits calls for one physical function (see perPF). probed caches the versions of
+// plugins. It is never shortened: a replaced program has another key, and a node has few.
 type Executor struct {
 	Options
 	templates template.Engine
@@ -98,12 +98,12 @@ func New(options Options) *Executor {
 }
 
 // Add runs the steps of a new attachment in order and verifies each. netns is the sandbox's network namespace, node the
-// name of the node. On error everything is undone before Add returns; what could not be undone makes it an UndoError,
-// and the attachment stays in the journal in [PhaseDetaching], to be given to [Executor.Del] again. The undoing does
-// not stop when ctx ends.
+// name of the node. After an error, everything is rolled back before Add returns. If the rollback fails, the error is
+// an UndoError, and the attachment stays in the journal in [PhaseDetaching] for another [Executor.Del]. The rollback
+// does not stop when ctx ends.
 //
-// An error that is no UndoError means that nothing of the attachment is left. A sandbox with leftovers is refused
-// before anything is written.
+// After any other error, nothing of the attachment is left. A sandbox with leftovers is rejected before anything is
+// written.
 func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node string) error {
 	release, err := e.sandboxes.Acquire(ctx, attachment.SandboxID)
 	if err != nil {
@@ -116,7 +116,7 @@ func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node 
 	if err = e.add(ctx, attachment, netns, node); err == nil {
 		return nil
 	}
-	// One call with all of its time for each step, and once more that time for the looks at the machine.
+	// One call with its full time for each step, and the same time again for verifications.
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx),
 		time.Duration(len(attachment.Steps)+1)*e.StepTimeout)
 	defer cancel()
@@ -156,14 +156,14 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 		}
 		e.readVerbs(ctx, attachment)
 	}
-	// Nobody waits for the disk to know this: a machine that loses its power has no pod that could be ready.
+	// This need not be durable: after a power loss, no pod can be ready.
 	attachment.Phase = PhaseReady
 	return e.note(attachment)
 }
 
-// addStep runs a step. What it did stands in the journal with what comes next: the intention of the next step, that the
-// attachment is ready, or that it is undone. Nothing is done in between, so a crash before that finds what a crash at
-// the end of ADD finds.
+// addStep runs a step. Its result is committed together with the next record: the intention of the next step, the state
+// Ready, or the rollback. Nothing happens in between, so a crash before that commit has the same effect as a crash at
+// the end of ADD.
 func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, node string, pod *podLinks) error {
 	record := &attachment.Steps[i]
 	if err := e.beginStep(ctx, attachment, record, node, pod.seen); err != nil {
@@ -199,9 +199,9 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 	return nil
 }
 
-// withMissingDevice adds to the failure of a plugin that the device that it was given is not on the host any more, if
-// that is so. An exclusive one was looked at before; one that pods share stays where it is, so the plugin is the first
-// to miss it, and says no more than "Link not found".
+// withMissingDevice adds to the failure of a plugin that its device is no longer on the host, if so. Exclusive devices
+// were checked before. A shared device stays on the host, so the plugin is the first to notice, and only reports "Link
+// not found".
 func (e *Executor) withMissingDevice(device *cnichain.Device, failure error) error {
 	if device == nil || device.Exclusive {
 		return failure
@@ -212,11 +212,11 @@ func (e *Executor) withMissingDevice(device *cnichain.Device, failure error) err
 	return failure
 }
 
-// beginStep prepares a step, and writes down that it may be done from now on. Nothing of the machine has changed when
-// it fails, so the step counts as planned, and DEL is not called for it.
+// beginStep prepares a step, and records that it may be done from now on. If it fails, nothing has changed on the
+// machine, so the step counts as planned, and DEL is not called for it.
 //
-// The disk is waited for only where the plugin may leave something on one, and then it is told of the steps to come as
-// well: the first of several such steps waits for all of them.
+// It only waits for the disk if the plugin may leave data on one, and then announces the following steps as well: the
+// first of several such steps waits for all of them.
 func (e *Executor) beginStep(
 	ctx context.Context, attachment *Attachment, record *StepRecord, node string, seen []cnichain.Link,
 ) error {
@@ -248,14 +248,13 @@ func (e *Executor) persists(record *StepRecord) bool {
 	return !record.Step.LeavesNoFiles && e.Exec.Persists(e.binary(&record.Step), commandAdd, record.Stdin)
 }
 
-// announce has the next commit tell of all steps to come that may leave something on a disk, so that they need no
-// commit of their own. It is for a machine that loses its power, and with it what was noted since: DEL is called then
-// for each of them, begun or not, as CNI allows (CNI specification, section "DEL"). While the machine runs, the notes
-// say what was begun.
+// announce includes all following steps that may leave data on a disk in the next commit, so that they need no commit
+// of their own. It is for a machine that loses its power, and with it all notes since: DEL is then called for each of
+// these steps, begun or not, as CNI allows (CNI specification, section "DEL"). While the machine runs, the notes record
+// the steps that began.
 //
 // A step that waits for the result of another has no configuration yet, and one with an exclusive device no epoch:
-// these are not announced. What is announced is what will be done: nothing of which the configuration of such a step is
-// made changes until its turn.
+// these are not announced. Announced steps run as recorded: no input of their configuration changes until their turn.
 func (e *Executor) announce(attachment *Attachment, node string) {
 	for i := range attachment.Steps {
 		record := &attachment.Steps[i]
@@ -277,10 +276,10 @@ func (e *Executor) notBegun(record *StepRecord) {
 	e.owners.release(record)
 }
 
-// pin keeps the namespace of an attachment. Its first commit comes before, so that every pin has an owner after a
-// crash; undoing makes up for a pin that is missing (pinAgain). From then on the namespace is found by the pin alone:
-// the runtime may remove its own path at any time, and may have made another namespace there since that was looked at.
-// The kernel may give that one the same inode, which nobody can tell then; but runtimes name no two namespaces alike.
+// pin pins the namespace of an attachment. It runs after the first commit, so that every pin has an owner after a
+// crash; the rollback handles a missing pin (pinAgain). From then on only the pin identifies the namespace: the runtime
+// may remove its own path at any time, and may have created another namespace there since the check. The kernel may
+// give that namespace the same inode, which is then undetectable, but runtimes do not reuse names of namespaces.
 func (e *Executor) pin(attachment *Attachment) error {
 	if err := e.Host.Pin(attachment.NetNS, attachment.Pin); err != nil {
 		return err
@@ -305,13 +304,13 @@ func (e *Executor) bindDriver(record *StepRecord) (err error) {
 	return err
 }
 
-// nameTaken says whether ADD failed because another has made an interface of that name since it was seen to be free.
-// DEL would delete that one. Plugins say "file exists" of routes and addresses too, so the link is looked at: it is the
-// step's own if it is the device, or stands on it or on the interface of a parent step.
+// nameTaken reports whether ADD failed because another process created an interface of that name since it was seen to
+// be free. DEL would delete that interface. Plugins report "file exists" for routes and addresses too, so the link is
+// inspected: it is the step's own if it is the device, or is on top of it or of the interface of a parent step.
 //
-// The message is all that there is to judge by: CNI has no error code for a name that is taken (specification, section
-// 5 "Error"), and netlink's EEXIST reaches the driver as the plugin's text. A wrong yes leaves a link in the pod until
-// its namespace ends; a wrong no deletes a link that the pod's own network may need.
+// The message is the only indication: CNI has no error code for a name that is in use (specification, section 5
+// "Error"), and netlink's EEXIST reaches the driver as the plugin's text. A wrong true leaves a link in the pod until
+// its namespace ends; a wrong false deletes a link that the pod's own network may need.
 func (e *Executor) nameTaken(attachment *Attachment, record *StepRecord, failure error) bool {
 	text := strings.ToLower(failure.Error())
 	exists := strings.Contains(text, "file exists") || strings.Contains(text, "already exists")
@@ -338,8 +337,8 @@ func (e *Executor) nameTaken(attachment *Attachment, record *StepRecord, failure
 	return true
 }
 
-// standsOn says whether a link was made on another, in the same namespace or elsewhere. Indexes of different namespaces
-// say nothing, and the other end of a veth is no parent.
+// standsOn reports whether a link was created on top of another, in the same namespace or elsewhere. Indexes of
+// different namespaces are not comparable, and the other end of a veth is not a parent.
 func standsOn(link *cnichain.Link, index int, elsewhere bool) bool {
 	return index != 0 && link.Parent == index && link.ParentElsewhere == elsewhere && !linkkind.IsPair(link.Kind)
 }

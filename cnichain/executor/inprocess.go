@@ -24,16 +24,16 @@ type InProcess interface {
 	Call(ctx context.Context, command string, args *skel.CmdArgs) (stdout []byte, err error)
 }
 
-// InProcessExec runs some programs as a part of this process: those of the driver itself, at the paths at which it has
-// installed them. All others are processes.
+// InProcessExec runs some programs as a part of this process: the programs of the driver itself, at the paths where it
+// has installed them. All others run as processes.
 type InProcessExec struct {
 	PluginExec
 	// Plugins by the paths of their programs.
 	Plugins map[string]InProcess
 }
 
-// Call implements [Exec]. Like a process, a plugin in this one keeps [PluginExec.Lock]: the kernel carries out
-// what a killed process has asked for, and closes the process's files only then.
+// Call implements [Exec]. A plugin in this process also holds [PluginExec.Lock]: the kernel completes the requests of a
+// killed process, and only then closes its files.
 func (e InProcessExec) Call(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
 	plugin, known := e.Plugins[path]
 	command, args := orderOf(environ, stdin)
@@ -47,7 +47,8 @@ func (e InProcessExec) Call(ctx context.Context, path string, stdin []byte, envi
 	if lock != nil {
 		defer func() { _ = lock.Close() }()
 	}
-	// A call for nobody is not begun. One that has begun is never interrupted, as a process is not within finishGrace.
+	// A call does not begin if its caller has given up. A running call is never interrupted, like a process within
+	// finishGrace.
 	if err = context.Cause(ctx); err == nil {
 		var stdout []byte
 		if stdout, err = callRecovered(ctx, plugin, command, args); err == nil {

@@ -79,8 +79,8 @@ func (e *Executor) unpinReturned(attachment *Attachment) error {
 	return e.Host.Unpin(path)
 }
 
-// namespaceOf returns the path of the namespace in which the interface of a step is looked for: that of the driver's if
-// the device was moved there, and the pod's otherwise.
+// namespaceOf returns the path of the namespace in which the interface of a step is looked for: the driver's namespace
+// if the device was moved there, otherwise the pod's.
 func (e *Executor) namespaceOf(attachment *Attachment, record *StepRecord) string {
 	path := host.ReturnPath(attachment.Pin)
 	if !record.Step.OwnsDevice() || !record.Step.Makes || !e.Host.Exists(path) {
@@ -136,8 +136,8 @@ func (e *Executor) chooseDevice(links []cnichain.Link, record *StepRecord) *cnic
 	return found
 }
 
-// isPort reports whether a link has the permanent address of a device, which tells the ports of one PCI function apart.
-// It is no proof: a physical function may change that of its virtual ones.
+// isPort reports whether a link has the permanent address of a device, which distinguishes the ports of one PCI
+// function. It is no proof: a physical function may change the address of its virtual ones.
 func isPort(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.PermMAC != "" && link.PermMAC == device.PermMAC
 }
@@ -178,8 +178,8 @@ func (e *Executor) isolated(attachment *Attachment, record *StepRecord) error {
 var errElsewhere = errors.New("it is in a network namespace that the driver cannot enter; the kernel returns or " +
 	"deletes it when that namespace ends, so end the processes in it")
 
-// elsewhere returns nil if a virtual device does not exist any more, and an error if it does. It is not known for
-// all kinds of links.
+// elsewhere returns nil if a virtual device no longer exists, and an error if it does. known is false for kinds of
+// links for which this cannot be determined.
 func (e *Executor) elsewhere(device *cnichain.Device) (known bool, err error) {
 	destroyed, known, err := e.Host.Destroyed(*device)
 	if err != nil || !known || destroyed {

@@ -13,8 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Leftover is a step that could not be undone after many attempts: nothing waits for it any more, so that its pod can
-// go. If it holds an exclusive device, that device is quarantined: it is not given to anybody until [Executor.Retry]
+// Leftover is a step that could not be rolled back after many attempts. Nothing waits for it any longer, so that its
+// pod can terminate. If it holds an exclusive device, the device is quarantined: no pod gets it until [Executor.Retry]
 // succeeds.
 type Leftover struct {
 	// Key is unique and stable: sandbox, claim, step and instance.
@@ -67,7 +67,7 @@ func (l *Leftover) Quarantines() *cnichain.Device {
 	return l.Step().Step.Device
 }
 
-// leftovers is what the journal has of them.
+// leftovers is the index of the leftovers in the journal.
 type leftovers struct {
 	mu    sync.Mutex
 	byKey map[string]Leftover
@@ -107,7 +107,7 @@ func (l *leftovers) get(key string) (Leftover, bool) {
 	return leftover, found
 }
 
-// checkSandbox returns an error if a sandbox has leftovers: undoing them, some time, would undo what is attached anew.
+// checkSandbox returns an error if a sandbox has leftovers: a later rollback would also roll back a new attachment.
 func (l *leftovers) checkSandbox(id string) error {
 	for _, leftover := range l.all() {
 		if leftover.Attachment.SandboxID == id {
@@ -173,11 +173,10 @@ func (e *Executor) recordLeftover(attachment *Attachment, record *StepRecord, re
 	return nil
 }
 
-// VerifyReturned is for the release of a claim: it proves that the exclusive devices of its plans are on the host as
-// they were, whatever the journal says of attachments, of which a record may be damaged. A virtual device that is not
-// there does not exist any more, as no attachment has it. The error names the devices that have not returned; the
-// caller tries again. A device that has not returned after GiveUpAttempts is quarantined, as by Del, and no error any
-// more.
+// VerifyReturned is for the release of a claim: it proves that the exclusive devices of its plans are on the host in
+// their original state, whatever the journal contains, since a record of an attachment may be damaged. A missing
+// virtual device no longer exists, since no attachment has it. The error names the devices that have not returned; the
+// caller tries again. After GiveUpAttempts, such a device is quarantined, as in Del, and no longer an error.
 func (e *Executor) VerifyReturned(plans []cnichain.Plan) error {
 	var problems []error
 	for _, plan := range plans {
@@ -196,9 +195,8 @@ func (e *Executor) VerifyReturned(plans []cnichain.Plan) error {
 	return errors.Join(problems...)
 }
 
-// verifyReturned is VerifyReturned for one device. A leftover that it makes has the sandbox claim-<UID>, which no
-// runtime has: there is no pin, and no plugin to be called, so that [Executor.Retry] does nothing but restore the
-// device.
+// verifyReturned is VerifyReturned for one device. A leftover that it creates has the sandbox claim-<UID>, which no
+// runtime has: there is no pin and no plugin to call, so that [Executor.Retry] only restores the device.
 func (e *Executor) verifyReturned(record *StepRecord) error {
 	device := record.Step.Device
 	err := e.checkReturned(device)
@@ -214,7 +212,7 @@ func (e *Executor) verifyReturned(record *StepRecord) error {
 	}
 	// there is nothing to be called
 	record.Step.Quirks.DelWithoutNetns, record.Step.Quirks.DelNeedsInterface = cnichain.DelNetnsSkip, false
-	// whoever has it now is no later owner
+	// The current owner, if any, is not a later one.
 	record.Epoch = e.owners.newest()
 	attachment := &Attachment{SandboxID: "claim-" + record.Claim.UID}
 	if err := e.recordLeftover(attachment, record, err); err != nil {

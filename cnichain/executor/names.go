@@ -10,13 +10,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// AssignNames gives every step of a new attachment the interface that it makes or works on. taken are the names and
-// altnames that the pod's namespace has already. Names that hold templates of earlier steps are given when the step is
-// run. Errors name both steps that want one name.
+// AssignNames assigns the interface that each step of a new attachment creates or works on. taken are the names and
+// altnames in the pod's namespace. Names with templates of earlier steps are assigned when the step runs. Errors name
+// both steps that need the same name.
 //
-// Names are given in this order: those that annotations of the pod say, those that topologies and claims ask for, and
-// then net1, net2 and so on, in the order of the pod's claims. So a claim that is added at the end renames no
-// interface.
+// The order is: names from annotations of the pod, names in topologies and claims, and then net1, net2 and so on, in
+// the order of the pod's claims. Thus an additional claim at the end renames no interface.
 func AssignNames(attachment *Attachment, taken []cnichain.Link) error {
 	owner := map[string]string{}
 	for _, link := range taken {
@@ -81,7 +80,7 @@ func assignSelected(attachment *Attachment) error {
 	return nil
 }
 
-// isNamedByPod reports whether an annotation of the pod has said what the interface is called.
+// isNamedByPod reports whether an annotation of the pod names the interface.
 func isNamedByPod(record *StepRecord) bool {
 	return record.Step.PodNetwork != nil && record.Step.PodNetwork.NamesInterface
 }

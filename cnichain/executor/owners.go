@@ -40,8 +40,8 @@ func (o *owners) load(attachment *Attachment) {
 	}
 }
 
-// outrank makes every owner from now on newer than the steps of an attachment that owns nothing any more. A leftover is
-// undone again and again, and must not touch its device once that has been given out.
+// outrank makes every later owner newer than the steps of an attachment without devices. A leftover is rolled back
+// repeatedly, and must not touch its device once that has another owner.
 func (o *owners) outrank(attachment *Attachment) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -69,7 +69,7 @@ func (o *owners) acquire(attachment *Attachment, record *StepRecord) error {
 }
 
 // hold makes the step the owner of its device again, until done is called: no other step gets the device while it is
-// undone once more. A device that has an owner keeps that.
+// rolled back again. A device with an owner keeps it.
 func (o *owners) hold(attachment *Attachment, record *StepRecord) (done func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -98,7 +98,7 @@ func (o *owners) newest() uint64 {
 	return o.last
 }
 
-// hasNewerOwner says that the step's device has a newer owner.
+// hasNewerOwner reports whether the step's device has a newer owner.
 func (o *owners) hasNewerOwner(record *StepRecord) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -54,8 +54,8 @@ func (e *Executor) Probe(ctx context.Context, cniTypes []string) (map[string]cni
 	return plugins, nil
 }
 
-// probe asks a program once, however many claims need it. Two callers at once may both ask, and get the same answer. A
-// failure is not remembered: an installer may be writing the program at this moment.
+// probe queries a program once, however many claims need it. Two concurrent callers may both query it, with the same
+// result. Failures are not cached: an installer may be writing the program.
 func (e *Executor) probe(ctx context.Context, path string) (cnichain.Plugin, error) {
 	info, err := os.Stat(path)
 	if err != nil {

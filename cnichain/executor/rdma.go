@@ -48,7 +48,7 @@ func (e *Executor) FindRDMA(step *cnichain.PlanStep) (devices []cnichain.RDMADev
 }
 
 // attachRDMA moves the RDMA devices after their link, and looks up their device nodes: a move changes the numbers in
-// their names, and two moves at once may exchange them.
+// their names, and two concurrent moves may swap them.
 func (e *Executor) attachRDMA(attachment *Attachment, record *StepRecord) (err error) {
 	if len(record.RDMA) == 0 {
 		return nil
@@ -88,10 +88,10 @@ func (e *Executor) returnRDMA(attachment *Attachment, record *StepRecord) error 
 	return errors.Join(problems...)
 }
 
-// RDMANow returns the RDMA devices of an attached step as they are now, in the order of the record, and the name of the
-// first that is not where it was given to the pod; "" if none is missing. One whose kernel module was loaded anew is
-// another, with other device nodes, which may be those that a third pod was given. Its index may be another's, too, and
-// what its containers get are device nodes, so the kernel is asked for these.
+// RDMANow returns the current RDMA devices of an attached step, in the order of the record, and the name of the first
+// one that is no longer in the pod; "" if none is missing. After a reload of its kernel module, a device is another
+// one, with other device nodes, which may be the recorded nodes of a third pod. Its index may be reused, too.
+// Containers use the device nodes, so these are compared.
 func (e *Executor) RDMANow(pin string, record *StepRecord) (devices []cnichain.RDMADevice, missing string, err error) {
 	if len(record.RDMA) == 0 || record.Phase != StepAdded {
 		return nil, "", nil

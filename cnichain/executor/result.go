@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/sanitize"
 )
 
-// parseResult reads what a plugin printed after a successful ADD: exactly one result, of the version that it was called
-// with unless it says another.
+// parseResult reads the output of a successful ADD: exactly one result, of the version of the call unless it names
+// another one.
 func parseResult(stdout []byte, cniVersion string) (*types100.Result, error) {
 	decoder := json.NewDecoder(bytes.NewReader(stdout))
 	var document json.RawMessage
@@ -142,7 +142,7 @@ func mergeIPs(merged, result *types100.Result, positions []int) {
 	}
 }
 
-// hasIP reports whether an address is there on the same interface. One address on two interfaces is no duplicate.
+// hasIP reports whether an address exists on the same interface. The same address on two interfaces is not a duplicate.
 func hasIP(ips []*types100.IPConfig, wanted *types100.IPConfig) bool {
 	for _, ip := range ips {
 		sameLink := ip.Interface == nil && wanted.Interface == nil ||

@@ -8,8 +8,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Load tells a new executor what the journal holds, by key, before anything else is asked of it. From then on every
-// device of an attachment that is not undone has an owner, so that no new pod is given it.
+// Load fills a new executor with the records of the journal, by key, before any other call. From then on every device
+// of an attachment that is not rolled back has an owner, so that no new pod gets it.
 func (e *Executor) Load(attachments map[string]*Attachment, leftovers map[string]Leftover) {
 	for _, attachment := range attachments {
 		adoptBoot(attachment)
@@ -39,8 +39,8 @@ func adoptBoot(attachment *Attachment) {
 // Leftovers are the steps that could not be undone, sorted by key.
 func (e *Executor) Leftovers() []Leftover { return e.leftovers.all() }
 
-// Quarantined returns an error that says why a device may not be used, nil if it may: what is left of an earlier pod
-// could not be removed from it.
+// Quarantined returns the reason why a device must not be used: the remains of an earlier pod could not be removed from
+// it. It returns nil for usable devices.
 func (e *Executor) Quarantined(device *cnichain.Device) error {
 	for _, leftover := range e.leftovers.all() {
 		if held := leftover.Quarantines(); held != nil && held.Identity() == device.Identity() {
@@ -50,7 +50,7 @@ func (e *Executor) Quarantined(device *cnichain.Device) error {
 	return nil
 }
 
-// QuarantineError says that a device is held back.
+// QuarantineError is the error for a quarantined device.
 type QuarantineError struct{ Leftover Leftover }
 
 // Error says since when, why and what helps.
