@@ -62,15 +62,15 @@ func (e *QuarantineError) Error() string {
 		e.Leftover.Attempts, e.Leftover.Reason)
 }
 
-// Retry tries once more to undo a leftover, and forgets it when nothing is left. A key that is not known is no error.
+// Retry retries the rollback of a leftover, and forgets it after success. An unknown key is not an error.
 func (e *Executor) Retry(ctx context.Context, key string) error {
 	return e.retry(ctx, key, nil)
 }
 
-// Forget is Retry for a leftover that can never be undone, for example one whose plugin refuses its configuration: it
-// is forgotten also if DEL fails again, provided that its exclusive device is on the host as it was, or has a newer
-// owner. The failure is that of DEL; nil if nothing is left. What the plugin keeps elsewhere, such as addresses and
-// rules, stays.
+// Forget is Retry for a leftover whose rollback can never succeed, for example because its plugin rejects its
+// configuration: it is also forgotten if DEL fails again, provided that its exclusive device is on the host in its
+// original state, or has a newer owner. The failure is the failure of DEL; nil if nothing is left. Other state of the
+// plugin, such as addresses and rules, stays.
 func (e *Executor) Forget(ctx context.Context, key string) (failure, err error) {
 	err = e.retry(ctx, key, func(record *StepRecord, delFailure, away error) error {
 		if away != nil {
@@ -89,8 +89,8 @@ func (e *Executor) Forget(ctx context.Context, key string) (failure, err error) 
 	return failure, nil
 }
 
-// retry undoes a leftover. What is done after a failure is decided by forgive: with nil the failure is returned. The
-// last argument of forgive is why the device could not be restored, nil if it was or has a newer owner.
+// retry rolls back a leftover. forgive decides about a failure: with nil, the failure is returned. The last argument of
+// forgive is the reason why the device could not be restored; nil if it was restored or has a newer owner.
 func (e *Executor) retry(
 	ctx context.Context, key string, forgive func(record *StepRecord, failure, away error) error,
 ) error {

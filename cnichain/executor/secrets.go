@@ -15,8 +15,8 @@ import (
 // shortestSecret is the length below which values would be found in any text by chance.
 const shortestSecret = 4
 
-// secrets are the values of a plugin's configuration that must not be in what people are told: errors go to events
-// and conditions, which many may read, and plugins say what they like.
+// secrets are the values of a plugin's configuration that must not appear in messages: errors go to events and
+// conditions, which many users can read, and plugins may print anything.
 type secrets []string
 
 // secretsOf finds the values of keys that look as if they were secret.
@@ -83,8 +83,8 @@ func (s secrets) error(err error) error {
 	return &clean
 }
 
-// cause is an error without the secrets in its text. A CNI error keeps its code, by which the engine decides what to
-// do; of others only the text is left, as anything that they wrap has the secret, too.
+// cause returns an error without the secrets in its text. A CNI error keeps its code, which the engine evaluates. Other
+// errors are reduced to their text, since any wrapped error contains the secret, too.
 func (s secrets) cause(err error) error {
 	var printed *types.Error
 	if errors.As(err, &printed) {

@@ -7,8 +7,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// stdin completes a rendered configuration with what the driver sets. The runtime's keys replace what a configuration
-// has under their names (CNI specification, section 3 "Deriving request configuration from plugin configuration").
+// stdin adds the driver's fields to a rendered configuration. The runtime's keys replace keys of the configuration (CNI
+// specification, section 3 "Deriving request configuration from plugin configuration").
 func stdin(attachment *Attachment, record *StepRecord, config json.RawMessage) (json.RawMessage, error) {
 	fields, err := cnichain.CompleteConfig(&record.Step, config)
 	if err != nil {

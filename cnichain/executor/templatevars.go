@@ -94,8 +94,8 @@ func countAddresses(n int) string {
 	return fmt.Sprintf("%d addresses", n)
 }
 
-// ipValue is a part of an address that a step got. An address that is not there fails the step, in place of an empty
-// text that the next plugin would take for "none wanted".
+// ipValue returns a part of an address of a step. A missing address fails the step instead of rendering an empty text,
+// which the next plugin would interpret as no address.
 func ipValue(t template.Token, result *types100.Result) (any, error) {
 	if t.Index >= len(result.IPs) {
 		return nil, fmt.Errorf("there is no ips[%d] of step %s, which has %s", t.Index, t.Root,

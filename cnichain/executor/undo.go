@@ -13,15 +13,15 @@ import (
 // repairAfter is how often a plugin's DEL may fail before the driver does itself what it can.
 const repairAfter = 3
 
-// undo leaves nothing of a step: DEL, whatever the plugin has left in the pod although it said that it had not,
-// addresses, and the exclusive device proven to be on the host. What is not the step's own is never touched. A DEL that
-// fails is a failure also if nothing is to be seen any more: plugins keep things where the driver can't look.
+// undo rolls back a step completely: DEL, links that the plugin left in the pod although its DEL succeeded, and
+// addresses. It proves that the exclusive device is on the host. It never touches anything that is not the step's own.
+// A failed DEL is a failure even if nothing is visible any longer: plugins keep state that the driver cannot inspect.
 //
 // The order matters. RDMA devices return first, since some kernel drivers remove them with their link. Then the device
 // leaves the pod, so that no application interferes with the rest. DEL comes before the driver's own work, since only
-// the plugin knows what it keeps elsewhere: until repairAfter failures the driver changes nothing else, so that the
-// plugin finds what it has left. Then the pod is looked at, then the addresses are released, unless the interface is in
-// the pod still, and the device is restored last, when nothing can change it any more.
+// the plugin knows its other state: until repairAfter failures, the driver changes nothing else, so that the plugin
+// finds its results. Then the pod is inspected, addresses are released unless the interface is still in the pod, and
+// the device is restored last, when nothing can change it.
 func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if e.owners.hasNewerOwner(record) {
 		return e.releaseAddresses(ctx, attachment, record) // these are kept by sandbox
@@ -60,7 +60,7 @@ const (
 	linkNameSwapped
 	// linkForeign: it is gone, and another link has its name.
 	linkForeign
-	// linkAbsent: it is gone, and so is the name.
+	// linkAbsent: neither the interface nor a link with its name exists.
 	linkAbsent
 )
 
@@ -187,8 +187,8 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	return e.delWithoutNetns(ctx, attachment, record)
 }
 
-// resetInPod makes a device fit for its return to the host: the plugin's DEL can't know what the application has done
-// to it.
+// resetInPod prepares a device for its return to the host: the plugin's DEL does not know the changes of the
+// application.
 func (e *Executor) resetInPod(attachment *Attachment, record *StepRecord, link *cnichain.Link) error {
 	device, away, err := e.away(record, link)
 	if err != nil || !away || link == nil || !record.Step.Makes || !couldBe(link, device) {
@@ -212,9 +212,9 @@ func (e *Executor) away(record *StepRecord, link *cnichain.Link) (device *cnicha
 	return device, !onHost || link != nil && record.Step.Moves && isMoved(link, device), err
 }
 
-// delWithoutNetns undoes a step whose interface went with its namespace, or must not be looked for by name. CNI_NETNS
-// is empty then, as DEL allows (CNI specification, section 2 "DEL"), unless the plugin's schema knows that the plugin
-// needs something else.
+// delWithoutNetns rolls back a step whose interface disappeared with its namespace, or must not be looked up by name.
+// CNI_NETNS is empty then, as DEL allows (CNI specification, section 2 "DEL"), unless the plugin's schema states that
+// the plugin needs something else.
 func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	plan := callPlan{command: commandDel}
 	switch {
@@ -345,8 +345,8 @@ func (e *Executor) restoreDevice(attachment *Attachment, record *StepRecord) err
 	return err
 }
 
-// restore proves that a device is on the host as it was. Hardware that the machine does not have any more needs no
-// restoring: what appears at its address is new.
+// restore proves that a device is on the host in its original state. Removed hardware needs no restoring: a device that
+// appears at its address is new.
 func (e *Executor) restore(device *cnichain.Device) error {
 	if e.Host.Gone(*device) {
 		return nil
@@ -354,9 +354,9 @@ func (e *Executor) restore(device *cnichain.Device) error {
 	return e.Host.Restore(*device)
 }
 
-// destroyed says whether a virtual device that is not on the host does not exist any more: the namespace that it was in
-// is gone, or does not have it, for example because the other end of a veth was deleted. Hardware always comes back,
-// though some time after its namespace has gone (net/core/dev.c, default_device_exit_net).
+// destroyed reports whether a virtual device that is not on the host no longer exists: its namespace is gone, or does
+// not have it, for example because the other end of a veth was deleted. Hardware always returns, though some time after
+// its namespace has ended (net/core/dev.c, default_device_exit_net).
 func (e *Executor) destroyed(attachment *Attachment, record *StepRecord) bool {
 	device := record.Step.Device
 	if device.IsHardware() {
@@ -388,13 +388,13 @@ func isMoved(link *cnichain.Link, device *cnichain.Device) bool {
 		link.Kind == device.Kind && link.Parent == device.Parent && sameVLAN(link, device)
 }
 
-// isDevice reports whether a link in a pod is a device of the host, whatever it is called: a move keeps its address.
-// VLANs of one card share that, and a pod may have several.
+// isDevice reports whether a link in a pod is a device of the host, whatever its name: a move keeps its address. VLANs
+// of one NIC share the address, and a pod may have several.
 func isDevice(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.HasUniqueMAC() && link.MAC == device.MAC && couldBe(link, device) && sameVLAN(link, device)
 }
 
-// sameVLAN is true where the device is no VLAN, or a baseline of an earlier driver does not say which.
+// sameVLAN is true if the device is not a VLAN, or if a baseline of an earlier driver does not record the VLAN.
 func sameVLAN(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.VLANID == 0 && device.VLANProtocol == "" ||
 		link.VLANID == device.VLANID && link.VLANProtocol == device.VLANProtocol && link.Parent == device.Parent

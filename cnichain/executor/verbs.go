@@ -12,22 +12,22 @@ import (
 
 const (
 	// gidWait is how long an attachment waits for GIDs of its addresses. The kernel adds them from a work queue, under
-	// its lock for changes of links, usually within a millisecond. A link that is none of the RDMA device's never has
-	// any, so this is what its pods start later.
+	// its lock for link changes, usually within a millisecond. A link without its own RDMA port never has any, so its
+	// pods start later by this time.
 	gidWait = 500 * time.Millisecond
 	// gidInterval is after what time the table is read again, doubled each time.
 	gidInterval = 2 * time.Millisecond
 )
 
-// Verbs is what the application of a pod needs to know to use the RDMA devices of a step.
+// Verbs is the information that the application of a pod needs to use the RDMA devices of a step.
 type Verbs struct {
 	Devices []cnichain.VerbsDevice `json:"devices,omitempty"`
 	// Unknown is why Devices lack GIDs; empty if they have one for each address of the chain's interfaces.
 	Unknown string `json:"unknown,omitempty"`
 }
 
-// VerbsReader reads what applications address RDMA devices by, each table once: that of a shared device is that of many
-// pods. It is made for one round, and not safe for concurrent use.
+// VerbsReader reads the addressing of RDMA devices, each table once: many pods share the table of a shared device. It
+// is used for one round, and not safe for concurrent use.
 type VerbsReader struct {
 	executor *Executor
 	tables   map[string]verbsTable
@@ -44,8 +44,8 @@ func (e *Executor) VerbsReader() *VerbsReader {
 	return &VerbsReader{executor: e, tables: map[string]verbsTable{}, links: map[string][]cnichain.LinkAddresses{}}
 }
 
-// Read reads that of a step, by its index, of an attachment whose namespace is pinned; nil for a step that gives no
-// RDMA devices. Failures are part of the answer: nothing of the pod depends on it.
+// Read returns the addressing for a step, by its index, of an attachment whose namespace is pinned; nil for a step
+// without RDMA devices. Failures are part of the result: pods do not depend on it.
 func (r *VerbsReader) Read(pin string, steps []StepRecord, step int) *Verbs {
 	if len(steps[step].RDMA) == 0 || steps[step].Phase != StepAdded {
 		return nil
@@ -104,7 +104,8 @@ func (r *VerbsReader) read(pin string, steps []StepRecord, step int) (verbs *Ver
 	return verbs, without
 }
 
-// joinFirst joins the first texts, and says how many more there are: an application can have thousands of addresses.
+// joinFirst joins the first texts, and appends the number of the others: an application can have thousands of
+// addresses.
 func joinFirst(texts []string, separator string) string {
 	const limit = 4
 	if len(texts) <= limit {
@@ -123,7 +124,7 @@ func (v *Verbs) shorten() {
 	}
 }
 
-// linksOf are the indexes of the interfaces that a step and those that depend on it have made or moved.
+// linksOf returns the indexes of the interfaces that a step and its dependents have created or moved.
 func linksOf(steps []StepRecord, root int) (indexes []int) {
 	chain := []int{root}
 	for i := range steps {
@@ -144,7 +145,7 @@ func ofLinks(links []cnichain.LinkAddresses, indexes []int) []cnichain.LinkAddre
 		func(link cnichain.LinkAddresses) bool { return !slices.Contains(indexes, link.Index) })
 }
 
-// addresses are those of a pod's links, read once for all of its RDMA devices.
+// addresses returns the addresses of a pod's links, read once for all of its RDMA devices.
 func (r *VerbsReader) addresses(pin string) ([]cnichain.LinkAddresses, error) {
 	if links, known := r.links[pin]; known {
 		return links, nil
@@ -170,8 +171,8 @@ func (r *VerbsReader) table(netns string, device cnichain.RDMADevice) (verbsTabl
 	return table, err
 }
 
-// readVerbs notes, when all steps are done, what the application needs to know of RDMA devices, and waits for GIDs,
-// but not for ever: an attachment without them is one all the same.
+// readVerbs records the addressing of RDMA devices after all steps are done. It waits for GIDs for a limited time: an
+// attachment without them is still valid.
 func (e *Executor) readVerbs(ctx context.Context, attachment *Attachment) {
 	deadline := e.Clock.Now().Add(gidWait)
 	for interval := gidInterval; ; interval *= 2 {

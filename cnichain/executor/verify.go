@@ -76,8 +76,8 @@ func adoptAddresses(attachment *Attachment, links []cnichain.Link) {
 	}
 }
 
-// keptAddress is what the physical function keeps as the address of one that its application drives, where a claim
-// wants one: there is no interface to look at.
+// keptAddress returns the address that the physical function stores for a function that its application drives, if a
+// claim requests one: there is no interface to inspect.
 func (e *Executor) keptAddress(step *cnichain.PlanStep) (string, error) {
 	if step.MAC == "" {
 		return "", nil
@@ -95,9 +95,9 @@ func (e *Executor) keptAddress(step *cnichain.PlanStep) (string, error) {
 	return now.VF.MAC, nil
 }
 
-// verifyClaimParams says whether a plugin has done what the claim wants: some ignore it, and a pod with another address
-// than it was promised must not run. mac is what the interface has now, or what the physical function keeps for a step
-// that binds a driver.
+// verifyClaimParams verifies that a plugin has applied the parameters of the claim: some ignore them, and a pod must
+// not run with an address other than the requested one. mac is the current address of the interface, or the stored
+// address of the physical function for a step that binds a driver.
 func verifyClaimParams(step *cnichain.PlanStep, mac string, result *types100.Result) error {
 	if step.MAC != "" && mac != step.MAC {
 		return fmt.Errorf("%s gave the interface the MAC address %s although the claim wants %s: it does not know "+

@@ -71,7 +71,7 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	return device, nil
 }
 
-// readBaseline notes what Restore gives back later. A property that is not noted here is inherited by the next owner.
+// readBaseline records the properties that Restore restores later. The next owner inherits all other properties.
 func readBaseline(device *cnichain.Device, link netlink.Link) {
 	attrs := link.Attrs()
 	device.IfName = attrs.Name
@@ -90,8 +90,8 @@ func readBaseline(device *cnichain.Device, link netlink.Link) {
 	}
 }
 
-// lowerLink is the link that another one stands on, in its own namespace (IFLA_LINK without IFLA_LINK_NETNSID); nil if
-// there is none. Kinds that are made in pairs name their peer in its place.
+// lowerLink returns the lower device of a link in its own namespace (IFLA_LINK without IFLA_LINK_NETNSID); nil if there
+// is none. Kinds that are created in pairs report their peer instead.
 func lowerLink(handle *netlink.Handle, link netlink.Link) (*cnichain.LowerLink, error) {
 	attrs := link.Attrs()
 	if linkkind.IsPair(link.Type()) || attrs.NetNsID >= 0 || attrs.ParentIndex == 0 ||
@@ -112,7 +112,7 @@ func lowerLink(handle *netlink.Handle, link netlink.Link) (*cnichain.LowerLink, 
 	return found, nil
 }
 
-// addressSet is NET_ADDR_SET of net/core: an address that somebody has given.
+// addressSet is NET_ADDR_SET of net/core: an address that was set explicitly.
 const addressSet = "3"
 
 // portOf tells the links of one PCI function apart.

@@ -20,7 +20,7 @@ const busPCI = "/sys/bus/pci"
 // fits.
 type driverBinding struct{ driver, override string }
 
-// busWrite is a file below busPCI and what is written to it.
+// busWrite is a file below busPCI and the value to write.
 type busWrite struct{ file, value string }
 
 // rebind lists what to write so that a function goes from one binding to another. No other driver can take it in
@@ -165,10 +165,10 @@ func readFunction(address, file string) string {
 	return string(data)
 }
 
-// iommuGroup is what the IOMMU can't keep apart. Applications get all of it or nothing.
+// iommuGroup is a group of devices that the IOMMU cannot separate. Applications get all of it or nothing.
 type iommuGroup struct {
 	number string
-	// unprotected: there is no IOMMU, and an administrator has allowed that.
+	// unprotected: there is no IOMMU, and an administrator has allowed this.
 	unprotected bool
 	members     []groupMember
 }
@@ -217,7 +217,7 @@ func (g iommuGroup) viable(address string) error {
 		"one without the other", address, g.number, g.members[index].address, g.members[index].driver)
 }
 
-// nodes are those of the group, and the one that groups are added to.
+// nodes returns the device nodes of the group, and the node that groups are added to.
 func (g iommuGroup) nodes() []string {
 	name := g.number
 	if g.unprotected {

@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// findDevice finds hardware by its PCI address, and a virtual device by what no other link can have. What is found
-// may be renamed, set down and moved, so a link that is not proven to be the device is never returned.
+// findDevice finds hardware by its PCI address, and a virtual device by properties that no other link can have. Callers
+// may rename, set down and move the link, so it never returns a link that is not proven to be the device.
 //
-// Links are listed only where it takes all of them to tell: a list is long, and for it the kernel asks the cards of the
-// node for the state of all their virtual functions.
+// It only lists links if it needs all of them: a list is long, and for it the kernel queries the hardware for the state
+// of all virtual functions.
 func findDevice(handle *netlink.Handle, device *cnichain.Device) (link netlink.Link, err error) {
 	switch {
 	case device.PCIAddress != "":
@@ -52,12 +52,12 @@ func linkNamed(handle *netlink.Handle, name string) (netlink.Link, error) {
 	return link, err
 }
 
-// findVirtual finds a device with a baseline of this boot. It prefers the link with the name that devices have on their
-// way to the host, which only the driver gives: while the device was away, somebody may have made a link like it. Nil if
-// there is none.
+// findVirtual finds a device with a baseline of this boot. It prefers a link with the name of devices on their way to
+// the host, which only the driver assigns: another process may have created a similar link meanwhile. Nil if there is
+// none.
 //
-// For example, a device eth5 was killed on its way out of a pod, and an administrator has made another eth5 meanwhile.
-// The device is called dra-1a2b3c4d and is found by that name. The other is left alone.
+// For example, the driver was killed while it returned eth5 from a pod, and an administrator created another eth5
+// meanwhile. The device is called dra-1a2b3c4d and is found by that name. The other link stays unchanged.
 func findVirtual(links []netlink.Link, device *cnichain.Device) netlink.Link {
 	var found netlink.Link
 	for _, link := range links {
@@ -104,11 +104,11 @@ func sameAddress(attrs *netlink.LinkAttrs, device *cnichain.Device) bool {
 	return device.HasUniqueMAC() && attrs.HardwareAddr.String() == device.MAC
 }
 
-// findByPCI takes the link of the function that is on the same port: some functions have several, and representors. Of
-// links that are like the device equally, the oldest is taken, which has the lowest index.
+// findByPCI returns the link of the function that is on the same port. Of several equally matching links, it returns
+// the oldest, which has the lowest index.
 //
 // A function can have several links: a NIC with two ports on one function, or the representors of its virtual
-// functions. dev_port and phys_port_name tell them apart, and do not change with names.
+// functions. dev_port and phys_port_name distinguish them, and do not change with names.
 func findByPCI(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, error) {
 	var best netlink.Link
 	for link, err := range linksOfFunction(handle, device.PCIAddress) {
@@ -131,9 +131,9 @@ func findByPCI(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, e
 	return best, nil
 }
 
-// linksOfFunction are a PCI function's links that are on the host, in the order of their names, or the error that ends
-// them. Those of virtio stand on a device between. Each is looked up when it is asked for: a physical function may have
-// a representor for each of its virtual ones.
+// linksOfFunction yields a PCI function's links on the host, in the order of their names, or an error that ends the
+// sequence. A virtio device is between a function and its links. Each link is looked up on demand: a physical function
+// may have a representor for each of its virtual ones.
 func linksOfFunction(handle *netlink.Handle, address string) iter.Seq2[netlink.Link, error] {
 	return func(yield func(netlink.Link, error) bool) {
 		for _, between := range []string{"", "virtio*"} {

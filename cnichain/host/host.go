@@ -1,13 +1,13 @@
-// Package host is what the executor needs of a machine, and its implementation on Linux.
+// Package host defines the operations on a machine that the executor needs, and implements them on Linux.
 //
-// The rule of this package: it moves, names and restores what it is told to, and decides nothing. What it changes it
-// reads again: an operation that returns nil is proven, not assumed. It knows no plugin and no pod.
+// The rule of this package: it moves, names and restores as requested, and decides nothing. It reads every change
+// again: an operation that returns nil is proven, not assumed. It does not depend on plugins or pods.
 //
-// The files of the implementation:
+// Files of the implementation:
 //
-//	linux.go        namespaces: pins, links, how they are entered
-//	find.go         which link is a device
-//	baseline.go     how a device is before a claim takes it
+//	linux.go        namespaces: pins, links, entering them
+//	find.go         finds the link of a device
+//	baseline.go     the state of a device before a claim takes it
 //	return.go       the way of a device out of a pod
 //	stacked.go      links that an application stacked on a device
 //	restore.go      the way back to its baseline, with vf.go and network.go
@@ -22,8 +22,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Host is what the executor needs of a machine. Implementations are safe for concurrent use, and never change the
-// namespace of a thread that others may run on.
+// Host is the interface to a machine. Implementations are safe for concurrent use, and never change the namespace of a
+// thread that other goroutines may run on.
 type Host interface {
 	Namespaces
 	Links
@@ -36,9 +36,10 @@ type Host interface {
 
 // Namespaces keeps network namespaces reachable.
 type Namespaces interface {
-	// Pin keeps a network namespace reachable at pin, whatever its maker does. Pinning again is no error.
+	// Pin keeps a network namespace reachable at pin, even if its creator removes its own path. It is not an error if
+	// the pin exists.
 	Pin(netns, pin string) error
-	// Unpin undoes Pin; it is no error when there is nothing.
+	// Unpin removes a pin; it is not an error if there is none.
 	Unpin(pin string) error
 	// Exists is true if there is a network namespace at pin.
 	Exists(pin string) bool
@@ -57,15 +58,15 @@ type Links interface {
 	Enter(netns string) (Namespace, error)
 	// Rename gives a link another name.
 	Rename(netns string, index int, name string) error
-	// Remove deletes a virtual link. One that is not there is no error.
+	// Remove deletes a virtual link. It is not an error if the link does not exist.
 	Remove(netns string, index int) error
-	// ResetInPod makes a device as it was seen in the namespace after ADD: without a master, with its alias, with only
-	// the alternative names of its baseline, and with its address. What an application has done to a device must not
-	// keep it from returning to the host.
+	// ResetInPod resets a device to its state after ADD: without a master, with its alias, with only the alternative
+	// names of its baseline, and with its address. Changes of an application must not prevent a device from returning
+	// to the host.
 	ResetInPod(netns string, seen cnichain.Link, device cnichain.Device) error
-	// Isolate moves a link of a pod into a network namespace at target, which it makes if there is none, so that no
-	// process of the pod can change the link any more. The link keeps its index and gets a name; its alternative names
-	// are removed. It returns the link as it is there. A link that is in target already only gets its name.
+	// Isolate moves a link of a pod into a network namespace at target, which it creates if necessary, so that no
+	// process of the pod can change the link any longer. The link keeps its index and gets a name; its alternative
+	// names are removed. It returns the link in its new place. A link that is already in target only gets its name.
 	Isolate(netns string, index int, target, name string) (cnichain.Link, error)
 	// RemoveStacked deletes the links of a namespace that are stacked on a link of the namespace at lower, such as
 	// VLANs and macvlans that an application made.
@@ -86,14 +87,15 @@ type Namespace interface {
 type Devices interface {
 	// Boot returns the ID of the kernel's boot.
 	Boot() (string, error)
-	// Snapshot returns the device with its baseline as it is now: names, index, MAC, MTU, state, driver, and what a
-	// physical function keeps of a virtual one. A device that is not on the host is an error that is os.ErrNotExist.
+	// Snapshot returns the device with its current baseline: names, index, MAC, MTU, state, driver, and the settings
+	// that a physical function stores for a virtual one. The error for a device that is not on the host is
+	// os.ErrNotExist.
 	Snapshot(cnichain.Device) (cnichain.Device, error)
-	// Destroyed reports whether a virtual device does not exist any more in any namespace. It is not known for all
-	// kinds of links.
+	// Destroyed reports whether a virtual device no longer exists in any namespace. known is false for kinds of links
+	// for which this cannot be determined.
 	Destroyed(cnichain.Device) (destroyed, known bool, err error)
-	// OnHost is true if a device is in the host's namespace. It changes nothing. A virtual device whose baseline is of
-	// another boot was not moved in this one, and is there if it exists at all.
+	// OnHost reports whether a device is in the host's namespace. It changes nothing. A virtual device with a baseline
+	// of another boot was not moved in this one, and is on the host if it exists at all.
 	OnHost(cnichain.Device) (bool, error)
 	// Restore proves that a device is in the host's namespace and as its baseline says, and changes what is not. A
 	// device that is not there is an error that is os.ErrNotExist. With a baseline of another boot it changes no
@@ -105,14 +107,15 @@ type Devices interface {
 type RDMA interface {
 	// RDMAMode returns cnichain.RDMAShared or RDMAExclusive; empty where the kernel has no RDMA devices.
 	RDMAMode() (string, error)
-	// RDMADevices lists the RDMA devices that a network namespace shows, by name and without links; an empty path is
-	// the host's, of which they have their PCI addresses. A kernel without RDMA has none. It asks no hardware.
+	// RDMADevices lists the RDMA devices of a network namespace, by name and without links. An empty path is the host's
+	// namespace, where they have their PCI addresses. A kernel without RDMA has none. It does not query the hardware.
 	RDMADevices(netns string) ([]cnichain.RDMADevice, error)
-	// RDMAPorts lists those of the host with the links of their ports, of which drivers may ask their cards.
+	// RDMAPorts lists the RDMA devices of the host and the network interface behind each port. Some drivers query the
+	// hardware for this.
 	RDMAPorts() ([]cnichain.RDMADevice, error)
-	// RDMANodes returns the device nodes by which an application uses RDMA devices that a network namespace shows (an
-	// empty path is the host's), sorted; management includes those for management datagrams. What the numbers in their
-	// names are changes with every move.
+	// RDMANodes returns the device nodes through which an application uses RDMA devices of a network namespace (an
+	// empty path is the host's), sorted; management includes the nodes for management datagrams. The numbers in their
+	// names change with every move.
 	RDMANodes(netns string, devices []cnichain.RDMADevice, management bool) ([]string, error)
 	// RDMANames lists the names of the node's RDMA devices, whatever namespace they are in, one for each device: where
 	// they belong to namespaces, several may have the same.
@@ -121,18 +124,19 @@ type RDMA interface {
 
 // RDMAMoves moves RDMA devices between network namespaces.
 type RDMAMoves interface {
-	// MoveRDMA moves an RDMA device of the host into a network namespace. One that is there already is no error.
+	// MoveRDMA moves an RDMA device of the host into a network namespace. It is not an error if the device is already
+	// there.
 	MoveRDMA(netns string, device cnichain.RDMADevice) error
-	// ReturnRDMA moves an RDMA device of a network namespace to the host, under whatever name; Restore does the rest.
-	// One that is not there is no error.
+	// ReturnRDMA moves an RDMA device of a network namespace to the host, under any name; Restore does the rest. It is
+	// not an error if the device is missing.
 	ReturnRDMA(netns string, device cnichain.RDMADevice) error
 }
 
 // Verbs looks at what applications address RDMA devices by.
 type Verbs interface {
-	// VerbsDevice returns the character device of an RDMA device that a network namespace shows (an empty path is the
-	// host's), such as uverbs0, and the entries of its tables of GIDs that are not empty. The kernel adds GIDs some
-	// time after the addresses that they stand for. It asks no hardware.
+	// VerbsDevice returns the character device of an RDMA device in a network namespace (an empty path is the host's),
+	// such as uverbs0, and the nonempty entries of its tables of GIDs. The kernel adds GIDs some time after their
+	// addresses. It does not query the hardware.
 	VerbsDevice(netns string, device cnichain.RDMADevice) (verbs string, table []cnichain.GIDEntry, err error)
 	// Addresses returns the links of a pod's network namespace with their addresses.
 	Addresses(netns string) ([]cnichain.LinkAddresses, error)
@@ -146,7 +150,7 @@ type Functions interface {
 	// FreeAddress lets a virtual function that is on the host take other addresses than its own, where that was ended
 	// by whoever had it before. Restore does it, too.
 	FreeAddress(cnichain.Device) error
-	// Gone is true if the machine does not have the hardware any more: it was removed, or its physical function has
-	// made its virtual ones anew. It is false for virtual links.
+	// Gone reports whether the machine no longer has the hardware: it was removed, or its physical function has created
+	// its virtual ones again. It is false for virtual links.
 	Gone(cnichain.Device) bool
 }

@@ -16,12 +16,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// missingFor is how long a type of links counts as missing before the kernel is asked again: somebody may install the
-// module. A type that the kernel makes it makes until it ends, and this process with it.
+// missingFor is how long a type of links counts as missing before the kernel is queried again: an administrator may
+// install the module. A supported type stays supported until the kernel, and with it this process, ends.
 const missingFor = time.Minute
 
-// LinkTypes knows which types of links the kernel makes, and asks it no more often than it must. It is safe for
-// concurrent use.
+// LinkTypes caches the types of links that the kernel supports. It is safe for concurrent use.
 type LinkTypes struct {
 	query func(types []string) (missing []string, err error)
 	clock clock.PassiveClock
@@ -36,8 +35,8 @@ func NewLinkTypes(query func(types []string) (missing []string, err error), cloc
 	return &LinkTypes{query: query, clock: clock, made: map[string]bool{}, missing: map[string]time.Time{}}
 }
 
-// Missing returns those of some types that the kernel does not make, in their order. The error is that of the question;
-// what is known already is right even then.
+// Missing returns the types that the kernel does not support, in the order of the argument. If a query fails, it
+// returns the error and the cached results.
 func (l *LinkTypes) Missing(types []string) ([]string, error) {
 	now := l.clock.Now()
 	var err error
@@ -52,7 +51,7 @@ func (l *LinkTypes) Missing(types []string) ([]string, error) {
 	}), err
 }
 
-// unknown returns those of some types that the kernel is to be asked for.
+// unknown returns the types that the kernel must be queried for.
 func (l *LinkTypes) unknown(types []string, now time.Time) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,7 +61,7 @@ func (l *LinkTypes) unknown(types []string, now time.Time) []string {
 	})
 }
 
-// learn asks the kernel for types. Nobody waits for the lock meanwhile: the kernel may load modules.
+// learn queries the kernel for types without holding the lock: the kernel may load modules.
 func (l *LinkTypes) learn(types []string, now time.Time) error {
 	missing, err := l.query(types)
 	if err != nil {
@@ -80,15 +79,15 @@ func (l *LinkTypes) learn(types []string, now time.Time) error {
 	return nil
 }
 
-// MissingLinkTypes returns those of some types of links (IFLA_INFO_KIND of rtnetlink(7), such as vlan) that the kernel
-// does not make, in their order. It asks the kernel to make one of each in a network namespace that ends with the call:
-// the kernel refuses a type that it does not know with EOPNOTSUPP (rtnl_newlink), and one that it knows, but that
-// lacks a parent or a parameter, otherwise.
+// MissingLinkTypes returns the types of links (IFLA_INFO_KIND of rtnetlink(7), such as vlan) that the kernel does not
+// support, in the order of the argument. It tries to create one of each in a network namespace that ends with the call:
+// the kernel rejects unknown types with EOPNOTSUPP (rtnl_newlink), and supported types that lack a parent or a
+// parameter with other errors.
 //
-// The kernel loads the module of a type if there is one, and a module may make links of its own on the host (bonding
-// makes bond0): ask for types of which the node has no module.
+// The kernel loads the module of a type if there is one, and a module may create links of its own on the host (bonding
+// creates bond0). Only call it for types without a module on the node.
 //
-// The error says that no namespace could be made, as without root.
+// It returns an error if no namespace could be created, as without root.
 func MissingLinkTypes(types []string) (missing []string, err error) {
 	err = onOwnThread(func() (err error) {
 		missing, err = missingInNamespace(types)
@@ -97,8 +96,8 @@ func MissingLinkTypes(types []string) (missing []string, err error) {
 	return missing, err
 }
 
-// WithoutModule returns those of some types of links that the kernel loads no module for, in their order. Aliases is
-// the text of modules.alias of the kernel. To ask [MissingLinkTypes] for these loads nothing.
+// WithoutModule returns the types of links for which the kernel has no module, in the order of the argument. aliases is
+// the text of modules.alias of the kernel. Calling [MissingLinkTypes] for these loads no module.
 func WithoutModule(types []string, aliases string) []string {
 	loadable := map[string]bool{}
 	for line := range strings.Lines(aliases) {
@@ -109,16 +108,16 @@ func WithoutModule(types []string, aliases string) []string {
 	return slices.DeleteFunc(slices.Clone(types), func(kind string) bool { return loadable["rtnl-link-"+kind] })
 }
 
-// UnavailableLinkTypes returns those of some types of links that the kernel neither makes nor has a module for, in
-// their order. It is [MissingLinkTypes] for whoever wants no module loaded: a type counts as made if its module is
-// there. Where the modules of the machine can't be seen, as in a container, the kernel is asked for all of them, and
-// loads what it has, as it does for the driver. The error is that of MissingLinkTypes.
+// UnavailableLinkTypes returns the types of links that the kernel neither supports nor has a module for, in the order
+// of the argument. It is [MissingLinkTypes] without loading modules: a type counts as supported if its module exists.
+// If the modules of the machine are not visible, as in a container, it queries the kernel for all types, which loads
+// modules as the driver does. The error is the error of MissingLinkTypes.
 func UnavailableLinkTypes(types []string) ([]string, error) {
 	var kernel unix.Utsname
 	if err := unix.Uname(&kernel); err != nil {
 		return nil, fmt.Errorf("cannot read the release of the kernel: %w", err)
 	}
-	// Without the file there are no modules, or they are not to be seen.
+	// Without the file, there are no modules, or they are not visible.
 	aliases, _ := os.ReadFile(path.Join("/lib/modules", unix.ByteSliceToString(kernel.Release[:]), "modules.alias"))
 	unloadable := WithoutModule(types, string(aliases))
 	if len(unloadable) == 0 {
@@ -144,8 +143,8 @@ func missingInNamespace(types []string) ([]string, error) {
 }
 
 // makeBare asks the kernel for a link of a type in the namespace of the thread, without a parent or parameters. The
-// functions of netlink would refuse some types without these themselves, as ipvlan, before the kernel has said a word.
-// With the loopback device as parent, vlan is refused as if it were missing.
+// functions of package netlink would reject some types without these, such as ipvlan, before the kernel does. With the
+// loopback device as parent, vlan is rejected as if it were missing.
 func makeBare(name, kind string) error {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
 	request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))

@@ -17,13 +17,13 @@ import (
 
 // Linux is the real kernel, seen from the host's network namespace. The zero value is ready.
 type Linux struct {
-	// BootID stands for the kernel's boot ID; empty: the kernel is asked. Tests set it to simulate a reboot.
+	// BootID replaces the kernel's boot ID if it is not empty. Tests set it to simulate a reboot.
 	BootID string
 }
 
 var _ Host = Linux{}
 
-// Boot asks the kernel.
+// Boot reads the ID from the kernel.
 func (h Linux) Boot() (string, error) {
 	if h.BootID != "" {
 		return h.BootID, nil
@@ -63,8 +63,8 @@ func (h Linux) Pin(path, pin string) error {
 
 // Unpin unmounts and removes the pin.
 //
-// The mount is detached at once, also while a plugin has the file open. EINVAL says that nothing is mounted there,
-// ENOENT that there is no file.
+// The mount is detached immediately, even while a plugin has the file open. EINVAL means that nothing is mounted,
+// ENOENT that the file does not exist.
 func (Linux) Unpin(pin string) error {
 	err := unix.Unmount(pin, unix.MNT_DETACH)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
@@ -172,8 +172,8 @@ func openNamespace(path string) (*netlink.Handle, error) {
 	return netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
 }
 
-// listLinks repeats a dump that was interrupted by a change: a partial dump would show links as gone. All ten attempts
-// together take half a second, after which the error is returned with what was read.
+// listLinks repeats a dump that a change has interrupted: links would be missing from a partial dump. Ten attempts take
+// half a second together; then it returns the error and the last dump.
 func listLinks(handle *netlink.Handle) ([]netlink.Link, error) {
 	for attempt := 0; ; attempt++ {
 		links, err := handle.LinkList()

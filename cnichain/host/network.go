@@ -15,13 +15,13 @@ import (
 // maxNetworkEntries bounds what is recorded, and restored, of one link.
 const maxNetworkEntries = 1000
 
-// keptAddressFlags are those of an address that somebody may set. Others are states that the kernel reports, such as
-// IFA_F_TENTATIVE, and are not set.
+// keptAddressFlags are the flags of an address that users may set. Others, such as IFA_F_TENTATIVE, are states that the
+// kernel reports.
 const keptAddressFlags = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_NOPREFIXROUTE |
 	unix.IFA_F_MANAGETEMPADDR
 
-// readNetwork reads what the node has configured on a link. What the kernel makes by itself is left out: link-local
-// and temporary addresses, and what routers advertise.
+// readNetwork reads the configuration of the node on a link, without the addresses and routes that the kernel creates
+// itself: link-local and temporary addresses, and those advertised by routers.
 func readNetwork(handle *netlink.Handle, link netlink.Link) (*cnichain.NetworkConfig, error) {
 	config := cnichain.NetworkConfig{TakenAt: sinceBoot()}
 	addresses, err := handle.AddrList(link, netlink.FAMILY_ALL)
@@ -63,7 +63,8 @@ func readNetwork(handle *netlink.Handle, link netlink.Link) (*cnichain.NetworkCo
 	return &config, nil
 }
 
-// nodeAddress is an address as it must be added again. Only those that end have lifetimes, in seconds.
+// nodeAddress returns an address in the form in which it must be added again. Only expiring addresses have lifetimes,
+// in seconds.
 func nodeAddress(a *netlink.Addr) cnichain.NodeAddress {
 	address := cnichain.NodeAddress{Address: a.IPNet.String(), Label: a.Label, Scope: a.Scope,
 		Flags: a.Flags & keptAddressFlags}
@@ -106,10 +107,10 @@ func nodeRoute(r *netlink.Route, family int) cnichain.NodeRoute {
 	return route
 }
 
-// restoreNetwork adds what is missing on a link, and looks again: routes without a gateway first, by which the
-// gateways of the others are reached.
+// restoreNetwork adds missing configuration to a link and verifies it. Routes without a gateway come first, since other
+// gateways are reached through them.
 //
-// It adds and never removes: what the node's own network service has added meanwhile is its business.
+// It never removes anything: the network service of the node may have added configuration meanwhile.
 func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	if device.Network == nil {
 		return nil
@@ -145,7 +146,7 @@ func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.
 	return errors.Join(append(problems, checkComplete(device.Name, wanted, found))...)
 }
 
-// checkComplete is an error if the link lacks anything of what the node had configured on it.
+// checkComplete returns an error if the link lacks a part of the node's configuration.
 func checkComplete(device string, wanted, found *cnichain.NetworkConfig) error {
 	var lost []string
 	for _, address := range wanted.Addresses {
@@ -171,8 +172,8 @@ func checkComplete(device string, wanted, found *cnichain.NetworkConfig) error {
 	return fmt.Errorf("cannot restore device %s: the node lacks %s", device, shown)
 }
 
-// sinceBoot is the time since the machine has started, in seconds, with that in which it slept: lifetimes of addresses
-// go on then (CLOCK_BOOTTIME of clock_gettime(2)).
+// sinceBoot returns the time since the start of the machine in seconds, including suspension, during which lifetimes of
+// addresses continue (CLOCK_BOOTTIME of clock_gettime(2)).
 func sinceBoot() int {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
@@ -181,8 +182,8 @@ func sinceBoot() int {
 	return int(now.Sec)
 }
 
-// addAddress gives a link an address, or changes the one that it has. It is called again after a crash, so one that is
-// there already is no error.
+// addAddress adds an address to a link, or updates it. It is called again after a crash, so an existing address is not
+// an error.
 func addAddress(handle *netlink.Handle, link netlink.Link, a *cnichain.NodeAddress) error {
 	parsed, err := netlink.ParseAddr(a.Address)
 	if err == nil {

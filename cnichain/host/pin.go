@@ -15,9 +15,9 @@ const (
 	shortestMoment    = 8  // digits
 )
 
-// PinName names the pin of one attempt to attach a sandbox, which began at a time. The next attempt has another: what a
-// plugin keeps by the path of a namespace, as sriov does of functions (pkg/utils/pci_allocator.go), and was not told to
-// let go of, is then of a namespace that is gone.
+// PinName returns the name of the pin of one attempt to attach a sandbox, which began at a time. The next attempt has
+// another name: state that a plugin keys by the path of a namespace and did not delete, as sriov does for functions
+// (pkg/utils/pci_allocator.go), then belongs to a namespace that no longer exists.
 func PinName(sandboxID string, begun time.Time) string {
 	return pinPrefix + sandboxID[:min(len(sandboxID), longestID)] + "." + strconv.FormatInt(begun.UnixNano(), 36)
 }
@@ -36,8 +36,8 @@ func PinOf(name string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(name, placeholderSuffix), returnSuffix)
 }
 
-// IsPinName says whether a file's name is one that PinName has made, or that of a placeholder. Others may have
-// namespaces whose names begin like ours.
+// IsPinName reports whether a file name was created by PinName, or belongs to a placeholder. Other components may have
+// namespaces with the same prefix.
 func IsPinName(name string) bool {
 	name, ours := strings.CutPrefix(PinOf(name), pinPrefix)
 	dot := strings.LastIndex(name, ".")
@@ -48,7 +48,7 @@ func IsPinName(name string) bool {
 	return err == nil
 }
 
-// IsPinOf says whether a file is the pin at a path, or stands in for it while something is undone.
+// IsPinOf reports whether a file is the pin at a path, or replaces it during a rollback.
 func IsPinOf(file, pin string) bool {
 	return PinOf(filepath.Base(file)) == filepath.Base(pin)
 }

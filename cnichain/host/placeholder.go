@@ -28,10 +28,10 @@ func (h Linux) PlaceholderNetns(path, name string, addresses []net.IPNet) error 
 	return nil
 }
 
-// onOwnThread runs a function on a thread that may keep another namespace, since it ends after it. The main thread does
-// not end, so it is not used.
+// onOwnThread runs a function on a thread that may keep another namespace, since the thread ends after it. The main
+// thread does not end, so it is not used.
 //
-// A thread in another namespace must not be given back to the scheduler, where any goroutine could get it.
+// A thread in another namespace must not return to the scheduler, which could run any goroutine on it.
 func onOwnThread(do func() error) error {
 	ended := make(chan error)
 	go func() {
@@ -54,8 +54,8 @@ func NewNamespace(path string) error {
 	return nil
 }
 
-// enterNewNamespace is for a thread that ends. The namespace lives on by the mount. /proc/self/ns/net would be that of
-// the main thread, so the thread's own is named.
+// enterNewNamespace is for a thread that ends. The mount keeps the namespace alive. It uses the thread's own path,
+// since /proc/self/ns/net is the namespace of the main thread.
 func enterNewNamespace(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

@@ -18,8 +18,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/rdmalink"
 )
 
-// sysRDMA is where the kernel shows the RDMA devices of the reader's network namespace, and sysVerbs where it shows the
-// character devices of those of all (uverbs_main.c gives that class no namespaces), each with its RDMA device's name.
+// sysRDMA contains the RDMA devices of the reader's network namespace, and sysVerbs the character devices of all
+// namespaces (uverbs_main.c gives that class no namespaces), each with the name of its RDMA device.
 const (
 	sysRDMA  = "/sys/class/infiniband"
 	sysVerbs = "/sys/class/infiniband_verbs"
@@ -47,7 +47,7 @@ func withRDMA(path string, do func(*rdmalink.Handle) error) error {
 	return do(handle)
 }
 
-// RDMAMode asks the kernel.
+// RDMAMode reads the mode from the kernel.
 func (Linux) RDMAMode() (mode string, err error) {
 	err = withRDMA("", func(handle *rdmalink.Handle) (err error) {
 		mode, err = handle.Mode()
@@ -56,7 +56,7 @@ func (Linux) RDMAMode() (mode string, err error) {
 	return mode, err
 }
 
-// RDMADevices asks the kernel. A list that a change has interrupted is read again.
+// RDMADevices reads the list from the kernel, again if a change has interrupted it.
 func (Linux) RDMADevices(path string) (devices []cnichain.RDMADevice, err error) {
 	err = withRDMA(path, func(handle *rdmalink.Handle) error {
 		found, err := handle.List()
@@ -69,7 +69,7 @@ func (Linux) RDMADevices(path string) (devices []cnichain.RDMADevice, err error)
 	return devices, err
 }
 
-// RDMAPorts asks the kernel.
+// RDMAPorts reads the list from the kernel.
 func (Linux) RDMAPorts() (devices []cnichain.RDMADevice, err error) {
 	err = withRDMA("", func(handle *rdmalink.Handle) error {
 		found, err := handle.Devices()
@@ -117,8 +117,8 @@ func (Linux) RDMANames() (names []string, err error) {
 	return names, nil
 }
 
-// addMasters adds bonds and teams to the links of their members' RDMA devices: verbs on a bond are those of its
-// members, and the device of a bond in hardware names a member as the link of its port.
+// addMasters adds bonds and teams to the links of their members' RDMA devices: applications on a bond use the devices
+// of its members, and the device of a bond in hardware reports a member as the link of its port.
 func addMasters(devices []cnichain.RDMADevice) error {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -156,9 +156,9 @@ func functionOfRDMA(name string) string {
 	return address
 }
 
-// MoveRDMA moves the device and looks for it in the namespace.
+// MoveRDMA moves the device and verifies that it is in the namespace.
 //
-// The index is that of the device for as long as it exists, in every namespace. Names may be those of others.
+// The index identifies the device in every namespace for its whole life. Names may be reused.
 func (h Linux) MoveRDMA(path string, device cnichain.RDMADevice) error {
 	namespace, err := netns.GetFromPath(path)
 	if err != nil {
@@ -204,7 +204,7 @@ func (h Linux) ReturnRDMA(path string, device cnichain.RDMADevice) error {
 	if err != nil {
 		return err
 	}
-	// The kernel moves a device out of the namespace of the thread that asks, whatever that of its socket is
+	// The kernel moves a device out of the namespace of the calling thread, whatever the namespace of its socket
 	// (drivers/infiniband/core/device.c, ib_device_set_netns_put).
 	err = ns.WithNetNSPath(path, func(hostNetns ns.NetNS) error {
 		return withRDMA("", func(handle *rdmalink.Handle) error {
@@ -222,7 +222,7 @@ func (h Linux) ReturnRDMA(path string, device cnichain.RDMADevice) error {
 	return nil
 }
 
-// rdmaTransitName is what an RDMA device is called on its way to the host if another has its name there.
+// rdmaTransitName is the name of an RDMA device on its way to the host if its own name is in use there.
 func rdmaTransitName(device cnichain.RDMADevice) string {
 	hash := fnv.New32a()
 	_, _ = fmt.Fprint(hash, device.Name, device.Index)
@@ -257,9 +257,9 @@ func (Linux) RDMANodes(path string, devices []cnichain.RDMADevice, management bo
 	return slices.Compact(nodes), err
 }
 
-// characterDevices are the names below /dev/infiniband that a container needs for a device: the one for verbs, and on
-// request those for management datagrams of each port. They are asked of the kernel at the time of use, since a move
-// gives a device other numbers.
+// characterDevices returns the names below /dev/infiniband that a container needs for a device: the node for verbs and,
+// on request, the nodes for management datagrams of each port. They are read from the kernel at the time of use, since
+// a move changes their numbers.
 func characterDevices(handle *rdmalink.Handle, device cnichain.RDMADevice, management bool) ([]string, error) {
 	asked := &rdmalink.Device{Index: device.Index}
 	verbs, err := handle.CharacterDevice(rdmalink.Verbs, asked, 0)
@@ -290,7 +290,7 @@ func isNoCharacterDevice(err error) bool {
 }
 
 // restoreRDMA proves that every RDMA device that moved with a device is on the host under its name. The kernel returns
-// those of a namespace that ends by itself, some time later, and calls them ibdevN if their name is taken
+// the devices of an ended namespace itself, some time later, and renames them to ibdevN if their name is in use
 // (drivers/infiniband/core/device.c, rdma_dev_exit_net).
 func (h Linux) restoreRDMA(device *cnichain.Device) error {
 	if len(device.Moved) == 0 {
@@ -324,9 +324,9 @@ func (h Linux) restoreRDMA(device *cnichain.Device) error {
 	return nil
 }
 
-// findReturned finds an RDMA device that has moved: by its index, which a kernel driver that was bound anew does not
-// keep, and which may be that of another card's when all RDMA modules were loaded anew; or as the only one of the
-// device that is none of the others that moved. Nil if there is none.
+// findReturned finds an RDMA device that has moved: by its index, which does not survive a rebind of its kernel driver,
+// and which may belong to another NIC after all RDMA modules were reloaded; or as the only one of the device that is
+// not another moved one. Nil if there is none.
 func findReturned(
 	device *cnichain.Device, moved cnichain.RDMADevice, onHost []cnichain.RDMADevice,
 ) *cnichain.RDMADevice {

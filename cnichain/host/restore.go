@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Restore finds the device wherever it is called on the host, changes what is not as its baseline says, and looks
-// again.
+// Restore finds the device on the host under any name, resets all properties that differ from its baseline, and
+// verifies them.
 //
-// The order is that of what each needs: the driver makes the link, an RDMA device is known by its link, the PF's
-// settings allow what the function asks for, and addresses and routes need a link that is up. A crash anywhere leaves a
-// device that the next Restore finds again, and finishes.
+// The order follows the dependencies: the driver creates the link, an RDMA device is identified by its link, the PF's
+// settings allow the settings of the function, and addresses and routes need a link that is up. After a crash, the next
+// Restore finds the device again and completes it.
 func (h Linux) Restore(device cnichain.Device) error {
 	boot, err := h.Boot()
 	if err != nil {
@@ -70,9 +70,9 @@ func (h Linux) Restore(device cnichain.Device) error {
 	return errors.Join(missing, restoreConfigured(handle, &device))
 }
 
-// restoreConfigured gives the link its settings, and then what the node had on it. The attributes of the kernel come
-// first, since some can be written only while the link is down, and once more at the end, since some can be read only
-// while it is up.
+// restoreConfigured restores the settings of the link, and then the node's configuration. The attributes of the kernel
+// come first, since some can only be written while the link is down, and once again at the end, since some can only be
+// read while it is up.
 func restoreConfigured(handle *netlink.Handle, device *cnichain.Device) error {
 	if link, err := findDevice(handle, device); err != nil {
 		return err
@@ -97,8 +97,8 @@ func restoreConfigured(handle *netlink.Handle, device *cnichain.Device) error {
 	return restoreNetwork(handle, link, device)
 }
 
-// restoreState restores all attributes that the kernel reports, and returns an error if one of them differs from the
-// baseline. A baseline without a state is that of a shared device, or was taken in another boot.
+// restoreState restores all attributes that the kernel reports, and returns an error if one of them still differs from
+// the baseline. Shared devices and baselines of other boots have no state.
 func restoreState(link netlink.Link, device *cnichain.Device) error {
 	if len(device.State) == 0 {
 		return nil
@@ -284,9 +284,9 @@ func setNames(handle *netlink.Handle, link netlink.Link, device *cnichain.Device
 	return nil
 }
 
-// stepAside gives a link that can't have its name, since another link has it, a name that no other link wants: the
-// other may be on its way to the host, too, and want the name that this one has now. So do functions that get their
-// drivers back at once.
+// stepAside renames a link that cannot have its name, since another link has it, to a name that no other link needs:
+// the other link may be on its way to the host, too, and need the current name. This happens with functions that get
+// their drivers back concurrently.
 func stepAside(handle *netlink.Handle, link netlink.Link, device *cnichain.Device, failure error) error {
 	if !errors.Is(failure, unix.EEXIST) || link.Attrs().Name == transitName(device) {
 		return nil

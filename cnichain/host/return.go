@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// What is done to devices that are in a pod.
+// This file has the operations on devices in a pod.
 
 // ResetInPod leaves the address of hardware alone: it is found by its PCI address, and a physical function may have a
 // say.
@@ -43,9 +43,9 @@ func (Linux) ResetInPod(path string, seen cnichain.Link, device cnichain.Device)
 	return nil
 }
 
-// resetInPod resets, while the link is in the pod, what could collide with links of the host: its alias, its address if
-// no PF is asked for that, and alternative names that the pod gave it, of which one that is taken on the host would
-// make the move fail.
+// resetInPod resets properties in the pod that could conflict with links of the host: the alias, the address unless a
+// PF stores it, and alternative names that the pod added. An alternative name that is in use on the host would make the
+// move fail.
 func resetInPod(handle *netlink.Handle, link netlink.Link, seen *cnichain.Link, device *cnichain.Device) error {
 	attrs := link.Attrs()
 	if attrs.Alias != seen.Alias { // in which some plugins keep the device's name
