@@ -21,7 +21,7 @@ const runtimeRanges = "ipRanges"
 // maxRangeName is the length that names of AddressRanges may have.
 const maxRangeName = 63
 
-// BlockRoom is a block of the node with what other claims leave of it.
+// BlockRoom is a block of the node with the number of addresses that other claims leave.
 type BlockRoom struct {
 	addresses.Block
 	// Room is for how many further pods the block has addresses.
@@ -30,7 +30,7 @@ type BlockRoom struct {
 
 // StepRange is where a step's addresses come from.
 type StepRange struct {
-	// Name is that of the AddressRange.
+	// Name is the name of the AddressRange.
 	Name string `json:"name"`
 	// Block is the AddressBlock of the node. The claim has one of its addresses for each of its pods, attached or not,
 	// so that no pod finds the block used up.
@@ -43,8 +43,8 @@ type StepRange struct {
 // and two topologies must not give one address.
 func rangeNetwork(addressRange string) string { return "addressrange." + addressRange }
 
-// addressRange refuses what would have a plugin give other addresses than those of the node's blocks, or one of these
-// twice.
+// addressRange rejects configurations with which a plugin would assign addresses outside of the node's blocks, or the
+// same address twice.
 func (v *validator) addressRange(path *field.Path, step *v1alpha1.Step) {
 	if step.AddressRange == "" {
 		return
@@ -86,8 +86,8 @@ func (v *validator) addressRange(path *field.Path, step *v1alpha1.Step) {
 	v.refuseKeys(path.Child("config", "runtimeConfig"), given.RuntimeConfig, []string{"ips", runtimeRanges})
 }
 
-// refuseKeys refuses keys of a configuration that say addresses, in whatever case: plugins that read JSON as Go does
-// make no difference. In runtimeConfig they are those of the CNI conventions ("Dynamic Plugin specific fields").
+// refuseKeys rejects keys of a configuration that set addresses, in any case: plugins that use Go's JSON package ignore
+// the case. In runtimeConfig, these are the keys of the CNI conventions ("Dynamic Plugin specific fields").
 func (v *validator) refuseKeys(path *field.Path, given map[string]json.RawMessage, keys []string) {
 	for _, key := range slices.Sorted(maps.Keys(given)) {
 		if slices.ContainsFunc(keys, func(refused string) bool { return strings.EqualFold(refused, key) }) {
@@ -124,7 +124,7 @@ func (c *compiler) giveAddresses(step *v1alpha1.Step, planned *PlanStep) {
 	planned.Range = &StepRange{Name: step.AddressRange, Block: block.Name, Size: block.Size}
 }
 
-// lacksAddresses is what is wrong and what to do when no block has room.
+// lacksAddresses returns the error and the remedy if no block has room.
 func (c *compiler) lacksAddresses(name string, blocks []BlockRoom) string {
 	hint := fmt.Sprintf("see the conditions of kubectl get addressrange %s -o yaml", name)
 	if len(blocks) == 0 {
@@ -205,8 +205,8 @@ func Ranges(topology *v1alpha1.NetworkTopology) []string {
 	return names
 }
 
-// RangeRemarks says which AddressRanges a topology names that are not there: its pods wait until they are. known are
-// the names of those of the cluster.
+// RangeRemarks lists the AddressRanges that a topology names and that do not exist: its pods wait for them. known are
+// the names of the ranges of the cluster.
 func RangeRemarks(topology *v1alpha1.NetworkTopology, known []string) []string {
 	var remarks []string
 	for _, name := range Ranges(topology) {

@@ -7,7 +7,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// spec is what the claim asks of a topology.
+// spec returns the request of the claim to a topology.
 func (b *Binding) spec(topology *v1alpha1.NetworkTopology) claimspec.Spec {
 	spec := claimspec.Spec{Topology: topology, Claim: b.Claim.String()}
 	for i := range b.Devices {

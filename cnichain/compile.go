@@ -19,13 +19,13 @@ import (
 // maxCNIVersion is the newest version of the CNI specification that the driver speaks.
 const maxCNIVersion = "1.1.0"
 
-// Compile makes the plan of one claim from a topology and the devices that the claim was given. It is pure and reports
-// every problem at once; paths are fields of the topology. A problem of the claim (devices missing for a root step)
-// names the DeviceClass that the claim must request.
+// Compile returns the plan of one claim from a topology and the allocated devices. It is pure and reports all problems;
+// paths are fields of the topology. A problem of the claim (devices missing for a root step) names the DeviceClass that
+// the claim must request.
 //
-// It has three parts. What is stored is checked again, since the API server may have taken it with older rules. Devices
-// and plugins are checked, of which everything that follows makes use. Then each instance is compiled, and the
-// templates are rendered once, with placeholders for what is known only in a pod.
+// It has three parts. It validates the stored topology again, since the API server may have accepted it with older
+// rules. It checks devices and plugins, which all later parts use. Then it compiles each instance and renders the
+// templates once, with placeholders for values that are only known in a pod.
 func Compile(topology *v1alpha1.NetworkTopology, binding Binding) (*Plan, field.ErrorList) {
 	if problems := ValidateStored(topology, binding.Schemas); len(problems) > 0 {
 		return nil, problems
@@ -52,8 +52,8 @@ func Compile(topology *v1alpha1.NetworkTopology, binding Binding) (*Plan, field.
 	return plan, nil
 }
 
-// Outline is what is known of a claim's plan before its devices, and the plugins of its node, are: the steps, and the
-// names that their interfaces are to have. The spec has passed its checks. Devices that others attach have no steps.
+// Outline returns the parts of a claim's plan that are known before its devices and the plugins of its node: the steps,
+// and the names of their interfaces. The spec must be valid. Devices that other components attach have no steps.
 func Outline(spec claimspec.Spec, claim Claim, schemas Schemas) Plan {
 	plan := Plan{Topology: spec.Topology.Name, Claim: claim}
 	if spec.Topology.Spec.Attachment == v1alpha1.AttachmentExternal {
@@ -117,9 +117,9 @@ func (c *compiler) distribute() map[string][]RootDevice {
 	return byStep
 }
 
-// defaultNetwork is the CNI network of a step that names none. Instances and claims share one, and with it addresses;
-// but plugins that work on another's interface know what they have made by network and container alone, and a pod may
-// have two claims of a topology.
+// defaultNetwork returns the CNI network of a step that names none. Instances and claims share one, and with it
+// addresses. The exception are plugins that work on another plugin's interface: they identify their results by network
+// and container only, and a pod may have two claims of a topology.
 func defaultNetwork(topology, step string, instance int, makes bool, claim Claim) string {
 	if makes {
 		return topology + "." + step
@@ -203,7 +203,7 @@ func (c *compiler) checkPlugin(path *field.Path, cniType string) {
 	}
 }
 
-// versions are those that a step's plugin and its IPAM plugin both speak: it is called with the same configuration.
+// versions returns the versions that a step's plugin and its IPAM plugin both support: they get the same configuration.
 func (c *compiler) versions(step *v1alpha1.Step) []string {
 	versions := c.binding.Plugins[step.Type].Versions
 	ipam := IPAMType(rawConfig(step))
@@ -215,8 +215,8 @@ func (c *compiler) versions(step *v1alpha1.Step) []string {
 	})
 }
 
-// chooseVersion returns the newest version that plugin and driver speak, "" if there is none. 0.3.0 is the oldest:
-// before it results have no interfaces, by which the driver knows what a plugin has made.
+// chooseVersion returns the newest version that plugin and driver support, "" if there is none. 0.3.0 is the oldest:
+// results of earlier versions have no interfaces, by which the driver identifies the results of a plugin.
 func chooseVersion(versions []string) string {
 	best := ""
 	for _, candidate := range versions {
@@ -333,8 +333,8 @@ func (c *compiler) giveDevice(step *PlanStep, device *Device) {
 	}
 }
 
-// dryRun renders the device's own tokens, so that an attribute that the device does not have is found now. Other
-// tokens, such as those of a parent's result, exist only while the chain runs, and stand for an empty string here.
+// dryRun renders the device's own tokens, so that an absent attribute of the device is found now. Other tokens, such as
+// those of a parent's result, only have values while the chain runs, and are replaced by an empty string here.
 func (c *compiler) dryRun(plan *Plan) {
 	engine := template.New()
 	for i := range plan.Steps {

@@ -10,11 +10,11 @@ type Link struct {
 	MTU      int      `json:"mtu,omitempty"`
 	// Kind is the kernel's kind of link: veth, macvlan...; "device" for hardware.
 	Kind string `json:"kind,omitempty"`
-	// Parent is the index of the link that this one stands on, or of a veth's other end (IFLA_LINK); 0 without one.
-	// ParentElsewhere says that it is in another namespace (IFLA_LINK_NETNSID).
+	// Parent is the index of the lower device, or of a veth's other end (IFLA_LINK); 0 without one. ParentElsewhere is
+	// true if it is in another namespace (IFLA_LINK_NETNSID).
 	Parent          int  `json:"parent,omitempty"`
 	ParentElsewhere bool `json:"parentElsewhere,omitempty"`
-	// ParentDev and PermMAC are those of [Baseline]: the bus device and the permanent address of hardware.
+	// ParentDev and PermMAC are as in [Baseline]: the bus device and the permanent address of hardware.
 	ParentDev string `json:"parentDev,omitempty"`
 	PermMAC   string `json:"permMAC,omitempty"`
 	// VLANID and VLANProtocol are a VLAN's.

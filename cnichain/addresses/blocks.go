@@ -22,7 +22,7 @@ const maxBlocks = 1 << 16
 const (
 	minBlockSize = 4
 	maxBlockSize = 4096
-	// defaultBlockSize is that of the definition, for objects that the API server has not seen.
+	// defaultBlockSize is the default of the definition, for objects that the API server has not processed.
 	defaultBlockSize = 64
 )
 
@@ -110,11 +110,11 @@ func (r Range) Count() int {
 	return count
 }
 
-// BlockSize is how many addresses of each CIDR a block has. Pods get those that are not reserved or excluded.
+// BlockSize is the number of addresses of each CIDR in a block. Pods get those that are not reserved or excluded.
 func (r Range) BlockSize() int { return 1 << r.blockBits }
 
-// Spec is what the block of a number has, without the node: [v1alpha1.AddressBlockSpec] with CIDRs, Networks and
-// Exclude. The number is below [Range.Count].
+// Spec returns the block of a number, without the node: [v1alpha1.AddressBlockSpec] with CIDRs, Networks and Exclude.
+// The number is below [Range.Count].
 func (r Range) Spec(name string, index int) v1alpha1.AddressBlockSpec {
 	spec := v1alpha1.AddressBlockSpec{AddressRange: name, Index: int32(index)} //nolint:gosec // below maxBlocks
 	for _, network := range r.networks {
@@ -152,7 +152,7 @@ type Family struct {
 
 // Block is a block as a node uses it.
 type Block struct {
-	// Name is that of the object.
+	// Name is the name of the object.
 	Name string
 	// Families are one or two; of each a pod gets one address.
 	Families []Family
@@ -193,9 +193,9 @@ func ParseBlock(object *v1alpha1.AddressBlock) (Block, error) {
 	return block, nil
 }
 
-// reserved are the addresses of a network that no pod gets: that of the network itself (the subnet-router anycast
-// address of RFC 4291, section 2.6.1), the next, which gateways have by convention, and the last, to which IPv4
-// broadcasts.
+// reserved returns the addresses of a network that no pod gets: the address of the network itself (the subnet-router
+// anycast address of RFC 4291, section 2.6.1), the next one, which gateways have by convention, and the last one, the
+// IPv4 broadcast address.
 func reserved(network netip.Prefix) []netip.Prefix {
 	first := network.Addr()
 	var found []netip.Prefix
@@ -205,10 +205,10 @@ func reserved(network netip.Prefix) []netip.Prefix {
 	return found
 }
 
-// runs are the addresses of a block without those that are excluded.
+// runs returns the addresses of a block without excluded ones.
 //
-// For example, of 10.20.0.0/26 without 10.20.0.0, .1 and .16/28 there are two: .2 to .15, and .32 to .63. Excluded
-// networks may overlap one another, so next never goes back.
+// For example, 10.20.0.0/26 without 10.20.0.0, .1 and .16/28 has two runs: .2 to .15, and .32 to .63. Excluded networks
+// may overlap one another, so next never decreases.
 func runs(block netip.Prefix, exclude []netip.Prefix) []Run {
 	exclude = slices.DeleteFunc(slices.Clone(exclude), func(e netip.Prefix) bool { return !e.Overlaps(block) })
 	slices.SortFunc(exclude, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })

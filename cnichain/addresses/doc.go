@@ -1,6 +1,6 @@
-// Package addresses computes with the blocks of an AddressRange: how many there are, which addresses each has, and
-// which of those pods can get.
+// Package addresses computes the blocks of an AddressRange: their number, the addresses of each, and the addresses that
+// pods can get.
 //
-// The rule of this package: it is pure, and one function says what a block is, for the controller that gives it to a
-// node and for the node that gives its addresses to pods.
+// The rule of this package: it is pure, and one function defines a block, for the controller that assigns it to a node
+// and for the node that assigns its addresses to pods.
 package addresses

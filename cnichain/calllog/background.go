@@ -13,9 +13,9 @@ const (
 	maxWaitingBytes = 8 << 20
 )
 
-// Background passes calls on to an [executor.Recorder] in their order, while chains go on: a pod need not wait until
-// what was done for it can be read. It is safe for concurrent use. A process that is killed loses what waits, which a
-// disk that works has had within a millisecond.
+// Background passes calls on to an [executor.Recorder] in order, without delaying chains: a pod need not wait until its
+// calls can be read. It is safe for concurrent use. A killed process loses pending calls, which a working disk
+// completes within a millisecond.
 type Background struct {
 	recorder executor.Recorder
 

@@ -22,7 +22,7 @@ const (
 	maxFileName = 255
 	// cutMark stands between the beginning of a long name and its hash. No name of Kubernetes has it.
 	cutMark = "~"
-	// suffix ends the names of files; those that were rotated have more behind it.
+	// suffix ends the names of files; rotated files have a further suffix.
 	suffix = ".jsonl"
 )
 
@@ -52,7 +52,7 @@ type sandbox struct {
 	last  time.Time // written to
 }
 
-// readSandboxes returns the sandboxes of a claim's folder, those that were last written to first.
+// readSandboxes returns the sandboxes of a claim's directory, the latest writes first.
 func readSandboxes(dir string) ([]*sandbox, error) {
 	entries, err := os.ReadDir(dir)
 	byID := map[string]*sandbox{}

@@ -33,7 +33,7 @@ const (
 	maxFile = 1 << 20
 )
 
-// New makes a log below dir. onError is told what could not be written.
+// New returns a log below dir. onError receives the errors of failed writes.
 func New(dir string, onError func(error)) *Log {
 	return &Log{dir: dir, onError: onError, secret: sanitize.SecretKeys()}
 }

@@ -23,7 +23,7 @@ type Call struct {
 	Instance int       `json:"instance,omitempty"`
 	Command  string    `json:"command"`
 	Plugin   string    `json:"plugin"`
-	// CNIVersion is that of the configuration; empty in calls without one.
+	// CNIVersion is the version of the configuration; empty in calls without one.
 	CNIVersion string `json:"cniVersion,omitempty"`
 	// Env are the plugin's variables.
 	Env      []string        `json:"env,omitempty"`
@@ -47,7 +47,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// Claims returns the claims, as namespace/name, of which a log has calls, sorted.
+// Claims returns the claims in a log, as namespace/name, sorted.
 func Claims(dir string) ([]string, error) {
 	folders, err := filepath.Glob(filepath.Join(dir, "*_*_*"))
 	var claims []string
@@ -77,9 +77,9 @@ func wholeName(folder, name string) string {
 	return name
 }
 
-// Read returns the calls that the log has of a claim, in the order in which they were made. Of claims of one name,
-// one after the other, it returns all. A line that can't be read, such as one that a crash has cut off, is an error
-// beside the rest.
+// Read returns the calls of a claim in the log, in the order in which they were made, including those of earlier claims
+// of the same name. Unreadable lines, such as one that a crash has cut off, are an error in addition to the readable
+// calls.
 func Read(dir, namespace, name string) ([]Call, error) {
 	// The names of neither have "_" or anything that has a meaning in patterns.
 	files, err := filepath.Glob(filepath.Join(dir, folderPrefix(namespace, name)+"*", "*"+suffix+"*"))

@@ -18,12 +18,12 @@ type Device struct {
 	resourceapi.DeviceRequestAllocationResult
 	// Class are the parameters of the request's DeviceClass: which step of which topology attaches the device.
 	Class v1alpha1.Parameters
-	// Parameters are what the claim asks of the interfaces that are made with the device.
+	// Parameters are the claim's parameters for the interfaces that are created with the device.
 	Parameters []v1alpha1.ClaimParameters
 }
 
-// Devices returns the devices of a claim's allocation that the driver attaches, in request order. It leaves out those
-// of other drivers and those for administrative access. An error says why the driver attaches none of them.
+// Devices returns the devices of a claim's allocation that the driver attaches, in request order, without devices of
+// other drivers and for administrative access. An error explains why the driver attaches none of them.
 func Devices(claim *resourceapi.ResourceClaim) ([]Device, error) {
 	if claim.Status.Allocation == nil {
 		return nil, nil
@@ -42,10 +42,10 @@ func Devices(claim *resourceapi.ResourceClaim) ([]Device, error) {
 	return devices, checkOneInterfaceEach(devices)
 }
 
-// CheckClasses refuses an allocation that is of another class than the claim asks for, as far as the topologies of the
-// cluster tell: a class that the controller made stands for one step of one topology. The scheduler of Kubernetes 1.37
-// can give two claims of a pod in a PodGroup each other's devices; the pod would be in a network that it has not asked
-// for.
+// CheckClasses rejects an allocation from another class than the claim requests, as far as the topologies of the
+// cluster show it: a class of the controller belongs to one step of one topology. The scheduler of Kubernetes 1.37 can
+// swap the devices of two claims of a pod in a PodGroup; the pod would be attached to a network that it did not
+// request.
 func CheckClasses(
 	claim *resourceapi.ResourceClaim, devices []Device, topologies []*v1alpha1.NetworkTopology,
 ) error {
@@ -81,8 +81,8 @@ func requestedClass(claim *resourceapi.ResourceClaim, name string) string {
 	return ""
 }
 
-// deviceFor joins a result of the allocation with what claim and class say for its request. The error is about the
-// claim: its user has to change it, and no other device would be served either.
+// deviceFor combines a result of the allocation with the parameters of claim and class for its request. The error is
+// about the claim: its user has to change it, and no other device would help.
 func deviceFor(
 	claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult,
 ) (Device, error) {
@@ -158,8 +158,8 @@ func classParameters(claim *resourceapi.ResourceClaim, request string) (v1alpha1
 	return found, nil
 }
 
-// decodeAll returns what a claim asks of the interfaces of a request, of its opaque parameters for the request. The error
-// names what is wrong with each of them.
+// decodeAll returns the parameters in a claim's opaque configurations for the interfaces of a request. The error covers
+// all invalid configurations.
 func decodeAll(claim *resourceapi.ResourceClaim, request string, opaque [][]byte) ([]v1alpha1.ClaimParameters, error) {
 	var all []v1alpha1.ClaimParameters
 	var unreadable []string
@@ -191,7 +191,7 @@ func opaqueParameters(
 	return found
 }
 
-// appliesTo follows the API: no requests mean all of them; a request stands for its subrequests. For example,
+// appliesTo follows the API: no requests mean all of them; a request includes its subrequests. For example,
 // configuration for the request nic applies to its alternative nic/fast.
 func appliesTo(requests []string, request string) bool {
 	if len(requests) == 0 {

@@ -1,8 +1,8 @@
-// Package claimspec decides what a claim may ask for.
+// Package claimspec defines which claims are valid.
 //
-// [Devices] reads what a claim asks of the devices that it was given, [Spec] checks it against a topology, and
-// [CheckPod] and [CheckNamespace] check who asks. [CheckWritten] does so before there are devices.
+// [Devices] reads the parameters of a claim for its allocated devices, [Spec] checks them against a topology, and
+// [CheckPod] and [CheckNamespace] check the users. [CheckWritten] checks a claim before it has devices.
 //
 // The rule of this package: it is pure, and the only place with this rule. The driver, the controller's webhook and
-// "netdra simulate" call it, so that a claim which one of them refuses is refused by the others, in the same words.
+// "netdra simulate" call it, so that all of them reject the same claims with the same message.
 package claimspec

@@ -7,7 +7,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// ipamStatic is the IPAM plugin that has no addresses of its own: it gives those that it is told.
+// ipamStatic is the IPAM plugin without addresses of its own: it assigns the configured ones.
 const ipamStatic = "static"
 
 // NeedsIPs reports whether the interface of a step gets addresses from claims only: claims may choose them, and nothing
@@ -27,7 +27,7 @@ func LacksAddresses(step *v1alpha1.Step) bool {
 			Type      string `json:"type"`
 			Addresses any    `json:"addresses"`
 		} `json:"ipam"`
-		// What follows goes before the addresses of ipam.
+		// The following fields take precedence over the addresses of ipam.
 		Args struct {
 			CNI struct {
 				IPs any `json:"ips"`

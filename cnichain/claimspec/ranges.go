@@ -21,8 +21,8 @@ type ipRange struct {
 	Gateway    string `json:"gateway"`
 }
 
-// ipRangesOf returns the ranges of a step's IPAM plugin; none where nothing can be said of them: another plugin, ranges
-// that are templates, or given in another way.
+// ipRangesOf returns the ranges of a step's IPAM plugin; none if they cannot be determined: another plugin, templates
+// as ranges, or another form.
 func ipRangesOf(step *v1alpha1.Step) []ipRange {
 	if step.Config == nil {
 		return nil
@@ -64,8 +64,8 @@ func (r *ipRange) isReadable() bool {
 	return true
 }
 
-// contains reports whether an address is in the range. The range is readable. As the plugin has it (Canonicalize), the
-// address of the network, and that for all of its hosts (broadcast), are in it only where somebody has put them there.
+// contains reports whether an address is in the range, which must be readable. As in the plugin (Canonicalize), the
+// network address and the broadcast address only belong to a range that names them explicitly.
 func (r *ipRange) contains(address netip.Addr) bool {
 	subnet, err := netip.ParsePrefix(r.Subnet)
 	if err != nil || !subnet.Contains(address) {

@@ -15,11 +15,11 @@ import (
 // Root is a device that a claim has for a root step.
 type Root struct {
 	Step string
-	// Parameters are what the claim asks of the interfaces that are made with the device.
+	// Parameters are the claim's parameters for the interfaces that are created with the device.
 	Parameters []v1alpha1.ClaimParameters
 }
 
-// Spec is what a claim asks of one topology.
+// Spec is the request of a claim to one topology.
 type Spec struct {
 	Topology *v1alpha1.NetworkTopology
 	// Claim is namespace/name, for messages.
@@ -39,7 +39,7 @@ func Topologies(devices []Device) []string {
 	return names
 }
 
-// SpecOf returns what a claim asks of one topology with those of its devices that the topology attaches.
+// SpecOf returns the request of a claim to one topology, with the devices that the topology attaches.
 func SpecOf(topology *v1alpha1.NetworkTopology, claim string, devices []Device) Spec {
 	spec := Spec{Topology: topology, Claim: claim}
 	for i := range devices {
@@ -50,7 +50,7 @@ func SpecOf(topology *v1alpha1.NetworkTopology, claim string, devices []Device) 
 	return spec
 }
 
-// Check reports every problem of the claim at once. Paths are fields of the topology.
+// Check reports all problems of the claim. Paths are fields of the topology.
 func (s *Spec) Check() field.ErrorList {
 	if problems := s.CheckDevices(); len(problems) > 0 {
 		return problems // the devices make no whole instance
@@ -135,10 +135,10 @@ func (s *Spec) CheckNames() field.ErrorList {
 	return problems
 }
 
-// Parameters returns what the claim sets of each step of an instance, by step, as far as the topology allows it.
+// Parameters returns the claim's parameters for each step of an instance, by step, as far as the topology allows them.
 //
-// For example, of three devices for the step left the second belongs to instance 1, and so does what the claim says
-// beside its request.
+// For example, of three devices for the step left the second belongs to instance 1, and so do the claim's parameters
+// for its request.
 func (s *Spec) Parameters(instance int) (map[string]v1alpha1.ClaimParameters, field.ErrorList) {
 	given := parameterSet{Spec: s, bySteps: map[string]v1alpha1.ClaimParameters{}, set: map[string]bool{}}
 	seen := map[string]int{}
@@ -150,7 +150,7 @@ func (s *Spec) Parameters(instance int) (map[string]v1alpha1.ClaimParameters, fi
 		}
 		seen[root.Step]++
 	}
-	// In a fixed order, so that of two values for one step the same is refused, however the requests are listed.
+	// In a fixed order, so that of two values for one step the same one is rejected in any order of the requests.
 	slices.SortStableFunc(roots, func(a, b *Root) int { return strings.Compare(a.Step, b.Step) })
 	for _, root := range roots {
 		for i := range root.Parameters {
@@ -160,8 +160,8 @@ func (s *Spec) Parameters(instance int) (map[string]v1alpha1.ClaimParameters, fi
 	return given.bySteps, given.problems
 }
 
-// CheckAddresses refuses an instance with steps that get addresses from claims only, and for which the claim has none,
-// and addresses that the IPAM plugin of their step does not give. given are its parameters by step.
+// CheckAddresses rejects an instance with steps that only get addresses from claims if the claim has none for them, and
+// addresses that the IPAM plugin of their step does not assign. given are its parameters by step.
 func (s *Spec) CheckAddresses(given map[string]v1alpha1.ClaimParameters) field.ErrorList {
 	var problems field.ErrorList
 	for i := range s.Topology.Spec.Steps {
@@ -236,7 +236,7 @@ func (p *parameterSet) apply(root string, asked *v1alpha1.ClaimParameters) {
 	p.bySteps[name] = result
 }
 
-// remedy says what to do about a parameter beside a request for a root step that its step does not allow.
+// remedy returns the remedy for a parameter of a request for a root step whose step does not allow it.
 func (p *parameterSet) remedy(root string, parameter v1alpha1.ClaimParameter) string {
 	for i := range p.Topology.Spec.Steps {
 		step := &p.Topology.Spec.Steps[i]
@@ -247,8 +247,8 @@ func (p *parameterSet) remedy(root string, parameter v1alpha1.ClaimParameter) st
 	return "remove it from the claim, or have it allowed here"
 }
 
-// dependsOn is true for the root step itself and for steps that depend on it, directly or through others.
-// A topology lists steps after those that they depend on.
+// dependsOn reports whether name is the root step itself or depends on it, directly or through others. A topology lists
+// steps after their dependencies.
 func (p *parameterSet) dependsOn(name, root string) bool {
 	dependents := map[string]bool{root: true}
 	for i := range p.Topology.Spec.Steps {

@@ -13,12 +13,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// CheckWritten reports why no node will prepare a claim, as far as that is known when it is written, before it has
-// devices. path is where the object has the claim's specification; every problem is of its field devices.
+// CheckWritten reports the reasons why no node will prepare a claim, as far as they are known when it is written,
+// before it has devices. path is the field of the claim's specification; every problem is of its field devices.
 //
-// It looks at requests for DeviceClasses that the controller has made of the topologies (status.deviceClasses), as if
-// each had got its devices. What it does not know passes: other classes, and requests with alternatives, of which the
-// scheduler chooses one. Either may be for the rest of a topology, so beside them nothing is taken to be missing.
+// It considers requests for DeviceClasses that the controller made of the topologies (status.deviceClasses), as if each
+// were allocated. Unknown requests pass: other classes, and requests with alternatives, of which the scheduler chooses
+// one. Either may cover the rest of a topology, so with them no step counts as missing.
 func CheckWritten(
 	claim *resourceapi.ResourceClaim, topologies []*v1alpha1.NetworkTopology, path *field.Path,
 ) field.ErrorList {
@@ -84,7 +84,7 @@ func writtenDevices(
 	}
 	device := Device{Class: class, Parameters: parameters}
 	device.Request, device.Driver = request.Name, v1alpha1.DriverName
-	// No claim gets more, whatever it asks for, and what a stranger writes must not take memory without a bound.
+	// A claim never gets more, and the input of a user must not take unbounded memory.
 	count := min(max(request.Exactly.Count, 1), resourceapi.AllocationResultsMaxSize)
 	return slices.Repeat([]Device{device}, int(count)), err
 }
@@ -126,7 +126,7 @@ func rootOf(class string, topologies []*v1alpha1.NetworkTopology) (parameters v1
 	return v1alpha1.Parameters{}, false
 }
 
-// mayHaveMore is true for a claim with requests of which it is not known for which step they are.
+// mayHaveMore reports whether a claim has requests whose step is unknown.
 func mayHaveMore(claim *resourceapi.ResourceClaim, topologies []*v1alpha1.NetworkTopology) bool {
 	return slices.ContainsFunc(claim.Spec.Devices.Requests, func(request resourceapi.DeviceRequest) bool {
 		if request.Exactly == nil {
@@ -137,7 +137,7 @@ func mayHaveMore(claim *resourceapi.ResourceClaim, topologies []*v1alpha1.Networ
 	})
 }
 
-// checkGiven checks what is there, and not whether something is missing.
+// checkGiven checks the present parameters, not whether some are missing.
 func (s *Spec) checkGiven() field.ErrorList {
 	var problems field.ErrorList
 	for instance := range s.Instances() {

@@ -84,8 +84,8 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, listAttribut
 	}
 }
 
-// expression is true for devices that a step can attach. It is one, not one for each condition: what a selector costs
-// the scheduler is not the expression but the attributes of the device, which it converts anew for each.
+// expression is true for devices that a step can attach. It is a single expression instead of one per condition: the
+// scheduler's cost is not the expression but the conversion of the device's attributes, which it repeats for each.
 func expression(step *v1alpha1.Step, listAttributes bool) string {
 	supports := fmt.Sprintf(`device.attributes["%s"].?%s.orValue(false)`, policyapi.CNIDomain,
 		policyapi.CNIAttribute(step.Type))
@@ -102,8 +102,8 @@ func expression(step *v1alpha1.Step, listAttributes bool) string {
 	return strings.Join(conditions, " && ")
 }
 
-// complete returns the expression of a step as a class has it. One that can't be guarded is one that the controller
-// refuses: whoever looks at its class all the same sees what the author wrote.
+// complete returns the expression of a step in the form for a class. The controller rejects an expression that cannot
+// be guarded, so its class shows the author's text.
 func complete(expression string) string {
 	guarded, err := policy.ClassExpression(expression)
 	if err != nil {
@@ -112,8 +112,7 @@ func complete(expression string) string {
 	return guarded
 }
 
-// Remarks says of the selectors of a valid topology which attributes they probably misspell: the class then has no
-// devices.
+// Remarks lists the attributes that selectors of a valid topology probably misspell: the class then has no devices.
 func Remarks(topology *v1alpha1.NetworkTopology) []string {
 	var remarks []string
 	for i := range topology.Spec.Steps {

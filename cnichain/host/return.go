@@ -185,11 +185,10 @@ func moveLink(path string, index int, target string) error {
 	return err
 }
 
-// MoveToHost moves a link to the host. On its way it has a name that nothing else has: its own may be taken on either
-// side.
+// MoveToHost moves a link to the host. On its way it has a unique name, since its own may be in use on either side.
 //
-// A driver that is killed after the move leaves the link under that name, by which Restore knows it. The kernel sets a
-// link down when it moves, and drops its addresses and routes.
+// If the driver is killed after the move, the link keeps that name, by which Restore finds it. The kernel sets a link
+// down when it moves, and drops its addresses and routes.
 func (Linux) MoveToHost(path string, index int, device cnichain.Device) error {
 	hostNetns, err := netns.Get() // of this thread, which is in the host's like every other
 	if err != nil {
@@ -205,8 +204,8 @@ func (Linux) MoveToHost(path string, index int, device cnichain.Device) error {
 		if err := setNames(handle, link, &cnichain.Device{}, transitName(&device)); err != nil {
 			return err
 		}
-		// Hardware would come back by itself when the namespace ends, under a name that the kernel chooses (dev%d if
-		// its own is taken). A virtual link would be deleted.
+		// Hardware would return itself when the namespace ends, under a name that the kernel chooses (dev%d if its own
+		// is in use). A virtual link would be deleted.
 		return handle.LinkSetNsFd(link, int(hostNetns))
 	})
 	if err != nil {
@@ -215,7 +214,7 @@ func (Linux) MoveToHost(path string, index int, device cnichain.Device) error {
 	return nil
 }
 
-// transitName is what a device is called on its way to the host, derived from what is unique on a node.
+// transitName is the name of a device on its way to the host, derived from its identity, which is unique on a node.
 func transitName(device *cnichain.Device) string {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(device.Identity()))

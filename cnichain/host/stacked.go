@@ -29,9 +29,9 @@ func (Linux) RemoveStacked(path, lower string, index int) error {
 	return nil
 }
 
-// removeStacked repeats its search while it finds links: an application that makes new ones can do so only for as long
-// as one of them exists. Links are deleted by their group, all at once: for each request the kernel waits until no
-// processor uses what it deletes.
+// removeStacked repeats its search until it finds no links: an application can only create new ones while one of them
+// exists. Links are deleted together by their group: for each request, the kernel waits until no processor uses the
+// deleted links.
 func removeStacked(path, lower string, index int) error {
 	below, err := netns.GetFromPath(lower)
 	if err != nil {
@@ -59,7 +59,7 @@ func removeStacked(path, lower string, index int) error {
 	})
 }
 
-// deleteGroup deletes all links of a group in a namespace. A group without links is no error.
+// deleteGroup deletes all links of a group in a namespace. A group without links is not an error.
 func deleteGroup(path string, group uint32) error {
 	namespace, err := netns.GetFromPath(path)
 	if err != nil {
@@ -106,13 +106,13 @@ func stackedIn(handle *netlink.Handle, same bool, lower netns.NsHandle, index in
 	}), nil
 }
 
-// checkUnstacked returns an error if a link of another namespace receives the frames of a device of the host. Links of
-// the host that do so belong to the administrator.
+// checkUnstacked returns an error if a link of another namespace receives the frames of a device of the host. Such
+// links on the host belong to the administrator.
 //
-// Every link that receives the frames of another registers a handler for them, of which there is one (rx_handler of
-// struct net_device): macvlan, ipvlan, macsec, and the ports of bridges, bonds, teams, HSR and Open vSwitch. VLANs do
-// not: those of the pod's namespace are deleted, and for others the kernel would have to be asked 8,190 times. Other
-// kinds, such as tunnels, find their device by its index in their own namespace, so that they lose it when it moves.
+// Every link that receives the frames of another registers its only receive handler (rx_handler of struct net_device):
+// macvlan, ipvlan, macsec, and the ports of bridges, bonds, teams, HSR and Open vSwitch. VLANs do not: VLANs in the
+// pod's namespace are deleted, and others would take 8,190 requests to the kernel. Other kinds, such as tunnels, find
+// their device by its index in their own namespace, so that they lose it when it moves.
 func checkUnstacked(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	attrs := link.Attrs()
 	// A macvlan on a macvlan is one on its parent, which is shared and says nothing about the device.
@@ -217,9 +217,9 @@ func makeIn(scratch, index int, name, kind string, data *nl.RtAttr, more ...*nl.
 	return err
 }
 
-// hasVLAN reports whether a link has a VLAN, in whatever namespace that is. It asks the kernel to make the VLAN in a
-// way that the kernel refuses in any case: with EEXIST if there is one (vlan_check_real_dev), and otherwise with
-// EINVAL, since the MTU is larger than that of the link, which is checked after that (vlan_newlink).
+// hasVLAN reports whether a link has a VLAN in any namespace. It requests the VLAN in a way that the kernel always
+// rejects: with EEXIST if there is one (vlan_check_real_dev), and otherwise with EINVAL, since the MTU exceeds the MTU
+// of the link, which is checked later (vlan_newlink).
 func hasVLAN(attrs *netlink.LinkAttrs, scratch int, protocol netlink.VlanProtocol, id int) (bool, error) {
 	data := nl.NewRtAttr(unix.IFLA_INFO_DATA, nil)
 	data.AddRtAttr(nl.IFLA_VLAN_ID, nl.Uint16Attr(uint16(id)))                                  //nolint:gosec // 12 bits

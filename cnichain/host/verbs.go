@@ -69,8 +69,8 @@ func withSysfs(path string, do func(sysfs string) error) error {
 	return do(fmt.Sprintf("/proc/self/fd/%d", mount))
 }
 
-// belowSys makes the path in an error that which users know. The number of a file descriptor would make each error
-// another one than the last, to be told to everybody again.
+// belowSys replaces the path in an error by the path that users know. With the number of a file descriptor, each error
+// would differ from the previous one and be reported again.
 func belowSys(err error, sysfs string) error {
 	var failed *os.PathError
 	if errors.As(err, &failed) {
@@ -157,8 +157,8 @@ func readGID(port *os.File, index int, layer string) (entry cnichain.GIDEntry, i
 	return cnichain.GIDEntry{}, false, err // one that changes all the time can't be used
 }
 
-// readGIDAttributes returns empty texts for what an entry does not have, which reading tells by EINVAL: one that has
-// gone, or the link of one of InfiniBand.
+// readGIDAttributes returns empty texts for absent attributes of an entry, for which the kernel returns EINVAL: the
+// entry has disappeared, or is an InfiniBand entry, which has no link.
 func readGIDAttributes(port *os.File, index int) (gidType, link string, err error) {
 	gidType, err = readAttribute(port, fmt.Sprintf("gid_attrs/types/%d", index))
 	if err == nil {
@@ -208,7 +208,7 @@ func readAttribute(dir *os.File, name string) (string, error) {
 	return strings.TrimSpace(string(buffer[:n])), nil
 }
 
-// Addresses asks the kernel. A list that a change has interrupted is read again.
+// Addresses reads the list from the kernel, again if a change has interrupted it.
 func (Linux) Addresses(path string) (links []cnichain.LinkAddresses, err error) {
 	err = inNamespace(path, func(handle *netlink.Handle) error {
 		found, err := listLinks(handle)

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readVF reads what the physical function keeps of a virtual one; nil where it keeps nothing, as with virtio.
+// readVF reads the settings that the physical function stores for a virtual one; nil if it stores none, as with virtio.
 func readVF(handle *netlink.Handle, device *cnichain.Device) (*cnichain.VFConfig, error) {
 	_, info, err := findVF(handle, device)
 	if err != nil || info == nil {
@@ -39,8 +39,8 @@ func vfConfig(info *netlink.VfInfo) cnichain.VFConfig {
 	}
 }
 
-// findVF finds the PF's link that configures the virtual function, whose index is that of the PF's virtfn<N>. A PF may
-// have representors beside it. The configuration is nil where the PF does not say.
+// findVF finds the PF's link that configures the virtual function, whose index is the number of the PF's virtfn<N>. A
+// PF may also have representors. The configuration is nil if the PF does not report it.
 func findVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *netlink.VfInfo, error) {
 	dir := filepath.Join(sysPCI, device.PF)
 	index, err := vfIndex(dir, device.PCIAddress)
@@ -115,9 +115,10 @@ func restoreVF(handle *netlink.Handle, device *cnichain.Device) error {
 		left[0].setting)
 }
 
-// restoreOwnAddress lets a function take its address back by itself if that is all that its physical function knows:
-// drivers that tell the one for the other (igb) would keep an address that is set through the physical function as an
-// administrator's, and refuse every other to later owners. What it can't do is done, and reported, later.
+// restoreOwnAddress lets a function reset its own address if the physical function stores the same one: some drivers do
+// not distinguish them (igb). They would treat an address that is set through the physical function as an
+// administrator's, and reject all others of later owners. If this fails, later steps restore the address and report the
+// error.
 func restoreOwnAddress(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) {
 	if device.VF != nil && device.VF.MAC == device.MAC {
 		_ = setAddress(handle, link, device)
@@ -224,7 +225,8 @@ type vfSetter func(handle *netlink.Handle, pf netlink.Link, vf int, device *cnic
 
 const vfAddress = "address"
 
-// vfChanges lists the settings in which a function is not as wanted. Trust is set before what needs it.
+// vfChanges lists the settings of a function that differ from the wanted ones. Trust is set before settings that
+// require it.
 func vfChanges(current, want cnichain.VFConfig) []vfChange {
 	var changes []vfChange
 	change := func(differs bool, setting string, apply vfSetter) {

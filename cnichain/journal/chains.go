@@ -6,7 +6,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// Chains keeps what an executor must not forget: it is its [executor.Journal].
+// Chains stores the records of an executor: it is its [executor.Journal].
 type Chains struct {
 	attachments *Bucket[executor.Attachment]
 	leftovers   *Bucket[executor.Leftover]
@@ -27,8 +27,8 @@ func NewChains(db *DB) (*Chains, error) {
 	return &Chains{attachments: attachments, leftovers: leftovers}, nil
 }
 
-// Load reads what an earlier process left into an executor, and returns its attachments by key. Records that can't be
-// read are returned too: nothing is known of them but their keys.
+// Load loads the records of an earlier process into an executor, and returns its attachments by key. It also returns
+// unreadable records, of which only the keys are known.
 func (c *Chains) Load(runner *executor.Executor) (map[string]*executor.Attachment, []Damaged, error) {
 	attachments, damaged, err := c.attachments.All()
 	if err != nil {
@@ -64,8 +64,8 @@ func (c *Chains) Note(attachment *executor.Attachment) error {
 	return c.attachments.Note(attachment.SandboxID, *attachment)
 }
 
-// Delete implements executor.Journal. Of one that a machine without power brings back there is nothing to undo, and
-// what is done with its devices later is never on disk without this.
+// Delete implements executor.Journal. A record that reappears after a power loss has nothing to roll back, and later
+// uses of its devices are never on disk without this deletion.
 func (c *Chains) Delete(sandboxID string) error { return c.attachments.NoteDeleted(sandboxID) }
 
 // SaveLeftover implements executor.Journal.

@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// flushAfter is how long a note waits for the disk, so that the notes of one pod, and of pods at once, share a commit.
-// retryAfter is how long one waits that could not be written.
+// flushAfter is how long a note waits for the disk, so that the notes of one pod, and of concurrent pods, share a
+// commit. retryAfter is the delay after a failed write.
 const (
 	flushAfter = 20 * time.Millisecond
 	retryAfter = time.Second
@@ -30,8 +30,8 @@ type change struct {
 	Record json.RawMessage `json:"record,omitempty"`
 
 	noted bool
-	// replaced is the change of the record that waited for the disk before, unless this one is noted: what is noted is
-	// never taken back.
+	// replaced is the change of the record that waited for the disk before, unless this one is noted: notes are never
+	// reverted.
 	replaced *change
 }
 
@@ -81,9 +81,9 @@ type changes struct {
 	closed       bool
 }
 
-// position says how far the file is. Tx is the number of the transaction that has written it: if the file's last one
-// has another, a driver that knows no notes has written since, and what notes say is older than the file. It is 0 where
-// this process keeps no notes: there may be some of an earlier one, which it could not read.
+// position is the position of the file. Tx is the number of the transaction that has written it: if the file's last
+// transaction has another number, a driver without notes has written since, and the notes are older than the file. It
+// is 0 if this process keeps no notes: an earlier one may have left notes that it could not read.
 type position struct {
 	Seq uint64 `json:"seq"`
 	Tx  int    `json:"tx"`
@@ -193,8 +193,7 @@ func (c *changes) stage(next *change) {
 	c.waiting[next.id()] = next
 }
 
-// takeBack forgets a change that could not be written, wherever it stands among those of its record. The caller holds
-// mu.
+// takeBack removes a change that could not be written from the changes of its record. The caller holds mu.
 func (c *changes) takeBack(refused *change) {
 	newest := c.waiting[refused.id()]
 	switch {
@@ -219,7 +218,7 @@ func (c *changes) flushLater(after time.Duration) {
 	c.flush = c.clock.AfterFunc(after, func() { go c.flushNow() })
 }
 
-// flushNow writes notes, and tries again later if it can't. Whoever notes next is told of that.
+// flushNow writes notes, and retries later after a failure, which the next note reports.
 func (c *changes) flushNow() {
 	c.mu.Lock()
 	c.flush = nil
@@ -236,8 +235,8 @@ func (c *changes) commit(extra func(*bbolt.Tx) error) error {
 	return c.commitThrough(math.MaxUint64, nil, extra)
 }
 
-// commitThrough makes sure that the changes up to one are on disk. If they can't be written, refused is taken back: its
-// caller is told that it is not stored, and no later transaction may store it.
+// commitThrough writes all changes up to one to disk. If that fails, it reverts refused: its caller gets an error, and
+// no later transaction may store it.
 func (c *changes) commitThrough(seq uint64, refused *change, extra func(*bbolt.Tx) error) error {
 	c.committing.Lock()
 	defer c.committing.Unlock()

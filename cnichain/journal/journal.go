@@ -1,12 +1,12 @@
-// Package journal keeps records durably in one bbolt file: what was about to be done and what was done, so that a crash
-// can be undone.
+// Package journal stores records durably in one bbolt file: intentions and results, so that the driver can roll back
+// after a crash.
 //
-// The rule of this package: a record is either read back whole, as it was written, or reported as damaged; it is never
-// half there.
+// The rule of this package: a record is either read back completely, as it was written, or reported as damaged; it is
+// never partial.
 //
-// There are two ways to store one. Put waits for the disk: it is for what must be known after the machine has lost its
-// power, which is whatever leaves something on a disk. Note waits for nothing: it is for what ends with the machine, as
-// links and namespaces do. A killed process loses neither.
+// There are two ways to store one. Put waits for the disk: it is for state that must survive a power loss, because it
+// leaves data on a disk. Note does not wait: it is for state that ends with the machine, such as links and namespaces.
+// A killed process loses neither.
 package journal
 
 import (
@@ -26,12 +26,12 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// schema is the version of the records' form. A journal of a newer schema is not opened. It is raised whenever a field
-// is added that undoing needs: an older driver would write the record back without it. Records of older schemas are
-// read.
-// Fields that undoing does not need are added without that: an older driver drops them when it writes a record.
+// schema is the version of the records' form. A journal of a newer schema is not opened. It is raised whenever a
+// rollback needs a new field: an older driver would write the record back without it. Records of older schemas are
+// read. Fields that a rollback does not need are added without a new schema: an older driver drops them when it writes
+// a record.
 //
-//	2: baselines have the boot in which they were taken, VLANs, and what the node has configured;
+//	2: baselines have the boot in which they were taken, VLANs, and the node's configuration;
 //	   attachments their namespace's ID.
 const schema = 2
 
@@ -42,7 +42,7 @@ type DB struct {
 	*changes
 }
 
-// Opened says what Open found.
+// Opened is the result of Open.
 type Opened struct {
 	*DB
 	// SetAside is where a journal that could not be read was moved, "" if there was none.
@@ -209,7 +209,7 @@ func storedSchema(bolt *bbolt.DB) (version int, err error) {
 // metaBucket has the schema, and how far the file is: see [position].
 const metaBucket = "meta"
 
-// Close writes what is only noted, and closes the journal. What can't be written is found by the next process.
+// Close writes pending notes, and closes the journal. The next process finds notes that could not be written.
 func (db *DB) Close() error { return errors.Join(db.stopChanges(), db.bolt.Close()) }
 
 // Bucket keeps records of one type by key. A record is stored as JSON, so that its names are a contract between
@@ -238,8 +238,8 @@ func NewBucket[T any](db *DB, name string) (*Bucket[T], error) {
 	return &Bucket[T]{db: db, name: []byte(name)}, nil
 }
 
-// envelope is the form of a stored record. Checksum is over Payload as it stands in the file: bbolt proves the
-// structure of its pages, not what they hold.
+// envelope is the form of a stored record. Checksum covers Payload as stored in the file: bbolt verifies the structure
+// of its pages, not their content.
 type envelope struct {
 	Schema   int             `json:"schema"`
 	Checksum uint32          `json:"crc32c"`
@@ -248,7 +248,7 @@ type envelope struct {
 
 func checksum(payload []byte) uint32 { return extendChecksum(0, payload) }
 
-// extendChecksum is the checksum of what has the checksum sum, followed by data.
+// extendChecksum returns the checksum of data with the checksum sum, followed by further data.
 func extendChecksum(sum uint32, data []byte) uint32 {
 	return crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), data)
 }
@@ -269,8 +269,8 @@ func encode[T any](record T) ([]byte, error) {
 	return withField(head, "payload", payload), nil
 }
 
-// withField adds a last field to a JSON object. The value is what the JSON library has made: it would read it again,
-// byte by byte, to make it what it is, which takes longer than to make it. A pod's record is written before each step.
+// withField appends a field to a JSON object. The value is output of the JSON library, which would otherwise parse it
+// again; that takes longer than encoding it. A pod's record is written before each step.
 func withField(object []byte, name string, value []byte) []byte {
 	whole := make([]byte, 0, len(object)+len(name)+len(value)+len(`,"":}`))
 	whole = append(whole, object[:len(object)-1]...)
@@ -299,7 +299,7 @@ func (b *Bucket[T]) write(key string, record T, store func(*change) error) error
 	return nil
 }
 
-// Delete removes a record; one that is not there is no error. When it returns nil this is on disk.
+// Delete removes a record; a missing record is not an error. When it returns nil, the removal is on disk.
 func (b *Bucket[T]) Delete(key string) error { return b.remove(key, b.db.put) }
 
 // NoteDeleted removes a record as [Bucket.Note] stores one.
@@ -318,7 +318,7 @@ type Damaged struct {
 	Err         error
 }
 
-// All returns every record, by key, and those that can't be read.
+// All returns every record, by key, and the unreadable ones.
 func (b *Bucket[T]) All() (map[string]T, []Damaged, error) {
 	records := map[string]T{}
 	var damaged []Damaged

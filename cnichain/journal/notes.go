@@ -17,19 +17,19 @@ const notesSize = 1 << 20
 
 var (
 	errNotesFull = errors.New("the file of notes is full")
-	// errNotesUnread: what a killed driver did last may be in a file that is there and cannot be read. Without it a
-	// device that is in a pod would count as free.
+	// errNotesUnread: the file exists and cannot be read, and may contain the latest changes of a killed driver.
+	// Without them, a device in a pod would count as free.
 	errNotesUnread = errors.New("its notes cannot be read, and may have what a killed driver did last")
 )
 
-// noteFile keeps changes that are not on disk yet. It is written and never synced: what a process has written is the
-// kernel's, and outlives the process but not the machine.
+// noteFile stores changes that are not on disk yet. It is written but never synced: written data is in the kernel, and
+// survives the process but not the machine.
 //
-// Notes stand one after the other from the beginning, each as its length and a CRC-32C (4 bytes each, big endian) and
-// its JSON. The CRC is over the JSON of all notes up to this one. When all of them are on disk the next one is written
-// over the first. A note that is half there, or half overwritten, ends the file, and so does one that does not belong
-// to those before it: an older one behind the newest, or, where a machine without power has kept some pages of the file
-// and not others, a newer one behind older ones.
+// Notes follow one another from the beginning, each as its length and a CRC-32C (4 bytes each, big endian) and its
+// JSON. The CRC covers the JSON of all notes up to this one. When all of them are on disk, the next note overwrites the
+// first. A partial or partially overwritten note ends the file, and so does one that does not belong to the preceding
+// notes: an older one after the newest, or, if a power loss kept some pages of the file and not others, a newer one
+// after older ones.
 type noteFile struct {
 	file *os.File
 	end  int64
@@ -107,7 +107,7 @@ func (n *noteFile) append(note *change) error {
 	return nil
 }
 
-// rewind says that every note is on disk.
+// rewind records that every note is on disk.
 func (n *noteFile) rewind() { n.end, n.sum = 0, 0 }
 
 func (n *noteFile) close() { _ = n.file.Close() }

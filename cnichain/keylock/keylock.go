@@ -1,6 +1,6 @@
 // Package keylock has locks by name that wait no longer than a context.
 //
-// The rule of this package: it knows nothing of what is locked, and imports no other package of the driver.
+// The rule of this package: it does not depend on the locked objects, and imports no other package of the driver.
 package keylock
 
 import (
@@ -8,10 +8,10 @@ import (
 	"sync"
 )
 
-// Locks are locks by name, of which each has a number of places, that wait no longer than a context.
+// Locks are locks by name, each with a number of places, that wait no longer than a context.
 //
-// A name has an entry only while somebody has its lock or waits for it. So names of claims and sandboxes that are long
-// gone take no memory: a node sees new ones for ever.
+// A name only has an entry while its lock is held or waited for. Names of old claims and sandboxes therefore take no
+// memory: a node gets new ones indefinitely.
 type Locks struct {
 	places int
 	mu     sync.Mutex
@@ -28,7 +28,7 @@ func New(places int) *Locks {
 	return &Locks{places: places, held: map[string]*place{}}
 }
 
-// Acquire waits for the lock of a key and returns what gives it back.
+// Acquire waits for the lock of a key and returns the function that releases it.
 func (l *Locks) Acquire(ctx context.Context, key string) (unlock func(), err error) {
 	l.mu.Lock()
 	entry := l.held[key]
@@ -47,8 +47,8 @@ func (l *Locks) Acquire(ctx context.Context, key string) (unlock func(), err err
 	}
 	select {
 	case entry.held <- struct{}{}:
-		// In this order: an entry that is deleted while its place is taken would be made anew by the next caller, who
-		// would then have the lock as well.
+		// In this order: if the entry were deleted while its place is taken, the next caller would create a new one and
+		// also get the lock.
 		return func() { <-entry.held; leave() }, nil
 	case <-ctx.Done():
 		leave()
