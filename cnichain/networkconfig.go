@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// NetworkConfig is what the node has configured on a link and a move to another namespace removes. Routing rules
-// stay, whatever becomes of the links that they name.
+// NetworkConfig is the node's configuration of a link that a move to another namespace removes. Routing rules stay,
+// even if their links are gone.
 type NetworkConfig struct {
 	Addresses  []NodeAddress  `json:"addresses,omitempty"`
 	Routes     []NodeRoute    `json:"routes,omitempty"`
@@ -23,12 +23,11 @@ const infinite = math.MaxUint32
 // kernelProtocol is RTPROT_KERNEL of linux/rtnetlink.h: routes that come and go with their address.
 const kernelProtocol = 2
 
-// Remaining is what is left of a configuration at a later moment, in seconds since the machine has started. Addresses
-// that a server has lent have ended by then, or will end earlier than they would have: whoever has lent an address
-// gives it to another. With those that have ended go the routes that cannot be without them. present are the addresses
-// that the link has by then.
+// Remaining returns the rest of a configuration at a later moment, in seconds since the machine has started. Leased
+// addresses have expired by then, or will expire at their original time: the server assigns them to other clients.
+// Routes that depend on expired addresses are removed with them. present are the addresses of the link at that moment.
 //
-// Routes without a gateway come first, by which the gateways of others are reached.
+// Routes without a gateway come first, since the gateways of others are reached through them.
 func (c *NetworkConfig) Remaining(now int, present []NodeAddress) *NetworkConfig {
 	left := &NetworkConfig{Neighbours: c.Neighbours, TakenAt: now}
 	elapsed := now - c.TakenAt
@@ -81,7 +80,7 @@ type network struct {
 	table int
 }
 
-// mainTable is RT_TABLE_MAIN of linux/rtnetlink.h, in which the kernel makes the routes of addresses.
+// mainTable is RT_TABLE_MAIN of linux/rtnetlink.h, which contains the kernel's routes of addresses.
 const mainTable = 254
 
 // networksOf are the networks that addresses of a link are in, or lead to.

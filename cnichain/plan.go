@@ -25,8 +25,8 @@ type Claim struct {
 // String is namespace/name.
 func (c Claim) String() string { return c.Namespace + "/" + c.Name }
 
-// Device is an allocated device as it was when its claim was prepared: what the chain needs to attach it, and what it
-// must look like when it has returned to the host.
+// Device is an allocated device as of the preparation of its claim: the data that the chain needs to attach it, and its
+// required state after the return to the host.
 type Device struct {
 	// Pool, Name, ShareID and Request are from the allocation result. ShareID is empty for an exclusive device.
 	Pool    string `json:"pool"`
@@ -48,25 +48,24 @@ type Device struct {
 	// NetworkResource is empty where the policy names none.
 	NetworkResource string `json:"networkResource,omitempty"`
 	NetworkID       string `json:"networkID,omitempty"`
-	// AllowInUse says that the node may have addresses and routes on the device: the baseline has them.
+	// AllowInUse is true if the node may have addresses and routes on the device, which are in the baseline.
 	AllowInUse bool `json:"allowInUse,omitempty"`
-	// Moved are the RDMA devices that move into the pod with the device, or may have moved already: those that it had
-	// when its step began, where RDMA devices belong to namespaces and the step gives them.
+	// Moved are the RDMA devices that move into the pod with the device, or may have moved already: the RDMA devices at
+	// the beginning of its step, if RDMA devices belong to namespaces and the step gives them to the pod.
 	Moved []RDMADevice `json:"movedRDMA,omitempty"`
 	// BindTo is the kernel driver that the device is bound to while a pod has it; empty for its own.
 	BindTo string `json:"bindTo,omitempty"`
-	// Baseline is what the device must look like when it has returned to the host.
+	// Baseline is the required state of the device after its return to the host.
 	Baseline
 	// Attributes are the published attributes (bare names for dra.networking): strings, booleans and integers, for
 	// {{ device.<attribute> }}.
 	Attributes map[string]any `json:"attributes,omitempty"`
 }
 
-// Baseline is a device as the host reads it while it is free. It is valid for one boot: in another one a
-// virtual device was not moved by anybody, indexes are those of other links, and the settings of hardware are what
-// the administrator wants now.
+// Baseline is the state of a free device on the host. It is valid for one boot: in another one, a virtual device was
+// not moved, indexes identify other links, and the settings of hardware are the administrator's current ones.
 type Baseline struct {
-	// BootID is the kernel's boot in which the baseline was taken. Records of drivers that did not note it have none.
+	// BootID is the kernel's boot in which the baseline was taken; empty in records of earlier drivers.
 	BootID string `json:"bootID,omitempty"`
 	// Kind is the kernel's kind of link, "device" for hardware; Driver is what hardware is bound to.
 	Kind   string `json:"kind,omitempty"`
@@ -74,11 +73,11 @@ type Baseline struct {
 	// DriverOverride is the only driver that may take the hardware, if an administrator has said so.
 	DriverOverride string `json:"driverOverride,omitempty"`
 	Index          int    `json:"index,omitempty"`
-	// Parent is the index of the link that a virtual link stands on, or of a veth's other end; 0 without one.
+	// Parent is the index of the lower device of a virtual link, or of a veth's other end; 0 without one.
 	Parent int `json:"parent,omitempty"`
 	// PeerOnHost is true if the link is one of a pair whose other end, with the index Parent, is on the host too.
 	PeerOnHost bool `json:"peerOnHost,omitempty"`
-	// StandsOn is the link that a virtual link stands on; nil if that is not on the host, and for all that name their
+	// StandsOn is the lower device of a virtual link; nil if it is not on the host, and for links that report their
 	// peer as their parent. Records of earlier drivers have none.
 	StandsOn *LowerLink `json:"standsOn,omitempty"`
 	// VLANID and VLANProtocol, such as 802.1q, are a VLAN's: with the parent they are what no other link can have.
@@ -92,18 +91,18 @@ type Baseline struct {
 	Port     string   `json:"port,omitempty"`
 	AltNames []string `json:"altNames,omitempty"`
 	Alias    string   `json:"alias,omitempty"`
-	// MAC is empty for a bridge that has that of one of its ports.
+	// MAC is empty for a bridge that has the address of one of its ports.
 	MAC string `json:"mac,omitempty"`
 	MTU int    `json:"mtu,omitempty"`
 	Up  bool   `json:"up,omitempty"`
 	// State is everything else that the kernel reports about the link of an exclusive device (package linkstate).
 	State map[string][]byte `json:"state,omitempty"`
 	VF    *VFConfig         `json:"vf,omitempty"`
-	// Network is what the node has configured on the device; nil where the device may not be in use.
+	// Network is the node's configuration of the device; nil if the device must not be in use.
 	Network *NetworkConfig `json:"network,omitempty"`
 }
 
-// LowerLink is a link of the host that others stand on: VLANs, macvlans, tunnels...
+// LowerLink is a link of the host below others: VLANs, macvlans, tunnels...
 type LowerLink struct {
 	Index int `json:"index"`
 	// PF is the PCI address of the physical function, if it is the link of a virtual one.
@@ -114,7 +113,7 @@ type LowerLink struct {
 // link.
 func (d *Device) Identity() string { return cmp.Or(d.PCIAddress, d.IfName) }
 
-// AttributeValue is what {{ device.<name> }} stands for. The device is nil for a step that has none.
+// AttributeValue returns the value of {{ device.<name> }}. The device is nil for a step without one.
 func (d *Device) AttributeValue(name string) (any, error) {
 	if d == nil {
 		return nil, errors.New("the step has no device")
@@ -167,7 +166,7 @@ type Plugin struct {
 type RootDevice struct {
 	Step   string
 	Device Device
-	// Parameters are what the claim says of interfaces that are made with the device.
+	// Parameters are the claim's parameters for the interfaces that are created with the device.
 	Parameters []v1alpha1.ClaimParameters
 }
 
@@ -178,19 +177,19 @@ type Binding struct {
 	Schemas Schemas
 	// Plugins are the binaries, by CNI type; a type that is not there has none on this node.
 	Plugins map[string]Plugin
-	// KernelLacks is what the node's kernel lacks of what plugins need, by CNI type; see [Schemas.KernelLacks].
+	// KernelLacks are the kernel features that plugins need and the node lacks, by CNI type; see [Schemas.KernelLacks].
 	KernelLacks map[string]string
 	// Dirs are where plugins were looked for, for messages.
 	Dirs []string
 	// Blocks are the node's blocks of AddressRanges, by range, those to be used first before others.
 	Blocks map[string][]BlockRoom
-	// Pods is how many pods of the node use the claim as far as is known; 0 stands for 1.
+	// Pods is the number of pods of the node that are known to use the claim; 0 means 1.
 	Pods int
 	// DirsHelp tells in messages how to have plugins looked for elsewhere, such as "set --cni-path"; it may be empty.
 	DirsHelp string
 	// Devices are in the order of the claim's requests and results.
 	Devices []RootDevice
-	// WithoutClaim means that nobody has written a claim, so that it need not say what the topology needs of one.
+	// WithoutClaim is true if there is no claim, so that parameters which a topology requires of claims may be missing.
 	WithoutClaim bool
 }
 
@@ -204,7 +203,7 @@ func (b *Binding) pods() int { return max(b.Pods, 1) }
 type Plan struct {
 	Topology string `json:"topology"`
 	Claim    Claim  `json:"claim"`
-	// Steps are in the order in which they are run; DEL runs them backwards.
+	// Steps are in the order of ADD; DEL runs them in reverse.
 	Steps []PlanStep `json:"steps"`
 	// External are the steps of a topology whose devices others attach. They are never run: they have a name, a type
 	// and a device. A plan with them has no Steps.
@@ -229,7 +228,7 @@ type PlanStep struct {
 	Network string `json:"network"`
 	// IfName is the wanted name of the interface; may hold templates; empty for the driver's choice.
 	IfName string `json:"ifName,omitempty"`
-	// PodNetwork is what the pod must select by annotation; nil for plugins that attach every pod.
+	// PodNetwork is the network that the pod must select by annotation; nil for plugins that attach every pod.
 	PodNetwork *PodNetwork `json:"podNetwork,omitempty"`
 	// Makes is true when the plugin makes the interface CNI_IFNAME, false when it works on its parent's.
 	Makes bool `json:"makes,omitempty"`
@@ -245,11 +244,12 @@ type PlanStep struct {
 	// from the host is never a template.
 	DeviceParameter string `json:"deviceParameter,omitempty"`
 	DeviceValue     string `json:"deviceValue,omitempty"`
-	// Device is what a root step attaches, nil for derived steps.
+	// Device is the device that a root step attaches, nil for derived steps.
 	Device *Device `json:"device,omitempty"`
 	// RuntimeDeviceID passes the PCI address as the deviceID of the CNI runtime configuration.
 	RuntimeDeviceID string `json:"runtimeDeviceID,omitempty"`
-	// MAC and IPs are what the claim wants of the interface, passed as CNI runtime configuration; empty for nothing.
+	// MAC and IPs are the claim's parameters for the interface, passed as CNI runtime configuration; empty without
+	// parameters.
 	MAC string   `json:"mac,omitempty"`
 	IPs []string `json:"ips,omitempty"`
 	// Range is where the addresses come from that the configuration has; nil if it is as the topology says.
@@ -258,7 +258,7 @@ type PlanStep struct {
 	RDMA *v1alpha1.StepRDMA `json:"rdma,omitempty"`
 	// Limits are resource limits of the containers that name the claim; nil for none.
 	Limits *v1alpha1.StepLimits `json:"limits,omitempty"`
-	// LeavesNoFiles says that neither the plugin nor its IPAM plugin leaves anything that outlives the machine.
+	// LeavesNoFiles is true if neither the plugin nor its IPAM plugin writes state that survives a boot.
 	LeavesNoFiles bool `json:"leavesNoFiles,omitempty"`
 	// Quirks are the plugin's known deviations.
 	Quirks v1alpha1.PluginQuirks `json:"quirks,omitzero"`
@@ -279,7 +279,7 @@ func (s *PlanStep) HasDefaultNetwork(topology string, claim Claim) bool {
 		s.Network == sharedNetwork(topology, s.Name, s.Instance, s.Makes)
 }
 
-// BindsDriver says whether the step gives the pod device nodes of its device in place of an interface.
+// BindsDriver reports whether the step gives the pod device nodes of its device instead of an interface.
 func (s *PlanStep) BindsDriver() bool { return s.Device != nil && s.Device.BindTo != "" }
 
 // OwnsDevice says whether the step has a device that no other step may have meanwhile.

@@ -23,7 +23,7 @@ type PodNetwork struct {
 	Annotation string `json:"annotation"`
 	// Name is namespace/name.
 	Name string `json:"name"`
-	// NamesInterface is true when the annotation also says what the interface is called.
+	// NamesInterface is true if the annotation also names the interface.
 	NamesInterface bool `json:"namesInterface,omitempty"`
 }
 
@@ -104,13 +104,13 @@ type WantedNetwork struct {
 	Step string
 }
 
-// SelectNetworks finds for each network what a pod's annotations select, and returns the names of the interfaces in the
-// order of wanted: those that the annotations say, and for a plugin that takes any name the wanted one. A network that
-// is selected twice is two attachments. It reports every problem at once.
+// SelectNetworks finds the selection of each network in a pod's annotations, and returns the names of the interfaces in
+// the order of wanted: the names in the annotations, or the wanted name for a plugin that accepts any name. A network
+// that is selected twice is two attachments. It reports all problems.
 //
-// For example, a pod selects "net-a@eth1,net-a", and two steps want net-a, one of them as eth1. With a plugin that
-// takes names from the annotation that one has the first, whatever the order of the steps, and the other the second,
-// which is net2.
+// For example, a pod selects "net-a@eth1,net-a", and two steps need net-a, one of them as eth1. With a plugin that
+// takes names from the annotation, that step gets the first selection, in any order of the steps, and the other step
+// the second, which is net2.
 func SelectNetworks(wanted []WantedNetwork, annotations map[string]string, namespace string) ([]string, error) {
 	names := make([]string, len(wanted))
 	free := map[string][]Selection{} // by annotation
@@ -155,7 +155,7 @@ func SelectNetworks(wanted []WantedNetwork, annotations map[string]string, names
 	return names, errors.Join(problems...)
 }
 
-// unselected says what the annotation lacks.
+// unselected returns the error for a missing selection in the annotation.
 func unselected(want *WantedNetwork, text, namespace string) error {
 	have := "the pod has no such annotation"
 	selections, err := ParseSelections(text, namespace)
@@ -266,8 +266,8 @@ func Definitions(topology *v1alpha1.NetworkTopology, schemas Schemas, namespace 
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Define returns the topology with what NetworkAttachmentDefinitions say of its networks written out, for a claim in a
-// namespace. configs are the field spec.config of those that exist, by namespace/name. Paths are fields of the
+// Define returns the topology with the content of the NetworkAttachmentDefinitions of its networks, for a claim in a
+// namespace. configs are the fields spec.config of the existing ones, by namespace/name. Paths are fields of the
 // topology.
 func Define(
 	topology *v1alpha1.NetworkTopology, schemas Schemas, namespace string, configs map[string]string,
@@ -335,8 +335,8 @@ func define(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, name, tex
 	return err
 }
 
-// definitionOf reads the configuration of a NetworkAttachmentDefinition: that of a plugin, or a list of one. Nothing in
-// it is a template.
+// definitionOf reads the configuration of a NetworkAttachmentDefinition: the configuration of a plugin, or a list with
+// one. It has no templates.
 func definitionOf(cniType, text string) (map[string]any, error) {
 	decoded, err := template.DecodeJSON(json.RawMessage(text))
 	if err != nil {

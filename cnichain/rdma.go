@@ -11,13 +11,13 @@ const (
 	RDMAExclusive = "exclusive"
 )
 
-// RDMAProtocolIWARP is RDMA over TCP: connections are made by IP addresses, and no GID stands for one.
+// RDMAProtocolIWARP is RDMA over TCP: connections use IP addresses, which have no GIDs.
 const RDMAProtocolIWARP = "iw"
 
 // RDMADevice is an RDMA device (a verbs device such as mlx5_0) as a network namespace shows it.
 type RDMADevice struct {
-	// Index is the kernel's: it stays the same when the device moves or is renamed. Where the kernel's RDMA modules are
-	// loaded anew, ib_core with them, it may be that of another.
+	// Index is the kernel's index, which does not change when the device is moved or renamed. After a reload of all
+	// RDMA modules, including ib_core, another device may have it.
 	Index uint32 `json:"index"`
 	Name  string `json:"name"`
 	// Ports is how many there are.
@@ -26,14 +26,15 @@ type RDMADevice struct {
 	Links []int `json:"-"`
 	// LinksUnknown is true when its kernel driver did not answer for every port.
 	LinksUnknown bool `json:"-"`
-	// Protocol is that of its first port, as the kernel names it: ib, roce, iw, opa or usnic; empty if it does not say.
+	// Protocol is the protocol of its first port in the kernel's notation: ib, roce, iw, opa or usnic; empty if
+	// unknown.
 	Protocol string `json:"-"`
-	// PCIAddress is that of its hardware; only the host's namespace shows it.
+	// PCIAddress is the address of its hardware, which is only visible in the host's namespace.
 	PCIAddress string `json:"pciAddress,omitempty"`
 }
 
-// RDMADevicesOf returns, of the RDMA devices of the host, those of a device: of its PCI function, or with its link as a
-// port. A VLAN without one of its own works with that of the link below, whose GIDs include the VLAN's addresses.
+// RDMADevicesOf returns the RDMA devices of the host that belong to a device: to its PCI function, or with a port on
+// its link. A VLAN without its own RDMA device uses that of its lower device, whose GIDs include the VLAN's addresses.
 func RDMADevicesOf(device *Device, host []RDMADevice) []RDMADevice {
 	var direct, below []RDMADevice
 	for _, rdma := range host {
@@ -60,8 +61,8 @@ func (d *RDMADevice) Same(seen *RDMADevice) bool {
 	return d.Index == seen.Index && d.Name == seen.Name
 }
 
-// CheckRDMA returns why the RDMA devices of a step's device cannot be given to a pod; nil if they can, and for a step
-// that gives none. Mode is that of the node.
+// CheckRDMA returns the reason why the RDMA devices of a step's device cannot be given to a pod; nil if they can, and
+// for a step without RDMA devices. mode is the mode of the node.
 func (s *PlanStep) CheckRDMA(devices []RDMADevice, mode string) error {
 	if s.RDMA == nil || s.Device == nil {
 		return nil

@@ -14,9 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// Remarks says of a valid topology what its author should know all the same: what the schemas of its plugins warn of,
-// and which plugins have no schema, so that their configuration is not checked. Each is said once. Nothing is said of
-// plugins that others run.
+// Remarks returns hints on a valid topology: warnings in the schemas of its plugins, and plugins without a schema,
+// whose configuration is not checked. Each hint occurs once. Plugins that other components run are skipped.
 func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 	if topology.Spec.Attachment == v1alpha1.AttachmentExternal {
 		return nil
@@ -41,12 +40,13 @@ func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 	return remarks
 }
 
-// inPodParameters are the parameters by which plugins are told that the links that they stand on are in the pod: a
-// convention of the reference plugins (vlan, macvlan, ipvlan) and of bond. Without it they look on the host.
+// inPodParameters are the parameters that tell plugins that their lower device is in the pod: a convention of the
+// reference plugins (vlan, macvlan, ipvlan) and of bond. Without them, the plugins search the host.
 func inPodParameters() []string { return []string{"linkInContainer", "linksInContainer"} }
 
-// hostRemark says of a step that its plugin looks for another step's interface, which is in the pod, on the host; empty
-// if it does not. There may be a link of that name, so it is no error: the pod would get an interface on a stranger.
+// hostRemark warns that the plugin of a step looks for another step's interface on the host, although it is in the pod;
+// empty if not. The host may have a link of that name, so it is not an error, but the pod would get an interface on an
+// unrelated link.
 func (s Schemas) hostRemark(step *v1alpha1.Step) string {
 	schema, known := s.Lookup(step.Type)
 	if !known || schema.Config == nil {
@@ -69,7 +69,7 @@ func (s Schemas) hostRemark(step *v1alpha1.Step) string {
 	return ""
 }
 
-// staticRemark says of a step that every pod gets the same addresses; empty if they are not written out.
+// staticRemark warns that every pod gets the same addresses from a step; empty without fixed addresses.
 func staticRemark(step *v1alpha1.Step) string {
 	var config struct {
 		IPAM struct {
@@ -91,8 +91,8 @@ func staticRemark(step *v1alpha1.Step) string {
 	return ""
 }
 
-// gatewayRemark says of a step that its gateway is in no network of its addresses; empty if there is none such. IPAM
-// plugins take it, and some plugins make a route to it, so it is no error.
+// gatewayRemark warns that the gateway of a step is in no network of its addresses; empty if not. IPAM plugins accept
+// it, and some plugins create a route to it, so it is not an error.
 func gatewayRemark(step *v1alpha1.Step) string {
 	gateway, network := claimspec.StrayGateway(step)
 	if gateway == "" {
@@ -102,9 +102,9 @@ func gatewayRemark(step *v1alpha1.Step) string {
 		"it", step.Name, gateway, network)
 }
 
-// stateRemark says of a step that its plugins keep what they have done in a folder of the driver's container; empty if
-// they don't. Addresses would be given out once more after the pod of the driver is replaced. The driver's pod may
-// mount the folder, so it is no error.
+// stateRemark warns that the plugins of a step keep state in a directory of the driver's container; empty if not. After
+// a replacement of the driver's pod, addresses would be assigned twice. The driver's pod may mount the directory, so it
+// is not an error.
 func stateRemark(step *v1alpha1.Step) string {
 	var config struct {
 		DataDir string `json:"dataDir"`
@@ -139,8 +139,8 @@ func interfaceOf(config json.RawMessage) (step string) {
 	return step
 }
 
-// MisspeltPlugins says which of the CNI plugins that a policy names are probably other ones: those without a schema
-// whose names are almost that of a plugin with one. A plugin of somebody's own is none of them.
+// MisspeltPlugins returns the CNI plugins in a policy that are probably misspelled: those without a schema whose names
+// resemble a plugin with one. Other plugins without a schema are accepted.
 func MisspeltPlugins(names []string, schemas Schemas) []string {
 	var remarks []string
 	for _, name := range names {
@@ -170,7 +170,7 @@ func (s Schemas) MeantType(name string) string {
 	return nearest.Word(name, slices.Sorted(maps.Keys(s.byType)))
 }
 
-// plugins are the CNI types that have schemas and are no IPAM plugins, sorted.
+// plugins returns the CNI types with schemas, except IPAM plugins, sorted.
 func (s Schemas) plugins() []string {
 	ipams := s.ipams()
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.byType)),
@@ -185,7 +185,7 @@ func (s Schemas) modifiersWith(capability v1alpha1.Capability) []string {
 	})
 }
 
-// remark is what to know of the use of a plugin, empty if there is nothing. Of those in alike it may be a misspelling.
+// remark returns the hint on the use of a plugin, empty if there is none. It may be a misspelling of a plugin in alike.
 func (s Schemas) remark(cniType string, alike []string) string {
 	spec, known := s.Lookup(cniType)
 	switch {

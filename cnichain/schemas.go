@@ -75,10 +75,10 @@ func readDefaultSchemas() Schemas {
 // All returns the contracts, by CNI type.
 func (s Schemas) All() map[string]v1alpha1.CNIPluginSchemaSpec { return maps.Clone(s.byType) }
 
-// With returns the schemas in which each of the cluster's replaces the one of its type.
+// With returns the schemas in which each schema of the cluster replaces the one of its type.
 //
-// A contract of the cluster replaces the built-in one as a whole. Merged, nobody could take anything from a built-in
-// contract that is wrong for another version of the plugin.
+// A contract of the cluster replaces the built-in one as a whole. If they were merged, users could not remove parts of
+// a built-in contract that are wrong for another version of the plugin.
 func (s Schemas) With(schemas ...v1alpha1.CNIPluginSchema) Schemas {
 	byType := maps.Clone(s.byType)
 	if byType == nil {
@@ -96,9 +96,9 @@ func (s Schemas) Lookup(cniType string) (v1alpha1.CNIPluginSchemaSpec, bool) {
 	return spec, ok
 }
 
-// KernelLacks says of CNI plugins which types of links they need for every use and the kernel does not make, and what
-// to do, by CNI type. Plugins that have all that they need are not in it. The function returns those of some types that
-// the kernel does not make, as host.MissingLinkTypes does; its error is the only one. Without it all are there.
+// KernelLacks returns, by CNI type, the types of links that CNI plugins need for every use and the kernel does not
+// support, with the remedy. Plugins with all they need are absent. missing returns the types that the kernel does not
+// support, as host.MissingLinkTypes does; its error is the only one. If it is nil, all types count as supported.
 func (s Schemas) KernelLacks(
 	cniTypes []string, missingOf func(linkTypes []string) ([]string, error),
 ) (map[string]string, error) {
@@ -122,15 +122,15 @@ func (s Schemas) KernelLacks(
 	return reasons, err
 }
 
-// InstallLinkType says what to do on a node whose kernel does not make a type of links.
+// InstallLinkType returns the remedy for a node whose kernel does not support a type of links.
 func InstallLinkType(linkType string) string {
 	return fmt.Sprintf("install the module %s for this kernel, so that \"modprobe rtnl-link-%s\" succeeds (some "+
 		"distributions have it in a package of extra modules), or use a kernel that has it", linkModule(linkType),
 		linkType)
 }
 
-// linkModule is the name of the kernel's module for a type of links: that of the type, but for a few (drivers/net, and
-// MODULE_ALIAS_RTNL_LINK in net/8021q).
+// linkModule returns the name of the kernel's module for a type of links: the name of the type, with a few exceptions
+// (drivers/net, and MODULE_ALIAS_RTNL_LINK in net/8021q).
 func linkModule(linkType string) string {
 	switch linkType {
 	case "vlan":
@@ -152,7 +152,7 @@ func (s Schemas) Moving() []string {
 	return types
 }
 
-// parseSchemas adds the specs in the documents to those that are there.
+// parseSchemas adds the specs in the documents to byType.
 func parseSchemas(byType map[string]v1alpha1.CNIPluginSchemaSpec, data []byte) error {
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
 	for {
@@ -172,12 +172,14 @@ func parseSchemas(byType map[string]v1alpha1.CNIPluginSchemaSpec, data []byte) e
 	}
 }
 
-// makesInterface reports whether a plugin of this type makes the interface CNI_IFNAME; so do plugins without a schema.
+// makesInterface reports whether a plugin of this type creates the interface CNI_IFNAME. It returns true for plugins
+// without a schema.
 func (s Schemas) makesInterface(cniType string) bool {
 	return cmp.Or(s.byType[cniType].Output.Interfaces, interfacesAppends) == interfacesAppends
 }
 
-// ipamLeavesNoFiles reports whether an IPAM plugin leaves nothing that outlives the machine; so does none at all.
+// ipamLeavesNoFiles reports whether the IPAM plugin writes no persistent state. It returns true if no IPAM plugin is
+// configured.
 func (s Schemas) ipamLeavesNoFiles(ipam string) bool {
 	schema, _ := s.Lookup(ipam)
 	return ipam == "" || schema.LeavesNoFiles

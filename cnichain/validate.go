@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// Keys of a plugin's configuration that the driver sets, with the field of the step that says it.
+// Keys of a plugin's configuration that the driver sets, with the corresponding field of the step.
 func reservedKeys() map[string]string {
 	return map[string]string{
 		"type":       "the step's type",
@@ -27,7 +27,7 @@ func reservedKeys() map[string]string {
 	}
 }
 
-// networkPattern is that of CNI network names.
+// networkPattern is the pattern of CNI network names.
 const networkPattern = `^[A-Za-z0-9][A-Za-z0-9_.-]*$`
 
 var (
@@ -41,18 +41,18 @@ const DriverVFIO = "vfio-pci"
 // maxSteps is the most steps that a topology may have.
 const maxSteps = 32
 
-// Validate reports every problem of a topology that can be seen without devices, plugins and CEL. It is for those who
-// write topologies; of what is stored already nodes ask less, see [ValidateStored].
+// Validate reports all problems of a topology that can be found without devices, plugins and CEL. It is for new
+// topologies; nodes check less for stored ones, see [ValidateStored].
 func Validate(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
 	return append(ValidateStored(topology, schemas), CheckContracts(topology, schemas)...)
 }
 
-// ValidateStored reports the problems for which a node refuses a topology: names, order, references, templates, and
-// configuration that the driver itself sets. It repeats what the CRD's own rules say, since those may be older than
-// this. What a plugin may make of the rest is not its business: a schema that changes must not stop pods.
+// ValidateStored reports the problems for which a node rejects a topology: names, order, references, templates, and
+// configuration that the driver itself sets. It repeats the rules of the CRD, since the stored CRD may be older. It
+// does not check the rest of the plugins' configuration: a changed schema must not stop pods.
 //
-// For example, a schema that now requires a key makes CheckContracts refuse a new topology. An old one without the key
-// goes on to work on nodes, or fails with the plugin's own error.
+// For example, with a schema that now requires a key, CheckContracts rejects a new topology without it. An old one
+// without the key continues to work on nodes, or fails with the plugin's own error.
 func ValidateStored(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
 	v := &validator{schemas: schemas, templates: template.New(), seen: map[string]int{}, steps: topology.Spec.Steps}
 	path := field.NewPath("spec", "steps")
@@ -69,7 +69,7 @@ func ValidateStored(topology *v1alpha1.NetworkTopology, schemas Schemas) field.E
 	return v.problems
 }
 
-// attachment is what the definition's rules say of it.
+// attachment checks the definition's rules for the field.
 func (v *validator) attachment(path *field.Path, attachment v1alpha1.Attachment) {
 	switch attachment {
 	case "":
@@ -165,8 +165,8 @@ func CheckBinaryName(cniType string) error {
 	return nil
 }
 
-// dependencies checks the names in dependOn. Parents come before their children in the list, so a cycle needs a name
-// that is not seen yet; it is looked for to say which steps it has, in place of "not found".
+// dependencies checks the names in dependOn. Parents precede their children in the list, so a cycle contains a name
+// that was not seen yet; it is searched to report its steps instead of "not found".
 func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
 	for i, parent := range step.DependOn {
 		if index, before := v.seen[parent]; before {
@@ -200,7 +200,7 @@ func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// unknownStep says that a step depends on one that there is not, and which one is probably meant.
+// unknownStep returns the error for a dependency on a missing step, with the step that is probably meant.
 func (v *validator) unknownStep(name, parent string) string {
 	var names []string
 	for i := range v.steps {
@@ -215,8 +215,8 @@ func (v *validator) unknownStep(name, parent string) string {
 	return problem
 }
 
-// findPath returns the steps by which one depends on another, with both; nil if it doesn't. It goes to none of those in
-// passed.
+// findPath returns the steps from one step to another that it depends on, including both; nil if it does not. It skips
+// the steps in passed.
 func (v *validator) findPath(start, end string, passed map[string]bool) []string {
 	if start == end {
 		return []string{end}
@@ -238,7 +238,7 @@ func (v *validator) findPath(start, end string, passed map[string]bool) []string
 	return nil
 }
 
-// root checks that a step takes a device, or stands on others, and never both or neither.
+// root checks that a step either takes a device or depends on others, and not both or neither.
 func (v *validator) root(path *field.Path, step *v1alpha1.Step) {
 	schema, known := v.schemas.Lookup(step.Type)
 	if len(step.DependOn) > 0 {
@@ -265,7 +265,7 @@ func (v *validator) root(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// driver is what the definition's rules say of it.
+// driver checks the definition's rules for the field.
 func (v *validator) driver(path *field.Path, step *v1alpha1.Step) {
 	if step.Driver == "" {
 		return
@@ -279,7 +279,7 @@ func (v *validator) driver(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// rdma is what the definition's rules say of rdma and limits.
+// rdma checks the definition's rules for rdma and limits.
 func (v *validator) rdma(path *field.Path, step *v1alpha1.Step) {
 	if len(step.DependOn) > 0 && (step.RDMA != nil || step.Limits != nil) {
 		v.add(field.Forbidden(path, "rdma and limits are for root steps, which take a device: move them to the step "+
@@ -301,7 +301,7 @@ func (v *validator) rdma(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// extendedResource is what the API server asks of the name of an extended resource (isExtendedResourceName of its
+// extendedResource checks the API server's rules for the name of an extended resource (isExtendedResourceName in its
 // validation of DeviceClasses), and that no two steps have the same.
 func (v *validator) extendedResource(path *field.Path, step *v1alpha1.Step) {
 	name, path := step.ExtendedResourceName, path.Child("extendedResourceName")
@@ -375,8 +375,8 @@ func (v *validator) capability(path *field.Path, parameter v1alpha1.ClaimParamet
 		cniType, capability, remedy)))
 }
 
-// configuration checks a step's config: keys that the driver sets by itself are refused, as a value of the user's would
-// be lost without a word, or would name another device than the one that was allocated.
+// configuration checks a step's config: keys that the driver sets itself are rejected, since a user's value would be
+// lost silently, or would name another device than the allocated one.
 func (v *validator) configuration(path *field.Path, step *v1alpha1.Step) {
 	raw := rawConfig(step)
 	if len(raw) == 0 {
@@ -409,7 +409,8 @@ func (v *validator) configuration(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// runtimeConfig may have what a runtime would pass to a plugin, for example portMappings; the device is the driver's.
+// runtimeConfig may have data that a runtime would pass to a plugin, for example portMappings; the driver sets the
+// device.
 func (v *validator) runtimeConfig(path *field.Path, raw json.RawMessage) {
 	if raw == nil {
 		return

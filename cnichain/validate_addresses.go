@@ -13,8 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// addressRun is a run of addresses in the configuration of an IPAM plugin. Its fields are not valid for what is not
-// given (which is optional), is a template (known for a pod only) or cannot be read (its format refuses it).
+// addressRun is a run of addresses in the configuration of an IPAM plugin. Its fields are invalid if they are missing
+// (they are optional), are templates (only known for a pod) or unreadable (which their format rejects).
 type addressRun struct {
 	path        *field.Path
 	network     netip.Prefix

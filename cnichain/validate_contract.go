@@ -13,9 +13,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// CheckContracts reports where a topology breaks the contracts of its plugins: their parameters, the number of
-// interfaces that they work on, what they can't share an interface with. Steps of plugins without a schema are not
-// checked, and neither is what [ValidateStored] refuses.
+// CheckContracts reports violations of the contracts of a topology's plugins: their parameters, the number of
+// interfaces that they work on, and plugins that cannot share an interface. It skips steps of plugins without a schema,
+// and problems that [ValidateStored] reports.
 func CheckContracts(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
 	c := &contracts{schemas: schemas, templates: template.New(), steps: map[string]*v1alpha1.Step{},
 		made: map[string][]string{}, unordered: map[string]bool{}}
@@ -72,16 +72,16 @@ func (c *contracts) input(step *v1alpha1.Step) []string {
 	return interfaces
 }
 
-// isUnordered reports whether a step depends, directly or not, on a step that stands after it, on one that does not
-// exist, or on itself. That is a problem of its own, and what the step works on follows from it.
+// isUnordered reports whether a step depends, directly or not, on a later step, on a missing one, or on itself. That is
+// a separate problem, which determines the interfaces of the step.
 func (c *contracts) isUnordered(step *v1alpha1.Step) bool {
 	return slices.ContainsFunc(step.DependOn, func(parent string) bool {
 		return c.steps[parent] == nil || c.unordered[parent]
 	})
 }
 
-// output returns what a step hands on: its own interface if it makes one, else those that it worked on. A root step
-// that makes none is refused itself, and those after it are not refused for that.
+// output returns the interfaces that a step passes on: its own if it creates one, otherwise those that it worked on. A
+// root step that creates none is rejected itself, and later steps are not rejected for it.
 func (c *contracts) output(step *v1alpha1.Step, interfaces []string) []string {
 	if c.schemas.makesInterface(step.Type) || len(step.DependOn) == 0 {
 		return []string{step.Name}
@@ -89,7 +89,7 @@ func (c *contracts) output(step *v1alpha1.Step, interfaces []string) []string {
 	return interfaces
 }
 
-// extendedResources refuses names by which pods without a claim would get a step that works only with what a claim says.
+// extendedResources rejects names by which pods without a claim would get a step that requires parameters of a claim.
 func (c *contracts) extendedResources(steps []v1alpha1.Step) {
 	needy := slices.IndexFunc(steps, func(step v1alpha1.Step) bool { return claimspec.NeedsIPs(&step) })
 	if needy < 0 {
@@ -119,7 +119,7 @@ func (c *contracts) place(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// count compares the number of interfaces that a step works on with what its plugin wants.
+// count compares the number of interfaces that a step works on with the requirement of its plugin.
 func (c *contracts) count(path *field.Path, step *v1alpha1.Step, interfaces []string) {
 	schema, _ := c.schemas.Lookup(step.Type)
 	wanted := schema.Input.Interfaces
@@ -212,8 +212,8 @@ func (c *contracts) podNetwork(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// ipam checks the IPAM section against the schema of its plugin. One that nobody knows is let through, as with plugins
-// of steps: the project cannot know them all.
+// ipam checks the IPAM section against the schema of its plugin. Unknown plugins are accepted, as for steps: the
+// project cannot have schemas of all.
 func (c *contracts) ipam(path *field.Path, step *v1alpha1.Step, ipam map[string]any, checker *parameters) {
 	cniType, _ := ipam["type"].(string)
 	schema, known := c.schemas.Lookup(cniType)
@@ -266,8 +266,8 @@ func driversParameters(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec
 	return names
 }
 
-// linkParameters says what to write, by parameter, for the name of the link that a step stands on. The driver sets it
-// for a device; for the interface of another step its author does, and says that it is in the pod.
+// linkParameters returns the required text, by parameter, for the name of a step's lower device. The driver sets it for
+// a device. For the interface of another step, the author sets it, and declares that it is in the pod.
 func linkParameters(
 	step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, config map[string]any,
 ) map[string]string {
@@ -290,7 +290,7 @@ func linkParameters(
 	return remedies
 }
 
-// definedParameters are those that a definition of the network may set.
+// definedParameters returns the parameters that a definition of the network may set.
 func definedParameters(schema *v1alpha1.CNIPluginSchemaSpec) []string {
 	if schema.PodNetworks == nil {
 		return nil
@@ -298,7 +298,7 @@ func definedParameters(schema *v1alpha1.CNIPluginSchemaSpec) []string {
 	return schema.PodNetworks.Defined
 }
 
-// commonParameters are those that every plugin may be given: by the CNI specification and conventions, and the
+// commonParameters returns the parameters that every plugin accepts: by the CNI specification and conventions, and the
 // shorthands by which topologies name the interface of a derived step.
 func commonParameters() map[string]v1alpha1.Parameter {
 	text := v1alpha1.Parameter{Type: v1alpha1.TypeString}
@@ -314,7 +314,7 @@ func commonParameters() map[string]v1alpha1.Parameter {
 	}
 }
 
-// withCommon adds parameters to those of a plugin, whose own go before.
+// withCommon adds parameters to those of a plugin, which take precedence.
 func withCommon(config *v1alpha1.PluginConfig, common map[string]v1alpha1.Parameter) *v1alpha1.Parameter {
 	maps.Copy(common, config.Properties)
 	return &v1alpha1.Parameter{Type: v1alpha1.TypeObject, Properties: common, Required: config.Required}

@@ -156,8 +156,9 @@ func (p *parameters) text(path *field.Path, text string, parameter *v1alpha1.Par
 	}
 }
 
-// formatProblem says why a text does not have a format; empty if it has, or if this program does not know the format.
-// Addresses are read as by the driver itself: netip takes no zeros in front, which programs read in different ways.
+// formatProblem returns the reason why a text does not have a format; empty if it has, or if this program does not
+// support the format. Addresses are parsed as in the driver: netip rejects leading zeros, which programs interpret
+// differently.
 func formatProblem(format v1alpha1.ParameterFormat, text string) string {
 	switch format {
 	case v1alpha1.FormatIP:
@@ -204,8 +205,8 @@ func (p *parameters) number(path *field.Path, number json.Number, parameter *v1a
 	}
 }
 
-// template checks the type of what a template yields. What it yields within its type is known for a pod only. An
-// attribute of a device has one of the types of attributes, which one is the device's.
+// template checks the type of a template's result. The value is only known for a pod. An attribute of a device has one
+// of the types of attributes, depending on the device.
 func (p *parameters) template(path *field.Path, text string, parameter *v1alpha1.Parameter) {
 	yields := []v1alpha1.ParameterType{v1alpha1.TypeString}
 	rendered, err := p.templates.Render(text, "", func(t template.Token) (any, error) {

@@ -18,8 +18,8 @@ import (
 // maxDepth is how deep parameters may be nested.
 const maxDepth = 8
 
-// maxRemark is how many characters a remark may have. With the type of the plugin it then fits into a warning of the
-// API server, which may cut those of more than 256.
+// maxRemark is the maximum length of a remark in characters. Together with the type of the plugin, it then fits into a
+// warning of the API server, which may cut off warnings of more than 256.
 const maxRemark = 180
 
 // remarkForm keeps out what would split a remark or change the terminal that shows it. It is that of the definition.
@@ -84,7 +84,7 @@ func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 	return s.problems
 }
 
-// Patterns are compiled wherever a schema is validated or used: what they take is bounded.
+// Patterns are compiled whenever a schema is validated or used, so their cost is limited.
 const (
 	// maxPatterns is how many patterns a schema may have.
 	maxPatterns = 300
@@ -95,7 +95,7 @@ const (
 
 type schemaProblems struct {
 	problems field.ErrorList
-	// patterns counts those of the schema.
+	// patterns is the number of patterns of the schema.
 	patterns int
 }
 

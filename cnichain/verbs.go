@@ -27,7 +27,7 @@ type VerbsDevice struct {
 	Name string `json:"name"`
 	// Verbs is its character device below /dev/infiniband, such as uverbs3.
 	Verbs string `json:"verbs"`
-	// GIDs are those of the pod's interfaces, the preferred one of each interface first.
+	// GIDs are the GIDs of the pod's interfaces, the preferred one of each interface first.
 	GIDs []GID `json:"gids,omitempty"`
 }
 
@@ -43,7 +43,7 @@ type GID struct {
 	Type string `json:"type"`
 	// Interface is the interface in the pod; empty with InfiniBand, whose GIDs are the port's own.
 	Interface string `json:"interface,omitempty"`
-	// Address is the interface's address that the GID stands for; empty for that which the kernel makes of the MAC.
+	// Address is the interface's address of the GID; empty for the GID that the kernel derives from the MAC.
 	Address string `json:"address,omitempty"`
 }
 
@@ -65,9 +65,9 @@ type LinkAddresses struct {
 	Addresses []netip.Addr
 }
 
-// FindGIDs returns which entries of the table of an RDMA device are those of links of a pod. Where RDMA devices are
-// shared the table has the GIDs of all pods, with the names of links in namespaces that it does not tell: an entry is
-// the pod's if link and address are. Two entries that cannot be told apart are returned as ambiguous, and not found.
+// FindGIDs returns the entries in the table of an RDMA device that belong to links of a pod. If RDMA devices are
+// shared, the table has the GIDs of all pods, with the names of links in unknown namespaces: an entry belongs to the
+// pod if link and address match. Two indistinguishable entries are returned as ambiguous instead of found.
 func FindGIDs(table []GIDEntry, links []LinkAddresses) (found []GID, ambiguous []string) {
 	type key struct {
 		port      uint32
@@ -103,14 +103,14 @@ func FindGIDs(table []GIDEntry, links []LinkAddresses) (found []GID, ambiguous [
 	return found, ambiguous
 }
 
-// podAddress is what tells an entry of Ethernet that is a pod's from those of others.
+// podAddress distinguishes an Ethernet entry of a pod from others.
 type podAddress struct {
 	link string
 	gid  netip.Addr
 }
 
-// podAddresses returns the entries that links may have, and the address that each stands for; "" for that of the MAC.
-// An application may give its links as many addresses as it likes, so they are looked up.
+// podAddresses returns the possible entries of links, with the address of each; "" for the entry of the MAC. An
+// application may give its links any number of addresses, so they are looked up in a map.
 func podAddresses(links []LinkAddresses) map[podAddress]string {
 	addresses := map[podAddress]string{}
 	for _, link := range links {
@@ -125,8 +125,8 @@ func podAddresses(links []LinkAddresses) map[podAddress]string {
 	return addresses
 }
 
-// defaultGID is what the kernel makes of a MAC for every port of Ethernet: a link-local address with a modified EUI-64
-// (RFC 4291, appendix A; make_default_gid of drivers/infiniband/core/roce_gid_mgmt.c).
+// defaultGID returns the GID that the kernel derives from a MAC for every Ethernet port: a link-local address with a
+// modified EUI-64 (RFC 4291, appendix A; make_default_gid of drivers/infiniband/core/roce_gid_mgmt.c).
 func defaultGID(mac net.HardwareAddr) netip.Addr {
 	if len(mac) != 6 {
 		return netip.Addr{}
@@ -135,8 +135,8 @@ func defaultGID(mac net.HardwareAddr) netip.Addr {
 		13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
-// compareGIDs orders by interface, and for each by what an application would choose: RoCE v2, which routers forward,
-// before the others, addresses of others before link-local ones, IPv4 before IPv6.
+// compareGIDs orders by interface, and for each by the preference of applications: RoCE v2, which routers forward,
+// before the others, other addresses before link-local ones, IPv4 before IPv6.
 func compareGIDs(a, b GID) int {
 	rank := func(g GID) int {
 		address, err := netip.ParseAddr(g.Address)
@@ -163,8 +163,8 @@ func formatGID(gid netip.Addr) string {
 	return strings.Join(groups, ":")
 }
 
-// WithoutGID returns those addresses of the links with some indexes, as "address on link", that no GID stands for. It
-// leaves out link-local addresses, for which the kernel has a GID whether the link has the address or not.
+// WithoutGID returns the addresses of the links with the given indexes, as "address on link", that have no GID. It
+// leaves out link-local addresses, for which the kernel has a GID even if the link lacks the address.
 func WithoutGID(devices []VerbsDevice, links []LinkAddresses, indexes []int) (without []string) {
 	stands := map[GID]bool{}
 	for _, device := range devices {

@@ -1,12 +1,12 @@
-// Package linkstate reads everything that the kernel reports about a link, compares two readings, and writes back what
-// differs.
+// Package linkstate reads everything that the kernel reports about a link, compares two readings, and restores
+// differences.
 //
-// The driver reads the state of a device before a pod gets it and after the device is back. The comparison does not
-// list what a pod may change: every attribute counts, also one that a later kernel adds, unless it is one of the
-// documented exceptions (exceptions.go). What differs and cannot be written back keeps the device in quarantine.
+// The driver reads the state of a device before a pod gets it and after the device has returned. The comparison has no
+// list of possible changes: every attribute counts, including attributes of later kernels, unless it is one of the
+// documented exceptions (exceptions.go). A difference that cannot be restored keeps the device in quarantine.
 //
-// The rule of this package: it knows no kind of link and no setting by its meaning, except for what the kernel does not
-// accept as it reports it.
+// The rule of this package: it does not depend on kinds of links or on the meaning of settings, except for attributes
+// that the kernel does not accept in the form in which it reports them.
 //
 // The sources are rtnetlink (RTM_GETLINK), ethtool netlink, sysfs, DCB, NAPI settings, receive rules and the BPF
 // programs that are attached without a queueing discipline (tcx). All functions work in the network namespace of the
@@ -22,8 +22,8 @@ import (
 	"strings"
 )
 
-// State contains the attributes of a link by key, such as "link.linkmode" or "ethtool.rings.6". The values are those of
-// the kernel: netlink attributes with their headers, and the contents of files.
+// State contains the attributes of a link by key, such as "link.linkmode" or "ethtool.rings.6". The values are
+// unmodified kernel data: netlink attributes with their headers, and the contents of files.
 type State map[string][]byte
 
 // Differences returns a description of each attribute that differs from the earlier state, sorted by key.
@@ -51,7 +51,8 @@ func (s State) differing(earlier State) []string {
 		})
 }
 
-// show prints the value of a file as text, and that of a netlink attribute without its header as hexadecimal digits.
+// show formats the value of a file as text, and the value of a netlink attribute without its header as hexadecimal
+// digits.
 func show(value []byte) string {
 	switch {
 	case value == nil:

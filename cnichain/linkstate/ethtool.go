@@ -67,11 +67,11 @@ func ethtool(family uint16, socket *nl.NetlinkSocket, command uint8, index int, 
 	return request.Execute(unix.NETLINK_GENERIC, 0)
 }
 
-// genericHeader is struct genlmsghdr. That of package nl leaves the reserved field undefined, which newer families
-// refuse.
+// genericHeader is struct genlmsghdr. The type in package nl leaves the reserved field undefined, which newer families
+// reject.
 func genericHeader(command uint8) []byte { return []byte{command, 1, 0, 0} }
 
-// absent returns nil for an error that says that the kernel or the driver does not have what was asked for.
+// absent returns nil for an error by which the kernel or the driver reports that it does not support a request.
 func absent(err error) error {
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) {
 		return nil
@@ -174,8 +174,8 @@ func (s State) readRules(name string) error {
 	return nil
 }
 
-// tunableType and tunableSize are those that the kernel requires (ethtool_tunable_valid): PFC storm prevention is a
-// u16, the others are u32.
+// tunableType and tunableSize are the values that the kernel requires (ethtool_tunable_valid): PFC storm prevention is
+// a u16, the others are u32.
 func tunableType(id uint32) uint32 {
 	if id == 3 {
 		return 2

@@ -137,13 +137,13 @@ func groups() []group {
 	}
 }
 
-// carrierAttribute is the carrier of a link. It depends on the cable, so that it is not compared. That of a link
-// without hardware can be set, and is written back.
+// carrierAttribute is the carrier of a link. It depends on the cable, so it is not compared. The carrier of a link
+// without hardware can be set, and is restored.
 const carrierAttribute = "link.carrier"
 
 // isSpeed reports whether an attribute is the speed, the duplex mode or the number of lanes of a link. They are not
-// read while they are negotiated or unknown, and compared only if both readings have them: a forced speed is a setting,
-// and a virtual function reports that of its carrier as if it were forced.
+// read while they are negotiated or unknown, and only compared if both readings have them: a forced speed is a setting,
+// and a virtual function reports the speed of its carrier as if it were forced.
 func isSpeed(name string) bool {
 	return slices.Contains([]string{"ethtool.linkmodes.5", "ethtool.linkmodes.6", "ethtool.linkmodes.9"}, name)
 }

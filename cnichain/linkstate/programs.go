@@ -82,9 +82,9 @@ func detachLink(id link.ID) error {
 	return attached.Detach()
 }
 
-// detachXDPLinks ends the BPF links by which an XDP program is attached to a link: netlink detaches only programs that
-// were attached without one. Indexes are of a namespace, and the kernel does not say of which; so a link is ended only
-// if it is the only one with this program and this index.
+// detachXDPLinks ends the BPF links that attach an XDP program to a link: netlink only detaches programs that were
+// attached without one. Indexes belong to a namespace that the kernel does not report, so a BPF link is only ended if
+// it is the only one with this program and this index.
 func detachXDPLinks(index int, program ebpf.ProgramID) error {
 	var found []link.ID
 	iterator := link.Iterator{}

@@ -128,8 +128,8 @@ func attributes(data []byte) func(yield func(uint16, []byte) bool) {
 	}
 }
 
-// readFiles reads the files of a link in sysfs, with those of its queues. A file that cannot be read is an attribute
-// that the driver of the link does not have.
+// readFiles reads the files of a link in sysfs, including those of its queues. An unreadable file is an attribute that
+// the driver of the link does not support.
 func (s State) readFiles(name string) error {
 	root := filepath.Join("/sys/class/net", name)
 	exceptions := fileExceptions()

@@ -97,8 +97,8 @@ func isOn(attribute []byte) bool {
 	return len(attribute) > headerLength && attribute[headerLength] != 0
 }
 
-// restoreLink writes each attribute by itself: drivers refuse some, and that must not keep the others from being
-// written. A link whose mode changes is set down, and up by whoever knows that it was up: the kernel computes the
+// restoreLink writes each attribute in a separate request: drivers reject some, which must not prevent the others from
+// being written. A link whose mode changes is set down, and the caller sets it up again: the kernel computes the
 // operational state only when the link is set up (rfc2863_policy).
 func restoreLink(index int, changed []string, earlier State) error {
 	var problems []error
@@ -175,8 +175,8 @@ func restoreEthtool(index int, changed []string, now, earlier State) error {
 	return errors.Join(problems...)
 }
 
-// wantedFeatures is ETHTOOL_A_FEATURES_WANTED, a bit set of which the kernel accepts changes only, because no namespace
-// may change some of the features (ethnl_set_features).
+// wantedFeatures is ETHTOOL_A_FEATURES_WANTED, a bit set of which the kernel only accepts changes, because some of the
+// features cannot be changed in any namespace (ethnl_set_features).
 const wantedFeatures = "ethtool.features.3"
 
 // changedBits returns a compact bit set with the bits of an earlier one, and the bits that differ now as its mask.
@@ -265,8 +265,8 @@ func restoreRules(index int, changed []string, earlier State) error {
 	return errors.Join(problems...)
 }
 
-// restorePrograms detaches programs. Those of the host that a pod removed cannot be attached again, and remain a
-// difference; a device that has some is not taken.
+// restorePrograms detaches programs. Programs of the host that a pod removed cannot be attached again, and remain a
+// difference; devices with programs are not taken.
 func restorePrograms(index int, changed []string, now State) error {
 	var problems []error
 	for name, hook := range hooks() {

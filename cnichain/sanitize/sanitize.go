@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Redacted stands for a secret.
+// Redacted replaces a secret.
 const Redacted = "(redacted)"
 
 // secretWords are in the keys of secrets, in lower case. None has a meaning in a regular expression.
@@ -24,8 +24,8 @@ var secretKeys = regexp.MustCompile("(?i)" + strings.Join(secretWords(), "|"))
 // SecretKeys matches the keys whose values only root should see: neither in errors nor in the call log.
 func SecretKeys() *regexp.Regexp { return secretKeys }
 
-// MayHaveSecrets is false for a JSON document in which no key can match SecretKeys, as in most configurations: it is a
-// hundred times faster than to decode the document. A backslash, and what is not ASCII, may hide a word.
+// MayHaveSecrets returns false for a JSON document in which no key can match SecretKeys, as in most configurations:
+// this is a hundred times faster than decoding the document. A backslash or non-ASCII text may hide a word.
 func MayHaveSecrets(document []byte) bool {
 	if slices.ContainsFunc(document, func(c byte) bool { return c == '\\' || c >= utf8.RuneSelf }) {
 		return true
