@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-// bundleCommand makes "bundle". It runs other commands in this process by run, with the same dependencies: what a user
-// sees is what the archive has.
+// bundleCommand returns the command bundle. run runs other commands in this process with the same dependencies, so the
+// archive contains the output that a user would see.
 func bundleCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	var output string
 	save := func(files []bundle.File) error {

@@ -57,8 +57,8 @@ func addChainFlags(cmd *cobra.Command, f *chainrun.Options) {
 	completeDevices(cmd)
 }
 
-// completeDevices offers the links of the machine. Without addresses of the node the driver's rule for infrastructure
-// is not applied: the shell offers links, and the command refuses those that must not be used.
+// completeDevices completes the links of the machine. Without addresses of the node, the driver's rule for
+// infrastructure is not applied: the command itself rejects links that must not be used.
 func completeDevices(cmd *cobra.Command) {
 	// The error would be that the flag does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("device", func(cmd *cobra.Command, _ []string, typed string) ([]string,

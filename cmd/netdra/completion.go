@@ -10,8 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// completeFrom offers names that the driver knows. Without the driver, or without the right to ask it, nothing is
-// offered. It must not print: the shell would take that for names.
+// completeFrom completes names from the driver. Without the driver, or without permission to query it, there are no
+// completions. It must not print, since the shell would interpret the output as names.
 func completeFrom(socket *string, names func(*nodestate.Answers) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)

@@ -45,8 +45,9 @@ func drawingFlag(cmd *cobra.Command, form *string, forms []string) {
 	completeForms(cmd, "format", forms)
 }
 
-// outputFlag adds --output, with the same words in every command. It takes the words of people's forms of other
-// commands, table, wide and text, for the standard one: nobody should have to know which command prints what.
+// outputFlag adds --output, with the same description in every command. It accepts the names of the human-readable
+// forms of other commands, table, wide and text, as the standard form, so that users need not remember which command
+// has which.
 func outputFlag(cmd *cobra.Command, form *string, forms []string, standard string) {
 	synonyms := slices.DeleteFunc([]string{printer.FormText, printer.FormTable, printer.FormWide},
 		func(word string) bool { return slices.Contains(forms, word) })
@@ -97,8 +98,8 @@ func (v formValue) String() string {
 // Type implements pflag.Value.
 func (formValue) Type() string { return "string" }
 
-// formerFile is the value of the former name of --file. It refuses the names of forms: everywhere else they follow -o,
-// and a file "json" with a page in it helps nobody.
+// formerFile is the value of the former name of --file. It rejects the names of forms: other commands use them with -o,
+// and a file "json" that contains a page is useless.
 type formerFile struct {
 	path *string
 	what string

@@ -80,10 +80,10 @@ func callAs(root *cobra.Command, name string) {
 	rename(root)
 }
 
-// Checks of arguments. Those of package cobra count arguments and do not name what is wanted.
+// Checks of arguments. The functions of package cobra count arguments and do not name the missing ones.
 
-// noArguments refuses arguments. advice says how to do what was probably meant, with the argument for {}; empty: the
-// help says it.
+// noArguments rejects arguments. advice is a command that the user probably meant, with the argument for {}; empty:
+// refer to the help.
 func noArguments(advice string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, arguments []string) error {
 		if len(arguments) == 0 {
@@ -94,7 +94,7 @@ func noArguments(advice string) cobra.PositionalArgs {
 	}
 }
 
-// oneArgument wants exactly one. example is what follows the name of the command.
+// oneArgument requires exactly one argument. example is an example of the argument.
 func oneArgument(name, example string) cobra.PositionalArgs {
 	return countArguments(1, 1, name, example)
 }
@@ -131,7 +131,7 @@ func subcommandOnly(cmd *cobra.Command, arguments []string) error {
 	return unknownCommand(cmd, arguments[0])
 }
 
-// unknownCommand is the error for a name that is no command below another.
+// unknownCommand returns the error for an unknown subcommand.
 func unknownCommand(parent *cobra.Command, name string) error {
 	var names []string
 	for _, cmd := range parent.Commands() {
@@ -146,8 +146,7 @@ func unknownCommand(parent *cobra.Command, name string) error {
 	return exit.Refusef("unknown command %q for %q; %s", name, parent.CommandPath(), advice)
 }
 
-// helpCommand takes the place of that of package cobra, whose exit status is 0 for a command that does not
-// exist.
+// helpCommand replaces the help command of package cobra, whose exit status is 0 for an unknown command.
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",

@@ -1,10 +1,10 @@
-// Command netdra is for people who write policies and topologies, and who run nodes. It shows network devices, tries
-// NetworkTopologies out without Kubernetes, and asks the driver of a node for its devices, claims and problems.
+// Command netdra is for authors of policies and topologies, and for administrators of nodes. It shows network devices,
+// runs NetworkTopologies without Kubernetes, and queries the driver of a node for its devices, claims and problems.
 //
 // The rule of this command: this package has flags and help texts, and every command is one call of an internal
-// package. Package cnichain does everything that changes the machine, with a journal, so that another process can
-// undo it. Only the driver changes what the driver owns, when netdra asks it on its socket. No code here knows a CNI
-// plugin by name. Kubernetes is only read, and only with --cluster, --pod or --kubeconfig.
+// package. Package cnichain makes all changes on the machine, with a journal, so that another process can roll them
+// back. Only the driver changes its own state, when netdra requests it on its socket. No code here depends on a
+// particular CNI plugin. Kubernetes is only read, and only with --cluster, --pod or --kubeconfig.
 package main
 
 import (

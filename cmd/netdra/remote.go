@@ -18,10 +18,11 @@ import (
 
 // remoteCommand is how a command is run for a node from elsewhere.
 type remoteCommand struct {
-	// forward are the flags that are passed on to the node. Others of the command are about the machine that netdra
-	// runs on, and refused, but for those of local, which make the command a local one unless all nodes are asked.
+	// forward are the flags that are passed on to the node. Other flags of the command apply to the machine that netdra
+	// runs on, and are rejected, except those in local, which make the command a local one unless all nodes are
+	// queried.
 	forward, local []string
-	// object are the arguments that stand for an object; nil: an object stands for its node only.
+	// object returns the arguments for an object; nil: an object only determines its node.
 	object func(*remote.Place) [][]string
 	// claims means that the arguments of the command are claims.
 	claims bool
@@ -47,10 +48,10 @@ const remoteHelp = `
 From elsewhere, name the node with --node, or an object whose node is asked: pod/NAME, claim/NAME or node/NAME. netdra
 then runs in the driver's pod on that node, with your rights in the cluster ("netdra help remote").`
 
-// addRemote adds the flags to a command, and lets it ask the node that they name.
+// addRemote adds the flags to a command, and lets it query the node that they name.
 //
-// It wraps RunE and Args that the command has at this moment, so it must be called last. Flags that the command has
-// already, such as --node of policies, keep their meaning, and are read by their names.
+// It wraps the current RunE and Args of the command, so it must be called last. Existing flags of the command, such as
+// --node of policies, keep their meaning, and are read by their names.
 func addRemote(cmd *cobra.Command, deps osdeps.Deps, streams printer.Streams, r *remoteCommand) {
 	r.deps, r.streams = deps, streams
 	set := cmd.Flags()
@@ -92,8 +93,8 @@ func addRemote(cmd *cobra.Command, deps osdeps.Deps, streams printer.Streams, r 
 
 // run reports whether the command was for another node.
 //
-// On a node a command without --node and without an object stays local; elsewhere the name of a claim is enough to look
-// for its node. If that fails for want of a kubeconfig, the local command tells the user what it lacks.
+// On a node, a command without --node and without an object stays local. Elsewhere, the name of a claim is enough to
+// find its node. If that fails because there is no kubeconfig, the local command reports the missing data.
 func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool, err error) {
 	flags := cmd.Flags()
 	node, _ := flags.GetString("node") // one of the command's own has the same meaning
@@ -176,8 +177,8 @@ func isNode(flags *pflag.FlagSet) bool {
 	return false
 }
 
-// checkFlags refuses those that mean nothing elsewhere. A flag that was silently dropped would give the answer to
-// another question.
+// checkFlags rejects flags that have no meaning on another node. Silently dropping a flag would return the wrong
+// answer.
 func (r *remoteCommand) checkFlags(flags *pflag.FlagSet) error {
 	var wrong []string
 	flags.Visit(func(flag *pflag.Flag) {
@@ -197,8 +198,8 @@ func (r *remoteCommand) checkFlags(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// query asks the node of the objects, which must be one. Each object may stand for several lines of arguments, which
-// are run one after the other: commands such as explain take one device.
+// query queries the node of the objects, which must be the same for all. Each object may expand to several lines of
+// arguments, which run one after the other: commands such as explain take one device.
 func (r *remoteCommand) query(
 	cmd *cobra.Command, cluster *remote.Cluster, objects []remote.Object, rest []string,
 ) error {

@@ -68,7 +68,7 @@ type validation struct {
 	Kind     string `json:"kind,omitempty"`
 	Name     string `json:"name,omitempty"`
 	Valid    bool   `json:"valid"`
-	// DeviceClasses are those that a claim must ask for.
+	// DeviceClasses are the classes that a claim must request.
 	DeviceClasses []string `json:"deviceClasses,omitempty"`
 	// Problems have their own locations, FILE:LINE: PATH: REASON.
 	Problems []string `json:"problems,omitempty"`

@@ -51,9 +51,8 @@ func Doctor(ctx context.Context, cluster *remote.Cluster, streams printer.Stream
 	return err
 }
 
-// DoctorAll prints what is wrong with every node: a heading for each, and what is wrong below it. The error has the
-// worst exit status of "netdra doctor". A node that cannot be asked (2) counts more than one with a fault (1): it may
-// have worse.
+// DoctorAll prints the findings of all nodes, with a heading for each node. The error has the worst exit status of
+// "netdra doctor". An unreachable node (2) counts more than one with a fault (1): it may have worse faults.
 func DoctorAll(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, options *doctor.Options) error {
 	if err := printer.CheckForm(options.Form); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-// nodeEffect is what a policy does on a node.
+// nodeEffect is the effect of a policy on a node.
 type nodeEffect struct {
 	Node string `json:"node"`
 	offers.PolicyEffect

@@ -18,7 +18,7 @@ import (
 //go:embed page.html
 var pageHTML string
 
-// page is what the page of the cluster shows.
+// page is the content of the cluster's page.
 type page struct {
 	Time     string
 	Nodes    []pageNode
@@ -43,15 +43,15 @@ type pageProblem struct {
 	What, Where, Why, Fix string
 }
 
-// nodeReport is what the page needs of a node.
+// nodeReport is the data of a node on the page.
 type nodeReport struct {
 	devices  []nodeclient.Device
 	findings []doctor.Finding
 }
 
-// Report returns one page for the cluster: what is wrong, and for each node what is free and who holds the rest. Nodes
-// that can't be asked are problems on it. The page is as old as now says; nodes were asked at moments up to a few
-// minutes apart.
+// Report returns one page for the cluster: problems, and for each node its free devices and the users of the others.
+// Unreachable nodes are problems on it. now is the time of the page; the answers of nodes may be up to a few minutes
+// apart.
 func Report(ctx context.Context, cluster *remote.Cluster, now time.Time) ([]byte, error) {
 	answers, err := remote.Each(ctx, cluster, func(ctx context.Context, node string) (nodeReport, error) {
 		var report nodeReport
@@ -135,7 +135,7 @@ func (n *pageNode) count(device *nodeclient.Device) {
 	}
 }
 
-// class is that of the style sheet for a device's state.
+// class returns the class of the style sheet for a device's state.
 func class(state string) string {
 	switch state {
 	case nodeclient.Free:
@@ -156,7 +156,7 @@ type count struct {
 	Bad    bool
 }
 
-// Counts are the numbers at the top of the page. Those of states in which no device is are left out.
+// Counts returns the numbers at the top of the page, without states that no device is in.
 func (p page) Counts() []count {
 	var devices, free, used, blocked, held int
 	for i := range p.Nodes {
@@ -185,7 +185,7 @@ func (n pageNode) Summary() string {
 	return fmt.Sprintf("%d %s, %d free", len(n.Devices), plural(len(n.Devices), "device"), n.Free)
 }
 
-// plural returns a noun as it stands behind a number.
+// plural returns a noun in the form for a number.
 func plural(number int, noun string) string {
 	if number == 1 {
 		return noun
@@ -193,7 +193,7 @@ func plural(number int, noun string) string {
 	return noun + "s"
 }
 
-// Title is what a tab and a bookmark of the page are called.
+// Title returns the title of the page, for tabs and bookmarks.
 func (p page) Title() string {
 	free, devices := 0, 0
 	for i := range p.Nodes {

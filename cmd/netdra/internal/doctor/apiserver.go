@@ -17,9 +17,9 @@ import (
 // clusterLimit is how long the API server may take for all questions.
 const clusterLimit = 15 * time.Second
 
-// ReadCluster asks an API server for what a node needs of it. It never fails: why the API server cannot be asked is a
-// finding. The kubeconfig may be kubelet's own, so only what every authenticated client may read is needed: versions
-// and groups.
+// ReadCluster queries an API server for the features that a node needs. It never fails: an unreachable API server is a
+// finding. The kubeconfig may be the kubelet's own, so it only reads versions and groups, which every authenticated
+// client may read.
 func ReadCluster(ctx context.Context, kubeconfig string) *Cluster {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
 	if files := filepath.SplitList(kubeconfig); len(files) > 1 { // as $KUBECONFIG may say
@@ -70,9 +70,9 @@ func readVersion(client *discovery.DiscoveryClient, found *Cluster) error {
 	return nil
 }
 
-// featuresOff are those that the API server's metrics say are off. They are not known to who may not read the metrics,
-// as kubelet. The metric is written by all components of Kubernetes (component-base, metrics/prometheus/feature); that
-// of the scheduler, which matters most, is not reachable from a node.
+// featuresOff returns the features that are off according to the API server's metrics. known is false if the client,
+// such as the kubelet, may not read the metrics. All components of Kubernetes write the metric (component-base,
+// metrics/prometheus/feature); that of the scheduler, which matters most, is not reachable from a node.
 func featuresOff(ctx context.Context, client restclient.Interface) (off []string, known bool) {
 	metrics, err := client.Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
@@ -81,7 +81,7 @@ func featuresOff(ctx context.Context, client restclient.Interface) (off []string
 	return parseFeatures(string(metrics)), strings.Contains(string(metrics), featureMetric)
 }
 
-// featureMetric begins the lines that say of a feature whether it is on.
+// featureMetric is the beginning of the lines that report whether a feature is on.
 const featureMetric = "kubernetes_feature_enabled{"
 
 // parseFeatures finds lines such as kubernetes_feature_enabled{name="DRADeviceTaints",stage="BETA"} 0.
@@ -100,8 +100,8 @@ func parseFeatures(metrics string) []string {
 	return off
 }
 
-// serverClock notes what time it is where answers come from. The offset is that of the last answer. The header Date has
-// whole seconds, and the way of the answer counts as time of the server: both are far below mostClock.
+// serverClock records the time of the server in its answers. The offset is from the last answer. The header Date has
+// whole seconds, and the transmission time counts as time of the server: both are far below mostClock.
 type serverClock struct {
 	mu     sync.Mutex
 	offset time.Duration

@@ -31,8 +31,8 @@ func neededAPIs() []struct{ name, do string } {
 	}
 }
 
-// features are the gates that the driver needs, with what becomes of devices without them. Switches of the API server
-// stand for those of all components, which are set alike by the usual installers.
+// features returns the feature gates that the driver needs, with the effect on devices without them. The API server's
+// gates represent all components, since the usual installers set them equally.
 func features() []struct{ name, effect string } {
 	return []struct{ name, effect string }{
 		{"DynamicResourceAllocation", "no claim is allocated"},
@@ -101,9 +101,9 @@ func checkClock(input *Input) []Finding {
 	}}
 }
 
-// WithCluster returns the findings of a node that has no kubeconfig, such as those of the driver's pod, with what the
-// caller has learned from the API server itself. The clock of the API server is compared with that of the node, so only
-// the node can do that. cluster is nil if the caller has not asked.
+// WithCluster completes the findings of a node without a kubeconfig, such as those of the driver's pod, with data that
+// the caller read from the API server itself. Only the node can compare its clock with the API server's. cluster is nil
+// if the caller has no data.
 func WithCluster(findings []Finding, cluster *Cluster) []Finding {
 	var all []Finding
 	for _, finding := range findings {

@@ -50,7 +50,7 @@ func checkProblems(input *Input) []Finding {
 	return found
 }
 
-// checkGone finds devices that do not exist any more, with the pods that use them.
+// checkGone finds devices that no longer exist, with the pods that use them.
 func checkGone(input *Input) []Finding {
 	var found []Finding
 	for _, device := range nodeclient.Devices(input.Driver) {
@@ -67,7 +67,7 @@ func checkGone(input *Input) []Finding {
 	return found
 }
 
-// checkInterfaces finds interfaces that have vanished from pods. Those of devices that are gone are found by checkGone.
+// checkInterfaces finds interfaces that have vanished from pods. checkGone covers interfaces of missing devices.
 func checkInterfaces(input *Input) []Finding {
 	gone := map[string]bool{}
 	for _, device := range nodeclient.Devices(input.Driver) {
@@ -163,8 +163,8 @@ func checkOwners(input *Input) []Finding {
 // multusAnnotation is the annotation by which pods select what Multus attaches.
 const multusAnnotation = "k8s.v1.cni.cncf.io/networks"
 
-// attachedTwice finds plugins of topologies that want what Multus also obeys. Such plugins obey the annotation of the
-// pod, and so does Multus: both would make the same interface.
+// attachedTwice finds plugins of topologies that follow the same annotation of the pod as Multus: both would create the
+// same interface.
 func attachedTwice(input *Input) []Finding {
 	var found []Finding
 	for _, name := range sortedKeys(input.Plugins) {

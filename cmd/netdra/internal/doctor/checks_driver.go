@@ -83,8 +83,8 @@ func checkNodeName(input *Input) []Finding {
 	}}
 }
 
-// checkJournal finds journals by the names under which the driver sets unreadable ones aside. The warning stays until
-// the file is removed: what was lost does not come back by itself.
+// checkJournal finds unreadable journals by the names under which the driver sets them aside. The warning stays until
+// the file is removed, since the lost data does not return.
 func checkJournal(input *Input) []Finding {
 	var found []Finding
 	for _, path := range input.SetAside {

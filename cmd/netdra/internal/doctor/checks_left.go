@@ -12,8 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// Each of these compares what is on the node with what the driver says that it has. Gather has asked the driver before
-// and after, so what is found was there without an owner all the time.
+// leftoverChecks compare the node with the driver's records. Gather has queried the driver before and after, so a
+// reported item had no owner the whole time.
 func leftoverChecks() []check {
 	return []check{
 		{group: groupLeft, name: "cdi-specs", fine: "every CDI spec is of a prepared claim", needs: needsDriver,
@@ -35,7 +35,7 @@ func isOfAny(file string, claims []nodestate.Claim) bool {
 	return slices.ContainsFunc(claims, func(c nodestate.Claim) bool { return c.Claim.UID == uid })
 }
 
-// pinned reports whether a pin is of a sandbox, or stands in for one while that is undone.
+// pinned reports whether a pin belongs to a sandbox, or replaces its pin during a rollback.
 func pinned(path string, sandboxes []nodestate.Sandbox) bool {
 	return slices.ContainsFunc(sandboxes, func(s nodestate.Sandbox) bool { return host.IsPinOf(path, s.Pin) })
 }
@@ -96,8 +96,8 @@ func checkClaims(input *Input) []Finding {
 	return found
 }
 
-// checkTransitLinks finds links under the names that they have between the pod and their own name on the host. A link
-// on its way is no fault, so nothing is said while anything is being undone or attached.
+// checkTransitLinks finds links with the temporary name that they have on their way from a pod to the host. A moving
+// link is not a fault, so there is no finding during attaches and rollbacks.
 func checkTransitLinks(input *Input) []Finding {
 	if len(input.Driver.Leftovers) > 0 {
 		return nil // it is one of these, of which is told elsewhere

@@ -36,8 +36,8 @@ func checkPolicies(input *Input) []Finding {
 	return found
 }
 
-// judgeNames finds the names of devices in a policy of this node that are almost those of links of the node. It looks
-// at policies only that offer devices on no node: those for many nodes name what a node does not have.
+// judgeNames finds names of devices in a policy of this node that resemble links of the node. It only checks policies
+// that offer no devices on any node: policies for many nodes contain names that a node does not have.
 func judgeNames(input *Input, p *policyapi.DeviceExposurePolicy) []Finding {
 	if !meta.IsStatusConditionTrue(p.Status.Conditions, accepted) ||
 		!meta.IsStatusConditionFalse(p.Status.Conditions, policyapi.ConditionDevicesOffered) {

@@ -61,8 +61,8 @@ const (
 	leastInodes = 100
 )
 
-// checkDisks is told of the directories that the driver writes to. Without space in the plugin directory the journal
-// cannot be written, and so nothing is attached; the log of CNI calls may be missing without harm.
+// checkDisks checks the directories that the driver writes to. Without space in the plugin directory, the journal
+// cannot be written, so nothing is attached; a missing log of CNI calls is harmless.
 func checkDisks(input *Input) []Finding {
 	var found []Finding
 	for i := range input.Disks {
@@ -96,8 +96,8 @@ func checkDisks(input *Input) []Finding {
 	return found
 }
 
-// checkPlugins knows two views: files of the node, and what the driver sees in its container. A plugin that only the
-// node has is one that is not mounted, or a link whose target is not.
+// checkPlugins compares two views: files of the node, and files in the driver's container. A plugin that only the node
+// has is not mounted, or is a link with a target that is not.
 func checkPlugins(input *Input) []Finding {
 	var found []Finding
 	dirs := strings.Join(input.Settings.CNIDirs, ", ")
@@ -138,7 +138,7 @@ func checkPlugins(input *Input) []Finding {
 	return found
 }
 
-// needsPod is for what the driver's container sees of the host.
+// needsPod is for the driver's container's view of the host.
 func needsPod(input *Input) string {
 	if missing := needsCaches(input); missing != "" {
 		return missing
@@ -153,8 +153,8 @@ func needsPod(input *Input) string {
 	return ""
 }
 
-// checkPluginFolders compares what schemas say that plugins need with the mounts of the driver's container, in which
-// they run. A mount of a parent directory has what is below it, too.
+// checkPluginFolders compares the directories that plugins need by their schemas with the mounts of the driver's
+// container, in which they run. A mount of a parent directory includes its subdirectories.
 func checkPluginFolders(input *Input) []Finding {
 	var found []Finding
 	for _, name := range sortedKeys(input.Plugins) {
@@ -196,7 +196,7 @@ func needsLinkTypes(input *Input) string {
 	return input.LinkTypesUnknown
 }
 
-// checkLinkTypes has one finding for each type, as one module mends it.
+// checkLinkTypes has one finding for each type, since each has its own module.
 func checkLinkTypes(input *Input) []Finding {
 	var found []Finding
 	for _, linkType := range input.MissingLinkTypes {
@@ -220,7 +220,7 @@ func checkLinkTypes(input *Input) []Finding {
 	return found
 }
 
-// topologiesWith are those that run a plugin.
+// topologiesWith returns the topologies that run a plugin.
 func topologiesWith(input *Input, plugin string) []string {
 	var names []string
 	for i := range input.Driver.State.Topologies {

@@ -11,12 +11,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// RDMAPart is what the driver of a network card offers the RDMA driver of the same card to drive: a device on the
-// kernel's auxiliary bus.
+// RDMAPart is the part of a NIC that its RDMA driver drives: a device on the kernel's auxiliary bus, created by the
+// network driver.
 type RDMAPart struct {
 	// Alias is by what modprobe finds the RDMA driver, for example auxiliary:mlx5_core.rdma.
 	Alias string
-	// Function is the PCI address of the card.
+	// Function is the PCI address of the NIC.
 	Function string
 	// Driven reports whether a driver has it.
 	Driven bool
@@ -24,9 +24,9 @@ type RDMAPart struct {
 
 const auxiliaryDevices = "/sys/bus/auxiliary/devices"
 
-// rdmaParts finds them by their names, which are those of the module, of the part, and a number (the kernel's
+// rdmaParts finds the parts by their names, which consist of the module, the part, and a number (the kernel's
 // Documentation/driver-api/auxiliary_bus.rst): mlx5_core.rdma.0, bnxt_en.rdma.0, ice.roce.0, i40e.iwarp.0. The
-// directory of the part in sysfs is below that of the card, so the link tells the function.
+// directory of the part in sysfs is below the NIC's, so the link contains the function.
 func (s *Sources) rdmaParts() []RDMAPart {
 	var parts []RDMAPart
 	for _, name := range s.names(auxiliaryDevices) {
@@ -55,8 +55,8 @@ func cutLast(text, separator string) (before, after string, found bool) {
 	return text[:i], text[i+len(separator):], true
 }
 
-// checkRDMA tells whose the RDMA devices are, and finds published devices whose card could have some. Without a driver
-// of the RDMA part the card is published with rdma == false, which is right and surprising.
+// checkRDMA reports the namespace mode of RDMA devices, and finds published devices whose NIC could have some. Without
+// a driver of the RDMA part, the NIC is published with rdma == false, which is correct but surprising.
 func checkRDMA(input *Input) []Finding {
 	names := map[string]string{} // of published functions, by address
 	mode := ""

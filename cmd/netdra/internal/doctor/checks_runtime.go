@@ -76,8 +76,8 @@ func checkNRISocket(input *Input) []Finding {
 	}}
 }
 
-// checkNRITimeout takes what containerd has told the driver at its registration over what the file says: the file may
-// have changed since containerd was started.
+// checkNRITimeout prefers containerd's value from the driver's registration to the file: the file may have changed
+// since containerd was started.
 func checkNRITimeout(input *Input) []Finding {
 	given := input.Containerd.NRITimeout
 	if input.Driver != nil && input.Driver.State.NRITimeout > 0 {

@@ -32,7 +32,7 @@ type Containerd struct {
 	CNIDirs     []string
 }
 
-// Names of containerd's plugins. Those of CRI have changed with version 3 of the configuration.
+// Names of containerd's plugins. The names of CRI changed with version 3 of the configuration.
 const (
 	nriPlugin        = "io.containerd.nri.v1.nri"
 	criRuntimePlugin = "io.containerd.cri.v1.runtime"
@@ -44,13 +44,13 @@ const disabledPlugins = "disabled_plugins"
 
 const (
 	containerdFile = "/etc/containerd/config.toml"
-	// dropIns are read also where there is no main file.
+	// dropIns are also read without a main file.
 	dropIns = "/etc/containerd/conf.d/*.toml"
 )
 
-// readContainerd reads a configuration with all that it imports. The defaults are those of containerd 2.2 and newer. It
-// reads files and does not run "containerd config dump", which is not there in the driver's pod. A configuration that
-// was changed after containerd has started is read as it will be.
+// readContainerd reads a configuration with all its imports. The defaults are those of containerd 2.2 and newer. It
+// reads files instead of running "containerd config dump", which is not available in the driver's pod. If the
+// configuration was changed after containerd started, the result is the new one.
 func readContainerd(root fs.FS, file string) *Containerd {
 	c := &Containerd{
 		File: file, NRISocket: "/var/run/nri/nri.sock", NRITimeout: 2 * time.Second, CDIDirs: []string{"/etc/cdi",
@@ -70,10 +70,10 @@ func readContainerd(root fs.FS, file string) *Containerd {
 	return c
 }
 
-// merge adds a file and its imports; what comes later wins.
+// merge adds a file and its imports; later files take precedence.
 //
-// It does as containerd since 2.0 (cmd/containerd/server/config, mergeConfig): a file comes before its imports, which
-// win over it, and tables are merged key by key. Older versions replaced whole sections.
+// It follows containerd since 2.0 (cmd/containerd/server/config, mergeConfig): imports take precedence over their file,
+// and tables are merged key by key. Older versions replaced whole sections.
 func merge(root fs.FS, file string, target map[string]any, seen map[string]bool) error {
 	if seen[file] {
 		return nil
@@ -96,7 +96,8 @@ func merge(root fs.FS, file string, target map[string]any, seen map[string]bool)
 	return mergeImports(root, file, imports, target, seen)
 }
 
-// mergeImports takes the files of patterns in the order of their names. A pattern without matches is no error.
+// mergeImports merges the files that match patterns, in the order of their names. A pattern without matches is not an
+// error.
 func mergeImports(root fs.FS, file string, imports []any, target map[string]any, seen map[string]bool) error {
 	for _, entry := range imports {
 		pattern, _ := entry.(string)
@@ -129,8 +130,8 @@ func overlay(target, over map[string]any) {
 	}
 }
 
-// section is a part of the configuration that matters here. It is the union of what the sections of NRI and CRI may
-// have: each has a part of it.
+// section is a relevant part of the configuration. It is the union of the fields in the sections of NRI and CRI, each
+// of which has some of them.
 type section struct {
 	Disable        *bool    `toml:"disable"`
 	SocketPath     string   `toml:"socket_path"`
@@ -148,8 +149,8 @@ type section struct {
 	} `toml:"default_validator"`
 }
 
-// apply takes over what is set. Only sections that matter are decoded: others may hold anything. CRI's new section
-// comes last and wins over that of an old version of the configuration.
+// apply adopts the configured values. It only decodes relevant sections, since others may have any content. CRI's new
+// section comes last and takes precedence over that of an old version of the configuration.
 func (c *Containerd) apply(settings map[string]any) error {
 	plugins, _ := settings["plugins"].(map[string]any)
 	sections := map[string]section{}

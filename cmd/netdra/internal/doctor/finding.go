@@ -19,7 +19,7 @@ type Finding struct {
 	Level Level  `json:"level"`
 	Group string `json:"group"`
 	Check string `json:"check"`
-	// What is one line. The rest is empty for OK; Why is all that Unknown has beside it.
+	// What is one line. The other fields are empty for OK; Unknown only has Why.
 	What  string `json:"what"`
 	Where string `json:"where,omitempty"`
 	Why   string `json:"why,omitempty"`
@@ -32,14 +32,14 @@ type Finding struct {
 // needs has looked at without looking for nil.
 type check struct {
 	group, name string
-	// fine is what is said if nothing is found.
+	// fine is the text without a finding.
 	fine string
-	// needs says what is missing to look; empty if nothing is. Nil: it can always look.
+	// needs returns the missing data that prevents the check; empty if none is missing. Nil: the check can always run.
 	needs   func(*Input) string
 	inspect func(*Input) []Finding
 }
 
-// Groups in the order in which they are shown.
+// Groups in the order of display.
 const (
 	groupDriver  = "Driver"
 	groupRuntime = "Container runtime"
@@ -106,7 +106,7 @@ func needsDriver(input *Input) string {
 	return ""
 }
 
-// needsCaches is for what the driver knows from the API server.
+// needsCaches is for data that the driver reads from the API server.
 func needsCaches(input *Input) string {
 	if missing := needsDriver(input); missing != "" {
 		return missing

@@ -25,21 +25,21 @@ type Sources struct {
 	// Root is the node's file system, and Path where that is for system calls: "/" on the node itself.
 	Root fs.FS
 	Path string
-	// Query asks the driver's socket, and Ready its probe.
+	// Query queries the driver's socket, and Ready its probe.
 	Query nodeclient.Query
 	Ready func(ctx context.Context) string
 	// Statfs is the system call.
 	Statfs func(path string, stat *unix.Statfs_t) error
-	// MissingLinkTypes asks the kernel for the types of links that it does not make.
+	// MissingLinkTypes returns the types of links that the kernel does not support.
 	MissingLinkTypes func(types []string) ([]string, error)
 	// Cluster reads from the API server; nil if no kubeconfig is given.
 	Cluster func(ctx context.Context) *Cluster
 }
 
-// Gather reads everything. What cannot be read is as if it were not there, and the checks say so.
+// Gather reads everything. Unreadable data counts as missing, and the checks report it.
 //
-// The driver is asked before and after its files are listed: what a claim or a pod has made or removed meanwhile is
-// left out, and so nothing that is in use looks left over.
+// It queries the driver before and after it lists its files: items that appeared or disappeared in between are left
+// out, so that nothing in use looks like a leftover.
 func Gather(ctx context.Context, sources Sources) *Input {
 	input := &Input{Settings: defaultSettings()}
 	before, err := sources.readDriver(ctx)
@@ -72,7 +72,7 @@ func Gather(ctx context.Context, sources Sources) *Input {
 	return input
 }
 
-// readDriver reads all lists or none: half of them would make what the others have look left over.
+// readDriver reads all lists or none: with partial lists, the items of the others would look like leftovers.
 func (s *Sources) readDriver(ctx context.Context) (*nodestate.Answers, error) {
 	return nodeclient.Read(ctx, s.Query, nodeapi.PathState, nodeapi.PathPolicies, nodeapi.PathPublished,
 		nodeapi.PathClaims,
@@ -100,7 +100,7 @@ func (s *Sources) text(file string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// names are what is in a directory.
+// names returns the names in a directory.
 func (s *Sources) names(dir string) []string {
 	entries, err := fs.ReadDir(s.Root, relative(plainPath(dir)))
 	if err != nil {
@@ -132,8 +132,8 @@ func (s *Sources) processes() []Process {
 	return all
 }
 
-// isContained reports whether a process has an ID for each of several PID namespaces. NSpid has the ID in each PID
-// namespace from that of the reader to that of the process (proc_pid_status(5)).
+// isContained reports whether a process has an ID in several PID namespaces. NSpid has the ID in each PID namespace
+// from the reader's to the process's (proc_pid_status(5)).
 func isContained(status string) bool {
 	for line := range strings.Lines(status) {
 		if ids, found := strings.CutPrefix(line, "NSpid:"); found {
@@ -143,8 +143,8 @@ func isContained(status string) bool {
 	return false
 }
 
-// containerd is found by its process, whose flags say where its configuration is. Without one the usual file is read if
-// it is there: containerd may be what does not start.
+// containerd is found by its process, whose flags contain the path of its configuration. Without a process, the default
+// file is read if it exists, since containerd may fail to start.
 func (s *Sources) containerd(input *Input) *Containerd {
 	process := input.process("containerd")
 	if process == nil {
@@ -210,8 +210,7 @@ func (s *Sources) files(input *Input) {
 	}
 }
 
-// disk asks for the space that others than root may use (f_bavail), which is what is left before the node is in
-// trouble.
+// disk returns the space that users other than root may use (f_bavail), which is the rest before the node has problems.
 func (s *Sources) disk(dir string) Disk {
 	disk := Disk{Path: dir}
 	var stat unix.Statfs_t
@@ -243,7 +242,8 @@ func (s *Sources) plugins(input *Input) map[string]PluginFile {
 	return found
 }
 
-// mounts are those that a process sees, but for the root of a container. One without a container sees the host's files.
+// mounts returns the mount points of a process, except the root of a container. A process without a container sees the
+// host's files.
 func (s *Sources) mounts(process *Process) []string {
 	if process == nil {
 		return nil
@@ -290,8 +290,8 @@ func (s *Sources) plugin(input *Input, name string) PluginFile {
 	return plugin
 }
 
-// hostPaths returns what a plugin needs of the host. Only the driver knows the schemas of the cluster, which may
-// replace built-in ones; drivers that do not report them have at least those that are built in.
+// hostPaths returns the paths of the host that a plugin needs. Only the driver has the schemas of the cluster, which
+// may replace built-in ones; drivers that do not report them have at least the built-in ones.
 func hostPaths(state *nodestate.State, plugin string) []string {
 	if state.HostPaths != nil {
 		return state.HostPaths[plugin]
@@ -356,8 +356,8 @@ func (s *Sources) stat(file string) (fs.FileInfo, error) {
 	return fs.Stat(s.Root, relative(file))
 }
 
-// hardware reads what the kernel says of links, of the IOMMU, and of RDMA. The names of links are those of the host
-// only if netdra runs in its network namespace, as the driver's pod does.
+// hardware reads links, the IOMMU, and RDMA from the kernel. Links have the host's names only if netdra runs in its
+// network namespace, as the driver's pod does.
 func (s *Sources) hardware(input *Input) {
 	for _, name := range s.names("/sys/class/net") {
 		input.Links = append(input.Links, Link{Name: name, Manager: s.manager(s.text(path.Join("/sys/class/net", name,
@@ -372,8 +372,8 @@ func (s *Sources) hardware(input *Input) {
 	input.RDMAParts = s.rdmaParts()
 }
 
-// manager says who configures the link of an index, by the state files of NetworkManager and systemd-networkd. Both
-// write one file for each index. Asking them over D-Bus would need the bus of the host.
+// manager returns the service that configures the link of an index, by the state files of NetworkManager and
+// systemd-networkd. Both write one file for each index. Queries over D-Bus would need the bus of the host.
 func (s *Sources) manager(index string) string {
 	if index == "" {
 		return ""

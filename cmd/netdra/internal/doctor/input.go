@@ -10,12 +10,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// Input is everything that checks look at. Paths are those of the node. It is a value: checks must not change it. Nil
-// and empty fields mean that something is not there or could not be read, and the check that needs it says which.
+// Input is the input of all checks. Paths are those of the node. It is a value that checks must not change. Nil and
+// empty fields mean that data is missing or unreadable, which the check that needs it reports.
 type Input struct {
 	Hostname  string
 	Processes []Process
-	// Containerd is nil if none runs and there is no configuration of it.
+	// Containerd is nil if none runs and no configuration of it exists.
 	Containerd *Containerd
 	// Kubelet is nil if none runs under that name.
 	Kubelet *Kubelet
@@ -23,16 +23,16 @@ type Input struct {
 	Driver  *nodestate.Answers
 	Silence string
 	Ready   string
-	// Settings are the driver's, or those of the DaemonSet as it is shipped.
+	// Settings are the settings of the driver, or the defaults of the DaemonSet.
 	Settings nodestate.Settings
 	// Plugins are where the CNI plugins of topologies are, by name.
 	Plugins map[string]PluginFile
-	// MissingLinkTypes are those of the plugins' LinkTypes that the kernel does not make; LinkTypesUnknown is why the
-	// kernel cannot be asked.
+	// MissingLinkTypes are the plugins' LinkTypes that the kernel does not support; LinkTypesUnknown is the reason why
+	// the kernel cannot be queried.
 	MissingLinkTypes []string
 	LinkTypesUnknown string
-	// Mounts are the paths in the driver's container at which something is mounted, but for its root; those of the
-	// host if it has no container. Nil: they cannot be read.
+	// Mounts are the mount points in the driver's container, except its root; those of the host if it has no container.
+	// Nil: they are unreadable.
 	Mounts []string
 	Disks  []Disk
 	// SetAside are journals that could not be read, by path.
@@ -71,7 +71,7 @@ type Kubelet struct {
 
 // PooledDevice is a device of a device plugin.
 type PooledDevice struct {
-	// ID is what the plugin calls it: for SR-IOV the PCI address.
+	// ID is the plugin's ID of the device: for SR-IOV the PCI address.
 	ID string
 	// Resource is the name of the extended resource, or the file with the information about the device.
 	Resource string
@@ -84,11 +84,11 @@ type PluginFile struct {
 	Path       string // in the driver's directories; empty if it is in none of them
 	Executable bool
 	Elsewhere  string // where it is, too
-	// HostPaths are what its schema says that it needs of the host.
+	// HostPaths are the paths of the host that its schema requires.
 	HostPaths []string
-	// Absent are those of HostPaths that the node does not have.
+	// Absent are the HostPaths that the node does not have.
 	Absent []string
-	// LinkTypes are those that the plugin has the kernel make.
+	// LinkTypes are the types of links that the plugin creates.
 	LinkTypes []string
 	// PodAnnotation is the annotation by which pods select what the plugin attaches; empty for one that attaches all.
 	PodAnnotation string
@@ -110,7 +110,7 @@ type Link struct {
 	Manager string
 }
 
-// Cluster is what the API server says.
+// Cluster is the data from the API server.
 type Cluster struct {
 	// Problem is why it cannot be asked.
 	Problem string
@@ -124,8 +124,8 @@ type Cluster struct {
 	Ahead time.Duration
 }
 
-// process finds a process by its name, in a container only if there is no other: pods, too, run containerd. The kernel
-// keeps the first 15 bytes of a name (TASK_COMM_LEN), so names are compared at that length.
+// process finds a process by its name. It only returns one in a container if there is no other: pods, too, may run
+// containerd. The kernel keeps the first 15 bytes of a name (TASK_COMM_LEN), so names are compared at that length.
 func (input *Input) process(name string) *Process {
 	name = name[:min(len(name), 15)]
 	var contained *Process
@@ -141,8 +141,8 @@ func (input *Input) process(name string) *Process {
 	return contained
 }
 
-// flag is the value of a flag on a command line. It knows -name value, --name value and --name=value. The first of
-// several counts, unlike in package pflag; nobody sets these twice.
+// flag returns the value of a flag on a command line, in the forms -name value, --name value and --name=value. The
+// first of several counts, unlike in package pflag; these flags are not repeated in practice.
 func (p *Process) flag(name string) string {
 	for i, arg := range p.Args {
 		key, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
@@ -175,7 +175,7 @@ func containsPath(paths []string, path string) bool {
 	return slices.ContainsFunc(paths, func(other string) bool { return samePath(other, path) })
 }
 
-// defaultSettings are those of the DaemonSet as it is shipped.
+// defaultSettings returns the settings of the DaemonSet's defaults.
 func defaultSettings() nodestate.Settings {
 	return nodestate.Settings{
 		PluginDir: nodeapi.DefaultPluginDir, RegistrarDir: "/var/lib/kubelet/plugins_registry",

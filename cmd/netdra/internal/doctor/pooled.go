@@ -10,16 +10,18 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// pooled reads which devices other owners have: what device plugins have registered with kubelet, which it keeps in a
-// checkpoint (kubernetes, pkg/kubelet/cm/devicemanager/checkpoint), and of what they tell Multus. Those with pods are
-// first. The checkpoint is no API of kubelet. A file in another form reads as empty, and the check then knows less.
+// pooled reads the devices of other owners: devices that device plugins have registered with the kubelet, which keeps
+// them in a checkpoint (kubernetes, pkg/kubelet/cm/devicemanager/checkpoint), and the device information for Multus.
+// Devices with pods come first. The checkpoint is not an API of the kubelet. A file in another form counts as empty,
+// which limits the check.
 func (s *Sources) pooled(input *Input) []PooledDevice {
 	root := "/var/lib/kubelet"
 	if input.Kubelet != nil {
 		root = input.Kubelet.RootDir
 	}
 	found := s.checkpoint(path.Join(root, "device-plugins", "kubelet_internal_checkpoint"))
-	// Kubelet keeps what a pod had until it gives a device of a plugin to another pod, which may be never.
+	// The kubelet keeps the devices of an ended pod until it assigns a device of the plugin to another pod, which may
+	// be never.
 	if pods := s.names(path.Join(root, "pods")); pods != nil {
 		found = slices.DeleteFunc(found, func(d PooledDevice) bool {
 			return d.Pod != "" && !slices.Contains(pods, d.Pod)

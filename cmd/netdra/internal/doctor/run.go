@@ -95,7 +95,7 @@ func probe(ctx context.Context, url string) string {
 	return strings.TrimSpace(string(body))
 }
 
-// PrintFindings writes groups of lines. What is fine, or could not be looked at, is counted, unless all is wanted.
+// PrintFindings writes groups of lines. Healthy and unchecked items are only counted, unless all is true.
 func PrintFindings(out *printer.Printer, findings []Finding, all bool) {
 	group := ""
 	for i := range findings {
@@ -127,7 +127,7 @@ func PrintFindings(out *printer.Printer, findings []Finding, all bool) {
 	}
 }
 
-// skippedText counts, by reason, what could not be judged.
+// skippedText counts the unchecked items, by reason.
 func skippedText(findings []Finding) string {
 	byReason := map[string]int{}
 	for i := range findings {

@@ -26,7 +26,7 @@ type fault struct {
 	source        string
 }
 
-// faults are sorted by component. A row needs a source: what others have seen and where it is said.
+// faults are sorted by component. A row needs a source: an observation by others with a reference.
 func faults() []fault {
 	return []fault{
 		{
@@ -60,10 +60,10 @@ func faults() []fault {
 	}
 }
 
-// unknownVersion is what kubelet says of a runtime that does not answer.
+// unknownVersion is the kubelet's version of a runtime that does not respond.
 const unknownVersion = "Unknown"
 
-// checkVersion compares a version with what is known. An empty one says nothing, nor does one that nobody knows.
+// checkVersion compares a version with the known faults. Empty and unknown versions have no findings.
 func checkVersion(component, text string) []Finding {
 	if text == "" || text == unknownVersion {
 		return nil

@@ -11,18 +11,18 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// change gives a pod claims in place of what the annotation names and what its containers ask a device plugin for. It
-// reports false if there is nothing to change.
+// change replaces networks in the annotation and device plugin resources of a pod by claims. It reports false if there
+// is nothing to change.
 //
-// Each network of the annotation is one of three: without a topology it stays in the annotation; reserved, it stays and
-// the pod gets a claim for its device; else a claim takes its place. Every claim that stands for a network with a
-// resource uses up one device that the containers asked for, and what remains in asked had no network.
+// Each network of the annotation has one of three results: without a topology it stays in the annotation; reserved, it
+// stays and the pod gets a claim for its device; otherwise a claim replaces it. Every claim for a network with a
+// resource uses one device that the containers requested, and devices that remain in asked had no network.
 func (m *importer) change(w *workload) bool {
 	asked := w.takeResources(m.resources())
 	var kept []map[string]any
 	changed := len(asked) > 0
-	// Multus numbers interfaces by their place in the annotation, named ones included, and the driver those of claims by
-	// theirs. Both give the same names until a network has a name, or stays with Multus.
+	// Multus numbers interfaces by their place in the annotation, including named ones, and the driver numbers those of
+	// claims by theirs. Both assign the same names until a network has a name, or stays with Multus.
 	sameNumbers := true
 	for i, s := range w.networks {
 		sameNumbers = m.keepName(i, s, len(kept), sameNumbers)
@@ -82,9 +82,10 @@ func (m *importer) isUnclear(w *workload) bool {
 	return false
 }
 
-// keepName has the i-th network of an annotation keep the name that Multus has given to its interface: as what the
-// claim wants, and in what may stay of the annotation, where another number of networks comes before it. sameNumbers is
-// true if the driver numbers as Multus does up to this network; it returns whether that is so for the next.
+// keepName preserves the name that Multus has given to the interface of the i-th network of an annotation: as a
+// parameter of the claim, and in networks that stay in the annotation, which follow another number of networks there.
+// sameNumbers is true if the driver assigns the same numbers as Multus up to this network; it returns whether that
+// holds for the next.
 func (m *importer) keepName(i int, s *selection, before int, sameNumbers bool) bool {
 	if s.requests.interfaceName != "" {
 		return false
@@ -107,8 +108,8 @@ func (m *importer) keepName(i int, s *selection, before int, sameNumbers bool) b
 	return sameNumbers
 }
 
-// keepsResource reports that a network which stays with Multus needs a device of a resource that was taken away.
-// takeResources removes the resource from all containers at once, since networks are not told apart there.
+// keepsResource reports that a network which stays with Multus needs a device of a removed resource. takeResources
+// removes the resource from all containers together, since it cannot distinguish networks.
 func (w *workload) keepsResource(s *selection, n *network, asked map[string]*need) {
 	if n == nil || asked[n.resource] == nil {
 		return
@@ -138,8 +139,8 @@ func (n *need) add(container map[string]any, isInit bool, count int64) {
 	n.count += count
 }
 
-// giveRest makes claims of the devices that no network of the annotation stands for. A device plugin gives such devices
-// without a network, as only the topology of the pool itself does.
+// giveRest creates claims for requested devices without a network in the annotation. A device plugin assigns such
+// devices without a network, as only the topology of the pool itself does.
 func (m *importer) giveRest(w *workload, name string, left *need) {
 	if left.count <= 0 {
 		return
@@ -157,8 +158,9 @@ func (m *importer) giveRest(w *workload, name string, left *need) {
 	}
 }
 
-// templateFor returns the name of the claim template for a network of a pod: one of its own if the pod wants something,
-// else that of the network. A wish that cannot be kept is a finding, and the pod still gets the network without it.
+// templateFor returns the name of the claim template for a network of a pod: its own template if the pod has
+// parameters, otherwise the template of the network. A parameter that cannot be translated is a finding, and the pod
+// gets the network without it.
 func (m *importer) templateFor(w *workload, s *selection, n *network) string {
 	wanted := s.requests
 	path := s.place()
@@ -197,9 +199,9 @@ func (m *importer) plainTemplate(n *network, namespace string) string {
 	return name
 }
 
-// addClaim names a claim in the pod, and in its containers: in all, so that none starts without the interface; where
-// containers get device files with it, only in those that asked for the resource. The gate of a claim is a CDI device,
-// so it holds back only containers that name the claim (docs/adr/0001-fail-closed-with-cdi.md).
+// addClaim adds a claim to the pod and to its containers: to all, so that none starts without the interface; if
+// containers get device files with it, only to those that requested the resource. The gate of a claim is a CDI device,
+// so it only holds back containers that name the claim (docs/adr/0001-fail-closed-with-cdi.md).
 func (w *workload) addClaim(n *network, templateName string, asked *need) {
 	spec := objectAt(w.pod, "spec")
 	claims, _ := spec["resourceClaims"].([]any)
@@ -347,7 +349,7 @@ func (w *workload) clean() {
 	}
 }
 
-// resources are the names of all resources for which there is a topology, sorted. Pods go on asking for others.
+// resources returns the names of all resources with a topology, sorted. Pods continue to request others.
 func (m *importer) resources() []string {
 	names := map[string]bool{}
 	for _, n := range m.networks {
@@ -369,8 +371,8 @@ func (m *importer) ownNetworkOf(resourceName string) *network {
 	return nil
 }
 
-// users are the namespaces whose pods use a network: its own, and those of the pods that were read. Its topology is
-// allowed in these namespaces only.
+// users returns the namespaces whose pods use a network: its own, and those of the pods in the input. Its topology is
+// only allowed in these namespaces.
 func (m *importer) users(n *network) []string {
 	names := map[string]bool{}
 	if n.namespace != "" {

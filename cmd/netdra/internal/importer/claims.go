@@ -48,8 +48,8 @@ func choose(t *resourceapi.ResourceClaimTemplate, all []v1alpha1.ClaimParameters
 	return nil
 }
 
-// pick lets a template take one device only. What the class has may lack an address, and who reads what a device lacks
-// ends the scheduling of the pod.
+// pick restricts a template to one device. Devices of the class may lack an address, and reading an absent attribute
+// would end the scheduling of the pod.
 func pick(t *resourceapi.ResourceClaimTemplate, address string) {
 	t.Spec.Spec.Devices.Requests[0].Exactly.Selectors = []resourceapi.DeviceSelector{{
 		CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf(`device.attributes[%q].?pciAddress.orValue("") == %q`,
@@ -67,7 +67,7 @@ func stepThatTakes(topology *v1alpha1.NetworkTopology, parameter v1alpha1.ClaimP
 	return ""
 }
 
-// podRequests are what a pod wants of one interface. A field that is empty asks for nothing.
+// podRequests are the parameters of a pod for one interface. Empty fields request nothing.
 type podRequests struct {
 	mac, interfaceName string
 	ips                []string

@@ -14,11 +14,11 @@ type Finding struct {
 	Location string `json:"location"`
 	// Object is kind and name of the object.
 	Object string `json:"object"`
-	// Field is its path; what stands in JSON inside of a string follows a colon.
+	// Field is its path; a path in JSON inside of a string follows a colon.
 	Field string `json:"field,omitempty"`
 	// Value is the value as JSON, shortened.
 	Value string `json:"value,omitempty"`
-	// Action is true if somebody has to do something, and false if the field is not needed any more.
+	// Action is true if the user has to act, and false if the field is no longer needed.
 	Action bool `json:"action"`
 	// Reason is why, and what to do.
 	Reason string `json:"reason"`
@@ -58,8 +58,8 @@ func shorten(value any) string {
 	return string(encoded)
 }
 
-// fields are those of one object of the input. Whoever reads one marks it; close reports those that nobody has read. A
-// child is closed with its parent; an object inside of a string is a child, too. Not safe for concurrent use.
+// fields are the fields of one object of the input. Reading a field marks it; close reports unread fields. A child is
+// closed with its parent; an object inside of a string is a child, too. Not safe for concurrent use.
 type fields struct {
 	*source
 	path     string // with a separator at its end, or empty
@@ -170,12 +170,12 @@ func (f *fields) adopt(path string, values map[string]any) *fields {
 	return child
 }
 
-// note reports a field that is not needed any more, if it is there and says something.
+// note reports a nonempty field that is no longer needed.
 func (f *fields) note(key, format string, arguments ...any) {
 	f.record(false, key, format, arguments...)
 }
 
-// action reports a field that somebody has to do something about, if it is there and says something.
+// action reports a nonempty field that requires an action of the user.
 func (f *fields) action(key, format string, arguments ...any) {
 	f.record(true, key, format, arguments...)
 }
@@ -186,7 +186,7 @@ func (f *fields) record(action bool, key, format string, arguments ...any) {
 	}
 }
 
-// isEmpty reports whether a value is what an absent field would be.
+// isEmpty reports whether a value is equivalent to an absent field.
 func isEmpty(value any) bool {
 	switch v := value.(type) {
 	case nil:
@@ -212,7 +212,7 @@ func (f *fields) ignore(keys ...string) {
 	}
 }
 
-// close reports every field that nobody has read.
+// close reports every unread field.
 func (f *fields) close() {
 	for _, key := range slices.Sorted(maps.Keys(f.values)) {
 		if !f.read[key] {

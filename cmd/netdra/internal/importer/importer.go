@@ -16,12 +16,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// Options say what the input does not.
+// Options complete the input.
 type Options struct {
-	// Namespace is that of objects which name none.
+	// Namespace is the namespace of objects without one.
 	Namespace string
-	// DevicePluginPrefix and OperatorPrefix are what the resources of the device plugin, and those that the operator
-	// makes, begin with.
+	// DevicePluginPrefix and OperatorPrefix are the prefixes of the resources of the device plugin, and of the
+	// resources that the operator creates.
 	DevicePluginPrefix, OperatorPrefix string
 	// KeepResourceNames gives the classes of topologies the names of the device plugin's resources, and leaves pods as
 	// they are that need no more than these.
@@ -32,15 +32,15 @@ type Options struct {
 	Schemas cnichain.Schemas
 }
 
-// Result is what was made.
+// Result is the result of a translation.
 type Result struct {
-	// Objects are policies, topologies, claim templates and changed pods, in the order in which they are applied.
+	// Objects are policies, topologies, claim templates and changed pods, in the order in which they must be applied.
 	Objects []any `json:"objects"`
-	// Findings are what the objects don't have, in the order of the input.
+	// Findings are the parts of the input that the objects lack, in the order of the input.
 	Findings []Finding `json:"findings"`
 }
 
-// importer is one translation. What is read comes first, then what is made of it. It is used once, by one goroutine.
+// importer is one translation: first the input, then the output. It is used once, by one goroutine.
 type importer struct {
 	options   Options
 	pools     []*pool
@@ -115,8 +115,8 @@ func (m *importer) third(o *object) bool {
 	return hasPod
 }
 
-// skip reports an object that nothing is made of. Nobody has to do anything about objects that are often in the same
-// file and mean nothing to networks.
+// skip reports an object without a translation. Objects that are often in the same file and do not concern networks
+// require no action.
 func (m *importer) skip(o *object, reason string) {
 	o.forget()
 	unrelated := []string{"Namespace", kindConfigMap, "Service", "Secret", "ServiceAccount"}
@@ -124,10 +124,10 @@ func (m *importer) skip(o *object, reason string) {
 		"%s", reason)
 }
 
-// make makes everything of what was read.
+// make creates all objects from the input.
 //
-// The order in the result is that of kubectl apply: policies and topologies before the templates and pods that need
-// them.
+// The order in the result is the order for kubectl apply: policies and topologies before the templates and pods that
+// need them.
 func (m *importer) make(result *Result) error {
 	for _, n := range m.networks {
 		m.translate(n)
