@@ -273,8 +273,8 @@ func (r *Result) YAML() ([]byte, error) {
 	return all, nil
 }
 
-// tidy returns an object without what the types of Kubernetes write for fields that nobody has set. Go's types write an
-// empty status and creationTimestamp: null, which kubectl would send.
+// tidy returns an object without the unset fields that the types of Kubernetes write. Go's types write an empty status
+// and creationTimestamp: null, which kubectl would send.
 func tidy(object any) (map[string]any, error) {
 	data, err := json.Marshal(object)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// isKept reports whether the class of a network may have the name of its resource: pods ask for it then as they asked
-// the device plugin. A name stands for one class, so no other network may have the resource.
+// isKept reports whether the class of a network may have the name of its resource: pods then request it in the same way
+// as from the device plugin. A name belongs to one class, so no other network may have the resource.
 func (m *importer) isKept(n *network) bool {
 	if !m.options.KeepResourceNames || n.resource == "" {
 		return false
@@ -26,8 +26,8 @@ func (m *importer) isKept(n *network) bool {
 	return users <= 1
 }
 
-// keepClaims takes the name of the resource from a topology that works only with what a claim says: pods that ask for
-// the resource have no claim to say it in.
+// keepClaims removes the name of the resource from a topology that requires parameters of claims: pods that request the
+// resource have no claim for them.
 func (n *network) keepClaims(topology *v1alpha1.NetworkTopology) {
 	root := &topology.Spec.Steps[0]
 	needy := slices.ContainsFunc(topology.Spec.Steps, func(step v1alpha1.Step) bool { return claimspec.NeedsIPs(&step) })
@@ -72,7 +72,7 @@ func (m *importer) staysAsItIs(w *workload) bool {
 	return true
 }
 
-// explainStay says what becomes of a pod that is not changed.
+// explainStay explains the behavior of an unchanged pod.
 func (w *workload) explainStay() {
 	if len(w.networks) == 0 {
 		w.add(false, "", nil, "was not changed: its containers get devices by the names of the resources, as before")

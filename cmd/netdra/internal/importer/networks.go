@@ -10,9 +10,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// network is what a pod may name in the annotation of Multus. It is filled in two phases: reading sets what the
-// configuration says, and translate sets topology, selector, link, refused and pools. A network without a topology
-// could not be translated.
+// network is a network that a pod may name in the annotation of Multus. It is filled in two phases: reading sets the
+// configuration, and translate sets topology, selector, link, refused and pools. A network without a topology could not
+// be translated.
 type network struct {
 	*source
 	namespace, name string
@@ -28,8 +28,8 @@ type network struct {
 	pools           []*pool
 }
 
-// readNetwork reads a NetworkAttachmentDefinition. The operator's kinds are read before: what it makes of them is the
-// same network a second time.
+// readNetwork reads a NetworkAttachmentDefinition. The operator's kinds are read before, since the operator creates the
+// same network from them.
 func (m *importer) readNetwork(o *object) {
 	annotations := o.readMetadata()
 	n := &network{source: o.source, namespace: o.namespace, name: o.name,
@@ -95,7 +95,7 @@ func (m *importer) readOperatorNetwork(o *object) {
 			config[key] = inside.takeAll()
 		}
 	}
-	// What is wrong in the configuration is told of the plugin's parameters, which are named after the fields.
+	// Errors in the configuration are reported for the plugin's parameters, which are named after the fields.
 	n.plugins = append(n.plugins, spec.adopt("spec: ", config))
 	if meta := strings.TrimSpace(spec.text("metaPlugins")); meta != "" {
 		var plugins []map[string]any
@@ -120,8 +120,8 @@ func (m *importer) network(namespace, name string) *network {
 	return nil
 }
 
-// forget marks everything as read, here and inside: a finding about the whole says why. Without it every field of an
-// object that is not translated would be a finding of its own.
+// forget marks all fields as read, including nested ones: a finding about the whole explains why. Without it, every
+// field of an object that is not translated would be a separate finding.
 func (f *fields) forget() {
 	f.takeAll()
 	for _, child := range f.children {

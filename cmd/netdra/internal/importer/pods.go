@@ -127,7 +127,7 @@ func unmarshal(text string, elements *[]map[string]any) error {
 	return checkDuplicates(text)
 }
 
-// read reads what the pod wants of the interface.
+// read reads the parameters of the pod for the interface.
 func (s *selection) read() {
 	s.requests = podRequests{mac: s.text("mac"), interfaceName: s.text("interface"), ips: s.texts("ips")}
 	if short := s.text("interfaceRequest"); s.requests.interfaceName == "" {
@@ -147,8 +147,8 @@ func (s *selection) read() {
 	s.close()
 }
 
-// withPrefixes gives addresses without prefix length that of the subnet of the network that has them. ClaimParameters
-// want addresses with a prefix length, while Multus leaves it to the IPAM plugin.
+// withPrefixes adds the prefix length of the network's subnet to addresses without one. ClaimParameters require a
+// prefix length, while Multus leaves it to the IPAM plugin.
 func withPrefixes(ips []string, topology *v1alpha1.NetworkTopology) ([]string, error) {
 	all := slices.Clone(ips)
 	for i, text := range ips {

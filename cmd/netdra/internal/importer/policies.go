@@ -38,8 +38,8 @@ func (m *importer) poolPolicies() []*policyapi.DeviceExposurePolicy {
 	return all
 }
 
-// appendValid appends a policy that the API server and the webhook would take. What they would say of another is a
-// finding of its source.
+// appendValid appends a policy that the API server and the webhook would accept. Their errors for an invalid one are
+// findings of its source.
 func appendValid(all []*policyapi.DeviceExposurePolicy, made *policyapi.DeviceExposurePolicy,
 	s *source) []*policyapi.DeviceExposurePolicy {
 	problems, _ := policy.Check(made)
@@ -55,8 +55,8 @@ func appendValid(all []*policyapi.DeviceExposurePolicy, made *policyapi.DeviceEx
 // sharers is how many pods may share a link: Multus has no bound, and schedulers count with one.
 const sharers = "1024"
 
-// linkPolicies offer the links that configurations name, for each link and plugin one. Networks with a resource are
-// left out: their devices are those of a pool.
+// linkPolicies returns policies for the links in configurations, one for each link and plugin. Networks with a resource
+// are skipped: their devices belong to a pool.
 func (m *importer) linkPolicies() []*policyapi.DeviceExposurePolicy {
 	var all []*policyapi.DeviceExposurePolicy
 	seen := map[[2]string]bool{}
@@ -85,7 +85,7 @@ func (m *importer) linkPolicies() []*policyapi.DeviceExposurePolicy {
 	return all
 }
 
-// suffix is what a plugin's entries of a link are named with.
+// suffix returns the suffix of a plugin's entries of a link.
 func suffix(plugin string) string {
 	return "-" + strings.Trim(stepName(plugin, nil)[:min(len(stepName(plugin, nil)), 31)], "-")
 }

@@ -34,7 +34,7 @@ func attributeValue(resource string) string {
 	return resource
 }
 
-// defaultPriority is that of a policy without one.
+// defaultPriority is the priority of a policy without one.
 const defaultPriority = 100
 
 // readConfigMap reads the pools of the SR-IOV device plugin. It is nil for any other ConfigMap.
@@ -96,7 +96,7 @@ func (m *importer) readResource(f *fields) *pool {
 			alternatives = append(alternatives, allOf(terms))
 		}
 	}
-	// The device plugin offers functions, and cards that have made none.
+	// The device plugin offers functions, and NICs without virtual functions.
 	p.terms = append(p.terms, attribute("pciAddress")+` != ""`, attribute("numVFs")+" == 0")
 	switch {
 	case f.mistyped:
@@ -164,7 +164,7 @@ func (m *importer) applications(f *fields, p *pool, drivers []string) {
 	}
 }
 
-// cards is the term for the functions of cards; never, and a finding, if it cannot be read.
+// cards returns the term for the functions of NICs; never, and a finding, if it cannot be read.
 func (f *fields) cards(key string, values []string, parent, device string, functionsOnly bool) string {
 	term, err := ofCards(values, parent, device, functionsOnly)
 	if err != nil {
@@ -201,8 +201,8 @@ func (m *importer) addPool(s *source, prefix, name string) *pool {
 	return p
 }
 
-// readNodePolicy reads what the SR-IOV operator makes functions and a pool of. Only virtual functions are meant: the
-// operator makes them.
+// readNodePolicy reads a policy from which the SR-IOV operator creates functions and a pool. It only covers virtual
+// functions, which the operator creates.
 func (m *importer) readNodePolicy(o *object) {
 	o.readMetadata()
 	spec := o.child("spec")
@@ -256,7 +256,7 @@ func (m *importer) hostSettings(spec *fields) {
 		"choose by the attributes numaNode and pcieRoot")
 }
 
-// nicSelector reads what cards the functions are of.
+// nicSelector reads the selector of the functions' NICs.
 func (m *importer) nicSelector(f *fields, p *pool) {
 	before := len(p.terms)
 	vendor := strings.ToLower(f.text("vendor"))
@@ -285,8 +285,8 @@ func (m *importer) nicSelector(f *fields, p *pool) {
 	}
 }
 
-// functionsOf is the term for the virtual functions of a card with a PCI id. Functions have ids of their own. A
-// selector by the card's id would match no function.
+// functionsOf returns the term for the virtual functions of a NIC with a PCI id. Functions have their own ids, so a
+// selector by the NIC's id would match no function.
 func (f *fields) functionsOf(vendor, id string) string {
 	vendors := []string{vendor}
 	if vendor == "" {

@@ -48,8 +48,8 @@ func expand(documents []manifest.Document, findings *[]Finding) ([]*object, erro
 	return all, nil
 }
 
-// newObject reads the metadata of an object. Fields that say nothing about networks are marked as read: all others must
-// be read by somebody, or become a finding.
+// newObject reads the metadata of an object. Fields that do not concern networks are marked as read: all others must be
+// read, or become a finding.
 func newObject(location string, order int, values map[string]any, findings *[]Finding) *object {
 	s := &source{location: location, order: order, findings: findings}
 	o := &object{fields: newFields(s, "", values)}
@@ -72,7 +72,7 @@ func qualified(namespace, name string) string {
 // annotationResource names the resource of a device plugin that pods of a network ask for.
 const annotationResource = "k8s.v1.cni.cncf.io/resourceName"
 
-// readMetadata marks what the API server wrote, and returns the annotations that nobody has read yet.
+// readMetadata marks the fields that the API server wrote, and returns the unread annotations.
 func (o *object) readMetadata() *fields {
 	metadata := o.child("metadata")
 	metadata.ignore("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields",
@@ -83,8 +83,8 @@ func (o *object) readMetadata() *fields {
 	return annotations
 }
 
-// inside returns the fields of an object in JSON that stands in a string. What cannot be read is a finding. Findings
-// about what is in it have the path of the string, a colon, and the path inside.
+// inside returns the fields of a JSON object in a string. Unreadable JSON is a finding. Findings in the object have the
+// path of the string, a colon, and the path inside.
 func (f *fields) inside(key string) *fields {
 	text := f.text(key)
 	if strings.TrimSpace(text) == "" {
@@ -98,9 +98,9 @@ func (f *fields) inside(key string) *fields {
 	return f.adopt(f.path+key+": ", values)
 }
 
-// checkDuplicates refuses JSON in which a key stands twice: programs differ in which one they take. YAML is a superset
-// of JSON but for tabs, and its strict parser finds what package json lets pass. Other errors of that parser say
-// nothing, since the text was read as JSON before.
+// checkDuplicates rejects JSON with a duplicate key: programs differ in the value that they use. YAML is a superset of
+// JSON except for tabs, and its strict parser finds duplicates that package json accepts. Other errors of that parser
+// are irrelevant, since the text was read as JSON before.
 func checkDuplicates(text string) error {
 	var content any
 	if err := yaml.UnmarshalStrict([]byte(strings.ReplaceAll(text, "\t", " ")), &content); err != nil &&

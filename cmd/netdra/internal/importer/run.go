@@ -27,7 +27,7 @@ type Command struct {
 	Output          string
 }
 
-// Run translates the files and prints the result. With a dry run it simulates the claims in place of printing objects.
+// Run translates the files and prints the result. A dry run simulates the claims instead of printing objects.
 func (c *Command) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
 	if err := printer.CheckForm(c.Output); err != nil {
 		return err
@@ -92,8 +92,8 @@ func (c *Command) print(streams printer.Streams, result *Result) error {
 	return err
 }
 
-// simulate shows what the policies would offer of machines, and tries the claims on them. What was made is tried as a
-// user would try the written file, by the same commands.
+// simulate shows the offers of the policies on machines, and tries the claims on them, with the commands that a user
+// would run on the written file.
 func (c *Command) simulate(ctx context.Context, deps osdeps.Deps, streams printer.Streams, result *Result) error {
 	if !slices.ContainsFunc(result.Objects, func(o any) bool { return kindOf(o) == manifest.KindPolicy }) {
 		return exit.Refusef("cannot try claims: no policy was made, so nothing would be offered; see the report")
@@ -120,8 +120,8 @@ func (c *Command) simulate(ctx context.Context, deps osdeps.Deps, streams printe
 	return trial.Run(ctx, deps, streams)
 }
 
-// Report writes what the objects don't have, by object; what needs nobody's action comes last, and once for all
-// objects that have it.
+// Report writes the parts of the input that the objects lack, by object; findings without an action come last, once for
+// all their objects.
 func (r *Result) Report(out *printer.Printer) {
 	title := ""
 	for _, f := range r.Findings {
@@ -161,7 +161,7 @@ func kindOf(object any) string {
 	return kind
 }
 
-// reportNotes writes findings that nobody has to act on.
+// reportNotes writes findings that require no action.
 func (r *Result) reportNotes(out *printer.Printer) {
 	type note struct {
 		line    string

@@ -10,8 +10,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// never is the term of a restriction that cannot be translated: a policy that would offer more than its original is
-// worse than one that offers nothing until somebody has replaced the term.
+// never is the term of a restriction that cannot be translated: a policy that offers more than its original is worse
+// than one that offers nothing until the user replaces the term.
 const never = "false"
 
 // attribute is the CEL expression of an attribute. Policies are evaluated on facts, of which every device has all, so
@@ -54,9 +54,9 @@ func join(terms []string, operator, other string) string {
 	return strings.Join(bracketed, operator)
 }
 
-// ofCards is the term for the functions of cards, each "CARD" or "CARD#0-3,5" with the indexes of virtual functions.
-// Without indexes the card itself is meant, too. parent is the attribute with a function's card, and device the one
-// with what the device itself is called. Addresses are compared as text, so they are written as sysfs has them.
+// ofCards returns the term for the functions of NICs, each "NIC" or "NIC#0-3,5" with the indexes of virtual functions.
+// Without indexes, it includes the NIC itself. parent is the attribute with a function's NIC, and device the attribute
+// with the name of the device itself. Addresses are compared as text, so they are written in the form of sysfs.
 func ofCards(cards []string, parent, device string, functionsOnly bool) (string, error) {
 	var terms, whole []string
 	for _, text := range cards {
@@ -139,8 +139,8 @@ func lower(texts []string) []string {
 // noNameRunes are what names of objects and steps cannot have.
 var noNameRunes = regexp.MustCompile(`[^a-z0-9]+`)
 
-// objectName makes a name of an object out of any text. Names are cut to 40 bytes, so that suffixes, such as that of a
-// second object or of a class, fit into a label.
+// objectName converts any text to the name of an object. Names are cut to 40 bytes, so that suffixes, such as the
+// number of a second object or the step of a class, fit into a label.
 func objectName(parts ...string) string {
 	name := strings.ToLower(strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "-"))
 	name = noNameRunes.ReplaceAllString(name, "-")

@@ -146,8 +146,8 @@ func (m *importer) step(n *network, f *fields, before []v1alpha1.Step) *v1alpha1
 	return step
 }
 
-// spell writes keys as the schema has them: plugins ignore their case, and topologies don't. A key that is there in the
-// right case stays, and the other one becomes a finding.
+// spell writes keys in the case of the schema: plugins ignore the case, and topologies do not. If a key exists in the
+// right case, the other one becomes a finding.
 func spell(config map[string]any, properties map[string]v1alpha1.Parameter) {
 	for _, key := range sortedKeys(config) {
 		for _, property := range sortedKeys(properties) {
@@ -173,9 +173,9 @@ func stepName(cniType string, before []v1alpha1.Step) string {
 	return name
 }
 
-// root says which devices the root step takes: those of the resource, or the one that the configuration names. It
-// reports false, with a finding, if neither is there. The resource wins over a device that the configuration names:
-// runtimes replace that by the device that was allocated.
+// root sets the devices of the root step: those of the resource, or the one that the configuration names. It reports
+// false, with a finding, if there is neither. The resource takes precedence over a device in the configuration, which
+// runtimes replace by the allocated device.
 func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec,
 	hasSchema bool) bool {
 	term := m.namedDevice(n, f, schema, hasSchema)
@@ -243,7 +243,7 @@ func (m *importer) namedDevice(n *network, f *fields, schema *v1alpha1.CNIPlugin
 	return term
 }
 
-// inPod reports whether a plugin is told that what it works on is in the pod.
+// inPod reports whether a plugin is configured for a lower device in the pod.
 func inPod(f *fields) bool {
 	for _, key := range []string{"linkInContainer", "linksInContainer"} {
 		if told, _ := f.values[key].(bool); told {
@@ -253,8 +253,8 @@ func inPod(f *fields) bool {
 	return false
 }
 
-// inside points a plugin that stands on an interface in the pod to the one before it. The name in the configuration is
-// the one that Multus would give; names in the pod are the claim's to choose.
+// inside connects a plugin with a lower device in the pod to the preceding one. The configuration has the name that
+// Multus would assign; in the new pod, the claim chooses names.
 func (m *importer) inside(f *fields, schema *v1alpha1.CNIPluginSchemaSpec, before []v1alpha1.Step) {
 	if inPod, _ := f.values["linkInContainer"].(bool); !inPod {
 		return
@@ -268,8 +268,8 @@ func (m *importer) inside(f *fields, schema *v1alpha1.CNIPluginSchemaSpec, befor
 	}
 }
 
-// capabilities translates what a runtime would pass on from the pod. In CNI the runtime fills runtimeConfig for
-// capabilities that are true; here claims do, for those that the topology lets them choose.
+// capabilities translates data that a runtime would pass on from the pod. In CNI, the runtime fills runtimeConfig for
+// capabilities that are true; here claims set those that the topology allows.
 func (m *importer) capabilities(f *fields, step *v1alpha1.Step) {
 	capabilities := f.child("capabilities")
 	for _, key := range sortedKeys(capabilities.values) {

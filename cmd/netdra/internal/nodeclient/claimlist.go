@@ -12,8 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// chooseClaims returns the claims with the names; all without names. A name may stand for several claims: one that was
-// deleted and made again may be prepared beside the old one, with another UID.
+// chooseClaims returns the claims with the names; all without names. A name may match several claims: a deleted and
+// recreated claim may be prepared next to the old one, with another UID.
 func chooseClaims(claims []Claim, names []string) ([]Claim, error) {
 	if len(names) == 0 {
 		return claims, nil
@@ -64,9 +64,9 @@ type claimRow struct {
 	pod   Pod
 }
 
-// ListClaims prints the claims that the driver has prepared, and those that it has refused and pods wait for; all
-// without names. The error is of claims that failed or lost an interface. The list is printed before the error is
-// returned: its exit status is for scripts, the list for people.
+// ListClaims prints the claims that the driver has prepared, and rejected claims that pods wait for; all without names.
+// It returns an error for claims that failed or lost an interface, after it has printed the list: the exit status is
+// for scripts, the list for people.
 func ListClaims(ctx context.Context, streams printer.Streams, socket, form string, names []string) error {
 	if err := printer.CheckListForm(form); err != nil {
 		return err

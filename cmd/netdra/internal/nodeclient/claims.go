@@ -17,12 +17,12 @@ const (
 	// Failed claims could not be attached, and it is tried again.
 	Failed   = "failed"
 	Attached = "attached"
-	// Lost claims were attached, and an interface of theirs is not in the pod any more.
+	// Lost claims were attached, and one of their interfaces is no longer in the pod.
 	Lost      = "lost"
 	Detaching = "detaching"
 	// Reserved claims have devices that others attach.
 	Reserved = "reserved"
-	// Unused claims have no pod on the node any more.
+	// Unused claims have no pod on the node any longer.
 	Unused = "unused"
 )
 
@@ -35,7 +35,7 @@ type Claim struct {
 	Devices    []string `json:"devices"`
 	// PreparedAt is zero if it is not known.
 	PreparedAt time.Time `json:"preparedAt,omitzero"`
-	// State is that of the worst of Pods, or of the claim itself if there are none.
+	// State is the worst state of Pods, or the state of the claim itself without pods.
 	State string `json:"state"`
 	Pods  []Pod  `json:"pods,omitempty"`
 }
@@ -62,8 +62,8 @@ func Claims(answers *nodestate.Answers) []Claim {
 	return claims
 }
 
-// claim is a claim with the state that a user has to know of: that of the pod which is worst off. A claim that several
-// pods use may be attached in one and fail in another.
+// claim returns a claim with the state that matters to a user: the worst one of its pods. A claim that several pods use
+// may be attached in one and fail in another.
 func claim(record *nodestate.Claim, sandboxes []nodestate.Sandbox) Claim {
 	c := Claim{
 		Namespace: record.Claim.Namespace, Name: record.Claim.Name, UID: record.Claim.UID,

@@ -28,8 +28,8 @@ const SocketVariable = "NETDRA_SOCKET"
 // DefaultSocket returns the socket of this node's driver unless a flag names another.
 func DefaultSocket() string { return cmp.Or(os.Getenv(SocketVariable), ShippedSocket()) }
 
-// Client asks the driver of this node. It is safe for concurrent use, and needs no closing: each request has a
-// connection of its own.
+// Client queries the driver of this node. It is safe for concurrent use, and need not be closed: each request has its
+// own connection.
 type Client struct {
 	socket string
 	http   *http.Client
@@ -85,8 +85,8 @@ func (d Client) Get(ctx context.Context, path string, target any) error {
 	return d.sendAndDecode(ctx, http.MethodGet, path, target)
 }
 
-// sendAndDecode asks the driver. An answer that cannot be read is most likely of a driver of another version, which is
-// the case while a node is upgraded.
+// sendAndDecode queries the driver. An unreadable answer is most likely from a driver of another version, as during an
+// upgrade of the node.
 func (d Client) sendAndDecode(ctx context.Context, method, path string, target any) error {
 	body, err := d.send(ctx, method, path)
 	if err != nil {
@@ -160,8 +160,8 @@ func LeftoverKeys(all *nodestate.Answers) []string { return leftoverKeys(all.Lef
 // inUseLimit is how long the driver may take to report what is in use: without it the command still works.
 const inUseLimit = 2 * time.Second
 
-// ReadInUse returns what the node needs of its links, as its driver knows it: the cluster's addresses of the node, and
-// the claims that hold devices. There is nothing of either if no driver answers.
+// ReadInUse returns the links that the node needs, according to its driver: the addresses of the Node object, and the
+// claims that hold devices. Both are empty if no driver answers.
 func ReadInUse(ctx context.Context) (addresses []netip.Addr, claims []nodestate.Claim) {
 	ctx, cancel := context.WithTimeout(ctx, inUseLimit)
 	defer cancel()

@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// chooseDevices returns the devices with the names; all without names. A name may stand for several devices: each way
-// to use a link is a device of its own.
+// chooseDevices returns the devices with the names; all without names. A name may match several devices: each way to
+// use a link is a separate device.
 func chooseDevices(devices []Device, names []string) ([]Device, error) {
 	if len(names) == 0 {
 		return devices, nil
@@ -53,7 +53,7 @@ func ListDevices(ctx context.Context, streams printer.Streams, socket, form stri
 	return err
 }
 
-// DeviceColumns are those of a table of devices.
+// DeviceColumns returns the columns of a table of devices.
 func DeviceColumns() []printer.Column[Device] {
 	return []printer.Column[Device]{
 		{Title: "DEVICE", Value: func(d *Device) string { return d.Name }},

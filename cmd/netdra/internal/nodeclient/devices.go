@@ -26,9 +26,9 @@ const (
 	Blocked = "blocked"
 	// Quarantined and the like are values of the taint on the device.
 	Quarantined = "quarantined"
-	// Gone devices do not exist any more, and a claim holds them.
+	// Gone devices no longer exist, and a claim holds them.
 	Gone = "gone"
-	// Withdrawn devices are offered by no policy any more, and a claim holds them.
+	// Withdrawn devices are no longer offered by a policy, and a claim holds them.
 	Withdrawn = "withdrawn"
 	// Unusable devices are published without a CNI plugin, so no DeviceClass picks them: the node has none of theirs.
 	Unusable = "unusable"
@@ -100,9 +100,8 @@ func Devices(answers *nodestate.Answers) []Device {
 	return devices
 }
 
-// device puts together what the driver's lists say of one entry. A taint says more than that a claim holds it, and a
-// holder more than that something excludes it. That an interface is lost hides neither: of a shared device other pods
-// may be well.
+// device combines the driver's lists for one entry. A taint takes precedence over a claim that holds it, and a holder
+// over a conflicting entry. A lost interface hides neither: other pods of a shared device may be fine.
 func device(answers *nodestate.Answers, entry *draslices.Entry) Device {
 	d := Device{
 		Name: entry.Name, Pool: entry.Pool, Type: entry.Device.Type, Interface: string(entry.Device.Interface),
@@ -152,8 +151,8 @@ func featuresOf(answers *nodestate.Answers) (draslices.Features, bool) {
 		UnusableCNIs: answers.State.UnusableCNIs}, answers.State.CNIPlugins != nil
 }
 
-// lostInterfaces returns which pods have lost an interface of an entry: a text for each name of an interface, as a
-// shared device may be that of hundreds of pods.
+// lostInterfaces returns the pods that have lost an interface of an entry: a text for each name of an interface, since
+// hundreds of pods may have a shared device.
 func lostInterfaces(answers *nodestate.Answers, entry *draslices.Entry) []string {
 	pods := map[string][]string{} // by the name of the interface
 	for i := range answers.Sandboxes {
@@ -182,8 +181,8 @@ func Use(exclusive bool) string {
 	return "shared"
 }
 
-// holders are the claims that have a published device, with the pods in which it is, sorted: several for one that is
-// shared.
+// holders returns the claims that hold a published device, with the pods that have it, sorted: several for a shared
+// device.
 func holders(answers *nodestate.Answers, entry *draslices.Entry) []Holder {
 	var found []Holder
 	for _, holding := range nodestate.Holdings(answers.Claims, answers.State.Refused) {
@@ -233,10 +232,10 @@ func blockedBy(answers *nodestate.Answers, entry *draslices.Entry) string {
 	return ""
 }
 
-// excludes reports whether two entries cannot be in use at once: those of one device, unless both share it and are not
-// of one exclusion group, and a physical function that is taken as a whole and its virtual functions.
+// excludes reports whether two entries cannot be in use together: entries of one device, unless both share it and are
+// in different exclusion groups, and a physical function that is taken as a whole and its virtual functions.
 //
-// It repeats what counters say to the scheduler (slices), for people who want a name in place of a number.
+// It repeats the rules that counters express for the scheduler (slices), to show names instead of numbers.
 func excludes(entry, other *draslices.Entry) bool {
 	if entry.Pool == other.Pool && entry.Name == other.Name {
 		return false
@@ -266,9 +265,9 @@ func (d *Device) HeldBy() string {
 	return strings.Join(texts, ", ")
 }
 
-// heldByShort is HeldBy for a line of a table: of several claims, and of several pods of a claim, the number and the
-// first, since a shared device may have hundreds. Claims and pods are named as "netdra claims" names them. The first
-// claim that a pod uses goes before others, as it leads to somebody who can be asked.
+// heldByShort is HeldBy for a line of a table: for several claims, and for several pods of a claim, the number and the
+// first one, since a shared device may have hundreds. Claims and pods have the names of "netdra claims". The first
+// claim that a pod uses comes before others, since its owner can be contacted.
 func (d *Device) heldByShort() string {
 	if len(d.Holders) == 0 {
 		return ""

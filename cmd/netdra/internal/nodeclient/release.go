@@ -19,15 +19,14 @@ type ReleaseOptions struct {
 	Socket, Form string
 	// All acts on everything that is listed without it.
 	All bool
-	// Orphans is for files without an owner, in place of cleanups that failed.
+	// Orphans is for files without an owner, instead of failed cleanups.
 	Orphans bool
 	// Forget gives up what fails again.
 	Forget bool
 }
 
-// Run lists failed cleanups or orphaned files; with keys or All the driver retries or removes them. The error is of
-// those that failed again. The driver does the work: only it has the locks under which nothing that is starting loses
-// anything.
+// Run lists failed cleanups or orphaned files; with keys or All, the driver retries or removes them. It returns an
+// error if some failed again. The driver does the work, since only it has the locks that protect starting pods.
 func (f *ReleaseOptions) Run(ctx context.Context, streams printer.Streams, keys []string) error {
 	if err := printer.CheckListForm(f.Form); err != nil {
 		return err
@@ -99,7 +98,7 @@ func listLeftovers(streams printer.Streams, form string, leftovers []executor.Le
 	return err
 }
 
-// listDetaching names pods whose cleanup fails so far: it is no leftover before the driver has given it up.
+// listDetaching lists pods whose cleanup fails so far: it becomes a leftover when the driver gives up.
 func listDetaching(ctx context.Context, streams printer.Streams, client Client) error {
 	answers, err := Read(ctx, client.Get, nodeapi.PathSandboxes)
 	if err != nil {

@@ -25,7 +25,7 @@ const DefaultLogDir = nodeapi.DefaultLogDir
 
 // TraceOptions are the options of "trace".
 type TraceOptions struct {
-	// Dir is the directory of the log, and Socket that of the driver.
+	// Dir is the directory of the log, and Socket the socket of the driver.
 	Dir, Socket, Form string
 	// Calls adds to the time line what each plugin was given and returned; Full prints nothing but the calls.
 	Calls, Full bool
@@ -33,9 +33,9 @@ type TraceOptions struct {
 	Failed bool
 }
 
-// Run prints the calls that were made for a claim, or the claims that the log has. The error is of calls that failed.
-// It needs no driver: the log is read from files, also while the driver is down or was removed. The driver is asked
-// only why there are no calls. The exit status counts all calls, also those that --failed hides.
+// Run prints the calls for a claim, or the claims in the log. It returns an error for failed calls. It reads the log
+// from files, even while the driver is down or was removed, and only queries the driver for the reason why there are no
+// calls. The exit status counts all calls, including those that --failed hides.
 func (f *TraceOptions) Run(ctx context.Context, streams printer.Streams, claims []string) error {
 	if err := printer.CheckForm(f.Form); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (c *loggedClaim) lastCall() *calllog.Call {
 	return &c.calls[len(c.calls)-1]
 }
 
-// loggedColumns are those of the list of claims. The first is what "trace" takes as its argument.
+// loggedColumns returns the columns of the list of claims. The first is the argument of "trace".
 func loggedColumns() []printer.Column[loggedClaim] {
 	return []printer.Column[loggedClaim]{
 		{Title: "CLAIM", Value: func(c *loggedClaim) string { return c.name }},
@@ -158,8 +158,8 @@ func loggedColumns() []printer.Column[loggedClaim] {
 	}
 }
 
-// readCalls returns the calls that were made for a claim, by their times, and warns of those that cannot be read. A
-// line that was cut by a crash does not hide the others.
+// readCalls returns the calls for a claim, by time, and warns of unreadable ones. A line that a crash has cut off does
+// not hide the others.
 func (f *TraceOptions) readCalls(ctx context.Context, streams printer.Streams, name string) (
 	[]calllog.Call, error) {
 	namespace, short := splitClaim(name)

@@ -8,17 +8,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// Versions are those that a fault report needs.
+// Versions are the versions that a fault report needs.
 type Versions struct {
 	Netdra version.Info `json:"netdra"`
-	// Driver is empty if it does not answer, or is one that does not say it.
+	// Driver is empty if the driver does not answer, or does not report it.
 	Driver  string `json:"driver,omitempty"`
 	Kubelet string `json:"kubelet,omitempty"`
 	Runtime string `json:"runtime,omitempty"`
 	Kernel  string `json:"kernel,omitempty"`
 }
 
-// VersionsOf returns netdra's version and those that the driver reports; state may be nil.
+// VersionsOf returns netdra's version and the versions that the driver reports; state may be nil.
 func VersionsOf(state *nodestate.State) Versions {
 	v := Versions{Netdra: version.Get()}
 	if state != nil {

@@ -44,7 +44,7 @@ func (f *ExplainOptions) Explain(ctx context.Context, deps osdeps.Deps, streams 
 	return err
 }
 
-// devices returns those that the driver publishes; none if it was not asked.
+// devices returns the devices that the driver publishes; none if it was not queried.
 func (s *Snapshot) devices() []nodeclient.Device {
 	if s.Answers == nil {
 		return nil
@@ -52,8 +52,8 @@ func (s *Snapshot) devices() []nodeclient.Device {
 	return nodeclient.Devices(s.Answers)
 }
 
-// heldBy returns the claims that hold a published device, as namespace/name. Nil means that nobody holds it only if the
-// driver was asked.
+// heldBy returns the claims that hold a published device, as namespace/name. Nil means that it is free only if the
+// driver was queried.
 func (s *Snapshot) heldBy(pool, name string) []string {
 	var claims []string
 	if s.Answers == nil {
@@ -67,7 +67,7 @@ func (s *Snapshot) heldBy(pool, name string) []string {
 	return claims
 }
 
-// Versions returns those of netdra, and those that the driver reports.
+// Versions returns the versions of netdra and of the driver.
 func (s *Snapshot) Versions() nodeclient.Versions {
 	if s.Answers == nil {
 		return nodeclient.VersionsOf(nil)
@@ -89,7 +89,7 @@ type Explanation struct {
 	Problems []string           `json:"problems,omitempty"`
 }
 
-// ExplainedRDMA is what a device has of RDMA: see discovery.Device.
+// ExplainedRDMA is the RDMA information of a device: see discovery.Device.
 type ExplainedRDMA struct {
 	Devices   []string `json:"devices"`
 	LinkLayer string   `json:"linkLayer,omitempty"`
@@ -130,11 +130,11 @@ type ExplainedEntry struct {
 	Capacity string   `json:"capacity,omitempty"`
 	Consumes string   `json:"consumes,omitempty"`
 	Policy   string   `json:"policy"`
-	// Attributes are those that the policy names, sorted by name.
+	// Attributes are the attributes that the policy names, sorted by name.
 	Attributes []ExplainedAttribute `json:"attributes,omitempty"`
 	// HeldBy are claims, as namespace/name.
 	HeldBy []string `json:"heldBy,omitempty"`
-	// State is gone, lost or withdrawn, as netdra devices says it; empty otherwise.
+	// State is gone, lost or withdrawn, as in netdra devices; empty otherwise.
 	State string `json:"state,omitempty"`
 	// OnRelease is how policies offer it from the release of HeldBy on, where they keep it published otherwise.
 	OnRelease string `json:"onRelease,omitempty"`
@@ -149,7 +149,7 @@ type ExplainedAttribute struct {
 	Value string `json:"value,omitempty"`
 	// Source is the field of the policy's exposure.
 	Source string `json:"source"`
-	// Absent says why the device does not have it.
+	// Absent is the reason why the device lacks it.
 	Absent string `json:"absent,omitempty"`
 }
 
@@ -160,8 +160,8 @@ type ExplainedOutcome struct {
 	Why     string `json:"why,omitempty"`
 }
 
-// explain finds a device by any of its names. Problems without a device are those of a policy, and are told where one
-// of the entries comes from that policy.
+// explain finds a device by any of its names. Problems without a device belong to a policy, and are included if one of
+// the entries comes from that policy.
 func (s *Snapshot) explain(name string) (*Explanation, error) {
 	i := slices.IndexFunc(s.Decision.Devices, func(d policy.DeviceDecision) bool { return s.hasName(&d, name) })
 	if i < 0 {
@@ -250,8 +250,9 @@ func (s *Snapshot) entry(entry *draslices.Entry, published upcoming.Node) Explai
 	return e
 }
 
-// keptPersona returns as what an entry is published for the claims that hold it, if policies offer it otherwise now;
-// else nil. A shared entry follows its policy, unless that has become exclusive; see draslices.Holding.
+// keptPersona returns the persona with which an entry stays published for the claims that hold it, if policies now
+// offer it differently; otherwise nil. A shared entry follows its policy, unless that has become exclusive; see
+// draslices.Holding.
 func (s *Snapshot) keptPersona(entry *draslices.Entry) *policy.Persona {
 	if s.Answers == nil || len(s.heldBy(entry.Pool, entry.Name)) == 0 {
 		return nil
@@ -270,8 +271,8 @@ func (s *Snapshot) keptPersona(entry *draslices.Entry) *policy.Persona {
 	return nil
 }
 
-// withdrawn are the names of a device that stay published for the claims that hold it, though no policy gives it them
-// any more. known are the others.
+// withdrawn returns the names of a device that stay published for the claims that hold it, although no policy offers
+// them any longer. known are the other names.
 func (s *Snapshot) withdrawn(d *discovery.Device, known []ExplainedEntry) (entries []ExplainedEntry) {
 	devices := s.devices()
 	for i := range devices {
@@ -307,7 +308,7 @@ func (s *Snapshot) lostInterfaces(e *Explanation) []string {
 	return texts
 }
 
-// installedPlugins are the CNI plugins of an entry that the node has: classes know it by those only.
+// installedPlugins returns the CNI plugins of an entry that are installed on the node: classes only select by these.
 func (s *Snapshot) installedPlugins(entry *draslices.Entry) []string {
 	return s.Features.Working(entry.Persona.Plugins)
 }
@@ -332,7 +333,7 @@ func (e *Explanation) usable() bool {
 	})
 }
 
-// unusableBy returns why no class can pick any of the entries, of which there is at least one.
+// unusableBy returns the reason why no class can select any of the entries, of which there is at least one.
 func (e *Explanation) unusableBy() string {
 	for i := range e.Entries {
 		switch e.Entries[i].State {

@@ -22,20 +22,20 @@ import (
 )
 
 const (
-	// DefaultDriverNamespace is that of the chart and of the manifests.
+	// DefaultDriverNamespace is the namespace of the chart and of the manifests.
 	DefaultDriverNamespace = "dra-network"
 	// podSelector selects the driver's pods.
 	podSelector = "app.kubernetes.io/name=dra-network-driver"
 	// container is the driver's in its pod, and program the path of netdra in its image.
 	container, program = "driver", "/netdra"
-	// role is what the chart calls the rights that Exec needs.
+	// role is the role in the chart with the permissions for Exec.
 	role = "dra-network-netdra"
 )
 
 // Access is how the caller reaches a cluster; empty fields are as kubectl has them.
 type Access struct {
 	Kubeconfig, Context string
-	// Namespace is that of objects without one; empty: that of the context.
+	// Namespace is the namespace of objects without one; empty: that of the context.
 	Namespace string
 	// DriverNamespace is where the driver's pods are.
 	DriverNamespace string
@@ -61,7 +61,7 @@ type Cluster struct {
 	Patience time.Duration
 }
 
-// ConfigError is the error of a kubeconfig file that cannot be used; an empty name stands for those of kubectl.
+// ConfigError is the error of an unusable kubeconfig file; an empty name stands for kubectl's files.
 func ConfigError(kubeconfig string, err error) error {
 	if kubeconfig == "" {
 		return fmt.Errorf("cannot find the cluster: %w; name a file with --kubeconfig", err)
@@ -107,8 +107,8 @@ func Connect(access Access) (*Cluster, error) {
 	}, nil
 }
 
-// GetRaw gets a path of the API server, which may have a query. The error is what the API server says, such as who may not do what: that of
-// Result.Raw has "unknown" in its place.
+// GetRaw gets a path of the API server, which may have a query. It returns the API server's error, such as a missing
+// permission; the error of Result.Raw would have "unknown" instead.
 func GetRaw(ctx context.Context, client rest.Interface, path string) ([]byte, error) {
 	result := client.Get().RequestURI(path).Do(ctx)
 	if err := result.Error(); err != nil {
@@ -131,7 +131,7 @@ func streamer(config *rest.Config, client rest.Interface) Streamer {
 	}
 }
 
-// denied says what the caller would need.
+// denied returns an error with the permission that the caller lacks.
 func (c *Cluster) denied(verb string, err error) error {
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("cannot %s: %w; ask for the ClusterRole and the Role %s in namespace %s", verb, err, role,

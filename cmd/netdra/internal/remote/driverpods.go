@@ -14,9 +14,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// driverPods returns the driver's pods, one for each node, those of one node, or of all for an empty name. They are
-// sorted by node. Of several pods of a node it is the youngest that runs, since another one is on its way out, and the
-// youngest of all where none runs: see whyNotRunning.
+// driverPods returns the driver's pods, one for each node, sorted by node: for one node, or for all with an empty name.
+// If a node has several pods, it returns the youngest that runs, since another one is terminating, or the youngest of
+// all if none runs: see whyNotRunning.
 func (c *Cluster) driverPods(ctx context.Context, node string) ([]corev1.Pod, error) {
 	options := metav1.ListOptions{LabelSelector: podSelector}
 	if node != "" {
@@ -80,7 +80,7 @@ func (c *Cluster) whyNotRunning(pod *corev1.Pod) error {
 		"says more", nodeOf(pod), pod.Namespace, pod.Name, printer.Sanitize(cause, false), pod.Namespace, pod.Name)
 }
 
-// waitingFor says what a pod waits for, as the scheduler and kubelet have said it; "" if they have not.
+// waitingFor returns the reason why a pod waits, as reported by the scheduler and the kubelet; "" without a report.
 func waitingFor(pod *corev1.Pod) string {
 	for i := range pod.Status.Conditions {
 		condition := &pod.Status.Conditions[i]

@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 )
 
-// Answer is what a command on a node wrote.
+// Answer is the output of a command on a node.
 type Answer struct {
 	Stdout []byte
 	Stderr string
@@ -24,9 +24,9 @@ type Answer struct {
 // mostBytes bounds the answer of a node.
 const mostBytes = 256 << 20
 
-// Run runs netdra with arguments in the driver's pod of a node. The error is of a command that could not be run.
-// Arguments are passed as a list and never through a shell. An exit status up to that of [exit.Left] is an answer of
-// netdra; higher ones are of whoever could not start it, such as 126 and 127 of the runtime.
+// Run runs netdra with arguments in the driver's pod of a node. It returns an error if the command could not be run.
+// Arguments are passed as a list and never through a shell. An exit status up to [exit.Left] is an answer of netdra;
+// higher ones are from components that could not start it, such as 126 and 127 of the runtime.
 func (c *Cluster) Run(ctx context.Context, node string, arguments ...string) (Answer, error) {
 	pods, err := c.driverPods(ctx, node)
 	if err != nil {
@@ -42,8 +42,7 @@ func (c *Cluster) Run(ctx context.Context, node string, arguments ...string) (An
 	return c.runIn(ctx, &pods[0], arguments)
 }
 
-// runIn runs netdra in the driver's pod. What comes back is bounded, since a node that somebody else has may send
-// without end.
+// runIn runs netdra in the driver's pod. The output is limited, since a compromised node may send endlessly.
 func (c *Cluster) runIn(ctx context.Context, pod *corev1.Pod, arguments []string) (Answer, error) {
 	stdout, stderr := &limited{}, &limited{}
 	err := c.Stream(ctx, pod, append([]string{program}, arguments...), stdout, stderr)
@@ -74,14 +73,14 @@ func (c *Cluster) runIn(ctx context.Context, pod *corev1.Pod, arguments []string
 	return answer, nil
 }
 
-// limited keeps what is written, up to a bound.
+// limited keeps written data up to a limit.
 type limited struct {
 	bytes.Buffer
 	full bool
 }
 
-// Write implements io.Writer. It never fails: the command on the node is to end by itself. An error here would break
-// the stream, and the command would end in the middle of what it does.
+// Write implements io.Writer. It never fails, so that the command on the node ends normally: an error would break the
+// stream and interrupt the command.
 func (l *limited) Write(data []byte) (int, error) {
 	if l.Len()+len(data) > mostBytes {
 		l.full = true

@@ -21,17 +21,17 @@ const (
 	kindNode  = "node"
 	kindPod   = "pod"
 	kindClaim = "claim"
-	// kindAny is a claim, or a pod if there is no claim of the name.
+	// kindAny is a claim, or a pod if there is no claim with the name.
 	kindAny = ""
 )
 
-// Object is what the user has named.
+// Object is an object that the user has named.
 type Object struct {
 	Kind, Namespace, Name string
 }
 
-// ParseObject reads TYPE/NAME, with the types as kubectl knows them. It reports whether the text is one. NAMESPACE/NAME
-// of a namespace that is called "pod" is read as a pod.
+// ParseObject reads TYPE/NAME, with the types of kubectl, and reports whether the text has this form. NAMESPACE/NAME
+// with a namespace called "pod" is read as a pod.
 func ParseObject(text string) (Object, bool) {
 	kind, name, found := strings.Cut(text, "/")
 	if !found || name == "" || strings.Contains(name, "/") {
@@ -57,8 +57,8 @@ func ParseClaim(text string) Object {
 // Place is where an object is.
 type Place struct {
 	Node string
-	// Claims are those of the object, NAMESPACE/NAME, and Devices what they hold of the driver. Both are empty for a
-	// node.
+	// Claims are the claims of the object, NAMESPACE/NAME, and Devices their devices of the driver. Both are empty for
+	// a node.
 	Claims, Devices []string
 }
 
@@ -87,8 +87,7 @@ func (c *Cluster) Locate(ctx context.Context, object Object) (*Place, error) {
 	return place, err
 }
 
-// locatePod finds the node of a pod, and the claims that it has. What the caller may not read is named with the right
-// that is missing.
+// locatePod finds the node of a pod, and its claims. Errors name the permission that the caller lacks.
 func (c *Cluster) locatePod(ctx context.Context, namespace, name string) (*Place, error) {
 	pod, err := c.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -112,7 +111,7 @@ func (c *Cluster) locatePod(ctx context.Context, namespace, name string) (*Place
 	return place, nil
 }
 
-// claimNames returns the claims of a pod that exist, with that of its extended resources.
+// claimNames returns the existing claims of a pod, including the claim of its extended resources.
 func claimNames(pod *corev1.Pod) []string {
 	var names []string
 	for i := range pod.Spec.ResourceClaims {
@@ -140,7 +139,7 @@ func devicesOf(claim *resourceapi.ResourceClaim) []string {
 	return devices
 }
 
-// locateClaim finds the node on which a claim's devices are.
+// locateClaim finds the node of a claim's devices.
 func (c *Cluster) locateClaim(ctx context.Context, namespace, name string) (*Place, error) {
 	claim, err := c.Resource.ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {

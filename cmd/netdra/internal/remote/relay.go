@@ -14,9 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// Relay runs command lines on a node, one after another, and writes what they write. The error has the worst of their
-// exit statuses. What a node writes is cleaned: whoever has taken over a node must not command the terminal of an
-// administrator.
+// Relay runs command lines on a node, one after another, and relays their output. The error has the worst of their exit
+// statuses. The output is sanitized: an attacker on a node must not control the terminal of an administrator.
 func (c *Cluster) Relay(ctx context.Context, streams printer.Streams, node string, lines ...[]string) error {
 	worst := exit.OK
 	for _, line := range lines {
@@ -53,7 +52,7 @@ func (c *Cluster) Decode(ctx context.Context, node string, target any, line ...s
 	return answer.decode(node, target)
 }
 
-// decode reads what netdra printed on the node as JSON. A status above that of a failed check means that there is no
+// decode reads the JSON output of netdra on the node. A status above that of a failed check means that there is no
 // answer.
 func (a *Answer) decode(node string, target any) error {
 	if a.Code > exit.Failed {
@@ -69,17 +68,16 @@ func (a *Answer) decode(node string, target any) error {
 const (
 	// atOnce is how many nodes are asked at a time.
 	atOnce = 8
-	// patience is how long each of them may take: one that hangs must not keep what the others have said.
+	// patience is the limit for each of them: a hanging node must not withhold the answers of the others.
 	patience = 5 * time.Minute
 )
 
 // errSlow is of a node that takes longer than the others are kept waiting.
 var errSlow = errors.New("it takes too long to answer; ask it alone with --node")
 
-// Each calls ask for every node that has a pod of the driver, several at a time, and returns the answers in the order
-// of their nodes. A node that can't be asked, such as one whose pod does not run, is an answer, too. query gets a
-// context with a deadline of its own, so one node that hangs delays the others at most by its place among those that
-// are asked at once.
+// Each calls query for every node that has a pod of the driver, several concurrently, and returns the answers in the
+// order of their nodes. An unreachable node, such as one whose pod does not run, is an answer, too. query gets a
+// context with its own deadline, so a hanging node only occupies one place among the concurrent queries.
 func Each[T any](ctx context.Context, c *Cluster, query func(ctx context.Context, node string) (T, error)) ([]Of[T],
 	error) {
 	pods, err := c.driverPods(ctx, "")

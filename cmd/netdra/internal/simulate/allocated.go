@@ -21,8 +21,8 @@ func (t *trial) isAllocated() bool {
 	})
 }
 
-// setAllocated says that the claims had their devices before, and on which node: the answer of the allocator names each
-// node from which they can be reached.
+// setAllocated records that the claims already had their devices, and on which node: the allocator's answer contains
+// every node from which they can be reached.
 func (t *Answer) setAllocated(trial *trial) {
 	t.Allocated = true
 	if node := trial.pod.Spec.NodeName; t.Fits && node != "" {
@@ -39,8 +39,8 @@ func hasStarted(pod *corev1.Pod) bool {
 		})
 }
 
-// attachProblems are what the driver of the node has written into claims: only the node knows, for example, that the
-// binary of a plugin is missing.
+// attachProblems returns the problems that the driver of the node has written into claims: for example, only the node
+// knows that the binary of a plugin is missing.
 func attachProblems(claims []*resourceapi.ResourceClaim) []string {
 	var problems []string
 	for _, claim := range claims {
