@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -37,7 +38,8 @@ func OnMachine(t *testing.T, environment ...string) bool {
 		t.Skip("needs root: makes network namespaces and mounts")
 	}
 	t.Parallel()
-	arguments := []string{"-test.run=^" + regexp.QuoteMeta(t.Name()) + "$", "-test.v", "-test.count=1"}
+	arguments := []string{"-test.run=^" + regexp.QuoteMeta(t.Name()) + "$", "-test.v", "-test.count=1",
+		"-test.short=" + strconv.FormatBool(testing.Short())}
 	if deadline, limited := t.Deadline(); limited {
 		arguments = append(arguments, "-test.timeout="+time.Until(deadline).String())
 	}
