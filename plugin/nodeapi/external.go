@@ -31,17 +31,17 @@ func EncodeExternal(claimUID, claim string, deviceIDs []string, env string) ([]b
 	return json.Marshal(&spec)
 }
 
-// DeviceInfo is what the plugins of a NetworkAttachmentDefinition are told of a device that was allocated for it: a
-// file of the device information specification of the Network Plumbing Working Group.
+// DeviceInfo is the information for plugins of a NetworkAttachmentDefinition about an allocated device: a file of the
+// device information specification of the Network Plumbing Working Group.
 type DeviceInfo struct {
 	Type    string         `json:"type"`
 	Version string         `json:"version"`
 	PCI     *PCIDeviceInfo `json:"pci,omitempty"`
-	// WrittenBy tells the driver's files from those of device plugins. Readers ignore what they don't know.
+	// WrittenBy distinguishes the driver's files from those of device plugins. Readers ignore unknown fields.
 	WrittenBy string `json:"dra.networking/writtenBy,omitempty"`
 }
 
-// PCIDeviceInfo is what the specification says of a PCI function.
+// PCIDeviceInfo is the part of the specification for a PCI function.
 type PCIDeviceInfo struct {
 	Address   string `json:"pci-address"`
 	PFAddress string `json:"pf-pci-address,omitempty"`
@@ -66,7 +66,7 @@ func DeviceInfoName(resource, deviceID string) string {
 	return plain.Replace(resource) + "-" + plain.Replace(deviceID) + deviceInfoSuffix
 }
 
-// IsDeviceInfo reports whether a file name is that of device information.
+// IsDeviceInfo reports whether a file name belongs to device information.
 func IsDeviceInfo(name string) bool { return strings.HasSuffix(filepath.Base(name), deviceInfoSuffix) }
 
 const deviceInfoSuffix = "-device.json"

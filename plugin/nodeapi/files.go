@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 )
 
-// TempPrefix is what the names of the driver's files begin with that are not complete yet; they end in .tmp, and those
-// who read these directories read other names only.
+// TempPrefix is the prefix of the names of the driver's incomplete files. They end in .tmp, and readers of these
+// directories ignore such names.
 const TempPrefix = "." + driverName + "-"
 
-// WriteFile replaces a file at once and leaves nothing beside it when it fails. The directory is not synced: it is for
-// files that are lost with the boot, as is what they say.
+// WriteFile replaces a file atomically and leaves no other file when it fails. The directory is not synced: it is for
+// files whose content is only valid in the current boot.
 func WriteFile(path string, data []byte) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), TempPrefix+"*.tmp")
 	if err != nil {

@@ -27,11 +27,12 @@ const (
 	cdiVersion = "0.6.0"
 )
 
-// HelperDir is the directory on the host in which the driver keeps the helper binary, and under the names of the CNI
+// HelperDir is the directory on the host with the helper binary, and with links to it under the names of the CNI
 // plugins that it contains.
 func HelperDir(pluginDir string) string { return filepath.Join(pluginDir, "bin") }
 
-// Gate is the content of a claim's CDI spec: what its containers get, and where they may run.
+// Gate is the content of a claim's CDI spec: the devices and variables for its containers, and the namespaces where
+// they may run.
 type Gate struct {
 	// Kind is the first part of the names of CDI devices.
 	Kind string
@@ -53,7 +54,7 @@ type GateDevice struct {
 	Name string
 	// DeviceNodes are paths of device nodes on the host.
 	DeviceNodes []string
-	// Env are environment variables beside those of the gate, NAME=value.
+	// Env are environment variables in addition to those of the gate, NAME=value.
 	Env []string
 }
 
@@ -97,9 +98,9 @@ func ReadNamespaces(path string) (claim string, namespaces []string, err error) 
 		func(path string) bool { return path == "" }), nil
 }
 
-// CheckGate returns an error unless the network namespace at netns is one of those that the claim of a CDI spec is
-// attached to. What counts is the kernel's identity of the namespaces. A pin keeps its namespace alive, so no other one
-// can have its inode; a pin that was removed is a file that is no namespace, or none, and matches nothing.
+// CheckGate returns an error unless the claim of a CDI spec is attached to the network namespace at netns. It compares
+// the kernel's identities of the namespaces. A pin keeps its namespace alive, so no other one can have its inode; the
+// file of a removed pin is not a namespace, or missing, and matches nothing.
 func CheckGate(spec, netns string) error {
 	claim, pins, err := ReadNamespaces(spec)
 	if errors.Is(err, os.ErrNotExist) {

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// driverName is the name by which kubelet and CDI know the driver. A test compares it with that of the API.
+	// driverName is the name of the driver for the kubelet and CDI. A test compares it with the name in the API.
 	driverName = "dra.networking"
 	// socketName is the name of the socket in the driver's plugin directory. Only root may open it.
 	socketName = "netdra.sock"
@@ -14,7 +14,7 @@ const (
 	DefaultPluginDir = "/var/lib/kubelet/plugins/" + driverName
 	// DefaultLogDir is the default directory of the logs of CNI calls.
 	DefaultLogDir = "/var/log/dra-network"
-	// DefaultDeviceInfoDir is where Multus reads what device plugins say of devices.
+	// DefaultDeviceInfoDir is the directory in which Multus reads the device information of device plugins.
 	DefaultDeviceInfoDir = "/var/run/k8s.cni.cncf.io/devinfo/dp"
 )
 

@@ -11,7 +11,7 @@ import (
 // addresses of their block: with plans that are compiled again it may be held.
 var ErrAddressesTaken = errors.New("other claims have just taken the addresses; trying again")
 
-// takenAddresses counts, by the name of the AddressBlock, what the plans of records take, but for those of one claim.
+// takenAddresses counts the addresses in plans of records, by the name of the AddressBlock, except those of one claim.
 func takenAddresses(but string, records ...map[string]Record) map[string]int {
 	taken := map[string]int{}
 	for _, byUID := range records {

@@ -48,11 +48,11 @@ func findConflict(record *Record, records map[string]Record) (holder Record, rea
 	return Record{}, nil
 }
 
-// findStacked returns the claim of which a device is the same link as one of another claim, or stands on it or below
-// it, so that they exclude each other; nil if there is none. The records have their baselines.
+// findStacked returns the claim with a device that is the same link as a device of another claim, or above or below it,
+// so that they exclude each other; nil if there is none. The records have their baselines.
 //
-// The names and addresses that findConflict compares do not say so: a link that is no PCI function is known by its
-// name, and somebody may rename it, and a VLAN in a pod does not show on the host what it stands on.
+// The names and addresses that findConflict compares are not sufficient: a link that is not a PCI function is
+// identified by its name, which may change, and the lower device of a VLAN in a pod is not visible on the host.
 func findStacked(record *Record, records map[string]Record) (holder Record, reason error) {
 	for _, uid := range slices.Sorted(maps.Keys(records)) {
 		other := records[uid]
@@ -72,10 +72,10 @@ func findStacked(record *Record, records map[string]Record) (holder Record, reas
 	return Record{}, nil
 }
 
-// stackingReason returns why the links of two devices may not be held at once; empty if they may. Indexes of links are
-// those of one boot.
+// stackingReason returns the reason why the links of two devices may not be held together; empty if they may. Indexes
+// of links are from one boot.
 //
-// A virtual link stays where it is when the one below it moves to another namespace, and goes on sending through it.
+// A virtual link stays in its namespace when its lower device moves to another one, and continues to send through it.
 func stackingReason(a, b *cnichain.Device) string {
 	switch {
 	case a == nil || b == nil || a.BootID == "" || a.BootID != b.BootID:
@@ -90,7 +90,7 @@ func stackingReason(a, b *cnichain.Device) string {
 	return ""
 }
 
-// standsOn reports whether a device stands on another one, or on one of its virtual functions.
+// standsOn reports whether a device is on top of another one, or of one of its virtual functions.
 func standsOn(upper, lower *cnichain.Device) bool {
 	below := upper.StandsOn
 	return below != nil && (below.Index == lower.Index || below.PF != "" && below.PF == lower.PCIAddress)
@@ -144,10 +144,11 @@ func selfConflict(record *Record) error {
 	return nil
 }
 
-// exclusionReason returns why two devices may not be held at once; empty if they may. The order does not matter.
+// exclusionReason returns the reason why two devices may not be held together; empty if they may. The order does not
+// matter.
 //
-// For example, ens1f0 taken exclusively excludes each of its virtual functions, and the other way round. Two functions
-// of ens1f0 do not exclude each other.
+// For example, ens1f0 taken exclusively excludes each of its virtual functions, and vice versa. Two functions of ens1f0
+// do not exclude each other.
 func exclusionReason(a, b *HeldDevice) string {
 	switch {
 	case Identity(a.Facts) == Identity(b.Facts):
@@ -210,7 +211,7 @@ func capacityExceeded(record *Record, held ...map[string]Record) error {
 	return nil
 }
 
-// consumed is what a claim and all others take of a counter of a device.
+// consumed returns the amount that a claim and all others take from a counter of a device.
 func consumed(
 	device *HeldDevice, counter string, record *Record, held ...map[string]Record,
 ) resource.Quantity {
@@ -233,7 +234,7 @@ func consumed(
 	return total
 }
 
-// consumes is what the claim takes of one of the device's counters.
+// consumes returns the amount that the claim takes from one of the device's counters.
 func consumes(h *HeldDevice, counter string) resource.Quantity {
 	return h.Consumed[resourceapi.QualifiedName(policyapi.QualifiedName(counter))]
 }

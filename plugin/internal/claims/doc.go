@@ -1,5 +1,5 @@
-// Package claims keeps the durable records of prepared claims, and with them who holds which device.
+// Package claims keeps the durable records of prepared claims, including the devices that each claim holds.
 //
-// The rule of this package: a record is in the journal before anybody acts on it, and of claims that exclude each other
-// one at most has a record. It knows nothing of sandboxes, of what is published, and of the API server.
+// The rule of this package: a record is in the journal before any component acts on it, and of claims that exclude each
+// other at most one has a record. It does not depend on sandboxes, published slices or the API server.
 package claims

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// ReleaseWait is how long Prepare waits for devices that another claim is giving back, at most. Kubelet asks again
-	// only after six seconds when it is refused, and gives up on the call after 45 s.
+	// ReleaseWait is the maximum time that Prepare waits for devices that another claim is releasing. After a
+	// rejection, the kubelet retries only after six seconds, and gives up on the call after 45 s.
 	ReleaseWait = 12 * time.Second
-	// NoticeWait is how long it waits although the holder's pod seems to be there: kubelet may know of a deletion
-	// before the driver's cache does. As often it looks again, and tries again to evict: nobody else does where that
-	// failed, until kubelet has ended the holder's containers.
+	// NoticeWait is how long it waits although the holder's pod seems to exist: the kubelet may know of a deletion
+	// before the driver's cache does. It is also the interval of further checks and evictions: if an eviction fails, no
+	// other component retries it until the kubelet has ended the holder's containers.
 	NoticeWait = time.Second
 )
 
-// conflictError says that a claim can't have its devices beside other claims.
+// conflictError is the error of a claim that cannot have its devices together with other claims.
 type conflictError struct {
 	holders []Record
 	reason  error
@@ -37,7 +37,7 @@ func (e *conflictError) Unwrap() error { return e.reason }
 type Rivals struct {
 	// IsLeaving reports whether a claim is being released or is about to be; others are not waited for.
 	IsLeaving func(*Record) bool
-	// Evict begins to release a claim if nobody can have a right to it any more.
+	// Evict begins to release a claim that no pod can have a right to any longer.
 	Evict func(*Record)
 }
 
@@ -51,8 +51,8 @@ func isClosed(signal <-chan struct{}) bool {
 	}
 }
 
-// HoldWhenFree is hold for a claim whose devices others may be giving back: it waits for them, woken by each release.
-// Claims that want the same devices get them in the order in which they came.
+// HoldWhenFree is like Hold for a claim whose devices other claims may be releasing: it waits for them, woken by each
+// release. Claims that need the same devices get them in the order of their requests.
 func (c *Store) HoldWhenFree(
 	ctx context.Context, clock clock.Clock, record Record, rivals Rivals, complete func(*Record) error,
 ) error {
@@ -81,8 +81,7 @@ func (c *Store) HoldWhenFree(
 		select {
 		case <-freed:
 		case <-notice.C():
-			// A release may end between Hold and this look: the claim is not leaving any more then, but freed is
-			// closed.
+			// A release may end between Hold and this check: the claim is then no longer leaving, but freed is closed.
 			if !slices.ContainsFunc(conflict.holders, leaving) && !isClosed(freed) {
 				return err
 			}
@@ -160,7 +159,7 @@ func (c *Store) isWaitingLocked(uid string) bool {
 	return slices.ContainsFunc(c.waiting, func(other Record) bool { return other.Claim.UID == uid })
 }
 
-// Wake has those that wait look again: a pod may be gone whose claim they wait for.
+// Wake lets waiting claims check again: the pod of the claim that they wait for may be gone.
 func (c *Store) Wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -5,11 +5,11 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// Snapshot is every record of one moment, sorted by UID. It is a value, which nobody changes.
+// Snapshot is every record at one moment, sorted by UID. It is an immutable value.
 type Snapshot []Record
 
-// InUse returns the facts of held devices as they were when they were prepared, each device once, sorted by claim; of
-// those that which is true for.
+// InUse returns the facts of held devices as of their preparation, each device once, sorted by claim, if which returns
+// true for them.
 func (s Snapshot) InUse(which func(HeldDevice) bool) []discovery.Device {
 	var devices []discovery.Device
 	seen := map[string]bool{}
@@ -38,9 +38,9 @@ func (s Snapshot) AddHoldings(held map[draslices.EntryID]draslices.Holding) {
 	}
 }
 
-// GoneDevices returns the identities of the held devices that do not exist any more: no reading of the host shows
-// them, and no pod can have them. Virtual functions are discovered wherever they are, and what is shared stays on the
-// host; any other device may be in the pod that mayBeInPod says, or on its way.
+// GoneDevices returns the identities of the held devices that no longer exist: no reading of the host shows them, and
+// no pod can have them. Virtual functions are discovered in any namespace, and shared devices stay on the host; any
+// other device may be in a pod, as mayBeInPod reports, or on its way.
 func (s Snapshot) GoneDevices(
 	present map[string]bool, mayBeInPod func(claimUID string, held *HeldDevice) bool,
 ) map[string]bool {

@@ -34,8 +34,8 @@ type Store struct {
 	byUID map[string]Record
 	// reserved are records that are not complete and on disk yet. They exclude others as those in byUID do.
 	reserved map[string]Record
-	// waiting are claims whose devices others have, in the order in which they came; freed is closed, and replaced,
-	// when one of them may go on.
+	// waiting are claims whose devices are held by others, in the order of their requests; freed is closed, and
+	// replaced, when one of them may continue.
 	waiting []Record
 	freed   chan struct{}
 }
@@ -63,11 +63,11 @@ func (c *Store) Get(uid string) (Record, bool) {
 }
 
 // Hold writes a new record, unless a device of it is held by another claim that excludes it. The check and the
-// reservation are one step, so that of two claims at once only one gets the device; the record is completed while
-// nobody else can have the devices, and then the journal is written.
+// reservation are one step, so that only one of two concurrent claims gets the device. The record is completed while no
+// other claim can get the devices, and then the journal is written.
 //
-// Nobody waits for the disk. What is attached to pods of the claim is never there without the record; and a machine that
-// has lost its power is asked to prepare the claim again, since kubelet does not keep across its own start that it was.
+// It does not wait for the disk. A claim is never attached without its record. After a power loss, the kubelet has the
+// claim prepared again, since it does not keep across its own restart that it was.
 func (c *Store) Hold(record Record, complete func(*Record) error) error {
 	if err := c.reserve(record); err != nil {
 		return err
@@ -87,23 +87,23 @@ func (c *Store) Hold(record Record, complete func(*Record) error) error {
 	case err == nil:
 		c.byUID[record.Claim.UID] = record
 	case !c.isWaitingLocked(record.Claim.UID):
-		// A claim that waits wakes others when it gives up, and not with each try: it would wake itself, at once and
-		// again, and those behind it would look at a claim that is ahead of them still.
+		// A waiting claim wakes others when it gives up, not with each attempt: otherwise it would wake itself
+		// repeatedly, and later claims would check a claim that is still ahead of them.
 		c.releasedLocked()
 	}
 	return err
 }
 
-// reserve takes devices, capacity and addresses for a claim until it is recorded, or gives up with what is in the way.
-// All of it is decided under one lock: two claims of one moment cannot both find a device free.
+// reserve reserves devices, capacity and addresses for a claim until it is recorded, or returns the conflict. The whole
+// decision is under one lock, so two concurrent claims cannot both find a device free.
 func (c *Store) reserve(record Record) error {
 	if err := selfConflict(&record); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Addresses are not compared with those that wait: which claim gets the last one is not worth a queue, since a plan
-	// that has lost is compiled again.
+	// Addresses are not compared with waiting claims: the last address does not need a queue, since a plan without an
+	// address is compiled again.
 	ahead := c.aheadLocked(record.Claim.UID)
 	for _, records := range []map[string]Record{c.byUID, c.reserved, ahead} {
 		if holder, err := findConflict(&record, records); err != nil {
@@ -120,8 +120,8 @@ func (c *Store) reserve(record Record) error {
 	return nil
 }
 
-// compareLinks gives up a record with baselines if links of it are those of another claim, or below or above them. Of
-// two claims that are completed at once the later one sees the baselines of the earlier.
+// compareLinks rejects a record with baselines if its links belong to another claim, or are below or above its links.
+// Of two claims that are completed concurrently, the later one sees the baselines of the earlier.
 func (c *Store) compareLinks(record Record) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,8 +161,8 @@ func (c *Store) Renew(record Record) error {
 
 // Release removes a record, durably first.
 //
-// A crash in between leaves no record: the devices are free, as they are. The other way round the next claim could be
-// held while the disk says that two have one device.
+// A crash in between leaves no record, and the devices are in fact free. In the opposite order, the next claim could be
+// held while two claims have one device on disk.
 func (c *Store) Release(uid string) error {
 	if err := c.bucket.Delete(uid); err != nil {
 		return err

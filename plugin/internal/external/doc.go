@@ -1,6 +1,6 @@
-// Package external tells those who attach devices in place of the driver, such as Multus, which devices a claim has.
+// Package external reports the devices of a claim to components that attach them instead of the driver, such as Multus.
 //
 // The rule of this package: its files are a function of the records of claims, and are compared with that function
-// whenever a record comes or goes, at start and in every sweep. So it does not matter where the driver was killed, or
-// who has removed a file.
+// after every change of a record, at start and in every sweep. Kills of the driver and removed files therefore have no
+// lasting effect.
 package external

@@ -17,11 +17,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// Files keeps, for claims with devices that others attach, a CDI spec in which the names of CDI devices are the IDs of
-// the devices, and a file of device information for each PCI function. It is safe for concurrent use.
+// Files keeps a CDI spec for claims with devices that other components attach, in which the names of CDI devices are
+// the IDs of the devices, and a file of device information for each PCI function. It is safe for concurrent use.
 //
-// Files are computed from all records at once, and not from the one claim that has changed: several claims may need one
-// file, and it goes with the last of them.
+// Files are computed from all records instead of the changed claim: several claims may need the same file, which is
+// removed with the last of them.
 type Files struct {
 	cdiDir, infoDir string
 	claims          *claims.Store
@@ -62,8 +62,8 @@ type file struct {
 	claims map[string]cnichain.Claim
 }
 
-// addFile adds a file that a claim needs to others. What it says comes from the device, so all of its claims say the
-// same.
+// addFile adds a file that a claim needs to others. Its content depends on the device only, so it is the same for all
+// of its claims.
 func addFile(files map[string]file, path string, data []byte, claim cnichain.Claim) {
 	wanted, known := files[path]
 	if !known {
@@ -137,8 +137,9 @@ func (f *Files) add(record *claims.Record, specs, infos map[string]file) error {
 	return err
 }
 
-// addInfo adds the information about a PCI function, for those who know it by the resource name of the policy, and for
-// Multus until 4.2, which knows devices by the name of their claim. The specification has nothing to say of links.
+// addInfo adds the information about a PCI function, for readers that identify it by the resource name of the policy,
+// and for Multus up to 4.2, which identifies devices by the name of their claim. The specification does not cover
+// links.
 func (f *Files) addInfo(
 	claim cnichain.Claim, held *claims.HeldDevice, device *cnichain.Device, infos map[string]file,
 ) error {

@@ -16,14 +16,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// Directories keeps the directories of the host that are mounted into the driver's container the same as those that
-// the host has at these paths. It is not safe for concurrent use.
+// Directories keeps the mounted host directories in the driver's container identical to the directories at these paths
+// on the host. It is not safe for concurrent use.
 //
-// A mount refers to a directory, not to a path. When the host's directory is removed and made again, or another file
+// A mount refers to a directory, not to a path. If the host's directory is removed and created again, or another file
 // system is mounted over it, the container keeps the old one: the driver would write files that the runtime never
-// reads. Mounting it again needs the mount namespace of the host, which the driver enters through the host's /proc.
+// reads. Mounting it again requires the mount namespace of the host, which the driver enters through the host's /proc.
 type Directories struct {
-	// namespace is the path of the mount namespace of the host's first process, self that of the driver.
+	// namespace is the path of the mount namespace of the host's first process, self the path of the driver's.
 	namespace, self string
 	// required are the directories that the driver writes to, wherever they come from.
 	required []string
@@ -33,9 +33,9 @@ type Directories struct {
 
 // mount is a directory of the host in the driver's container.
 type mount struct {
-	// mode is that of the directory, for one that is made again.
+	// mode is the mode for a directory that is created again.
 	mode fs.FileMode
-	// attributes are those that the mount had at the start.
+	// attributes are the attributes of the mount at the start.
 	attributes unix.MountAttr
 }
 
@@ -75,8 +75,8 @@ func (d *Directories) Note() error {
 	})
 }
 
-// Repair makes directories that are missing, on the host, and mounts those that are not the host's any more. It returns
-// an error for every directory that the driver needs and that cannot be repaired.
+// Repair creates missing directories on the host, and mounts directories again that are no longer the host's. It
+// returns an error for every required directory that cannot be repaired.
 func (d *Directories) Repair() error {
 	var problems []error
 	if len(d.mounted) > 0 {
@@ -166,9 +166,9 @@ func attach(tree int, path string) error {
 	return errors.Join(err, unix.Close(tree))
 }
 
-// Announce has the runtime read a directory again if the host has a file system mounted over it. The runtime watches
-// directories (inotify(7)), and is not told of such a mount: it goes on to watch the directory that is hidden, in which
-// Announce makes an event.
+// Announce lets the runtime read a directory again if the host has a file system mounted over it. The runtime watches
+// directories (inotify(7)), which does not report such a mount: it continues to watch the hidden directory, in which
+// Announce causes an event.
 func (d *Directories) Announce(path string) error {
 	if _, found := d.mounted[path]; !found {
 		return nil
@@ -243,7 +243,7 @@ func readMounts(path string) (map[string]unix.MountAttr, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What the kernel writes in place of white space.
+	// The kernel replaces white space by these escapes.
 	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 	mounts := map[string]unix.MountAttr{}
 	for line := range strings.Lines(string(data)) {

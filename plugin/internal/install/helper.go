@@ -28,7 +28,8 @@ type Helper struct {
 	verified unix.Stat_t
 }
 
-// NewHelper returns the component that installs the helper binary in dir. The binary lies beside the driver's own.
+// NewHelper returns the component that installs the helper binary in dir. The binary is in the directory of the
+// driver's own.
 func NewHelper(dir string) (*Helper, error) {
 	executable, err := os.Executable()
 	if err != nil {
@@ -148,7 +149,7 @@ func replaceProgram(path string, data []byte) (err error) {
 	return os.Rename(file.Name(), path)
 }
 
-// linkTo makes a symbolic link, in place of whatever has its name.
+// linkTo creates a symbolic link and replaces any file with its name.
 func linkTo(target, path string) error {
 	if now, err := os.Readlink(path); err == nil && now == target {
 		return nil

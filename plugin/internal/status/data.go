@@ -10,8 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// Data is what a device's entry in the status of a claim has as data: what networkData has no place for. It is an
-// API: names stay, and others may be added.
+// Data is the field data of a device's entry in the status of a claim, for values without a field in networkData. It is
+// an API: names do not change, and fields may be added.
 type Data struct {
 	// RDMA are the RDMA devices that the containers have, as applications address them.
 	RDMA []cnichain.VerbsDevice `json:"rdma,omitempty"`
@@ -19,8 +19,8 @@ type Data struct {
 	RDMAUnknown string `json:"rdmaUnknown,omitempty"`
 }
 
-// dataOf is empty for a device without RDMA, and for what the API server would refuse: the rest of the status matters
-// more. cnichain.MaxGIDs keeps it below that limit.
+// dataOf is empty for a device without RDMA, and for data that the API server would reject: the rest of the status is
+// more important. cnichain.MaxGIDs keeps it below that limit.
 func dataOf(verbs *executor.Verbs) string {
 	if verbs == nil {
 		return ""

@@ -1,6 +1,6 @@
-// Package status tells users what became of their claims and devices: in the status of claims, in events of pods, and
-// in the health of devices that kubelet passes on.
+// Package status reports the state of claims and devices to users: in the status of claims, in events of pods, and in
+// the health of devices that the kubelet passes on.
 //
-// The rule of this package: it changes nothing but what is said. What it writes is computed from the records of claims
-// and from what is attached, so that nothing is lost with a crash.
+// The rule of this package: it only reports. Its output is computed from the records of claims and the attachments, so
+// that a crash loses nothing.
 package status

@@ -12,26 +12,28 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// HealthPeriod is how often kubelet is told what has not changed; after 30 s without it takes devices for unknown.
+// HealthPeriod is the interval of unchanged reports to the kubelet, for which devices are unknown after 30 s without
+// one.
 const HealthPeriod = 10 * time.Second
 
-// Health tells kubelet how the devices of prepared claims are. It is also what wakes kubelet: when the report of
-// a device changes, kubelet looks at the pods that have it at once. Without that, containers that wait for a slow chain
-// are created only at kubelet's next try, 10 to 15 s later.
+// Health reports the health of prepared claims' devices to the kubelet. It also wakes the kubelet: when the report of a
+// device changes, the kubelet immediately processes the pods that have it. Otherwise containers that wait for a slow
+// chain would only be created at the kubelet's next retry, 10 to 15 s later.
 type Health struct {
 	claims *claims.Store
-	// unhealthy says what is wrong with a device that a claim holds; empty if nothing.
+	// unhealthy returns the problem of a device that a claim holds; empty if there is none.
 	unhealthy func(claimUID string, held *claims.HeldDevice) string
 	clock     clock.WithTicker
 
 	mu sync.Mutex
-	// news is what was last said about devices.
+	// news is the last reported text of devices.
 	news map[draslices.EntryID]string
 	// told is closed, and replaced, when there is something to report.
 	told chan struct{}
 }
 
-// NewHealth makes health of the devices of claims. unhealthy says what is wrong with one; empty if nothing.
+// NewHealth returns the health of the devices of claims. unhealthy returns the problem of a device; empty if there is
+// none.
 func NewHealth(
 	claims *claims.Store, unhealthy func(string, *claims.HeldDevice) string, clock clock.WithTicker,
 ) *Health {
@@ -39,8 +41,8 @@ func NewHealth(
 		told: make(chan struct{})}
 }
 
-// Attached wakes kubelet for the pods of claims: their containers need not wait any more. Other pods that share a
-// device see the message, too, so it names nobody.
+// Attached wakes the kubelet for the pods of claims: their containers need not wait any longer. Other pods that share a
+// device see the message, too, so it contains no names.
 func (h *Health) Attached(records []claims.Record) {
 	message := "attached at " + h.clock.Now().UTC().Format("15:04:05.000")
 	h.mu.Lock()
@@ -53,7 +55,7 @@ func (h *Health) Attached(records []claims.Record) {
 	h.tellLocked()
 }
 
-// Changed has kubelet told how devices are now.
+// Changed sends a new report to the kubelet.
 func (h *Health) Changed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -65,7 +67,7 @@ func (h *Health) tellLocked() {
 	h.told = make(chan struct{})
 }
 
-// Released forgets what was said about devices: it is not said of their next owner.
+// Released forgets the texts of devices, which do not apply to their next owner.
 func (h *Health) Released(devices []claims.HeldDevice) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,8 +81,8 @@ func (h *Health) Watch(ctx context.Context, reports chan<- kubeletplugin.DeviceH
 	ticker := h.clock.NewTicker(HealthPeriod)
 	defer ticker.Stop()
 	for {
-		// The channel is of the moment of the report: news that comes while it is being sent closes it, and the next
-		// report follows at once.
+		// The channel belongs to the report: news that arrive while it is being sent close it, and the next report
+		// follows immediately.
 		report, told := h.report()
 		select {
 		case <-ctx.Done():

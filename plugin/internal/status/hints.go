@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// PrepareHint says what helps with a claim that is not prepared, mostly the command that tells more. What helps depends
-// on what is wrong: with the pod, with the node, with what the claim says, or with who has its devices.
+// PrepareHint returns the next step for a claim that is not prepared, usually a diagnostic command. It depends on the
+// cause: the pod, the node, the content of the claim, or another user of its devices.
 func PrepareHint(claim cnichain.Claim, node string, err error) string {
 	var hostNetwork *claimspec.HostNetworkError
 	if errors.As(err, &hostNetwork) {
@@ -29,9 +29,9 @@ func PrepareHint(claim cnichain.Claim, node string, err error) string {
 		claim.Namespace)
 }
 
-// attachHint names the command that tells more of a failed attempt to attach a pod or a claim, which object names as
-// pod/NAME or claim/NAME. What helps depends on what failed: of a plugin there are calls to look at, of what comes
-// before the first call there are none.
+// attachHint returns the diagnostic command for a failed attempt to attach a pod or a claim, which object names as
+// pod/NAME or claim/NAME. It depends on the cause: failures of a plugin have calls to inspect, failures before the
+// first call have none.
 func attachHint(object, namespace, node string, err error) string {
 	var step *executor.StepError
 	if !errors.As(err, &step) {

@@ -26,12 +26,12 @@ import (
 // Network Custom Resource Definition De-facto Standard, section 3.4).
 const NetworkStatus = "k8s.v1.cni.cncf.io/network-status"
 
-// Networks writes the interfaces of pods into their annotation, in the background and beside what others have written
-// there. What is written is computed of what is attached, so that nothing is lost with a crash.
+// Networks writes the interfaces of pods into their annotation, in the background and in addition to entries of others.
+// The entries are computed from the attachments, so that a crash loses nothing.
 type Networks struct {
 	client kubernetes.Interface
 	claims *claims.Store
-	// sandboxes are those of the node, as they are now.
+	// sandboxes returns the current sandboxes of the node.
 	sandboxes func() []nodestate.Sandbox
 	queue     workqueue.TypedRateLimitingInterface[string]
 }
@@ -52,7 +52,7 @@ func (n *Networks) Changed(claimUID string) {
 	}
 }
 
-// Run writes until ctx ends. On nil it returns at once.
+// Run writes until ctx ends. On nil it returns immediately.
 func (n *Networks) Run(ctx context.Context) error {
 	if n == nil {
 		return nil
@@ -79,8 +79,8 @@ func (n *Networks) Run(ctx context.Context) error {
 	}
 }
 
-// write writes the annotations of all pods that have a claim. One that cannot be written keeps no other pod from its
-// own: what is there already may be anything that the author of a pod has written.
+// write writes the annotations of all pods that have a claim. A failure for one pod does not affect the others: an
+// existing annotation may contain any text of the pod's author.
 func (n *Networks) write(ctx context.Context, claimUID string) error {
 	var problems []error
 	for _, box := range n.sandboxes() {
@@ -104,8 +104,8 @@ type networkEntry struct {
 	ClaimUID   string              `json:"dra.networking/claim"`
 }
 
-// entries are the interfaces that the driver has given to a pod. The name is that of the topology, in the pod's
-// namespace: what was made of a NetworkAttachmentDefinition has its name.
+// entries returns the interfaces that the driver has attached to a pod. The name is the name of the topology, in the
+// pod's namespace: a topology that was imported from a NetworkAttachmentDefinition has its name.
 func (n *Networks) entries(box *nodestate.Sandbox) []networkEntry {
 	var entries []networkEntry
 	for i := range box.Interfaces {
@@ -140,7 +140,7 @@ func topologyOf(record *claims.Record, link *nodestate.Interface) string {
 	return record.Claim.Name
 }
 
-// deviceInfo describes a PCI function that a pod has as a whole; nil for links and for what stands on a function.
+// deviceInfo describes a PCI function that a pod has as a whole; nil for links and for interfaces on top of a function.
 func deviceInfo(record *claims.Record, link *nodestate.Interface) *nodeapi.DeviceInfo {
 	i := slices.IndexFunc(record.Devices,
 		func(d claims.HeldDevice) bool { return d.Pool == link.Pool && d.Name == link.Device })
@@ -154,8 +154,8 @@ func deviceInfo(record *claims.Record, link *nodestate.Interface) *nodeapi.Devic
 	return &info
 }
 
-// annotate replaces the driver's entries in the annotation of a pod. Somebody who writes it at the same moment makes
-// the API server refuse the patch, so that no entry is lost.
+// annotate replaces the driver's entries in the annotation of a pod. If another client writes it concurrently, the API
+// server rejects the patch, so that no entry is lost.
 func (n *Networks) annotate(ctx context.Context, pod executor.Pod, entries []networkEntry) error {
 	if len(entries) == 0 {
 		return nil
@@ -172,8 +172,8 @@ func (n *Networks) annotate(ctx context.Context, pod executor.Pod, entries []net
 	if err != nil || value == found.Annotations[NetworkStatus] {
 		return err
 	}
-	// With the UID a pod of the same name is refused, and with the resource version a pod that somebody has changed
-	// since it was read. Both are tried again from the start.
+	// The UID makes the API server reject a pod of the same name, and the resource version a pod that was changed since
+	// it was read. Both are retried from the start.
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID,
 		"resourceVersion": found.ResourceVersion, "annotations": map[string]string{NetworkStatus: value}}})
 	if err != nil {
@@ -189,8 +189,8 @@ func (n *Networks) annotate(ctx context.Context, pod executor.Pod, entries []net
 	return err
 }
 
-// merge returns a list with the driver's entries in place of its earlier ones. What others have written stays with
-// all of its fields, and before them.
+// merge returns a list with the driver's entries instead of its earlier ones. Entries of others keep all of their
+// fields, and come first.
 func merge(value string, entries []networkEntry) (string, error) {
 	var all []json.RawMessage
 	if value != "" {

@@ -15,12 +15,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// isOf reports whether two entries are of one device. Those of a map are told apart by these names (KEP-4817).
+// isOf reports whether an entry is for a device. These names are the key of the list (KEP-4817).
 func (d *deviceStatus) isOf(pool, device, shareID string) bool {
 	return d.pool == pool && d.device == device && d.shareID == shareID
 }
 
-// keepSince sets since when entries are as they are, of those that were written and have not changed their condition.
+// keepSince copies the transition times of written entries whose condition has not changed.
 func keepSince(entries, written []deviceStatus) {
 	for i := range entries {
 		entry := &entries[i]
@@ -32,12 +32,12 @@ func keepSince(entries, written []deviceStatus) {
 	}
 }
 
-// setSince sets since when entries are as they are, of those of which this driver has not written that. The driver
-// before it may have: then its time stays, and a write that changes nothing is none for the API server. So the restart
-// of a driver changes no claim.
+// setSince sets the transition times of entries that this driver has not written. An earlier driver may have written
+// them: its times stay, and the API server ignores writes without changes. Therefore the restart of a driver changes no
+// claim.
 //
-// The claim is read only if an earlier driver can have written it: one that was prepared when the driver started, or
-// one that fails.
+// The claim is only read if an earlier driver can have written it: it was prepared when the driver started, or it
+// fails.
 func (s *Writer) setSince(ctx context.Context, claim cnichain.Claim, entries []deviceStatus, now time.Time) error {
 	mayBeOld := func(entry deviceStatus) bool {
 		return entry.since.IsZero() && (s.atStart.Has(claim.UID) || !entry.ready)

@@ -39,8 +39,9 @@ import (
 
 const (
 	conditionReady = "Ready"
-	// failureAge is how long a failure is remembered that does not happen again. Kubelet prepares the claims of a pod
-	// that waits again after two minutes at most, and nobody says that a claim of which nothing is prepared is gone.
+	// failureAge is how long a failure is kept that does not occur again. The kubelet prepares the claims of a waiting
+	// pod again after two minutes at most, and the deletion of a claim that is not prepared is not reported to the
+	// driver.
 	failureAge = time.Hour
 	// maxFailures bounds how many failures are remembered: users make claims that fail as fast as they like.
 	maxFailures = 1000
@@ -49,13 +50,13 @@ const (
 	maxHardwareAddress = 128
 )
 
-// Writer writes what became of claims to the API server, in the background and as often as it takes. What is written
-// is always computed from the records, so nothing is lost with a crash: everything is written again after a start.
+// Writer writes the status of claims to the API server, in the background and with retries. The status is always
+// computed from the records, so a crash loses nothing: everything is written again after a start.
 type Writer struct {
 	client kubernetes.Interface
 	events record.EventRecorder
 	claims *claims.Store
-	// attachments has what is attached.
+	// attachments provides the attached steps.
 	attachments Attachments
 	clock       clock.Clock
 	// manager is who owns what is written. Each node has its own: a claim may have been on another one, whose late
@@ -70,7 +71,7 @@ type Writer struct {
 	mu       sync.Mutex
 	failures map[string]failure
 	written  map[string][]deviceStatus
-	// released are claims that outlive their release, by UID: what they had must not stay in their status.
+	// released are claims that outlive their release, by UID: their devices must be removed from their status.
 	released map[string]cnichain.Claim
 }
 
@@ -102,7 +103,7 @@ type Attachments interface {
 	AttachedTo(claimUID string) (steps []executor.StepRecord, missing map[int]string)
 }
 
-// Config says what statuses are computed from, and where they go.
+// Config has the sources and the destination of the status.
 type Config struct {
 	Client      kubernetes.Interface
 	Events      record.EventRecorder
@@ -124,7 +125,7 @@ func New(config Config) *Writer {
 	}
 }
 
-// fieldManager is the driver's name with that of the node, which the API limits to 128 bytes.
+// fieldManager returns the driver's name with the name of the node, which the API limits to 128 bytes.
 func fieldManager(node string) string {
 	const limit = 100
 	if len(node) > limit {
@@ -179,8 +180,8 @@ func (s *Writer) Refused() []nodestate.RefusedClaim {
 	return refused
 }
 
-// ForgetOld forgets failures that have not happened again for long, and the oldest where there are too many. What was
-// written of them stays in the status of their claims.
+// ForgetOld forgets failures that have not occurred again for long, and the oldest if there are too many. Their text
+// stays in the status of their claims.
 func (s *Writer) ForgetOld() {
 	now := s.clock.Now()
 	s.mu.Lock()
@@ -196,8 +197,9 @@ func (s *Writer) ForgetOld() {
 	}
 }
 
-// AttachFailed records and tells the pod and its claims why a pod is not attached. again is when it is tried again, 0
-// when kubelet makes a new sandbox. A claim that another pod uses has not failed: its status is that of the other pod.
+// AttachFailed records why a pod is not attached, and reports it to the pod and its claims. again is the delay until
+// the next attempt, 0 if the kubelet creates a new sandbox. A claim that another pod uses has not failed: its status is
+// about the other pod.
 func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration) {
 	reason := "AttachFailed"
 	var step *executor.StepError
@@ -230,8 +232,8 @@ func (s *Writer) DetachFailed(pod executor.Pod, err error) {
 		pod.Namespace, s.node, err)))
 }
 
-// InterfacesLost tells a pod that interfaces of its claims are missing. The event and the condition are called
-// InterfaceLost, as users know them; in code such an interface is missing.
+// InterfacesLost reports missing interfaces of a pod's claims. The event and the condition have the name InterfaceLost
+// for users; in code such an interface is missing.
 func (s *Writer) InterfacesLost(pod executor.Pod, err error) {
 	s.WarnPod(pod, "NetworkInterfaceLost", telemetry.WithHint(err.Error(), lostHint("pod/"+pod.Name, pod.Namespace)))
 }
@@ -252,8 +254,8 @@ func (s *Writer) forget(claimUID string) {
 	delete(s.released, claimUID)
 }
 
-// Clear ends the story of a claim that is released. One that several pods may use is there for the next of them,
-// without what the last one had.
+// Clear removes the status of a released claim. A claim for several pods stays for the next pod, without the state of
+// the last one.
 func (s *Writer) Clear(record *claims.Record) {
 	s.forget(record.Claim.UID)
 	if !record.Shareable {
@@ -268,7 +270,7 @@ func (s *Writer) Clear(record *claims.Record) {
 // Run writes until ctx ends.
 //
 // One worker is enough: it writes one claim after another, a queue keeps each claim once, and no two writes of a claim
-// overlap. After a start all claims are written, since nobody knows what the driver before has written.
+// overlap. After a start all claims are written, since the writes of the previous driver are unknown.
 func (s *Writer) Run(ctx context.Context) error {
 	for _, record := range s.claims.All() {
 		s.atStart.Insert(record.Claim.UID)
@@ -293,8 +295,8 @@ func (s *Writer) Run(ctx context.Context) error {
 	}
 }
 
-// write brings the status of a claim to what the driver knows now. If the API server refuses the network data, which
-// plugins have printed, the conditions are written without it: they are what a user looks for.
+// write updates the status of a claim. If the API server rejects the network data, which plugins have printed, the
+// conditions are written without it, since they matter most to users.
 func (s *Writer) write(ctx context.Context, uid string) error {
 	claim, wanted, needed := s.next(uid)
 	if !needed {
@@ -331,12 +333,12 @@ func (s *Writer) write(ctx context.Context, uid string) error {
 	if _, failed := s.failures[uid]; !held && !failed {
 		return nil // it was released meanwhile, and nobody would forget it
 	}
-	// What was computed, also where a part of it was refused: the same data would be refused again.
+	// The computed entries, even if a part was rejected: the same data would be rejected again.
 	s.written[uid] = wanted
 	return nil
 }
 
-// next is what is to be written of a claim, if it is needed.
+// next returns the next status of a claim, and whether it must be written.
 func (s *Writer) next(uid string) (claim cnichain.Claim, wanted []deviceStatus, needed bool) {
 	claim, wanted = s.wanted(uid)
 	s.mu.Lock()

@@ -1,5 +1,5 @@
-// Package telemetry is what the parts of the node driver report with: levels of log messages, metrics, heartbeats, and
-// texts in the limits of those who are told.
+// Package telemetry has the means of reporting for the parts of the node driver: levels of log messages, metrics,
+// heartbeats, and the limits of messages to other components.
 //
-// The rule of this package: it knows nothing of devices, claims and pods, and imports no other package of the driver.
+// The rule of this package: it does not depend on devices, claims and pods, and imports no other package of the driver.
 package telemetry

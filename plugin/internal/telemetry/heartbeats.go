@@ -15,7 +15,7 @@ type Heartbeats struct {
 	clock clock.PassiveClock
 
 	mu sync.Mutex
-	// beats are those of the loops that run.
+	// beats are the heartbeats of running loops.
 	beats map[string]heartbeat
 }
 
@@ -30,14 +30,14 @@ func NewHeartbeats(clock clock.PassiveClock) *Heartbeats {
 	return &Heartbeats{clock: clock, beats: map[string]heartbeat{}}
 }
 
-// Beat says that a loop works, and goes on working for a time.
+// Beat records that a loop works, and that the next beat is due within limit.
 func (h *Heartbeats) Beat(loop string, limit time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.beats[loop] = heartbeat{last: h.clock.Now(), limit: limit}
 }
 
-// End says that a loop has ended.
+// End records that a loop has ended.
 func (h *Heartbeats) End(loop string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

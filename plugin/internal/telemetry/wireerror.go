@@ -6,14 +6,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/sanitize"
 )
 
-// maxErrorBytes bounds what kubelet and the runtime are told of a failure, in bytes; their messages have limits.
+// maxErrorBytes limits error messages to the kubelet and the runtime, in bytes; their messages have limits.
 const maxErrorBytes = 16 << 10
 
 // maxMessage keeps conditions and events readable and within the API's limits.
 const maxMessage = 1000
 
-// WireError is an error as kubelet and the runtime can be told it. gRPC and ttrpc refuse text that is not UTF-8, and
-// ttrpc ends the connection by it, which is that of all pods of the node; plugins print what they like.
+// WireError returns an error in a form that can be sent to the kubelet and the runtime. gRPC and ttrpc reject text that
+// is not UTF-8, upon which ttrpc ends the connection for all pods of the node; plugins may print anything.
 func WireError(err error) error {
 	if err == nil {
 		return nil

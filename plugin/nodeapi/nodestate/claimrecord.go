@@ -44,21 +44,23 @@ type HeldDevice struct {
 	Name      string `json:"name"`
 	ShareID   string `json:"shareID,omitempty"`
 	Exclusive bool   `json:"exclusive,omitempty"`
-	// Bandwidth is what the device takes of its physical function's link, in Mbit/s; 0 if it takes none.
+	// Bandwidth is the bandwidth that the device takes from its physical function's link, in Mbit/s; 0 if it takes
+	// none.
 	Bandwidth int64            `json:"bandwidth,omitempty"`
 	Facts     discovery.Device `json:"facts"`
-	// Persona is what the device was published as; nil in records of drivers that did not note it.
+	// Persona is the persona with which the device was published; nil in records of earlier drivers.
 	Persona *policy.Persona `json:"persona,omitempty"`
-	// Consumed is what the claim was given of the device's counters.
+	// Consumed is the amount that the claim was allocated of the device's counters.
 	Consumed map[resourceapi.QualifiedName]resource.Quantity `json:"consumed,omitempty"`
 }
 
-// Attaches reports whether the driver attaches devices of the claim: others may attach them, or nobody.
+// Attaches reports whether the driver attaches devices of the claim: other components may attach them, or none.
 func (r *ClaimRecord) Attaches() bool {
 	return slices.ContainsFunc(r.Plans, func(plan cnichain.Plan) bool { return len(plan.Steps) > 0 })
 }
 
-// ExternalStep returns the step for which a device of the claim was allocated, if others attach the device; else nil.
+// ExternalStep returns the step for which a device of the claim was allocated, if another component attaches the
+// device; otherwise nil.
 func (r *ClaimRecord) ExternalStep(held *HeldDevice) *cnichain.PlanStep {
 	for i := range r.Plans {
 		for j := range r.Plans[i].External {

@@ -52,13 +52,14 @@ type State struct {
 	SetAside string `json:"setAside,omitempty"`
 	// NRITimeout is how long the container runtime waits for a plugin; zero before the first connection.
 	NRITimeout time.Duration `json:"nriTimeout"`
-	// CNIPlugins are those that the driver sees, which may differ from those of the node; nil if it cannot list them.
+	// CNIPlugins are the plugins in the driver's container, which may differ from those of the node; nil if it cannot
+	// list them.
 	CNIPlugins []string `json:"cniPlugins"`
-	// UnusableCNIs says why plugins of policies that are installed can't work on the node, by CNI type.
+	// UnusableCNIs are the reasons why installed plugins of policies cannot work on the node, by CNI type.
 	UnusableCNIs map[string]string `json:"unusableCNIs,omitempty"`
 	Topologies   []Topology        `json:"topologies"`
-	// HostPaths are the paths of the host that plugins need, by CNI type, from built-in schemas and those of the
-	// cluster; nil from drivers that do not report them.
+	// HostPaths are the paths of the host that plugins need, by CNI type, from the built-in schemas and the schemas of
+	// the cluster; nil from drivers that do not report them.
 	HostPaths map[string][]string `json:"hostPaths,omitempty"`
 	// LinkTypes are the types of links that plugins have the kernel make, by CNI type; nil from drivers that do not
 	// report them.
@@ -70,24 +71,24 @@ type State struct {
 	Refused []RefusedClaim `json:"refused,omitempty"`
 }
 
-// RefusedClaim is a claim that is not prepared. Between kubelet's attempts, which are minutes apart after a while,
-// nothing else of the driver knows of it.
+// RefusedClaim is a claim that is not prepared. Between the kubelet's attempts, which are minutes apart after a while,
+// it is the only record of the claim.
 type RefusedClaim struct {
 	Claim cnichain.Claim `json:"claim"`
 	// Devices are allocated to it all the same; nil from drivers that do not report them.
 	Devices []AllocatedDevice `json:"devices,omitempty"`
-	// Pods are those of the node that wait for it, as namespace/name.
+	// Pods are the pods of the node that wait for it, as namespace/name.
 	Pods    []string `json:"pods"`
 	Message string   `json:"message"`
 	// At is when it was refused last.
 	At time.Time `json:"at"`
 }
 
-// AllocatedDevice is what the scheduler has given to a claim.
+// AllocatedDevice is a device that the scheduler has allocated to a claim.
 type AllocatedDevice struct {
 	Pool string `json:"pool"`
 	Name string `json:"name"`
-	// Consumed is what the claim was given of the device's counters.
+	// Consumed is the amount that the claim was allocated of the device's counters.
 	Consumed map[resourceapi.QualifiedName]resource.Quantity `json:"consumed,omitempty"`
 }
 
