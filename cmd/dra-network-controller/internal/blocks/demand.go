@@ -23,8 +23,7 @@ import (
 // change while the claim lives.
 type place struct{ node, topology string }
 
-// use is what a claim takes: how often a pod gets each topology, how many pods there are, and which addresses they
-// have.
+// use is the demand of a claim: how often a pod gets each topology, the number of pods, and their addresses.
 type use struct {
 	created time.Time // only to sort claims: those of two API servers may be in another order
 	// seen is when this process first saw that the claim takes something.
@@ -43,17 +42,16 @@ type Group struct {
 	UID             types.UID
 }
 
-// demand knows what claims take of the nodes' addresses. It is told of every claim, so that a plan need not look at all
-// of them. It is safe for concurrent use.
+// demand tracks the addresses that claims take on the nodes. It receives every change of a claim, so that a plan need
+// not inspect all of them. It is safe for concurrent use.
 //
 // Invariant: instances is the sum over byClaim of instances × pods, where pods is podsOf at the time of the last
-// change. So whoever changes a claim or the size of a group takes the old amount out before, and puts the new one in
-// after.
+// change. A change of a claim or of the size of a group subtracts the old amount before, and adds the new one after.
 type demand struct {
 	mu        sync.Mutex
 	byClaim   map[types.UID]use
 	instances map[place]int // of all claims, for each of their pods
-	// shared has the claims of several pods, and those of a PodGroup: few, of which each has one block.
+	// shared has the claims of several pods, and those of a PodGroup. They are few, and each has one block.
 	shared map[types.UID]bool
 	// sizes are how many pods groups of claims have.
 	sizes map[Group]int
@@ -66,9 +64,9 @@ func newDemand(elapsed func() time.Duration) *demand {
 		sizes: map[Group]int{}, elapsed: elapsed}
 }
 
-// useOf says what a claim takes. A claim that the driver refuses takes nothing. A step that is instantiated several
-// times takes an address for each instance, and the steps of one topology are instantiated together: the most frequent
-// one says how often.
+// useOf returns the demand of a claim. A claim that the driver rejects takes nothing. A step that is instantiated
+// several times takes an address for each instance. The steps of one topology are instantiated together, so the most
+// frequent one determines the number.
 func useOf(claim *resourceapi.ResourceClaim) use {
 	found := use{created: claim.CreationTimestamp.Time, instances: map[place]int{}}
 	devices, err := claimspec.Devices(claim)
@@ -101,7 +99,8 @@ func useOf(claim *resourceapi.ResourceClaim) use {
 	return found
 }
 
-// nodeOf is the node of a pool: pools of the driver are called <node>/<card>. Names of nodes have no slash (RFC 1123).
+// nodeOf returns the node of a pool: pools of the driver are called <node>/<device>. Names of nodes have no slash (RFC
+// 1123).
 func nodeOf(pool string) string {
 	node, _, _ := strings.Cut(pool, "/")
 	return node
@@ -117,9 +116,8 @@ func (d *demand) forget(claim *resourceapi.ResourceClaim) []string {
 	return d.replace(claim.UID, use{})
 }
 
-// replace puts what a claim takes now in place of what it took, nothing for a claim that is gone. It returns the
-// topologies whose ranges have to be looked at again: none if only a condition or an address has changed, which is most
-// updates of claims.
+// replace replaces the demand of a claim, with nothing for a deleted claim. It returns the topologies whose ranges must
+// be reconciled: none if only a condition or an address has changed, as in most updates of claims.
 func (d *demand) replace(uid types.UID, now use) (topologies []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -256,8 +254,8 @@ func (d *demand) ofRange(perPod map[string]int, blockSize int) map[string]int {
 	return taken
 }
 
-// sharedOn are the claims that take addresses of a range, oldest first, by node, of the nodes on which one of them is
-// for several pods. Claims are sorted by time and UID, so that two looks pack them alike.
+// sharedOn returns the claims that take addresses of a range, oldest first, by node, for nodes with a claim for several
+// pods. Claims are sorted by time and UID, so that every reconciliation packs them alike.
 func (d *demand) sharedOn(perPod map[string]int) map[string][]Claim {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -289,19 +287,19 @@ func (d *demand) sharedOn(perPod map[string]int) map[string][]Claim {
 	return found
 }
 
-// watchLag is by how much the watch of claims may be behind that of blocks: a claim that shows up so shortly after a
-// release may have been made before it.
+// watchLag is the maximum delay of the watch of claims after the watch of blocks: a claim that appears so soon after a
+// release may be older than the release.
 const watchLag = time.Minute
 
 // inUse reports whether pods may have addresses of a block that this process saw released at a time: a claim on the
-// node that it has seen until then takes addresses of the range, or one has an address in its status although it was
-// seen later, or the topologies have changed. The first needs no status, which a driver may write late.
+// node that it has seen until then takes addresses of the range, or a later claim has an address of the block in its
+// status, or the topologies have changed. The first condition does not need the status, which a driver may write late.
 //
-// Times are those of this process. What the clocks of the API server and of other controllers say is not comparable,
-// so a process that has just started takes every claim for one that was made before the release.
+// Times are those of this process. The clocks of the API server and of other controllers are not comparable, so a
+// process that has just started treats every claim as older than the release.
 //
-// The name of the node is compared, not its UID: claims know names only. So a block of a Node object that was made
-// again stays while claims of the new one are as old as the release; it is late at worst, and never early.
+// It compares the name of the node, not its UID, since claims only have names. A block of a recreated Node object
+// therefore stays while claims of the new one are as old as the release; its return is late at worst, and never early.
 func (d *demand) inUse(block *v1alpha1.AddressBlock, perPod map[string]int, released time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -10,28 +10,29 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Claim is what a claim takes of a range: each of its steps takes an address for each pod, all of one block.
+// Claim is the demand of a claim for a range: each of its steps takes an address for each pod, all from one block.
 type Claim struct {
 	UID         types.UID
 	Created     time.Time
 	Pods, Steps int
-	// Addresses are those that its pods have, as its status says. They tell of which blocks they are.
+	// Addresses are the addresses of its pods in its status, which determine its blocks.
 	Addresses []string
 }
 
-// room is a block with what claims leave of it.
+// room is a block with its remaining addresses.
 type room struct {
 	spec *v1alpha1.AddressBlockSpec
 	left int
 }
 
-// shortage is for how many pods a node lacks a block: of the largest claim that finds none with room. It is 0 if all
-// find one. Claims whose addresses are known are where they are. Others get what the node's driver gives: the first
-// block with room, by number, and in the order in which claims were made, which is nearly that in which kubelet
-// prepares them. A claim for more pods than any block has addresses is refused by the driver, so no block is for it.
+// shortage returns the number of pods for which a node lacks a block: the pods of the largest claim without a block
+// that has room; 0 if all have one. Claims with known addresses stay in their blocks. Others get the block that the
+// node's driver would choose: the first one with room, by number, in the order of the claims' creation, which is nearly
+// the order in which the kubelet prepares them. The driver rejects a claim for more pods than a block has addresses, so
+// no block is for it.
 //
-// It is a simulation of what the driver will do at Prepare, and may be wrong where claims are prepared in another
-// order. Then kubelet calls Prepare again, and the next look counts with the addresses that claims have by then.
+// It simulates the driver's Prepare, and may be wrong if claims are prepared in another order. The kubelet then calls
+// Prepare again, and the next reconciliation uses the addresses that claims have by then.
 func (c *Changes) shortage(s *State, node string) int {
 	rooms := c.rooms(s, node)
 	var waiting []Claim
@@ -45,7 +46,7 @@ func (c *Changes) shortage(s *State, node string) int {
 			waiting = append(waiting, claim)
 		}
 	}
-	// The largest of those that find none: a block that has room for it has room for any of the others.
+	// The largest claim without a block: a block with room for it has room for any of the others.
 	least := 0
 	for _, claim := range waiting {
 		for range claim.Steps {
@@ -82,8 +83,8 @@ func known(claim *Claim, rooms []room) []int {
 	return steps[:min(len(steps), claim.Steps)]
 }
 
-// rooms are the blocks of a node, those that it is about to get included, by number. They are sorted as the driver
-// tries them.
+// rooms returns the blocks of a node, including those that it is about to get, by number, which is the order in which
+// the driver tries them.
 func (c *Changes) rooms(s *State, node string) []room {
 	var found []room
 	add := func(block *v1alpha1.AddressBlock) {

@@ -13,14 +13,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// defaultReturnDelay is that of the definition, for ranges that are gone.
+// defaultReturnDelay is the default of the definition, for deleted ranges.
 const defaultReturnDelay = time.Hour
 
 // recheck is how long a block that may be in use is left alone before it is looked at again, and the least time to
 // wait.
 const recheck = 30 * time.Second
 
-// Node is what a plan depends on of a node.
+// Node is the part of a node that a plan depends on.
 type Node struct {
 	UID types.UID
 	// Selected is true where the range's nodeSelector takes the node.
@@ -32,16 +32,16 @@ type Node struct {
 type State struct {
 	// Range is the range; of one that is gone it has the name and a deletion timestamp.
 	Range *v1alpha1.AddressRange
-	// Addresses is the range as arithmetic needs it; nil for one that is invalid, of which nothing is given.
+	// Addresses is the parsed range; nil for an invalid one, from which no block is assigned.
 	Addresses *addresses.Range
-	// Nodes are those of the cluster, by name.
+	// Nodes are the nodes of the cluster, by name.
 	Nodes map[string]Node
-	// Blocks are those of the range.
+	// Blocks are the blocks of the range.
 	Blocks []v1alpha1.AddressBlock
 	// Demand is how many addresses claims take that are allocated on a node, by its name.
 	Demand map[string]int
-	// Shared are the claims, oldest first, by the name of the node that they are allocated on, of nodes on which one is
-	// for several pods: those take their addresses of one block.
+	// Shared are the claims, oldest first, by the name of their node, for nodes with a claim for several pods, which
+	// takes its addresses from one block.
 	Shared map[string][]Claim
 	// Unused is for how long this process has seen each released block without use, by the name of the block. Blocks
 	// that pods of a node may still use are missing.
@@ -50,28 +50,27 @@ type State struct {
 	Now time.Time
 }
 
-// Changes are what is to be done. Objects are complete, as they shall be written or deleted. The order in which they
-// are carried out is that of Reconciler.carryOut. A block is in one of the lists at most.
+// Changes are the actions of a plan. Objects are complete, in the form to be written or deleted. Reconciler.carryOut
+// defines their order. A block is in at most one of the lists.
 type Changes struct {
 	Create, Update []v1alpha1.AddressBlock
 	// Release are blocks whose node is gone, or whose range, with the time of that in their status.
 	Release []v1alpha1.AddressBlock
 	// Return are blocks that others may have.
 	Return []v1alpha1.AddressBlock
-	// Without are the nodes that should have a block and for which there is none; Short are those that should have
+	// Without are the nodes that should have a block and for which there is none; Short are the nodes that should have
 	// another one. Both are sorted.
 	Without, Short []string
 	// Next is in how much time a block may be returned; 0 for never.
 	Next time.Duration
 }
 
-// Plan says which blocks shall be made, released and returned. Of the blocks that are there it gives the least free
-// number, so that one whose cache is behind collides with what it has not seen, and looks again, in place of giving a
-// node a second block.
+// Plan decides which blocks to create, release and return. It assigns the lowest free number, so that a controller with
+// an outdated cache gets a conflict and retries, instead of assigning a second block to a node.
 //
-// Its phases: what becomes of each block that is there; a first block for every selected node, in the order of names,
-// before any node gets a second; further blocks by demand; and blocks for claims of several pods, which need one with
-// room for all of them.
+// Its phases: the fate of each existing block; a first block for every selected node, in the order of names, before any
+// node gets a second; further blocks by demand; and blocks for claims of several pods, which need one with room for all
+// of them.
 func Plan(s State) Changes {
 	var c Changes
 	for i := range s.Blocks {
@@ -130,9 +129,9 @@ func Plan(s State) Changes {
 	return c
 }
 
-// keep says what becomes of a block that is there.
+// keep decides about an existing block.
 //
-// A node that the range's nodeSelector no longer takes keeps its blocks, and gets further ones while its claims need
+// A node that the range's nodeSelector no longer selects keeps its blocks, and gets further ones while its claims need
 // them: its pods have addresses of the range.
 func (c *Changes) keep(s *State, block *v1alpha1.AddressBlock) {
 	switch {
@@ -162,9 +161,9 @@ func (c *Changes) keep(s *State, block *v1alpha1.AddressBlock) {
 	}
 }
 
-// current is a block with the networks and exclusions that the range has now; nil if they are the same, and of blocks
-// that are no block of the range as it is. The networks of a block never change: the driver of its node has given
-// addresses of them.
+// current returns a block with the current networks and exclusions of the range; nil if they are equal, and for blocks
+// that do not belong to the current range. The networks of a block never change: the driver of its node has assigned
+// their addresses.
 func current(s *State, block *v1alpha1.AddressBlock) *v1alpha1.AddressBlock {
 	if int(block.Spec.Index) >= s.Addresses.Count() {
 		return nil
@@ -179,8 +178,8 @@ func current(s *State, block *v1alpha1.AddressBlock) *v1alpha1.AddressBlock {
 	return updated
 }
 
-// capacities are the addresses of the blocks that nodes have, by node. Blocks of another node of the same name, and
-// those that are released, don't count.
+// capacities returns the number of addresses in the blocks of nodes, by node, without released blocks and blocks of
+// another node of the same name.
 func capacities(s *State) map[string]int {
 	capacity := map[string]int{}
 	for i := range s.Blocks {
@@ -213,19 +212,19 @@ func returnDelay(r *v1alpha1.AddressRange) time.Duration {
 	return r.Spec.ReturnDelay.Duration
 }
 
-// freeBlocks goes through the blocks that nobody has.
+// freeBlocks iterates over the unassigned blocks.
 type freeBlocks struct {
 	state *State
 	taken map[int]bool
-	// odd are blocks that are not blocks of the range as it is: it was deleted by force, and made again with others.
+	// odd are blocks that do not belong to the current range: it was force-deleted, and created again with other
+	// blocks.
 	odd []*v1alpha1.AddressBlockSpec
 	// index is a number below which no block is free.
 	index int
 }
 
-// newFreeBlocks also looks for odd blocks: those that the range, as it is written now, would not cut so, because its
-// cidrs or its blockSize were changed since. They stay given, so their addresses must be kept from new blocks one by
-// one.
+// newFreeBlocks also finds odd blocks: blocks that the current range would not have in this form, because its cidrs or
+// its blockSize have changed. They stay assigned, so new blocks must not contain any of their addresses.
 func newFreeBlocks(s *State) *freeBlocks {
 	f := &freeBlocks{state: s, taken: map[int]bool{}}
 	for i := range s.Blocks {

@@ -42,7 +42,7 @@ import (
 const (
 	// soon is when to look again after a conflict. By then the cache has caught up.
 	soon = 200 * time.Millisecond
-	// gather is how long changes of claims and nodes are gathered: a range is looked at once for all of them.
+	// gather is how long changes of claims and nodes are collected: a range is reconciled once for all of them.
 	gather = 100 * time.Millisecond
 )
 
@@ -55,7 +55,7 @@ type Reconciler struct {
 	Live client.Reader
 	// Events takes the events of ranges.
 	Events events.EventRecorder
-	// Clock is for people: what it says is written to objects and decides nothing. It may be wrong, and jump.
+	// Clock is for people: its time is written to objects and decides nothing. It may be wrong, and jump.
 	Clock clock.PassiveClock
 	// Elapsed returns how long the process has been running, by a clock that never jumps.
 	Elapsed func() time.Duration
@@ -65,7 +65,7 @@ type Reconciler struct {
 	released releases
 }
 
-// claims is what claims take.
+// claims returns the demand of claims.
 func (r *Reconciler) claims() *demand {
 	r.once.Do(func() { r.demand = newDemand(r.Elapsed) })
 	return r.demand
@@ -96,10 +96,10 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Complete(r)
 }
 
-// later gathers changes. What is told of an object, and whether it is gone, is told at once, also of all objects that
-// there are at the start before any range is looked at. Package controller-runtime starts no worker before each handler
-// has had the objects of the first list (source.Kind, HasSynced), so demand is complete when the first block could be
-// returned.
+// later delays reconciliations. The change of an object, or its deletion, is recorded immediately, including all
+// objects that exist at the start before any range is reconciled. Package controller-runtime starts no worker before
+// each handler has received the objects of the first list (source.Kind, HasSynced), so demand is complete when the
+// first block could be returned.
 func (r *Reconciler) later(
 	ranges func(ctx context.Context, object client.Object, gone bool) []string,
 ) handler.EventHandler {
@@ -117,8 +117,7 @@ func (r *Reconciler) later(
 	}
 }
 
-// all are the names of all ranges. A handler can't return an error, and the cache, which is what is read here, has none
-// to give once it is filled.
+// all returns the names of all ranges. A handler cannot return an error, and reading from a filled cache does not fail.
 func (r *Reconciler) all(ctx context.Context, _ client.Object, _ bool) []string {
 	var ranges v1alpha1.AddressRangeList
 	if err := r.Client.List(ctx, &ranges, client.UnsafeDisableDeepCopy); err != nil { // they are read only
@@ -132,7 +131,7 @@ func (r *Reconciler) all(ctx context.Context, _ client.Object, _ bool) []string 
 	return names
 }
 
-// ofClaim notes what a claim takes, and returns the ranges of which it takes or took addresses.
+// ofClaim records the demand of a claim, and returns the ranges of its current and previous addresses.
 func (r *Reconciler) ofClaim(ctx context.Context, object client.Object, gone bool) []string {
 	claim, ok := object.(*resourceapi.ResourceClaim)
 	if !ok {
@@ -143,7 +142,7 @@ func (r *Reconciler) ofClaim(ctx context.Context, object client.Object, gone boo
 		changed = r.claims().forget
 	}
 	var ranges []string
-	// A topology that is gone has no ranges any more; its change has woken all of them.
+	// A deleted topology has no ranges any longer; its change has woken all of them.
 	for _, name := range changed(claim) {
 		topology := &v1alpha1.NetworkTopology{}
 		if err := r.Client.Get(ctx, types.NamespacedName{Name: name}, topology); err == nil {
@@ -163,8 +162,9 @@ func requests(names []string) []reconcile.Request {
 
 // Reconcile implements reconcile.Reconciler.
 //
-// Phases: the sizes of PodGroups are asked for, everything is read, the plan is made and carried out, the status is
-// written. A plan that was carried out in part is not continued: the next look makes a new one of what is there.
+// Phases: the sizes of PodGroups are read, then everything else, the plan is made and carried out, the status is
+// written. A partially carried out plan is not continued: the next reconciliation makes a new one from the current
+// state.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	unmeasured := r.measure(ctx, request.Name) // nobody has to wait for that
 	state, problems, remarks, err := r.read(ctx, request.Name)
@@ -186,8 +186,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: changes.Next}, nil
 }
 
-// read gathers what a plan depends on. Of a range that is gone it makes one that is being deleted: blocks of a range
-// whose finalizer somebody removed are returned, too. The lists are shared with the cache and must not be changed; the
+// read reads the inputs of a plan. A deleted range is replaced by one with a deletion timestamp: blocks of a range
+// whose finalizer was removed are returned, too. The lists are shared with the cache and must not be changed; the
 // range, which carryOut changes, is a copy.
 func (r *Reconciler) read(
 	ctx context.Context, name string,
@@ -239,10 +239,10 @@ func (r *Reconciler) read(
 	return state, problems, remarks, nil
 }
 
-// measure finds out how many pods PodGroups have whose claims take addresses of a range: as many as are scheduled at a
-// time. It is asked once: those that come later take what is left. Of a group without such a number nobody knows. A
-// PodGroup that is gone, or whose API the cluster does not serve, counts as one pod: its absence must not keep nodes
-// from blocks.
+// measure reads the number of pods of PodGroups whose claims take addresses of a range: the number that is scheduled
+// together. It is read once; later pods take the remaining addresses. The size of a group without such a number is
+// unknown. A PodGroup that is gone, or whose API the cluster does not serve, counts as one pod: its absence must not
+// keep nodes from blocks.
 func (r *Reconciler) measure(ctx context.Context, name string) error {
 	var topologies v1alpha1.NetworkTopologyList
 	if err := r.Client.List(ctx, &topologies, client.UnsafeDisableDeepCopy); err != nil { // they are read only
@@ -312,8 +312,8 @@ func (r *Reconciler) carryOut(ctx context.Context, state *State, changes *Change
 	return nil
 }
 
-// keepFinalizer puts the finalizer on a range before it gives anything, and removes it when the API server has no block
-// of it any more. The cache may not have a block that was just created, so the last word is the API server's.
+// keepFinalizer adds the finalizer to a range before the first block is assigned, and removes it when the API server
+// has no block of it any longer. It asks the API server, since the cache may lack a block that was just created.
 func (r *Reconciler) keepFinalizer(ctx context.Context, state *State) error {
 	changed := state.Range.DeepCopy()
 	switch {
@@ -357,8 +357,8 @@ func (r *Reconciler) release(ctx context.Context, state *State, block *v1alpha1.
 	return nil
 }
 
-// giveBack deletes just the block that was looked at, and that was released. That is final, also for a node that lives:
-// it gives no address of the block any more.
+// giveBack deletes a released block in the version that was inspected. This is final even if the node still exists: it
+// assigns no address of the block any longer.
 func (r *Reconciler) giveBack(ctx context.Context, block *v1alpha1.AddressBlock) error {
 	exactly := client.Preconditions{UID: ptr.To(block.UID), ResourceVersion: ptr.To(block.ResourceVersion)}
 	if err := r.Client.Delete(ctx, block, exactly); client.IgnoreNotFound(err) != nil {
@@ -367,9 +367,9 @@ func (r *Reconciler) giveBack(ctx context.Context, block *v1alpha1.AddressBlock)
 	return nil
 }
 
-// entitled reports whether the API server still has the node that a block belongs to, and the range, which is not being
-// deleted. What it has said once of a UID stays so. So the answer "no" needs no lock and no repetition, while the
-// answer "yes" is only for now.
+// entitled reports whether the API server still has the node of a block, and the range, which is not being deleted. A
+// UID that is gone never returns, so the answer false needs no lock and no repetition, while the answer true may become
+// outdated.
 func (r *Reconciler) entitled(ctx context.Context, state *State, block *v1alpha1.AddressBlock) (bool, error) {
 	node := &metav1.PartialObjectMetadata{}
 	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))

@@ -20,7 +20,7 @@ type releases struct {
 	byRange map[string]map[string]release // by the names of the range and of the block
 }
 
-// release is what was seen of a released block, by the time of the process.
+// release is the observation of a released block, by the time of the process.
 type release struct {
 	// uid is the block's: another one may get its name.
 	uid types.UID

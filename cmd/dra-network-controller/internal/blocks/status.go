@@ -20,7 +20,7 @@ const (
 	ReasonExhausted = "Exhausted"
 	// ReasonNotAccepted is the reason when the range isn't accepted and so gives no blocks.
 	ReasonNotAccepted = "NotAccepted"
-	// ReasonDeleted is the reason when the range is being deleted, and waits until nodes have no block any more.
+	// ReasonDeleted is the reason while the range is being deleted, and waits until no node has a block.
 	ReasonDeleted = "Deleted"
 )
 
@@ -50,8 +50,9 @@ func Status(s *State, c *Changes, problems field.ErrorList, remarks []string) v1
 	return status
 }
 
-// assigned is the condition that says whether nodes have the addresses that they need. What is wrong comes in the order
-// in which it has to be mended: a range that ends, or is not accepted, gives nothing, however many blocks are free.
+// assigned returns the condition that reports whether nodes have the addresses that they need. Problems are in the
+// order in which they must be fixed: a range that is being deleted, or is not accepted, assigns nothing, however many
+// blocks are free.
 func assigned(s *State, c *Changes, status *v1alpha1.AddressRangeStatus) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionBlocksAssigned, Status: metav1.ConditionFalse,
 		ObservedGeneration: s.Range.Generation}
@@ -73,7 +74,7 @@ func assigned(s *State, c *Changes, status *v1alpha1.AddressRangeStatus) metav1.
 	return condition
 }
 
-// exhausted says who lacks what, and what helps.
+// exhausted lists the nodes that lack addresses, and the remedy.
 func exhausted(c *Changes, status *v1alpha1.AddressRangeStatus) string {
 	var missing []string
 	if len(c.Without) > 0 {

@@ -22,8 +22,8 @@ import (
 const FieldOwner = "dra-network-controller-webhook"
 
 // Keeper keeps a valid certificate in the Secret, and its authority in the webhook's configuration. It is a manager's
-// runnable, at work in the replica that leads. Two at once do no harm: each write is refused if somebody else has
-// written since the reading.
+// runnable in the leading replica. Two concurrent keepers are harmless: each write is rejected if the object has
+// changed since it was read.
 type Keeper struct {
 	// Reader reads from the API server: nothing here is worth a cache.
 	Reader client.Reader
@@ -38,7 +38,7 @@ type Keeper struct {
 	Rotation Rotation
 	// Now is the time, by which certificates are valid.
 	Now func() time.Time
-	// Elapsed is the time of this process, by which it waits: clocks of replicas may differ, and may be set.
+	// Elapsed is the time of this process, by which it waits: clocks of replicas may differ, and may be adjusted.
 	Elapsed func() time.Duration
 
 	// trusted is the authority that the configuration was seen to trust since the time seen.
@@ -81,12 +81,12 @@ func (k *Keeper) pause(failures int) time.Duration {
 	return min(k.Rotation.Period(), time.Duration(failures)*impatience)
 }
 
-// keep looks once, and does what there is to do: first the Secret, since no API server may trust what a crash could
-// lose.
+// keep checks once and makes the necessary changes: first the Secret, since no API server may trust a certificate that
+// a crash could lose.
 //
-// Trust is compared and written at each look, also when no certificate changes: it repairs a configuration from which
-// somebody has removed caBundle. trust gets the bundle of what the Secret holds now, so what it writes never names an
-// authority that only this process knows.
+// Trust is compared and written in each check, even if no certificate changes: this repairs a configuration whose
+// caBundle was removed. trust gets the bundle of the current content of the Secret, so it never writes an authority
+// that only this process knows.
 func (k *Keeper) keep(ctx context.Context) error {
 	var configuration admissionregistration.ValidatingWebhookConfiguration
 	if err := k.Reader.Get(ctx, types.NamespacedName{Name: k.Configuration}, &configuration); err != nil {
@@ -157,8 +157,8 @@ func (k *Keeper) trustedFor(
 	return k.Elapsed() - k.seen
 }
 
-// trusts reports whether all webhooks of a configuration have an authority in their bundle. An empty authority, that of
-// no next certificate, is trusted by nobody: every text contains it.
+// trusts reports whether all webhooks of a configuration have an authority in their bundle. It returns false for an
+// empty authority, of a missing next certificate, which every text contains.
 func trusts(configuration *admissionregistration.ValidatingWebhookConfiguration, ca []byte) bool {
 	for i := range configuration.Webhooks {
 		if len(ca) == 0 || !bytes.Contains(configuration.Webhooks[i].ClientConfig.CABundle, ca) {
@@ -177,7 +177,8 @@ func (k *Keeper) trust(
 		Path  string `json:"path"`
 		Value any    `json:"value"`
 	}
-	// The version has the patch refused if somebody has written since: webhooks are named by their place.
+	// With the version, the API server rejects the patch after a concurrent change: webhooks are identified by their
+	// index.
 	operations := []operation{{"replace", "/metadata/resourceVersion", configuration.ResourceVersion}}
 	for i := range configuration.Webhooks {
 		if !bytes.Equal(configuration.Webhooks[i].ClientConfig.CABundle, bundle) {

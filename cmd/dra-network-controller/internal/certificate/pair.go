@@ -25,17 +25,17 @@ const backdate = DefaultValidity / 3
 // serialBits is the length of serial numbers: RFC 5280 allows 20 octets.
 const serialBits = 128
 
-// Pair is a certificate of the server and the authority that signed it and nothing else: its key is not kept, so nobody
-// can sign a second one. All fields are PEM.
+// Pair is a certificate of the server and the authority that signed only this one: its key is discarded, so that no
+// second certificate can be signed. All fields are PEM.
 type Pair struct {
 	// CA is the certificate of the authority.
 	CA []byte
-	// Certificate and Key are those of the server.
+	// Certificate and Key are the server's certificate and key.
 	Certificate, Key []byte
 }
 
-// newPair makes a pair for names, which are DNS names and IP addresses. The authority may sign no further authorities
-// (MaxPathLenZero). Both certificates expire at once: one of them alone is of no use.
+// newPair creates a pair for names, which are DNS names and IP addresses. The authority may sign no further authorities
+// (MaxPathLenZero). Both certificates expire together, since one of them alone is useless.
 func newPair(names []string, now time.Time, validity time.Duration) (Pair, error) {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -45,7 +45,7 @@ func newPair(names []string, now time.Time, validity time.Duration) (Pair, error
 	if err != nil {
 		return Pair{}, fmt.Errorf("cannot make a key: %w", err)
 	}
-	// The name is different for each authority, so that one is never taken for another.
+	// The name is different for each authority, so that they are never confused.
 	ca, err := template("dra-network-controller webhook CA "+now.UTC().Format(time.RFC3339), now, validity)
 	if err != nil {
 		return Pair{}, err
@@ -100,7 +100,7 @@ func (p Pair) check(names []string, now time.Time) (*x509.Certificate, error) {
 	if !roots.AppendCertsFromPEM(p.CA) {
 		return nil, errors.New("there is no certificate of an authority")
 	}
-	// Names are part of what is verified, so at least one.
+	// Verification requires at least one name.
 	for _, name := range names {
 		if _, err := pair.Leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: roots, CurrentTime: now}); err != nil {
 			return nil, err
@@ -109,13 +109,13 @@ func (p Pair) check(names []string, now time.Time) (*x509.Certificate, error) {
 	return pair.Leaf, nil
 }
 
-// Held is what the Secret holds.
+// Held is the content of the Secret.
 type Held struct {
 	// Current is what replicas serve.
 	Current Pair
-	// Next is what they will serve, once the API servers trust it; empty most of the time.
+	// Next is the pair that replicas will serve when the API servers trust it; usually empty.
 	Next Pair
-	// FormerCA is the authority of what they served before; empty if there was nothing.
+	// FormerCA is the authority of the previous pair; empty if there was none.
 	FormerCA []byte
 }
 
@@ -132,7 +132,7 @@ const (
 	keyFormerCA                               = "former-ca.crt"
 )
 
-// read returns what the data of a Secret says. What is missing is empty.
+// read returns the content of a Secret. Missing parts are empty.
 func read(data map[string][]byte) Held {
 	return Held{
 		Current:  Pair{CA: data[keyCA], Certificate: data[keyCertificate], Key: data[keyKey]},

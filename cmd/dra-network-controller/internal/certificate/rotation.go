@@ -13,8 +13,7 @@ const (
 	DefaultValidity = 90 * 24 * time.Hour
 )
 
-// maxPeriod is the time between two looks. It bounds how long a configuration whose trust somebody has removed stays
-// so.
+// maxPeriod is the time between two checks. It limits how long a configuration without trust stays unrepaired.
 const maxPeriod = 10 * time.Second
 
 // Rotation says when certificates are replaced.
@@ -34,13 +33,13 @@ func (r Rotation) Period() time.Duration { return min(maxPeriod, r.Validity/look
 // authority. API servers watch configurations, which usually takes milliseconds.
 func (r Rotation) settled() time.Duration { return 2 * r.Period() }
 
-// Wanted returns what the Secret should hold and why that is something else than now; nothing is to be done if there is
-// no why. names are those under which API servers ask; trusted is how long this process has seen the authority of the
+// Wanted returns the content that the Secret should have and the reason for the change; without a reason, nothing must
+// be done. names are the names that API servers use; trusted is how long this process has seen the authority of the
 // next certificate in their configuration, negative if it is missing there.
 //
-// It makes one step of the rotation at a time, and every step is also the repair of something: names that have changed,
-// or a Secret that was emptied. A current certificate of no use is replaced without waiting for trust: it serves
-// nobody, so nothing can become worse.
+// It makes one step of the rotation at a time, and every step also repairs a fault: names that have changed, or an
+// emptied Secret. An unusable current certificate is replaced without waiting for trust: no client accepts it, so the
+// replacement cannot be worse.
 func (r Rotation) Wanted(
 	held Held, names []string, trusted time.Duration, now time.Time,
 ) (wanted Held, why string, err error) {

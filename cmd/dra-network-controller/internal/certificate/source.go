@@ -18,8 +18,8 @@ import (
 // impatience is the time between two looks while there is nothing to serve.
 const impatience = time.Second
 
-// Source hands out the current certificate of the Secret. It is a manager's runnable, at work in all replicas.
-// GetCertificate and Ready may be called by many goroutines at once, while Start runs in one.
+// Source serves the current certificate of the Secret. It is a manager's runnable in all replicas. GetCertificate and
+// Ready may be called concurrently, while Start runs in one goroutine.
 type Source struct {
 	// Reader reads from the API server.
 	Reader client.Reader
@@ -53,8 +53,8 @@ func (s *Source) Start(ctx context.Context) error {
 	}
 }
 
-// reload reads the Secret once. What was read before stays when that fails. A certificate that has expired is served,
-// too: the client refuses it and says so, which is clearer than no answer.
+// reload reads the Secret once. If that fails, the previous content stays. An expired certificate is served, too: the
+// client rejects it with a clear error, which is better than no answer.
 func (s *Source) reload(ctx context.Context) error {
 	defer s.looked.Store(true)
 	var secret corev1.Secret
@@ -73,7 +73,7 @@ func (s *Source) reload(ctx context.Context) error {
 	return nil
 }
 
-// GetCertificate is that of tls.Config.
+// GetCertificate implements tls.Config.GetCertificate.
 func (s *Source) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if certificate := s.current.Load(); certificate != nil {
 		return certificate, nil
@@ -81,8 +81,8 @@ func (s *Source) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 	return nil, fmt.Errorf("there is no certificate in the Secret %s yet", s.Secret)
 }
 
-// Ready is a check of readiness: it waits for the first look, not for a certificate. A replica that is ready so serves
-// what there is, and one without any holds nothing up.
+// Ready is a readiness check: it waits for the first read of the Secret, not for a certificate. A ready replica thus
+// serves an existing certificate, and a missing one does not block anything.
 func (s *Source) Ready(*http.Request) error {
 	if !s.looked.Load() {
 		return errors.New("the webhook's certificate was not looked for yet")

@@ -31,9 +31,9 @@ const (
 	maxValue = 160
 )
 
-// Of returns the condition Accepted: True with the summary and the remarks where there are no problems, else False with
-// all problems. LastTransitionTime is left out: meta.SetStatusCondition keeps the old one while the status stays the
-// same, so that equal conditions compare equal and nothing is written.
+// Of returns the condition Accepted: True with the summary and the remarks without problems, otherwise False with all
+// problems. LastTransitionTime is left out: meta.SetStatusCondition keeps the old one while the status stays the same,
+// so that equal conditions compare equal and nothing is written.
 func Of(generation int64, summary string, problems field.ErrorList, remarks ...string) metav1.Condition {
 	condition := metav1.Condition{
 		Type:               Accepted,
@@ -131,8 +131,8 @@ func oneLine(text string) string {
 // hintMark is where the hint of a message begins.
 const hintMark = `; "kubectl `
 
-// WithHint ends the message of a condition with a command, which begins with kubectl, and what it shows. The hint
-// always fits: the message before it is cut. cutBeforeHint finds it by hintMark.
+// WithHint appends a command, which begins with kubectl, and its purpose to the message of a condition. The hint always
+// fits: the message before it is cut. cutBeforeHint finds it by hintMark.
 func WithHint(condition metav1.Condition, command, shows string) metav1.Condition {
 	hint := fmt.Sprintf("; %q %s", command, shows)
 	condition.Message = Cut(condition.Message, maxMessage-len(hint)) + hint
@@ -147,7 +147,7 @@ func cutBeforeHint(message string, size int) string {
 	return Cut(message, size)
 }
 
-// Bound cuts a message to what a condition holds.
+// Bound cuts a message to the maximum length of a condition.
 func Bound(message string) string { return Cut(message, maxMessage) }
 
 // Cut shortens text to at most size bytes, at a character, and shows that it did. size must not be less than the mark

@@ -11,10 +11,10 @@ import (
 // maxEvent is how much of a condition's message fits into an event with its type, in bytes.
 const maxEvent = 900
 
-// EmitEvents writes an event about an object for each written condition that says that something is wrong, or that this
-// is over. That all is well with a new object is worth none. before are the conditions that the object had, written
-// those that are in its status now. The events API refuses notes of more than 1,024 bytes, which package events only
-// logs, so messages are cut to maxEvent.
+// EmitEvents writes an event about an object for each written condition that reports a problem, or the end of one. A
+// new object without problems gets none. before are the previous conditions of the object, written the current ones.
+// The events API rejects notes of more than 1,024 bytes, which package events only logs, so messages are cut to
+// maxEvent.
 func EmitEvents(recorder events.EventRecorder, object runtime.Object, before, written []metav1.Condition) {
 	for i := range written {
 		now := &written[i]

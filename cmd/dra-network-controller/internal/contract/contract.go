@@ -1,7 +1,7 @@
-// Package contract tells the author of a CNIPluginSchema what is wrong with it.
+// Package contract validates CNIPluginSchemas and reports errors to their authors.
 //
-// The rule of this package: [Accepted] is pure and says it; [Reconciler] writes it into the status and nothing else.
-// Whoever uses a schema judges it again, and leaves out what an invalid one says of parameters.
+// The rule of this package: [Accepted] is pure and returns the condition; [Reconciler] only writes it into the status.
+// Users of a schema validate it again, and ignore the parameters in an invalid one.
 package contract
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Accepted returns the condition of a schema: what is wrong with it, or what it is.
+// Accepted returns the condition of a schema: its errors, or its summary.
 func Accepted(schema *v1alpha1.CNIPluginSchema) metav1.Condition {
 	summary := fmt.Sprintf("topologies are checked against this contract of %s", schema.Spec.CNIType)
 	// A schema of the cluster goes before the built-in one of the same plugin, and stays what it is when the driver is

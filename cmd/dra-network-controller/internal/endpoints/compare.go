@@ -17,21 +17,21 @@ import (
 // ManagedBy is the value of the label by which slices of the controller are known (KEP-752).
 const ManagedBy = "dra-network-controller.networking.dra.io"
 
-// maxEndpoints is how many endpoints a slice has at most, as those of Kubernetes do by default. kube-proxy and others
-// read any number up to 1,000; smaller slices make a change of one endpoint cheaper for all who watch.
+// maxEndpoints is the maximum number of endpoints in a slice, equal to the default of Kubernetes. kube-proxy and others
+// read up to 1,000; smaller slices make a change of one endpoint cheaper for all watchers.
 const maxEndpoints = 100
 
-// Changes are what is to be written. Objects are complete.
+// Changes are the required writes. Objects are complete.
 type Changes struct {
 	Create, Update, Delete []discoveryapi.EndpointSlice
 }
 
-// Compare says how slices that are there become those that are wanted. An endpoint stays in the slice in which it is,
-// so that a pod which comes or goes changes one slice.
+// Compare returns the changes from the existing slices to the wanted ones. An endpoint stays in its slice, so that an
+// added or removed pod changes one slice.
 //
-// It is deterministic: slices and endpoints are taken in the order of their names and addresses, and new names are
-// numbers, so two replicas that see the same write the same. Slices that lost most of their endpoints are not merged:
-// moving endpoints changes two objects, for nothing that a client notices.
+// It is deterministic: slices and endpoints are processed in the order of their names and addresses, and new names are
+// numbers, so two replicas with the same input write the same. Slices that lost most of their endpoints are not merged:
+// moving endpoints changes two objects without a benefit for clients.
 func Compare(
 	service *corev1.Service, wanted map[Group]Endpoints, existing []discoveryapi.EndpointSlice,
 ) (c Changes, err error) {
@@ -92,8 +92,8 @@ func groupOf(slice *discoveryapi.EndpointSlice) (Group, error) {
 	return Group{Family: slice.AddressType, Ports: string(text)}, nil
 }
 
-// keep takes from the endpoints that are wanted those that a slice has. It removes them from the rest, so an address
-// that stands in two slices, as after a conflict, stays in the first.
+// keep removes the endpoints of a slice from the wanted ones and returns them. An address in two slices, as after a
+// conflict, therefore stays in the first.
 func keep(slice *discoveryapi.EndpointSlice, rest Endpoints) []discoveryapi.Endpoint {
 	var kept []discoveryapi.Endpoint
 	for i := range slice.Endpoints {
@@ -142,8 +142,8 @@ func with(
 	return slice
 }
 
-// freeName is the name of a further slice. That it has a number and nothing random makes a second one of what the cache
-// does not know yet a conflict.
+// freeName returns the name of a further slice. It has a number instead of a random part, so that creating a slice that
+// the cache does not have yet is a conflict.
 func freeName(service *corev1.Service, names map[string]bool) string {
 	for i := 0; ; i++ {
 		if name := fmt.Sprintf("%s-dra-network-%d", service.Name, i); !names[name] {

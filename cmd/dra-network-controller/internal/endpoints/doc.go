@@ -1,10 +1,11 @@
 // Package endpoints writes EndpointSlices of Services whose pods are reached over interfaces of a NetworkTopology: with
-// the addresses that the status of their claims has.
+// the addresses in the status of their claims.
 //
-// The rule of this package: [Wanted] and [Compare] are pure and say what the slices of a Service shall be; [Reconciler]
-// writes them. A Service is annotated in its own namespace, and only pods of that namespace are its endpoints, so
-// nobody sends traffic elsewhere with it. What Kubernetes itself writes for a Service is left alone: one that has a
-// selector gets nothing from here.
+// The rule of this package: [Wanted] and [Compare] are pure and compute the slices of a Service; [Reconciler] writes
+// them. A Service is annotated in its own namespace, and only pods of that namespace are its endpoints, so it cannot
+// direct traffic elsewhere. Objects that Kubernetes itself writes for a Service are not touched: a Service with a
+// selector gets no slices from this package.
 //
-// Why not by Kubernetes: its controllers take a pod's addresses from status.podIPs, which are those of eth0.
+// Kubernetes cannot do this: its controllers take a pod's addresses from status.podIPs, which are the addresses of
+// eth0.
 package endpoints

@@ -27,8 +27,8 @@ import (
 // soon is when to look again after a conflict. By then the cache has caught up.
 const soon = 200 * time.Millisecond
 
-// later is when to look again at a name that somebody else's slice has. The cache has only our slices, so nothing tells
-// that it is gone.
+// later is the delay before another attempt to use a name that a foreign slice has. The cache only has the controller's
+// slices, so its deletion causes no event.
 const later = time.Minute
 
 // maxEvent is how much of a problem fits into an event, in bytes: the API server refuses longer ones, and annotations
@@ -46,7 +46,7 @@ type Reconciler struct {
 	Events events.EventRecorder
 
 	mu sync.Mutex
-	// told is what the author of a Service was told last.
+	// told is the last message for the author of a Service.
 	told map[types.NamespacedName]string
 }
 
@@ -64,9 +64,9 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Complete(r)
 }
 
-// ofObject are the annotated Services of an object's namespace whose endpoints it may change: of a pod those that
-// select it, of a claim those whose topology it has a device of. An update calls it with the object as it was, too. A
-// handler can't return an error, and the cache, which is what is read here, has none to give once it is filled.
+// ofObject returns the annotated Services of an object's namespace whose endpoints it may change: for a pod, the
+// Services that select it; for a claim, those with a topology of its devices. An update also calls it with the old
+// object. A handler cannot return an error, and reading from a filled cache does not fail.
 func (r *Reconciler) ofObject(ctx context.Context, object client.Object) []reconcile.Request {
 	concerns := concerns(object)
 	if concerns == nil {
@@ -89,7 +89,7 @@ func (r *Reconciler) ofObject(ctx context.Context, object client.Object) []recon
 	return requests
 }
 
-// concerns tells of which queries an object may change the answer; nil if of none.
+// concerns returns a filter for the queries whose result an object may change; nil if there are none.
 func concerns(object client.Object) func(*Query) bool {
 	switch object := object.(type) {
 	case *corev1.Pod:
@@ -128,8 +128,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.emitEvent(request.NamespacedName, service, problem)
 	}
 	var wanted map[Group]Endpoints
-	// Without a query everything is unwanted, so slices go when the annotation does, or becomes wrong. To leave them
-	// would send traffic to pods that nobody selects any more.
+	// Without a query no slice is wanted, so slices are removed with the annotation, or when it becomes invalid.
+	// Keeping them would send traffic to pods that are no longer selected.
 	if query != nil {
 		if wanted, err = r.wanted(ctx, service, query); err != nil {
 			return reconcile.Result{}, err
