@@ -60,7 +60,7 @@ dra_network_claims 1
 # TYPE dra_network_discovered_devices gauge
 dra_network_discovered_devices{type="pf"} 1
 dra_network_discovered_devices{type="vf"} 2
-# HELP dra_network_policy_devices Devices of the node, by what a policy does with them.
+# HELP dra_network_policy_devices Devices of the node, by the decision of the policies.
 # TYPE dra_network_policy_devices gauge
 dra_network_policy_devices{policy="all",result="exposes"} 3
 # HELP dra_network_problems Things that an administrator should put right, by where they are; the log and events have their words.

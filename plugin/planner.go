@@ -102,7 +102,7 @@ func (p *planner) plan(
 	missing, err := schemas.KernelLacks(cnichain.Types(topology), p.missingLinkTypes)
 	if err != nil { // what the plugins need may be there
 		klog.FromContext(ctx).Error(err,
-			"Cannot ask the kernel which types of links it makes; all are taken to be there")
+			"Cannot query the link types of the kernel; assuming that all are available")
 	}
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
 		Claim: record.Claim, Node: p.cluster.nodeName, Schemas: schemas, Plugins: plugins, KernelLacks: missing,

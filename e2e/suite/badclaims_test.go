@@ -59,7 +59,7 @@ func TestDeviceThatIsGoneAfterScheduling(t *testing.T) {
 	allocation := e.allocationOf("first", "we0-uplink")
 	allocation.Devices.Results[0].Device = "we7"
 	e.claimWith("late", "we0-uplink", allocation)
-	e.event("late", "device we7 of pool", "is not offered any more")
+	e.event("late", "device we7 of pool", "is no longer offered")
 	e.deleting("late")
 	e.gone("late")
 	e.deleteClaims("late")

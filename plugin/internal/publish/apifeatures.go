@@ -43,12 +43,12 @@ type apiServer struct {
 	asked time.Time
 }
 
-// capabilities is what a cluster can do.
+// capabilities lists the API features of a cluster that the driver uses.
 type capabilities struct {
 	missing draslices.MissingFeatures
-	// groups says that compatibility groups are kept.
+	// groups reports whether the API server keeps compatibility groups.
 	groups bool
-	// problems say what is missing and how to mend it.
+	// problems name each missing feature and the fix.
 	problems []string
 	// refusal is why nothing can be published at all.
 	refusal error
@@ -60,15 +60,15 @@ type feature struct {
 	probe resourceapi.ResourceSliceSpec
 	// kept reports whether what was stored still has it.
 	kept func(resourceapi.ResourceSliceSpec) bool
-	// effect says what becomes of the devices without it.
+	// effect describes the effect on devices if the feature is missing.
 	effect string
 }
 
-// detect returns what the API server said last, or asks it. While something is missing it is asked again from time to
-// time; if it doesn't answer, what it said last counts.
+// detect returns the cached capabilities, or queries the API server. While a feature is missing, detect repeats the
+// query from time to time; if the API server does not answer, the cached result remains valid.
 //
-// The lock is held over the requests, so that one caller asks and the others get its answer. Only the publisher and its
-// error handler call it, and neither keeps a pod waiting.
+// The lock is held during the requests, so that concurrent callers share one query. The only callers are the publisher
+// and its error handler, and no pod waits for them.
 func (s *apiServer) detect(ctx context.Context) (capabilities, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *apiServer) evaluate(ctx context.Context) (capabilities, error) {
 		release.LessThan(version.MustParseGeneric(firstCharging)) {
 		found.missing.Charging = true
 		found.problems = append(found.problems, fmt.Sprintf(
-			"Kubernetes %s forgets what shared devices exclude: those that exclude others are not published; upgrade "+
+			"Kubernetes %s ignores the exclusions of shared devices, so devices with exclusions are not published; upgrade "+
 				"to 1.36.2 or newer", info.GitVersion))
 	}
 	found.groups = s.groups
@@ -147,7 +147,7 @@ func (s *apiServer) evaluate(ctx context.Context) (capabilities, error) {
 	return found, nil
 }
 
-// problem says that the feature is missing.
+// problem describes the missing feature.
 func (f feature) problem() string {
 	return fmt.Sprintf("the API server has the feature %s switched off: %s; enable it on all components",
 		f.name, f.effect)
@@ -183,7 +183,7 @@ const (
 	listAttributes       = "DRAListTypeAttributes"
 )
 
-// features are those that the driver uses, here.
+// features are the API features that the driver uses.
 func (s *apiServer) features() []feature {
 	counters := map[string]resourceapi.Counter{"counter": {Value: resource.MustParse("1")}}
 	features := []feature{{

@@ -21,8 +21,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// testServer is an API server of a version that drops the fields of features that are off, as the real one does. What
-// is left without them may be nothing, which is invalid.
+// testServer behaves like an API server that drops the fields of disabled features. An object can be empty, and
+// therefore invalid, without these fields.
 type testServer struct {
 	off  sets.Set[string]
 	fail error
@@ -88,7 +88,7 @@ func TestWhatTheAPIServerKeeps(t *testing.T) {
 		err           string
 	}{
 		{name: "all", version: "v1.37.1", lists: true, groups: true, want: capabilities{groups: true}},
-		{name: "what is not wanted is not asked for", version: "v1.36.3",
+		{name: "unwanted features are not queried", version: "v1.36.3",
 			off: []string{"DRAListTypeAttributes", "DRADeviceCompatibilityGroups"}},
 		{name: "old scheduler", version: "v1.36.1",
 			want: capabilities{missing: draslices.MissingFeatures{Charging: true}}, problems: []string{"1.36.2"}},
@@ -128,8 +128,8 @@ func TestWhatTheAPIServerKeeps(t *testing.T) {
 	}
 }
 
-// An answer counts until somebody may have mended what is missing, or something shows that it is wrong. While there was
-// none yet the API server is asked each time; later, what it said last counts as long as it doesn't answer.
+// A cached answer is valid until the missing feature may have been enabled, or until a response contradicts it. Without
+// a first answer, every call queries the API server; after that, the cache is used while the server does not answer.
 func TestTheAPIServerIsAskedAgain(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
 	fake := &testServer{fail: errors.New("timeout")}

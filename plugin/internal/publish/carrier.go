@@ -31,7 +31,7 @@ type carrierTracker struct {
 }
 
 type carrierState struct {
-	// good says that there was a carrier at the last reading.
+	// good reports whether the link had a carrier at the last reading.
 	good bool
 	lost bool
 	// back is when a link that has lost its carrier had it again.
@@ -120,8 +120,8 @@ func (c *carrierTracker) retryAfter() time.Duration {
 	return soonest
 }
 
-// carriesCable reports whether the carrier of a type of device is that of a cable. A bridge has the carrier of its
-// ports, which come and go with pods.
+// carriesCable reports whether the carrier of this device type shows the state of a cable. A bridge takes its carrier
+// from its ports, which change with pods.
 func carriesCable(kind string) bool {
 	switch kind {
 	case discovery.TypePF, discovery.TypeNIC, discovery.TypeBond:

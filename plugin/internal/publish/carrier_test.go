@@ -26,7 +26,7 @@ func TestCarriersThatAreLost(t *testing.T) {
 		{"never had one", false, true, 0, false, false},
 		{"plugged in", true, true, 0, false, false},
 		{"taken down by an administrator", false, false, 0, false, false},
-		{"taken up, while the cards negotiate", false, true, 0, false, false},
+		{"set up, while the NICs negotiate", false, true, 0, false, false},
 		{"and up", true, true, 0, false, false},
 		{"unplugged", false, true, 0, true, true},
 		{"still", false, true, time.Hour, true, false},
@@ -35,7 +35,7 @@ func TestCarriersThatAreLost(t *testing.T) {
 		{"back", true, true, carrierHoldOff / 2, true, false},
 		{"not for long enough", true, true, carrierHoldOff / 2, true, false},
 		{"for good", true, true, carrierHoldOff / 2, false, true},
-		{"unplugged once more", false, true, time.Hour, true, true},
+		{"unplugged again", false, true, time.Hour, true, true},
 		{"taken down meanwhile", false, false, time.Hour, true, false},
 	} {
 		clock.Step(step.after)
@@ -51,10 +51,10 @@ func TestCarriersThatAreLost(t *testing.T) {
 		}
 	}
 	if !c.observe(discovery.Facts{}) || c.isLost(pf) {
-		t.Error("a card that is gone has lost its carrier")
+		t.Error("a removed NIC is reported as a lost carrier")
 	}
 	pf.Carrier, pf.AdminUp = false, true
 	if c.observe(discovery.Facts{Devices: []discovery.Device{pf}}) {
-		t.Error("a card that returns to the host from a pod has lost its carrier")
+		t.Error("a NIC that returns to the host from a pod is reported as a lost carrier")
 	}
 }

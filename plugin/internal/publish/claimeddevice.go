@@ -16,7 +16,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// claimedDevice returns what a claim holds that was given the device of an entry, and what chains are told of it.
+// claimedDevice returns the record of a device for the claim that it was allocated to, including the values that chains
+// receive.
 func claimedDevice(
 	entry *draslices.Entry, result *resourceapi.DeviceRequestAllocationResult,
 ) (claims.HeldDevice, cnichain.Device) {
@@ -41,7 +42,7 @@ func claimedDevice(
 	}
 }
 
-// stringAttribute returns what a policy says of a device; empty if it does not.
+// stringAttribute returns a string attribute that a policy assigns to the device, or "" if it assigns none.
 func stringAttribute(persona *policy.Persona, name resourceapi.QualifiedName) string {
 	return ptr.Deref(persona.AdditionalAttributes[name].StringValue, "")
 }
@@ -55,7 +56,7 @@ func Attributes(
 	return attributes
 }
 
-// plainAttributes are attributes for templates: those of our domain by their bare names.
+// plainAttributes returns the attributes for templates. Attributes of the driver's domain have no domain prefix.
 func plainAttributes(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) map[string]any {
 	plain := make(map[string]any, len(attributes))
 	for name, attribute := range attributes {

@@ -15,12 +15,12 @@ import (
 // settleTime is how long an interface must have had its name before the name is kept: udev renames new ones.
 const settleTime = 10 * time.Second
 
-// deviceMemory keeps what must not change with every reading of the host: the names of PCI functions, under which
-// claims hold them, and the speeds of links, which have none while they are down or on their way back to the host. It
-// is durable. Only one goroutine may use it.
+// deviceMemory stores values that must not change with every reading of the host: the names of PCI functions, which
+// claims refer to, and the speeds of links, because a link that is down or on its way back to the host reports none. It
+// is persistent, and not safe for concurrent use.
 //
-// For example, eth2 is renamed to lan0. It is published as eth2 until the next boot, since claims may hold it by that
-// name.
+// For example, if eth2 is renamed to lan0, it is published as eth2 until the next boot, because claims may refer to
+// that name.
 type deviceMemory struct {
 	bucket *journal.Bucket[remembered]
 	clock  clock.PassiveClock
@@ -31,13 +31,13 @@ type deviceMemory struct {
 
 // remembered is the durable part.
 type remembered struct {
-	// BootID is the boot in which it was written. Names last for one boot, so that a renamed interface is known by its
-	// new name after the next; nothing but claims holds on to a name for longer.
+	// BootID is the boot in which the memory was written. Names are valid for one boot, so a renamed interface gets its
+	// new name after a reboot; only claims refer to a name for longer.
 	BootID string `json:"bootID"`
-	// Names are those of physical functions and NICs.
+	// Names are the published names of physical functions and NICs.
 	Names map[discovery.PCIAddress]discovery.IfName `json:"names"`
-	// Speeds are in Mbit/s, by identity, of links that are hardware or made of it: those of pods' links would be
-	// written with every pod.
+	// Speeds are in Mbit/s, by identity, of hardware links and links on top of them. Speeds of pod links are not
+	// stored: every pod would cause a write.
 	Speeds map[string]int `json:"speeds"`
 	// Lost are the links that have lost their carrier, by identity, sorted.
 	Lost []string `json:"lost,omitempty"`
@@ -50,8 +50,8 @@ type sighting struct {
 
 const memoryKey = "devices"
 
-// loadDeviceMemory reads what an earlier driver has kept. What can't be read is forgotten and reported. Without a
-// journal nothing outlives the process.
+// loadDeviceMemory reads the memory of the previous driver process. It drops and reports unreadable parts. Without a
+// journal the memory ends with the process.
 func loadDeviceMemory(
 	db *journal.DB, bootID string, clock clock.PassiveClock,
 ) (*deviceMemory, []journal.Damaged, error) {

@@ -61,8 +61,8 @@ func TestNamesAreKeptForOneBoot(t *testing.T) {
 	check("lan", "old0 old0v0") // also after the release
 }
 
-// A link has no speed while it is down or on its way back to the host; what is published must not change with that, nor
-// with a new driver or a boot.
+// A link reports no speed while it is down or on its way back to the host. The published speed must not change then,
+// nor with a new driver process or a reboot.
 func TestSpeedsAreRemembered(t *testing.T) {
 	f := newFixture(t)
 	boots := 0

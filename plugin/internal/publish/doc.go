@@ -1,5 +1,6 @@
-// Package publish keeps the ResourceSlices of the node what facts and policies say.
+// Package publish keeps the ResourceSlices of the node in line with its devices and the policies.
 //
-// The rule of this package: what is published is computed from a fresh reading of the host, and from what claims hold.
-// What can't be read changes nothing. It knows nothing of sandboxes: who has a device in a pod is asked for.
+// The rule of this package: slices are computed from a new reading of the host and from the devices of claims. If
+// something cannot be read, nothing changes. The package does not depend on sandboxes: it queries its owner for the pod
+// that uses a device.
 package publish

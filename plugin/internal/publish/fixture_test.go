@@ -17,8 +17,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// fixture is what a publisher needs: a journal, a clock, claims, and a cluster with one policy that offers
-// everything.
+// fixture contains the dependencies of a publisher: a journal, a clock, claims, and a cluster with one policy that
+// exposes every device.
 type fixture struct {
 	*testing.T
 	clock   *testingclock.FakeClock

@@ -16,7 +16,7 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// expose is a policy for what an expression selects.
+// expose returns a policy for the devices that an expression selects.
 func expose(name, cel string, shared bool) policyapi.DeviceExposurePolicy {
 	return policyapi.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: policyapi.DeviceExposurePolicySpec{
@@ -26,14 +26,14 @@ func expose(name, cel string, shared bool) policyapi.DeviceExposurePolicy {
 		}}
 }
 
-// sharedMachine has policies in place of the one that offers everything exclusively.
+// sharedMachine has its own policies instead of the one that exposes every device exclusively.
 func sharedMachine(f *fixture, host *discoverytest.Host, policies ...policyapi.DeviceExposurePolicy) *testMachine {
 	m := newTestMachine(f, host)
 	f.cluster.policies = policies
 	return m
 }
 
-// A shared device never leaves the host, so what is seen of it counts although somebody always uses it.
+// A shared device never leaves the host, so its current state is published although it is always in use.
 func TestSharedDevicesFollowTheFacts(t *testing.T) {
 	f := newFixture(t)
 	m := sharedMachine(f, discoverytest.Machine(1, 0),
@@ -55,7 +55,7 @@ func TestSharedDeviceThatIsGone(t *testing.T) {
 	m.expect(t, "ens0:gone")
 }
 
-// A device keeps its name, and plugins are told that of its interface.
+// A device keeps its published name, and plugins receive the current name of its interface.
 func TestSharedDeviceThatIsRenamed(t *testing.T) {
 	f := newFixture(t)
 	m := sharedMachine(f, discoverytest.Machine(1, 0), expose("all", "true", true))
@@ -93,8 +93,8 @@ func TestSharesUnderASharedFunction(t *testing.T) {
 	}
 }
 
-// A slice came back without counters: none is published any more, whatever another API server says, and that is
-// written.
+// The API server returned a slice without counters. After that no slice has counters, whatever another API server
+// reports, and the slices are written.
 func TestDroppedFieldsAreNotPublishedAgain(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -111,7 +111,7 @@ func TestDroppedFieldsAreNotPublishedAgain(t *testing.T) {
 	before := len(m.published)
 	f.must(m.Refresh(context.Background()))
 	if len(m.published) == before {
-		t.Error("what came back otherwise is not written again")
+		t.Error("a slice that the API server changed was not written again")
 	}
 }
 
@@ -157,7 +157,7 @@ func TestNamesOfHeldDevicesAreKept(t *testing.T) {
 	}
 }
 
-// A new card doesn't become the device whose name it takes.
+// A new NIC does not inherit the device whose interface name it takes.
 func TestKeptNamesAreNotTaken(t *testing.T) {
 	f := newFixture(t)
 	m, _, err := loadDeviceMemory(f.db, "boot-1", f.clock)
@@ -211,7 +211,7 @@ func TestMemoryOfPodsLinks(t *testing.T) {
 	}
 }
 
-// While the devices are not known it is said why.
+// While the devices are unknown, readiness reports the reason.
 func TestDevicesThatAreNotKnown(t *testing.T) {
 	m := newTestMachine(newFixture(t), discoverytest.Machine(1, 0))
 	for failure, want := range map[string]string{"": "not known yet: the driver has just started",

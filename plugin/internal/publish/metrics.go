@@ -33,7 +33,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		published: telemetry.NewGauge("published_devices",
 			"Devices in the node's ResourceSlices, by the policy that gives "+
 				"them and whether pods share them.", "policy", "mode"),
-		outcomes: telemetry.NewGauge("policy_devices", "Devices of the node, by what a policy does with them.",
+		outcomes: telemetry.NewGauge("policy_devices", "Devices of the node, by the decision of the policies.",
 			"policy", "result"),
 		problems: telemetry.NewGauge("problems",
 			"Things that an administrator should put right, by where they are; the log "+

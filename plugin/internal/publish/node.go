@@ -41,7 +41,7 @@ func Binaries(dirs []string) (sets.Set[string], error) {
 	return found, nil
 }
 
-// NodeAddresses are those by which the cluster knows the node.
+// NodeAddresses are the addresses of the node in the cluster.
 func NodeAddresses(node *corev1.Node) []netip.Addr {
 	var found []netip.Addr
 	for _, address := range node.Status.Addresses {

@@ -16,8 +16,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// offers are the devices that claims can get now, and what the API server was given of them. It is safe for concurrent
-// use.
+// offers are the devices that claims can currently get, and the slices that were passed to the API server. It is safe
+// for concurrent use.
 type offers struct {
 	mu sync.Mutex
 	// entries have of Spec the taints only: the rest would be half of the driver's memory; nil until the devices are
@@ -39,14 +39,14 @@ func (o *offers) set(computed []draslices.Entry) {
 	o.entries = entries
 }
 
-// fail notes why the devices could not be computed. What was offered before still is.
+// fail records why the devices could not be computed. The previous offers remain valid.
 func (o *offers) fail(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.failure = err
 }
 
-// readiness says why the devices are not known yet; nil if they are.
+// readiness returns the reason why the devices are still unknown, or nil if they are known.
 func (o *offers) readiness() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -68,11 +68,11 @@ func (o *offers) find(result *resourceapi.DeviceRequestAllocationResult) (drasli
 	entry, known := o.entries[draslices.EntryID{Pool: result.Pool, Name: result.Device}]
 	o.mu.Unlock()
 	if !known {
-		return entry, fmt.Errorf("device %s of pool %s is not offered any more: its policy or the device itself is "+
+		return entry, fmt.Errorf("device %s of pool %s is no longer offered: its policy or the device itself is "+
 			"gone; delete the claim to have another one allocated", result.Device, result.Pool)
 	}
 	if entry.Withdrawn { // its taint keeps away those only that do not tolerate it
-		return entry, fmt.Errorf("device %s of pool %s is not offered any more: no policy offers it so, and it is "+
+		return entry, fmt.Errorf("device %s of pool %s is no longer offered: no policy offers it in this way, and it is "+
 			"listed only until the claims that hold it are released; delete the claim to have another one allocated",
 			result.Device, result.Pool)
 	}

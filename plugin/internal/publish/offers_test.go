@@ -39,7 +39,7 @@ func TestOffers(t *testing.T) {
 		t.Errorf("offered are %+v, want up0 with its taint only, and up1", listed)
 	}
 	o.set([]draslices.Entry{{Pool: "n/up1", Name: "up1"}})
-	expect("is not offered any more")
+	expect("is no longer offered")
 	o.set(nil)
-	expect("is not offered any more") // a node without devices knows that
+	expect("is no longer offered") // a node without devices knows that
 }

@@ -19,15 +19,15 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// finding is a problem, and what it is about.
+// finding is a problem and the object that it refers to.
 type finding struct {
 	source string
 	// policy is empty if it is about the node, and device if it is about none.
 	policy, device string
 	text           string
-	// general says that it is the policy's fault on every node: then the controller says so, and not every node.
+	// general marks a fault of the policy itself, which the controller reports once instead of every node.
 	general bool
-	// remark says that it keeps no device from being offered as its policy says.
+	// remark marks a problem that does not keep a device from being offered as its policy requires.
 	remark bool
 }
 
@@ -90,7 +90,7 @@ func (p *Publisher) reportProblems(
 	p.metrics.computed(decision, result, bySource)
 }
 
-// shellWord is what a shell takes as one word without a meaning of its own.
+// shellWord matches a word that a shell does not interpret.
 var shellWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:@-]*$`)
 
 // hint names the command that tells more of a problem. A link may be called anything, also what a shell would run: who
@@ -103,7 +103,7 @@ func (p *Publisher) hint(problem finding) string {
 		p.nodeName)
 }
 
-// subject is what an event is about.
+// subject is the object of an event.
 func (p *Publisher) subject(problem finding) *corev1.ObjectReference {
 	for _, policy := range p.cluster.ExposurePolicies() {
 		if policy.Name == problem.policy {
@@ -111,7 +111,7 @@ func (p *Publisher) subject(problem finding) *corev1.ObjectReference {
 				Name: policy.Name, UID: policy.UID}
 		}
 	}
-	name := p.nodeName // kubelet uses it as the UID of a node in events, and so does kubectl describe
+	name := p.nodeName // the kubelet and kubectl describe use the name as the UID of a node in events
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
 }
 

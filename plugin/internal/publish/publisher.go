@@ -34,8 +34,8 @@ const (
 	scanPeriod = time.Minute
 	// refreshRetry is how soon a computation that failed is tried again.
 	refreshRetry = 5 * time.Second
-	// freeMemoryAfter is how long nothing must have changed until memory is returned to the kernel: while pods come one
-	// after the other it would be needed again at once. Go's runtime by itself keeps most of it for minutes.
+	// freeMemoryAfter is the time without changes after which memory is returned to the kernel. While pods start one
+	// after another, the memory would be needed again immediately. Go's runtime keeps most of it for minutes.
 	freeMemoryAfter = 2 * time.Second
 	// refreshLimit is how long it may take until the host is read again before the driver counts as hanging.
 	refreshLimit = 5 * time.Minute
@@ -65,9 +65,9 @@ type Cluster interface {
 	PluginSchemas() cnichain.Schemas
 }
 
-// Config says what a publisher works with.
+// Config contains the dependencies and settings of a publisher.
 type Config struct {
-	// NodeName is the name of the node, BootID that of its boot: names of devices last for one.
+	// NodeName is the name of the node. BootID identifies its boot: device names are valid for one boot.
 	NodeName, BootID string
 	Cluster          Cluster
 	Claims           *claims.Store
@@ -82,7 +82,7 @@ type Config struct {
 	Events discovery.Events
 	// CNIDirs are where CNI plugins are looked up.
 	CNIDirs []string
-	// MissingLinkTypes returns those of some types of links that the kernel does not make; without it all are there.
+	// MissingLinkTypes returns the given link types that the kernel cannot create. If nil, every type is available.
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
 	// Quarantined reports whether a device is held back.
 	Quarantined func(discovery.Device) bool
@@ -119,12 +119,12 @@ type Publisher struct {
 	events        discovery.Events
 	period        time.Duration // of scans
 	cniDirs       []string
-	// missingLinkTypes returns those of some types of links that the kernel does not make.
+	// missingLinkTypes returns the given link types that the kernel cannot create.
 	missingLinkTypes func(linkTypes []string) ([]string, error)
 	recorder         record.EventRecorder
 	metrics          *Metrics
 	heartbeats       *telemetry.Heartbeats // may be nil
-	// logged is what was logged of each device at the level of decisions.
+	// logged is the last log message about each device at the verbosity of decisions.
 	logged map[string]string
 	// freeMemory returns the memory of the last computation to the kernel, when nothing has changed for
 	// [freeMemoryAfter].
@@ -138,11 +138,11 @@ type Publisher struct {
 
 	mu       sync.Mutex
 	problems []finding       // of the last computation; only refresh sets them
-	gone     map[string]bool // identities of held devices that do not exist any more
+	gone     map[string]bool // identities of allocated devices that no longer exist
 	unusable map[string]string
 }
 
-// New makes a publisher; run starts it. What the journal has that can't be read is forgotten and returned.
+// New creates a publisher; Run starts it. New drops and returns unreadable parts of the journal.
 func New(config Config) (*Publisher, []journal.Damaged, error) {
 	memory, damaged, err := loadDeviceMemory(config.DB, config.BootID, config.Clock)
 	if err != nil {
@@ -195,12 +195,12 @@ func (p *Publisher) Settle(
 		return nil //nolint:nilerr // ctx has ended
 	}
 	p.StartPublishing(publish)
-	p.TriggerSoon() // the slices are those of the driver before, and of its policies
+	p.TriggerSoon() // the slices still reflect the previous driver process and its policies
 	return nil
 }
 
-// Run computes the devices until ctx ends, at once and a moment after every change, and publishes them once that has
-// begun.
+// Run computes the devices until ctx ends: immediately, and a moment after every change. It publishes them from the
+// start of publication on.
 func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 	const loop = "discovery"
 	if p.heartbeats != nil {
@@ -227,8 +227,8 @@ func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 	}
 }
 
-// pause waits once there is a reason to read, and is false when ctx has ended. It keeps readings apart, the more the
-// longer the last one has taken, which ended at last. What has asked for a reading until it ends is served by that one.
+// pause waits until there is a reason to read, and returns false when ctx ends. It spaces readings in proportion to the
+// duration of the last one. A reading serves all requests that arrived before it started.
 func (p *Publisher) pause(ctx context.Context, changes <-chan struct{}, last time.Time, taken time.Duration) bool {
 	long := p.clock.NewTimer(max(min(pauseFactor*taken, longestPause)-p.clock.Since(last), shortestPause))
 	defer long.Stop()
@@ -283,10 +283,10 @@ func soonest(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// Refresh reads the host, computes the slices and hands them on if they changed.
+// Refresh reads the host, computes the slices and passes them on if they changed.
 //
-// What can fail comes first, and the slices are computed without I/O. An error anywhere leaves what is published:
-// slices of half a reading would take devices from the scheduler that are there.
+// Operations that can fail come first, and the slices are computed without I/O. Any error leaves the published slices
+// unchanged: slices of an incomplete reading would withdraw existing devices from the scheduler.
 func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	start := time.Now()
 	defer func() { telemetry.Observe(p.metrics.refreshes, time.Since(start), err) }()
@@ -327,9 +327,9 @@ func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	return p.handOn(ctx, &result)
 }
 
-// findUnusable returns why CNI plugins of policies, which are on the node, can't work on it. Only plugins that devices
-// would be offered for are looked at: to ask the kernel for a type of links loads its module, and some modules make
-// links of their own.
+// findUnusable returns the CNI plugins of policies that are installed but cannot work on this node, with the reason. It
+// checks only plugins for which devices would be offered: querying the kernel for a link type loads its module, and
+// some modules create links of their own.
 func (p *Publisher) findUnusable(
 	ctx context.Context, installed sets.Set[string], decision *policy.Decision, schemas cnichain.Schemas,
 ) map[string]string {
@@ -341,9 +341,9 @@ func (p *Publisher) findUnusable(
 	}
 	unusable, err := schemas.KernelLacks(sets.List(named.Intersection(installed)), p.missingLinkTypes)
 	if err != nil {
-		// What the plugins need may be there: to withdraw the devices of the node would be worse.
+		// The plugins may have everything they need: withdrawing the devices of the node would be worse.
 		klog.FromContext(ctx).Error(err,
-			"Cannot ask the kernel which types of links it makes; all are taken to be there")
+			"Cannot query the link types of the kernel; assuming that all are available")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -394,7 +394,7 @@ func (p *Publisher) setGone(gone map[string]bool) (changed bool) {
 // LostCarrier reports whether a device, or the physical function of a virtual one, has lost its carrier.
 func (p *Publisher) LostCarrier(device discovery.Device) bool { return p.carrierTracker.isLost(device) }
 
-// IsGone reports whether a claim holds a device that does not exist any more.
+// IsGone reports whether a claim has a device that no longer exists.
 func (p *Publisher) IsGone(device discovery.Device) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -452,7 +452,7 @@ func (p *Publisher) handOn(ctx context.Context, result *draslices.Result) error 
 // Offered returns what is published, sorted by pool and name.
 func (p *Publisher) Offered() []draslices.Entry { return p.offers.list() }
 
-// Readiness says why the devices are not known yet; nil if they are.
+// Readiness returns the reason why the devices are still unknown, or nil if they are known.
 func (p *Publisher) Readiness() error { return p.offers.readiness() }
 
 // Resolve finds what an allocated device is.

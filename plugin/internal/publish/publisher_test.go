@@ -81,7 +81,7 @@ func TestDevicesInUseStayPublished(t *testing.T) {
 	}
 }
 
-// What a claim was given of a link's bandwidth does not change while it has it.
+// The share of a link's bandwidth that a claim received does not change while the claim exists.
 func TestBandwidthInUseStaysAsItWas(t *testing.T) {
 	f := newFixture(t)
 	function := discovery.Device{
@@ -177,7 +177,7 @@ func TestDevicesAreNotOfferedForWhatTheKernelLacks(t *testing.T) {
 	}
 }
 
-// What can't be read is not gone.
+// A device that cannot be read is not gone.
 func TestUnreadableHostKeepsWhatIsPublished(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("claim-a", "up0")
@@ -223,7 +223,7 @@ func newTestMachine(f *fixture, host *discoverytest.Host) *testMachine {
 	return m
 }
 
-// devices are the names of what was published last, with the values of their taints.
+// devices returns the names of the devices that were published last, with the values of their taints.
 func (m *testMachine) devices() string {
 	var names []string
 	last := m.published[len(m.published)-1]
@@ -260,8 +260,8 @@ func (m *testMachine) hold(f *fixture, claim, pool, device string) {
 		Devices: []claims.HeldDevice{held}}, unchanged))
 }
 
-// The number of virtual functions changes while one is held: it stays, tainted once the machine has it no more, and so
-// does the budget that it takes from.
+// The number of virtual functions changes while one is allocated: its device stays, tainted once the machine no longer
+// has the function, and so does the budget that it consumes.
 func TestFunctionsComeAndGoUnderClaims(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -280,7 +280,8 @@ func TestFunctionsComeAndGoUnderClaims(t *testing.T) {
 	}
 }
 
-// What a claim holds stays when its policy goes, so that nobody else gets it, and goes with the claim.
+// An allocated device stays published after its policy is deleted, so that it is not allocated again, until the claim
+// ends.
 func TestWithdrawnPolicies(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -290,10 +291,10 @@ func TestWithdrawnPolicies(t *testing.T) {
 	m.expect(t, "ens0v0:withdrawn")
 	// Claims that tolerate every taint are allocated it all the same.
 	_, _, err := m.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/ens0", Device: "ens0v0"})
-	if err == nil || !strings.Contains(err.Error(), "is not offered any more: no policy offers it so") {
+	if err == nil || !strings.Contains(err.Error(), "is no longer offered: no policy offers it in this way") {
 		t.Errorf("error is %v", err)
 	}
-	// That is as it should be: the taint says it, and nobody has to put anything right.
+	// This is the expected state: the taint reports it, and no action is required.
 	for _, problem := range m.problems {
 		if strings.Contains(problem.text, "ens0v0") {
 			t.Errorf("problem %q", problem.text)
@@ -347,7 +348,7 @@ func TestMissingFeatures(t *testing.T) {
 	}
 }
 
-// A remark is told to netdra and in the log, and is no event that devices are not offered.
+// A remark appears in netdra and in the log, but not as an event about devices that are not offered.
 func TestRemarksAreNoEvents(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -396,8 +397,8 @@ func (s *storm) Subscribe(ctx context.Context, changed func()) (<-chan error, er
 	return broken, nil
 }
 
-// A hundred changes in a second are at most two writes, those that policies don't see and those of links that flap are
-// none, and neither are scans.
+// A hundred changes in a second cause at most two writes. Changes that policies do not select, flapping links and scans
+// cause none.
 func TestStormsOfChanges(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(2, 8))
@@ -448,8 +449,8 @@ func TestStormsOfChanges(t *testing.T) {
 	}
 }
 
-// The first publication after a start takes the place of what an earlier driver has published, by its policies: it is
-// not put off by how long the first reading took.
+// The first publication after a start replaces the slices of the previous driver process and its policies: the duration
+// of the first reading does not delay it.
 func TestFirstPublicationIsSoon(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -468,7 +469,7 @@ func TestFirstPublicationIsSoon(t *testing.T) {
 	})
 }
 
-// Readings take a tenth of a processor at most, whatever asks for them, and what was asked for meanwhile is done.
+// Readings use at most a tenth of a processor, whatever triggers them, and requests that arrive meanwhile are served.
 func TestReadingsKeepADistance(t *testing.T) {
 	for name, test := range map[string]struct{ reading, pause time.Duration }{
 		"quick":     {reading: time.Millisecond, pause: shortestPause},
@@ -530,7 +531,7 @@ func TestReadingsKeepADistance(t *testing.T) {
 				f.clock.Step(test.pause)
 				expect(6, "without another reason")
 				m.TriggerSoon()
-				expect(6, "at once")
+				expect(6, "immediately")
 				f.clock.Step(shortestPause - time.Millisecond)
 				expect(6, "right after a policy has changed")
 				f.clock.Step(time.Millisecond)

@@ -8,22 +8,22 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// reading is what was seen of the host, with the claims before and after it. A reading takes a while, and claims come
-// and go meanwhile, so neither moment alone is enough:
+// reading is the state of the host, with the claims before and after it was read. A reading takes a while, and claims
+// come and go meanwhile, so neither set of claims is sufficient:
 //
-//   - A device of a claim that was released meanwhile may be seen half-way back to the host. It is taken as it was this once more;
-//     the release asks for another reading.
-//   - A device of a claim that was prepared meanwhile may have been in its pod already, where nobody sees it.
-//   - A device that moved into a pod, or out of one, may be seen nowhere. It is gone only if it could be in no pod
-//     before the reading, and none after it.
+//   - A device whose claim was released meanwhile may have been seen half-way back to the host. Its previous state is
+//     used this time; the release triggers another reading.
+//   - A device whose claim was prepared meanwhile may have been in its pod already, and therefore invisible.
+//   - A device that moved into or out of a pod may not have been seen at all. It is gone only if no pod can have had
+//     it before or after the reading.
 type reading struct {
 	before claims.Snapshot
 	seen   discovery.Facts
 	after  claims.Snapshot
 }
 
-// merge puts devices that claims hold into the facts, which are those that were seen under the names that are kept.
-// What was seen of a shared device is true, since it stays on the host, unless it is gone.
+// merge adds the devices of claims to the facts, which use the remembered names. For a shared device the observed state
+// wins, because the device stays on the host, unless it is gone.
 func (r reading) merge(named discovery.Facts) discovery.Facts {
 	present := presentIn(r.seen)
 	isExclusive := func(held claims.HeldDevice) bool { return held.Exclusive }
@@ -36,7 +36,7 @@ func (r reading) inUse() []discovery.Device {
 	return r.after.InUse(func(claims.HeldDevice) bool { return true })
 }
 
-// holdings are what claims hold, or have held before the reading, as it was published then.
+// holdings returns the devices that claims have, or had before the reading, as they were published at that time.
 func (r reading) holdings() map[draslices.EntryID]draslices.Holding {
 	held := map[draslices.EntryID]draslices.Holding{}
 	r.before.AddHoldings(held)
@@ -44,8 +44,8 @@ func (r reading) holdings() map[draslices.EntryID]draslices.Holding {
 	return held
 }
 
-// goneDevices returns the identities of held devices that do not exist any more. suspects are those that could be in no
-// pod before the reading.
+// goneDevices returns the identities of allocated devices that no longer exist. suspects are the devices that no pod
+// can have had before the reading.
 func (r reading) goneDevices(
 	suspects map[string]bool, mayBeInPod func(claimUID string, held *claims.HeldDevice) bool,
 ) map[string]bool {

@@ -30,15 +30,15 @@ func seeing(names ...string) (facts discovery.Facts) {
 	return facts
 }
 
-// Claims come and go while the host is read. A device that one had at either end of that is taken as the claim knew it:
-// what is seen of it may be half-way. That of a shared device which is there is true.
+// Claims come and go while the host is read. A device that was allocated before or after the reading keeps the state of
+// the claim, because the observed state may be incomplete. For an existing shared device the observed state is correct.
 func TestClaimsThatComeAndGoDuringAReading(t *testing.T) {
 	for name, test := range map[string]struct {
 		reading reading
-		want    string // devices that were seen have speed 1, those of claims 7 and 8
+		want    string // observed devices have speed 1, devices of claims have 7 and 8
 		held    int64  // bandwidth that is published as held
 	}{
-		"nobody has it": {reading{seen: seeing("up0")}, "up0:1", 0},
+		"not allocated": {reading{seen: seeing("up0")}, "up0:1", 0},
 		"held all the time": {reading{before: holding("up0", 7, true), after: holding("up0", 7, true)},
 			"up0:7", 7},
 		"released, and seen half-way":      {reading{before: holding("up0", 7, true), seen: seeing("up0")}, "up0:7", 7},
@@ -93,8 +93,7 @@ func TestGoneDevicesOfAReading(t *testing.T) {
 	}
 }
 
-// A record of an earlier driver does not know how its device was published; one that does counts, whichever is the
-// older.
+// Records of an older driver lack the published state of the device; a record that has it wins, whichever is older.
 func TestHoldingsOfEarlierDrivers(t *testing.T) {
 	known := holding("up0", 7, true)
 	known[0].Devices[0].Persona = &policy.Persona{Policy: "p"}

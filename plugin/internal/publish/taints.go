@@ -8,24 +8,24 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// taintKey is the key of the taint on devices that nobody should be given now; its value says why.
+// taintKey is the key of the taint on devices that must not be allocated now. The value is the reason.
 const taintKey = v1alpha1.DriverName + "/unavailable"
 
 // Values of the taint.
 const (
-	// taintGone: a claim holds the device, but the machine does not have it any more.
+	// taintGone: a claim has the device, but the machine no longer does.
 	taintGone = "gone"
-	// taintWithdrawn: a claim holds the device, but no policy gives it any more.
+	// taintWithdrawn: a claim has the device, but no policy exposes it any longer.
 	taintWithdrawn = "withdrawn"
-	// taintQuarantined: what an earlier pod left on the device could not be removed.
+	// taintQuarantined: the cleanup of the device after an earlier pod failed.
 	taintQuarantined = "quarantined"
-	// taintNoCarrier: the link, or that of the physical function, had a carrier and has lost it.
+	// taintNoCarrier: the link, or its physical function, had a carrier and lost it.
 	taintNoCarrier = "no-carrier"
 )
 
-// taintSource finds the entries that nobody should be given.
+// taintSource finds the entries that must not be allocated.
 type taintSource struct {
-	// gone reports whether a device that a claim holds does not exist any more.
+	// gone reports whether an allocated device no longer exists.
 	gone func(discovery.Device) bool
 	// quarantined reports whether a device is held back.
 	quarantined func(discovery.Device) bool
