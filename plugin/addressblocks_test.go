@@ -17,7 +17,7 @@ import (
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// withRange has the topology take addresses of the range r, and tells the node of blocks of four addresses.
+// withRange makes the topology take addresses from range r, and gives the node blocks of four addresses.
 func (f *fixture) withRange(blocks ...*chainapi.AddressBlock) {
 	f.Helper()
 	topology := testTopology()
@@ -51,7 +51,7 @@ func TestPrepareUsesBlocksOfTheNode(t *testing.T) {
 	f.withRange(blockOf(1, "an earlier node n"), released, deleted, elsewhere)
 	_, err := f.dra.prepare(t.Context(), allocatedClaim("a", "up0", "pod-a"))
 	if err == nil || !strings.Contains(err.Error(), "node n has no block of AddressRange r yet") {
-		t.Fatalf("prepared from a block of nobody's: %v", err)
+		t.Fatalf("prepared from a block of another node: %v", err)
 	}
 	f.must(f.cluster.blocks.GetStore().Add(blockOf(7, "")))
 	_, err = f.dra.prepare(t.Context(), allocatedClaim("a", "up0", "pod-a"))

@@ -177,7 +177,7 @@ type linkUse struct {
 	cluster *cluster
 
 	mu      sync.Mutex
-	sources discovery.Sources // its own: sources are not for two at once
+	sources discovery.Sources // its own, because sources are not safe for concurrent use
 }
 
 func newLinkUse(cluster *cluster) (*linkUse, error) {

@@ -265,8 +265,8 @@ func (c *cluster) onReplaced(fail func(error)) error {
 			first = node.UID
 		}
 		if node.UID != first {
-			fail(fmt.Errorf("the Node object %s was deleted and made again: starting over to publish the devices as "+
-				"those of the new one", node.Name))
+			fail(fmt.Errorf("the Node object %s was deleted and created again: restarting to publish the devices for "+
+				"the new object", node.Name))
 		}
 	}
 	_, err := c.node.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: inspect,

@@ -37,12 +37,12 @@ func TestStatusOfPoliciesIsNoChange(t *testing.T) {
 		change  func(*policy)
 		want    bool
 	}{
-		"status":     {"2", func(p *policy) { p.Status.Devices = ptr.To[int32](3) }, false},
-		"labels":     {"2", func(p *policy) { p.Labels = map[string]string{"a": "b"} }, false},
-		"priority":   {"2", func(p *policy) { p.Spec.Priority = 7 }, true},
-		"amount":     {"2", func(p *policy) { p.Spec.Exposure.Capacity = ports("5") }, true},
-		"made again": {"2", func(p *policy) { p.UID = "b" }, true},
-		"reminder":   {"1", func(*policy) {}, true},
+		"status":    {"2", func(p *policy) { p.Status.Devices = ptr.To[int32](3) }, false},
+		"labels":    {"2", func(p *policy) { p.Labels = map[string]string{"a": "b"} }, false},
+		"priority":  {"2", func(p *policy) { p.Spec.Priority = 7 }, true},
+		"amount":    {"2", func(p *policy) { p.Spec.Exposure.Capacity = ports("5") }, true},
+		"recreated": {"2", func(p *policy) { p.UID = "b" }, true},
+		"reminder":  {"1", func(*policy) {}, true},
 	} {
 		if got := changesOffers(before, newPolicy(test.version, test.change)); got != test.want {
 			t.Errorf("%s: %t, want %t", name, got, test.want)
@@ -50,7 +50,7 @@ func TestStatusOfPoliciesIsNoChange(t *testing.T) {
 	}
 }
 
-// What a pod had is given back when no container of it starts any more, also where its object stays.
+// The devices of a pod are released when none of its containers can start any longer, even if its object stays.
 func TestPodsThatHaveEnded(t *testing.T) {
 	phases := map[string]corev1.PodPhase{"pending": corev1.PodPending, "running": corev1.PodRunning,
 		"unknown": corev1.PodUnknown, "succeeded": corev1.PodSucceeded, "failed": corev1.PodFailed}

@@ -23,8 +23,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// What the gate means: containers that name a claim start only in a network namespace that the runtime of this
-// connection has, that the kernel shows at the pin, and to which the claim is attached.
+// The guarantee of the gate: a container that names a claim starts only in a network namespace that the runtime reports
+// on the current connection, that the kernel shows at the pin, and that the claim is attached to.
 
 // admits says in which sandboxes containers of a claim may start, according to the file that the OCI hook reads.
 func (f *fixture) admits(claim string) string {
@@ -47,7 +47,7 @@ func (f *fixture) container(sandbox string, claims ...string) *api.Container {
 	return container
 }
 
-// A sandbox that was replaced while the driver was away: nothing starts for what the old one had.
+// A sandbox was replaced while the driver was down: no container starts with the interfaces of the old one.
 func TestGateDoesNotOutliveItsSandbox(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -65,7 +65,7 @@ func TestGatesAreClosedWhileNotConnected(t *testing.T) {
 	f.nri.setConnected(false)
 	f.expect(attachedA)
 	f.must(f.boxes.SyncGate("claim-a"))
-	f.expect(attachedA) // nobody tells of new sandboxes
+	f.expect(attachedA) // new sandboxes are not reported
 	f.connect()
 	f.expect(attachedA, "claim-a")
 }
@@ -90,7 +90,7 @@ func TestGateOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-// A known claim is not answered while nobody would tell of its sandbox.
+// A known claim is not answered while no connection would report its sandbox.
 func TestPrepareOfAKnownClaimWhileNotConnected(t *testing.T) {
 	f := newFixture(t)
 	claim := allocatedClaim("c", "up0", "a")
@@ -135,8 +135,8 @@ func TestReplacedSandboxIsAttached(t *testing.T) {
 	}
 }
 
-// After a restart an attached pod is left alone at once, also while its claims can't be told because the API server has
-// not answered yet: nothing is tried, and no log says so.
+// After a restart an attached pod is left alone immediately, even while its claims are unknown because the API server
+// has not answered yet: the driver attempts nothing and logs nothing.
 func TestAttachedPodIsNotTriedAgain(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -154,7 +154,7 @@ func TestAttachedPodIsNotTriedAgain(t *testing.T) {
 		defer close(finished)
 		f.nri.attachLate(pod, true)
 	}()
-	f.eventually("nobody tries to attach the pod", func() bool {
+	f.eventually("the driver does not attach the pod", func() bool {
 		select {
 		case <-finished:
 			return true
@@ -164,8 +164,8 @@ func TestAttachedPodIsNotTriedAgain(t *testing.T) {
 	})
 }
 
-// Containers that don't name the claim make no promise: their pod is attached late. So is one of whose containers that
-// name it none runs: the gate or the hook has kept it.
+// If no running container names the claim, the pod is attached late: containers that do not name it have no guarantee,
+// and containers that do have been kept from starting by the gate or the hook.
 func TestSidecarsDoNotKeepAPodFromBeingAttached(t *testing.T) {
 	for name, container := range map[string]func(f *fixture) *api.Container{
 		"sidecar": func(f *fixture) *api.Container { return f.container("a-0") },
@@ -214,7 +214,7 @@ func TestContainersOfUnknownPodsThatRanBefore(t *testing.T) {
 		t.Error("a container that names a claim may start although nothing is attached")
 	}
 	if err := create("y-0", f.container("y-0")); err == nil || !strings.Contains(err.Error(), "has not reported") {
-		t.Errorf("a container of a pod that nobody has decided about gets %v", err)
+		t.Errorf("a container of an undecided pod gets %v", err)
 	}
 	// The runtime does not list containers that it was kept from creating.
 	f.runs("a-0")
@@ -293,7 +293,7 @@ func TestPrepareOfAnotherAllocation(t *testing.T) {
 	}
 }
 
-// A claim of which nothing is attached may be a host-network pod's.
+// A claim without attachments may belong to a host-network pod.
 func TestAdministrativeAccessOnTheHostNetwork(t *testing.T) {
 	f := newFixture(t)
 	pod := podObject("a", "c")
@@ -370,7 +370,7 @@ func lostJournal(t *testing.T, stopped bool) {
 	f.expect("host [up1] pods [] leases [a-0/net1]")
 }
 
-// An interface that vanishes from a pod is told, once, and so is its return.
+// An interface that vanishes from a pod is reported once, and so is its return.
 func TestVanishedInterfaceIsTold(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -384,7 +384,7 @@ func TestVanishedInterfaceIsTold(t *testing.T) {
 	for range 3 {
 		sweeper.Sweep(context.Background())
 	}
-	if len(f.lost) != 1 || !strings.Contains(f.lost[0], "interface net1 is not in the pod any more") {
+	if len(f.lost) != 1 || !strings.Contains(f.lost[0], "interface net1 is no longer in the pod") {
 		t.Errorf("told is %q", f.lost)
 	}
 	record, _ := f.claims.Get("claim-a")
@@ -401,7 +401,7 @@ func TestVanishedInterfaceIsTold(t *testing.T) {
 	if gone := f.claims.All().GoneDevices(map[string]bool{"up1": true}, f.boxes.MayBeInPod); !gone["up0"] {
 		t.Errorf("gone are %v", gone)
 	}
-	f.node.RenamePodLink(pin, "eth0", "mgmt") // what an application renames is there
+	f.node.RenamePodLink(pin, "eth0", "mgmt") // an interface that the application renames still counts
 	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
 }
 
@@ -429,13 +429,13 @@ func TestPrepareWaitsForARelease(t *testing.T) {
 		}()
 		f.eventually("it waits", func() bool { return f.claims.CountWaiting() == i+1 })
 	}
-	f.clock.Step(claims.NoticeWait + time.Millisecond) // the release goes on, and so does the wait
+	f.clock.Step(claims.NoticeWait + time.Millisecond) // the release continues, and so does the wait
 	release()
 	f.must(<-released)
 	if first := <-order; first != "b" {
 		t.Errorf("first is %q", first)
 	}
-	f.eventually("nobody waits in vain", func() bool { f.clock.Step(claims.ReleaseWait); return len(order) == 1 })
+	f.eventually("the waiting claim gets its device", func() bool { f.clock.Step(claims.ReleaseWait); return len(order) == 1 })
 	if second := <-order; !strings.Contains(second, "claim ns/b holds up0") {
 		t.Errorf("second is %q", second)
 	}
@@ -469,7 +469,7 @@ func TestClaimsOfPodsThatAreGoneAreEvicted(t *testing.T) {
 	}
 }
 
-// An eviction that fails is tried again while somebody waits for the devices.
+// A failed eviction is retried while a claim waits for the devices.
 func TestEvictionIsTriedAgain(t *testing.T) {
 	f := newFixture(t)
 	pods := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Core().V1().Pods().Informer()
@@ -499,8 +499,8 @@ func TestEvictionIsTriedAgain(t *testing.T) {
 	f.expect(clean)
 }
 
-// A pod that waits for a claim names an earlier claim of the same name, too, and does not keep that from being
-// released: nobody else asks for it where kubelet has forgotten it. A pod that names another claim does.
+// A waiting pod that also names an earlier claim of the same name does not keep that claim from being released: if the
+// kubelet has forgotten it, no other component releases it. A pod that names another claim does keep it.
 func TestEarlierClaimOfTheSameNameIsEvicted(t *testing.T) {
 	f := newFixture(t)
 	pods := informers.NewSharedInformerFactory(fake.NewClientset(podObject("b", "c")), 0).Core().V1().Pods().Informer()
@@ -526,8 +526,8 @@ func TestEarlierClaimOfTheSameNameIsEvicted(t *testing.T) {
 	}
 }
 
-// A dead sandbox of a pod that the runtime still lists never takes the place of the live one, also when the connection
-// ends and nothing is confirmed any more.
+// A dead sandbox that the runtime still lists never replaces the live one of its pod, even after the connection ended
+// and all confirmations are void.
 func TestDeadSandboxDoesNotSupersedeTheLiveOne(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-1", f.prepared("claim-a", "a", "up0")))
@@ -541,7 +541,7 @@ func TestDeadSandboxDoesNotSupersedeTheLiveOne(t *testing.T) {
 	const attached = "host [up1] pods [dra-a-1[net1]] leases [a-1/net1]"
 	f.expect(attached, "claim-a")
 	f.nri.setConnected(false)
-	f.boxes.ExpectAlso("a-0") // its namespace was there when it was listed
+	f.boxes.ExpectAlso("a-0") // its namespace existed when the runtime listed it
 	if err := f.boxes.AttachAfterResync("a-0", podNamed("a-0"), "/var/run/netns/cni-a-0",
 		f.claims.OfPod("a")); err == nil || !strings.Contains(err.Error(), "not connected") {
 		t.Errorf("error is %v", err)
@@ -550,7 +550,7 @@ func TestDeadSandboxDoesNotSupersedeTheLiveOne(t *testing.T) {
 	f.expect(attached, "claim-a")
 }
 
-// What a connection says counts no more when it has ended.
+// Reports of a connection are void after it has ended.
 func TestLateSynchronize(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -575,14 +575,14 @@ func TestReleaseWhileNotConnectedLeavesNoGate(t *testing.T) {
 	f.expect(clean)
 }
 
-// A runtime that is killed while it stops a sandbox lists it when it is back, with its namespace, and may be past the
-// moment at which it reports the stop. No container starts in it any more, so nothing is attached to it again.
+// A runtime that is killed while it stops a sandbox lists the sandbox and its namespace after the restart, and may
+// never report the stop. No container starts in it any longer, so it is not attached again.
 func TestStoppedSandboxIsNotAttachedAgain(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.must(f.nri.StopPodSandbox(t.Context(), f.sandbox("a-0")))
 	f.eventually("the sandbox is undone", func() bool { return !f.boxes.Knows("a-0") })
-	for range 2 { // connections, of which the second finds what the first has left
+	for range 2 { // the second connection finds the state that the first left
 		f.nri.setConnected(false)
 		f.connect()
 		if f.boxes.IsUnsynced("a-0") || f.boxes.Knows("a-0") {

@@ -145,5 +145,5 @@ func position(pod *corev1.Pod, claim *resourceapi.ResourceClaim) int {
 			return i
 		}
 	}
-	return len(pod.Spec.ResourceClaims) // that of the pod's extended resources comes last
+	return len(pod.Spec.ResourceClaims) // the claim of the pod's extended resources comes last
 }

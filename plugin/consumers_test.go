@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// reserve replaces what a claim is reserved for. It is nobody's in particular, as a user's or that of a PodGroup.
+// reserve replaces the reservation of a claim, and removes its owner, as for a claim of a user or a PodGroup.
 func reserve(claim *resourceapi.ResourceClaim, users ...resourceapi.ResourceClaimConsumerReference) {
 	claim.OwnerReferences, claim.Annotations = nil, nil
 	claim.Status.ReservedFor = users
@@ -27,8 +27,8 @@ func gangOf(name string) resourceapi.ResourceClaimConsumerReference {
 		UID: "uid-of-group"}
 }
 
-// A claim of a PodGroup has the group's pods as consumers, as far as they are known, and those that come later by its
-// name. It is in use as long as one of them is there.
+// The consumers of a PodGroup's claim are the known pods of the group, and later ones by the name of the group. The
+// claim is in use while one of them exists.
 func TestClaimOfAPodGroup(t *testing.T) {
 	f := newFixture(t)
 	member := func(name, group string, claims ...string) *corev1.Pod {
@@ -61,7 +61,7 @@ func TestClaimOfAPodGroup(t *testing.T) {
 		return f.dra.releaser.rivalsOf(cnichain.Claim{Namespace: "ns", Name: "d"}).IsLeaving(&record)
 	}
 	if isLeaving() {
-		t.Error("the claim of a group with another pod is taken for one that nobody uses")
+		t.Error("the claim of a group with another pod is reported as unused")
 	}
 	later.DeletionTimestamp = &metav1.Time{}
 	if !isLeaving() {
@@ -87,10 +87,10 @@ func TestClaimThatThePodDoesNotList(t *testing.T) {
 	f.expect(attachedA, "c")
 }
 
-// A claim that nobody is to use is refused, and so is one for what the driver has never heard of.
+// A claim without consumers is rejected, and so is a claim with an unknown kind of consumer.
 func TestClaimThatIsReservedForNoPod(t *testing.T) {
 	for title, users := range map[string][]resourceapi.ResourceClaimConsumerReference{
-		"nobody":         nil,
+		"none":           nil,
 		"something else": {{APIGroup: "example.com", Resource: "machines", Name: "m", UID: "m"}},
 	} {
 		t.Run(title, func(t *testing.T) {

@@ -138,7 +138,7 @@ func (d *Driver) forgetLeftover(ctx context.Context, key string) (failure, err e
 		return nil, err
 	}
 	if failure != nil {
-		klog.FromContext(ctx).Info("Gave up a leftover on request; what its plugin left stays on the node", "leftover",
+		klog.FromContext(ctx).Info("Discarded a leftover on request; the plugin's changes stay on the node", "leftover",
 			key, "reason", failure.Error())
 	} else {
 		klog.FromContext(ctx).Info("Cleaned up a leftover", "leftover", key)

@@ -36,14 +36,14 @@ func (f *fixture) driver() *Driver {
 	}
 }
 
-// readyStartup is that of a driver that waits for nothing.
+// readyStartup is the startup state of a driver that waits for nothing.
 func readyStartup() *startup {
 	s := newStartup()
 	s.complete()
 	return s
 }
 
-// debug asks the driver as netdra does.
+// debug sends the request that netdra sends.
 func (f *fixture) debug(method, path string) (code int, body string) {
 	return request(f.driver(), method, path)
 }
@@ -84,8 +84,8 @@ func TestDebugShowsWhatThereIs(t *testing.T) {
 	}
 }
 
-// A claim that was refused is told of while a pod waits for it; not after its pod has gone, nor when another claim of
-// its name is prepared or was refused later.
+// A rejected claim is listed while a pod waits for it, but not after its pod is gone, nor once another claim of its
+// name is prepared or rejected later.
 func TestRefusedClaimsAreTold(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
@@ -130,7 +130,7 @@ func TestDebugSaysWhichPluginsThereAre(t *testing.T) {
 	}
 }
 
-// Only root may ask, a socket that a killed driver has left is no hindrance, and the socket goes with the driver.
+// Only root can connect, a killed driver's socket is replaced, and the driver removes the socket when it ends.
 func TestDebugSocket(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
@@ -161,8 +161,7 @@ func TestDebugSocket(t *testing.T) {
 	}
 }
 
-// What doctor judges: versions and topologies as the API server has them, problems, and what the runtime gives a
-// plugin.
+// The input of doctor: versions, topologies of the API server, problems, and the plugins of the runtime.
 func TestStateOfTheNode(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()

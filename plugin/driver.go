@@ -341,7 +341,7 @@ func (d *Driver) serveDRA(ctx context.Context) error {
 	if err := d.cluster.synced(ctx); err != nil {
 		return nil //nolint:nilerr // ctx has ended
 	}
-	d.repairFiles(ctx) // somebody may have removed files while no driver was there
+	d.repairFiles(ctx) // files may have been removed while no driver was running
 	changes, err := d.publisher.Watch(ctx)
 	if err != nil {
 		return err

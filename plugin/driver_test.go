@@ -12,8 +12,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// A journal that can't be opened is no reason to end: a process that is started again and again helps nobody. The probe
-// says why nothing works, and the file stays.
+// The driver does not exit if it cannot open the journal: restarting it forever would not help. The probe reports the
+// reason, and the file stays.
 func TestJournalIsAwaited(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "journal.db")

@@ -63,13 +63,13 @@ func (f *fixture) files(dir string) string {
 	return strings.Join(paths, " ")
 }
 
-// A device that others attach is reserved and described, no gate waits for it, and it is given back when it is on the
-// host as it was, wherever the driver is killed.
+// A device that another component attaches is reserved and described. No gate waits for it, and it is released once it
+// is unchanged on the host, wherever the driver is killed.
 func TestDevicesThatOthersAttach(t *testing.T) {
 	f := newFixture(t)
 	f.external()
 	f.node.AddHostLink("up0")
-	f.nri.runtime.setConnected(false) // nobody waits for the runtime's word
+	f.nri.runtime.setConnected(false) // external devices do not need the runtime
 	claim := allocatedClaim("c", "up0", "a")
 	ids, err := f.prepareNow(claim)
 	if err != nil || strings.Join(ids, " ") != "dra.networking/external-c=0000:01:00.1" {
@@ -155,7 +155,7 @@ func TestClaimThatOthersAttachInPart(t *testing.T) {
 	}
 }
 
-// What a killed driver has left of claims that are gone goes at its next start, and what is not its own stays.
+// Files that a killed driver left for deleted claims are removed at its next start, and files of others stay.
 func TestFilesOfOthersAreLeftAlone(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -216,7 +216,7 @@ func TestFilesOfOthersAreToldToAllWhoNeedThem(t *testing.T) {
 	}
 }
 
-// A claim whose name leaves no room in that of a file is prepared: only who looks for its file by name has nothing.
+// A claim whose name is too long for a file name is prepared: only lookups of its file by name find nothing.
 func TestExternalClaimWithALongName(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -241,7 +241,7 @@ func TestExternalDeviceThatCannotBeNamed(t *testing.T) {
 		policyapi.AttributeDeviceID: {String: &bad}}
 	f.must(f.dra.Publisher.Refresh(context.Background()))
 	if _, err := f.prepareNow(allocatedClaim("c", "up1", "a")); err == nil ||
-		!strings.Contains(err.Error(), `"a b" is no name of a CDI device`) {
+		!strings.Contains(err.Error(), `"a b" is not a valid CDI device name`) {
 		t.Errorf("error is %v", err)
 	}
 	if got := f.files(f.cdiDir()); got != "" || len(f.claims.All()) > 0 {
@@ -249,7 +249,7 @@ func TestExternalDeviceThatCannotBeNamed(t *testing.T) {
 	}
 }
 
-// After a journal was lost, containers of pods that run are started again with what they were given.
+// After the loss of a journal, containers of running pods restart with their previous devices.
 func TestFilesStayAfterALostJournal(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -267,8 +267,8 @@ func TestFilesStayAfterALostJournal(t *testing.T) {
 	}
 }
 
-// After a boot the devices of a claim are compared with those of others as they are now, and not by their indexes of
-// the boot in which it was prepared first.
+// After a reboot the devices of a claim are compared with other claims by their current state, and not by the interface
+// indexes of the boot in which the claim was first prepared.
 func TestBaselinesAfterAReboot(t *testing.T) {
 	f := newFixture(t)
 	claim := allocatedClaim("c", "up0", "a")
@@ -284,7 +284,7 @@ func TestBaselinesAfterAReboot(t *testing.T) {
 	f.node.Reboot()
 	f.node.AddHostLink("up0")
 	f.start("boot-2")
-	f.eventually("what was attached before is undone", func() bool { return !f.boxes.Knows("a-0") })
+	f.eventually("earlier attachments are reverted", func() bool { return !f.boxes.Knows("a-0") })
 	if boot() != before {
 		t.Error("the baseline is another one before kubelet asks for the claim")
 	}
@@ -312,8 +312,8 @@ func TestBaselinesAfterAReboot(t *testing.T) {
 	f.dra.Executor.Host = f.node
 }
 
-// After a boot a device that others attach must return as it is now, not as it was in the boot in which its claim was
-// prepared first. In a pod nobody sees how it is.
+// After a reboot a device that another component attaches must return in its current state, not in the state of the
+// boot in which its claim was first prepared. While it is in a pod its state cannot be read.
 func TestExternalDevicesAfterAReboot(t *testing.T) {
 	f := newFixture(t)
 	f.external()

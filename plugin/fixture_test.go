@@ -64,13 +64,13 @@ type fixture struct {
 	stopWork context.CancelFunc
 	metrics  *metrics
 
-	// unhealthy says what is wrong with devices.
+	// unhealthy returns the health problem of a device.
 	unhealthy map[discovery.IfName]string
-	// busyLinks says what the node does with links.
+	// busyLinks are the links that the node uses, with the use.
 	busyLinks map[discovery.IfName]discovery.Use
-	// missingLinkTypes are those that the kernel does not make.
+	// missingLinkTypes are the link types that the kernel cannot create.
 	missingLinkTypes sets.Set[string]
-	// journalLost says that one was set aside.
+	// journalLost reports that a journal was set aside.
 	journalLost bool
 
 	// runtime has the network namespaces of the sandboxes that the runtime has, by ID.
@@ -80,7 +80,7 @@ type fixture struct {
 	client *fake.Clientset
 	// failAgain is why preparing again fails after all.
 	failAgain error
-	// podsGone are the pods, by UID, that the API server does not have any more.
+	// podsGone are the pods, by UID, that no longer exist in the API server.
 	podsGone map[string]bool
 
 	mu     sync.Mutex
@@ -225,7 +225,7 @@ func (f *fixture) baselines(record *claims.Record) error {
 	return f.dra.baselines.snapshot(context.Background(), record)
 }
 
-// busy says what the test says.
+// busy returns the uses that the test has set.
 func (f *fixture) busy(context.Context, ...discovery.IfName) (map[discovery.IfName]discovery.Use, error) {
 	return f.busyLinks, nil
 }
@@ -272,7 +272,7 @@ func (f *fixture) AttachedLate(_ executor.Pod, records []claims.Record) {
 	f.dra.Health.Attached(records)
 }
 
-// sweep is what the driver does from time to time.
+// sweep runs the periodic work of the driver.
 func (f *fixture) sweeper() *attach.Sweeper {
 	return &attach.Sweeper{Sandboxes: f.boxes, PodHasEnded: func(pod executor.Pod) bool { return f.podsGone[pod.UID] }}
 }
@@ -325,7 +325,7 @@ func (f *fixture) expect(node string, gates ...string) {
 	}
 }
 
-// eventually waits for what other goroutines do.
+// eventually waits for the work of other goroutines.
 func (f *fixture) eventually(what string, condition func() bool) {
 	f.Helper()
 	deadline := time.After(20 * time.Second)
@@ -365,10 +365,10 @@ func (f *fixture) addPod(pod *corev1.Pod) {
 	f.must(f.cluster.pods.GetStore().Add(kept))
 }
 
-// step moves the clock once somebody waits for it.
+// step advances the clock once a goroutine waits for it.
 func (f *fixture) step(d time.Duration) {
 	f.Helper()
-	f.eventually("somebody waits for the clock", f.clock.HasWaiters)
+	f.eventually("a goroutine waits for the clock", f.clock.HasWaiters)
 	f.clock.Step(d)
 }
 

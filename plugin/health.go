@@ -59,7 +59,7 @@ const lockLimit = 2 * time.Second
 func (d *Driver) hanging(ctx context.Context) []string {
 	hanging := d.heartbeats.Overdue()
 	if d.startup.reason() == nil && !d.locks.ok(ctx, lockLimit) {
-		hanging = append(hanging, "locks are not given back")
+		hanging = append(hanging, "locks are not released")
 	}
 	return hanging
 }
@@ -172,7 +172,7 @@ func watchSockets(ctx context.Context, again <-chan time.Time, check func() erro
 // startup records the condition that the driver waits for at its start. It is safe for concurrent use.
 type startup struct {
 	mu      sync.Mutex
-	waiting error // nil if everything is there
+	waiting error // nil if nothing is missing
 }
 
 func newStartup() *startup { return &startup{waiting: errors.New("starting")} }

@@ -22,7 +22,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// A port that somebody else has is said with the setting by which to choose another.
+// If another process uses the port, the error names the setting that selects another port.
 func TestHealthOnAPortThatIsTaken(t *testing.T) {
 	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -36,7 +36,7 @@ func TestHealthOnAPortThatIsTaken(t *testing.T) {
 	}
 }
 
-// A loop that hangs, and a lock that is not given back, end the liveness of the driver.
+// A hanging loop, or a lock that is not released, fails the liveness probe.
 func TestHangingDriverIsNotHealthy(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
@@ -95,7 +95,7 @@ func TestRemovedSockets(t *testing.T) {
 	if missing == nil || !strings.Contains(missing.Error(), paths[1]) {
 		t.Fatalf("error is %v", missing)
 	}
-	script := []error{nil, missing, nil, missing, missing} // once is no reason
+	script := []error{nil, missing, nil, missing, missing} // a single failure is ignored
 	ticks := make(chan time.Time, len(script))
 	for range script {
 		ticks <- time.Time{}
@@ -108,7 +108,7 @@ func TestRemovedSockets(t *testing.T) {
 	}
 }
 
-// A Node object that was made again is another owner of the slices.
+// A recreated Node object is another owner of the slices.
 func TestReplacedNodeObject(t *testing.T) {
 	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "first"}})
 	informer := informers.NewSharedInformerFactory(client, 0).Core().V1().Nodes().Informer()
@@ -133,7 +133,7 @@ func TestReplacedNodeObject(t *testing.T) {
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-failures; !strings.Contains(err.Error(), "was deleted and made again") {
+	if err := <-failures; !strings.Contains(err.Error(), "was deleted and created again") {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -58,7 +58,7 @@ func TestLateAttachWakesKubelet(t *testing.T) {
 	}
 }
 
-// What was said about a device is not said of its next owner.
+// The health of a device is not reported for its next owner.
 func TestNewsOfReleasedDevicesAreForgotten(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -76,7 +76,7 @@ func TestNewsOfReleasedDevicesAreForgotten(t *testing.T) {
 	}
 }
 
-// What is wrong with a device is told at once, and outweighs news.
+// A problem of a device is reported immediately, and takes precedence over news.
 func TestUnhealthyDevices(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")

@@ -50,7 +50,7 @@ func (s *unclaimedSandboxes) remove(id string) (found bool) {
 	return found
 }
 
-// replace replaces all sandboxes by those of a list.
+// replace replaces all sandboxes by a new list.
 func (s *unclaimedSandboxes) replace(pods []*api.PodSandbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -56,8 +56,8 @@ func (f *fixture) recover(count *int) {
 	d.recoverLost(context.Background())
 }
 
-// A pod whose sandbox was replaced after the journal was lost is attached again, although kubelet prepares nothing
-// anew.
+// A pod whose sandbox was replaced after the journal was lost is attached again, although the kubelet does not call
+// Prepare again.
 func TestLostClaimsArePreparedAgain(t *testing.T) {
 	f, count := withoutJournal(t)
 	f.ends("a-0")
@@ -75,7 +75,7 @@ func TestLostClaimsArePreparedAgain(t *testing.T) {
 	}
 }
 
-// A pod that has its interfaces still is left alone, and so are those of others' claims.
+// A pod that still has its interfaces is left alone, and so are pods with claims of other drivers.
 func TestAttachedPodsOfALostJournalAreLeftAlone(t *testing.T) {
 	f, count := withoutJournal(t)
 	f.runs("z-0")

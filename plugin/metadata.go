@@ -115,7 +115,7 @@ func (d *Driver) describe(ctx context.Context, records []claims.Record) (complet
 	helper := d.helper
 	d.mu.Unlock()
 	if helper == nil {
-		return false // not registered yet; the files say what the earlier driver knew
+		return false // not registered yet; the files have the state of the earlier driver process
 	}
 	complete = true
 	for i := range records {
@@ -154,8 +154,7 @@ func (d *Driver) repairMetadata(ctx context.Context) error {
 		if !d.lacksMetadata(&record) {
 			continue
 		}
-		// One at a time: the library refuses all claims of a request with one that the API server does not have any
-		// more.
+		// One at a time: the library rejects all claims of a request if one of them no longer exists in the API server.
 		claim := &drapb.Claim{Namespace: record.Claim.Namespace, Name: record.Claim.Name, Uid: record.Claim.UID}
 		if err := d.again(ctx, []*drapb.Claim{claim}); err != nil {
 			problems = append(problems, fmt.Errorf("cannot write the device metadata of claim %s again: %w",

@@ -32,7 +32,7 @@ type metrics struct {
 func newMetrics(version string) *metrics {
 	registry := prometheus.NewRegistry()
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "dra_network_build_info",
-		Help: "1; the label has the build of the driver, as --version says it."}, []string{"version"})
+		Help: "1; the label has the build of the driver, as --version prints it."}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
 	m := &metrics{
 		registry: registry, publish: publish.NewMetrics(registry), attach: attach.NewMetrics(registry),

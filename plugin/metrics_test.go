@@ -50,7 +50,7 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("lint says %v, %v", problems, err)
 	}
 	if err := testutil.GatherAndCompare(f.metrics.registry, strings.NewReader(`
-# HELP dra_network_build_info 1; the label has the build of the driver, as --version says it.
+# HELP dra_network_build_info 1; the label has the build of the driver, as --version prints it.
 # TYPE dra_network_build_info gauge
 dra_network_build_info{version="v1"} 1
 # HELP dra_network_claims Claims that are prepared on the node.

@@ -101,5 +101,5 @@ func (n namespaces) path(ofProcess string) (string, error) {
 // isNamed reports whether the runtime has a path for the network namespace at a pin: then its sandbox has not ended.
 func (n namespaces) isNamed(pin string) bool {
 	path, err := n.path(pin)
-	return err != nil || path != pin // what can't be read is no evidence of an end
+	return err != nil || path != pin // an unreadable path is no evidence of an end
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// lostSandboxes makes the host's /proc and the runtime's folder of namespaces as they are when the runtime has lost
-// what sandboxes are made of: process 7 is that of a-0, process 8 is another's now, and process 9 is on the host's
+// lostSandboxes creates /proc and the runtime's directory of namespaces in the state in which the runtime has lost the
+// processes of sandboxes: process 7 belongs to a-0, process 8 now to another pod, and process 9 is on the host's
 // network.
 func lostSandboxes(t *testing.T) namespaces {
 	t.Helper()
@@ -114,7 +114,7 @@ func TestPodsWhoseSandboxTheRuntimeHasLost(t *testing.T) {
 	pods := []*api.PodSandbox{
 		{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns", Pid: 7},
 		{Id: "b-0", Uid: "b", Name: "b", Namespace: "ns", Pid: 8},
-		{Id: "c-0", Uid: "c", Name: "c", Namespace: "ns", Pid: 8}, // has no claims, so nobody needs to know
+		{Id: "c-0", Uid: "c", Name: "c", Namespace: "ns", Pid: 8}, // has no claims, so its namespace is irrelevant
 	}
 	netns, err := f.nri.Namespaces.pathOf(pods[0])
 	f.must(err)

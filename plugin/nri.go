@@ -83,7 +83,7 @@ func (n *nriPlugin) attachAfterResync(pods []*api.PodSandbox, busy map[string]bo
 			n.reportUnattachable(pod, err)
 		}
 		if netns != "" && len(pod.GetLinux().GetNamespaces()) == 0 {
-			klog.FromContext(n.Work).Info("Runtime reports no network namespace for the sandbox; using that of its "+
+			klog.FromContext(n.Work).Info("Runtime reports no network namespace for the sandbox; using the one of its "+
 				"process", "pod", podOf(pod).String(), "sandbox", pod.GetId(), "netns", netns)
 		}
 		if netns != "" && n.Sandboxes.NamespaceExists(netns) { // else it has ended
@@ -119,7 +119,7 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	}
 	attempts := 0
 	for delay := nriRetry; n.Sandboxes.IsUnsynced(pod.GetId()); delay = min(2*delay, attach.Retry) {
-		if n.ready(pod) { // also while nobody can say what its claims are, because the API server has not answered yet
+		if n.ready(pod) { // even while its claims are unknown, because the API server has not answered yet
 			return
 		}
 		records, err := n.claims.find(pod)
@@ -128,7 +128,7 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 			return
 		case err == nil && busy:
 			err = fmt.Errorf("cannot attach claim %s: containers of pod %s that name it run already, and the driver "+
-				"has no record of what they were given; delete the pod", records[0].Claim, podOf(pod))
+				"has no record of their interfaces; delete the pod", records[0].Claim, podOf(pod))
 			logger.Error(err, "Cannot attach a running pod; it is left unchanged")
 			n.Observer.AttachFailed(podOf(pod), records, err, 0)
 			return
@@ -162,7 +162,7 @@ const toldAttempt = 6
 func (n *nriPlugin) attachNow(pod *api.PodSandbox, records []claims.Record) error {
 	netns, err := n.Namespaces.pathOf(pod)
 	if err == nil && netns == "" {
-		err = fmt.Errorf("sandbox %s has no network namespace any more", pod.GetId())
+		err = fmt.Errorf("sandbox %s no longer has a network namespace", pod.GetId())
 	}
 	if err != nil {
 		return err
@@ -229,8 +229,8 @@ func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) err
 	return nil
 }
 
-// CreateContainer holds back containers that the gate does not cover: those that do not name the claim, and those of a
-// later pod of a shared claim. Containers that name claims get the limits of the claims' topologies.
+// CreateContainer holds back containers that the gate does not cover: containers that do not name the claim, and
+// containers of a later pod of a shared claim. Containers that name claims get the limits of the claims' topologies.
 func (n *nriPlugin) CreateContainer(
 	_ context.Context, pod *api.PodSandbox, container *api.Container,
 ) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
@@ -316,7 +316,7 @@ func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) erro
 			container.GetName(), podOf(pod), records[0].Claim)
 	}
 	if len(named) > 0 { // another pod of the claim has opened the gate
-		err := fmt.Errorf("cannot create container %s: pod %s names claim %s, of which nothing is prepared for it on "+
+		err := fmt.Errorf("cannot create container %s: pod %s names claim %s, which is not prepared for it on "+
 			"this node; delete the pod, so that it is scheduled again", container.GetName(), podOf(pod),
 			named[0].ClaimUID)
 		n.Observer.AttachFailed(podOf(pod), nil, err, 0)

@@ -105,7 +105,7 @@ type nriConnection struct {
 	configured func()
 
 	synchronizing sync.Mutex // held while what the connection says becomes true
-	over          bool       // the connection has ended, and what it says counts no more
+	over          bool       // the connection has ended, and its reports are void
 }
 
 // end waits for a running Synchronize and rejects later ones.

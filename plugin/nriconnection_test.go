@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 )
 
-// TestRuntimeView holds that a connection replaces what an earlier one has said of sandboxes, and that the end of one
-// does not: containers of sandboxes that were decided on start while the driver connects again.
+// A new connection replaces the reports of an earlier one about sandboxes, but the end of a connection does not:
+// containers of decided sandboxes start while the driver reconnects.
 func TestRuntimeView(t *testing.T) {
 	t.Parallel()
 	var view runtimeView
@@ -27,7 +27,7 @@ func TestRuntimeView(t *testing.T) {
 	select {
 	case <-ended:
 	default:
-		t.Error("what is done for a connection goes on after its end")
+		t.Error("the work for a connection continues after its end")
 	}
 	if view.isConnected() || view.requestTimeout() != time.Second || !view.wasDecided("a") || view.wasDecided("b") ||
 		!view.isBusy("b") || view.isBusy("a") {

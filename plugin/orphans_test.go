@@ -46,7 +46,7 @@ func littered(t *testing.T) (*fixture, *Driver) {
 	return f, d
 }
 
-// paths are those of orphans, below the fixture's directory.
+// paths returns the paths of orphans relative to the fixture's directory.
 func (f *fixture) paths(found []nodestate.Orphan) []string {
 	paths := []string{}
 	for _, file := range found {
@@ -66,7 +66,7 @@ func (f *fixture) exists(name string) bool {
 	return err == nil
 }
 
-// What nobody has is found and removed, and nothing else is touched.
+// Files without an owner are found and removed, and all other files stay.
 func TestOrphansIsRemoved(t *testing.T) {
 	f, d := littered(t)
 	want := []string{"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json", "log/ns_c_gone",
@@ -84,7 +84,7 @@ func TestOrphansIsRemoved(t *testing.T) {
 	for _, gone := range []string{"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json",
 		"log/ns_c_gone"} {
 		if f.exists(gone) {
-			t.Errorf("%s is there", gone)
+			t.Errorf("%s still exists", gone)
 		}
 	}
 	for _, kept := range []string{"cdi/dra.networking-claim-a.json", "cdi/dra.networking_metadata_claim-a_net.json",
@@ -98,7 +98,7 @@ func TestOrphansIsRemoved(t *testing.T) {
 		t.Errorf("pins: %s", f.node)
 	}
 	if !f.ready("a-0") {
-		t.Error("the pod is not attached any more")
+		t.Error("the pod is no longer attached")
 	}
 }
 
@@ -141,7 +141,7 @@ func TestOrphansOfAClaimThatIsBeingPrepared(t *testing.T) {
 	unlock()
 	f.must(d.removeOrphan(context.Background(), &file))
 	if f.exists("cdi/dra.networking_metadata_gone_net.json") {
-		t.Error("the spec is there")
+		t.Error("the spec still exists")
 	}
 }
 
@@ -157,7 +157,7 @@ func TestOrphansAfterALostJournal(t *testing.T) {
 	}
 }
 
-// Pins of what could not be undone are needed for the next attempt.
+// Pins of attachments that could not be reverted are needed for the next attempt.
 func TestOrphansKeepsPinsOfLeftovers(t *testing.T) {
 	f, d := littered(t)
 	f.dra.Executor.Load(nil,
@@ -182,7 +182,7 @@ func TestOrphansOnTheSocket(t *testing.T) {
 	}
 	if _, body := request(d, http.MethodGet, "/garbage"); body != "[{\"kind\":\"network namespace\",\"path\":\""+
 		filepath.Join(f.dir, "netns/dra-gone.cre66i9s")+"\"}]\n" {
-		t.Errorf("there is left %s", body) // the fake unpins, and leaves the file that stands for it
+		t.Errorf("remaining: %s", body) // the fake unpins, and leaves the file that represents the pin
 	}
 	d.config.CDIDir = filepath.Join(f.dir, "cdi/vendor.com-gpu.json")
 	if code, body := request(d, http.MethodGet, "/garbage"); code != http.StatusInternalServerError {
@@ -190,7 +190,7 @@ func TestOrphansOnTheSocket(t *testing.T) {
 	}
 }
 
-// Files that their owner removes during the scan are no orphans.
+// Files that their owner removes during the scan are not orphans.
 func TestOrphansThatGoesByItself(t *testing.T) {
 	f, d := littered(t)
 	found, err := d.findOrphans()

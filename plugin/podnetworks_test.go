@@ -43,7 +43,7 @@ func selecting(t *testing.T) *fixture {
 	return f
 }
 
-// A claim has what the definition of its network says when it is prepared, and its pod the interface that the
+// A claim gets the definition of its network at the time of its preparation, and its pod the interface that the
 // annotation names.
 func TestNetworkThatThePodSelects(t *testing.T) {
 	f := selecting(t)
@@ -61,7 +61,7 @@ func TestNetworkThatThePodSelects(t *testing.T) {
 	}
 	f.runs("a-0")
 	sandbox := f.sandbox("a-0")
-	sandbox.Annotations = map[string]string{selectsNetworks: "tenant@fast0"} // those of the sandbox count
+	sandbox.Annotations = map[string]string{selectsNetworks: "tenant@fast0"} // annotations of the sandbox take precedence
 	f.must(f.nri.RunPodSandbox(t.Context(), sandbox))
 	if steps := f.boxes.AttachedSteps("c"); len(steps) == 0 || steps[0].IfName != "fast0" {
 		t.Errorf("steps are %+v", steps)
@@ -84,7 +84,7 @@ func TestNetworkThatThePodDoesNotSelect(t *testing.T) {
 		"nothing that the API server says": {annotation: "tenant",
 			want: "cannot read NetworkAttachmentDefinition ns/tenant: unreachable",
 			read: func(context.Context, string) ([]byte, error) { return nil, errors.New("unreachable") }},
-		"a definition that is no JSON": {annotation: "tenant",
+		"a definition that is not JSON": {annotation: "tenant",
 			want: "cannot read NetworkAttachmentDefinition ns/tenant",
 			read: func(context.Context, string) ([]byte, error) { return []byte("<html>"), nil }},
 	} {
@@ -109,8 +109,8 @@ func TestNetworkThatThePodDoesNotSelect(t *testing.T) {
 	}
 }
 
-// A claim that several pods use is prepared for those that select its network. A sandbox of another is refused before a
-// plugin is called.
+// A claim that several pods use is prepared for the pods that select its network. A sandbox of another pod is rejected
+// before a plugin is called.
 func TestNetworkThatOnePodOfAClaimSelects(t *testing.T) {
 	f := selecting(t)
 	claim := allocatedClaim("c", "up0", "a")

@@ -26,7 +26,7 @@ func TestPositionIsThatOfThePodSpec(t *testing.T) {
 	}
 }
 
-// Of claims that exclude each other only one is prepared, however many come at once.
+// Of claims that exclude each other only one is prepared, however many arrive concurrently.
 func TestOneDeviceIsHeldOnce(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-0", "a", "up0")
@@ -140,8 +140,8 @@ func TestClaimOfTheSameNameWaits(t *testing.T) {
 	}
 }
 
-// A device that can't be returned to the host does not keep its pod from ending for ever: it is quarantined, refused at
-// once to the next claim, and given out again when it has returned to the host.
+// A device that cannot be returned to the host does not keep its pod from ending: it is quarantined, rejected
+// immediately for the next claim, and allocatable again when it has returned to the host.
 func TestQuarantine(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -196,7 +196,7 @@ func TestQuarantine(t *testing.T) {
 	}
 }
 
-// A cleanup that can never succeed is given up when somebody asks for it, and the answer says what failed.
+// A cleanup that can never succeed is discarded on request, and the response contains the error.
 func TestLeftoverIsGivenUpOnRequest(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -226,7 +226,7 @@ func TestLeftoverIsGivenUpOnRequest(t *testing.T) {
 	}
 }
 
-// What the journal does not say of attachments does not matter: a claim is released when its devices are on the host.
+// Missing records of attachments do not matter: a claim is released when its devices are on the host.
 func TestReleaseProvesTheDeviceHome(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -245,7 +245,7 @@ func TestReleaseProvesTheDeviceHome(t *testing.T) {
 	}
 }
 
-// The baseline is read from the kernel when nobody can have the device, not from what discovery saw some time ago.
+// The baseline is read from the kernel when no pod can have the device, not from an earlier discovery.
 func TestPrepareTakesTheBaseline(t *testing.T) {
 	f := newFixture(t)
 	for _, link := range []string{"up0", "up1"} {
@@ -288,7 +288,7 @@ func TestBusyLinksAreRefused(t *testing.T) {
 	f.must(f.claims.Hold(record, f.baselines))
 }
 
-// A link with addresses of the node is taken if the policy says so, and only if these can be given back.
+// A link with addresses of the node is taken only if the policy allows it, and only if the addresses can be restored.
 func TestLinksInUseAreTakenIfThePolicySaysSo(t *testing.T) {
 	for _, test := range []struct {
 		use   discovery.Use
@@ -325,7 +325,7 @@ func TestNoReleaseBeginsWhileTheDriverStops(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// renamedHost is a node on which a card is called up1, and up0 is another one.
+// renamedHost is a node on which the NIC is now named up1, and up0 is another NIC.
 type renamedHost struct{ host.Host }
 
 func (h renamedHost) Snapshot(device cnichain.Device) (cnichain.Device, error) {
@@ -337,8 +337,7 @@ func (h renamedHost) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	return device, err
 }
 
-// A claim outlives a boot after which its card has another name: a plugin that is told the old one would take another
-// card.
+// A claim outlives a reboot after which its NIC has another name: with the old name a plugin would take another NIC.
 func TestRecordedPlanOfARenamedCard(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")

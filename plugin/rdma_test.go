@@ -82,13 +82,13 @@ func TestContainersGetRDMADevicesAndLimits(t *testing.T) {
 	}
 }
 
-// After its module was loaded anew an RDMA device has other device nodes, which may be those of another pod.
+// After its module was reloaded, an RDMA device has other device nodes, which may belong to another pod.
 func TestContainersOfAnRDMADeviceThatIsGone(t *testing.T) {
 	f := withRDMA(t, cnichain.RDMAShared)
 	f.node.RemoveRDMA("mlx5_0")
 	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAShared)
 	if _, err := f.create("a-0", "claim-a"); err == nil || !strings.Contains(err.Error(),
-		"RDMA device mlx5_0 of claim ns/claim-a is not in the pod any more") {
+		"RDMA device mlx5_0 of claim ns/claim-a is no longer in the pod") {
 		t.Errorf("error is %v", err)
 	}
 	f.sweeper().Sweep(context.Background())
@@ -123,7 +123,7 @@ func TestClaimOfADeviceWithoutRDMA(t *testing.T) {
 	f.must(results["c"].Err)
 }
 
-// A card that does not answer is no matter of pods that get none of its RDMA devices.
+// A NIC that does not respond has no effect on pods without its RDMA devices.
 func TestClaimWithoutRDMANextToASickCard(t *testing.T) {
 	f := newFixture(t)
 	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAShared)
@@ -134,10 +134,10 @@ func TestClaimWithoutRDMANextToASickCard(t *testing.T) {
 	f.must(results["c"].Err)
 }
 
-// The kernel asks the card for its ports, which may take long; containers are created under a lock of the whole node.
+// The kernel queries the hardware for its ports, which may be slow; containers are created under a lock of the node.
 func TestContainersDoNotWaitForCards(t *testing.T) {
 	f := withRDMA(t, cnichain.RDMAShared)
-	f.node.Fail("rdma ports", errors.New("the card was asked"))
+	f.node.Fail("rdma ports", errors.New("the hardware was queried"))
 	_, err := f.create("a-0", "claim-a")
 	f.must(err)
 }

@@ -80,8 +80,8 @@ func (r *releaser) rivalsOf(claim cnichain.Claim) claims.Rivals {
 	}
 }
 
-// isLeaving reports whether a claim is being released or is about to be: its pods, which are its consumers and those
-// that name it, are gone. Kubelet releases a claim some time after its pod was deleted by force.
+// isLeaving reports whether a claim is being released or is about to be: its pods, both its consumers and the pods that
+// name it, are gone. The kubelet releases a claim some time after its pod was deleted by force.
 func (r *releaser) isLeaving(record *claims.Record, naming []*corev1.Pod) bool {
 	if r.sandboxes.IsReleasing(record.Claim.UID) {
 		return true
@@ -110,7 +110,7 @@ func (r *releaser) evict(record *claims.Record, naming []*corev1.Pod) {
 		logger := klog.FromContext(r.work).WithValues("claim", record.Claim.String())
 		unlock, err := r.locks.Acquire(ctx, uid)
 		if err != nil {
-			return // somebody prepares or releases it
+			return // it is being prepared or released
 		}
 		defer unlock()
 		// Asked under the lock of the claim, and from the API server itself. A cache could be older than an allocation
@@ -159,7 +159,7 @@ func (r *releaser) release(ctx context.Context, uid string) error {
 			return err
 		}
 	}
-	r.health.Released(record.Devices) // while nobody else can have them: what is said of the next owner must stay
+	r.health.Released(record.Devices) // before another claim can have them: the health of the next owner must stay
 	if err := r.claims.Release(uid); err != nil {
 		return err
 	}

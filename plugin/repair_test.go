@@ -28,7 +28,7 @@ func (f *fixture) repairing() (*Driver, *attach.Sweeper) {
 	return d, sweeper
 }
 
-// A sweep opens the gates of attached claims again, whatever has become of their files, and says what it cannot repair.
+// A sweep restores the gates of attached claims, whatever happened to their files, and reports failures.
 func TestRemovedFilesAreRepaired(t *testing.T) {
 	f := newFixture(t)
 	d, sweeper := f.repairing()

@@ -93,7 +93,7 @@ func TestDetachIsTriedAgain(t *testing.T) {
 	f.expect(clean)
 }
 
-// What was ready survives the driver; its gate is open again even if somebody removed it.
+// A ready sandbox survives the driver; its gate is opened again even if its file was removed.
 func TestRestartKeepsWhatIsReady(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -172,7 +172,7 @@ func TestContainerWithAForeignGateIsRefused(t *testing.T) {
 	container := &api.Container{Name: "c",
 		CDIDevices: []*api.CDIDevice{{Name: f.gate.DeviceID(attach.Part{ClaimUID: "claim-a"})}}}
 	if _, _, err := f.nri.CreateContainer(context.Background(), sandbox, container); err == nil ||
-		!strings.Contains(err.Error(), "nothing is prepared for it") {
+		!strings.Contains(err.Error(), "which is not prepared for it") {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -212,8 +212,8 @@ func TestPodsThatAreNotOurs(t *testing.T) {
 	}
 }
 
-// Containers find the name of their interface in a file that is complete before they are created; those of claims that
-// several pods use don't, as each pod has its own.
+// Containers find the name of their interface in a file that is complete before they are created. For a claim that
+// several pods use there is no such file, as each pod has its own name.
 func TestContainersAreToldTheirInterfaces(t *testing.T) {
 	for _, shareable := range []bool{false, true} {
 		f := newFixture(t)

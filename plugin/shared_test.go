@@ -28,7 +28,7 @@ func podNamed(sandbox string) executor.Pod {
 	return executor.Pod{Namespace: "ns", Name: name, UID: name}
 }
 
-// attempts are the names of pins; what comes after the dot is of one attempt, and none of the tests' business.
+// attempts matches the names of pins; the suffix after the dot identifies the attempt, which tests ignore.
 var attempts = regexp.MustCompile(`(dra-[a-z0-9-]+)\.[0-9a-z]+`)
 
 func testPlugins() map[string]cnichain.Plugin {

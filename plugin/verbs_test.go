@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// verbsEnv are the environment variables of a claim's containers, without that which says that it is attached.
+// verbsEnv returns the environment variables of a claim's containers, except the one of the attachment.
 func (f *fixture) verbsEnv(claim string) []string {
 	f.Helper()
 	data, err := os.ReadFile(filepath.Join(f.cdiDir(), v1alpha1.DriverName+"-"+claim+".json"))
@@ -60,7 +60,7 @@ func TestContainersAreToldGIDs(t *testing.T) {
 	}
 }
 
-// What the kernel changes later, or adds late, containers that are created from then on are told, once it was seen.
+// Containers that are created later get the values that the kernel changed or added since, once they were read.
 func TestGIDsThatChange(t *testing.T) {
 	f := withRDMA(t, cnichain.RDMAExclusive)
 	index := func() string {

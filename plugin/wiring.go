@@ -177,15 +177,15 @@ func (d *Driver) buildPublisher(
 	return nil
 }
 
-// unhealthy says what is wrong with a device that a claim holds; empty if nothing.
+// unhealthy returns the health problem of an allocated device, or "" if it has none.
 func (d *Driver) unhealthy(executor *executor.Executor) func(string, *claims.HeldDevice) string {
 	isQuarantined := quarantined(executor)
 	return func(claimUID string, held *claims.HeldDevice) string {
 		switch {
 		case d.publisher.IsGone(held.Facts):
-			return "the device does not exist on the node any more"
+			return "the device no longer exists on the node"
 		case isQuarantined(held.Facts):
-			return "in quarantine: what an earlier pod left on it could not be removed"
+			return "in quarantine: its cleanup after an earlier pod failed"
 		case d.publisher.LostCarrier(held.Facts):
 			return "the link has lost its carrier"
 		}

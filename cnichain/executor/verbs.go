@@ -59,7 +59,7 @@ func (r *VerbsReader) read(pin string, steps []StepRecord, step int) (verbs *Ver
 	verbs = &Verbs{}
 	devices, missing, err := r.executor.RDMANow(pin, &steps[step])
 	if err == nil && missing != "" {
-		err = fmt.Errorf("RDMA device %s is not in the pod any more", missing)
+		err = fmt.Errorf("RDMA device %s is no longer in the pod", missing)
 	}
 	var links []cnichain.LinkAddresses
 	if err == nil {

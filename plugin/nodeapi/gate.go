@@ -54,7 +54,7 @@ type GateDevice struct {
 	Name string
 	// DeviceNodes are paths of device nodes on the host.
 	DeviceNodes []string
-	// Env are environment variables in addition to those of the gate, NAME=value.
+	// Env are the environment variables, NAME=value, in addition to the variables of the gate.
 	Env []string
 }
 

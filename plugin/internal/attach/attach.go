@@ -61,7 +61,7 @@ func (s *Sandboxes) Attach(
 		}
 		return err
 	}
-	if err := s.syncGates(claimUIDs(records)); err != nil { // those of an older sandbox of the pod
+	if err := s.syncGates(claimUIDs(records)); err != nil { // of an older sandbox of the pod
 		if isNew {
 			s.forget(box) // nothing of it was begun
 			s.noteEnded(id, pod, records, err)
@@ -111,7 +111,7 @@ func (s *Sandboxes) AttachAfterResync(id string, pod executor.Pod, netns string,
 	if err != nil {
 		return err
 	}
-	_ = box.stopWaiting() // nobody waits
+	_ = box.stopWaiting() // no caller waits for the result
 	if !s.GoTracked(func() { s.attachLoop(box, netns, records) }) {
 		s.forget(box)
 	}

@@ -82,12 +82,11 @@ func (s *Sandboxes) confirmIn(current *connection, box *sandbox) (same, known bo
 	return same, known
 }
 
-// tellUnconfirmed tells a pod that what is attached to it stays, and that its gates stay closed.
+// tellUnconfirmed reports to a pod that its interfaces stay attached and its gates closed.
 func (s *Sandboxes) tellUnconfirmed(box *sandbox, netns string) {
-	err := fmt.Errorf("cannot compare the network namespace of the pod, %s, with the one that was attached: somebody "+
-		"has removed the driver's file of it, or the kernel did not answer; delete the pod if its containers do not "+
-		"start again", netns)
-	s.logger(box).Error(err, "Cannot confirm the sandbox; what is attached stays, and its gates stay closed")
+	err := fmt.Errorf("cannot compare the network namespace of the pod, %s, with the attached one: the driver's file for it "+
+		"was removed, or the kernel did not answer; delete the pod if its containers do not start again", netns)
+	s.logger(box).Error(err, "Cannot confirm the sandbox; its interfaces stay attached and its gates closed")
 	var records []claims.Record
 	for _, uid := range box.attachedClaims() {
 		if record, held := s.claims.Get(uid); held {
@@ -140,7 +139,7 @@ func (s *Sandboxes) repin(box *sandbox, pin string) bool {
 		s.logger(box).Error(err, "Cannot pin the network namespace again")
 		return false
 	}
-	s.logger(box).Info("Pinned the network namespace again after somebody removed the pin", "pin", pin)
+	s.logger(box).Info("Pinned the network namespace again because its pin was removed", "pin", pin)
 	return true
 }
 

@@ -48,7 +48,7 @@ func TestGateOfAnOlderSandboxIsClosedAtOnce(t *testing.T) {
 	f.eventually("the new sandbox is attached", func() bool { return f.admits("claim-a") == "dra-a-1" })
 }
 
-// Chains of a topology whose plugin hangs don't keep those of others waiting.
+// A topology whose plugin hangs does not delay chains of other topologies.
 func TestHangingChainsOfOneTopology(t *testing.T) {
 	f := newFixture(t)
 	release := f.node.Hold("tuning ADD")
@@ -100,7 +100,7 @@ func TestGatesThatSomebodyRemovedComeBack(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// The pin is the driver's only hold on the namespace; it is made again if the namespace is provably the same.
+// Only the pin keeps the namespace accessible to the driver. It is restored if the namespace is provably the same.
 func TestPinThatSomebodyRemovedComesBack(t *testing.T) {
 	f := newFixture(t)
 	f.node.KeepPods()
@@ -108,7 +108,7 @@ func TestPinThatSomebodyRemovedComesBack(t *testing.T) {
 	pin, _ := f.boxes.find("a-0").pinned()
 	f.node.RemovePin(pin)
 	if f.node.Exists(pin) {
-		t.Fatal("the pin is there")
+		t.Fatal("the pin was restored for another namespace")
 	}
 	f.sweeper().Sweep(context.Background())
 	if !f.node.Exists(pin) {
@@ -117,8 +117,8 @@ func TestPinThatSomebodyRemovedComesBack(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// Without the pin, and with an interface less, nothing proves that the namespace is the one that was attached, and
-// nothing that it is another: the pod may run, and keeps what it has. That it has another namespace is proof.
+// Without the pin, and with an interface missing, there is no proof that the namespace is the attached one, and none
+// that it is not: the pod may be running, and keeps its interfaces. A different namespace is proof.
 func TestPodsWithoutTheirPinKeepWhatTheyHave(t *testing.T) {
 	for name, again := range map[string]func(*fixture){
 		"reconnect": func(f *fixture) { f.must(f.boxes.Disconnect()); f.must(f.boxes.Confirm(f.runtime)) },
@@ -172,7 +172,7 @@ func TestPodsOfEarlierDriversWithoutTheirPin(t *testing.T) {
 	}
 }
 
-// A namespace of which the kernel says nothing when the connection begins is compared again with each sweep.
+// A namespace that the kernel does not report when the connection begins is compared again in each sweep.
 func TestSandboxesAreComparedAgain(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -185,7 +185,7 @@ func TestSandboxesAreComparedAgain(t *testing.T) {
 	if len(f.failed) != 1 {
 		t.Errorf("the pod is told %q", f.failed)
 	}
-	// Another sandbox of the pod that nobody knows is not the live one, of which only the comparison is missing.
+	// The comparison of the live sandbox is still missing: an unknown sandbox of the pod is not the live one.
 	f.boxes.ExpectUnsynced(map[string]bool{"a-9": true})
 	if err := f.boxes.AttachAfterResync("a-9", podNamed("a-9"), "/var/run/netns/cni-a-9",
 		[]claims.Record{record}); err == nil || !strings.Contains(err.Error(), "has the sandbox a-0") {
@@ -196,7 +196,7 @@ func TestSandboxesAreComparedAgain(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// What was compared for one connection counts for no other.
+// The result of a comparison is valid for one connection only.
 func TestConfirmationsEndWithTheirConnection(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -211,7 +211,7 @@ func TestConfirmationsEndWithTheirConnection(t *testing.T) {
 	f.expect(attachedA)
 }
 
-// What the runtime has listed to one connection is nothing to attach in the next: it may have ended since.
+// A sandbox that the runtime listed on an earlier connection is not attached on the next: it may have ended meanwhile.
 func TestListsEndWithTheirConnection(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -226,7 +226,7 @@ func TestListsEndWithTheirConnection(t *testing.T) {
 	}
 }
 
-// While a gate cannot be closed nothing is undone, and the pod is told why it does not end.
+// While a gate cannot be closed, nothing is detached, and the pod gets an event with the reason.
 func TestGatesThatCannotBeClosedAreTold(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -253,7 +253,7 @@ func TestDevicesThatMayBeInPodsAreNotGone(t *testing.T) {
 		t.Error("a device on the host is gone")
 	}
 	if gone := f.claims.All().GoneDevices(nil, f.boxes.MayBeInPod); !gone["up0"] {
-		t.Error("a device that is nowhere is there")
+		t.Error("a device that exists nowhere is reported as present")
 	}
 	f.must(f.attach("a-0", record))
 	if gone := f.claims.All().GoneDevices(nil, f.boxes.MayBeInPod); gone["up0"] {

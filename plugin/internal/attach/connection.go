@@ -122,8 +122,8 @@ func (s *Sandboxes) ExpectUnsynced(ids map[string]bool) {
 	}
 }
 
-// ExpectAlso adds a running sandbox to those that still have to be attached. It returns false if the sandbox is already
-// one of them, is attached, or is being stopped, or if the runtime is not connected.
+// ExpectAlso adds a running sandbox to the list of sandboxes to attach. It returns false if the sandbox is already in
+// the list, is attached, or is being stopped, or if the runtime is not connected.
 func (s *Sandboxes) ExpectAlso(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// Containers are told the interfaces of what they name, and never those of another request, pod or sandbox.
+// Containers get variables for the interfaces of the requests that they name, and never of another request, pod or
+// sandbox.
 func TestInterfacesInTheEnvironment(t *testing.T) {
 	step := func(device, ifName, address string) executor.StepRecord {
 		ip, subnet, err := net.ParseCIDR(address)

@@ -44,7 +44,7 @@ type fixture struct {
 	// runtime has the network namespaces of the sandboxes that the runtime has, by ID.
 	runtime map[string]string
 	bootID  string
-	// podsGone are the pods, by UID, that the API server does not have any more.
+	// podsGone are the pods, by UID, that no longer exist in the API server.
 	podsGone map[string]bool
 
 	mu     sync.Mutex
@@ -71,7 +71,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// start begins with what the journal says, and with the runtime's list of sandboxes.
+// start begins with the state of the journal and the runtime's list of sandboxes.
 func (f *fixture) start(bootID string) {
 	f.Helper()
 	if f.bootID != bootID {
@@ -181,7 +181,7 @@ func (f *fixture) Attached([]claims.Record) {}
 // AttachedLate implements Observer.
 func (f *fixture) AttachedLate(executor.Pod, []claims.Record) {}
 
-// sweeper is what the driver does from time to time.
+// sweeper runs the periodic work of the driver.
 func (f *fixture) sweeper() *Sweeper {
 	return &Sweeper{Sandboxes: f.boxes, PodHasEnded: func(pod executor.Pod) bool { return f.podsGone[pod.UID] }}
 }
@@ -220,7 +220,7 @@ func podNamed(sandbox string) executor.Pod {
 	return executor.Pod{Namespace: "ns", Name: name, UID: name}
 }
 
-// attempts are the names of pins; what comes after the dot is of one attempt, and none of the tests' business.
+// attempts matches the names of pins; the suffix after the dot identifies the attempt, which tests ignore.
 var attempts = regexp.MustCompile(`(dra-[a-z0-9-]+)\.[0-9a-z]+`)
 
 // expect compares the node and the claims whose gates are open.
@@ -254,7 +254,7 @@ func (f *fixture) admits(claim string) string {
 	return strings.Join(pins, " ")
 }
 
-// eventually waits for what other goroutines do.
+// eventually waits for the work of other goroutines.
 func (f *fixture) eventually(what string, condition func() bool) {
 	f.Helper()
 	deadline := time.After(20 * time.Second)
@@ -283,10 +283,10 @@ func (f *fixture) ready(id string) bool {
 	}
 }
 
-// step moves the clock once somebody waits for it.
+// step advances the clock once a goroutine waits for it.
 func (f *fixture) step(d time.Duration) {
 	f.Helper()
-	f.eventually("somebody waits for the clock", f.clock.HasWaiters)
+	f.eventually("a goroutine waits for the clock", f.clock.HasWaiters)
 	f.clock.Step(d)
 }
 

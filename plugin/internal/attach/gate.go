@@ -23,7 +23,7 @@ import (
 //
 //   - The spec file exists only while the claim is attached. Without the file, the runtime rejects
 //     containers that name the claim, and the kubelet retries.
-//   - The spec has an OCI hook, by which the runtime compares the network namespace of each such
+//   - The spec has an OCI hook, with which the runtime compares the network namespace of each such
 //     container with the namespaces that the claim is attached to. It rejects any other namespace.
 type Gate struct {
 	dir string
@@ -204,8 +204,8 @@ func (g Gate) claims() ([]string, error) {
 	return slices.Compact(uids), nil
 }
 
-// sweep removes incomplete files of a killed driver, including those of the CDI library, which earlier versions used.
-// Temporary files of the library may belong to another process that is writing them, so only old ones are removed.
+// sweep removes incomplete files of a killed driver, and of the CDI library, which earlier versions used. Temporary
+// files of the library may belong to another process that is writing them, so only old ones are removed.
 func (g Gate) sweep(isOld func(fs.FileInfo) bool) error {
 	var problems []error
 	for _, pattern := range []string{nodeapi.TempPrefix + "*.tmp", "spec.*.tmp"} {

@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// What the runtime reads of an open gate is the device nodes of the claim's own steps, those of a request for
-// containers that name the request, and nothing once it is closed.
+// With an open gate, the runtime adds the device nodes of the claim's own steps, and for containers that name a request
+// only the device nodes of that request. With a closed gate it adds nothing.
 func TestGateHasDeviceNodes(t *testing.T) {
 	g := Gate{dir: t.TempDir(), helper: "/plugins/bin/dra-network-cni"}
 	step := func(claim, device string, parents []int, nodes ...string) executor.StepRecord {

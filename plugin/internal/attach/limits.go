@@ -41,8 +41,8 @@ func (s *Sandboxes) ContainerLimits(id string, named []Part) (ContainerLimits, e
 		limits.LockedMemory = max(limits.LockedMemory, memory)
 		devices, missing, err := s.executor.RDMANow(pin, step)
 		if err == nil && missing != "" {
-			err = fmt.Errorf("RDMA device %s of claim %s is not in the pod any more: its kernel module was "+
-				"unloaded, or somebody has removed it; delete the pod to have it attached anew", missing, step.Claim)
+			err = fmt.Errorf("RDMA device %s of claim %s is no longer in the pod: its kernel module was "+
+				"unloaded, or the device was removed; delete the pod to have it attached again", missing, step.Claim)
 		}
 		if err != nil {
 			return ContainerLimits{}, err

@@ -25,7 +25,7 @@ func twoClaims() *executor.Attachment {
 	}}
 }
 
-// Every transition has the phase from which it may be made, and changes nothing in the others. The phases are in the
+// Every transition is allowed from certain phases only, and changes nothing in other phases. The phases are in the
 // order of their declaration: attaching, opening, ready, detaching, gone.
 func TestTransitions(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -64,7 +64,7 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// Who opens gates for a sandbox that is being undone, or says that a failure was told, would have nobody who undoes it.
+// If gates were opened, or a failure was reported, while the sandbox is being detached, no goroutine would revert it.
 func TestAnswersOfTransitions(t *testing.T) {
 	for p := phaseAttaching; p <= phaseGone; p++ {
 		if opened := boxIn(p).markOpening(twoClaims()); opened != (p == phaseAttaching) {

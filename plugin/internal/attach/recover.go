@@ -43,7 +43,7 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 			if _, known := s.compareNamespaces(netns, pin, box.identity()); known || !s.NamespaceExists(netns) {
 				box.markReleasing(nil)
 			}
-		case ready: // gates open before the first sweep, and the journal has what was so when the pod was attached
+		case ready: // gates open before the first sweep; the journal has the state at the time of the attachment
 			s.refreshVerbs(box, pin, reader)
 		}
 		if box.isEnding() {
@@ -92,7 +92,7 @@ func (s *Sandboxes) orphanPins(uid string, known map[string]bool) []string {
 	}
 	pins, err := s.gate.Namespaces(uid)
 	if err != nil {
-		return nil // the gate is closed: what it says can't be read
+		return nil // the gate is closed: its file cannot be read
 	}
 	return slices.DeleteFunc(pins, func(pin string) bool {
 		name := filepath.Base(pin)

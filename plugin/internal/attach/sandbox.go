@@ -19,15 +19,15 @@ type sandbox struct {
 	id    string
 	pod   executor.Pod
 	since time.Time // of the first attempt to attach
-	seq   uint64    // orders sandboxes; those of an earlier driver are the oldest
-	boot  string    // the kernel's, in which it was made
+	seq   uint64    // orders sandboxes; sandboxes of an earlier driver process come first
+	boot  string    // ID of the kernel's boot in which the sandbox was created
 
 	// slot is taken by whoever runs the executor, and with it the attachment, which the executor changes.
 	slot       chan struct{}
 	attachment *executor.Attachment
 
 	mu  sync.Mutex // guards the rest; never held over I/O
-	pin string     // of the network namespace: that of the attachment
+	pin string     // of the network namespace of the attachment
 	// claims are the claims that may have attached steps: true if wanted, false if leaving.
 	claims   map[string]bool
 	phase    phase
@@ -37,13 +37,12 @@ type sandbox struct {
 	stop     context.CancelFunc    // ends the attaching
 	// superseded is true if the pod has a newer sandbox.
 	superseded bool
-	// missing are the interfaces, by the index of their step, that were attached and that the kernel does not show in
-	// the pod any more.
+	// missing are the attached interfaces, by the index of their step, that the kernel no longer shows in the pod.
 	missing map[int]string
 	// undescribed is true if the RDMA devices in attached differ from the files of the claims.
 	undescribed bool
 	running     bool  // a chain runs, and counts as one that has just begun
-	background  bool  // RunPodSandbox has returned, or nobody waits; failures are retried here
+	background  bool  // RunPodSandbox has returned or does not wait; failures are retried here
 	failure     error // of the last attempt
 	// last is the pod's sandbox before this one, if that could not be attached: why is told until this one is.
 	last *nodestate.Sandbox

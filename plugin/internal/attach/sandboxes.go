@@ -218,7 +218,7 @@ func (s *Sandboxes) mayBegin(pod executor.Pod, records []claims.Record) error {
 	for i := range records {
 		uid := records[i].Claim.UID
 		if _, held := s.claims.Get(uid); !held || s.releasing[uid] > 0 {
-			return fmt.Errorf("cannot attach claim %s: it is being released; wait until the pod is made again",
+			return fmt.Errorf("cannot attach claim %s: it is being released; wait until the pod is created again",
 				records[i].Claim)
 		}
 		if !exclusive(&records[i]) {
@@ -267,7 +267,7 @@ func (s *Sandboxes) newAttachment(id string, pod executor.Pod, records []claims.
 	return attachment
 }
 
-// usedAnnotations are those of a pod's annotations that plans look at.
+// usedAnnotations returns the annotations of a pod that plans depend on.
 func usedAnnotations(annotations map[string]string, records []claims.Record) map[string]string {
 	var used map[string]string
 	for i := range records {
@@ -306,7 +306,7 @@ func (s *Sandboxes) State(id string) (known, ready bool, failure error) {
 	return true, box.phase.isAttached() && !box.superseded, box.failure
 }
 
-// deviceNodes are those that containers with a part of a claim get in any of its sandboxes, each once.
+// deviceNodes returns the device nodes that containers with a part of a claim get in any of its sandboxes, each once.
 func deviceNodes(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) []string {
 	var nodes []string
 	for _, steps := range sandboxes {
@@ -350,7 +350,7 @@ func (s *Sandboxes) Users(claimUID string) []executor.Pod {
 	return pods
 }
 
-// IsUsedSinceBoot reports whether a sandbox of this boot has something of a claim, gets it, or gives it back.
+// IsUsedSinceBoot reports whether a claim is attached to a sandbox of this boot, or is being attached or detached.
 func (s *Sandboxes) IsUsedSinceBoot(claimUID string) bool {
 	return slices.ContainsFunc(s.list(), func(box *sandbox) bool {
 		return box.boot == s.bootID && box.uses(claimUID)

@@ -197,7 +197,7 @@ func TestEveryAttemptHasItsOwnPath(t *testing.T) {
 	}
 }
 
-// An older sandbox of which the stop event was lost, and whose chain waits for its turn, does not undo the newer one of
+// An older sandbox whose stop event was lost, and whose chain waits for its turn, does not detach the newer sandbox of
 // its pod.
 func TestOlderSandboxLeavesTheNewerAlone(t *testing.T) {
 	f := newFixture(t)
@@ -301,12 +301,12 @@ func TestRebootUndoesEverything(t *testing.T) {
 	f.expect("host [up1] pods [] leases []")
 }
 
-// A driver that dies in the middle of a chain leaves a record by which the next one undoes it; the sandbox, still
-// there, is then attached anew.
+// A driver that dies in the middle of a chain leaves a record, with which the next process reverts the chain. The
+// sandbox still exists and is then attached again.
 func TestCrashDuringAttach(t *testing.T) {
 	f := newFixture(t)
 	f.slow(f.prepared("claim-a", "a", "up0"))
-	// The chain never ends: what is on disk now is what a killed process leaves.
+	// The chain never ends: the files on disk are the state that a killed process leaves.
 	runner := executor.New(f.boxes.executor.Options)
 	left, _, err := f.chains.Load(runner)
 	f.must(err)
@@ -315,7 +315,7 @@ func TestCrashDuringAttach(t *testing.T) {
 	}
 	next := New(f.config(f.boxes.work, runner))
 	f.must(next.Recover(left))
-	f.eventually("what was begun is undone", func() bool { known, _, _ := next.State("a-0"); return !known })
+	f.eventually("the started steps are reverted", func() bool { known, _, _ := next.State("a-0"); return !known })
 	f.expect(clean)
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// States are those of all sandboxes, sorted by ID, and of those that have ended and that a pod waits for another of.
+// States returns all sandboxes, sorted by ID, including ended sandboxes whose pod waits for another one.
 func (s *Sandboxes) States() []nodestate.Sandbox {
 	boxes := s.list()
 	states := make([]nodestate.Sandbox, 0, len(boxes))
@@ -34,8 +34,8 @@ func (s *Sandboxes) States() []nodestate.Sandbox {
 	return states
 }
 
-// interfacesOf are those that a claim has in a sandbox with these steps, of which some interfaces may be missing; none
-// while it is not ready.
+// interfacesOf returns the interfaces of a claim in a sandbox with these steps, including missing ones. It returns none
+// while the sandbox is not ready.
 func interfacesOf(record *claims.Record, steps []executor.StepRecord, missing map[int]string) []nodestate.Interface {
 	if steps == nil {
 		return nil

@@ -17,7 +17,7 @@ const sweepLimit = 5 * time.Minute
 // Sweeper checks periodically what no event reports to the driver.
 type Sweeper struct {
 	Sandboxes *Sandboxes
-	// PodHasEnded reports whether the API server has no such pod any more, or says that it has succeeded or failed.
+	// PodHasEnded reports whether the API server no longer has the pod, or reports that it succeeded or failed.
 	PodHasEnded func(executor.Pod) bool
 	// IsNamed reports whether the runtime has a path for the network namespace at a pin.
 	IsNamed func(pin string) bool
@@ -70,7 +70,7 @@ func (w *Sweeper) Sweep(ctx context.Context) {
 		w.unrecorded = s.collectUnrecorded(w.unrecorded, w.IsNamed)
 	}
 	s.reportMissing(s.inspect())
-	s.confirmAgain() // after missing pins were made again
+	s.confirmAgain() // after missing pins were restored
 	if err := s.syncAllGates(); w.GatesWritten != nil {
 		w.GatesWritten(ctx, err)
 	}
@@ -79,14 +79,14 @@ func (w *Sweeper) Sweep(ctx context.Context) {
 	}
 }
 
-// collect detaches the sandboxes that have ended and are suspects already, and returns the others that have: containerd
-// sends no events for pods that are older than its process. A list in which a sandbox is missing proves nothing. What
-// counts is that its network namespace is gone from where the runtime keeps it, and that its pod has ended for the API
-// server or has a newer sandbox, twice in a row. A pod that has succeeded may stay there, and one that shares its claim
-// keeps kubelet from releasing it.
+// collect detaches ended sandboxes that are suspects already, and returns the newly ended ones: containerd sends no
+// events for pods that are older than its process. A missing entry in a list proves nothing. The criteria are that the
+// network namespace is gone from the runtime's directory, and that the pod has ended according to the API server or has
+// a newer sandbox, twice in a row. A pod that succeeded may stay in the API server, and a pod that shares its claim
+// keeps the kubelet from releasing it.
 //
-// Twice in a row, since one look may fall between two steps of the runtime: it removes the path of a namespace before
-// it reports the stop. Thirty seconds later it has reported it.
+// Twice in a row, because a single check may fall between two steps of the runtime: it removes the path of a namespace
+// before it reports the stop. Thirty seconds later it has reported the stop.
 func (s *Sandboxes) collect(suspects map[string]bool, podHasEnded func(executor.Pod) bool) map[string]bool {
 	ended := map[string]bool{}
 	for _, box := range s.list() {

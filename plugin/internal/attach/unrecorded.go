@@ -12,12 +12,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// unrecorded are the gates that an earlier driver has opened for claims of which the journal has no record: it was
-// lost. Containers that end are started again by what the file of the gate says; nothing else is done for them. It is
-// safe for concurrent use.
+// unrecorded are the gates that an earlier driver opened for claims whose records were lost with the journal. Their
+// containers restart according to the file of the gate; the driver does nothing else for them. It is safe for
+// concurrent use.
 type unrecorded struct {
 	mu sync.Mutex
-	// pins are those that a gate names, by the UID of its claim.
+	// pins are the pins that a gate names, by the UID of its claim.
 	pins map[string][]string
 }
 
@@ -64,8 +64,8 @@ func (u *unrecorded) hasPinLocked(name string) bool {
 	return false
 }
 
-// remove forgets a claim and unpins those of its pins that no other gate names: a pod may have several claims. If that
-// fails the claim is known again, for the next attempt. The lock is not held meanwhile: hooks of the runtime take it.
+// remove forgets a claim and removes its pins, except pins that another gate names: a pod may have several claims. If
+// this fails, the claim is restored for the next attempt. The lock is not held meanwhile: hooks of the runtime take it.
 func (u *unrecorded) remove(claimUID string, unpin func(pin string) error) error {
 	pins, unused := u.drain(claimUID)
 	var problems []error
@@ -79,7 +79,7 @@ func (u *unrecorded) remove(claimUID string, unpin func(pin string) error) error
 	return err
 }
 
-// drain forgets a claim, and returns its pins and those of them that no other claim has.
+// drain forgets a claim, and returns its pins and the subset that no other claim has.
 func (u *unrecorded) drain(claimUID string) (pins, unused []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -89,20 +89,20 @@ func (u *unrecorded) drain(claimUID string) (pins, unused []string) {
 		func(pin string) bool { return u.hasPinLocked(filepath.Base(pin)) })
 }
 
-// IsUnrecorded reports whether a claim has attachments of which the journal has lost the record.
+// IsUnrecorded reports whether a claim has attachments whose record was lost with the journal.
 func (s *Sandboxes) IsUnrecorded(claimUID string) bool { return s.unrecorded.has(claimUID) }
 
-// IsUnrecordedPin reports whether a file is the pin of an attachment of which the journal has lost the record.
+// IsUnrecordedPin reports whether a file is the pin of an attachment whose record was lost with the journal.
 func (s *Sandboxes) IsUnrecordedPin(name string) bool { return s.unrecorded.hasPin(name) }
 
-// unrecordedPinsOf are the pins of a claim's lost attachments that are there still: a claim that several pods use may
-// have been prepared again for one of them.
+// unrecordedPinsOf returns the existing pins of a claim's lost attachments: a claim that several pods use may have been
+// prepared again for one of them.
 func (s *Sandboxes) unrecordedPinsOf(claimUID string) []string {
 	return slices.DeleteFunc(s.unrecorded.pinsOf(claimUID),
 		func(pin string) bool { return !s.executor.Host.Exists(pin) })
 }
 
-// AdmitsUnrecorded reports whether a namespace is one of those that a claim was attached to according to its gate.
+// AdmitsUnrecorded reports whether the claim was attached to the namespace according to the gate.
 func (s *Sandboxes) AdmitsUnrecorded(claimUID, netns string) bool {
 	return slices.ContainsFunc(s.unrecorded.pinsOf(claimUID), func(pin string) bool {
 		same, _ := s.compareNamespaces(netns, pin, "")
@@ -116,11 +116,11 @@ func (s *Sandboxes) releaseUnrecorded(claimUID string) error {
 	return s.unrecorded.remove(claimUID, s.executor.Host.Unpin)
 }
 
-// collectUnrecorded releases the orphans whose namespaces are pinned by nobody but us, twice in a row. isNamed
+// collectUnrecorded releases the orphans whose namespaces are pinned only by the driver, twice in a row. isNamed
 // reports whether the runtime has a path for the namespace at a pin.
 //
-// An example of isNamed: containerd has /run/netns/cni-… for a sandbox as long as that is not removed. When only our
-// pin is left, the pod has ended.
+// An example of isNamed: containerd has /run/netns/cni-… for a sandbox until the sandbox is removed. If only the
+// driver's pin remains, the pod has ended.
 func (s *Sandboxes) collectUnrecorded(suspects map[string]bool, isNamed func(pin string) bool) map[string]bool {
 	ended := map[string]bool{}
 	for _, uid := range s.unrecorded.claims() {

@@ -19,14 +19,14 @@ func TestUnrecorded(t *testing.T) {
 		t.Errorf("claims are %v", got)
 	}
 	if u.has("c") || !u.has("a") || u.hasPin("dra-3") || !u.hasPin("dra-2") {
-		t.Error("it has what was not added, or lacks what was")
+		t.Error("it contains a claim that was not added, or lacks one that was")
 	}
 	var unpinned []string
 	unpin := func(pin string) error { unpinned = append(unpinned, pin); return nil }
 	broken := errors.New("the mount is busy")
 	if err := u.remove("a", func(string) error { return broken }); !errors.Is(err, broken) || !u.has("a") ||
 		!u.hasPin("dra-2") {
-		t.Errorf("a claim whose pin is there still is forgotten (%v)", err)
+		t.Errorf("a claim whose pin still exists is forgotten (%v)", err)
 	}
 	for _, step := range []struct {
 		claim string

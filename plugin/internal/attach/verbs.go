@@ -43,10 +43,10 @@ func PreferredGID(verbs *executor.Verbs, ifName string) (device cnichain.VerbsDe
 	return device, gid, false
 }
 
-// verbsEnv are the environment variables that tell containers with a part of a claim of its RDMA devices: for each
-// interface its preferred GID. Interfaces are what is unique in a pod, whose containers may name several claims and
-// parts: two of the pod, whose names differ in what variables can't have, get none, rather than some of the other's. A
-// claim that several pods may share has none, since their interfaces differ.
+// verbsEnv returns the environment variables with the RDMA devices for containers that use a part of a claim: the
+// preferred GID of each interface. Variables are named by interface because interface names are unique in a pod, whose
+// containers may name several claims and parts. If two interface names map to the same variable, neither interface gets
+// one. A claim that several pods may share gets none, because their interfaces differ.
 func verbsEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) (env []string) {
 	if record.Shareable {
 		return nil
@@ -76,7 +76,7 @@ func verbsEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part Par
 	return env
 }
 
-// interfacesWithGIDs are that of a step with RDMA devices, and those of the devices' GIDs.
+// interfacesWithGIDs returns the interface of a step with RDMA devices, and the interfaces of the devices' GIDs.
 func interfacesWithGIDs(step *executor.StepRecord) []string {
 	if step.Verbs == nil || len(step.Verbs.Devices) == 0 {
 		return nil
@@ -110,12 +110,12 @@ func envOfInterface(prefix, ifName string, verbs *executor.Verbs) []string {
 		fmt.Sprintf("%sGID_INDEX=%d", prefix, gid.Index), prefix+"GID="+gid.GID, prefix+"GID_TYPE="+gid.Type)
 }
 
-// isPrintable reports whether a name that an application may have given can stand in an environment.
+// isPrintable reports whether a name, which an application may have chosen, is valid in an environment variable.
 func isPrintable(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// envPrefix is what the variables of an interface begin with: its name as shells can write it, net1 as NET1.
+// envPrefix returns the prefix of an interface's variables: its name in the form that shells accept, NET1 for net1.
 func envPrefix(ifName string) string {
 	return "DRA_NETWORK_" + strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -125,8 +125,8 @@ func envPrefix(ifName string) string {
 	}, strings.ToUpper(ifName)) + "_"
 }
 
-// refreshVerbs reads again how a pod's application addresses its RDMA devices: the kernel gives an address that was
-// removed and added again another index. What has changed is for describeAgain to tell.
+// refreshVerbs reads again how applications of a pod address its RDMA devices: if an address is removed and added
+// again, the kernel assigns another index. describeAgain reports changes.
 func (s *Sandboxes) refreshVerbs(box *sandbox, pin string, reader *executor.VerbsReader) {
 	steps := box.attachedNow()
 	now := map[int]*executor.Verbs{}
@@ -138,9 +138,9 @@ func (s *Sandboxes) refreshVerbs(box *sandbox, pin string, reader *executor.Verb
 	box.setVerbs(pin, now)
 }
 
-// setVerbs notes what has changed, by the index of steps, of the attachment with a pin.
+// setVerbs records changes, by step index, for the attachment with a pin.
 //
-// The pin tells attempts apart: what was read of an earlier one must not be noted of the steps of its successor.
+// The pin identifies the attempt: values of an earlier attempt must not be recorded for the steps of its successor.
 func (b *sandbox) setVerbs(pin string, changed map[int]*executor.Verbs) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -169,10 +169,10 @@ func (b *sandbox) setDescribed(described bool) {
 	b.undescribed = !described
 }
 
-// describeAgain has the files of a sandbox's claims written again if they are to say something else, and reports
-// whether they are. It holds the slot, so that no claim is released meanwhile: the files are found by the claim's name,
-// which its successor may have. A sandbox of which a claim is being detached is left to the next sweep. It waits a
-// moment only, since a sweep goes through all sandboxes of the node.
+// describeAgain rewrites the files of a sandbox's claims if their content changes, and reports whether it does. It
+// holds the slot, so that no claim is released meanwhile: files are found by the claim's name, which a later claim may
+// reuse. A sandbox whose claim is being detached is left to the next sweep. describeAgain waits only briefly, because a
+// sweep covers all sandboxes of the node.
 func (s *Sandboxes) describeAgain(box *sandbox) (described bool) {
 	if !box.isUndescribed() {
 		return false

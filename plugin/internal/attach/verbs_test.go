@@ -15,8 +15,8 @@ func environmentOf(record *claims.Record, steps []executor.StepRecord, request s
 	return verbsEnv(record, [][]executor.StepRecord{steps}, Part{ClaimUID: record.Claim.UID, Request: request})
 }
 
-// A container that names one request of a claim is told of the RDMA devices of that request; those of a claim that
-// pods may share are told of none.
+// A container that names one request of a claim gets the RDMA devices of that request; containers of a claim that pods
+// may share get none.
 func TestEnvironmentOfRequests(t *testing.T) {
 	step := func(ifName, device string) executor.StepRecord {
 		return executor.StepRecord{Claim: cnichain.Claim{UID: "a"}, IfName: ifName,
@@ -101,8 +101,8 @@ func TestEnvironmentOfInterfaces(t *testing.T) {
 	}
 }
 
-// The files of a claim are found by its name, which a later claim may have: they are never written when the claim could
-// have been released. While somebody works on the sandbox, they wait for the next sweep.
+// The files of a claim are found by its name, which a later claim may reuse: they are never written when the claim may
+// have been released. While the sandbox is busy, they wait for the next sweep.
 func TestFilesOfReleasedClaimsAreNotWritten(t *testing.T) {
 	f := newFixture(t)
 	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAExclusive)
@@ -121,7 +121,7 @@ func TestFilesOfReleasedClaimsAreNotWritten(t *testing.T) {
 	f.sweeper().Sweep(t.Context())
 	f.sweeper().Sweep(t.Context())
 	if f.described != 2 || len(f.unguarded) > 0 {
-		t.Errorf("files were written %d times, and those of %q without a guard", f.described, f.unguarded)
+		t.Errorf("files were written %d times, and the files of %q without a guard", f.described, f.unguarded)
 	}
 }
 

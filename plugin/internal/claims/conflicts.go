@@ -83,9 +83,9 @@ func stackingReason(a, b *cnichain.Device) string {
 	case a.Pool != b.Pool && a.Index != 0 && a.Index == b.Index && a.Kind == b.Kind && a.MAC == b.MAC:
 		return "both are one link, which was renamed meanwhile"
 	case b.Exclusive && standsOn(a, b):
-		return fmt.Sprintf("%s stands on %s, which is taken as a whole", a.Name, b.Name)
+		return fmt.Sprintf("%s is on top of %s, which is allocated as a whole", a.Name, b.Name)
 	case a.Exclusive && standsOn(b, a):
-		return fmt.Sprintf("%s stands on %s, which is taken as a whole", b.Name, a.Name)
+		return fmt.Sprintf("%s is on top of %s, which is allocated as a whole", b.Name, a.Name)
 	}
 	return ""
 }

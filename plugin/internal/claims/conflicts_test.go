@@ -48,7 +48,7 @@ func (f *storeFixture) must(err error) {
 // unchanged completes nothing.
 func unchanged(*Record) error { return nil }
 
-// ways are the ways to hold a physical function with two virtual ones, and a card beside it.
+// ways are the ways to hold a physical function with two virtual ones, and a second NIC.
 func ways() map[string]HeldDevice {
 	pf := discovery.Device{Name: "pf0", Type: discovery.TypePF, PCIAddress: "0000:01:00.0"}
 	vf := func(index int) discovery.Device {
@@ -74,8 +74,8 @@ func ways() map[string]HeldDevice {
 	}
 }
 
-// Whatever the scheduler says, what excludes each other is not held at once: not by two claims, in either order, and
-// not by one.
+// Whatever the scheduler allocates, devices that exclude each other are not held at the same time: not by two claims,
+// in either order, and not by one.
 func TestConflictingDevicesAreRefused(t *testing.T) {
 	together := map[string]bool{ // every pair that may be, in alphabetical order
 		"ipvlan ipvlan": true, "macvlan macvlan": true, "tap tap": true,
@@ -116,8 +116,8 @@ func TestConflictingDevicesAreRefused(t *testing.T) {
 	}
 }
 
-// Plugins that can't work on one device are not run there at once, though one policy allows both: the schema of either
-// says so.
+// Two plugins that cannot share a device never run on it at the same time, even if one policy allows both: their
+// schemas declare it.
 func TestPluginsThatCannotShareADevice(t *testing.T) {
 	step := func(cniType, address string, conflicts ...string) cnichain.Plan {
 		return cnichain.Plan{Steps: []cnichain.PlanStep{{Name: "link-" + cniType, Type: cniType,
@@ -163,7 +163,7 @@ func TestPluginsThatCannotShareADevice(t *testing.T) {
 	}
 }
 
-// Whatever devices are called, a link is not given twice, nor taken away under one that stands on it in another pod.
+// Whatever the names of devices, a link is not allocated twice, nor taken while an upper link of it is in another pod.
 func TestLinksAreNotTakenTwice(t *testing.T) {
 	const boot = "boot-1"
 	baseline := func(index int, kind string, below *cnichain.LowerLink) cnichain.Baseline {
@@ -182,11 +182,11 @@ func TestLinksAreNotTakenTwice(t *testing.T) {
 		first, second cnichain.Device
 		refused       string
 	}{
-		"a VLAN and its parent":                  {vlan, eth0, "eth0.7 stands on eth0"},
+		"a VLAN and its parent":                  {vlan, eth0, "eth0.7 is on top of eth0"},
 		"a VLAN and its parent, which is shared": {first: vlan, second: share},
-		"a VLAN of a function, and the card": {
+		"a VLAN of a function, and the NIC": {
 			changed(vlan, func(d *cnichain.Device) { d.StandsOn = &cnichain.LowerLink{Index: 7, PF: "0000:01:00.0"} }),
-			changed(eth0, func(d *cnichain.Device) { d.PCIAddress = "0000:01:00.0" }), "eth0.7 stands on eth0"},
+			changed(eth0, func(d *cnichain.Device) { d.PCIAddress = "0000:01:00.0" }), "eth0.7 is on top of eth0"},
 		"a VLAN of another link":  {first: vlan, second: changed(eth0, func(d *cnichain.Device) { d.Index = 4 })},
 		"a link that was renamed": {share, renamed, "renamed"},
 		"a link of another boot": {first: share,
@@ -218,7 +218,7 @@ func TestLinksAreNotTakenTwice(t *testing.T) {
 				check(f.claims.Hold(right, gets(order[1])))
 				f.must(f.claims.Release("right"))
 				f.must(f.claims.Release("left"))
-				check(f.claims.Hold(left, func(record *Record) error { // two at once
+				check(f.claims.Hold(left, func(record *Record) error { // two concurrently
 					f.must(f.claims.Hold(right, gets(order[1])))
 					return gets(order[0])(record)
 				}))
@@ -227,7 +227,7 @@ func TestLinksAreNotTakenTwice(t *testing.T) {
 	}
 }
 
-// A claim whose link stands on one that another claim keeps is tried a few times, and not all the time.
+// A claim whose link is on top of a link that another claim keeps is retried a few times, and not continuously.
 func TestClaimsThatWaitForLinksDoNotSpin(t *testing.T) {
 	f := newStoreFixture(t)
 	baseline := cnichain.Baseline{BootID: "boot", Index: 9, StandsOn: &cnichain.LowerLink{Index: 3}}
@@ -256,7 +256,7 @@ func TestClaimsThatWaitForLinksDoNotSpin(t *testing.T) {
 		runtime.Gosched()
 	}
 	clock.Step(NoticeWait)
-	if err := <-ended; err == nil || !strings.Contains(err.Error(), "eth0.7 stands on eth0") {
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "eth0.7 is on top of eth0") {
 		t.Errorf("error is %v", err)
 	}
 	if n := tries.Load(); n != 2 {
@@ -264,7 +264,7 @@ func TestClaimsThatWaitForLinksDoNotSpin(t *testing.T) {
 	}
 }
 
-// A shared device is not given away beyond its capacity, nor for less than its policy says that a claim takes.
+// A shared device is not allocated beyond its capacity, nor with less than the minimum of its policy.
 func TestCapacityIsCheckedAgain(t *testing.T) {
 	f := newStoreFixture(t)
 	share := func(name string, amounts ...string) Record {
@@ -301,14 +301,14 @@ func TestCapacityIsCheckedAgain(t *testing.T) {
 	}
 	var second error
 	f.must(f.claims.Release("a"))
-	f.must(f.claims.Hold(share("a", "2"), func(*Record) error { // two at once
+	f.must(f.claims.Hold(share("a", "2"), func(*Record) error { // two concurrently
 		second = f.claims.Hold(share("g", "1"), unchanged)
 		return nil
 	}))
 	if second == nil || !strings.Contains(second.Error(), "would be taken") {
 		t.Errorf("a claim beside one that is being prepared: %v", second)
 	}
-	// What a claim gets for which it has waited counts once.
+	// Capacity that a claim gets after waiting for it counts once.
 	for _, uid := range []string{"a", "e"} {
 		f.must(f.claims.Release(uid))
 	}

@@ -47,7 +47,7 @@ func DeviceID(claim cnichain.Claim, step *cnichain.PlanStep) string {
 func Check(plan *cnichain.Plan) error {
 	for i := range plan.External {
 		if device := plan.External[i].Device; !nodeapi.IsDeviceID(device.NetworkID) {
-			return fmt.Errorf("cannot name device %s to the network of the pod: %q is no name of a CDI device; use "+
+			return fmt.Errorf("cannot name device %s to the network of the pod: %q is not a valid CDI device name; use "+
 				"letters, digits, '_', '-', '.' and ':' in the name of the interface, or in the policy's attribute",
 				device.Name, device.NetworkID)
 		}
@@ -153,7 +153,7 @@ func (f *Files) addInfo(
 	}
 	for _, resource := range []string{device.NetworkResource, claim.Name} {
 		name := nodeapi.DeviceInfoName(resource, device.NetworkID)
-		if resource != "" && len(name) <= maxFileName { // else nobody can look for it
+		if resource != "" && len(name) <= maxFileName { // otherwise no reader can look for it
 			addFile(infos, filepath.Join(f.infoDir, name), data, claim)
 		}
 	}
@@ -172,7 +172,7 @@ func (f *Files) write(path string, data []byte) error {
 	}
 	if err == nil && nodeapi.IsDeviceInfo(path) && !nodeapi.IsWrittenByDriver(old) {
 		return fmt.Errorf("%s is the file of another owner of the device, such as a device plugin; take the device out "+
-			"of the pool of that owner, and remove the file if it is not running any more", path)
+			"of the pool of that owner, and remove the file if the owner no longer runs", path)
 	}
 	if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
 		err = nodeapi.WriteFile(path, data)

@@ -116,7 +116,7 @@ func TestDirectoriesAreThoseOfTheHost(t *testing.T) {
 	}{
 		{name: "nothing", do: func() error { return nil }},
 		{name: "removed", do: func() error { return os.RemoveAll(cdi) }},
-		{name: "made again", do: func() error { return errors.Join(os.RemoveAll(cdi), os.Mkdir(cdi, 0o700)) }},
+		{name: "recreated", do: func() error { return errors.Join(os.RemoveAll(cdi), os.Mkdir(cdi, 0o700)) }},
 		{name: "moved away", do: func() error { return os.Rename(cdi, elsewhere) },
 			undo: func() error { return os.RemoveAll(elsewhere) }},
 		{name: "a symbolic link", do: func() error {
@@ -184,7 +184,7 @@ func TestHiddenDirectoriesAreAnnounced(t *testing.T) {
 	c.must(c.Announce("/elsewhere"))
 }
 
-// What cannot be repaired is an error until somebody has repaired it, and hides nothing else.
+// A directory that cannot be repaired is an error until it is repaired, and does not hide other errors.
 func TestDirectoriesThatCannotBeRepaired(t *testing.T) {
 	c := inContainer(t, "cdi", "state")
 	if c == nil {
@@ -230,7 +230,7 @@ func TestMountsKeepTheirAttributes(t *testing.T) {
 	c.onHost(func() error {
 		return errors.Join(os.Rename(c.path("own"), c.path("volume")), os.Mkdir(c.path("own"), 0o700))
 	})
-	c.must(c.Note()) // "own" is not what the host has there, as an emptyDir
+	c.must(c.Note()) // "own" is not a directory of the host, like an emptyDir
 	c.must(os.WriteFile(filepath.Join(c.path("own"), "mine"), nil, 0o600))
 	c.onHost(func() error { return errors.Join(os.RemoveAll(c.path("programs")), os.RemoveAll(c.path("own"))) })
 	c.must(c.Repair())

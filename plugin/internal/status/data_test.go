@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// The status of a claim says how applications address its RDMA devices.
+// The status of a claim shows how applications address its RDMA devices.
 func TestStatusTellsGIDs(t *testing.T) {
 	f := newFixture(t)
 	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAExclusive)

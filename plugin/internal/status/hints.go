@@ -21,11 +21,11 @@ func PrepareHint(claim cnichain.Claim, node string, err error) string {
 	switch text := err.Error(); {
 	case strings.Contains(text, cnichain.NoSuchPlugin), strings.Contains(text, cnichain.CannotWork),
 		strings.Contains(text, executor.CannotAsk):
-		return fmt.Sprintf(`"kubectl netdra doctor --node %s" says what the node lacks`, node)
+		return fmt.Sprintf(`run "kubectl netdra doctor --node %s" to list the missing prerequisites of the node`, node)
 	case strings.Contains(text, "configuration for "+v1alpha1.DriverName), strings.Contains(text, "claimParameters"):
-		return `"kubectl netdra classes" says what claims may set`
+		return `run "kubectl netdra classes" to list the parameters of claims`
 	}
-	return fmt.Sprintf(`"kubectl netdra explain claim/%s -n %s" shows its devices and who holds them`, claim.Name,
+	return fmt.Sprintf(`run "kubectl netdra explain claim/%s -n %s" to see its devices and their users`, claim.Name,
 		claim.Namespace)
 }
 
@@ -37,7 +37,7 @@ func attachHint(object, namespace, node string, err error) string {
 	if !errors.As(err, &step) {
 		return fmt.Sprintf(`"kubectl netdra claims %s -n %s" shows what it waits for`, object, namespace)
 	}
-	hint := fmt.Sprintf(`"kubectl netdra trace %s -n %s" shows all calls`, object, namespace)
+	hint := fmt.Sprintf(`run "kubectl netdra trace %s -n %s" to list all calls`, object, namespace)
 	if kernel := executor.KernelHint(err, node); kernel != "" {
 		hint = kernel + "; " + hint
 	}
@@ -46,5 +46,5 @@ func attachHint(object, namespace, node string, err error) string {
 
 // lostHint names the command that tells more of a pod or claim that has lost an interface. No call of a plugin took it.
 func lostHint(object, namespace string) string {
-	return fmt.Sprintf(`"kubectl netdra claims %s -n %s" shows which are there`, object, namespace)
+	return fmt.Sprintf(`run "kubectl netdra claims %s -n %s" to list the remaining ones`, object, namespace)
 }

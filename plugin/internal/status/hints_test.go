@@ -17,7 +17,7 @@ func TestHintFollowsTheCause(t *testing.T) {
 	failed := func(text string) error {
 		return &executor.StepError{Step: "tag", Type: "vlan", Command: "ADD", Err: errors.New(text)}
 	}
-	const calls = `"kubectl netdra trace pod/web -n shop" shows all calls`
+	const calls = `run "kubectl netdra trace pod/web -n shop" to list all calls`
 	for want, err := range map[string]error{
 		`"kubectl netdra claims pod/web -n shop" shows what it waits for`: errors.New("cannot run the chain"),
 		calls: fmt.Errorf("attempt 2: %w", failed("no addresses left")),

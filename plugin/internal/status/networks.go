@@ -150,7 +150,7 @@ func deviceInfo(record *claims.Record, link *nodestate.Interface) *nodeapi.Devic
 	facts := &record.Devices[i].Facts
 	info := nodeapi.NewDeviceInfo(nodeapi.PCIDeviceInfo{Address: string(facts.PCIAddress),
 		PFAddress: string(facts.PFAddress)})
-	info.WrittenBy = "" // the entry says it
+	info.WrittenBy = "" // the entry itself identifies the driver
 	return &info
 }
 
@@ -195,7 +195,7 @@ func merge(value string, entries []networkEntry) (string, error) {
 	var all []json.RawMessage
 	if value != "" {
 		if err := json.Unmarshal([]byte(value), &all); err != nil {
-			return "", fmt.Errorf("cannot add to annotation %s, which is no list: %w; whoever has written it must "+
+			return "", fmt.Errorf("cannot add to annotation %s, which is not a list: %w; its author must "+
 				"correct it", NetworkStatus, err)
 		}
 	}

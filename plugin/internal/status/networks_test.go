@@ -27,7 +27,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// networksOf makes the component for a pod with an annotation, to which a function and a link are attached.
+// networksOf creates the component for a pod with an annotation, to which a function and a link are attached.
 func networksOf(t *testing.T, annotation string) (*Networks, *fake.Clientset) {
 	t.Helper()
 	opened, err := journal.Open(filepath.Join(t.TempDir(), "journal.db"), clocktesting.NewFakeClock(time.Unix(1000, 0)))
@@ -81,7 +81,7 @@ const ownEntries = `{"name":"ns/lan","interface":"net1","ips":["10.0.0.7","fd00:
 	`"dra.networking/claim":"claim-uid"},` +
 	`{"name":"ns/lan","interface":"net2","dra.networking/claim":"claim-uid"}`
 
-// What others have written stays, with fields that nobody here knows; what the driver had written is replaced.
+// Entries of other writers stay, including unknown fields; entries of the driver are replaced.
 func TestNetworkStatusIsMerged(t *testing.T) {
 	theirs := `{"name":"cbr0","default":true,"dns":{},"x":1.50}`
 	for before, want := range map[string]string{
@@ -115,11 +115,11 @@ func TestNetworkStatusIsMerged(t *testing.T) {
 	}
 }
 
-// What is no list is left to whoever has written it.
+// An annotation that is not a list is left to its author.
 func TestNetworkStatusThatIsNoList(t *testing.T) {
 	networks, client := networksOf(t, `{"name": "x"}`)
 	if err := networks.write(context.Background(), "claim-uid"); err == nil ||
-		!strings.Contains(err.Error(), "which is no list") {
+		!strings.Contains(err.Error(), "which is not a list") {
 		t.Errorf("error is %v", err)
 	}
 	if got := statusOf(t, client); got != `{"name":"x"}` {
@@ -127,7 +127,7 @@ func TestNetworkStatusThatIsNoList(t *testing.T) {
 	}
 }
 
-// A pod with an annotation that is no list keeps none that shares its claim from its own.
+// A pod with an invalid annotation does not keep other pods of its claim from getting theirs.
 func TestNetworkStatusBesideAPodWithoutAList(t *testing.T) {
 	networks, client := networksOf(t, "")
 	bad := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "bad", UID: "bad-uid",
@@ -147,7 +147,7 @@ func TestNetworkStatusBesideAPodWithoutAList(t *testing.T) {
 	}
 }
 
-// A pod that is gone, or another one of its name, is not written; who may not write is told what permits it.
+// A deleted pod, or another pod of its name, is not written; without permission the error names the required setting.
 func TestNetworkStatusOfOthers(t *testing.T) {
 	networks, client := networksOf(t, "")
 	box := networks.sandboxes()[0]

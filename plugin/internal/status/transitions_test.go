@@ -66,7 +66,7 @@ func TestTransitionTimes(t *testing.T) {
 	expect("an interface is missing", metav1.ConditionFalse, 1300)
 }
 
-// The claims that were there when the driver started are asked for; others cost no request.
+// Only claims that existed when the driver started are read from the API server; others cost no request.
 func TestOnlyOldClaimsAreRead(t *testing.T) {
 	f := newFixture(t)
 	client := fake.NewClientset(storedClaim("claim-a"), storedClaim("claim-b"))

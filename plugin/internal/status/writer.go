@@ -331,7 +331,7 @@ func (s *Writer) write(ctx context.Context, uid string) error {
 	}
 	_, held := s.claims.Get(uid)
 	if _, failed := s.failures[uid]; !held && !failed {
-		return nil // it was released meanwhile, and nobody would forget it
+		return nil // the claim was released meanwhile, and its entry would never be removed
 	}
 	// The computed entries, even if a part was rejected: the same data would be rejected again.
 	s.written[uid] = wanted

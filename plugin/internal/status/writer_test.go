@@ -25,7 +25,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// A claim that can't be prepared says why in its status, and an attached one says what it has.
+// The status of a claim has the error if Prepare fails, and its interfaces once it is attached.
 func TestStatusIsWritten(t *testing.T) {
 	f := newFixture(t)
 	claim := storedClaim("claim-a")
@@ -50,7 +50,7 @@ func TestStatusIsWritten(t *testing.T) {
 		[]claims.HeldDevice{{Pool: "n/up0", Name: "up0"}}, "PrepareFailed", errors.New("no such topology"))
 	f.must(s.write(context.Background(), "claim-a"))
 	if got := status(); got != "False PrepareFailed no such topology; "+
-		`"kubectl netdra explain claim/claim-a -n ns" shows its devices and who holds them` {
+		`run "kubectl netdra explain claim/claim-a -n ns" to see its devices and their users` {
 		t.Errorf("status is %q", got)
 	}
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -66,7 +66,8 @@ func TestStatusIsWritten(t *testing.T) {
 	}
 }
 
-// A pod that may not have another pod's claim is told so, and the claim, which works, does not say that it failed.
+// A pod that must not use the claim of another pod gets an event, and the status of the claim does not report a
+// failure.
 func TestClaimsInUseHaveNotFailed(t *testing.T) {
 	f := newFixture(t)
 	events := record.NewFakeRecorder(10)
@@ -85,7 +86,7 @@ func TestClaimsInUseHaveNotFailed(t *testing.T) {
 	}
 }
 
-// What a pod waits for at its end, or before its next sandbox, is told to the pod.
+// While the end of a pod, or its next sandbox, is delayed, the pod gets an event with the reason.
 func TestDetachFailuresAreEvents(t *testing.T) {
 	f := newFixture(t)
 	events := record.NewFakeRecorder(10)
@@ -95,13 +96,13 @@ func TestDetachFailuresAreEvents(t *testing.T) {
 		Topology: "t", Command: "DEL", Err: errors.New("no plugin")})
 	const want = `Warning NetworkDetachFailed the network could not be undone yet, and the pod waits: step "a" ` +
 		`(macvlan) of topology t failed at DEL: no plugin; it is tried again, until the driver gives up the step; ` +
-		`"kubectl netdra trace pod/b -n ns" shows all calls`
+		`run "kubectl netdra trace pod/b -n ns" to list all calls`
 	if event := <-events.Events; event != want {
 		t.Errorf("the event is\n%s\nwant\n%s", event, want)
 	}
 }
 
-// Users make claims that fail, and nobody says that they are gone: what is remembered of them has bounds.
+// Users create claims that fail, and their deletion is not reported: the number of remembered failures is limited.
 func TestFailuresAreForgotten(t *testing.T) {
 	f := newFixture(t)
 	s := New(Config{Client: fake.NewClientset(), Events: record.NewFakeRecorder(10), Claims: f.claims,
@@ -138,7 +139,7 @@ func TestFailuresAreForgotten(t *testing.T) {
 	}
 }
 
-// What a plugin returns is written as far as the API takes it.
+// The result of a plugin is written as far as the API permits.
 func TestInvalidNetworkDataIsLeftOut(t *testing.T) {
 	long := strings.Repeat("x", 257)
 	for name, test := range map[string]struct{ data, want resourceapi.NetworkDeviceData }{
@@ -193,11 +194,11 @@ func TestRefusedNetworkDataDoesNotHideTheConditions(t *testing.T) {
 	actions := len(client.Actions())
 	f.must(s.write(context.Background(), "claim-a"))
 	if len(client.Actions()) != actions {
-		t.Error("what was refused was written again")
+		t.Error("a rejected status was written again")
 	}
 }
 
-// What is being written when a claim is released is cleared after that, and written again for the next pod.
+// A status that is being written when the claim is released is cleared afterwards, and written again for the next pod.
 func TestStatusIsClearedIfItsClaimIsReleasedMeanwhile(t *testing.T) {
 	f := newFixture(t)
 	claim := storedClaim("claim-a")
@@ -235,7 +236,7 @@ func TestStatusIsClearedIfItsClaimIsReleasedMeanwhile(t *testing.T) {
 	}
 }
 
-// A claim that outlives its pods does not keep what the last one had. One that can't be told now is told later.
+// A claim that outlives its pods does not keep the status of the last one. A failed write is retried.
 func TestStatusOfReleasedClaims(t *testing.T) {
 	f := newFixture(t)
 	claim := storedClaim("claim-a")
@@ -278,7 +279,7 @@ func TestStatusOfReleasedClaims(t *testing.T) {
 	}
 }
 
-// The status says of which device an interface has vanished.
+// The status names the device whose interface vanished.
 func TestStatusOfVanishedInterfaces(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))

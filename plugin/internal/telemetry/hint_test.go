@@ -8,7 +8,7 @@ import (
 
 // A hint is whole, however long the text before it is.
 func TestHintsAreNotCut(t *testing.T) {
-	hint := `"kubectl netdra trace pod/web" shows all calls`
+	hint := `run "kubectl netdra trace pod/web" to list all calls`
 	for _, text := range []string{"short", strings.Repeat("é", maxMessage)} {
 		got := WithHint(text, hint)
 		if !strings.HasSuffix(got, "; "+hint) || len(got) > maxMessage+3 || !utf8.ValidString(got) {

@@ -13,7 +13,7 @@ import (
 	"github.com/containerd/ttrpc"
 )
 
-// Whatever a failure says, the runtime is told it, and the connection lives.
+// Whatever the text of an error, the runtime receives it, and the connection survives.
 func TestFailuresDoNotEndTheRuntimesConnection(t *testing.T) {
 	failure := ""
 	server, err := ttrpc.NewServer()

@@ -1,7 +1,7 @@
 // Package nodestate has the types that the driver of a node serves to netdra on its socket, as JSON.
 //
 // The rule of this package: types only, defined once for both sides. The JSON names are a contract between driver and
-// netdra of different versions; those of [ClaimRecord] are also a contract with journals of earlier drivers.
+// netdra of different versions; the names of [ClaimRecord] are also a contract with journals of earlier drivers.
 package nodestate
 
 import (
@@ -52,8 +52,8 @@ type State struct {
 	SetAside string `json:"setAside,omitempty"`
 	// NRITimeout is how long the container runtime waits for a plugin; zero before the first connection.
 	NRITimeout time.Duration `json:"nriTimeout"`
-	// CNIPlugins are the plugins in the driver's container, which may differ from those of the node; nil if it cannot
-	// list them.
+	// CNIPlugins are the plugins in the driver's container, which may differ from the plugins of the node. It is nil if
+	// the driver cannot list them.
 	CNIPlugins []string `json:"cniPlugins"`
 	// UnusableCNIs are the reasons why installed plugins of policies cannot work on the node, by CNI type.
 	UnusableCNIs map[string]string `json:"unusableCNIs,omitempty"`
@@ -92,7 +92,7 @@ type AllocatedDevice struct {
 	Consumed map[resourceapi.QualifiedName]resource.Quantity `json:"consumed,omitempty"`
 }
 
-// Holding is a claim that has devices, also one that could not be prepared: nobody else gets them.
+// Holding is a claim that has devices. A claim whose preparation failed also keeps its devices from other claims.
 type Holding struct {
 	Claim   cnichain.Claim
 	Devices []AllocatedDevice
@@ -129,7 +129,7 @@ func (h *Holding) Holds(pool, name string) bool {
 	return slices.ContainsFunc(h.Devices, func(d AllocatedDevice) bool { return d.Pool == pool && d.Name == name })
 }
 
-// Versions are those of the Node object.
+// Versions are the component versions in the Node object.
 type Versions struct {
 	Kubelet string `json:"kubelet"`
 	Runtime string `json:"runtime"` // with its name: containerd://2.4.2
@@ -154,14 +154,14 @@ type Problem struct {
 	Source string `json:"source"`
 	Policy string `json:"policy,omitempty"`
 	Text   string `json:"text"`
-	// Remark says that devices are offered as the policy says.
+	// Remark marks a problem that does not change which devices are offered.
 	Remark bool `json:"remark,omitempty"`
 }
 
-// Topology is what a node needs to know of a NetworkTopology.
+// Topology is the part of a NetworkTopology that concerns a node.
 type Topology struct {
 	Name string `json:"name"`
-	// Conditions are those that the controller has set.
+	// Conditions are the conditions that the controller has set.
 	Conditions []metav1.Condition `json:"conditions"`
 	// Plugins are the CNI plugins that it runs.
 	Plugins []string `json:"plugins"`
@@ -169,7 +169,7 @@ type Topology struct {
 	Drivers []string `json:"drivers,omitempty"`
 }
 
-// PolicyInputs are the policies, and what they are evaluated with.
+// PolicyInputs are the policies and the inputs of their evaluation.
 type PolicyInputs struct {
 	Node     string                           `json:"node"`
 	Labels   map[string]string                `json:"labels"`
@@ -202,9 +202,9 @@ type Sandbox struct {
 	Since time.Time `json:"since"`
 	// Pin is the path at which its network namespace is kept.
 	Pin string `json:"pin"`
-	// Interfaces are those of a sandbox that is ready.
+	// Interfaces are the interfaces of a sandbox that is ready.
 	Interfaces []Interface `json:"interfaces,omitempty"`
-	// Failure is why the last attempt to attach failed, be it that of the pod's sandbox before this one.
+	// Failure is the error of the last failed attempt to attach, possibly for the previous sandbox of the pod.
 	Failure string `json:"failure,omitempty"`
 	// FailureHint is what to do about the failure, where the kernel of the node seems to lack something.
 	FailureHint string `json:"failureHint,omitempty"`
@@ -231,7 +231,7 @@ func (s *Sandbox) Failures() string {
 	return s.WithHint() + "; and it could not be undone yet: " + s.DetachFailure
 }
 
-// Interface is the final interface, in the pod, of a claim's device; its names are those of the claim's status.
+// Interface is the final interface, in the pod, of a claim's device; its names are the names in the claim's status.
 type Interface struct {
 	ClaimUID    string   `json:"claimUID"`
 	Pool        string   `json:"pool"`
@@ -247,7 +247,7 @@ type Interface struct {
 	Missing string `json:"missing,omitempty"`
 }
 
-// Kinds of orphans, beside those of CDI specs, which nodeapi has.
+// Kinds of orphans, in addition to the CDI specs in nodeapi.
 const (
 	// OrphanNamespace is the pin of a network namespace.
 	OrphanNamespace = "network namespace"
@@ -271,7 +271,7 @@ func (r *ClaimRecord) Holds(pool, name string) bool {
 	return slices.ContainsFunc(r.Devices, func(d HeldDevice) bool { return d.Pool == pool && d.Name == name })
 }
 
-// Sandboxes returns those of the sandboxes that use the claim.
+// Sandboxes returns the subset of the sandboxes that use the claim.
 func (r *ClaimRecord) Sandboxes(all []Sandbox) []Sandbox {
 	unused := func(s Sandbox) bool { return !slices.Contains(s.Claims, r.Claim.UID) }
 	return slices.DeleteFunc(slices.Clone(all), unused)
@@ -280,14 +280,14 @@ func (r *ClaimRecord) Sandboxes(all []Sandbox) []Sandbox {
 // MissingText returns the sentence about an interface that is missing in the sandbox's pod.
 func (s *Sandbox) MissingText(name string) string { return MissingText("pod "+s.Pod.String(), name) }
 
-// MissingText returns why interfaces that were attached are not in their pod any more, and what to do, for events,
-// conditions, health and netdra alike. The pod is "pod ns/name", or "the pod" where the reader knows it.
+// MissingText returns the text about attached interfaces that are no longer in their pod, and the fix, for events,
+// conditions, health and netdra alike. The pod is "pod ns/name", or "the pod" if the context names it.
 func MissingText(pod string, names ...string) string {
 	subject, verb := "interface", "is"
 	if len(names) > 1 {
 		subject, verb = "interfaces", "are"
 	}
-	return fmt.Sprintf("%s %s %s not in %s any more: a device or a link below it was removed, or an application has "+
+	return fmt.Sprintf("%s %s %s no longer in %s: a device or a link below it was removed, or an application has "+
 		"moved it; bring the device back if it is gone, and delete the pod: its successor gets the interface",
 		subject, strings.Join(names, ", "), verb, pod)
 }

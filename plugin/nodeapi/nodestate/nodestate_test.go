@@ -88,7 +88,7 @@ func TestAnswersOfEarlierDrivers(t *testing.T) {
 	}
 }
 
-// nodeapi imports nothing of Kubernetes, and so has the driver's name a second time.
+// nodeapi does not import Kubernetes packages, and therefore repeats the name of the driver.
 func TestNameOfTheDriver(t *testing.T) {
 	if want := chainapi.DriverName + "-u.json"; nodeapi.GateName("u") != want {
 		t.Errorf("a gate is called %s, want %s", nodeapi.GateName("u"), want)
