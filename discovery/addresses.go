@@ -101,7 +101,7 @@ func isSpecial(address net.HardwareAddr) bool {
 func hardwareAddress(text string) (net.HardwareAddr, error) {
 	address, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
 	if err != nil || len(address) == 0 || net.HardwareAddr(address).String() != text {
-		return nil, fmt.Errorf("%s is no link address", excerpt(text))
+		return nil, fmt.Errorf("%s is not a link address", excerpt(text))
 	}
 	return address, nil
 }

@@ -64,7 +64,7 @@ func onDisk(b testing.TB, tree discovery.Tree) fs.ReadLinkFS {
 	return openSysfs(b, root)
 }
 
-// The quick way to read files of sysfs has the same results as that of package os, errors included.
+// The fast reader of sysfs files has the same results as package os, including errors.
 func TestFilesAreReadAsByPackageOS(t *testing.T) {
 	h := discoverytest.SRIOV()
 	h.WriteFiles("some", "long="+strings.Repeat("x", 5000), "half="+strings.Repeat("x", 511), "empty=")

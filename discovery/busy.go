@@ -94,12 +94,12 @@ func useOf(name IfName, links []link, uses map[int]Use) Use {
 		l := &links[i]
 		switch {
 		case l.Parent == name:
-			return Use{Reason: fmt.Sprintf("the %s %s stands on it", l.Kind, l.Interface)}
+			return Use{Reason: fmt.Sprintf("the %s %s is on top of it", l.Kind, l.Interface)}
 		case l.Interface != name:
 		case l.Master != "":
 			return Use{Reason: fmt.Sprintf("it is a port of the %s %s", l.MasterKind, l.Master)}
 		case l.DefaultRoute:
-			return Use{Reason: "it carries a default route or an address of the node, or what does stands on it"}
+			return Use{Reason: "it, or a link on top of it, carries a default route or an address of the node"}
 		default:
 			use = uses[l.index]
 		}
@@ -134,7 +134,7 @@ func configured(source, lister LinkLister, list []netlink.Link) (map[int]Use, er
 	for _, index := range slices.Collect(maps.Keys(uses)) {
 		for below := range withLower([]int{index}, list) {
 			if below != index {
-				add(below, false, "a link that stands on it is in use: %s", uses[index].Reason)
+				add(below, false, "a link on top of it is in use: %s", uses[index].Reason)
 			}
 		}
 	}

@@ -26,7 +26,7 @@ func TestBusy(t *testing.T) {
 	host.Enslave("port", "br0")
 	host.DefaultRoute("route")
 	for name, want := range map[discovery.IfName]string{
-		"free": "", "absent": "", "port": "a port of the bridge br0", "below": "the vlan below.7 stands on it",
+		"free": "", "absent": "", "port": "a port of the bridge br0", "below": "the vlan below.7 is on top of it",
 		"route": "default route",
 	} {
 		uses, err := discovery.Busy(context.Background(), host.Sources(), "free", name)
@@ -76,8 +76,8 @@ func network(text string) *net.IPNet {
 	return parsed
 }
 
-// What the node keeps on a link besides its own traffic is a use of it, and can be given back unless it is more than a
-// move between namespaces takes away.
+// Configuration of the node on a link, besides its own traffic, counts as a use. It can be restored unless it does not
+// survive a move between namespaces.
 func TestBusyWithAddressesAndRoutes(t *testing.T) {
 	host := discoverytest.Machine(1, 2)
 	index := func(name string) int { return host.Link(name).Index }
@@ -90,7 +90,7 @@ func TestBusyWithAddressesAndRoutes(t *testing.T) {
 		kernel tables
 		link   discovery.IfName
 		want   string
-		lost   bool // it can't be given back
+		lost   bool // it cannot be restored
 	}{
 		"nothing": {link: "ens0"},
 		"link-local": {link: "ens0",
@@ -147,7 +147,7 @@ func TestBusyWithAddressesAndRoutes(t *testing.T) {
 	}
 }
 
-// A physical function stands below its virtual ones.
+// A physical function is below its virtual functions.
 func TestPhysicalFunctionOfVFsInUse(t *testing.T) {
 	for name, use := range map[string]func(*discoverytest.Host){
 		"default route": func(h *discoverytest.Host) { h.DefaultRoute("ens0v0") },
@@ -155,7 +155,7 @@ func TestPhysicalFunctionOfVFsInUse(t *testing.T) {
 			h.Virtual(discovery.RecordedLink{Name: "br0", Kind: "bridge"})
 			h.Enslave("ens0v1", "br0")
 		},
-		"vlan stor0 stands on it": func(h *discoverytest.Host) {
+		"vlan stor0 is on top of it": func(h *discoverytest.Host) {
 			h.Virtual(discovery.RecordedLink{Name: "stor0", Kind: "vlan", Parent: h.Link("ens0v0").Index, VLANID: 7})
 		},
 	} {

@@ -97,16 +97,16 @@ type Device struct {
 	PCIeRoot string `json:"pcieRoot"`
 	// NUMANode is None where the hardware has no affinity.
 	NUMANode int `json:"numaNode"`
-	// NUMANodes are NUMANode and then the other nodes of its socket that are as near, ascending. Nil where there are no
-	// others, and where the machine does not say.
+	// NUMANodes are NUMANode and then the other nodes of its socket at the same distance, ascending. It is nil if there
+	// are no others, or if the machine does not report distances.
 	NUMANodes []int `json:"numaNodes,omitempty"`
 	// Vendor and Product are PCI ids: four hexadecimal digits.
 	Vendor  string `json:"vendor"`
 	Product string `json:"product"`
 	// Driver is the kernel driver that is bound to the hardware.
 	Driver string `json:"driver"`
-	// RDMA is true if the device has RDMA devices. Those of a function may be in another network namespace, which hides
-	// their names.
+	// RDMA is true if the device has RDMA devices. The RDMA devices of a function may be in another network namespace,
+	// which hides their names.
 	RDMA bool `json:"rdma"`
 	// RDMADevices are the names of the RDMA devices, for example mlx5_0, sorted: the devices of the PCI function, those
 	// with a port on the link, and the devices of a bond's members. Several devices can therefore have the same one.
@@ -174,14 +174,14 @@ type VFSettings struct {
 	SpoofCheck bool `json:"spoofCheck"`
 	// LinkState is auto (follows the physical function), enable or disable.
 	LinkState string `json:"linkState"`
-	// MinTxRate and MaxTxRate are in Mbit/s; 0 if there is no limit.
+	// MinTxRate and MaxTxRate are in Mbit/s; 0 means no limit.
 	MinTxRate int `json:"minTxRate"`
 	MaxTxRate int `json:"maxTxRate"`
 }
 
 // Problem is something that could not be read.
 type Problem struct {
-	// Device is the name or PCI address of what the problem is about. Empty if it is about the node.
+	// Device is the name or PCI address of the device with the problem. It is empty if the node has the problem.
 	Device  string `json:"device,omitempty"`
 	Message string `json:"message"`
 }
@@ -219,9 +219,9 @@ func (f Facts) With(snapshots ...Device) Facts {
 	return union
 }
 
-// keepNames gives a physical function that was renamed, and its virtual functions, the name that they had when one of
-// the virtual functions was taken: what excludes what hangs on it as long as that one is in use. They count as in use,
-// too.
+// keepNames gives a renamed physical function, and its virtual functions, the name that they had when one of the
+// virtual functions was allocated: exclusions depend on the name while that function is in use. Renamed functions count
+// as in use, too.
 func keepNames(devices map[string]Device, snapshots []Device, inUse map[string]bool) {
 	for _, snapshot := range snapshots {
 		pf, known := devices[Device{PCIAddress: snapshot.PFAddress}.identity()]
@@ -238,7 +238,7 @@ func keepNames(devices map[string]Device, snapshots []Device, inUse map[string]b
 	}
 }
 
-// identity is what makes two readings readings of one device.
+// identity identifies a device across readings.
 func (d Device) identity() string {
 	if d.PCIAddress != "" {
 		return "pci/" + string(d.PCIAddress)

@@ -19,9 +19,9 @@ import (
 
 var update = flag.Bool("update", false, "write the golden facts of the recordings in testdata")
 
-// TestRecordings reads what a real kernel's sysfs said of a machine with two (emulated) igb cards, each a physical
-// function, with no virtual functions; with four each; and with one of those in another network namespace and one with
-// a userspace driver. Only sysfs was kept of that machine: netlink.json was made from the files of class/net, without
+// TestRecordings reads the recorded sysfs of a real kernel on a machine with two (emulated) igb NICs, each a physical
+// function: without virtual functions, with four each, and with one of them in another network namespace and one with a
+// userspace driver. Only sysfs was kept of that machine: netlink.json was made from the files of class/net, without
 // default routes. rxe-exclusive was recorded on Linux 7.3.4 with Soft RoCE on a veth, a macvlan and two virtual
 // functions, one of which is a member of a bond. ovs was recorded on Linux 6.12 with Open vSwitch 3.5: two bridges with
 // a physical function, a bond of the kernel and one of Open vSwitch, an internal port and a tunnel. h100 and mi300x are
@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "write the golden facts of the recording
 func TestRecordings(t *testing.T) {
 	dirs, err := filepath.Glob("testdata/*/netlink.json")
 	if err != nil || len(dirs) == 0 {
-		t.Fatalf("there are no recordings: %v", err)
+		t.Fatalf("no recordings: %v", err)
 	}
 	for _, file := range dirs {
 		dir := filepath.Dir(file)
@@ -174,7 +174,7 @@ func reopened(t *testing.T, recording discovery.Recording) discovery.Recording {
 	return open(t, dir)
 }
 
-// Nothing of an address is left, also not in names; what was equal is equal, and what is nobody's address stays.
+// Addresses are removed completely, also from names. Equal addresses stay equal, and text that is not an address stays.
 func TestWithoutAddresses(t *testing.T) {
 	h := discoverytest.WithoutPCI()
 	h.Virtual(discovery.RecordedLink{Name: "bond0", Kind: "bond", MAC: h.Link("enx0242ac110002").MAC,
@@ -212,7 +212,7 @@ func TestWithoutAddresses(t *testing.T) {
 	}
 }
 
-// RDMA devices may be named after the card's GUID, which is made of its address; ids of switches often are, too.
+// RDMA devices may be named after the GUID of the NIC, which contains its address; IDs of switches often do, too.
 func TestWithoutAddressesOfRDMADevicesAndSwitches(t *testing.T) {
 	h := discoverytest.Switchdev()
 	h.RDMA("0000:05:00.0", "rocex0c42a1fffe4be5f4")

@@ -13,8 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// FuzzSysfs puts any text into any file or link of a sysfs, also such as did not exist. Whatever it is, reading ends
-// without a panic, what is read makes sense, and a recording of it has the same facts.
+// FuzzSysfs writes any text into any file or link of a sysfs, including new ones. Whatever the text, reading ends
+// without a panic, the results are consistent, and a recording of them has the same facts.
 func FuzzSysfs(f *testing.F) {
 	machine := discoverytest.Switchdev()
 	names := slices.Sorted(maps.Keys(machine.Sys.Files))

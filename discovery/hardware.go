@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Hardware says what only netlink knows of network cards. Most machines cannot say all of it.
+// Hardware provides the properties of NICs that only netlink has. Most machines cannot provide all of them.
 type Hardware interface {
 	// VFs returns what is set for the virtual functions of the link with the index, in the order of their own indexes.
 	// Empty if the driver does not say.
@@ -17,16 +17,16 @@ type Hardware interface {
 	RDMANetns() string
 	// RDMADevices returns the RDMA devices that the network namespace can use.
 	RDMADevices() ([]RDMADevice, error)
-	// RDMALinks returns the indexes of the links, of the same namespace, that the ports of an RDMA device stand on.
+	// RDMALinks returns the indexes of the links, in the same namespace, below the ports of an RDMA device.
 	RDMALinks(device int) ([]int, error)
 }
 
-// maxListedVFs is the greatest number of virtual functions that is asked for. An attribute of netlink has at most 64
-// KiB, the kernel's rtnl_fill_vf writes up to 360 bytes for each function (with statistics, which older kernels always
-// write), and what does not fit wraps around and looks like other attributes of the link.
+// maxListedVFs is the maximum number of virtual functions in a query. A netlink attribute has at most 64 KiB, the
+// kernel's rtnl_fill_vf writes up to 360 bytes for each function (with statistics, which older kernels always write),
+// and the rest wraps around and looks like other attributes of the link.
 const maxListedVFs = 180
 
-// addHardware adds what netlink knows of PCI functions. Uplinks are the indexes of the links that stand for them.
+// addHardware adds the netlink properties of PCI functions. Uplinks are the indexes of the links that represent them.
 func addHardware(source Hardware, functions map[PCIAddress]Device, uplinks map[PCIAddress]int) []Problem {
 	if source == nil {
 		return nil
@@ -47,7 +47,7 @@ func addHardware(source Hardware, functions map[PCIAddress]Device, uplinks map[P
 		var err error
 		if settings[address], err = vfSettings(source, uplink, f.NumVFs); err != nil {
 			problems = append(problems, Problem{Device: string(address), Message: fmt.Sprintf(
-				"cannot know what is set for the virtual functions (vlan, trust...): %v", err)})
+				"cannot read the settings of the virtual functions (vlan, trust...): %v", err)})
 		}
 	}
 	for address, f := range functions {
@@ -59,8 +59,8 @@ func addHardware(source Hardware, functions map[PCIAddress]Device, uplinks map[P
 	return problems
 }
 
-// vfSettings returns what is set for the virtual functions of a link, of which sysfs says that there are count; nothing
-// if the driver does not say. The kernel's list has no numbers and leaves out functions that the driver fails for.
+// vfSettings returns the settings of the virtual functions of a link, whose number in sysfs is count. It returns nil if
+// the driver does not report them. The kernel's list has no numbers and omits functions that the driver fails for.
 func vfSettings(source Hardware, uplink, count int) ([]VFSettings, error) {
 	if count > maxListedVFs {
 		return nil, fmt.Errorf("there are %d, and the kernel can list no more than %d", count, maxListedVFs)

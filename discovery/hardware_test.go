@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// fakeHardware says what it is told to. It prints what it was asked.
+// fakeHardware returns configured values, and prints the queries.
 type fakeHardware struct {
 	settings []discovery.VFSettings
 	err      error
@@ -131,7 +131,7 @@ func TestHardwareThatDoesNotSay(t *testing.T) {
 				problem = facts.Problems[0].String()
 			}
 			if want := test.problem; want != "" {
-				want = "0000:03:00.0: cannot know what is set for the virtual functions (vlan, trust...): " + want
+				want = "0000:03:00.0: cannot read the settings of the virtual functions (vlan, trust...): " + want
 				if problem != want {
 					t.Errorf("problem %q, want %q", problem, want)
 				}
@@ -164,7 +164,7 @@ func TestSettingsInAMessage(t *testing.T) {
 	}
 	list := nl.NewRtAttr(unix.IFLA_VFINFO_LIST, nil)
 	vf(list, "\x02\x00\x00\x00\x03\x02", 100, 3, 0, 1, 1, 100, 1000)
-	vf(list, "\x00\x00\x00\x00\x00\x00", 0, 0, 1, 1<<32-1, 2, 0, 0) // the driver does not know of trust
+	vf(list, "\x00\x00\x00\x00\x00\x00", 0, 0, 1, 1<<32-1, 2, 0, 0) // the driver does not support trust
 	vf(list, "\x00\x00\x00\x00\x00\x00", 0, 0, 0, 0, 9, 0, 1<<32-1)
 	message := slices.Concat(nl.NewIfInfomsg(unix.AF_UNSPEC).Serialize(),
 		nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated("enp3s0f0")).Serialize(), list.Serialize())

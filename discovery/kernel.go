@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a question about links is to be answered with: RTEXT_FILTER_VF and RTEXT_FILTER_SKIP_STATS of the kernel's
-// include/uapi/linux/rtnetlink.h.
+// Flags of link queries: RTEXT_FILTER_VF and RTEXT_FILTER_SKIP_STATS of the kernel's include/uapi/linux/rtnetlink.h.
 const (
 	filterVF        = 1 << 0
 	filterSkipStats = 1 << 3
@@ -52,8 +51,8 @@ func (k *kernel) Close() {
 	_ = k.netns.Close() // nothing was written
 }
 
-// LinkList implements LinkLister. Unlike that of the Handle it does not ask for virtual functions, whose statistics
-// some drivers have to ask their firmware for, one by one, and which may not fit; see maxListedVFs.
+// LinkList implements LinkLister. Unlike the method of Handle it does not request virtual functions: some drivers query
+// their firmware for the statistics, one function at a time, and the answer may not fit; see maxListedVFs.
 func (k *kernel) LinkList() ([]netlink.Link, error) {
 	messages, dumpErr := k.get(unix.NLM_F_DUMP, 0, filterSkipStats)
 	if dumpErr != nil && !errors.Is(dumpErr, netlink.ErrDumpInterrupted) {
@@ -93,11 +92,11 @@ func (k *kernel) get(flags, link int, filter uint32) ([][]byte, error) {
 	return request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
 }
 
-// settingsIn returns what a message about a link says of virtual functions.
+// settingsIn returns the settings of virtual functions in a link message.
 func settingsIn(message []byte) ([]VFSettings, error) {
 	link, err := netlink.LinkDeserialize(nil, message)
 	if err != nil {
-		return nil, fmt.Errorf("cannot understand what the kernel says of them: %w", err)
+		return nil, fmt.Errorf("cannot parse the kernel's answer about them: %w", err)
 	}
 	var list []VFSettings
 	for _, vf := range link.Attrs().Vfs {

@@ -146,8 +146,8 @@ func TestKernelSysfsOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-// The list of links is that of the library but for what it does not ask for. Links without virtual functions, and
-// functions that do not exist, have none of the facts of hardware, and asking for them is no error.
+// The list of links equals the list of the library, except for the fields that are not requested. Links without virtual
+// functions, and missing functions, have no hardware facts, and querying them is not an error.
 func TestKernelHardware(t *testing.T) {
 	inNewNamespace(t)
 	kernel, err := discovery.OpenKernel()
@@ -220,8 +220,8 @@ func TestKernelRDMA(t *testing.T) {
 	list()
 }
 
-// Soft RoCE on a veth is found, and a uevent tells of it. The kernel makes its devices in the first namespace if each
-// has its own, so this needs a machine where they are shared.
+// Soft RoCE on a veth is found, and a uevent reports it. If each namespace has its own RDMA devices, the kernel creates
+// them in the first namespace, so this test needs a machine where they are shared.
 func TestKernelSoftRoCE(t *testing.T) {
 	if _, err := os.Stat("/sys/module/rdma_rxe"); err != nil {
 		t.Skip("needs the kernel module rdma_rxe")
@@ -254,7 +254,7 @@ func TestKernelSoftRoCE(t *testing.T) {
 			select {
 			case <-changes:
 			case <-time.After(time.Minute):
-				t.Fatalf("no uevent of RDMA says that the device %s", what)
+				t.Fatalf("no uevent of RDMA reports that the device %s", what)
 			}
 		}
 	}
@@ -278,7 +278,7 @@ func (r onlyRDMA) Read(buffer []byte) (int, error) {
 	}
 }
 
-// What the kernel itself puts on a link that is up is no use of it; addresses, routes of any table and rules are.
+// Entries that the kernel itself adds to a link that is up are not a use; addresses, routes of any table and rules are.
 func TestKernelBusy(t *testing.T) {
 	inNewNamespace(t)
 	must(t, unix.Mount("sysfs", "/sys", "sysfs", 0, "")) // of this thread's namespaces

@@ -17,14 +17,14 @@ import (
 // net/openvswitch/vport-internal_dev.c).
 const kindOpenVSwitch = "openvswitch"
 
-// link is a device as far as netlink knows it, and what sysfs adds to tell whose link it is.
+// link is a device with its netlink properties, and the sysfs properties that identify its hardware.
 type link struct {
 	Device
 	index int
 
 	// dir is its directory in sysfs.
 	dir string
-	// hardware says that the link has a device below it.
+	// hardware reports whether the link has a hardware device.
 	hardware bool
 	// function is the PCI function below it.
 	function PCIAddress
@@ -71,8 +71,8 @@ func readLinks(source LinkLister, nodeAddresses []netip.Addr) ([]link, []Problem
 	return links, problems, nil
 }
 
-// indexed returns the links by index. A dump in which a link, or a name, comes twice is not of one moment: the kernel
-// does not notice everything that happens between two parts of a dump.
+// indexed returns the links by index. A dump in which a link or a name appears twice is inconsistent: the kernel does
+// not detect every change between two parts of a dump.
 func indexed(list []netlink.Link) (map[int]netlink.Link, error) {
 	byIndex := make(map[int]netlink.Link, len(list))
 	names := make(map[string]bool, len(list))
@@ -139,8 +139,8 @@ func isDatapath(attrs *netlink.LinkAttrs, byIndex map[int]netlink.Link) bool {
 	return false
 }
 
-// parentIndex returns the index of the link that l stands on in its own namespace, or 0. The kernel reports the peer of
-// links that are made in pairs in the same field: that is not a parent.
+// parentIndex returns the index of the lower link of l in its own namespace, or 0. The kernel reports the peer of a
+// paired link in the same field, but a peer is not a parent.
 func parentIndex(l netlink.Link) int {
 	attrs := l.Attrs()
 	if linkkind.IsPair(l.Type()) || attrs.NetNsID >= 0 || attrs.ParentIndex == attrs.Index {
@@ -198,8 +198,8 @@ func linksWith(source LinkLister, nodeAddresses []netip.Addr) ([]int, error) {
 	return indexes, nil
 }
 
-// withLower returns the links and all that stand below them: bridge ports, bond members, parents. Below a bridge of
-// Open vSwitch are the ports of all of them: the kernel has one datapath for all bridges, which is the master of all
+// withLower returns the links and all links below them: bridge ports, bond members, parents. Below a bridge of Open
+// vSwitch are the ports of all its bridges: the kernel has one datapath for all bridges, which is the master of all
 // ports.
 //
 // For example, a default route goes over br0, whose port is bond0, whose members are eth0 and eth1: all four carry the
@@ -269,11 +269,11 @@ func defaultRouteLinks(r netlink.Route) []int {
 	return indexes
 }
 
-// uplinks returns, for every PCI function with links, the index of the link that stands for it. Functions with several
-// ports, and those whose virtual functions have representors, have more than one link.
+// uplinks returns, for every PCI function with links, the index of the link that represents it. Functions with several
+// ports, and functions whose virtual functions have representors, have more than one link.
 //
 // For example, a ConnectX function in switchdev mode has the link ens1f0np0 (phys_port_name p0) and a representor
-// ens1f0npf0vf0 (pf0vf0) for each virtual function. The first stands for the function.
+// ens1f0npf0vf0 (pf0vf0) for each virtual function. The first link represents the function.
 func uplinks(links []link) map[PCIAddress]int {
 	sorted := slices.Clone(links)
 	slices.SortFunc(sorted, func(a, b link) int {

@@ -22,11 +22,12 @@ func addNearNodes(sys fs.ReadLinkFS, functions map[PCIAddress]Device) {
 	}
 }
 
-// nearNodes returns a node and then those that are as near; nil if there are no others, or the machine does not say.
+// nearNodes returns a node and then the nodes at the same distance. It returns nil if there are no others, or if the
+// machine does not report distances.
 func nearNodes(sys fs.ReadLinkFS, node int) []int {
 	attribute, err := deviceattribute.GetNUMANodeAttribute(node, deviceattribute.ListAttribute,
 		deviceattribute.WithFS(sys))
-	if err != nil || len(attribute.Value.IntValues) < 2 { // an error says that the number is none of a node
+	if err != nil || len(attribute.Value.IntValues) < 2 { // an error means that the number is invalid
 		return nil
 	}
 	nodes := make([]int, len(attribute.Value.IntValues))

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// each calls read with each number below n, on as many goroutines as there are processors: what takes the time is
-// system calls. Every goroutine has a sysfs of its own, whose problems become those of s. All calls are made; of
-// several errors that of the lowest number is returned.
+// each calls read with each number below n, on as many goroutines as there are processors: most of the time is spent in
+// system calls. Every goroutine has its own sysfs, whose problems are added to s. each makes all calls, and returns the
+// error of the lowest number.
 func (s *sysfs) each(n int, read func(worker *sysfs, i int) error) error {
 	errs := make([]error, n)
 	readers := make([]sysfs, min(n, runtime.GOMAXPROCS(0)))

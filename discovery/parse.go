@@ -10,8 +10,8 @@ import (
 // span is the range of numbers that a file of sysfs can hold. Absent is what counts where the file says nothing.
 type span struct{ absent, low, high int }
 
-// nodes are the numbers of NUMA nodes (Documentation/ABI/testing/sysfs-bus-pci, numa_node): -1 says that there is no
-// affinity, and the kernel's greatest NODES_SHIFT is 10.
+// nodes are the numbers of NUMA nodes (Documentation/ABI/testing/sysfs-bus-pci, numa_node): -1 means no affinity, and
+// the kernel's greatest NODES_SHIFT is 10.
 func nodes() span { return span{absent: None, low: None, high: 1<<10 - 1} }
 
 // speeds are link speeds in Mbit/s (Documentation/ABI/testing/sysfs-class-net, speed). SPEED_UNKNOWN is -1; drivers
@@ -24,19 +24,19 @@ func functionCounts() span { return span{absent: 0, low: 0, high: 1<<16 - 1} }
 // ports are the numbers of the ports of one function (dev_port): the kernel's net_device has 16 bits for it.
 func ports() span { return span{absent: 0, low: 0, high: 1<<16 - 1} }
 
-// parse returns the number in a file's text. What is no number of the span is an error, and absent is to be used.
+// parse returns the number in a file's text. It returns absent and an error if the text is not a number of the span.
 func (s span) parse(text string) (int, error) {
 	if text == "" {
 		return s.absent, nil
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < s.low || n > s.high {
-		return s.absent, fmt.Errorf("it says %s, which is no number from %d to %d", excerpt(text), s.low, s.high)
+		return s.absent, fmt.Errorf("it contains %s, which is not a number from %d to %d", excerpt(text), s.low, s.high)
 	}
 	return n, nil
 }
 
-// knownSpeed returns 0 for the ways in which drivers say that they do not know.
+// knownSpeed returns 0 for the values with which drivers report an unknown speed.
 func knownSpeed(mbits int) int {
 	if mbits < 0 || mbits > 1<<31-1 {
 		return 0
@@ -51,7 +51,7 @@ func parseID(text string) (string, error) {
 		return "", nil
 	}
 	if !ok || len(digits) != 4 || !isHex(digits) {
-		return "", fmt.Errorf("it says %s, which is no PCI id", excerpt(text))
+		return "", fmt.Errorf("it contains %s, which is not a PCI ID", excerpt(text))
 	}
 	return digits, nil
 }
@@ -110,10 +110,10 @@ func pcieRoot(dir string) string {
 	return ""
 }
 
-// isRepresentor says whether a phys_port_name is that of a representor: the end, in the switch of a physical function,
-// of what is connected to a physical, virtual or subfunction. The names are made by __devlink_port_phys_port_name_get
-// in the kernel's net/devlink/port.c: pf0, pf0vf1 and pf0sf1, with c1 in front for the functions of another host. The
-// mlx5 driver of smart NICs also had pf0hpf for the function of the host. Ports to the outside are called p0 or p0s1.
+// isRepresentor reports whether a phys_port_name belongs to a representor: the port, in the switch of a physical
+// function, that a physical, virtual or subfunction is connected to. __devlink_port_phys_port_name_get in the kernel's
+// net/devlink/port.c creates the names: pf0, pf0vf1 and pf0sf1, with the prefix c1 for functions of another host. The
+// mlx5 driver of smart NICs also had pf0hpf for the function of the host. External ports are named p0 or p0s1.
 func isRepresentor(physPortName string) bool {
 	rest := physPortName
 	if controller, ok := cutNumber(rest, "c"); ok {
@@ -134,15 +134,15 @@ func isRepresentor(physPortName string) bool {
 	return false
 }
 
-// cutNumber cuts a prefix and the decimal digits after it, of which there must be one.
+// cutNumber removes a prefix and the decimal digits after it, at least one.
 func cutNumber(s, prefix string) (rest string, ok bool) {
 	number, ok := strings.CutPrefix(s, prefix)
 	rest = strings.TrimLeft(number, "0123456789")
 	return rest, ok && len(rest) < len(number)
 }
 
-// isLinkName says whether a name can be that of a link, as dev_valid_name of the kernel's net/core/dev.c has it but for
-// white space. Other names would lead out of their directory in sysfs.
+// isLinkName reports whether a name is valid for a link, as in dev_valid_name of the kernel's net/core/dev.c, except
+// white space. Other names could lead out of their directory in sysfs.
 func isLinkName(name string) bool {
 	return name != "." && fs.ValidPath(name) && !strings.Contains(name, "/")
 }

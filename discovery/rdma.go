@@ -62,7 +62,7 @@ func (r *rdmaReading) list() error {
 		return fmt.Errorf("cannot list RDMA devices: %w", err)
 	}
 	if err != nil {
-		place{r.sysfs, "", ""}.problem("cannot list RDMA devices, so only those of PCI functions are known: %v", err)
+		place{r.sysfs, "", ""}.problem("cannot list RDMA devices; using only the RDMA devices of PCI functions: %v", err)
 		return nil
 	}
 	ofVFs := map[string]bool{}
@@ -73,11 +73,11 @@ func (r *rdmaReading) list() error {
 	}
 	for _, d := range devices {
 		if !isWord(d.Name) || d.Name == "" {
-			place{r.sysfs, "", ""}.problem("RDMA device %d is left out: %s is no name", d.Index, excerpt(d.Name))
+			place{r.sysfs, "", ""}.problem("ignoring RDMA device %d: %s is not a valid name", d.Index, excerpt(d.Name))
 			continue
 		}
 		r.linkLayers[d.Name] = d.LinkLayer
-		if ofVFs[d.Name] { // its link is that of the function; drivers ask the firmware about each port
+		if ofVFs[d.Name] { // its link is the link of the function; drivers query the firmware for each port
 			continue
 		}
 		if err := r.addLinks(d); err != nil {
@@ -103,7 +103,7 @@ func (r *rdmaReading) addLinks(d RDMADevice) error {
 	if now, listErr := r.source.RDMADevices(); listErr == nil && !slices.Contains(now, d) {
 		return fmt.Errorf("%w: RDMA device %s has gone", errChanged, excerpt(d.Name))
 	}
-	place{r.sysfs, "", d.Name}.problem("cannot read which links the ports of the RDMA device stand on: %v", err)
+	place{r.sysfs, "", d.Name}.problem("cannot read the links below the ports of the RDMA device: %v", err)
 	return nil
 }
 

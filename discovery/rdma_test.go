@@ -37,11 +37,11 @@ func TestRDMA(t *testing.T) {
 	}
 }
 
-// Devices come and go, and some are elsewhere: each change of the machine, with what is other then.
+// Devices come and go, and some are in other namespaces: each change of the machine, with the expected difference.
 func TestRDMAOfOtherMachines(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(h *discoverytest.Host)
-		want   map[discovery.IfName]string // empty: none any more
+		want   map[discovery.IfName]string // empty: no longer any
 	}{
 		"several on one link": {func(h *discoverytest.Host) {
 			h.RDMAOn("irdma0", "v0", "v1")
@@ -104,7 +104,7 @@ func TestRDMAInsidePods(t *testing.T) {
 	h.Netlink.RDMADevices = slices.DeleteFunc(h.Netlink.RDMADevices,
 		func(d discovery.RecordedRDMADevice) bool { return d.Name == "mlx5_2" })
 	h.Sys.Dirs = slices.DeleteFunc(h.Sys.Dirs, func(dir string) bool { return strings.HasSuffix(dir, "/mlx5_2") })
-	h.RDMAOn("ibdev4", "v1") // as the kernel calls one whose name was taken when it came home
+	h.RDMAOn("ibdev4", "v1") // the kernel's name for a returned device whose name was taken meanwhile
 	want := rdmaOf(before)
 	want["v1"] = "ibdev4 ethernet exclusive"
 	if diff := cmp.Diff(want, rdmaOf(read(t, h).With(snapshots...))); diff != "" {
@@ -121,15 +121,15 @@ func TestRDMAThatFails(t *testing.T) {
 	}{
 		"the list": {func(h *discoverytest.Host) { h.Netlink.RDMADevices, h.Netlink.RDMAError = nil, "no memory" },
 			[]discovery.IfName{"bond0", "v0"},
-			"cannot list RDMA devices, so only those of PCI functions are known: no memory"},
+			"cannot list RDMA devices; using only the RDMA devices of PCI functions: no memory"},
 		"ports": {func(h *discoverytest.Host) {
-			h.Netlink.RDMADevices[3].Links, h.Netlink.RDMADevices[3].Error = nil, "the kernel tells of no port"
+			h.Netlink.RDMADevices[3].Links, h.Netlink.RDMADevices[3].Error = nil, "the kernel lists no port"
 		}, []discovery.IfName{"v0"},
-			"rxe0: cannot read which links the ports of the RDMA device stand on: the kernel tells of no port"},
+			"rxe0: cannot read the links below the ports of the RDMA device: the kernel lists no port"},
 		"a name": {func(h *discoverytest.Host) { h.Netlink.RDMADevices[3].Name = "rx\n0" }, []discovery.IfName{"v0"},
-			`RDMA device 3 is left out: "rx\n0" is no name`},
+			`ignoring RDMA device 3: "rx\n0" is not a valid name`},
 		"no name": {func(h *discoverytest.Host) { h.Netlink.RDMADevices[3].Name = "" }, []discovery.IfName{"v0"},
-			`RDMA device 3 is left out: "" is no name`},
+			`ignoring RDMA device 3: "" is not a valid name`},
 		"sysfs": {func(h *discoverytest.Host) { h.Sys.Errors["class/infiniband"] = "EIO" },
 			[]discovery.IfName{"bond0", "v0"}, "cannot read infiniband: input/output error"},
 	} {
@@ -180,7 +180,7 @@ func TestRDMAChangesWhileItIsRead(t *testing.T) {
 	if facts := readFrom(t, sources); len(facts.Problems) > 0 || byName(t, facts, "v0").RDMA {
 		t.Errorf("problems %v", facts.Problems)
 	}
-	if lists := count(hardware.asked, "rdma devices"); lists != 3 { // the second tells that it has gone
+	if lists := count(hardware.asked, "rdma devices"); lists != 3 { // the second reports the removal
 		t.Errorf("the devices were listed %d times, want 3", lists)
 	}
 	hardware.rdmaErr, hardware.asked = netlink.ErrDumpInterrupted, nil

@@ -139,7 +139,7 @@ func (d Device) withFunction(f Device) Device {
 	d.Vendor, d.Product = f.Vendor, f.Product
 	d.RDMA, d.RDMADevices = f.RDMA, f.RDMADevices
 	d.RDMALinkLayer, d.RDMANetns = f.RDMALinkLayer, f.RDMANetns
-	d.Driver = cmp.Or(d.Driver, f.Driver) // the driver of a virtio link is that of the virtio device
+	d.Driver = cmp.Or(d.Driver, f.Driver) // a virtio link uses the driver of the virtio device
 	d.SRIOVCapable, d.TotalVFs, d.NumVFs = f.SRIOVCapable, f.TotalVFs, f.NumVFs
 	d.EswitchMode = f.EswitchMode
 	d.PFAddress, d.VFIndex, d.Settings = f.PFAddress, f.VFIndex, f.Settings

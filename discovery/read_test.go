@@ -119,7 +119,7 @@ func TestReadTypes(t *testing.T) {
 	h.NIC("eno1", "0000:04:00.0")
 	h.Virtual(discovery.RecordedLink{Name: "bond0", Kind: "bond"})
 	h.Virtual(discovery.RecordedLink{Name: "bond0.100", Kind: "vlan", Parent: h.Link("bond0").Index, VLANID: 100})
-	// it is that of its peer
+	// it is the index of its peer
 	h.Virtual(discovery.RecordedLink{Name: "veth0", Kind: "veth", Parent: h.Link("eno1").Index})
 	h.Virtual(discovery.RecordedLink{Name: "mv0", Kind: "macvlan", Parent: h.Link("eno1").Index})
 	h.Virtual(discovery.RecordedLink{Name: "mv1", Kind: "macvlan", Parent: h.Link("eno1").Index})
@@ -139,8 +139,8 @@ veth0 veth
 	}
 }
 
-// A representor and the second port of a card stand on the same PCI function as the uplink, which is what the
-// function's address means.
+// A representor and the second port of a NIC have the same PCI function as the uplink, which the function's address
+// refers to.
 func TestReadSeveralLinksOfOneFunction(t *testing.T) {
 	h := discoverytest.NewHost()
 	h.Function("0000:05:00.0")

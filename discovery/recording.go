@@ -52,7 +52,7 @@ type RecordedRDMADevice struct {
 	Error string `json:"error,omitempty"`
 }
 
-// RecordedLink is one link of RecordedNetlink. The fields correspond to netlink; see Device for those that it has too.
+// RecordedLink is one link of RecordedNetlink. The fields correspond to netlink; see Device for the common fields.
 type RecordedLink struct {
 	Index     int      `json:"index"`
 	Name      string   `json:"name"`
@@ -265,7 +265,7 @@ func (r RecordedLink) netlink() (netlink.Link, error) {
 	}
 	for attrs.OperState.String() != r.OperState {
 		if attrs.OperState++; attrs.OperState > netlink.OperUp {
-			return nil, fmt.Errorf("link %d: operState: there is no state %s", r.Index, excerpt(r.OperState))
+			return nil, fmt.Errorf("link %d: operState: unknown state %s", r.Index, excerpt(r.OperState))
 		}
 	}
 	if r.AdminUp {
@@ -377,7 +377,7 @@ func (r *replayed) RDMALinks(device int) ([]int, error) {
 			return d.Links, nil
 		}
 	}
-	return nil, fmt.Errorf("there is no RDMA device %d", device)
+	return nil, fmt.Errorf("no RDMA device %d", device)
 }
 
 // The files of a recording.

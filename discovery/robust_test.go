@@ -44,7 +44,7 @@ const (
 	vfDir = "devices/pci0000:00/0000:00:01.0/0000:03:00.2"
 )
 
-// What cannot be read is a problem, and the device is there without it.
+// An unreadable property is a problem, and the device is listed without the property.
 func TestUnreadableFiles(t *testing.T) {
 	h := discoverytest.SRIOV()
 	sources := h.Sources()
@@ -53,7 +53,7 @@ func TestUnreadableFiles(t *testing.T) {
 		pfDir + "/infiniband":            syscall.EACCES,
 		pfDir + "/driver":                syscall.EACCES,
 		pfDir + "/net/enp3s0f0/speed":    syscall.EINVAL, // the link is down: no problem
-		vfDir + "/class":                 syscall.EACCES, // known to be one of a network card by its link
+		vfDir + "/class":                 syscall.EACCES, // its link shows that it is a NIC
 		pfDir + "/net/enp3s0f0/dev_port": syscall.EIO,
 	}}
 	facts, err := discovery.Read(t.Context(), sources)
@@ -74,7 +74,7 @@ problem enp3s0f0: cannot read dev_port: input/output error
 	roundTrip(t, sources)
 }
 
-// Drivers that say nonsense are not believed, and the device is there.
+// Impossible values of drivers are ignored, and the device is listed.
 func TestLyingDrivers(t *testing.T) {
 	h := discoverytest.SRIOV()
 	h.WriteFiles(pfDir, "numa_node=-7", "vendor=Intel", "sriov_numvfs=99", "device=0xzzzz")
@@ -89,15 +89,15 @@ br-data bridge
 enp3s0f0 pf pci=0000:03:00.0
 enp3s0f0v0 vf if=eth7 pci=0000:03:00.2 pf=enp3s0f0
 enp3s0f0v1 vf pci=0000:03:00.3 pf=enp3s0f0
-problem 0000:03:00.0: cannot know what is set for the virtual functions (vlan, trust...): there are 8, and the kernel lists 2
-problem 0000:03:00.0: cannot use device: it says "0xzzzz", which is no PCI id
-problem 0000:03:00.0: cannot use numa_node: it says "-7", which is no number from -1 to 1023
-problem 0000:03:00.0: cannot use vendor: it says "Intel", which is no PCI id
+problem 0000:03:00.0: cannot read the settings of the virtual functions (vlan, trust...): there are 8, and the kernel lists 2
+problem 0000:03:00.0: cannot use device: it contains "0xzzzz", which is not a PCI ID
+problem 0000:03:00.0: cannot use numa_node: it contains "-7", which is not a number from -1 to 1023
+problem 0000:03:00.0: cannot use vendor: it contains "Intel", which is not a PCI ID
 problem 0000:03:00.0: sriov_numvfs says 99, which is more than the 8 of sriov_totalvfs
-problem 0000:03:00.2: cannot use numa_node: it says "99999999999999999999999999", which is no number from -1 to 1023
-problem enp3s0f0: cannot use dev_port: it says "70000", which is no number from 0 to 65535
-problem enp3s0f0: cannot use phys_port_name: it says "\x00\xffpf", which is no name
-problem eth7: cannot use speed: it says "0x10\x1b[31m", which is no number from -1 to 4294967295
+problem 0000:03:00.2: cannot use numa_node: it contains "99999999999999999999999999", which is not a number from -1 to 1023
+problem enp3s0f0: cannot use dev_port: it contains "70000", which is not a number from 0 to 65535
+problem enp3s0f0: cannot use phys_port_name: it contains "\x00\xffpf", which is not a valid name
+problem eth7: cannot use speed: it contains "0x10\x1b[31m", which is not a number from -1 to 4294967295
 `)
 	pf := facts.Devices[1]
 	if pf.LinkSpeed != 0 || pf.NUMANode != -1 || pf.NumVFs != 8 || pf.Vendor != "" {
@@ -105,7 +105,7 @@ problem eth7: cannot use speed: it says "0x10\x1b[31m", which is no number from 
 	}
 }
 
-// Links of sysfs that lead nowhere: the device is there without what they lead to.
+// Broken links of sysfs: the device is listed without their targets.
 func TestDanglingLinks(t *testing.T) {
 	h := discoverytest.SRIOV()
 	h.Symlink("bus/pci/devices/0000:09:00.0", "devices/pci0000:00/0000:09:00.0")      // unplugged
@@ -126,8 +126,8 @@ enp3s0f0v1 vf pci=0000:03:00.3 pf=enp3s0f0
 	roundTrip(t, h.Sources())
 }
 
-// A virtual function that its physical function does not know has no name, and says so. It must not pass for a card of
-// its own: a pod with it would not keep another one from the whole physical function.
+// A virtual function that its physical function does not list has no name, and reports this. It must not be listed as a
+// separate NIC: a pod with it would not exclude another pod from the whole physical function.
 func TestVirtualFunctionWithoutIndex(t *testing.T) {
 	h := discoverytest.SRIOV()
 	delete(h.Sys.Links, pfDir+"/virtfn0")
@@ -147,7 +147,7 @@ problem 0000:03:00.2: cannot find the index of the virtual function, which canno
 	roundTrip(t, h.Sources())
 }
 
-// A dump that has a link twice is not of one moment; names that lead out of sysfs are no names.
+// A dump that contains a link twice is inconsistent; names that lead out of sysfs are invalid.
 func TestImpossibleDumps(t *testing.T) {
 	h := discoverytest.SRIOV()
 	h.Netlink.Links = append(h.Netlink.Links, *h.Link("br-data"))
@@ -184,13 +184,13 @@ func TestRecordRetriesInterruptedDumps(t *testing.T) {
 	}
 }
 
-// What is wrong with a recording is an error that says where.
+// An invalid recording is an error with the location.
 func TestWrongRecordings(t *testing.T) {
 	for want, link := range map[string]discovery.RecordedLink{
-		`link 3: mac: "02:0" is no link address`: {Index: 3, Name: "a", Kind: "dummy", OperState: "up",
+		`link 3: mac: "02:0" is not a link address`: {Index: 3, Name: "a", Kind: "dummy", OperState: "up",
 			MAC: "02:0"},
-		`link 3: operState: there is no state "flying"`: {Index: 3, Name: "a", Kind: "dummy", OperState: "flying"},
-		`link 3: kind: is missing`:                      {Index: 3, Name: "a", OperState: "up"},
+		`link 3: operState: unknown state "flying"`: {Index: 3, Name: "a", Kind: "dummy", OperState: "flying"},
+		`link 3: kind: is missing`:                  {Index: 3, Name: "a", OperState: "up"},
 	} {
 		recording := discovery.Recording{Netlink: discovery.RecordedNetlink{Links: []discovery.RecordedLink{link}}}
 		if _, err := recording.Sources(); err == nil || !strings.Contains(err.Error(), want) {

@@ -292,7 +292,7 @@ func (p place) number(name string, valid span) int {
 func (p place) word(name string) string {
 	text := p.text(name)
 	if !isWord(text) {
-		p.problem("cannot use %s: it says %s, which is no name", name, excerpt(text))
+		p.problem("cannot use %s: it contains %s, which is not a valid name", name, excerpt(text))
 		return ""
 	}
 	return text
@@ -317,7 +317,7 @@ func (p place) list(name string) ([]string, bool) {
 	var names []string
 	for _, entry := range entries {
 		if !isWord(entry.Name()) {
-			p.problem("cannot use all of %s: %s is no name", name, excerpt(entry.Name()))
+			p.problem("cannot use all of %s: %s is not a valid name", name, excerpt(entry.Name()))
 			continue
 		}
 		names = append(names, entry.Name())
@@ -340,7 +340,7 @@ func (p place) linkBase(name string) string {
 	}
 	base := path.Base(target)
 	if !isWord(base) {
-		p.problem("cannot use %s: it leads to %s, which is no name", name, excerpt(base))
+		p.problem("cannot use %s: it points to %s, which is not a valid name", name, excerpt(base))
 		return ""
 	}
 	return base
@@ -350,7 +350,7 @@ func (p place) linkBase(name string) string {
 func (p place) linkedFunction(name string) PCIAddress {
 	base := p.linkBase(name)
 	if base != "" && !isPCIAddress(base) {
-		p.problem("cannot use %s: it leads to %s, which is no PCI function", name, excerpt(base))
+		p.problem("cannot use %s: it points to %s, which is not a PCI function", name, excerpt(base))
 		return ""
 	}
 	return PCIAddress(base)

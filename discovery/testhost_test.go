@@ -39,7 +39,7 @@ func (i *interrupted) LinkList() ([]netlink.Link, error) {
 	return links, err
 }
 
-// rawLink returns a link as netlink gives it, to be changed where a recording cannot say what a test needs.
+// rawLink returns a link in the form of netlink, for tests that change properties which a recording does not have.
 func rawLink(sources discovery.Sources, name string) *netlink.LinkAttrs {
 	links, _ := sources.Links.LinkList()
 	for _, l := range links {

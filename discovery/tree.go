@@ -46,7 +46,7 @@ func (t Tree) FS() fs.ReadLinkFS {
 			entry = treeEntry{name: name, mode: 0o444}
 		}
 		entry.err = errnoOf(errno)
-		delete(f.entries, name) // it takes the place of what is there
+		delete(f.entries, name) // replaced by the new entry
 		f.add(entry)
 	}
 	for name := range f.children {

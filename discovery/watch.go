@@ -57,7 +57,7 @@ func renew(ctx context.Context, events Events, changed func(), broken <-chan err
 			}
 			var err error
 			if broken, err = events.Subscribe(ctx, changed); err == nil {
-				// There were no events for changes while there was no subscription.
+				// Changes before the subscription caused no events.
 				changed()
 				break
 			}

@@ -114,7 +114,7 @@ func TestWatchTriggersEveryPeriod(t *testing.T) {
 				t.Errorf("trigger after %s, want 30s", got)
 			}
 		}
-		time.Sleep(10 * time.Minute) // nobody reads
+		time.Sleep(10 * time.Minute) // no goroutine reads
 		if len(triggers) != 1 {
 			t.Errorf("%d triggers wait, want 1", len(triggers))
 		}
@@ -174,7 +174,7 @@ func TestSettledEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// messages are what a socket gives, one for each Read.
+// messages are the messages of a socket, one for each Read.
 type messages []string
 
 func (m *messages) Read(buffer []byte) (int, error) {

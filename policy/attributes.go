@@ -54,7 +54,7 @@ type value struct {
 func (a attribute) forAPI() resourceapi.DeviceAttribute {
 	switch value := a.any.(type) {
 	case string:
-		value = strings.ToValidUTF8(value, "\ufffd") // as JSON has it, so that what is written is what is read
+		value = strings.ToValidUTF8(value, "\ufffd") // like JSON, so that the value survives writing and reading
 		return resourceapi.DeviceAttribute{StringValue: &value}
 	case int64:
 		return resourceapi.DeviceAttribute{IntValue: &value}
@@ -151,31 +151,31 @@ func vocabulary(d *discovery.Device) []attribute {
 	}
 }
 
-// Attributes returns the whole vocabulary for a device, as selectors of policies see it; names without a domain are in
-// that of the driver. Every name has a value on every device: an absent string is "", an absent boolean false, vfIndex,
+// Attributes returns the complete vocabulary for a device, for selectors of policies; names without a domain are in the
+// domain of the driver. Every name has a value on every device: an absent string is "", an absent boolean false, vfIndex,
 // numaNode and vlanID are -1 and other numbers 0.
 //
 // All devices:
 //
 //	type           pf, vf, nic, bridge, vlan, bond, ovs-datapath, ovs-internal, or else the kernel's link kind
 //	kind           the kernel's link kind: device (hardware), bridge, vlan, bond, veth...
-//	ifName         the device's name: of a virtual function <pf>v<index>, else that of the interface
-//	interface      the kernel's present name of the interface; there is none with userspace drivers
+//	ifName         the device's name: <pf>v<index> for a virtual function, otherwise the interface name
+//	interface      the kernel's current name of the interface; empty with userspace drivers
 //	altNames       its alternative names, with a comma before and after each: altNames.contains(",data0,")
-//	mac            its address, unless it has that of one of its ports
+//	mac            its address, unless it uses the address of one of its ports
 //	mtu            in bytes
-//	linkSpeed      in Mbit/s, if it is known; not of bridges
+//	linkSpeed      in Mbit/s, if known; not for bridges
 //	operState      up, down, dormant, lower-layer-down...
 //	adminUp        whether it was set up
 //	carrier        whether the medium works
 //	defaultRoute   whether the node's own traffic goes over it
-//	masterBridge   what it is a port of: a bridge, bond, vrf...
-//	masterKind     and the kind of that
-//	parent         what a VLAN, macvlan... stands on
+//	masterBridge   its master: a bridge, bond, vrf...
+//	masterKind     the kind of its master
+//	parent         the lower link of a VLAN, macvlan...
 //	vlanID         of a VLAN
 //	bridgeName     the same as ifName, of bridges only
 //	bridgeType     linux, or ovs on ovs-internal, which may be a bridge
-//	vlanFiltering  whether a bridge tells VLANs apart
+//	vlanFiltering  whether a bridge filters VLANs
 //
 // Hardware:
 //
@@ -185,23 +185,23 @@ func vocabulary(d *discovery.Device) []attribute {
 //	product        PCI id, 101e
 //	driver         of the kernel: mlx5_core, vfio-pci...
 //	rdma           whether it has RDMA devices
-//	rdmaDevice     the name of the first of them: mlx5_0
-//	rdmaDevices    all names, as those of altNames: ",mlx5_0,"
+//	rdmaDevice     the name of the first RDMA device: mlx5_0
+//	rdmaDevices    all names, in the form of altNames: ",mlx5_0,"
 //	rdmaLinkLayer  ethernet or infiniband, of the first
 //	rdmaNetns      shared or exclusive, of devices with RDMA
-//	portName       name of the port of the card: p0, pf0vf1...
+//	portName       name of the NIC's port: p0, pf0vf1...
 //	switchID       the same for all ports of one switch in hardware
 //	representor    whether it is the switch's end of the connection to a function
 //
-// Physical and virtual functions; vfMAC and those below it are what was set through the physical function, and as if
-// absent where its driver does not say:
+// Physical and virtual functions; vfMAC and the attributes below it are settings of the physical function. They are
+// absent if its driver does not report them:
 //
 //	sriovCapable   whether it can have virtual functions
 //	totalVFs       how many it can have
 //	numVFs         how many it has
 //	eswitchMode    legacy or switchdev
 //	pfName         of a virtual function, the ifName of its physical function
-//	pfAddress      and the PCI address of that
+//	pfAddress      the PCI address of its physical function
 //	vfIndex        of a virtual function
 //	vfMAC          address
 //	vfVLAN         VLAN that its traffic is tagged with
@@ -212,7 +212,7 @@ func vocabulary(d *discovery.Device) []attribute {
 //	vfMinTxRate    in Mbit/s
 //	vfMaxTxRate    in Mbit/s
 //
-// In other domains; drivers of other devices have them, too, so that a claim can match by them:
+// In other domains; drivers of other devices publish them, too, so that claims can match on them:
 //
 //	resource.kubernetes.io/pciBusID  the same as pciAddress
 //	resource.kubernetes.io/numaNode  the same as numaNode
@@ -234,7 +234,7 @@ func ownMAC(d *discovery.Device) string {
 	return d.MAC
 }
 
-// Published returns the attributes with which a device is published: the facts that are always published, and the ones
+// Published returns the attributes with which a device is published: the facts that are always published, and the facts
 // that a policy requests by their names in the driver's domain. Attributes that the device lacks are absent.
 func Published(
 	d discovery.Device, requested ...string,
@@ -294,8 +294,7 @@ func Identifying() []resourceapi.QualifiedName {
 		ownDomain + "vfMAC"}
 }
 
-// text returns a string, which is a fact unless it is empty, or none that an attribute can hold. Policies don't read
-// what is too long.
+// text returns a string attribute. It is absent if the string is empty or too long for an attribute.
 func text[S ~string](s S) value {
 	if len(s) > MaxString {
 		return value{"", false}

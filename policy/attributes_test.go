@@ -39,7 +39,7 @@ func TestTheVocabularyIsDescribed(t *testing.T) {
 	}
 }
 
-// What is known of hardware and of functions is for policies, with a value on every device, and is not published.
+// Facts about hardware and functions are available to policies, with a value on every device, and are not published.
 func TestAttributesOfHardware(t *testing.T) {
 	function := discovery.Device{Type: "vf", AltNames: []string{"data0", strings.Repeat("long", 30)},
 		RDMADevices:   []string{"mlx5_0", "mlx5_1"},
@@ -111,7 +111,7 @@ func values(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 	return plain
 }
 
-// Policies say what they want of hardware as they would of everything else.
+// Policies select by hardware facts in the same way as by other facts.
 func TestPoliciesOfHardware(t *testing.T) {
 	facts := discovery.Facts{Devices: []discovery.Device{
 		{Name: "eth0", Type: "pf", EswitchMode: "switchdev", AltNames: []string{"data0"}},

@@ -35,7 +35,7 @@ func Check(p *v1alpha1.DeviceExposurePolicy) (problems field.ErrorList, remarks 
 func checkSelectorOf(p *v1alpha1.DeviceExposurePolicy) (vethMatch, *field.Error) {
 	location, expression := field.NewPath("spec", "selector", "cel"), p.Spec.Selector.CEL
 	if strings.TrimSpace(expression) == "" {
-		return noVeths, nil // Validate says that it is missing
+		return noVeths, nil // Validate reports the missing selector
 	}
 	if err := CheckSelector(expression); err != nil {
 		return noVeths, field.Invalid(location, expression, strings.TrimRight(err.Error(), "\n"))
@@ -46,8 +46,8 @@ func checkSelectorOf(p *v1alpha1.DeviceExposurePolicy) (vethMatch, *field.Error)
 	match := matchOfVeths(expression)
 	if match == byType {
 		return match, field.Invalid(location, expression,
-			"selects veths by their type, and so those that lead into pods: "+
-				`name those that you mean, as in device.attributes["dra.networking"].ifName == "uplink0"`)
+			"selects veths by their type, and therefore also the host ends of pod interfaces: "+
+				`name the intended ones, as in device.attributes["dra.networking"].ifName == "uplink0"`)
 	}
 	return match, nil
 }

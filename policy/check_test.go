@@ -31,7 +31,7 @@ func TestCheckAcceptsWithRemarks(t *testing.T) {
 	}
 }
 
-// TestCheckRefuses runs every invalid policy, those that need a compiler, too.
+// TestCheckRefuses runs every invalid policy, including policies whose check needs a compiler.
 func TestCheckRefuses(t *testing.T) {
 	for _, c := range corpus.Invalid(t) {
 		t.Run(c.Name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestNodesOfInvalidPolicies(t *testing.T) {
 			}
 			if c.Stored != corpus.ExposesMatches &&
 				(len(decision.Problems) == 0 || decision.Problems[0].Policy != corpus.Name) {
-				t.Errorf("the node has nothing to say of the policy:\n%s", text(decision))
+				t.Errorf("the node reports no problem of the policy:\n%s", text(decision))
 			}
 		})
 	}
@@ -89,7 +89,7 @@ func words(s corpus.Stored) string {
 	return string(s)
 }
 
-// whatBecameOf says what the policy of the corpus does, next to another one that exposes everything.
+// whatBecameOf returns the effect of a policy of the corpus, next to another policy that exposes everything.
 func whatBecameOf(decision policy.Decision) corpus.Stored {
 	elsewhere, hidden, failed := 0, 0, 0
 	for _, d := range decision.Devices {

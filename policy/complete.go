@@ -43,7 +43,7 @@ func ClassExpression(expression string) (string, error) {
 		guards = append(guards, g)
 	}
 	slices.SortFunc(guards, func(a, b guard) int { return cmp.Compare(a.start, b.start) })
-	guards = slices.Compact(guards) // optMap() has what stands before it twice
+	guards = slices.Compact(guards) // optMap() repeats its receiver
 	var text strings.Builder
 	done := 0
 	for _, g := range guards {

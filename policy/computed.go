@@ -58,7 +58,7 @@ type attributeRules struct {
 type computedRule struct {
 	name       string
 	expression selector
-	// broken is the reason why there is no expression.
+	// broken is the reason for a missing expression.
 	broken error
 	// failedOn are the devices on which the expression failed, and failure is the error on the first of them.
 	failedOn []discovery.IfName
@@ -171,7 +171,7 @@ func (a *attributeRules) lookUp(d *discovery.Device, result *policyAttributes) {
 
 // noRow says which rows a device without one could have.
 func noRow(d *discovery.Device) string {
-	reason := "there is no row for " + string(d.PCIAddress)
+	reason := "no row for " + string(d.PCIAddress)
 	if d.PFAddress != "" {
 		reason += " or its physical function " + string(d.PFAddress)
 	}
@@ -208,8 +208,8 @@ func (a *attributeRules) evaluate(c *computedRule, device variables) (*resourcea
 	case c.broken != nil:
 		return nil, c.broken
 	case a.spent >= a.budget:
-		return nil, fmt.Errorf("cannot evaluate the expression: those of the policy have cost %d on other devices of "+
-			"the node, and all policies share %d: make them simpler, or use attributesByPCIAddress", a.spent,
+		return nil, fmt.Errorf("cannot evaluate the expression: the policy's expressions have used a cost of %d on other devices "+
+			"of the node, and all policies share %d; simplify them, or use attributesByPCIAddress", a.spent,
 			readingCost)
 	}
 	result, cost, err := c.expression.evaluate(device)
@@ -353,7 +353,7 @@ func checkComputed(p *v1alpha1.DeviceExposurePolicy) field.ErrorList {
 	var errs field.ErrorList
 	for i, computed := range p.Spec.Exposure.ComputedAttributes {
 		if strings.TrimSpace(computed.CEL) == "" {
-			continue // Validate says that it is missing
+			continue // Validate reports the missing value
 		}
 		if err := CheckAttribute(computed.CEL); err != nil {
 			location := field.NewPath("spec", "exposure", "computedAttributes").Index(i).Child("cel")

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// rails are a card with two functions, one that is no PCI device, and one that the table does not have.
+// rails are a NIC with two functions, a device without PCI address, and one that is missing in the table.
 func rails() discovery.Facts {
 	none := discovery.Device{NUMANode: discovery.None, VFIndex: discovery.None, VLANID: discovery.None}
 	device := func(name, address, pf string) discovery.Device {
@@ -49,7 +49,7 @@ func attributesOf(t *testing.T, facts discovery.Facts, exposure string) string {
 		for _, s := range p.AttributeSources {
 			value, has := p.AdditionalAttributes[s.Name]
 			if has == (s.Absent != "") {
-				t.Errorf("device %s: attribute %s is there: %t, and absent since %q", d.Device.Name, s.Name,
+				t.Errorf("device %s: attribute %s exists: %t, and absent since %q", d.Device.Name, s.Name,
 					has, s.Absent)
 			}
 			if has {
@@ -119,7 +119,7 @@ rail7v1
 stor0 x/y=0
 problem: policy p: device dummy0: is published without attribute x/y: cannot evaluate the expression: type conversion error from 'string' to 'int'; the same happens on rail7v0, rail7v1
 `},
-		"what does not compile": {`int(`, `
+		"an expression that does not compile": {`int(`, `
 dummy0
 rail7
 rail7v0
@@ -163,7 +163,7 @@ func TestComputedAttributesAreUTF8(t *testing.T) {
 	}
 }
 
-// A row is that of the address, or else that of the physical function, and never a mixture.
+// A row is the row of the address, or otherwise of the physical function, and never a mixture.
 func TestTableOfAttributes(t *testing.T) {
 	got := attributesOf(t, rails(), `
   additionalAttributes: {site: a}
@@ -234,8 +234,8 @@ rail7v1
   dra.networking/short: computedAttributes: the expression yields nothing for the device
   dra.networking/site: additionalAttributes: 
 stor0
-  dra.networking/plane: attributesByPCIAddress: there is no row for 0000:29:00.0
-  dra.networking/rail: attributesByPCIAddress: there is no row for 0000:29:00.0
+  dra.networking/plane: attributesByPCIAddress: no row for 0000:29:00.0
+  dra.networking/rail: attributesByPCIAddress: no row for 0000:29:00.0
   dra.networking/short: computedAttributes: 
   dra.networking/site: additionalAttributes: 
 `
@@ -249,7 +249,7 @@ stor0
 func TestExpensiveAttributes(t *testing.T) {
 	costlyValue := "size(" + strings.Replace(costly, "all(a,", "filter(a,", 1) + ")"
 	if err := policy.CheckAttribute(costlyValue); err != nil {
-		t.Fatalf("it is not accepted any more: %v", err)
+		t.Fatalf("it is no longer accepted: %v", err)
 	}
 	list := policies(t, map[string]string{
 		"costly": fmt.Sprintf("selector: {cel: 'true'}\nexposure:\n  computedAttributes: [{name: a, cel: '%s'}]\n"+
@@ -325,7 +325,7 @@ func TestTableIsBounded(t *testing.T) {
 	}
 }
 
-// Devices have the attributes by which Multus finds them: those that are on no bus by the names of their links.
+// Devices have the attributes by which Multus finds them: devices without a bus by the names of their links.
 func TestResourceName(t *testing.T) {
 	got := attributesOf(t, rails(), "  resourceName: example.com/nic\n")
 	for _, want := range []string{

@@ -32,7 +32,7 @@ const exposed = "\nexposure: {supportedCNIPlugins: [{name: host-device, exclusiv
 // A policy that costs too much fails, and harms no other.
 func TestExpensivePolicies(t *testing.T) {
 	if err := policy.CheckSelector(expensive); err != nil {
-		t.Fatalf("it is not accepted any more: %v", err)
+		t.Fatalf("it is no longer accepted: %v", err)
 	}
 	for name, test := range map[string]struct {
 		expression  string
@@ -40,7 +40,7 @@ func TestExpensivePolicies(t *testing.T) {
 		least, most int // how many devices it exposes
 		says        string
 	}{
-		"at once":         {expression: expensive, devices: 2, says: "cost"},
+		"immediately":     {expression: expensive, devices: 2, says: "cost"},
 		"on many devices": {expression: costly, devices: 6000, least: 100, most: 5999, says: "it has cost"},
 		"on few devices":  {expression: costly, devices: 10, least: 10, most: 10},
 	} {

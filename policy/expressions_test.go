@@ -2,7 +2,7 @@ package policy
 
 import "testing"
 
-// What the last decision has compiled is taken again, and what it did not use is gone.
+// Expressions that the previous decision compiled are reused, and unused ones are dropped.
 func TestExpressionsAreKeptFromOneDecisionToTheNext(t *testing.T) {
 	first := &expressions{used: map[written]compiled{}}
 	for _, use := range []purpose{forSelector, forAttribute} {
@@ -17,7 +17,7 @@ func TestExpressionsAreKeptFromOneDecisionToTheNext(t *testing.T) {
 	if _, err := second.compile("true ==", forSelector); err == nil {
 		t.Error("an expression that is none compiles the second time")
 	}
-	// What lies there is taken: an expression that could not be compiled now.
+	// The cached entry is used: an expression that could not be compiled now.
 	second.before[written{"not compiled", forSelector}] = compiled{selector: selector{}}
 	if _, err := second.compile("not compiled", forSelector); err != nil {
 		t.Errorf("it was compiled again: %v", err)

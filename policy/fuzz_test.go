@@ -13,8 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
 )
 
-// FuzzCheck: nodes have nothing against the words of a policy that was accepted, the API server has nothing against
-// what its expressions yield, and an expression that was made ready for a class is ready.
+// FuzzCheck: nodes accept the text of every accepted policy, the API server accepts the results of its expressions, and
+// an expression that was completed for a class stays unchanged when it is completed again.
 func FuzzCheck(f *testing.F) {
 	for _, c := range append(corpus.Valid(f), corpus.Invalid(f)...) {
 		f.Add(c.JSON(f))
@@ -42,7 +42,7 @@ func FuzzCheck(f *testing.F) {
 			return
 		}
 		if again, err := policy.ClassExpression(complete); err != nil || again != complete {
-			t.Errorf("%s is not what a class can have: once more it becomes %s (%v)", complete, again, err)
+			t.Errorf("%s is not final for a class: completing it again returns %s (%v)", complete, again, err)
 		}
 	})
 }

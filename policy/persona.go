@@ -64,7 +64,7 @@ func persona(p *v1alpha1.DeviceExposurePolicy, suffix string, exclusive bool, pl
 		c := e.Capacity[counter]
 		request := requestPolicy(c.RequestPolicy, entry.ConsumePerAllocation, counter)
 		if exclusive && e.AllowMultipleAllocations {
-			request = nil // it is for those that share; the exclusive plugins take all
+			request = nil // it is for plugins that share; the exclusive plugins take all
 		}
 		entry.Capacity = append(entry.Capacity,
 			Capacity{Name: counter, Value: *quantity(&c.Value), RequestPolicy: request})

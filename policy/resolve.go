@@ -77,7 +77,7 @@ type rule struct {
 	// invalid is the reason why an exposing policy has no effect.
 	invalid  error
 	selector selector
-	// broken is the reason why there is no selector.
+	// broken is the reason for a missing selector.
 	broken   error
 	problems []Problem
 	// evaluationFailed is true if a problem was recorded for an expression that failed on a device.
@@ -109,7 +109,7 @@ func newRule(p *v1alpha1.DeviceExposurePolicy, node Node, kept *expressions) *ru
 		r.problem("", "hides every device of its nodes until its expression is right: %v", r.broken)
 	case r.broken != nil:
 		r.problem("", "exposes nothing: %v", r.broken)
-	case !r.excludes() && !p.Spec.Exposure.AllowMultipleAllocations: // on those that are shared, slices.Build remarks
+	case !r.excludes() && !p.Spec.Exposure.AllowMultipleAllocations: // slices.Build reports shared ones
 		for _, remark := range v1alpha1.Remarks(p) {
 			r.problems = append(r.problems, Problem{Policy: p.Name, Message: remark, Remark: true})
 		}
@@ -292,8 +292,8 @@ func (r *rule) warnOfNodeTraffic(d *discovery.Device, given []Persona) {
 		return
 	}
 	r.problems = append(r.problems, Problem{Policy: r.policy.Name, Device: string(d.Name), Remark: true,
-		Message: "it is offered to one claim alone, and carries a default route or an address of the node, or what " +
-			"does stands on it: pods of claims that get it do not start; hide it with the policy " +
+		Message: "it is offered exclusively, although it or a link on top of it carries a default route or an " +
+			"address of the node: pods of claims that get it do not start; hide it with the policy " +
 			"exclude-infrastructure of deploy/policies.yaml, or add && !" +
 			access{domain: v1alpha1.AttributeDomain, id: "defaultRoute"}.field(".") + " to the expression"})
 }

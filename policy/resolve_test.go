@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// facts is a node with a card and a bridge.
+// facts is a node with a NIC and a bridge.
 func facts() discovery.Facts {
 	return discovery.Facts{Devices: []discovery.Device{
 		{Name: "br0", Type: "bridge", NUMANode: -1, VFIndex: -1, VLANID: -1},
@@ -247,7 +247,7 @@ func TestProbablyMeant(t *testing.T) {
 		`@pfName == "eth1"`: matchesNone + `no device has the pfName "eth1", and the device eth1 has no virtual ` +
 			`functions, which alone have a pfName; for the device itself write ifName == "eth1"`,
 		`@ifName == "eth9"`:                       "",
-		`@pfName == "eth6"`:                       "", // no card
+		`@pfName == "eth6"`:                       "", // not a NIC
 		`@ifName != "eth6" && @type == "x"`:       "",
 		`@ifName in ["eth6", "eth0v1"]`:           "",
 		`@ifName == "eth0v0" && @type == "pf"`:    "",
@@ -293,7 +293,7 @@ func keys(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) 
 	return names
 }
 
-// What the validation of policies refuses is what the vocabulary has.
+// The validation of policies rejects exactly the names in the vocabulary.
 func TestDiscoveredNames(t *testing.T) {
 	want := []string{"exposurePolicy", "supportedCNIs"}
 	for _, n := range keys(policy.Attributes(discovery.Device{})) {
@@ -307,7 +307,7 @@ func TestDiscoveredNames(t *testing.T) {
 	}
 }
 
-// What policies may ask for is what the vocabulary has on request.
+// Policies can request exactly the attributes that the vocabulary has on request.
 func TestRequestableNames(t *testing.T) {
 	var want []string
 	for _, n := range policy.PublishedOnRequest() {
@@ -319,7 +319,7 @@ func TestRequestableNames(t *testing.T) {
 	}
 }
 
-// What a device does not have is absent, not empty: two devices must not be alike in what neither has.
+// A missing property is absent, not empty: two devices must not match because both lack it.
 func TestPublished(t *testing.T) {
 	sorted := func(names ...[]resourceapi.QualifiedName) []string {
 		var list []string

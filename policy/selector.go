@@ -77,7 +77,7 @@ func (s selector) matches(device variables) (matches bool, cost uint64, err erro
 // evaluate returns what the expression yields for a device, and what that has cost.
 func (s selector) evaluate(device variables) (result ref.Val, cost uint64, err error) {
 	result, details, err := s.result.Program.Eval(map[string]any(device))
-	cost = evaluationCost // also where nobody says
+	cost = evaluationCost // also if the environment does not report a cost
 	if details != nil && details.ActualCost() != nil {
 		cost = *details.ActualCost()
 	}
@@ -193,7 +193,7 @@ func (a access) unknown() error {
 	case a.computed:
 		return errComputedName
 	case a.capacity:
-		return fmt.Errorf("the expression reads %s, but a policy selects devices by what was discovered, which has "+
+		return fmt.Errorf("the expression reads %s, but a policy selects devices by discovered attributes, which have "+
 			"no capacity; use device.attributes", a.field("."))
 	}
 	if near := nearestField(a.id); near != "" {

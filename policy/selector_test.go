@@ -170,8 +170,8 @@ func TestClassExpression(t *testing.T) {
 			`optMap(n, n == "a").orValue(false)`,
 		`device.attributes["resource.kubernetes.io"].pcieRoot == "a"`: `(has(device.attributes["resource.` +
 			`kubernetes.io"].pcieRoot) ? device.attributes["resource.kubernetes.io"].pcieRoot : "") == "a"`,
-		`device.attributes["dra.networking"].pfName // the card` + "\n == \"a\"": `(has(@pfName) ? @pfName : "")` +
-			" // the card\n == \"a\"",
+		`device.attributes["dra.networking"].pfName // the NIC` + "\n == \"a\"": `(has(@pfName) ? @pfName : "")` +
+			" // the NIC\n == \"a\"",
 	} {
 		got, err := policy.ClassExpression(expand(expression))
 		if err != nil || got != expand(want) {
@@ -179,12 +179,12 @@ func TestClassExpression(t *testing.T) {
 			continue
 		}
 		if again, err := policy.ClassExpression(got); err != nil || again != got {
-			t.Errorf("%s: once more it becomes %s (%v)", got, again, err)
+			t.Errorf("%s: completing it again returns %s (%v)", got, again, err)
 		}
 	}
 }
 
-// An expression is true in a class for the devices for which it is true in a policy, whatever stands around a reading.
+// An expression is true in a class for the devices for which it is true in a policy, whatever surrounds an access.
 func TestClassExpressionMeansTheSame(t *testing.T) {
 	devices := []discovery.Device{
 		{Name: "a", Type: "nic", VFIndex: discovery.None, NUMANode: discovery.None, VLANID: discovery.None},

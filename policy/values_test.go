@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// A comparison with what an attribute never is selects nothing, and nothing else would say so.
+// A comparison with an impossible value of an attribute selects nothing, and no other check would report it.
 func TestComparisonsThatAreNeverTrue(t *testing.T) {
 	for expression, want := range map[string]string{
 		`@type == "PF"`:                        `type is never "PF": did you mean "pf"?`,

@@ -77,7 +77,7 @@ func TestSelectorsThatAreNotBoolean(t *testing.T) {
 		}
 		if _, _, wantErr := s.result.DeviceMatches(t.Context(),
 			dracel.Device{Driver: v1alpha1.AttributeDomain, Attributes: Attributes(d)}); wantErr == nil {
-			t.Errorf("%s is no error in the scheduler", expression)
+			t.Errorf("%s is not an error in the scheduler", expression)
 		}
 		if matches, _, err := s.matches(variablesOf(&d)); matches || err == nil ||
 			!strings.Contains(err.Error(), want) {
@@ -86,8 +86,8 @@ func TestSelectorsThatAreNotBoolean(t *testing.T) {
 	}
 }
 
-// A class says of what is published of a device what a policy says of the device: absent attributes make no difference,
-// and no error.
+// For the published attributes of a device, an expression in a class has the result that it has in a policy: absent
+// attributes make no difference and cause no error.
 func TestClassesSayWhatPoliciesSay(t *testing.T) {
 	devices := []discovery.Device{
 		{Name: "enp3s0f0v1", Interface: "eth6", Type: discovery.TypeVF, PFName: "enp3s0f0", VFIndex: 1, MTU: 9000,

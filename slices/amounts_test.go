@@ -139,7 +139,8 @@ func TestSharesOfBandwidth(t *testing.T) {
 	}
 }
 
-// A claim takes as many shares as it asks for, or one, up to what the policy allows for one claim and what there is.
+// A claim takes the number of shares that it requests, by default one, up to the policy's limit per claim and the
+// available number.
 func TestAmountsOfShares(t *testing.T) {
 	s := newScheduler(t, build(t, nics(), macvlanPolicy, passthroughPolicy))
 	for i, test := range []struct {

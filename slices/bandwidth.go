@@ -157,8 +157,8 @@ func (b *builder) setBandwidth(pool string, l link, entries []Entry) {
 	}
 }
 
-// withinSpeed leaves out entries that no claim could get, because they take more than the whole link has. A function of
-// which a claim holds an entry keeps them all, so that what the held one consumes does not change.
+// withinSpeed omits entries that no claim could get, because they need more than the speed of the link. A function with
+// an allocated entry keeps all its entries, so that the consumption of the allocated one does not change.
 func (b *builder) withinSpeed(pool string, l link, entries []Entry) []Entry {
 	if stdslices.ContainsFunc(entries, func(e Entry) bool { _, held := b.heldBandwidth(pool, e.Name); return held }) {
 		return entries

@@ -250,7 +250,7 @@ func TestPluginsThatAreNotInstalled(t *testing.T) {
 	}
 }
 
-// A plugin that is not there and almost named as one that is may be that one, or may have to be installed.
+// A missing plugin whose name resembles an installed one may be a typing error, or may have to be installed.
 func TestPluginsThatAreMisspelt(t *testing.T) {
 	decision := policy.Resolve(discovery.Facts{Devices: pf("enp3s0f0", 1)}, policies(t, vfPolicy), policy.Node{})
 	const install = "install the plugin or remove it from supportedCNIPlugins"

@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// addUnrelated adds a device of another driver to what is on the node, before ours: one without attributes.
+// addUnrelated adds a device of another driver, without attributes, before the devices of the node.
 func (s *scheduler) addUnrelated() {
 	s.slices = append([]*resourceapi.ResourceSlice{{
 		ObjectMeta: metav1.ObjectMeta{Name: "00000-gpus"},
@@ -81,7 +81,7 @@ func TestClassesThatTheControllerRefuses(t *testing.T) {
 	}
 }
 
-// An expression that is accepted for a policy fails on no device, not even on one of which nothing is known.
+// An expression that is accepted for a policy fails on no device, not even on a device without known properties.
 func TestPoliciesSurviveAbsentAttributes(t *testing.T) {
 	devices := append(pf("enp3s0f0", 1), nic("eth1"), bridge("br-data"), discovery.Device{Name: "x"})
 	for name := range policy.Attributes(discovery.Device{}) {

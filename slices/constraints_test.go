@@ -29,7 +29,7 @@ func TestConstraints(t *testing.T) {
 		if stdslices.Contains(v1alpha1.RequestableNames(), id) {
 			request = "publish: [" + id + "],"
 		}
-		// Shared, so that a card and its functions can be had at once.
+		// Shared, so that a NIC and its functions can be allocated together.
 		spec := "selector: {cel: 'true'}\nexposure: {" + request + "allowMultipleAllocations: true, " +
 			`capacity: {ports: {value: "9", requestPolicy: {default: "1"}}}, supportedCNIPlugins: [{name: macvlan}]}`
 		s := newScheduler(t, build(t, constrained(), spec))
@@ -107,8 +107,8 @@ func pair(
 	return c
 }
 
-// constrained are two cards that differ in everything, with functions, a bridge, a VLAN, and a link of which nothing is
-// known.
+// constrained are two NICs that differ in everything, with functions, a bridge, a VLAN, and a link without known
+// properties.
 func constrained() []discovery.Device {
 	card := func(n int, settings *discovery.VFSettings, indexes ...int) []discovery.Device {
 		name, address := fmt.Sprintf("p%d", n), fmt.Sprintf("0000:0%d:00", n)

@@ -124,7 +124,7 @@ func together(entries []Entry) int64 {
 
 // plan is how the entries of a domain are kept apart.
 type plan struct {
-	// sets are the domain's counter sets, except those that are local to virtual functions.
+	// sets are the domain's counter sets, except the sets that are local to virtual functions.
 	sets []resourceapi.CounterSet
 	// function is what every entry of a virtual function consumes of them, besides bandwidth; without counters if it
 	// excludes no entry of the main device.

@@ -34,8 +34,9 @@ type designSlice struct {
 	} `json:"devices"`
 }
 
-// deviations are what differs from the published design, by a pattern of the lines in testdata/design/differences.txt,
-// each with what docs/seed-and-kubernetes.md says of it. Nothing else may differ.
+// deviations are the differences from the published design, by a pattern of the lines in
+// testdata/design/differences.txt, each with its explanation in docs/seed-and-kubernetes.md. No other difference is
+// allowed.
 func deviations() map[string]string {
 	const amounts = "bandwidth counters with `requestPolicy` and `valueFrom`"
 	return map[string]string{
@@ -48,8 +49,8 @@ func deviations() map[string]string {
 	}
 }
 
-// TestPublishedDesign compares what is published with lists, value by value, with what the published design has: of
-// devices, attributes, capacities and counters. The design leaves facts out, so there may be more attributes.
+// TestPublishedDesign compares the slices with lists, value by value, with the published design: devices, attributes,
+// capacities and counters. The design omits facts, so additional attributes are allowed.
 func TestPublishedDesign(t *testing.T) {
 	document, err := os.ReadFile("../docs/seed-and-kubernetes.md")
 	if err != nil {
@@ -71,16 +72,16 @@ func TestPublishedDesign(t *testing.T) {
 			}
 		}
 		if known == "" || !strings.Contains(string(document), known) {
-			t.Errorf("docs/seed-and-kubernetes.md does not say of %q: %q", line, known)
+			t.Errorf("docs/seed-and-kubernetes.md does not explain %q: %q", line, known)
 		}
 	}
 	if len(used) != len(deviations()) {
-		t.Errorf("of these only some differ any more: %v", stdslices.Sorted(maps.Keys(used)))
+		t.Errorf("only some of these still differ: %v", stdslices.Sorted(maps.Keys(used)))
 	}
 	checkDifferences(t, strings.Join(lines, "\n")+"\n")
 }
 
-// checkDifferences holds the differences against those that somebody has read.
+// checkDifferences compares the differences with the reviewed ones.
 func checkDifferences(t *testing.T, got string) {
 	t.Helper()
 	const golden = "testdata/design/differences.txt"
@@ -127,8 +128,8 @@ func readDesign(t *testing.T, path string) []designSlice {
 	return list
 }
 
-// publishedValues is what is published of an example, as values of JSON by the name of what has them: devices, their
-// attributes, capacities and counters, and counter sets.
+// publishedValues returns the published objects of an example, as JSON values by name: devices, their attributes,
+// capacities and counters, and counter sets.
 func publishedValues(t *testing.T, example string) map[string]any {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", example+".yaml"))
@@ -184,7 +185,7 @@ func put(values map[string]any, owner string, object map[string]any) {
 	}
 }
 
-// differences compares a design with what is published.
+// differences compares a design with the published slices.
 func differences(design []designSlice, published map[string]any) []string {
 	want := map[string]any{}
 	for _, s := range design {
@@ -223,7 +224,7 @@ func differences(design []designSlice, published map[string]any) []string {
 	return lines
 }
 
-// setName is the name of a counter set of the design as we name it: after the interface, not the card's number.
+// setName returns our name for a counter set of the design: after the interface instead of the number of the NIC.
 func setName(name any) string {
 	return map[string]string{"pf0-counters": "enp3s0f0-counters", "pf1-counters": "enp3s0f1-counters",
 		"pf1-rx-handler": "enp3s0f1-counters"}[name.(string)]

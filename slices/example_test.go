@@ -10,7 +10,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// A card is offered to macvlan, which shares it, and to host-device, which takes it. A shared counter keeps the two
+// A NIC is offered to macvlan, which shares it, and to host-device, which takes it. A shared counter keeps the two
 // entries apart.
 func ExampleBuild() {
 	decision := policy.Decision{Devices: []policy.DeviceDecision{{

@@ -55,10 +55,10 @@ func packed(sample []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
 	return all
 }
 
-// BenchmarkFleet is what the slices of a fleet cost the scheduler for a pod with one device: once for the pod, for each
-// node that it tries, and both for all nodes that it tries of so many. Devices are 64 functions of four cards, which
-// pods share, and get as a whole, too, where they are mixed; 64 or 200 links with one entry, or 64 with two that
-// exclude each other; in the driver's pools, or in one plain pool of the node.
+// BenchmarkFleet measures the cost of a fleet's slices for the scheduler, for a pod with one device: once for the pod,
+// for each node that it tries, and both for all nodes that it tries of a given number. Devices are 64 functions of four
+// NICs, which pods share, and where they are mixed also get as a whole; 64 or 200 links with one entry, or 64 with two
+// that exclude each other; in the driver's pools, or in one plain pool of the node.
 func BenchmarkFleet(b *testing.B) {
 	links := func(n int) (all []discovery.Device) {
 		for i := range n {

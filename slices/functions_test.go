@@ -17,7 +17,7 @@ func vf(exposure string) string {
 	return "selector: {cel: 'device.attributes[\"dra.networking\"].type == \"vf\"'}\nexposure: " + exposure
 }
 
-// slow is a physical function whose speed nobody knows, with n virtual functions.
+// slow is a physical function with an unknown speed and n virtual functions.
 func slow(n int) []discovery.Device {
 	devices := pf("enp3s0f0", n)
 	devices[0].LinkSpeed = 0
@@ -51,7 +51,7 @@ pool worker-1/enp3s0f0
   device enp3s0f0v1 <- exclusion-slots=1 <- v1-lock=1
   device enp3s0f0v1-b <- exclusion-slots=1 <- v1-lock=1
 `},
-		"shared ones are held at once, so they have a slot each": {
+		"shared ones are held concurrently, so they have a slot each": {
 			[]string{passthroughPolicy, vf(vfMacvlan), vf(vfIpvlan)}, `
 pool worker-1/enp3s0f0
   set enp3s0f0-counters: exclusion-slots=5
@@ -62,7 +62,7 @@ pool worker-1/enp3s0f0
   device enp3s0f0v1-i shared dra.networking/ipvlans=4/1 <- exclusion-slots=1
   device enp3s0f0v1-m shared dra.networking/macvlans=4/1 <- exclusion-slots=1
 `},
-		"those of a group are not": {[]string{passthroughPolicy,
+		"entries of a group have none": {[]string{passthroughPolicy,
 			vf(strings.Replace(vfMacvlan, "{", "{exclusionGroup: x, ", 1)),
 			vf(strings.Replace(vfIpvlan, "{", "{exclusionGroup: x, ", 1)), vf(vfExclusive)}, `
 pool worker-1/enp3s0f0
@@ -93,7 +93,7 @@ pool worker-1/enp3s0f0
   device enp3s0f0v1-i shared dra.networking/ipvlans=4/1
   device enp3s0f0v1-m shared dra.networking/macvlans=4/1
 `},
-		"without an exclusive one of the card they exclude only each other": {[]string{vf(vfExclusive), vf(vfSpare)}, `
+		"without an exclusive entry of the NIC they exclude only each other": {[]string{vf(vfExclusive), vf(vfSpare)}, `
 pool worker-1/enp3s0f0
   set enp3s0f0-vfs-0: v0-lock=1 v1-lock=1
   slice of 4
@@ -107,7 +107,7 @@ pool worker-1/enp3s0f0
 	}
 }
 
-// What is local to virtual functions is divided among sets, and these among slices, function by function.
+// Counters that are local to virtual functions are divided among sets, and the sets among slices, function by function.
 func TestBlocksOfVirtualFunctions(t *testing.T) {
 	result := build(t, slow(110), passthroughPolicy, vf(vfExclusive), vf(vfSpare), vf(vfMacvlan), vf(vfIpvlan))
 	var got []string
@@ -189,12 +189,12 @@ pool worker-1/enp3s0f0
   device enp3s0f0v1-bw5000 dra.networking/bandwidth=5k <- bandwidth=5k <- v1-lock=1
   device enp3s0f0v1-bw10000 dra.networking/bandwidth=10k <- bandwidth=10k <- v1-lock=1
 `},
-		"nothing is counted if nobody else takes any": {fast(1, 10000), []string{passthroughPolicy}, `
+		"nothing is counted if no other entry takes any": {fast(1, 10000), []string{passthroughPolicy}, `
 pool worker-1/enp3s0f0
   slice of 1
   device enp3s0f0-passthrough
 `},
-		"entries that are held at once divide the share": {fast(1, 10000),
+		"concurrently held entries divide the share": {fast(1, 10000),
 			[]string{passthroughPolicy, vf(vfMacvlan), vf(vfIpvlan), vf(vfExclusive)}, `
 pool worker-1/enp3s0f0
   set enp3s0f0-counters: bandwidth=10k exclusion-slots=3
@@ -242,7 +242,7 @@ pool worker-1/enp3s0f0
   device enp3s0f0v0-bw5000 dra.networking/bandwidth=5k
 problem policy policy-0: device enp3s0f0: entries of its virtual functions with a bandwidth of 10000 are not published, because the link has 5000: correct capacity[bandwidth], which is in Mbit/s
 `},
-		"tiers of a link whose speed nobody knows": {fast(1, 0), []string{vf(vfTiers)}, `
+		"tiers of a link with an unknown speed": {fast(1, 0), []string{vf(vfTiers)}, `
 problem policy policy-0: device enp3s0f0: entries of its virtual functions with a bandwidth are not published, because the speed of the link is not known: bring the link up, or remove capacity[bandwidth]
 `},
 	} {
@@ -250,8 +250,8 @@ problem policy policy-0: device enp3s0f0: entries of its virtual functions with 
 	}
 }
 
-// The shares of four functions and that of one of two, which a claim holds, are more than the link has: they are
-// counted from then on, and so is what is held.
+// The shares of four functions, and a share of one of two functions, which is allocated, exceed the speed of the link:
+// from then on they are counted, and so are the allocated entries.
 func TestBandwidthIsCountedUnderAClaim(t *testing.T) {
 	before := build(t, pf("enp3s0f0", 2), vf(vfExclusive))
 	check(t, buildWith(t, withHeld(t, features(), before, "enp3s0f0v0"), pf("enp3s0f0", 4), vf(vfExclusive)), `
@@ -286,8 +286,8 @@ func TestBandwidthOfEntriesThatBeginToExclude(t *testing.T) {
 	checkHeld(t, after, held.Held)
 }
 
-// Entries that claims hold stay as they were, byte by byte, whatever would be their share now; and the counter covers
-// them. The card is given as a whole, too, so that there is a counter.
+// Allocated entries stay as they were, byte by byte, whatever their share would be now; and the counter covers them.
+// The NIC is also offered as a whole, so that there is a counter.
 func TestBandwidthThatIsHeldStays(t *testing.T) {
 	published := func(devices []discovery.Device, held map[draslices.EntryID]draslices.Holding,
 		specs ...string) draslices.Result {

@@ -67,7 +67,7 @@ func (c *choices) persona(number int) policy.Persona {
 	return p
 }
 
-// decision is a machine of some cards and bridges, perhaps with many virtual functions.
+// decision is a machine of some NICs and bridges, perhaps with many virtual functions.
 func (c *choices) decision() (policy.Decision, map[draslices.EntryID]draslices.Holding) {
 	var d policy.Decision
 	held := map[draslices.EntryID]draslices.Holding{}

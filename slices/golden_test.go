@@ -23,13 +23,13 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-var update = flag.Bool("update", false, "write the slices in testdata anew; what is before them stays")
+var update = flag.Bool("update", false, "rewrite the slices in testdata; the text before them stays")
 
 // firstSlice is where the slices of a golden file begin.
 const firstSlice = "---\napiVersion: resource.k8s.io/v1\nkind: ResourceSlice\n"
 
-// TestGolden publishes the examples of the published design. Each file in testdata has what differs from the document,
-// the policies of the example, and what is published for them.
+// TestGolden publishes the examples of the published design. Each file in testdata has the differences from the
+// document, the policies of the example, and the slices that are published for them.
 func TestGolden(t *testing.T) {
 	for name, devices := range examples() {
 		t.Run(name, func(t *testing.T) {
@@ -138,8 +138,8 @@ func nameRDMA(devices []discovery.Device) {
 	}
 }
 
-// function is a ConnectX-7 function as the document has it, with its virtual functions. Those of the second function of
-// a card stand behind the eight of the first.
+// function is a ConnectX-7 function of the document, with its virtual functions. The virtual functions of a NIC's
+// second function come after the eight of the first.
 func function(name, address string, speed, vfs int) []discovery.Device {
 	devices := pf(name, vfs)
 	mac := map[string]string{"enp3s0f0": "04:3f:72:b0:d4:60", "enp3s0f1": "04:3f:72:b0:d4:61"}[name]
@@ -191,7 +191,7 @@ func printSlices(t *testing.T, result draslices.Result) string {
 	return out.String()
 }
 
-// checkReads checks that what is printed says what is published.
+// checkReads checks that the printed slices match the published ones.
 func checkReads(t *testing.T, text string, want resourceapi.ResourceSliceSpec) {
 	t.Helper()
 	var got resourceapi.ResourceSlice
@@ -199,7 +199,7 @@ func checkReads(t *testing.T, text string, want resourceapi.ResourceSliceSpec) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got.Spec); diff != "" {
-		t.Errorf("what is printed differs (-published +printed):\n%s", diff)
+		t.Errorf("the printed slices differ (-published +printed):\n%s", diff)
 	}
 }
 

@@ -39,7 +39,7 @@ pool worker-1/eth1
   device eth1-passthrough <- exclusion-slots=1 [only-eth1-passthrough]
   device eth1-whole <- exclusion-slots=1 [only-eth1-whole]
 `},
-		"virtual functions, of which one is enslaved": {enslaved,
+		"virtual functions, one of them enslaved": {enslaved,
 			[]string{macvlanPolicy, passthroughPolicy, vf(vfExclusive), vf(vfSpare)}, `
 pool worker-1/enp3s0f0
   set enp3s0f0-counters: bandwidth=25k exclusion-slots=0

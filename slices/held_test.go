@@ -15,8 +15,8 @@ import (
 )
 
 // TestMachinesChangeUnderClaims changes the speed of links and the number of virtual functions while claims hold some
-// of them: what is held goes on to take the same, no counter ever falls below what is held, which would block the pool,
-// and no more bandwidth is given than the link has, or had when it was given.
+// of them: allocated entries keep their consumption, no counter falls below the consumption, which would block the
+// pool, and no more bandwidth is allocated than the link has, or had at the time of the allocation.
 func TestMachinesChangeUnderClaims(t *testing.T) {
 	for cluster, features := range clusters() {
 		t.Run(cluster, func(t *testing.T) { changeUnderClaims(t, features, false) })
@@ -76,9 +76,9 @@ func changeUnderClaims(t *testing.T, features draslices.Features, edited bool) {
 	}
 }
 
-// checkApart checks that no exclusive entry of a device is held beside another entry of it, nor a physical function as
-// a whole beside its virtual functions; and that of two entries that exclude each other by their group none was given
-// while the other was held, as it may have been before the policies were edited.
+// checkApart checks that no exclusive entry of a device is held together with another entry of it, nor a physical
+// function as a whole together with its virtual functions; and that of two entries that exclude each other by their
+// group none was allocated while the other was held, which could be the case before the policies were edited.
 func checkApart(
 	t *testing.T, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
 	before map[draslices.EntryID]draslices.Holding,
@@ -91,7 +91,7 @@ func checkApart(
 			other, _ := result.Find(otherID.Pool, otherID.Name)
 			same, whole := entry.Device.Name == other.Device.Name, entry.Device.Name == other.Device.PFName
 			if id != otherID && entry.Persona.Exclusive && (same || whole) {
-				t.Fatalf("%s and %s are held at once", entry.Name, other.Name)
+				t.Fatalf("%s and %s are held together", entry.Name, other.Name)
 			}
 			_, hadIt := before[id]
 			group := entry.Persona.ExclusionGroup
@@ -158,7 +158,7 @@ func publish(t *testing.T, features draslices.Features, m machine) draslices.Res
 	return result
 }
 
-// holding is what the driver remembers of claims: the entries with the bandwidth with which they were published.
+// holding is the driver's record of claims: the entries with their published bandwidth.
 func holding(
 	t *testing.T, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
 ) map[draslices.EntryID]draslices.Holding {
@@ -176,7 +176,7 @@ func holding(
 	return held
 }
 
-// checkHeld checks that held entries are what they were, and that no counter is overdrawn.
+// checkHeld checks that held entries are unchanged, and that no counter is overdrawn.
 func checkHeld(t *testing.T, result draslices.Result, held map[draslices.EntryID]draslices.Holding) {
 	t.Helper()
 	left := map[[3]string]int64{}
@@ -206,8 +206,7 @@ func checkHeld(t *testing.T, result draslices.Result, held map[draslices.EntryID
 	}
 }
 
-// checkSameGroups checks that entries that are held have the groups that they had, in each counter set in which they
-// had any.
+// checkSameGroups checks that held entries still have their groups, in each counter set in which they had any.
 func checkSameGroups(t *testing.T, before, after draslices.Result, held map[draslices.EntryID]draslices.Holding) {
 	t.Helper()
 	for id := range held {
@@ -226,8 +225,8 @@ func checkSameGroups(t *testing.T, before, after draslices.Result, held map[dras
 	}
 }
 
-// change gives cards other speeds and other numbers of virtual functions, of which some become or were ports of a
-// bridge. Those that are held stay.
+// change changes the speeds of NICs and their numbers of virtual functions, some of which become or were ports of a
+// bridge. Held ones stay.
 func (d dice) change(m machine, held map[draslices.EntryID]draslices.Holding) machine {
 	inUse := func(name string) bool {
 		for id := range held {
@@ -262,7 +261,7 @@ func (d dice) change(m machine, held map[draslices.EntryID]draslices.Holding) ma
 	return changed
 }
 
-// edit changes policies, those of what is held, too.
+// edit changes policies, including the policies of held entries.
 func (d dice) edit(m machine) machine {
 	var edited machine
 	for _, c := range m.cards {

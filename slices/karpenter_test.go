@@ -21,7 +21,7 @@ type karpenter struct {
 	answers   *json.Decoder
 }
 
-// karpenterQuestion and karpenterAnswer are those of e2e/karpenter.
+// karpenterQuestion and karpenterAnswer are the messages of e2e/karpenter.
 type (
 	karpenterQuestion struct {
 		Node    string                         `json:"node"`
@@ -61,7 +61,8 @@ func startKarpenter(t *testing.T) *karpenter {
 	return &karpenter{questions: json.NewEncoder(questions), answers: json.NewDecoder(answers)}
 }
 
-// decide asks whether claims can have devices of a node beside what is held; of one that would be started, if new.
+// decide queries whether claims can have devices of a node in addition to the held ones; if new, of a node that would
+// be started.
 func (k *karpenter) decide(
 	t *testing.T, s *scheduler, claims []*resourceapi.ResourceClaim, newNode bool,
 ) karpenterAnswer {
@@ -102,10 +103,10 @@ const (
 	// sharedAgain is that a shared device's counters are charged for every share: kube-scheduler charges them once,
 	// with the first share, and releases them with the last.
 	sharedAgain = "another share of a device with counters"
-	// severalOfPool is that a pool is left after a device has used up any of its counters, although other devices of
-	// the pool don't need that one.
+	// severalOfPool: Karpenter skips a pool after a device has used up one of its counters, although other devices of
+	// the pool do not need that counter.
 	severalOfPool = "several devices of one pool"
-	// capacityAsked is that capacity that a request asks of an exclusive device is not looked at.
+	// capacityAsked: Karpenter ignores the capacity that a request asks of an exclusive device.
 	capacityAsked = "a request for capacity"
 	unexplained   = "unexplained"
 )
@@ -114,7 +115,7 @@ func newAgreement() *agreement {
 	return &agreement{onlyScheduler: map[string]int{}, onlyKarpenter: map[string]int{}}
 }
 
-// add counts a decision about claims beside what is held; results are what kube-scheduler gave.
+// add counts a decision about claims in addition to the held ones; results are the decisions of kube-scheduler.
 func (a *agreement) add(
 	claims []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult, held map[string]bool, karpenter bool,
 ) {
@@ -130,7 +131,7 @@ func (a *agreement) add(
 	}
 }
 
-// refusalCause says why Karpenter refuses what kube-scheduler gave.
+// refusalCause returns why Karpenter rejects an allocation of kube-scheduler.
 func refusalCause(results []resourceapi.AllocationResult, held map[string]bool) string {
 	used, pools, cause := maps.Clone(held), map[string]bool{}, unexplained
 	for _, result := range results {
@@ -147,7 +148,7 @@ func refusalCause(results []resourceapi.AllocationResult, held map[string]bool) 
 	return cause
 }
 
-// giftCause says why Karpenter gives what kube-scheduler refuses.
+// giftCause returns why Karpenter accepts an allocation that kube-scheduler rejects.
 func giftCause(claims []*resourceapi.ResourceClaim) string {
 	for _, claim := range claims {
 		for _, request := range claim.Spec.Devices.Requests {
@@ -164,8 +165,8 @@ func (a *agreement) String() string {
 		a.both, a.neither, a.onlyScheduler, a.onlyKarpenter)
 }
 
-// TestKarpenterAgrees gives random sequences like those of TestSchedulerAgreesWithPolicies to Karpenter, too. Where it
-// decides otherwise, that has one of the known causes.
+// TestKarpenterAgrees also passes random sequences like those in TestSchedulerAgreesWithPolicies to Karpenter. Every
+// different decision has one of the known causes.
 func TestKarpenterAgrees(t *testing.T) {
 	k := startKarpenter(t)
 	existing, started := newAgreement(), newAgreement()

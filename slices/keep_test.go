@@ -29,13 +29,13 @@ func withHeld(t *testing.T, features draslices.Features, result draslices.Result
 	return features
 }
 
-// heldAs is what the driver remembers of an entry that a claim gets.
+// heldAs is the driver's record of an allocated entry.
 func heldAs(e draslices.Entry) draslices.Holding {
 	return draslices.Holding{Device: e.Device.Name, Bandwidth: e.Bandwidth, Persona: &e.Persona}
 }
 
-// A policy that is deleted or edited under a claim must not make the scheduler give the device twice, and what is done
-// to shared devices that stay shared must have an effect although somebody always uses them.
+// A policy that is deleted or edited under a claim must not make the scheduler allocate the device twice. Changes to
+// shared devices that stay shared must take effect although these devices are always in use.
 func TestPoliciesChangeUnderClaims(t *testing.T) {
 	tiered := strings.Replace(vfPolicy, "exposure:", `exposure:
   capacity: {bandwidth: {value: "25000", requestPolicy: {default: "5000", validValues: ["5000", "10000"]}}}`, 1)
@@ -78,13 +78,13 @@ func TestPoliciesChangeUnderClaims(t *testing.T) {
 			want: "eth1-macvlan", released: "eth1-macvlan",
 		},
 		{
-			name: "the card is offered as a whole beside its function", devices: pf("enp3s0f0", 1),
+			name: "the NIC is offered as a whole beside its function", devices: pf("enp3s0f0", 1),
 			before: []string{vfPolicy}, after: []string{vfPolicy, passthroughPolicy},
 			claim: "sriov", held: "enp3s0f0v0", refused: "host-device",
 			want: "enp3s0f0-passthrough enp3s0f0v0", released: "enp3s0f0-passthrough enp3s0f0v0",
 		},
 		{
-			name: "the card is not offered as a whole any more", devices: pf("enp3s0f0", 1),
+			name: "the NIC is no longer offered as a whole", devices: pf("enp3s0f0", 1),
 			before: []string{vfPolicy, passthroughPolicy}, after: []string{vfPolicy},
 			claim: "host-device", held: "enp3s0f0-passthrough", refused: "sriov", withdrawn: true,
 			want: "enp3s0f0-passthrough enp3s0f0v0", released: "enp3s0f0v0",
@@ -195,7 +195,7 @@ func TestTaintedDevicesAreNotGiven(t *testing.T) {
 	}
 }
 
-// What a cluster can't enforce is not published.
+// Entries whose exclusions a cluster cannot enforce are not published.
 func TestWhatTheClusterLacks(t *testing.T) {
 	devices := append(pf("enp3s0f0", 1), bridge("br-data"))
 	full := build(t, devices, macvlanPolicy, passthroughPolicy, vfPolicy, bridgePolicy)
@@ -248,7 +248,7 @@ func TestGroupsAreMadeUnderClaims(t *testing.T) {
 	checkHeld(t, buildWith(t, held, nics(), grouped...), held.Held)
 }
 
-// Policies that need too many counters must not free what is held, of the card itself or of a virtual function.
+// Policies that need too many counters must not release allocated entries, of the NIC itself or of a virtual function.
 func TestTooManyCountersUnderClaims(t *testing.T) {
 	many := func(kind, suffix string) string {
 		var counters strings.Builder

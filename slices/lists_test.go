@@ -16,7 +16,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// In place of booleans and a string, there is one list: of what is installed, in the order of the policy.
+// Instead of booleans and a string, there is one list: the installed plugins, in the order of the policy.
 func TestListAttributes(t *testing.T) {
 	features := draslices.Features{CNIBinaries: sets.New("sriov", "host-device"), ListAttributes: true}
 	result := buildWith(t, features, pf("enp3s0f0", 1),
@@ -44,8 +44,8 @@ func TestNoPluginIsNoList(t *testing.T) {
 	}
 }
 
-// Classes read the list, so it is not what is left out of an entry that has too many attributes. The limit for an entry
-// with a list is the limit for one with a boolean: its string is left out first.
+// Classes read the list, so an entry with too many attributes keeps it. The limit for an entry with a list is the limit
+// for one with a boolean: its string is omitted first.
 func TestAttributeBudgetWithLists(t *testing.T) {
 	lists := features()
 	lists.ListAttributes = true

@@ -9,26 +9,26 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// A machine as the property test sees it: what its policies offer, in terms of who wants what. The oracle reads this
-// and nothing that the driver computes.
+// A machine in the property test: the offers of its policies, in terms of consumers and requests. The oracle reads this
+// model and nothing that the driver computes.
 type (
 	machine struct {
 		cards []card
 	}
-	// card is a network card, with virtual functions if it is a physical function.
+	// card is a NIC, with virtual functions if it is a physical function.
 	card struct {
 		name   string
 		speed  int64
 		offers []offer
-		// requests are what the policy of the first exclusive offer says of bandwidth.
+		// requests are the bandwidth settings in the policy of the first exclusive offer.
 		requests []int64
-		// pf says that the card can have virtual functions.
+		// pf reports whether the NIC can have virtual functions.
 		pf  bool
 		vfs []vfunc
 	}
 	vfunc struct {
 		index int
-		// enslaved says that the function is a port of a bridge of the machine.
+		// enslaved reports whether the function is a port of a bridge of the machine.
 		enslaved bool
 		offers   []offer
 	}
@@ -37,7 +37,7 @@ type (
 		suffix  string
 		plugins []string // that share the device, or take it if exclusive
 		mixed   []string // that take the device although others share it
-		// exclusive says that the device is not shared.
+		// exclusive reports whether the device is not shared.
 		exclusive bool
 		group     string
 		stock     []stock
@@ -140,7 +140,7 @@ type (
 	// wish is one request of a claim.
 	wish struct {
 		plugin string
-		// stock is a capacity of which the request wants an amount; empty for none.
+		// stock is the capacity that the request takes an amount of; empty for none.
 		stock  string
 		amount int64
 	}
@@ -165,7 +165,7 @@ func (s step) String() string {
 	return strings.Join(claims, "; in the same cycle ")
 }
 
-// plugins are those that can get something of the machine.
+// plugins are the plugins that can get a device of the machine.
 func (m machine) plugins() []string {
 	var all []string
 	for _, t := range m.things() {
@@ -247,7 +247,7 @@ func (d dice) without(taken []string) []string {
 	}
 }
 
-// steps are claims for what the machine has, most of them, and releases.
+// steps are claims, most of them for devices of the machine, and releases.
 func (d dice) steps(m machine) []step {
 	plugins := m.plugins()
 	if len(plugins) == 0 || d.chance(5) {

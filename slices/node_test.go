@@ -18,7 +18,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// nic is a network card without virtual functions.
+// nic is a NIC without virtual functions.
 func nic(name string) discovery.Device {
 	return discovery.Device{Name: discovery.IfName(name), Interface: discovery.IfName(name), Kind: "device",
 		Type: discovery.TypeNIC,
@@ -122,7 +122,7 @@ func buildWith(
 	return result
 }
 
-// clusters are the features of clusters without and with what is alpha in Kubernetes.
+// clusters are the features of clusters without and with the alpha features of Kubernetes.
 func clusters() map[string]draslices.Features {
 	groups, all := features(), features()
 	groups.CompatibilityGroups = true

@@ -2,5 +2,5 @@
 
 package slices_test
 
-// raceDetector says that the race detector, which makes everything slower, is on.
+// raceDetector reports whether the race detector, which slows everything down, is on.
 const raceDetector = false

@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// thing is what a claim can get of a machine: one way to use one device.
+// thing is an allocatable unit of a machine: one way to use one device.
 type thing struct {
 	name   string
 	device string
 	card   string
-	// function says that the device is a virtual function of the card.
+	// function reports whether the device is a virtual function of the NIC.
 	function bool
 	// exclusive things are had by one claim; of others, each claim takes some of the stock.
 	exclusive bool
 	plugins   []string
 	group     string
 	stock     []stock
-	// takes is the bandwidth that the use of the thing takes of its card.
+	// takes is the bandwidth of the NIC that the use of the thing takes.
 	takes int64
 }
 
-// had is a thing that a claim has, with what it takes of the stock.
+// had is a thing that a claim has, with the amounts that it takes.
 type had struct {
 	thing
 	amounts map[string]int64
@@ -50,7 +50,7 @@ func (m machine) things() map[string]thing {
 		}
 		for _, vf := range c.vfs {
 			for _, t := range c.thingsOf(vf) {
-				if t.takes <= c.speed { // nobody could use another
+				if t.takes <= c.speed { // otherwise no claim could use another
 					add(t)
 				}
 			}
@@ -99,7 +99,7 @@ func (c card) thingsOf(vf vfunc) []thing {
 	return all
 }
 
-// choices are the bandwidths that policies name for an exclusive use of a function: its own policy, else the card's.
+// choices are the bandwidths that policies name for an exclusive use of a function: its own policy, else the NIC's.
 func (c card) choices(o offer) []int64 {
 	if len(o.bandwidth) > 0 || !stdslices.ContainsFunc(c.offers, func(o offer) bool { return o.exclusive }) {
 		return o.bandwidth
@@ -107,7 +107,7 @@ func (c card) choices(o offer) []int64 {
 	return c.requests
 }
 
-// withBandwidth is a thing with what is fair, with one bandwidth, or once for each of several.
+// withBandwidth returns a thing with its fair share, with one bandwidth, or once for each of several.
 func (t thing) withBandwidth(choices []int64, fair int64) []thing {
 	if len(choices) == 0 {
 		choices = []int64{fair}
@@ -127,7 +127,7 @@ func (t thing) withBandwidth(choices []int64, fair int64) []thing {
 	return all
 }
 
-// allot is what a wish gets if it gets the thing; false if the thing isn't what it wants.
+// allot returns the allocation of a wish that gets the thing; false if the thing does not match the wish.
 func (t thing) allot(w wish) (had, bool) {
 	if !stdslices.Contains(t.plugins, w.plugin) {
 		return had{}, false
@@ -144,7 +144,7 @@ func (t thing) allot(w wish) (had, bool) {
 	return h, wanted
 }
 
-// exclusive reports whether two things must not be used at once.
+// exclusive reports whether two things must not be used together.
 func exclusive(a, b thing) bool {
 	switch {
 	case a.card != b.card:
@@ -156,11 +156,11 @@ func exclusive(a, b thing) bool {
 	case a.function && b.function:
 		return false
 	}
-	// Who takes a physical function takes its virtual functions away from everybody.
+	// An allocation of a physical function excludes all its virtual functions.
 	return !a.function && a.exclusive || !b.function && b.exclusive
 }
 
-// mistake says why things must not be had at once; empty if they may.
+// mistake returns why things must not be allocated together, or "" if they may.
 func (m machine) mistake(all []had) string {
 	used := map[string]map[string]int64{}
 	taken := map[string]int64{}
@@ -192,7 +192,7 @@ func (m machine) mistake(all []had) string {
 	return ""
 }
 
-// possible is a way to fulfil all wishes beside what is had; nil if there is none.
+// possible returns a way to fulfil all wishes in addition to the existing allocations; nil if there is none.
 func (m machine) possible(things map[string]thing, all []had, requests []wish) []string {
 	if len(requests) == 0 {
 		return []string{}
@@ -213,7 +213,7 @@ func (m machine) possible(things map[string]thing, all []had, requests []wish) [
 	return nil
 }
 
-// names are those of what is had.
+// names returns the names of allocated things.
 func names(all []had) string {
 	list := []string{}
 	for _, h := range all {

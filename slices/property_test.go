@@ -14,9 +14,9 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// TestSchedulerAgreesWithPolicies gives random sequences of claims and releases on random machines to the real
-// allocator, and asks after each whether an oracle, which knows the policies but nothing of counters, agrees: what was
-// given may be had at once, and what was refused could not have been given in any way.
+// TestSchedulerAgreesWithPolicies passes random sequences of claims and releases on random machines to the real
+// allocator, and compares each result with an oracle that uses the policies but no counters: allocated things may be
+// used together, and a rejected claim could not have been fulfilled in any way.
 func TestSchedulerAgreesWithPolicies(t *testing.T) {
 	for cluster, features := range clusters() {
 		t.Run(cluster, func(t *testing.T) {
@@ -91,7 +91,7 @@ type run struct {
 	steps    []step
 	// spoil changes what is published; nil to leave it as it is.
 	spoil func(draslices.Result, machine)
-	// allocate is called before the scheduler decides, and what it returns with the decision; nil for nobody.
+	// allocate is called before the scheduler decides, and the returned function with the decision; it may be nil.
 	allocate func(*scheduler, []*resourceapi.ResourceClaim) func([]resourceapi.AllocationResult) error
 
 	decisions, refused int
@@ -171,7 +171,7 @@ func (r *run) decide(s *scheduler, step step, things map[string]thing, all []had
 			device := results[i].Devices.Results[j].Device
 			h, ok := things[device].allot(w)
 			if !ok {
-				return nil, fmt.Errorf("%s got %s, which is not what it wanted", step, device)
+				return nil, fmt.Errorf("%s got %s, which does not match its wish", step, device)
 			}
 			got[c.number] = append(got[c.number], h)
 			if all = append(all, h); r.machine.mistake(all) != "" {
@@ -201,8 +201,8 @@ func (s *scheduler) wishing(c testClaim) *resourceapi.ResourceClaim {
 	return claim
 }
 
-// minimised takes away from the sequence and the machine what is not needed for a disagreement, and prints what is
-// left.
+// minimised removes the parts of the sequence and of the machine that are not needed for a disagreement, and prints the
+// rest.
 func (r run) minimised() string {
 	for again := true; again; {
 		again = false
@@ -258,7 +258,7 @@ func (r run) smaller() []run {
 	return all
 }
 
-// smaller are the card with one offer, one function, or the offer of a function less.
+// smaller returns copies of the NIC, each without one offer, one function, or one offer of a function.
 func (c card) smaller() []card {
 	var all []card
 	for i := range c.offers {
@@ -356,7 +356,7 @@ func anyMachine(d dice) machine {
 	return m
 }
 
-// withoutCounter makes nobody consume counters whose names end so.
+// withoutCounter removes the consumption of counters whose names have a suffix.
 func withoutCounter(suffix string) func(draslices.Result, machine) {
 	return func(result draslices.Result, _ machine) {
 		eachDevice(result, func(d *resourceapi.Device) {

@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// railCards are three cards with two virtual functions each.
+// railCards are three NICs with two virtual functions each.
 func railCards() []discovery.Device {
 	var devices []discovery.Device
 	for name, bus := range map[string]string{"card0": "0000:18", "card1": "0000:40", "card2": "0000:4f"} {

@@ -28,7 +28,7 @@ type scheduler struct {
 	slices  []*resourceapi.ResourceSlice
 	claims  map[string]*resourceapi.AllocationResult
 	counter int
-	// lists and groups are feature gates of the cluster: those that the slices need.
+	// lists and groups are the feature gates of the cluster that the slices need.
 	lists, groups bool
 	// selector is the expression that a step of the topology adds to its class; empty for none.
 	selector string
@@ -94,7 +94,7 @@ func (s *scheduler) claim(plugins ...string) *resourceapi.ResourceClaim {
 	return c
 }
 
-// state is what the scheduler knows at the beginning of a cycle.
+// state is the scheduler's input at the beginning of a cycle.
 func (s *scheduler) state() structured.AllocatedState {
 	state := structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),
@@ -122,7 +122,7 @@ var (
 	withLists   = dracel.NewCache(100, dracel.Features{EnableConsumableCapacity: true, EnableListTypeAttributes: true})
 )
 
-// allocate runs one scheduling cycle. There are no results if the claims do not fit.
+// allocate runs one scheduling cycle. It returns no results if the claims do not fit.
 func (s *scheduler) allocate(claims ...*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
 	features := structured.Features{AdminAccess: true, PrioritizedList: true, PartitionableDevices: true,
 		ConsumableCapacity: true, DeviceTaints: true,
@@ -183,13 +183,13 @@ func TestExclusion(t *testing.T) {
 		devices  []discovery.Device
 		policies []string
 		uses     []use
-		// together are the pairs that may be in use at once, in either order.
+		// together are the pairs that may be in use together, in either order.
 		together [][2]use
 	}{
-		"macvlan and ipvlan of one card exclude each other": {
+		"macvlan and ipvlan of one NIC exclude each other": {
 			nics(), []string{macvlanPolicy, ipvlanPolicy}, []use{macvlan, ipvlan}, [][2]use{{macvlan, macvlan},
 				{ipvlan, ipvlan}}},
-		"macvlan and passthrough of one card exclude each other": {
+		"macvlan and passthrough of one NIC exclude each other": {
 			nics(), []string{macvlanPolicy, passthroughPolicy}, []use{macvlan, passthrough},
 			[][2]use{{macvlan, macvlan}}},
 		"without a group macvlan and ipvlan coexist": {
@@ -250,7 +250,7 @@ func checkPair(t *testing.T, result draslices.Result, first, second use, allowed
 	report("in one claim", devices)
 }
 
-// A card can be shared until its capacity is used up, and is free for another use when the last share is gone.
+// A NIC can be shared until its capacity is used up, and is free for another use after the last share is released.
 func TestSharesAreCounted(t *testing.T) {
 	s := newScheduler(t, build(t, nics(), macvlanPolicy, ipvlanPolicy, passthroughPolicy))
 	var shares []string
@@ -273,11 +273,11 @@ func TestSharesAreCounted(t *testing.T) {
 	s.release(shares[3])
 	devices, keys := s.cycle(s.claim("ipvlan"))
 	if len(devices) != 1 {
-		t.Error("ipvlan is refused on a free card")
+		t.Error("ipvlan is rejected on a free NIC")
 	}
 	s.release(keys...)
 	if devices, _ := s.cycle(s.claim("host-device")); len(devices) != 1 {
-		t.Error("host-device is refused on a free card")
+		t.Error("host-device is rejected on a free NIC")
 	}
 }
 
@@ -325,7 +325,7 @@ action: exclude`
 	}
 }
 
-// nics is a machine with one card.
+// nics is a machine with one NIC.
 func nics() []discovery.Device { return []discovery.Device{nic("eth1")} }
 
 // A claim gets the smallest tier that is enough, until the link's bandwidth is used up.

@@ -59,7 +59,7 @@ func checkValid(t testing.TB, result draslices.Result) {
 	for _, e := range result.Entries {
 		found, ok := result.Find(e.Pool, e.Name)
 		if !ok || !equality.Semantic.DeepEqual(published[draslices.EntryID{Pool: e.Pool, Name: e.Name}], found.Spec) {
-			t.Errorf("entry %s of pool %s is not what is published", e.Name, e.Pool)
+			t.Errorf("entry %s of pool %s differs from the published device", e.Name, e.Pool)
 		}
 	}
 }
@@ -122,9 +122,9 @@ func checkCapacity(t testing.TB, where string, c resourceapi.DeviceCapacity, sha
 	}
 	var capacity v1alpha1.Capacity
 	if data, err := json.Marshal(c); err != nil || yaml.UnmarshalStrict(data, &capacity) != nil {
-		t.Errorf("%s: %v is no capacity of a policy: %v", where, c, err)
+		t.Errorf("%s: %v is not a valid capacity of a policy: %v", where, c, err)
 	}
-	// The rules of the API are those of our own policies.
+	// The rules of the API are the rules of our own policies.
 	custom := &v1alpha1.DeviceExposurePolicy{Spec: v1alpha1.DeviceExposurePolicySpec{Selector: v1alpha1.DeviceSelector{CEL: "true"}, Exposure: &v1alpha1.Exposure{
 		AllowMultipleAllocations: true, Capacity: map[string]v1alpha1.Capacity{"x": capacity},
 		SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "x"}}}}}
@@ -187,8 +187,8 @@ func checkDevice(t testing.TB, d resourceapi.Device, sets map[string]resourceapi
 	}
 }
 
-// checkGroups checks that of the devices that consume from a counter set, all or none have compatibility groups: else
-// the scheduler would find them incompatible.
+// checkGroups checks that of the devices that consume from a counter set, all or none have compatibility groups:
+// otherwise the scheduler would find them incompatible.
 func checkGroups(t testing.TB, d resourceapi.Device, groups map[string]bool) {
 	t.Helper()
 	for _, c := range d.ConsumesCounters {
@@ -204,6 +204,6 @@ func checkGroups(t testing.TB, d resourceapi.Device, groups map[string]bool) {
 func checkLabel(t testing.TB, name string) {
 	t.Helper()
 	if reasons := validation.IsDNS1123Label(name); len(reasons) > 0 {
-		t.Errorf("%q is no DNS label: %v", name, reasons)
+		t.Errorf("%q is not a DNS label: %v", name, reasons)
 	}
 }

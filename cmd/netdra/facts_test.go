@@ -207,7 +207,7 @@ br0     bridge  br0     up     -             -     -     -   -    -      -      
 eth0    pf      eth0    up     0000:03:00.0  -     -     -   1/8  25000  -         br0     -       default route, rdma mlx5_0
 eth0.5  vlan    eth0.5  down   -             -     -     -   -    -      -         -       eth0    vlan 5
 eth0v0  vf      -       -      0000:03:00.2  1     eth0  0   -    -      vfio-pci  -       -       -
-! 0000:03:00.0: cannot use numa_node: it says "many", which is no number from -1 to 1023
+! 0000:03:00.0: cannot use numa_node: it contains "many", which is not a number from -1 to 1023
 `
 	if diff := cmp.Diff(want, "\n"+stdout); diff != "" || code != exit.OK || stderr != "" {
 		t.Errorf("exit status %d, %s (-want +got):\n%s", code, stderr, diff)

@@ -18,7 +18,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// What is published of the facts of the machines is what the golden files say, with the policies that are in them.
+// The slices that are published for the facts of the machines are equal to the golden files, which contain the
+// policies.
 func TestExamplesAreThoseOfTheGoldenFiles(t *testing.T) {
 	const golden = "../../slices/testdata"
 	examples := discoverytest.Examples()
@@ -72,7 +73,7 @@ func readGolden(
 	return policies, devices
 }
 
-// devices are what is published, by pool and name.
+// devices are the published devices, by pool and name.
 func devices(result draslices.Result) map[string]resourceapi.Device {
 	devices := map[string]resourceapi.Device{}
 	for name, pool := range result.Resources.Pools {

@@ -11,10 +11,10 @@ import "fmt"
 // addresses and numbers of the NICs and of their RDMA devices are from the machine's user guide; the numbers of the
 // buses above them are invented. The GPUs are 1b, 43, 52, 61, 9d, c3, d1 and df.
 //
-// mi300x has the GPUs at the addresses in AMD's documentation of MI300X machines (05, 2b, 5b and 65; those of the
-// second socket, 85, ab, db and e5, are invented accordingly), each with its own root. Instead of a NIC for each GPU,
-// it has four NICs with two ports in slots of the processors, whose roots have no GPU. The port with the higher address
-// of each NIC is cabled to the lower of its two rails, which the machine does not report.
+// mi300x has the GPUs at the addresses in AMD's documentation of MI300X machines (05, 2b, 5b and 65; the addresses of
+// the second socket, 85, ab, db and e5, are invented accordingly), each with its own root. Instead of a NIC for each
+// GPU, it has four NICs with two ports in slots of the processors, whose roots have no GPU. The port with the higher
+// address of each NIC is cabled to the lower of its two rails, which the machine does not report.
 func GPUMachines() map[string]*Host {
 	return map[string]*Host{"h100": h100(), "mi300x": mi300x()}
 }

@@ -1,5 +1,5 @@
-// Package linkkind knows what the kernel's kinds of links have in common. It is apart from package discovery for
-// programs that need nothing else of that.
+// Package linkkind has the common properties of the kernel's kinds of links. It is separate from package discovery for
+// programs that need nothing else from that package.
 //
-// The rule of this package: it asks nobody, and imports nothing.
+// The rule of this package: no I/O and no imports.
 package linkkind

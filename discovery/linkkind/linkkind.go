@@ -1,7 +1,7 @@
 package linkkind
 
-// IsPair reports whether links of a kind (IFLA_INFO_KIND) are made in pairs. Such a link names its peer where others
-// name the link that they stand on (IFLA_LINK): the ndo_get_iflink of drivers/net/veth.c, netkit.c and can/vxcan.c.
+// IsPair reports whether links of a kind (IFLA_INFO_KIND) are created in pairs. IFLA_LINK of such a link is its peer,
+// and of other links the lower link: see ndo_get_iflink in drivers/net/veth.c, netkit.c and can/vxcan.c.
 func IsPair(kind string) bool {
 	switch kind {
 	case "veth", "netkit", "vxcan":

@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// message is what the kernel answers, built of attributes in the order of nldev.c.
+// message returns an answer of the kernel, with the attributes in the order of nldev.c.
 func message(attributes ...*nl.RtAttr) []byte {
 	var data []byte
 	for _, attribute := range attributes {

@@ -67,7 +67,7 @@ func (class) Get(string) (*resourceapi.DeviceClass, error) {
 	return &resourceapi.DeviceClass{}, nil
 }
 
-// allocated is what the real allocator gives of a device that several claims share; nil if it refuses.
+// allocated returns the amount that the real allocator allocates of a shared device; nil if it rejects the claim.
 func allocated(t *testing.T, counter upcoming.Counter, request *resource.Quantity) *resource.Quantity {
 	t.Helper()
 	const key = "dra.networking/bandwidth"
@@ -107,7 +107,7 @@ func allocated(t *testing.T, counter upcoming.Counter, request *resource.Quantit
 	return ptr.To(results[0].Devices.Results[0].ConsumedCapacity[key])
 }
 
-// The rules are those by which the real allocator divides the capacity of one device.
+// The rules match the real allocator's division of the capacity of one device.
 func TestAmountAsTheAllocator(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	given := 0

@@ -15,7 +15,7 @@ import (
 
 const pool = "worker-1/enp3s0f0"
 
-// node is a physical function with virtual functions, and what policies say of bandwidth.
+// node is a physical function with virtual functions, and the bandwidth settings of policies.
 func node(speed, functions int, ofPF, ofVFs *resourceapi.CapacityRequestPolicy) policy.Decision {
 	var decision policy.Decision
 	for i, d := range function("enp3s0f0", speed, functions) {
@@ -32,7 +32,7 @@ func node(speed, functions int, ofPF, ofVFs *resourceapi.CapacityRequestPolicy) 
 	return decision
 }
 
-// requestDriven returns the slices of the pool, and what is told.
+// requestDriven returns the slices of the pool, and the remarks.
 func requestDriven(t testing.TB, decision policy.Decision) ([]upcoming.Slice, string) {
 	t.Helper()
 	node, err := upcoming.RequestDriven("worker-1", decision, features())
@@ -51,8 +51,8 @@ func requestDriven(t testing.TB, decision policy.Decision) ([]upcoming.Slice, st
 	return node.Pools[pool], strings.Join(lines, "\n")
 }
 
-// Each virtual function is there once, and takes what a claim asks of the one counter; an exclusive entry of the
-// physical function takes all.
+// Each virtual function is published once, and consumes the requested amount of the one counter; an exclusive entry of
+// the physical function consumes all.
 func TestRequestDriven(t *testing.T) {
 	slices, problems := requestDriven(t, node(100_000, 2, nil, nil))
 	steps := &resourceapi.CapacityRequestPolicy{Default: q(50_000),
@@ -105,9 +105,9 @@ func TestRequestPolicyOfTheCounter(t *testing.T) {
 		"whole steps":        {node(2550, 2, nil, nil), steps(1200, 100, 2500, 100), ""},
 		"a slow link": {node(90, 2, nil, nil), &resourceapi.CapacityRequestPolicy{Default: q(45)},
 			""},
-		"that of the virtual functions": {node(100_000, 2, steps(100, 100, 500, 100), tiers(10_000, 25_000)),
+		"the virtual functions' setting": {node(100_000, 2, steps(100, 100, 500, 100), tiers(10_000, 25_000)),
 			tiers(10_000, 25_000), ""},
-		"that of the physical function": {node(100_000, 2, steps(100, 100, 500, 100), nil),
+		"the physical function's setting": {node(100_000, 2, steps(100, 100, 500, 100), nil),
 			steps(100, 100, 500, 100), ""},
 		"tiers that the link has": {node(20_000, 2, nil, tiers(10_000, 25_000)), tiers(10_000), ""},
 		"steps that the link has": {node(20_000, 2, nil, steps(1000, 1000, 100_000, 700)),
@@ -172,7 +172,7 @@ func (l *ledger) allocate(part string, request *resource.Quantity) string {
 	return ""
 }
 
-// amounts is what a device would consume; nil if that is more than is left.
+// amounts returns the consumption of a device; nil if it exceeds the remaining amount.
 func (l *ledger) amounts(d upcoming.Device, request *resource.Quantity) map[string]resource.Quantity {
 	amounts := map[string]resource.Quantity{}
 	for name, c := range d.ConsumesCounters[0].Counters {

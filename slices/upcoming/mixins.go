@@ -72,7 +72,7 @@ func (p mixinParts) flatten(d Device) (Device, error) {
 	}
 	for _, c := range d.ConsumesCounters {
 		if c.Counters, err = layers(p.consumptions, c.Includes, c.Counters); err != nil {
-			return d, fmt.Errorf("what it consumes of %s: %w", c.CounterSet, err)
+			return d, fmt.Errorf("its consumption of %s: %w", c.CounterSet, err)
 		}
 		c.Includes = nil
 		flat.ConsumesCounters = append(flat.ConsumesCounters, c)
@@ -89,7 +89,7 @@ func layers[K comparable, V any](all parts[K, V], includes []string, direct map[
 	for _, include := range includes {
 		part, ok := all[include]
 		if !ok {
-			return nil, fmt.Errorf("there is no mixin %q in the slice", include)
+			return nil, fmt.Errorf("the slice has no mixin %q", include)
 		}
 		maps.Copy(flat, part)
 	}

@@ -29,8 +29,7 @@ type (
 	capacities = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 )
 
-// Later mixins count more than earlier ones, whatever their order in the slice, and what an object says itself counts
-// most.
+// Later mixins override earlier ones, whatever their order in the slice, and the object's own values override all.
 func TestFlattenOrder(t *testing.T) {
 	slice := upcoming.Slice{
 		Mixins: &upcoming.Mixins{
@@ -78,9 +77,9 @@ func TestFlattenOrder(t *testing.T) {
 
 func TestFlattenUnknown(t *testing.T) {
 	for want, slice := range map[string]upcoming.Slice{
-		`cannot flatten device d: there is no mixin "x" in the slice`:                        {Mixins: &upcoming.Mixins{}, Devices: []upcoming.Device{{Name: "d", Includes: []string{"x"}}}},
-		`cannot flatten counter set s: there is no mixin "x" in the slice`:                   {Mixins: &upcoming.Mixins{}, SharedCounters: []upcoming.CounterSet{{Name: "s", Includes: []string{"x"}}}},
-		`cannot flatten device d: what it consumes of s: there is no mixin "x" in the slice`: {Mixins: &upcoming.Mixins{}, Devices: []upcoming.Device{{Name: "d", ConsumesCounters: []upcoming.Consumption{{CounterSet: "s", Includes: []string{"x"}}}}}},
+		`cannot flatten device d: the slice has no mixin "x"`:                       {Mixins: &upcoming.Mixins{}, Devices: []upcoming.Device{{Name: "d", Includes: []string{"x"}}}},
+		`cannot flatten counter set s: the slice has no mixin "x"`:                  {Mixins: &upcoming.Mixins{}, SharedCounters: []upcoming.CounterSet{{Name: "s", Includes: []string{"x"}}}},
+		`cannot flatten device d: its consumption of s: the slice has no mixin "x"`: {Mixins: &upcoming.Mixins{}, Devices: []upcoming.Device{{Name: "d", ConsumesCounters: []upcoming.Consumption{{CounterSet: "s", Includes: []string{"x"}}}}}},
 	} {
 		if _, err := upcoming.Flatten(slice); err == nil || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)
@@ -164,7 +163,7 @@ func TestCompactIncludes(t *testing.T) {
 	checkFlat(t, slice)
 }
 
-// checkFlat checks that nothing is lost in mixins, that they keep the rules, and are no larger.
+// checkFlat checks that mixins lose nothing, comply with the rules, and are no larger.
 func checkFlat(t testing.TB, slice upcoming.Slice) {
 	t.Helper()
 	compact := upcoming.Compact(slice)

@@ -44,7 +44,7 @@ func function(name string, speed, n int) []discovery.Device {
 	return devices
 }
 
-// bandwidth is what a policy says of it.
+// bandwidth is the bandwidth setting of a policy.
 func bandwidth(value string, requests *resourceapi.CapacityRequestPolicy) policy.Capacity {
 	return policy.Capacity{Name: "bandwidth", Value: resource.MustParse(value), RequestPolicy: requests}
 }
@@ -75,7 +75,7 @@ func (c *choices) persona(number int) policy.Persona {
 	return p
 }
 
-// decision is a machine of some cards, perhaps with many virtual functions.
+// decision is a machine of some NICs, perhaps with many virtual functions.
 func (c *choices) decision() policy.Decision {
 	var d policy.Decision
 	number := 0

@@ -12,7 +12,7 @@ const (
 	maxFields           = 4096 // attributes and capacities of all devices and mixins
 	maxCounters         = 256  // of all counter sets and their mixins
 	maxConsumedCounters = 2048 // of all consumptions and their mixins
-	maxFieldsOfDevice   = 32   // with what it includes
+	maxFieldsOfDevice   = 32   // including its mixins
 )
 
 // Validate returns every violation of the rules that the KEPs add to the rules of the API. It does not check references
@@ -140,7 +140,7 @@ func (v *validator) consumption(counters map[string]Counter, path *field.Path) {
 	for name, c := range counters {
 		location := path.Child("counters").Key(name)
 		if (c.Value == nil) == (c.ValueFrom == nil) {
-			v.add(field.Invalid(location, name, "what a device consumes is either a value or from a claim"))
+			v.add(field.Invalid(location, name, "the consumption of a device is either a value or from a claim"))
 		}
 		if c.RequestPolicy != nil {
 			v.add(field.Forbidden(location.Child("requestPolicy"), "the counter of the set has the request policy"))

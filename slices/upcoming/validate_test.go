@@ -101,11 +101,11 @@ func TestValidate(t *testing.T) {
 		"9 includes": {upcoming.Slice{Mixins: mixins(9, 1),
 			Devices: []upcoming.Device{{Name: "d", Includes: names(9)}}},
 			[]string{"devices[0].includes: Too many: 9: must have at most 8 items"}},
-		"32 attributes of a device and what it includes": {upcoming.Slice{Mixins: mixins(1, 31),
+		"32 attributes of a device and its mixins": {upcoming.Slice{Mixins: mixins(1, 31),
 			Devices: []upcoming.Device{
 				{Name: "d", Includes: names(1),
 					Attributes: attributes{"example.com/a0": number(2), "example.com/b": number(1)}}}}, nil},
-		"33 attributes of a device and what it includes": {upcoming.Slice{Mixins: mixins(1, 31),
+		"33 attributes of a device and its mixins": {upcoming.Slice{Mixins: mixins(1, 31),
 			Devices: []upcoming.Device{
 				{Name: "d", Includes: names(1), Attributes: attributes{"example.com/b": number(2)},
 					Capacity: capacities{"example.com/c": {}}}}},
@@ -123,7 +123,7 @@ func TestValidate(t *testing.T) {
 		"two mixins of one name": {upcoming.Slice{Mixins: &upcoming.Mixins{Device: append(mixins(1, 1).Device,
 			mixins(1, 1).Device...)}},
 			[]string{`mixins.device[1].name: Duplicate value: "m0"`}},
-		"a name that is no label": {upcoming.Slice{
+		"a name that is not a label": {upcoming.Slice{
 			Mixins: &upcoming.Mixins{Device: []upcoming.DeviceMixin{{Name: "a.b"}}},
 		},
 			[]string{`mixins.device[0].name: Invalid value: "a.b": must not contain dots`}},
@@ -138,13 +138,13 @@ func TestValidate(t *testing.T) {
 				"has the request policy"}},
 		"a consumption of nothing": {upcoming.Slice{Devices: consumption(upcoming.Counter{})},
 			[]string{
-				`devices[0].consumesCounters[0].counters[c]: Invalid value: "c": what a device consumes is either ` +
+				`devices[0].consumesCounters[0].counters[c]: Invalid value: "c": the consumption of a device is either ` +
 					`a value or from a claim`,
 			}},
 		"a consumption from a claim and not": {upcoming.Slice{Devices: consumption(upcoming.Counter{Value: q(1),
 			ValueFrom: fromClaim.ValueFrom})},
 			[]string{
-				`devices[0].consumesCounters[0].counters[c]: Invalid value: "c": what a device consumes is either ` +
+				`devices[0].consumesCounters[0].counters[c]: Invalid value: "c": the consumption of a device is either ` +
 					`a value or from a claim`,
 			}},
 		"a consumption from nowhere": {upcoming.Slice{Devices: consumption(
