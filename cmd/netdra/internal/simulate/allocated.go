@@ -12,17 +12,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// A pod whose claims all have their devices waits for something else than the scheduler.
+// If all claims of a pod have devices, the pod is not waiting for the scheduler.
 
-// isAllocated reports whether a trial is of a pod of the cluster whose claims all have their devices.
+// isAllocated reports whether a trial is a pod of the cluster whose claims are all allocated.
 func (t *trial) isAllocated() bool {
 	return t.named && !slices.ContainsFunc(t.claims, func(claim *resourceapi.ResourceClaim) bool {
 		return claim.Status.Allocation == nil
 	})
 }
 
-// setAllocated records that the claims already had their devices, and on which node: the allocator's answer contains
-// every node from which they can be reached.
+// setAllocated marks the answer as already allocated and reduces its nodes to the node of the pod. The allocator
+// returns every node from which the devices can be reached.
 func (t *Answer) setAllocated(trial *trial) {
 	t.Allocated = true
 	if node := trial.pod.Spec.NodeName; t.Fits && node != "" {
@@ -30,8 +30,8 @@ func (t *Answer) setAllocated(trial *trial) {
 	}
 }
 
-// hasStarted reports whether a container of a pod has ever started: the driver holds all of them until the devices are
-// attached. The pod's sandbox says nothing, since a chain may go on when it is made.
+// hasStarted reports whether a container of a pod has ever started. The driver delays all containers until the devices
+// are attached. An existing sandbox proves nothing: a chain may still be running in it.
 func hasStarted(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses),
 		func(container corev1.ContainerStatus) bool {
@@ -39,8 +39,8 @@ func hasStarted(pod *corev1.Pod) bool {
 		})
 }
 
-// attachProblems returns the problems that the driver of the node has written into claims: for example, only the node
-// knows that the binary of a plugin is missing.
+// attachProblems returns the problems that the driver on the node reported in the status of claims. Some problems are
+// only visible there, such as a missing plugin binary.
 func attachProblems(claims []*resourceapi.ResourceClaim) []string {
 	var problems []string
 	for _, claim := range claims {
@@ -59,7 +59,7 @@ func attachProblems(claims []*resourceapi.ResourceClaim) []string {
 	return problems
 }
 
-// allocatedNote is what can be said of a pod whose claims are all as they should be.
+// allocatedNote describes a pod whose claims are all allocated and attached.
 func allocatedNote(pod *corev1.Pod) string {
 	note := fmt.Sprintf("all claims of pod %s have their devices, and ", fullName(pod))
 	if pod.Status.Phase == corev1.PodRunning {

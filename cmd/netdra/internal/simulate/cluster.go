@@ -20,45 +20,45 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Cluster has the objects that the scheduler allocates by.
+// Cluster contains the objects that the scheduler uses to allocate devices.
 //
-// Objects are only read. Claims must have an allocation; features that are off must be off in the cluster, too, or the
-// answer is another than the scheduler's.
+// Cluster objects are never modified. Every claim must have an allocation. Features that are disabled in the cluster
+// must be disabled here, too; otherwise the result differs from the scheduler's.
 type Cluster struct {
 	Nodes   []*corev1.Node
 	Slices  []*resourceapi.ResourceSlice
 	Classes []*resourceapi.DeviceClass
 	// TaintRules add taints to the devices of Slices.
 	TaintRules []resourceapi.DeviceTaintRule
-	// Claims are those that have devices.
+	// Claims are the claims with an allocation.
 	Claims []*resourceapi.ResourceClaim
-	// ListAttributes, CompatibilityGroups and DerivedAttributes are feature gates that are alpha in Kubernetes 1.37.
-	// The first two are on as well if Live, and some slice has what they are for.
+	// ListAttributes, CompatibilityGroups and DerivedAttributes are feature gates that are alpha in Kubernetes 1.37. If
+	// Live is true, the first two are also enabled if a slice uses the feature.
 	ListAttributes, CompatibilityGroups, DerivedAttributes bool
-	// Live says that it is asked from an API server, and not made of files only.
+	// Live is true if the objects come from an API server instead of files only.
 	Live bool
-	// plugins are the names of CNI plugins by their attributes, as far as they are known: host-device of host_device.
+	// plugins maps attribute names to the names of CNI plugins, as far as they are known: host_device to host-device.
 	plugins map[string]string
-	// policies are those that the nodes publish by, as far as they are known.
+	// policies are the policies of the nodes, as far as they are known.
 	policies []policyapi.DeviceExposurePolicy
 }
 
-// Simulator tries claims out. It is not safe for concurrent use. Compiled expressions are kept, since the allocator
-// evaluates the same ones for each node and trial.
+// Simulator tests whether claims fit. It is not safe for concurrent use. It caches compiled expressions because the
+// allocator evaluates the same ones for each node and trial.
 type Simulator struct {
 	cluster  Cluster
 	compiled *dracel.Cache
-	// taken are the claims that have devices, by UID: those of the cluster that have a UID, and those that got devices
-	// here. They are among those of the cluster, too.
+	// taken contains the allocated claims of the cluster that have a UID, and the claims that the simulation allocated,
+	// by UID. The latter are also appended to cluster.Claims.
 	taken map[types.UID]*resourceapi.ResourceClaim
-	// given are those of taken that got their devices here.
+	// given marks the claims in taken that the simulation allocated.
 	given map[types.UID]bool
 }
 
 // New returns a simulator of a cluster.
 func New(cluster Cluster) *Simulator {
 	cluster.Slices = withTaints(cluster.Slices, cluster.TaintRules)
-	if cluster.Live { // an API server keeps nothing that is for a feature that it does not have
+	if cluster.Live { // an API server drops the fields of disabled features
 		cluster.ListAttributes = cluster.ListAttributes || anyDevice(cluster.Slices, hasListAttribute)
 		cluster.CompatibilityGroups = cluster.CompatibilityGroups || anyDevice(cluster.Slices, hasGroups)
 	}
@@ -95,8 +95,8 @@ func hasGroups(device resourceapi.Device) bool {
 	})
 }
 
-// Reserve makes claims that were given devices part of the cluster, and does nothing for claims that were not. results
-// has one element for each claim, or none. A claim that was taken before keeps its devices: several pods may name it.
+// Reserve adds newly allocated claims to the cluster. results has one element for each claim, or none if the claims
+// were not allocated. A claim that was allocated before keeps its devices: several pods may name it.
 func (s *Simulator) Reserve(claims []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult) {
 	for i := range results {
 		if s.taken[claims[i].UID] != nil {
@@ -123,7 +123,7 @@ func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
 	return nil, fmt.Errorf("there is no DeviceClass %s", name)
 }
 
-// remedy says what to do about a class that is not there. Those of a live cluster are made in it.
+// remedy returns the fix for a missing class. In a live cluster, the class has to be created.
 func (c classes) remedy(name string, live bool) string {
 	names := make([]string, len(c))
 	for i, class := range c {
@@ -138,8 +138,8 @@ func (c classes) remedy(name string, live bool) string {
 	return "give the NetworkTopology that it is made for, or the class itself, with -f"
 }
 
-// missing says which classes that claims name are not there, each once. The scheduler gives up on a pod with such a
-// claim on every node.
+// missing returns a message for each missing class that the claims name, without duplicates. The scheduler rejects a
+// pod with such a claim on every node.
 func (s *Simulator) missing(claims []*resourceapi.ResourceClaim) []string {
 	known := classes(s.cluster.Classes)
 	var texts []string
@@ -157,7 +157,7 @@ func (s *Simulator) missing(claims []*resourceapi.ResourceClaim) []string {
 	return texts
 }
 
-// classNames are the classes that a claim's requests name, alternatives too.
+// classNames returns the classes that a claim's requests name, including alternatives.
 func classNames(claim *resourceapi.ResourceClaim) []string {
 	var names []string
 	for _, request := range claim.Spec.Devices.Requests {
@@ -171,12 +171,12 @@ func classNames(claim *resourceapi.ResourceClaim) []string {
 	return names
 }
 
-// allocate runs the allocator for claims that all must fit on a node, beside those that hold devices. There are no
-// results if they do not fit.
+// allocate runs the allocator for claims that must all fit on one node, given the allocated claims beside. The result
+// is nil if they do not fit.
 //
-// A new allocator is made each time, as kube-scheduler makes one for each pod: it keeps state of what is allocated. An
-// error is one that would also end the scheduling of the pod on every node, such as a selector that reads an attribute
-// which a device lacks; that claims do not fit is none.
+// Each call creates a new allocator, as kube-scheduler does for each pod, because an allocator keeps the state of its
+// allocations. It returns an error only if kube-scheduler would stop scheduling the pod on every node, for example
+// because a selector reads an attribute that a device lacks.
 func (s *Simulator) allocate(ctx context.Context, node *corev1.Node, claims,
 	beside []*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
 	features := structured.Features{
@@ -197,8 +197,9 @@ func (s *Simulator) allocate(ctx context.Context, node *corev1.Node, claims,
 	return results, nil
 }
 
-// stateOf returns what kube-scheduler keeps about allocated claims. With admin access a device is not taken from others
-// (KEP-5018), so it does not count. A shared device counts by its share and by what was consumed of it (KEP-5075).
+// stateOf returns the state that kube-scheduler keeps about allocated claims. Allocations with admin access do not
+// reserve the device (KEP-5018), so they are skipped. Shared devices count with their share and its consumed capacity
+// (KEP-5075).
 func stateOf(claims []*resourceapi.ResourceClaim) structured.AllocatedState {
 	state := structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),
@@ -222,8 +223,8 @@ func stateOf(claims []*resourceapi.ResourceClaim) structured.AllocatedState {
 	return state
 }
 
-// Complete sets the defaults of the API server in a claim that was not sent to it. The allocator expects them: a count
-// of 0 would be an allocation of nothing.
+// Complete sets the API server's defaults in a claim that was read from a file. The allocator requires them: it would
+// allocate nothing for a count of 0.
 func Complete(claim *resourceapi.ResourceClaim) error {
 	if len(claim.Spec.Devices.Requests) == 0 {
 		return errors.New("the claim asks for nothing; add spec.devices.requests")
@@ -254,8 +255,8 @@ func complete(mode resourceapi.DeviceAllocationMode, count int64) (resourceapi.D
 	return mode, count
 }
 
-// NodesOf returns a node for every node name in slices, sorted, with labels that only a name gives: for slices of
-// files. A slice that is for all nodes with some other label is reached by none of these.
+// NodesOf returns a node for every node name in slices, sorted. It is meant for slices from files: the nodes only have
+// the hostname label, so slices that select nodes by another label match none of them.
 func NodesOf(published []*resourceapi.ResourceSlice) []*corev1.Node {
 	names := map[string]bool{}
 	for _, slice := range published {

@@ -1,8 +1,9 @@
-// Package simulate reports whether claims fit into a cluster, where, and if not, what stands in the way.
+// Package simulate reports whether claims fit into a cluster, on which nodes, and if not, which claims, constraints or
+// requests prevent it.
 //
-// The rule of this package: the scheduler's own allocator decides. An obstacle is named only if the allocator was run
-// without it and then found a place.
+// The scheduler's own allocator makes every decision. The package only names an obstacle if the allocator succeeded
+// without it.
 //
-// The way of a question: input (files as written), model (valid, with defaults), Cluster (what the allocator sees), one
-// trial after the other, each with a [Verdict], and of that an [Answer] with what the driver would say.
+// Data flows from input (objects as written) through model (validated, with defaults) to Cluster (the allocator's
+// view). The trials then run in order. Each yields a [Verdict], which the driver's own checks turn into an [Answer].
 package simulate

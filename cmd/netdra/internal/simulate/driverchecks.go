@@ -17,11 +17,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// The scheduler gives a claim what it asks for. The driver still refuses a claim that may not ask for it.
+// The scheduler allocates whatever a claim requests. The driver may still refuse the claim.
 
-// addDriverChecks adds why the driver would refuse the claims of a trial with the devices that they got, in its words.
-// Of claims that do not fit there are no results: then what is known without devices is added as remarks, so that who
-// waits for a device does not learn only then that the claim is refused.
+// addDriverChecks adds the errors with which the driver would refuse the claims of a trial, given their devices. Claims
+// that do not fit have no devices. For these, it adds the problems that do not depend on devices as remarks, so that
+// users see them before a device becomes free.
 func (t *Answer) addDriverChecks(
 	m *model, trial *trial, results []resourceapi.AllocationResult, classes []*resourceapi.DeviceClass,
 ) {
@@ -61,8 +61,8 @@ func (t *Answer) addDriverChecks(
 	t.Fits = t.Fits && len(t.Refused) == 0
 }
 
-// exclusiveProblems say which exclusive devices of a pod's claims another pod uses: one of the cluster, or one that was
-// tried before. All pods of a claim may use its devices that are shared.
+// exclusiveProblems returns an error for each claim with exclusive devices that another pod uses, either a pod of the
+// cluster or an earlier trial. Shared devices of a claim are available to all of its pods.
 func (m *model) exclusiveProblems(trial *trial, results []resourceapi.AllocationResult) []string {
 	var problems []string
 	for i, claim := range trial.claims {
@@ -73,8 +73,9 @@ func (m *model) exclusiveProblems(trial *trial, results []resourceapi.Allocation
 	return problems
 }
 
-// userOf is the pod that uses a claim: the only one for which kube-scheduler has reserved it, of several the one that
-// has started, or the one that was tried. It is empty where none of several has started: the device is for the first.
+// userOf returns the pod that uses a claim: the only pod for which kube-scheduler reserved it, the pod that has started
+// if it is reserved for several, or the pod of an earlier trial. It returns "" if none of several pods has started: the
+// first to start gets the device.
 func (m *model) userOf(claim *resourceapi.ResourceClaim) string {
 	if user, several := m.started[claim.UID]; several {
 		return user
@@ -85,8 +86,8 @@ func (m *model) userOf(claim *resourceapi.ResourceClaim) string {
 	return m.users[claim.UID]
 }
 
-// podsOf are the pods for which kube-scheduler has reserved a claim. It does so for all pods that name one, whoever of
-// them can be attached.
+// podsOf returns the pods for which kube-scheduler reserved a claim. It reserves a claim for every pod that names it,
+// even if only one of them can attach the devices.
 func podsOf(claim *resourceapi.ResourceClaim) []resourceapi.ResourceClaimConsumerReference {
 	return slices.DeleteFunc(slices.Clone(claim.Status.ReservedFor),
 		func(consumer resourceapi.ResourceClaimConsumerReference) bool {
@@ -112,8 +113,8 @@ func (m *model) use(trial *trial) {
 	}
 }
 
-// outlines are the plans of a claim that passed its checks, as far as they are known without the node. A topology that
-// is in no file has none.
+// outlines returns the plans of a claim that passed its checks, as far as they are known without the node. Topologies
+// that are not in the files are skipped.
 func (m *model) outlines(claim *resourceapi.ResourceClaim, classes []*resourceapi.DeviceClass) []cnichain.Plan {
 	devices, err := claimspec.Devices(claim)
 	if err != nil {
@@ -129,8 +130,8 @@ func (m *model) outlines(claim *resourceapi.ResourceClaim, classes []*resourceap
 	return plans
 }
 
-// checkInterfaces returns an error if the driver could not name all interfaces of a pod: each of its claims may be
-// right by itself, and two may want one name.
+// checkInterfaces returns an error if the interfaces of a pod would have conflicting names: two claims that are valid
+// separately may request the same name.
 func checkInterfaces(pod *corev1.Pod, plans []cnichain.Plan) error {
 	if pod == nil || len(plans) == 0 {
 		return nil
@@ -140,11 +141,11 @@ func checkInterfaces(pod *corev1.Pod, plans []cnichain.Plan) error {
 	return executor.AssignNames(attachment, nil)
 }
 
-// refusals say why the driver would refuse an allocated claim of a pod, which may be nil. remarks say what cannot be
-// checked.
+// refusals returns the errors with which the driver would refuse an allocated claim of a pod, which may be nil. remarks
+// lists the checks that were not possible.
 //
-// The functions are those that the driver calls at Prepare. What files lack makes a remark and no refusal: a cluster
-// may have it.
+// It calls the same functions as the driver at Prepare. An object that the files lack yields a remark instead of an
+// error because the cluster may have it.
 func (m *model) refusals(
 	claim *resourceapi.ResourceClaim, pod *corev1.Pod, classes []*resourceapi.DeviceClass,
 ) (refused, remarks []string) {
@@ -158,7 +159,7 @@ func (m *model) refusals(
 	for _, name := range claimspec.Topologies(devices) {
 		topology, complete := m.topologyOf(name, classes)
 		if topology == nil && pod != nil && hasStarted(pod) {
-			if !m.unread { // else it was said that it may not be read
+			if !m.unread { // otherwise a remark already states that topologies cannot be read
 				remarks = append(remarks, fmt.Sprintf("NetworkTopology %s was deleted: the pod keeps its interfaces, "+
 					"and no other claim gets any", name))
 			}
@@ -191,7 +192,8 @@ func (m *model) refusals(
 	return refused, remarks
 }
 
-// limitsRemark says what to write where no claim is written, after a refusal that speaks of requests.
+// limitsRemark explains how to set a request if the pod has extended resources instead of a claim. It follows a refusal
+// that refers to requests.
 func limitsRemark(claim *resourceapi.ResourceClaim) []string {
 	if _, extended := claim.Annotations[resourceapi.ExtendedResourceClaimAnnotation]; !extended {
 		return nil
@@ -201,8 +203,8 @@ func limitsRemark(claim *resourceapi.ResourceClaim) []string {
 		"<deviceClassName> is in the pod"}
 }
 
-// networkProblems say what a claim lacks where plugins attach only networks that pods select: definitions of the
-// networks, and the pod's annotation. Without a pod the annotation is not checked.
+// networkProblems checks topologies whose plugins only attach networks that pods select. It reports missing
+// NetworkAttachmentDefinitions and, if there is a pod, problems of its annotation.
 func (m *model) networkProblems(
 	topology *v1alpha1.NetworkTopology, spec *claimspec.Spec, namespace string, pod *corev1.Pod,
 ) (refused, remarks []string) {
@@ -233,8 +235,8 @@ func (m *model) networkProblems(
 	return refused, remarks
 }
 
-// topologyOf returns a topology of the files or of the cluster. Without one it returns the root steps that have a
-// class, and the topology is not complete; nil if there is no class either.
+// topologyOf returns a topology of the files or of the cluster. If there is none, it derives the root steps from the
+// classes and returns complete = false. It returns nil if there are no classes either.
 func (m *model) topologyOf(
 	name string, classes []*resourceapi.DeviceClass,
 ) (topology *v1alpha1.NetworkTopology, complete bool) {
@@ -254,7 +256,7 @@ func (m *model) topologyOf(
 	return topology, false
 }
 
-// rootsWithClass are the steps of a topology for which there is a class, in the order of the classes.
+// rootsWithClass returns the steps of a topology that have a class, in the order of the classes.
 func rootsWithClass(classes []*resourceapi.DeviceClass, topology string) []string {
 	var steps []string
 	for _, class := range classes {
@@ -266,8 +268,8 @@ func rootsWithClass(classes []*resourceapi.DeviceClass, topology string) []strin
 	return steps
 }
 
-// namespaceProblems say which topologies that a claim names may not be used in its namespace. They are certain if the
-// namespace is known, and with it all of its labels.
+// namespaceProblems returns an error for each topology of a claim that does not allow the claim's namespace. They are
+// certain if the labels of the namespace are known.
 func (m *model) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []string, certain bool) {
 	known := labels.Set{corev1.LabelMetadataName: claim.Namespace}
 	for _, namespace := range m.namespaces {
@@ -290,13 +292,13 @@ func (m *model) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []
 		check(topology, manifest.ClassNames(topology))
 	}
 	for _, topology := range m.live {
-		check(topology, topology.Status.DeviceClasses) // others may have the names that its classes would have
+		check(topology, topology.Status.DeviceClasses) // classes with the default names may belong to another topology
 	}
 	return problems, certain
 }
 
-// topologyRemarks say what to know of the topologies that a claim names, as far as files have them, and which ranges
-// of addresses the cluster lacks for them.
+// topologyRemarks returns remarks about the topologies that a claim names, if they are in the files, and about their
+// address ranges that the cluster lacks.
 func (m *model) topologyRemarks(claim *resourceapi.ResourceClaim) []string {
 	var remarks []string
 	for _, topology := range m.topologies {
@@ -318,7 +320,7 @@ func (m *model) topologyRemarks(claim *resourceapi.ResourceClaim) []string {
 	return remarks
 }
 
-// writtenProblems say why no node would prepare a claim, whatever devices it gets.
+// writtenProblems returns the reasons why no node would prepare a claim, regardless of its devices.
 func (m *model) writtenProblems(claim *resourceapi.ResourceClaim) []string {
 	topologies := slices.Clone(m.live)
 	for _, topology := range m.topologies {
@@ -333,7 +335,7 @@ func (m *model) writtenProblems(claim *resourceapi.ResourceClaim) []string {
 	return texts
 }
 
-// requestsClass reports whether a claim asks for one of the classes.
+// requestsClass reports whether a claim requests one of the classes.
 func requestsClass(claim *resourceapi.ResourceClaim, classes []string) bool {
 	return slices.ContainsFunc(claim.Spec.Devices.Requests, func(request resourceapi.DeviceRequest) bool {
 		return request.Exactly != nil && slices.Contains(classes, request.Exactly.DeviceClassName) ||

@@ -13,17 +13,17 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// A pod that asks for extended resources of DeviceClasses has no claim for them: kube-scheduler makes one (KEP-5004).
-// What follows makes the same, on nodes without a device plugin for the resource.
+// A pod that requests extended resources of DeviceClasses has no claim for them: kube-scheduler creates it (KEP-5004).
+// This file creates the same claim, for nodes without a device plugin for the resource.
 
-// addExtendedClaims adds to the trials of pods the claims of their extended resources, and drops trials without claims.
-// It is called when all classes are known, also those of a cluster. A pod that the user has named and that has no claim
-// is an error, as the answer to "why is it pending" cannot be here. Claims with devices stay, since the driver may
-// refuse them.
+// addExtendedClaims adds the claims for extended resources to the trials of pods, and drops trials without claims. It
+// needs all classes, including those of the cluster. It returns an error if a pod that the user named has no claim,
+// because then devices are not the reason why it is pending. Pods with allocated claims stay, since the driver may
+// refuse the claims.
 func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass, nodes []*corev1.Node) error {
 	var trials []trial
 	for _, t := range m.trials {
-		if t.pod != nil && t.pod.Status.ExtendedResourceClaimStatus == nil { // else it has its devices
+		if t.pod != nil && t.pod.Status.ExtendedResourceClaimStatus == nil { // otherwise it already has its devices
 			if claim := extendedClaim(t.pod, classes); claim != nil {
 				t.claims = append(t.claims, claim)
 				t.remarks = append(t.remarks, ofDevicePlugins(t.pod, classes, nodes)...)
@@ -41,8 +41,8 @@ func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass, nodes []*c
 	return nil
 }
 
-// extendedClaim is the claim for all extended resources of a pod; nil if it asks for none of a class. Requests are
-// sorted by name, as kube-scheduler writes them, since the first that fits gets the first device.
+// extendedClaim returns the claim for all extended resources of a pod; nil if it requests none of a class. Requests are
+// sorted by name, as in kube-scheduler, because the allocator serves them in order.
 func extendedClaim(pod *corev1.Pod, classes []*resourceapi.DeviceClass) *resourceapi.ResourceClaim {
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	byResource := classesByResource(containers, classes)
@@ -63,7 +63,7 @@ func extendedClaim(pod *corev1.Pod, classes []*resourceapi.DeviceClass) *resourc
 	return claim
 }
 
-// classesByResource are the classes of the resources that containers ask for.
+// classesByResource returns the class of each extended resource that the containers request.
 func classesByResource(
 	containers []corev1.Container, classes []*resourceapi.DeviceClass,
 ) map[corev1.ResourceName]string {
@@ -78,8 +78,8 @@ func classesByResource(
 	return byResource
 }
 
-// ofDevicePlugins says on which nodes a pod would get devices of a device plugin in place of those of a class: there
-// kube-scheduler counts what the plugin has left, which is not known here.
+// ofDevicePlugins returns remarks on nodes where the pod would get its resource from a device plugin instead of a
+// class. There kube-scheduler counts the free devices of the plugin, which the simulation does not have.
 func ofDevicePlugins(pod *corev1.Pod, classes []*resourceapi.DeviceClass, nodes []*corev1.Node) []string {
 	var remarks []string
 	byResource := classesByResource(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), classes)
@@ -99,11 +99,12 @@ func ofDevicePlugins(pod *corev1.Pod, classes []*resourceapi.DeviceClass, nodes 
 	return remarks
 }
 
-// requestsFor are the requests for one resource. Each container that lasts has devices of its own; init containers that
-// end use those of later containers, and together as many more as the greediest of them lacks.
+// requestsFor returns the requests for one resource. Each long-running container has its own devices. Init containers
+// that terminate reuse the devices of later containers. If these are too few, one additional request covers the largest
+// deficit.
 //
-// It follows createRequestsAndMappings of kube-scheduler (pkg/scheduler/framework/plugins/dynamicresources): containers
-// are visited from the last to the first, so that what later ones have is known when an init container is looked at.
+// It follows createRequestsAndMappings of kube-scheduler (pkg/scheduler/framework/plugins/dynamicresources). It visits
+// containers from last to first so that the devices of later containers are known at each init container.
 func requestsFor(
 	resource corev1.ResourceName, class string, containers []corev1.Container, initContainers int,
 ) []resourceapi.DeviceRequest {
@@ -136,7 +137,7 @@ func requestsFor(
 	return requests
 }
 
-// wants is what a container requests, with the API server's default: its limits.
+// wants returns the resource requests of a container. Like the API server, it falls back to the limits.
 func wants(container *corev1.Container) map[corev1.ResourceName]int64 {
 	counts := map[corev1.ResourceName]int64{}
 	for _, list := range []corev1.ResourceList{container.Resources.Limits, container.Resources.Requests} {
@@ -147,8 +148,8 @@ func wants(container *corev1.Container) map[corev1.ResourceName]int64 {
 	return counts
 }
 
-// classOf returns the DeviceClass that stands for a resource: by Kubernetes' own name of each class, which may not
-// exist, or of those that have the name the one that was made last. It is empty for other resources.
+// classOf returns the DeviceClass for an extended resource. A class is matched by its implicit resource name, even if
+// it does not exist, or by its spec.extendedResourceName; the newest class wins. It returns "" for other resources.
 func classOf(resource corev1.ResourceName, classes []*resourceapi.DeviceClass) string {
 	if name, implicit := strings.CutPrefix(string(resource), resourceapi.ResourceDeviceClassPrefix); implicit {
 		return name

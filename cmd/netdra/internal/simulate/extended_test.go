@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The requests are those that kube-scheduler 1.37 makes: who of the containers asks for what decides their names.
+// The expected requests are from kube-scheduler 1.37. Their names depend on which container requests the resource.
 func TestClaimOfExtendedResources(t *testing.T) {
 	class := func(name, resource string, made int64) *resourceapi.DeviceClass {
 		class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name,

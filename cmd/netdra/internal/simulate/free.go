@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Free returns how many more claims that ask for one device of each class fit on each node, by its name: those on which
-// one fits, and at most so many. Claims are added one by one, since they may exclude each other in ways that no
-// division shows.
+// Free returns how many additional claims for one device of each class fit on each node, by node name. Nodes without
+// room are omitted, and counting stops at most. It adds claims one by one because they may exclude each other in ways
+// that no division predicts.
 func (s *Simulator) Free(ctx context.Context, classNames []string, most int) (map[string]int, error) {
 	free := map[string]int{}
 	for _, node := range s.cluster.Nodes {
@@ -34,7 +34,7 @@ func (s *Simulator) Free(ctx context.Context, classNames []string, most int) (ma
 	return free, nil
 }
 
-// claimOf asks for one device of each class.
+// claimOf returns a claim that requests one device of each class.
 func claimOf(classNames []string, number int) *resourceapi.ResourceClaim {
 	name := fmt.Sprintf("claim-%d", number)
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name,

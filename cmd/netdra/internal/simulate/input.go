@@ -19,11 +19,11 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// input has the objects of the files as they are written, and those of a cluster that their pods name.
+// input contains the objects of the files as written, and the objects of a cluster that their pods name.
 type input struct {
 	namespace         string // of objects without one
 	policies          []policyapi.DeviceExposurePolicy
-	topologyDocuments []manifest.Document // they are validated when all schemas are known
+	topologyDocuments []manifest.Document // validated after all schemas are read
 	ranges            []string            // names of AddressRanges
 	schemas           cnichain.Schemas
 	namespaces        []*corev1.Namespace
@@ -33,22 +33,22 @@ type input struct {
 	allocated         []*resourceapi.ResourceClaim
 	claims            []*resourceapi.ResourceClaim
 	templates         []*resourceapi.ResourceClaimTemplate
-	// live are claims of a cluster that pods of the files name.
+	// live are claims that pods of the files name and that come from a cluster.
 	live []*resourceapi.ResourceClaim
-	// clusterAsked says that a cluster was asked for what pods name.
+	// clusterAsked is true if objects that pods name were looked up in a cluster.
 	clusterAsked bool
 	pods         []*corev1.Pod
 	// definitions are the configurations in NetworkAttachmentDefinitions, by namespace/name.
 	definitions map[string]string
-	order       []metav1.Object // pods, claims and templates as they stand in the files
+	order       []metav1.Object // pods, claims and templates in the order of the files
 	workloads   []*workload
-	// makers are the workloads of pods that stand in no file.
+	// makers maps pods that were created from a workload to that workload.
 	makers map[*corev1.Pod]*workload
-	// remarks are what to know of objects that are not simulated.
+	// remarks explain why objects are not simulated.
 	remarks []string
 }
 
-// parse reads what is tried, and what it needs, from files. Objects that have none are put into the namespace.
+// parse reads objects from files. Objects without a namespace get the given one.
 func parse(files []string, stdin io.Reader, namespace string) (*input, error) {
 	w := &input{namespace: namespace, schemas: cnichain.DefaultSchemas(), definitions: map[string]string{},
 		makers: map[*corev1.Pod]*workload{}}
@@ -67,8 +67,8 @@ func parse(files []string, stdin io.Reader, namespace string) (*input, error) {
 	return w, nil
 }
 
-// add reads one document, strictly. One of another kind is only searched for pods. The order of documents is kept for
-// what is tried, and does not matter for the rest.
+// add reads one document strictly. Documents of unknown kinds are only searched for pods. The order of documents
+// determines the order of trials and is otherwise irrelevant.
 func (w *input) add(found *manifest.Document) error {
 	switch found.Kind {
 	case manifest.KindPolicy:
@@ -100,7 +100,7 @@ func (w *input) add(found *manifest.Document) error {
 	return nil
 }
 
-// kubernetesKinds are the kinds of Kubernetes that are read, with the version of each.
+// kubernetesKinds returns the supported kinds of Kubernetes and their versions.
 func kubernetesKinds() map[string]schema.GroupVersion {
 	kinds := map[string]schema.GroupVersion{}
 	for version, names := range map[schema.GroupVersion][]string{
@@ -117,7 +117,7 @@ func kubernetesKinds() map[string]schema.GroupVersion {
 	return kinds
 }
 
-// groupOf tells a Job of Kubernetes from one of another project.
+// groupOf returns the API group of a document, which distinguishes a Job of Kubernetes from a Job of another project.
 func groupOf(found *manifest.Document) string {
 	var header metav1.TypeMeta
 	if yaml.Unmarshal(found.Data, &header) != nil {
@@ -126,7 +126,7 @@ func groupOf(found *manifest.Document) string {
 	return header.GroupVersionKind().Group
 }
 
-// addDefinition reads only the configuration: the types of Multus are not linked into netdra.
+// addDefinition reads only the configuration, since netdra does not link the types of Multus.
 func (w *input) addDefinition(found *manifest.Document) error {
 	var definition struct {
 		metav1.ObjectMeta `json:"metadata"`
@@ -142,7 +142,7 @@ func (w *input) addDefinition(found *manifest.Document) error {
 	return nil
 }
 
-// complete sets the namespace of an object that needs one and has none.
+// complete sets the default namespace of a namespaced object that has none.
 func (w *input) complete(object metav1.Object) {
 	if object.GetNamespace() == "" {
 		object.SetNamespace(w.namespace)

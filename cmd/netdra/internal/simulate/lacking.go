@@ -10,9 +10,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// lacking says which drivers publish the attribute of a constraint on no device of a node, of those whose devices the
-// claims get without the constraint: with such a driver no devices can meet it. It is empty if there is none.
-// matchAttribute and distinctAttribute fail for a device without the attribute (API of ResourceClaim).
+// lacking names the drivers that do not publish the attribute of a constraint on any device of a node. It only
+// considers drivers whose devices would be allocated without the constraint; their devices can never satisfy it, since
+// matchAttribute and distinctAttribute fail for a device without the attribute (API of ResourceClaim). It returns "" if
+// there is no such driver.
 func (s *Simulator) lacking(node *corev1.Node, constraint *resourceapi.DeviceConstraint,
 	without []resourceapi.AllocationResult) string {
 	name := ptr.Deref(constraint.MatchAttribute, ptr.Deref(constraint.DistinctAttribute, ""))
@@ -43,7 +44,7 @@ func (s *Simulator) lacking(node *corev1.Node, constraint *resourceapi.DeviceCon
 		strings.Join(slices.Compact(drivers), " and driver "))
 }
 
-// has reports whether a device has an attribute. The API leaves out the domain of the driver's own.
+// has reports whether a device has an attribute. A name without a domain implies the driver's domain.
 func (d device) has(name resourceapi.FullyQualifiedName) bool {
 	if _, found := d.Attributes[resourceapi.QualifiedName(name)]; found {
 		return true

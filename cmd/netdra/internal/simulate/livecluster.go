@@ -23,15 +23,15 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// liveCluster is a cluster, which is only read.
+// liveCluster provides read-only access to a cluster.
 type liveCluster struct {
 	core     corev1client.CoreV1Interface
 	resource resourcev1client.ResourceV1Interface
-	// namespace is that of objects without one.
+	// namespace applies to objects without one.
 	namespace string
 }
 
-// connect returns the cluster that the flags ask for; nil if they ask for none.
+// connect returns the cluster that the flags name; nil if they name none.
 func (f *Options) connect() (*liveCluster, error) {
 	if !f.Cluster && len(f.Pods) == 0 {
 		if f.Kubeconfig != "" || f.Context != "" {
@@ -47,8 +47,8 @@ func (f *Options) connect() (*liveCluster, error) {
 	return &liveCluster{core: cluster.Core, resource: cluster.Resource, namespace: cluster.Namespace}, nil
 }
 
-// namespaceFor is that of manifests and pods without one. A cluster that is asked has one for the caller, as kubectl
-// does.
+// namespaceFor returns the namespace for manifests and pods without one. With a cluster it is the namespace of the
+// kubeconfig context, as for kubectl.
 func (f *Options) namespaceFor(live *liveCluster) string {
 	if live != nil {
 		return live.namespace
@@ -56,9 +56,8 @@ func (f *Options) namespaceFor(live *liveCluster) string {
 	return cmp.Or(f.Namespace, metav1.NamespaceDefault)
 }
 
-// addTo adds what the cluster has to what files say. A class of a file goes before one of the same name in the cluster.
-// Files go first since the lister of classes returns the first of a name. Nodes are sorted, so that answers are the
-// same each time.
+// addTo adds the objects of the cluster to those of the files. Classes of files come first and override classes with
+// the same name, because the lister returns the first match. Nodes are sorted to make the output deterministic.
 func (l *liveCluster) addTo(ctx context.Context, cluster *Cluster) error {
 	nodes, err := l.core.Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -94,7 +93,7 @@ func (l *liveCluster) addTo(ctx context.Context, cluster *Cluster) error {
 	return nil
 }
 
-// cannotList says who gives the right that is missing.
+// cannotList names the ClusterRole to request if a permission is missing.
 func cannotList(what string, err error) error {
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("cannot list the %s: %w; ask for the ClusterRole dra-network-capacity, for the whole cluster, "+
@@ -103,9 +102,9 @@ func cannotList(what string, err error) error {
 	return fmt.Errorf("cannot list the %s: %w", what, err)
 }
 
-// addDriverObjects adds what the driver checks claims with: the topologies of the cluster, but for those of files, the
-// namespaces of the claims, and who of several pods uses a claim. Not everybody may read them. remarks say what is not
-// checked for that.
+// addDriverObjects adds the objects that the driver's checks need: topologies of the cluster unless a file overrides
+// them, the namespaces of the claims, and which of several pods uses a claim. The caller may lack permission to read
+// them. remarks lists the checks that were skipped for that reason.
 func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks []string) {
 	topologies, err := l.topologies(ctx)
 	if err != nil {
@@ -146,8 +145,8 @@ func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks [
 	return append(remarks, l.addStarted(ctx, m)...)
 }
 
-// addStarted adds who of the pods for which a claim is reserved has started. Where a pod can't be read, the first
-// counts as the user, as kube-scheduler has taken it first.
+// addStarted records which pod has started if a claim is reserved for several pods. If a pod cannot be read, it assumes
+// the first in the list, which kube-scheduler reserved first.
 func (l *liveCluster) addStarted(ctx context.Context, m *model) (remarks []string) {
 	for i := range m.trials {
 		for _, claim := range m.trials[i].claims {
@@ -167,8 +166,8 @@ func (l *liveCluster) addStarted(ctx context.Context, m *model) (remarks []strin
 	return remarks
 }
 
-// startedOf is the first of some pods that has started, empty if none has. It is the one that is asked about, which may
-// be nil, if that has: then no other has to be read.
+// startedOf returns the first of several pods that has started, or "" if none has. asked is the pod that the user
+// named, or nil. If it has started, startedOf returns it without reading the others.
 func (l *liveCluster) startedOf(
 	ctx context.Context, asked *corev1.Pod, namespace string, consumers []resourceapi.ResourceClaimConsumerReference,
 ) (string, error) {
@@ -195,7 +194,7 @@ func (l *liveCluster) get(ctx context.Context, path string) ([]byte, error) {
 	return remote.GetRaw(ctx, l.core.RESTClient(), path)
 }
 
-// topologies are those of the cluster; none if it does not know the kind.
+// topologies returns the topologies of the cluster; none if the kind is not installed.
 func (l *liveCluster) topologies(ctx context.Context) ([]v1alpha1.NetworkTopology, error) {
 	data, err := l.get(ctx, "/apis/"+v1alpha1.GroupVersion().String()+
 		"/networktopologies")
@@ -209,7 +208,7 @@ func (l *liveCluster) topologies(ctx context.Context) ([]v1alpha1.NetworkTopolog
 	return list.Items, err
 }
 
-// ranges are the names of the cluster's AddressRanges; nil where the caller may not read them.
+// ranges returns the names of the cluster's AddressRanges, or nil if the caller may not read them.
 func (l *liveCluster) ranges(ctx context.Context) []string {
 	data, err := l.get(ctx, "/apis/"+v1alpha1.GroupVersion().String()+"/addressranges")
 	var list v1alpha1.AddressRangeList
@@ -223,7 +222,8 @@ func (l *liveCluster) ranges(ctx context.Context) []string {
 	return names
 }
 
-// policies are those of the cluster; none where the caller may not read them, since they only add to what is said.
+// policies returns the policies of the cluster. It returns none if the caller may not read them, since policies only
+// add hints.
 func (l *liveCluster) policies(ctx context.Context) []policyapi.DeviceExposurePolicy {
 	data, err := l.get(ctx, "/apis/"+policyapi.GroupVersion().String()+
 		"/deviceexposurepolicies")
@@ -234,7 +234,8 @@ func (l *liveCluster) policies(ctx context.Context) []policyapi.DeviceExposurePo
 	return list.Items
 }
 
-// podTrials makes a trial of each pod, with its claims. One that is allocated keeps its devices and chooses the node.
+// podTrials returns a trial for each pod with its claims. Claims with an allocation keep their devices and so determine
+// the node.
 func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, error) {
 	var trials []trial
 	for _, name := range names {
@@ -258,8 +259,8 @@ func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, e
 	return trials, nil
 }
 
-// missingTemplates say which templates a pod names that are not there, of claims that are not made yet: it waits for
-// them, for as long as it takes. Where templates may not be read nothing is said.
+// missingTemplates returns a message for each missing ResourceClaimTemplate of claims that do not exist yet. The pod
+// waits for the template indefinitely. Without permission to read templates it returns nothing.
 func (l *liveCluster) missingTemplates(ctx context.Context, pod *corev1.Pod) ([]string, error) {
 	var missing []string
 	for i := range pod.Spec.ResourceClaims {
@@ -280,7 +281,8 @@ func (l *liveCluster) missingTemplates(ctx context.Context, pod *corev1.Pod) ([]
 	return missing, nil
 }
 
-// claimsOf are the claims of a pod, with that of its extended resources if kube-scheduler has made it.
+// claimsOf returns the claims of a pod, including the claim for its extended resources if kube-scheduler has created
+// it.
 func (l *liveCluster) claimsOf(ctx context.Context, pod *corev1.Pod) ([]*resourceapi.ResourceClaim, error) {
 	var names []string
 	for i := range pod.Spec.ResourceClaims {

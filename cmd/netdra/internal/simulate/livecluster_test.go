@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// Paths of the API, and what a cluster answers: a node with two shares of a macvlan link, and three topologies for it.
+// API paths and the responses of a cluster with one node, two shares of a macvlan link, and three topologies for it.
 const (
 	pathTopologies = "/apis/networking.dra.io/v1alpha1/networktopologies"
 	pathRanges     = "/apis/networking.dra.io/v1alpha1/addressranges"
@@ -53,8 +53,8 @@ func answers() map[string]string {
 	}
 }
 
-// TestPodsOfACluster: of a pod that is pending for its extended resources, whose claim kube-scheduler makes at the end
-// only, it is known before whether that claim would be denied.
+// TestPodsOfACluster: kube-scheduler creates the claim for extended resources last. The simulation still predicts for a
+// pending pod whether the driver would refuse that claim.
 func TestPodsOfACluster(t *testing.T) {
 	const held = `items: [{metadata: {name: first-extended-resources-x, namespace: apps, uid: u}, spec: {devices: {requests: [{name: r}]}},
   status: {allocation: {devices: {results: [{request: r, driver: dra.networking, pool: n1, device: eth0}]}}}}]`
@@ -62,8 +62,8 @@ func TestPodsOfACluster(t *testing.T) {
 		`selector: {cel: "true"}}]}, status: {deviceClasses: [free-a]}}]`
 	for name, test := range map[string]struct {
 		limits, status string
-		claims, uses   string            // of the pod; the second is one that it does not name
-		change         map[string]string // of the answers; an empty one is forbidden
+		claims, uses   string            // claims of the pod, and a claim that it does not name
+		change         map[string]string // changed responses; an empty one means forbidden
 		want           []string
 		not            string
 	}{
@@ -201,7 +201,7 @@ func TestPodsOfACluster(t *testing.T) {
 	}
 }
 
-// taintRules are rules of which only the last is for the device of the cluster.
+// taintRules are three rules; only the last one matches the device of the cluster.
 const taintRules = `items: [
   {metadata: {name: nothing}, spec: {taint: {key: a, effect: NoSchedule}}},
   {metadata: {name: other}, spec: {deviceSelector: {pool: n2}, taint: {key: b, effect: NoSchedule}}},
@@ -210,7 +210,7 @@ const taintRules = `items: [
   {metadata: {name: repair}, spec: {deviceSelector: {driver: dra.networking, device: eth0},
     taint: {key: example.com/repair, value: cable, effect: NoSchedule}}}]`
 
-// groupedSlices have a device with a compatibility group, which an API server keeps only with that feature.
+// groupedSlices contain a device with a compatibility group. An API server drops that field if the feature is disabled.
 const groupedSlices = `items: [
   {metadata: {name: c}, spec: {driver: dra.networking, nodeName: n1,
     pool: {name: n1, generation: 1, resourceSliceCount: 2},
@@ -220,16 +220,16 @@ const groupedSlices = `items: [
     devices: [{name: eth0, consumesCounters: [{counterSet: s, compatibilityGroups: [shared],
     counters: {slots: {value: "1"}}}]}]}}]`
 
-// started is the status of a pod whose container runs.
+// started is the status of a pod with a running container.
 const started = "{phase: Running, containerStatuses: [{state: {running: {}}}]}"
 
-// otherPod is the pod "other" of the namespace apps, with the state of its container.
+// otherPod returns the pod "other" of namespace apps with a container in the given state.
 func otherPod(uid, state string) string {
 	return fmt.Sprintf(`{metadata: {name: other, namespace: apps, uid: %s}, status: {containerStatuses: [`+
 		`{state: {%s}}]}}`, uid, state)
 }
 
-// claimsWithDevices are claims of the namespace apps, which have the device of the cluster.
+// claimsWithDevices returns claims in namespace apps that hold the device of the cluster.
 func claimsWithDevices() map[string]string {
 	claim := func(name, config, user, devices string) string {
 		return fmt.Sprintf(`{metadata: {name: %s, namespace: apps, uid: u}, spec: {devices: {requests: [{name: r, `+
@@ -251,7 +251,7 @@ func claimsWithDevices() map[string]string {
 	}
 }
 
-// Claims and templates that a pod of a file names are the cluster's where no file has them.
+// If no file contains a claim or template that a pod names, it is read from the cluster.
 func TestPodsOfFilesNameObjectsOfTheCluster(t *testing.T) {
 	const namespace = "/apis/resource.k8s.io/v1/namespaces/apps/"
 	const listed, template, claim = "/apis/resource.k8s.io/v1/resourceclaims", namespace + "resourceclaimtemplates/lan",
@@ -305,7 +305,7 @@ func TestPodsOfFilesNameObjectsOfTheCluster(t *testing.T) {
 	}
 }
 
-// AddressRanges that files have are not missing in the cluster: they are about to be applied.
+// AddressRanges in files are not reported as missing in the cluster: the user is about to apply them.
 func TestRangesOfFilesAreNotMissed(t *testing.T) {
 	served := answers()
 	served[pathRanges] = "items: []"
@@ -323,7 +323,8 @@ func TestRangesOfFilesAreNotMissed(t *testing.T) {
 	}
 }
 
-// Where policies for a node name the plugin that a class wants, and no device has it, the node may lack what it needs.
+// If a policy for the node names the plugin that a class requires and no device has it, the node may lack a
+// prerequisite.
 func TestPluginsThatOnlyPoliciesName(t *testing.T) {
 	const file = `apiVersion: networking.dra.io/v1alpha1
 kind: NetworkTopology
@@ -360,7 +361,7 @@ spec: {devices: {requests: [{name: r, exactly: {deviceClassName: ipv-a}}]}}
 	}
 }
 
-// Objects without a namespace are in that of the flag, or of the context, as kubectl has it.
+// Objects without a namespace get the namespace of the flag or of the context, as with kubectl.
 func TestNamespaceOfACluster(t *testing.T) {
 	const file = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\n" +
 		"spec: {devices: {requests: [{name: r, exactly: {deviceClassName: free-a}}]}}\n---\n" +
@@ -386,7 +387,7 @@ func TestNamespaceOfACluster(t *testing.T) {
 	}
 }
 
-// simulated runs "simulate" against a cluster that serves such objects, and returns all that it says.
+// simulated runs "simulate" against a cluster with the given objects, and returns its output.
 func simulated(t *testing.T, file string, served map[string]string, options Options) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -396,7 +397,7 @@ func simulated(t *testing.T, file string, served map[string]string, options Opti
 	return fmt.Sprint(stdout.String(), stderr.String(), err)
 }
 
-// serve answers requests to an API server with YAML, and returns a kubeconfig for it.
+// serve starts an API server that responds with YAML, and returns a kubeconfig for it.
 func serve(t *testing.T, served map[string]string) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -18,16 +18,16 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// model is valid: topologies that the controller would accept, and claims as the API server would complete them.
+// model contains valid objects: topologies that the controller would accept, and claims with the API server's defaults.
 type model struct {
 	policies   []policyapi.DeviceExposurePolicy
 	topologies []*v1alpha1.NetworkTopology
-	// unread says that the topologies of the cluster could not be read.
+	// unread is true if the topologies of the cluster could not be read.
 	unread bool
-	// live are topologies that a cluster has beside those of the files. Their classes are the cluster's.
+	// live are the topologies of the cluster that the files do not contain. Their classes come from the cluster.
 	live []*v1alpha1.NetworkTopology
-	// ranges are the names of AddressRanges: of the files, and, if it could be asked, of the cluster too. What is in
-	// neither is known to be missing only then.
+	// ranges are the names of AddressRanges in the files and in the cluster. A missing range is only reported if
+	// rangesComplete, which requires that the cluster's ranges could be read.
 	ranges         []string
 	rangesComplete bool
 	schemas        cnichain.Schemas
@@ -35,36 +35,35 @@ type model struct {
 	// definitions are the configurations in NetworkAttachmentDefinitions, by namespace/name.
 	definitions map[string]string
 	trials      []trial
-	// users are the pods that use claims, the first of each, by the UID of the claim.
+	// users maps the UID of a claim to the first pod that uses it.
 	users map[types.UID]string
-	// started are the pods that have started, of claims that are reserved for several, by the UID of the claim; empty
-	// where none has.
+	// started maps the UID of a claim that is reserved for several pods to the pod that has started, or to "".
 	started map[types.UID]string
-	// takers are the trials that got devices, by the UIDs of their claims.
+	// takers maps the UID of a claim to the trial that allocated it.
 	takers map[types.UID]*trial
 }
 
-// trial is a set of claims that must fit together on one node. A pod with several claims is one trial: kube-scheduler
-// allocates all of them on one node or none.
+// trial is a set of claims that must fit together on one node. A pod with several claims is one trial because
+// kube-scheduler allocates all of them on one node or none.
 type trial struct {
 	title string
-	// pod is the one that the claims are for; nil for claims without a pod.
+	// pod is the pod of the claims; nil for claims without a pod.
 	pod *corev1.Pod
-	// maker is the workload that the pod is of; nil for one of a file or of the cluster.
+	// maker is the workload of the pod; nil for a pod of a file or of the cluster.
 	maker  *workload
 	claims []*resourceapi.ResourceClaim
-	// named is true for a pod that the user has asked about.
+	// named is true for a pod that the user named with --pod.
 	named bool
-	// missing says what its pod names that is nowhere. It waits for that on every node.
+	// missing lists the objects that the pod names and that do not exist. The pod cannot run on any node without them.
 	missing []string
-	// remarks are what to know of the trial whatever comes of it.
+	// remarks are shown regardless of the result.
 	remarks []string
 }
 
-// podTitle begins the titles of pods.
+// podTitle is the prefix in the titles of pods.
 const podTitle = "pod "
 
-// namespace is that of the claims, and of their pod.
+// namespace returns the namespace of the pod and its claims.
 func (t *trial) namespace() string {
 	if t.pod != nil {
 		return namespaceOf(t.pod)
@@ -72,8 +71,8 @@ func (t *trial) namespace() string {
 	return namespaceOf(t.claims[0])
 }
 
-// validate refuses what the controller would refuse. The model has no trials yet: a cluster may have claims that the
-// pods of the files name.
+// validate rejects topologies that the controller would reject. Trials are added later, since the claims that pods of
+// the files name may be in a cluster.
 func (w *input) validate() (*model, error) {
 	m := &model{policies: w.policies, ranges: w.ranges, schemas: w.schemas, namespaces: w.namespaces,
 		definitions: w.definitions, users: map[types.UID]string{},
@@ -89,8 +88,8 @@ func (w *input) validate() (*model, error) {
 	return m, nil
 }
 
-// pluginNames are the names of CNI plugins by their attributes. Of several names with one attribute that of a topology
-// is taken, since its author knows it.
+// pluginNames maps attribute names to the names of CNI plugins. If several plugins have the same attribute, the name in
+// a topology takes precedence because its author knows which one is installed.
 func (m *model) pluginNames() map[string]string {
 	names := map[string]string{}
 	add := func(name string) {
@@ -116,8 +115,8 @@ func (m *model) pluginNames() map[string]string {
 	return names
 }
 
-// arrangeTrials makes the trials: every pod with its claims, and claims and templates that no pod names. It refuses
-// what the API server would refuse.
+// arrangeTrials creates a trial for every pod, and for claims and templates that no pod names. It rejects claims that
+// the API server would reject.
 func (w *input) arrangeTrials() ([]trial, error) {
 	var trials []trial
 	named := map[metav1.Object]bool{}
@@ -138,7 +137,7 @@ func (w *input) arrangeTrials() ([]trial, error) {
 	for _, object := range w.order {
 		switch o := object.(type) {
 		case *corev1.Pod:
-			trials = append(trials, byPod[o]) // it may have extended resources in place of claims
+			trials = append(trials, byPod[o]) // it may have extended resources instead of claims
 		case *resourceapi.ResourceClaim:
 			if !named[o] {
 				trials = append(trials, trial{title: "claim " + fullName(o), claims: []*resourceapi.ResourceClaim{o}})
@@ -154,15 +153,15 @@ func (w *input) arrangeTrials() ([]trial, error) {
 	for _, t := range trials {
 		for _, claim := range t.claims {
 			if seen[claim] {
-				continue // pods share it
+				continue // several pods share it
 			}
 			seen[claim] = true
 			if slices.Contains(w.live, claim) {
-				continue // complete, and among the cluster's claims under its own UID if it has devices
+				continue // already complete; if allocated, it is among the cluster's claims with its own UID
 			}
 			claim.Namespace = namespaceOf(claim)
-			// The allocator tells claims apart by it. Names are not enough: a template may have that of a claim, and
-			// those with generateName have none.
+			// The allocator identifies claims by UID. Names are not unique: a template may have the name of a claim,
+			// and objects with generateName have none.
 			claim.UID = types.UID(fmt.Sprintf("%s#%d", fullName(claim), len(seen)))
 			if claim.Status.Allocation != nil {
 				continue // it came from an API server
@@ -175,8 +174,9 @@ func (w *input) arrangeTrials() ([]trial, error) {
 	return trials, nil
 }
 
-// claimOf finds or makes a claim of a pod; nil if what the pod names is nowhere. It returns the object by which the
-// claim is named as its source, so that a template is not tried on its own, too.
+// claimOf returns the claim for an entry of a pod, creating it from a template if necessary. It returns nil if the
+// object does not exist. source is the claim or template itself; templates that are used as a source do not get their
+// own trial.
 func (w *input) claimOf(
 	pod *corev1.Pod, reference *corev1.PodResourceClaim,
 ) (claim *resourceapi.ResourceClaim, source metav1.Object) {
@@ -192,7 +192,7 @@ func (w *input) claimOf(
 	return fromTemplate(template, pod.Name+"-"+reference.Name), template
 }
 
-// missingNamed says that what a pod names is nowhere, and what to do.
+// missingNamed describes a missing claim or template that a pod names, and the fix.
 func (w *input) missingNamed(pod *corev1.Pod, reference *corev1.PodResourceClaim) string {
 	template, claim := templateAndClaim(reference)
 	kind, name := "ResourceClaimTemplate", template

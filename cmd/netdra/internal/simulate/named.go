@@ -11,9 +11,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// addNamed adds to the input the claims and templates that pods of the files name, and that no file has. It asks for
-// these by their names only: who may create pods in a namespace need not have the right to list what is there.
-// What is not there either is told with the pod's answer.
+// addNamed reads the claims and templates that pods of the files name and that no file contains. It gets each by name,
+// because users who may create pods in a namespace are often not allowed to list claims. Objects that do not exist are
+// reported in the answer for the pod.
 func (l *liveCluster) addNamed(ctx context.Context, w *input) error {
 	w.clusterAsked = true
 	for _, pod := range w.pods {
@@ -61,12 +61,12 @@ func cannotGetNamed(pod *corev1.Pod, kind, name string, err error) error {
 	return err
 }
 
-// templateAndClaim are the names in a pod's reference, of which one is set.
+// templateAndClaim returns the names in a pod's reference; one of them is empty.
 func templateAndClaim(reference *corev1.PodResourceClaim) (template, claim string) {
 	return ptr.Deref(reference.ResourceClaimTemplateName, ""), ptr.Deref(reference.ResourceClaimName, "")
 }
 
-// template returns the template that a pod names; nil if there is none.
+// template returns the template with the name in the pod's namespace; nil if it does not exist.
 func (w *input) template(pod *corev1.Pod, name string) *resourceapi.ResourceClaimTemplate {
 	for _, template := range w.templates {
 		if template.Name == name && namespaceOf(template) == namespaceOf(pod) {
@@ -76,7 +76,7 @@ func (w *input) template(pod *corev1.Pod, name string) *resourceapi.ResourceClai
 	return nil
 }
 
-// claim returns the claim that a pod names; nil if there is none.
+// claim returns the claim with the name in the pod's namespace; nil if it does not exist.
 func (w *input) claim(pod *corev1.Pod, name string) *resourceapi.ResourceClaim {
 	for _, claims := range [][]*resourceapi.ResourceClaim{w.claims, w.allocated, w.live} {
 		for _, claim := range claims {

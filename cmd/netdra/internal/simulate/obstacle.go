@@ -22,11 +22,11 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// tooFew returns which request finds too few devices on a node even if nobody holds any; empty if none does, or if that
-// cannot be said because the request has alternatives.
+// tooFew returns the first request for which a node has too few devices even if all of them are free. It returns "" if
+// there is none, and skips requests with alternatives.
 //
-// It looks only at selectors and taints, without the allocator, and so can name numbers. Where a device is shared, the
-// number of devices says nothing, and the allocator is asked.
+// It evaluates only selectors and taints, not the allocator, so it can report numbers. The number of devices is
+// meaningless for shared devices; for these the allocator decides.
 func (s *Simulator) tooFew(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string,
 	error) {
 	for _, claim := range claims {
@@ -83,7 +83,7 @@ func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *res
 	return "", nil
 }
 
-// whyNone returns why no device of a node is of a class of a topology; "" for other classes.
+// whyNone explains why no device of a node matches a class of a topology; "" for other classes.
 func (s *Simulator) whyNone(node *corev1.Node, class *resourceapi.DeviceClass, devices []device) string {
 	plugin := deviceclasses.Plugin(class)
 	if plugin == "" {
@@ -112,12 +112,13 @@ func (s *Simulator) whyNone(node *corev1.Node, class *resourceapi.DeviceClass, d
 		strings.Join(slices.Compact(rest), ", "), s.hintOfPolicies(node, plugin))
 }
 
-// nearNames says which names in the selectors of a class are almost those of devices; empty if none is.
+// nearNames returns hints for names in the selectors of a class that are similar to the names of devices; empty if
+// there are none.
 func nearNames(class *resourceapi.DeviceClass, devices []device) string {
 	const attribute = "ifName"
 	var known []discovery.Device
 	for i := range devices {
-		for _, name := range []string{attribute, policyapi.QualifiedName(attribute)} { // as its slice has it
+		for _, name := range []string{attribute, policyapi.QualifiedName(attribute)} { // slices contain either form
 			if value := devices[i].Attributes[resourceapi.QualifiedName(name)].StringValue; value != nil {
 				known = append(known, discovery.Device{Name: discovery.IfName(*value)})
 			}
@@ -135,9 +136,9 @@ func nearNames(class *resourceapi.DeviceClass, devices []device) string {
 	return ": " + strings.Join(said, "; ")
 }
 
-// hintOfPolicies names the policies for a node that want devices offered for a CNI plugin, and the commands that say
-// why no device of the node is: a policy may select none, the plugin may be missing, or the kernel may lack what it
-// needs. Slices don't tell these apart.
+// hintOfPolicies names the policies for a node that expose devices for a CNI plugin, and the commands that explain why
+// no device has it. The policy may not match any device, the plugin may be missing, or the kernel may lack a
+// prerequisite. Slices do not show which.
 func (s *Simulator) hintOfPolicies(node *corev1.Node, plugin string) string {
 	var names []string
 	for i := range s.cluster.policies {
@@ -169,7 +170,7 @@ func (s *Simulator) hintOfPolicies(node *corev1.Node, plugin string) string {
 		node.Name)
 }
 
-// everyOf names a number of devices as a whole.
+// everyOf phrases the complete number of devices.
 func everyOf(devices int) string {
 	if devices == 1 {
 		return "the only device"
@@ -177,12 +178,13 @@ func everyOf(devices int) string {
 	return fmt.Sprintf("all %d devices", devices)
 }
 
-// pluginName returns the name of a CNI plugin whose attribute has the name; the attribute's if no other is known.
+// pluginName returns the name of the CNI plugin for an attribute, or the name of the attribute if the plugin is
+// unknown.
 func (s *Simulator) pluginName(attribute string) string {
 	return cmp.Or(s.cluster.plugins[attribute], attribute)
 }
 
-// plugins are the CNI plugins of a device, each as the attribute of it is named or, where they are in a list, as it is.
+// plugins returns the CNI plugins of a device: the names of boolean attributes, or the elements of the list attribute.
 func (d device) plugins() []string {
 	if d.driver != v1alpha1.DriverName {
 		return nil
@@ -203,7 +205,7 @@ type device struct {
 	driver, pool string
 }
 
-// devicesOn are the devices that a node publishes. Devices of several nodes are left out.
+// devicesOn returns the devices in the slices of a single node. Devices that several nodes can access are not included.
 func (s *Simulator) devicesOn(node *corev1.Node) []device {
 	var found []device
 	for _, slice := range s.cluster.Slices {
@@ -218,9 +220,9 @@ func (s *Simulator) devicesOn(node *corev1.Node) []device {
 	return found
 }
 
-// matching are the devices for which all selectors are true.
+// matching returns the devices for which all selectors are true.
 //
-// As in the scheduler an error of one device is an error of the whole: it does not skip the device.
+// As in the scheduler, an evaluation error on one device fails the whole call.
 func (s *Simulator) matching(ctx context.Context, devices []device, selectors []resourceapi.DeviceSelector) ([]device,
 	error) {
 	var found []device
@@ -249,7 +251,7 @@ func (s *Simulator) matching(ctx context.Context, devices []device, selectors []
 	return found, nil
 }
 
-// untainted are the devices that a request with such tolerations may get; tainted says of the others why not.
+// untainted returns the devices whose taints are tolerated; tainted describes the others with their taint.
 func untainted(devices []device, tolerations []resourceapi.DeviceToleration) (usable []device, tainted []string) {
 	for _, d := range devices {
 		reason := ""
@@ -259,7 +261,7 @@ func untainted(devices []device, tolerations []resourceapi.DeviceToleration) (us
 				func(t resourceapi.DeviceToleration) bool { return tolerates(&t, taint) })
 			if taint.Effect != resourceapi.DeviceTaintEffectNone && !tolerated {
 				cause := *taint
-				cause.Effect = "" // what it is, not what it does
+				cause.Effect = "" // shows only the key and value
 				reason = fmt.Sprintf("%s (%s)", d.Name, strings.TrimSuffix(cause.String(), ":"))
 			}
 		}
@@ -272,7 +274,7 @@ func untainted(devices []device, tolerations []resourceapi.DeviceToleration) (us
 	return usable, tainted
 }
 
-// tolerates is ToleratesTaint of package resourceclaim for one taint; an empty operator is Equal.
+// tolerates is ToleratesTaint of package resourceclaim for one taint. An empty operator means Equal.
 func tolerates(toleration *resourceapi.DeviceToleration, taint *resourceapi.DeviceTaint) bool {
 	if toleration.Effect != "" && toleration.Effect != taint.Effect || toleration.Key != "" &&
 		toleration.Key != taint.Key {
@@ -281,9 +283,9 @@ func tolerates(toleration *resourceapi.DeviceToleration, taint *resourceapi.Devi
 	return toleration.Operator == resourceapi.DeviceTolerationOpExists || toleration.Value == taint.Value
 }
 
-// impossible describes what keeps claims from a node on which nobody holds anything: the first of their constraints,
-// amounts, requests and claims without which they fit. They are tried in the order of how much they would change, and
-// the first is told: a user corrects one thing at a time.
+// impossible explains why claims do not fit on an empty node. It drops each of their constraints, amounts, requests and
+// claims in turn, starting with the smallest change, and returns the first without which they fit. One is enough: users
+// correct one thing at a time.
 func (s *Simulator) impossible(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string,
 	error) {
 	for _, less := range relaxations(claims) {
@@ -302,16 +304,16 @@ func (s *Simulator) impossible(ctx context.Context, node *corev1.Node, claims []
 		"requests", nil
 }
 
-// relaxation are claims that want something less.
+// relaxation is a set of claims with one demand removed.
 type relaxation struct {
 	reason string
 	claims []*resourceapi.ResourceClaim
-	// constraint is what they want less; nil if it is something else.
+	// constraint is the removed constraint; nil if another demand was removed.
 	constraint *resourceapi.DeviceConstraint
 }
 
-// relaxations are the claims with one thing less each. Claims that are not changed are shared with the caller, and must
-// not be written to.
+// relaxations returns one set of claims for each demand that can be removed. Unchanged claims are shared with the
+// caller and must not be modified.
 func relaxations(claims []*resourceapi.ResourceClaim) []relaxation {
 	var all []relaxation
 	without := func(i int, reason string, change func(*resourceapi.DeviceClaim)) {
@@ -358,8 +360,8 @@ func relaxations(claims []*resourceapi.ResourceClaim) []relaxation {
 	return all
 }
 
-// qualify gives names of capacities that have none the domain of our driver, as the names of published capacities
-// have; none if all have one.
+// qualify adds the domain of this driver to capacity names without a domain, since published capacities have one. It
+// returns nil if all names have a domain.
 func qualify(requests map[resourceapi.QualifiedName]resource.Quantity) map[resourceapi.QualifiedName]resource.Quantity {
 	qualified, changed := map[resourceapi.QualifiedName]resource.Quantity{}, false
 	for name, amount := range requests {
@@ -374,8 +376,8 @@ func qualify(requests map[resourceapi.QualifiedName]resource.Quantity) map[resou
 	return qualified
 }
 
-// dropRequest removes a request, and what constraints say of it. A constraint for no request at all would be one for
-// all of them, so it goes, too.
+// dropRequest removes a request and the references to it in constraints. A constraint that only refers to this request
+// is removed completely, since a constraint with an empty list applies to all requests.
 func dropRequest(claim *resourceapi.DeviceClaim, request string) {
 	isIt := func(name string) bool { return name == request || strings.HasPrefix(name, request+"/") }
 	claim.Requests = slices.DeleteFunc(claim.Requests,

@@ -30,21 +30,22 @@ import (
 type Options struct {
 	Files    []string
 	Machines []string // directories of recordings
-	From     []string // the same, as the flag is called elsewhere
+	From     []string // the same, with the flag name of other commands
 	Cluster  bool
 	Pods     []string // of the cluster, as namespace/name
-	// Kubeconfig and Context name the cluster; as kubectl has it if they are empty.
+	// Kubeconfig and Context select the cluster. If empty, the defaults of kubectl apply.
 	Kubeconfig, Context string
-	// Namespace is that of objects without one; empty: that of the context, or "default" without a cluster.
+	// Namespace applies to objects without one. If empty, it is the namespace of the context, or "default" without a
+	// cluster.
 	Namespace string
 	Output    string
 	Features  draslices.Features
-	// DerivedAttributes says that claims may compute attributes of devices. It changes nothing that is published.
+	// DerivedAttributes allows claims to compute attributes of devices. It does not affect published slices.
 	DerivedAttributes bool
 }
 
-// Run parses, validates, builds the model of the cluster, and prints the answers. All input is read and judged before
-// anything is tried, so that a mistake in the last file is told at once.
+// Run reads and validates all input, builds the model of the cluster, simulates, and prints the answers. All input is
+// validated before the simulation starts, so an error in the last file is reported immediately.
 func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
 	if err := printer.CheckForm(f.Output); err != nil {
 		return err
@@ -101,7 +102,8 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	return err
 }
 
-// missingTrials describes where no claim was found: files may hold only the policies and topologies around them.
+// missingTrials reports where it searched for claims without finding any: files may contain only policies and
+// topologies.
 func missingTrials(files []string) string {
 	const kinds = "ResourceClaim, ResourceClaimTemplate or pod with claims"
 	if len(files) == 0 {
@@ -110,7 +112,7 @@ func missingTrials(files []string) string {
 	return fmt.Sprintf("%s has no %s", strings.Join(files, ", "), kinds)
 }
 
-// answer tries the claims in their order. What fits takes its devices, and so counts for what comes after it.
+// answer simulates the trials in order. Claims that fit keep their devices, so later trials compete with them.
 func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) {
 	cluster.plugins = m.pluginNames()
 	simulator := New(*cluster)
@@ -121,7 +123,7 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 			continue
 		}
 		missing := trial.missing
-		if !trial.isAllocated() { // claims that have their devices need no class any more
+		if !trial.isAllocated() { // allocated claims no longer need their class
 			missing = slices.Concat(missing, simulator.missing(trial.claims))
 		}
 		if len(missing) > 0 {
@@ -150,9 +152,9 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 	return answers, nil
 }
 
-// buildCluster returns what the allocator sees: the objects of the files, with a live cluster or recorded machines.
-// Pods of the live cluster are added to the trials. With a live cluster policies of files change nothing: its slices
-// are what its drivers publish.
+// buildCluster returns the allocator's view: the objects of the files, combined with a live cluster or recorded
+// machines. It adds trials for pods of the live cluster. With a live cluster, policies in files have no effect because
+// the slices come from its drivers.
 func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *printer.Printer, live *liveCluster,
 	parsed *input, m *model) (*Cluster, error) {
 	cluster := &Cluster{
@@ -166,7 +168,7 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 		if err := errors.Join(live.addTo(ctx, cluster), err); err != nil {
 			return nil, err
 		}
-		// The controller of the cluster has the flag that its nodes have.
+		// The controller of the cluster has the same feature flags as its nodes.
 		listed := f.Features.ListAttributes || anyDevice(ofDriver(cluster.Slices), hasListAttribute)
 		cluster.Classes = slices.Concat(parsed.classes, m.topologyClasses(listed), cluster.Classes)
 		rules, err := TaintRules(ctx, live.get)
@@ -196,12 +198,13 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 	return cluster, nil
 }
 
-// addMachines adds what the policies publish on each machine. It returns why machines publish nothing.
+// addMachines adds the slices that the policies yield on each machine. idle explains for each machine without devices
+// why there are none.
 func (f *Options) addMachines(ctx context.Context, deps osdeps.Deps, out *printer.Printer, m *model,
 	cluster *Cluster) (idle []string, err error) {
 	machines := slices.Concat(f.Machines, f.From)
 	if len(machines) == 0 && len(m.policies) > 0 {
-		machines = []string{""} // this one
+		machines = []string{""} // the local machine
 	}
 	for _, problem := range manifest.TypeMismatches(m.policies) {
 		out.Warn("%s", problem)
@@ -232,8 +235,8 @@ func (f *Options) addMachines(ctx context.Context, deps osdeps.Deps, out *printe
 	return idle, nil
 }
 
-// resourceSlices are a node's, as they would be published. Names and the generation matter only in that they are the
-// same for all slices of a pool: the allocator takes a pool as incomplete otherwise.
+// resourceSlices returns the slices that a node would publish. Names and generation are arbitrary but must be
+// consistent in a pool; otherwise the allocator treats the pool as incomplete.
 func resourceSlices(node string, published *draslices.Result) []*resourceapi.ResourceSlice {
 	var all []*resourceapi.ResourceSlice
 	pools := published.Resources.Pools
@@ -253,13 +256,13 @@ func resourceSlices(node string, published *draslices.Result) []*resourceapi.Res
 	return all
 }
 
-// ofDriver are the slices of this driver.
+// ofDriver returns the slices of this driver.
 func ofDriver(published []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
 	return slices.DeleteFunc(slices.Clone(published),
 		func(slice *resourceapi.ResourceSlice) bool { return slice.Spec.Driver != v1alpha1.DriverName })
 }
 
-// topologyClasses returns the classes that the controller would make for the topologies.
+// topologyClasses returns the classes that the controller would create for the topologies.
 func (m *model) topologyClasses(listAttributes bool) []*resourceapi.DeviceClass {
 	var all []*resourceapi.DeviceClass
 	for _, topology := range m.topologies {
@@ -270,7 +273,7 @@ func (m *model) topologyClasses(listAttributes bool) []*resourceapi.DeviceClass 
 	return all
 }
 
-// exposesNothing explains that policies expose no device of a machine, and how to find out why.
+// exposesNothing reports that no policy exposes a device of a machine, and names the command that explains it.
 func exposesNothing(inputs *offers.Inputs, policies []policyapi.DeviceExposurePolicy) string {
 	var names []string
 	for i := range policies {
@@ -289,27 +292,27 @@ func exposesNothing(inputs *offers.Inputs, policies []policyapi.DeviceExposurePo
 		strings.Join(names, ", "), command)
 }
 
-// Answer is the result for a pod or a claim. Fits means both: the allocator finds devices, and the driver would attach
+// Answer is the result for a pod or a claim. Fits is true if the allocator finds devices and the driver would attach
 // them.
 type Answer struct {
 	What string `json:"what"`
 	Fits bool   `json:"fits"`
-	// Allocated is true for a pod of the cluster whose claims all have devices already.
+	// Allocated is true for a pod of the cluster whose claims are all allocated.
 	Allocated bool `json:"allocated,omitempty"`
-	// started is true if that pod has started, and something has happened to its devices since.
+	// started is true if an allocated pod has already started; problems then occurred later.
 	started bool
-	// Note takes the place of the nodes in the text for a pod that fits.
+	// Note replaces the list of nodes in the text output.
 	Note string `json:"note,omitempty"`
-	// As names the pod of the same template that does not fit for the same reason, which is told there.
+	// As names an earlier pod of the same template that does not fit for the same reason. Its answer has the details.
 	As string `json:"as,omitempty"`
-	// Nodes are those on which it fits.
+	// Nodes lists the nodes on which it fits.
 	Nodes    []string      `json:"nodes,omitempty"`
 	Devices  []givenDevice `json:"devices,omitempty"`
 	Refusals []nodeRefusal `json:"refusals,omitempty"`
-	// Refused is why the driver would refuse the claims with these devices.
+	// Refused lists the reasons why the driver would refuse the claims with these devices.
 	Refused []string `json:"refused,omitempty"`
 	Remarks []string `json:"remarks,omitempty"`
-	// Missing says which claims, templates and DeviceClasses that are named are not there.
+	// Missing describes the claims, templates and DeviceClasses that are named but do not exist.
 	Missing []string `json:"missing,omitempty"`
 }
 
@@ -325,21 +328,20 @@ type givenDevice struct {
 type nodeRefusal struct {
 	Node   string `json:"node"`
 	Reason string `json:"reason"`
-	// Release are claims of others that are in the way.
+	// Release lists existing claims that prevent the allocation.
 	Release []string `json:"release,omitempty"`
-	// Instead are claims any one of which could be released in place of the one that is in the way.
+	// Instead lists claims that could be released instead of the claim in Release; releasing any one of them suffices.
 	Instead []string `json:"instead,omitempty"`
 	Short   []string `json:"short,omitempty"`
-	// Taken are pods and claims of the simulation that were given what is wanted.
+	// Taken lists pods and claims of the simulation that hold the required devices.
 	Taken []string `json:"taken,omitempty"`
-	// TakenEnough are those of Taken without which it fits; empty if it is all of them, or any one.
+	// TakenEnough is a subset of Taken without which it fits. It is empty if all of Taken or any one of it is needed.
 	TakenEnough []string `json:"takenEnough,omitempty"`
-	// AnyOne means that it fits without any one of Taken, Release and Instead.
+	// AnyOne is true if it fits after removing any single element of Taken, Release and Instead.
 	AnyOne bool `json:"anyOne,omitempty"`
 }
 
-// answerOf puts a verdict into words of JSON. Devices are those of the first node: on others they may be different
-// ones.
+// answerOf converts a verdict to an Answer. It lists the devices of the first node; they may differ on other nodes.
 func (m *model) answerOf(trial *trial, verdict *Verdict) Answer {
 	tried := Answer{What: trial.title, Fits: len(verdict.Nodes) > 0, Nodes: verdict.Nodes}
 	for i := range verdict.Results {
@@ -405,7 +407,7 @@ func (t *Answer) print(out *printer.Printer) {
 	}
 }
 
-// addRemarks adds remarks that are not there yet: claims of one pod often share a topology.
+// addRemarks adds remarks without duplicates: claims of one pod often share a topology.
 func (t *Answer) addRemarks(remarks []string) {
 	for _, remark := range remarks {
 		if !slices.Contains(t.Remarks, remark) {
@@ -420,8 +422,8 @@ func (t *Answer) printRemarks(out *printer.Printer) {
 	}
 }
 
-// refusalFormat says nothing of who refuses claims without devices: the webhook does when they are written, and without
-// it the driver when they are prepared.
+// refusalFormat does not name the component that refuses claims without devices: the webhook refuses them at creation,
+// or without a webhook the driver refuses them at Prepare.
 func (t *Answer) refusalFormat() string {
 	switch {
 	case t.started:

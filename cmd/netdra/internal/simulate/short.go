@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// short returns which of the devices that would be allocated are held by claims, and of which counters there is not
-// enough beside all claims that hold devices. It is an explanation beside the allocator's decision: if it finds
-// nothing, the claims in the way are named without it.
+// short returns which of the required devices are held by claims, and which counters are too low given all allocated
+// claims. It only illustrates the allocator's decision: if it finds nothing, the refusal still names the claims in the
+// way.
 func (s *Simulator) short(results []resourceapi.AllocationResult, inTheWay []*resourceapi.ResourceClaim) []string {
 	var texts []string
 	wanted := map[deviceKey]bool{}
@@ -20,7 +20,7 @@ func (s *Simulator) short(results []resourceapi.AllocationResult, inTheWay []*re
 			key := keyOf(&result)
 			wanted[key] = true
 			for _, claim := range inTheWay {
-				// of a shared device the capacities say who has what
+				// capacities covers shared devices
 				holds := result.ShareID == nil && slices.ContainsFunc(claim.Status.Allocation.Devices.Results,
 					func(r resourceapi.DeviceRequestAllocationResult) bool { return keyOf(&r) == key })
 				if holds {
@@ -42,7 +42,7 @@ func (s *Simulator) short(results []resourceapi.AllocationResult, inTheWay []*re
 	return slices.Compact(texts)
 }
 
-// capacities says of which capacities of shared devices less is left than would be allocated, and who has the rest.
+// capacities returns the shared devices whose remaining capacity is too low, and the claims that hold the rest.
 func (s *Simulator) capacities(results []resourceapi.AllocationResult) []string {
 	asked := map[deviceKey]map[resourceapi.QualifiedName]resource.Quantity{}
 	for i := range results {
@@ -80,7 +80,7 @@ func (s *Simulator) capacities(results []resourceapi.AllocationResult) []string 
 	return texts
 }
 
-// addAmounts adds what one device gives to what it gives in sum.
+// addAmounts adds the amounts of one device to its sums.
 func addAmounts(
 	sums map[deviceKey]map[resourceapi.QualifiedName]resource.Quantity, key deviceKey,
 	amounts map[resourceapi.QualifiedName]resource.Quantity,
@@ -95,7 +95,7 @@ func addAmounts(
 	}
 }
 
-// bareName is the name of a capacity without its domain.
+// bareName returns the name of a capacity without its domain.
 func bareName(name resourceapi.QualifiedName) string {
 	if _, bare, found := strings.Cut(string(name), "/"); found {
 		return bare
@@ -111,8 +111,8 @@ func keyOf(result *resourceapi.DeviceRequestAllocationResult) deviceKey {
 
 type counterKey struct{ driver, pool, set, name string }
 
-// counters names those of which the wanted devices need more than the held ones leave. A device that is shared consumes
-// once. So a held device adds nothing to what is needed, also if it is wanted.
+// counters describes the counters whose remaining value is too low for the wanted devices. A shared device consumes its
+// counters only once, so a wanted device that is already held adds nothing.
 func (s *Simulator) counters(wanted, held map[deviceKey]bool) []string {
 	total, used, needed := map[counterKey]resource.Quantity{}, map[counterKey]resource.Quantity{},
 		map[counterKey]resource.Quantity{}

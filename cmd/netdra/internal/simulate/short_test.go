@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A refusal says how much of a shared device is left and asked for, and names all who have the rest, also those that
-// could stay.
+// A refusal reports how much of a shared device is left and requested, and lists all claims that hold the rest,
+// including those that could stay.
 func TestShortOfASharedDevice(t *testing.T) {
 	const counter = resourceapi.QualifiedName("dra.networking/macvlans")
 	allocation := func(amount string) *resourceapi.AllocationResult {

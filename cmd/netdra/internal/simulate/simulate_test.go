@@ -22,7 +22,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// Every use of a card with virtual functions that excludes others.
+// All mutually exclusive uses of a NIC with virtual functions.
 const policies = `
 - metadata: {name: vfs}
   spec:
@@ -56,7 +56,7 @@ const policies = `
     exposure: {supportedCNIPlugins: [{name: host-device, exclusive: true}]}
 `
 
-// twoCards is a node with two cards that have four virtual functions each, and a class for every CNI plugin.
+// twoCards returns a node with two NICs with four virtual functions each, and a class for every CNI plugin.
 func twoCards(t *testing.T) Cluster {
 	t.Helper()
 	var given []policyapi.DeviceExposurePolicy
@@ -102,7 +102,7 @@ func twoCards(t *testing.T) Cluster {
 	return cluster
 }
 
-// asking is a claim, complete as the API server would have it.
+// asking returns a claim with the API server's defaults.
 func asking(t *testing.T, name, requests string) *resourceapi.ResourceClaim {
 	t.Helper()
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name,
@@ -113,7 +113,7 @@ func asking(t *testing.T, name, requests string) *resourceapi.ResourceClaim {
 	return claim
 }
 
-// randomClaim asks for one to three things.
+// randomClaim returns a claim with one to three requests.
 func randomClaim(t *testing.T, random *rand.Rand, name string) *resourceapi.ResourceClaim {
 	t.Helper()
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name,
@@ -141,8 +141,9 @@ func randomClaim(t *testing.T, random *rand.Rand, name string) *resourceapi.Reso
 	return claim
 }
 
-// Whatever claims hold: what a refusal names is in the way, all of it and nothing else. Without it the new claim fits;
-// with any one of it, it does not; and if nothing is named, it does not fit on an empty node.
+// For any set of existing claims, the refusal names exactly the claims in the way: the new claim fits without all of
+// them, and does not fit with any one of them. If the refusal names none, the claim does not fit on an empty node
+// either.
 func TestObstaclesAreRight(t *testing.T) {
 	cluster := twoCards(t)
 	fitted, refused, named, alternatives := 0, 0, 0, 0
@@ -217,7 +218,7 @@ func TestObstaclesAreRight(t *testing.T) {
 	}
 }
 
-// What an empty node cannot give is said.
+// A refusal explains requests that even an empty node cannot satisfy.
 func TestRefusalsOfAnEmptyNode(t *testing.T) {
 	cluster := twoCards(t)
 	for requests, want := range map[string]string{
@@ -247,7 +248,7 @@ func TestRefusalsOfAnEmptyNode(t *testing.T) {
 	}
 }
 
-// A device with a taint is not given to who does not tolerate it, and that is said.
+// A tainted device is not allocated to a request without a toleration, and the refusal names the taint.
 func TestTaintedDevices(t *testing.T) {
 	cluster := twoCards(t)
 	for _, slice := range cluster.Slices {

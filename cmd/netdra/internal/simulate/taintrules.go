@@ -11,10 +11,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TaintRules returns the DeviceTaintRules of a cluster (KEP-5055), sorted by name, without their status; none if it
-// does not have the kind. get reads a path of the API server.
+// TaintRules returns the DeviceTaintRules of a cluster (KEP-5055), sorted by name, without their status. It returns
+// none if the kind is not installed. get reads a path of the API server.
 //
-// Kubernetes 1.36 has the kind as v1beta2 only, off by default, with the same specification.
+// Kubernetes 1.36 only has the kind as v1beta2, disabled by default, with the same specification.
 func TaintRules(ctx context.Context, get func(ctx context.Context, path string) ([]byte, error),
 ) ([]resourceapi.DeviceTaintRule, error) {
 	for _, version := range []string{"v1", "v1beta2"} {
@@ -40,8 +40,8 @@ func TaintRules(ctx context.Context, get func(ctx context.Context, path string) 
 	return nil, nil
 }
 
-// withTaints returns slices with the taints of rules, as kube-scheduler sees them: see package resourceslice/tracker of
-// k8s.io/dynamic-resource-allocation, which needs informers. Slices that get a taint are copied.
+// withTaints returns slices with the taints of rules applied, as kube-scheduler does. The equivalent package
+// resourceslice/tracker of k8s.io/dynamic-resource-allocation needs informers. Slices that get a taint are copied.
 func withTaints(published []*resourceapi.ResourceSlice, rules []resourceapi.DeviceTaintRule,
 ) []*resourceapi.ResourceSlice {
 	tainted := slices.Clone(published)
@@ -67,5 +67,5 @@ func withTaints(published []*resourceapi.ResourceSlice, rules []resourceapi.Devi
 	return tainted
 }
 
-// isOrAny reports whether a name is the wanted one; nil wants any.
+// isOrAny reports whether wanted is nil or equals name.
 func isOrAny(wanted *string, name string) bool { return wanted == nil || *wanted == name }

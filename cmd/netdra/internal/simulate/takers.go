@@ -9,11 +9,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// Devices that a refused pod wants may be taken by pods of the same files: nobody can release their claims, which do
-// not exist.
+// Pods of the same files may hold the devices that a refused pod needs. Their claims do not exist, so they cannot be
+// released.
 
-// refusalOf puts a refusal into words of JSON. Only claims that exist can be released: others are told by who of the
-// simulation took them.
+// refusalOf converts a refusal to its JSON form. Only existing claims can be released; for simulated claims it names
+// the pod or claim of the simulation.
 func (m *model) refusalOf(refusal *Refusal) nodeRefusal {
 	told := nodeRefusal{Node: refusal.Node, Reason: refusal.Reason, Short: refusal.Short}
 	var enough []string
@@ -38,22 +38,22 @@ func (m *model) refusalOf(refusal *Refusal) nodeRefusal {
 	if !told.AnyOne && len(enough) < len(told.Taken) {
 		told.TakenEnough = enough
 	}
-	// In the order of the trials, which is that of their numbers: web-2 comes before web-10.
+	// Sort by the order of the trials, which is numeric: web-2 comes before web-10.
 	slices.SortStableFunc(told.Taken, func(a, b string) int { return cmp.Compare(m.position(a), m.position(b)) })
 	slices.Sort(told.Release)
 	slices.Sort(told.Instead)
 	return told
 }
 
-// position returns where a trial stands among all.
+// position returns the index of a trial by its title.
 func (m *model) position(title string) int {
 	return slices.IndexFunc(m.trials, func(t trial) bool { return t.title == title })
 }
 
-// mostTakers bounds how many are named: a workload may have hundreds of pods.
+// mostTakers limits the names in a message: a workload may have hundreds of pods.
 const mostTakers = 5
 
-// takenText says which pods and claims of the simulation have what is wanted.
+// takenText lists the pods and claims of the simulation that hold the required devices.
 func takenText(titles []string) string {
 	var pods int
 	for _, title := range titles {
@@ -71,7 +71,7 @@ func takenText(titles []string) string {
 	return fmt.Sprintf("Taken by %s of this simulation: %s", strings.Join(counts, " and "), takerNames(titles))
 }
 
-// takerNames lists pods and claims. Where all are pods, nobody has to be told so of each.
+// takerNames lists pods and claims. It omits the prefix "pod" if all of them are pods.
 func takerNames(titles []string) string {
 	names := slices.Clone(titles)
 	if !slices.ContainsFunc(titles, func(title string) bool { return !strings.HasPrefix(title, podTitle) }) {
@@ -85,10 +85,10 @@ func takerNames(titles []string) string {
 	return strings.Join(names, ", ")
 }
 
-// mostReleasable bounds how many claims are named of which any one would do.
+// mostReleasable limits how many alternative claims a message names.
 const mostReleasable = 3
 
-// fitsText says without whom it would fit; empty if it is plain, because all that are named are in the way.
+// fitsText describes what to remove so that it fits; "" if that is obvious because everything listed must go.
 func (r *nodeRefusal) fitsText() string {
 	them := "without them"
 	switch {
@@ -115,7 +115,7 @@ func (r *nodeRefusal) fitsText() string {
 	return fmt.Sprintf("It fits %s, and when %s", them, r.releaseText())
 }
 
-// releaseText says which claims have to be released.
+// releaseText lists the claims to release.
 func (r *nodeRefusal) releaseText() string {
 	names := slices.Concat(r.Release, r.Instead)
 	slices.Sort(names)
@@ -133,7 +133,7 @@ func (r *nodeRefusal) releaseText() string {
 	}
 }
 
-// podSummary counts the pods that fit; it is empty for less than two.
+// podSummary counts the pods that fit; it is empty for fewer than two pods.
 func podSummary(answers []Answer) string {
 	pods, fit := 0, 0
 	for i := range answers {

@@ -11,13 +11,13 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// Verdict says where the claims of one pod fit.
+// Verdict is the result for the claims of one pod.
 type Verdict struct {
-	// Nodes are those on which the claims fit, sorted. The scheduler chooses one of them, by other criteria, too.
+	// Nodes are the nodes on which the claims fit, sorted. The scheduler also applies other criteria to choose one.
 	Nodes []string
-	// Results are what the claims get on the first of the nodes, in their order.
+	// Results are the allocations on the first of the nodes, in the order of the claims.
 	Results []resourceapi.AllocationResult
-	// Refusals say, if there is no node, why not for each, sorted by node.
+	// Refusals explain, if Nodes is empty, why the claims do not fit on each node. They are sorted by node.
 	Refusals []Refusal
 }
 
@@ -26,21 +26,22 @@ type Refusal struct {
 	Node string
 	// Reason is one sentence.
 	Reason string
-	// Release are claims, as namespace/name, which together are in the way: without them the claims fit, and with any
-	// of them they do not. There may be other such sets. Empty if nothing that is held is in the way.
+	// Release lists claims, as namespace/name, that together prevent the allocation: the claims fit without all of
+	// them, and do not fit with any one of them. Other such sets may exist. It is empty if no allocated claim is in the
+	// way.
 	Release []string
-	// Short are devices and counters that those claims hold and that are wanted.
+	// Short describes the devices and counters that are needed and held by those claims.
 	Short []string
-	// inTheWay are the claims of Release.
+	// inTheWay contains the claims of Release.
 	inTheWay []*resourceapi.ResourceClaim
-	// instead are claims that could go in place of one of those. Where several are in the way, they are only claims
-	// that got their devices in this simulation.
+	// instead contains claims that could be removed instead of one in inTheWay. If several claims are in the way, it
+	// only contains claims that this simulation allocated.
 	instead []*resourceapi.ResourceClaim
 }
 
-// Try says where the claims of one pod fit, which are not changed. A claim that was taken before is not allocated
-// again: as kube-scheduler does with a claim that several pods name, its devices choose the node, and only the others
-// are allocated there.
+// Try returns where the claims of one pod fit, without modifying them. A claim that is already allocated keeps its
+// devices, as in kube-scheduler if several pods name it: its devices restrict the nodes, and only the other claims are
+// allocated.
 func (s *Simulator) Try(ctx context.Context, claims ...*resourceapi.ResourceClaim) (Verdict, error) {
 	var verdict Verdict
 	var no []*corev1.Node
@@ -87,7 +88,8 @@ func (s *Simulator) Try(ctx context.Context, claims ...*resourceapi.ResourceClai
 	return verdict, nil
 }
 
-// takenElsewhere refuses a node on which the devices of a claim that was taken before are not; nil if there is none.
+// takenElsewhere returns a refusal if a claim is already allocated to devices that are not available on the node;
+// otherwise nil.
 func (s *Simulator) takenElsewhere(node *corev1.Node, claims []*resourceapi.ResourceClaim) (*Refusal, error) {
 	for _, claim := range claims {
 		taken := s.taken[claim.UID]
@@ -106,7 +108,7 @@ func (s *Simulator) takenElsewhere(node *corev1.Node, claims []*resourceapi.Reso
 	return nil, nil
 }
 
-// withTaken returns the allocations of all claims in their order; results are those of claims that were not taken.
+// withTaken returns the allocations of all claims in their order. results contains the new allocations.
 func (s *Simulator) withTaken(
 	claims []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult,
 ) []resourceapi.AllocationResult {
@@ -121,10 +123,8 @@ func (s *Simulator) withTaken(
 	return all
 }
 
-// refusal finds out why claims do not fit on a node. What is cheap to say is tried first.
-//
-// The steps: too few devices at all; not even on an empty node, and what to leave out then; and else the claims that
-// are in the way. Only the last depends on what is held now.
+// refusal explains why claims do not fit on a node, starting with the cheapest checks: too few devices, claims that do
+// not fit on an empty node, and finally allocated claims in the way. Only the last depends on current allocations.
 func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (Refusal,
 	error) {
 	refusal := Refusal{Node: node.Name}
@@ -156,13 +156,13 @@ func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*re
 	return refusal, err
 }
 
-// mostTried bounds how often the allocator is asked for what could go instead.
+// mostTried limits the allocator runs in the search for alternatives.
 const mostTried = 200
 
-// instead finds the claims of a node that could go in place of one that is in the way: those who hold shares of a
-// device are alike, and a user should not take those that are named for the only ones. Where several are in the way,
-// only claims of this simulation are looked for, and no more than mostTried combinations are tried: each asks the
-// allocator. A claim can only stand for one that came after it, since inTheWay has put back those that came first.
+// instead finds claims on a node that could be removed instead of a claim in the way. All holders of a share are
+// equivalent, and users should not assume that the named ones are the only choice. If several claims are in the way, it
+// only considers claims of this simulation, and stops after mostTried combinations because each runs the allocator. A
+// claim can only replace an earlier one: inTheWay keeps the earliest claims that can stay.
 func (s *Simulator) instead(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim,
 	inTheWay []*resourceapi.ResourceClaim) (instead []*resourceapi.ResourceClaim, err error) {
 	here := map[deviceKey]bool{}
@@ -200,10 +200,10 @@ func (s *Simulator) instead(ctx context.Context, node *corev1.Node, claims []*re
 	return instead, nil
 }
 
-// inTheWay finds claims without which the new ones fit, none of which can stay, and what is then allocated. Each claim
-// is put back if it can be, so what is left is needed; who came first stays. It runs the allocator once for each held
-// claim, so it takes time that grows with the cluster; it is called for nodes without room only. The set is minimal and
-// not the smallest that there is.
+// inTheWay returns a minimal set of claims that must be removed for the new claims to fit, and the resulting
+// allocation. It adds the allocated claims one by one, oldest first, and keeps each one that leaves enough room. The
+// allocator runs once per allocated claim, so the time grows with the cluster; call it only for nodes without room. The
+// set is minimal, but not necessarily the smallest.
 func (s *Simulator) inTheWay(ctx context.Context, node *corev1.Node,
 	claims []*resourceapi.ResourceClaim) (inTheWay []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult,
 	err error) {

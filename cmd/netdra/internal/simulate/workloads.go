@@ -15,19 +15,19 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 )
 
-// workload is an object whose controller makes pods.
+// workload is an object whose controller creates pods.
 type workload struct {
 	metav1.Object
 	kind     string
 	template *corev1.PodTemplateSpec
-	// count is how many pods it has at once, and first the number in the name of the first.
+	// count is the number of concurrent pods; first is the number in the name of the first one.
 	count, first int
 }
 
-// mostPods bounds what one workload may ask for: each pod is a run of the scheduler's allocator.
+// mostPods limits the pods of one workload: the scheduler's allocator runs for each.
 const mostPods = 1000
 
-// workloadOf returns nil for an object of another kind. Counts have the defaults of the API server.
+// workloadOf returns nil for other kinds. Missing counts get the API server's defaults.
 func workloadOf(object metav1.Object, kind string) *workload {
 	w := &workload{Object: object, kind: kind, count: 1, first: 1}
 	set := func(count *int32, template *corev1.PodTemplateSpec) {
@@ -42,13 +42,13 @@ func workloadOf(object metav1.Object, kind string) *workload {
 		set(o.Spec.Replicas, ptr.To(ptr.Deref(o.Spec.Template, corev1.PodTemplateSpec{})))
 	case *appsv1.StatefulSet:
 		set(o.Spec.Replicas, &o.Spec.Template)
-		w.first = 0 // pods of a StatefulSet have names that last
+		w.first = 0 // pods of a StatefulSet have stable names, starting at 0
 		if o.Spec.Ordinals != nil {
 			w.first = int(o.Spec.Ordinals.Start)
 		}
 	case *batchv1.Job:
 		set(o.Spec.Parallelism, &o.Spec.Template)
-		w.count = min(w.count, int(ptr.Deref(o.Spec.Completions, int32(w.count)))) // no more run at once
+		w.count = min(w.count, int(ptr.Deref(o.Spec.Completions, int32(w.count)))) // no more pods run concurrently
 	default:
 		return nil
 	}
@@ -57,8 +57,8 @@ func workloadOf(object metav1.Object, kind string) *workload {
 
 func (w *workload) title() string { return w.kind + " " + fullName(w) }
 
-// pods are those that run at once. Those of a StatefulSet have the names that they will have; of others the names are
-// random, and numbers stand for them.
+// pods returns the concurrent pods. Pods of a StatefulSet have their real names. Other names are random in a cluster
+// and numbered here.
 func (w *workload) pods() []*corev1.Pod {
 	var pods []*corev1.Pod
 	for i := range w.count {
@@ -69,7 +69,7 @@ func (w *workload) pods() []*corev1.Pod {
 	return pods
 }
 
-// addWorkload adds the pods of a workload to what is tried, in its place.
+// addWorkload adds the pods of a workload at its position in the order.
 func (w *input) addWorkload(found *manifest.Document, added *workload) error {
 	if added.count < 0 || added.count > mostPods {
 		return fmt.Errorf("%s: cannot simulate %s: it has %d pods at once, and at most %d are simulated; give it "+
@@ -83,8 +83,8 @@ func (w *input) addWorkload(found *manifest.Document, added *workload) error {
 	return nil
 }
 
-// dropOwned leaves out what a workload of the files makes, as "kubectl get deploy,rs,pod -o yaml" prints it: its pods
-// would be tried twice.
+// dropOwned removes objects that a workload of the files owns, as in the output of "kubectl get deploy,rs,pod -o yaml".
+// Otherwise the same pods would be simulated twice.
 func (w *input) dropOwned() {
 	isOwned := func(object metav1.Object) bool {
 		owner := metav1.GetControllerOfNoCopy(object)
@@ -107,11 +107,11 @@ func (w *input) dropOwned() {
 	}
 }
 
-// addUnknown adds a remark on a kind that makes pods and is not simulated. Any other is none of ours.
+// addUnknown adds a remark if an unsupported kind creates pods. Other kinds are ignored.
 func (w *input) addUnknown(found *manifest.Document) {
 	const advice = "give a Pod like those of its template"
 	name := found.Kind + " " + found.Name
-	if _, same := kubernetesKinds()[found.Kind]; same { // that of another project
+	if _, same := kubernetesKinds()[found.Kind]; same { // a kind of another project
 		name += " of " + groupOf(found)
 	}
 	if found.Kind == "DaemonSet" {
@@ -127,11 +127,11 @@ func (w *input) addUnknown(found *manifest.Document) {
 		workloadKinds, advice))
 }
 
-// workloadKinds are the kinds whose pods are simulated, as texts name them.
+// workloadKinds lists the simulated kinds for messages.
 const workloadKinds = "Deployment, StatefulSet, ReplicaSet, ReplicationController and Job"
 
-// hasPodSpec reports whether a value has the specification of a pod somewhere: kinds of other projects have it at
-// different places, and those of virtual machines have claims without containers.
+// hasPodSpec reports whether a value contains a pod specification at any depth. Kinds of other projects have it in
+// different places, and kinds for virtual machines have claims without containers.
 func hasPodSpec(value any) bool {
 	switch v := value.(type) {
 	case []any:
@@ -147,12 +147,12 @@ func hasPodSpec(value any) bool {
 	return false
 }
 
-// follows reports whether two pods are of one template. The second of two that are tried one after the other does not
-// fit if the first does not: a pod that is refused takes nothing, and nothing is released in between.
+// follows reports whether two pods have the same template. If the first of two consecutive pods does not fit, neither
+// does the second: a refused pod takes nothing, and nothing is released in between.
 func (t *trial) follows(other *trial) bool { return t.maker != nil && t.maker == other.maker }
 
-// sameRefusal is the answer for a pod whose predecessor of the same template was refused. Each refusal asks the
-// allocator once for each held claim, which for hundreds of replicas would take hours.
+// sameRefusal returns the answer for a pod whose predecessor from the same template was refused. Computing a refusal
+// runs the allocator once per allocated claim, which would take hours for hundreds of replicas.
 func sameRefusal(t *trial, before *Answer) Answer {
 	return Answer{What: t.title, As: cmp.Or(before.As, before.What)}
 }
