@@ -10,9 +10,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// addLastAttempts adds, for claims that no sandbox has now, the last one that the log knows: a chain that fails at once
-// is undone and its sandbox is gone, until the container runtime makes another. Without them a page that is made
-// between two attempts would show nothing of why the pod waits.
+// addLastAttempts adds the last logged sandbox of each claim that has no sandbox now. After a failed chain the driver
+// cleans up and the sandbox disappears until the container runtime creates the next one. A page rendered in between
+// would otherwise not show why the pod is pending.
 func addLastAttempts(node *Node) []nodestate.Sandbox {
 	boxes := slices.Clone(node.Sandboxes)
 	for i := range node.Claims {
@@ -28,7 +28,7 @@ func addLastAttempts(node *Node) []nodestate.Sandbox {
 			continue
 		}
 		if same := slices.IndexFunc(boxes,
-			func(b nodestate.Sandbox) bool { return b.ID == box.ID }); same >= 0 { // of a pod with several claims
+			func(b nodestate.Sandbox) bool { return b.ID == box.ID }); same >= 0 { // a pod with several claims
 			boxes[same].Claims = append(boxes[same].Claims, claim.UID)
 			if boxes[same].Failure == "" {
 				boxes[same].Failure = box.Failure
@@ -40,7 +40,8 @@ func addLastAttempts(node *Node) []nodestate.Sandbox {
 	return boxes
 }
 
-// lastAttempt is the sandbox of the last call for a claim, and not for an earlier one of its name.
+// lastAttempt returns the sandbox of the last call for the claim with the UID. An earlier claim may have had the same
+// name.
 func lastAttempt(calls []calllog.Call, uid string) (nodestate.Sandbox, bool) {
 	var box nodestate.Sandbox
 	for i := len(calls) - 1; i >= 0; i-- {

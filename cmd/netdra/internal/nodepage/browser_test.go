@@ -15,8 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// browser is Chromium without a display, and a proxy that has the page as the one thing of its world, and notes who
-// asks for what.
+// browser is headless Chromium behind a proxy that serves only the page and records all requests.
 type browser struct {
 	program, proxy string
 	mu             sync.Mutex
@@ -36,7 +35,7 @@ func startBrowser(t *testing.T, page string) *browser {
 		t.Skip("there is no browser to look at the page with: install chromium")
 	}
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// the browser's own
+		// requests of Chromium itself
 		if host := r.URL.Hostname(); !strings.HasSuffix(host, ".google.com") &&
 			!strings.HasSuffix(host, ".googleapis.com") {
 			b.mu.Lock()
@@ -55,7 +54,7 @@ func startBrowser(t *testing.T, page string) *browser {
 	return b
 }
 
-// run opens the page, and returns what becomes of it and what the browser says to its log.
+// run opens the page, and returns the resulting document and the browser's log.
 func (b *browser) run(t *testing.T, arguments ...string) (stdout, log string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -75,7 +74,7 @@ func (b *browser) run(t *testing.T, arguments ...string) (stdout, log string) {
 	return out.String(), errs.String()
 }
 
-// A browser shows the page, asks nobody for anything else, and has nothing to say against it.
+// A browser shows the page without errors and sends no other requests.
 func TestBrowserShowsThePage(t *testing.T) {
 	for name, page := range map[string]string{"live": written(t, liveNode(t)),
 		"hostile": written(t,
@@ -90,7 +89,7 @@ func TestBrowserShowsThePage(t *testing.T) {
 			t.Errorf("%s: requests (-want +got):\n%s", name, diff)
 		}
 		b.mu.Unlock()
-		for _, want := range []string{`<p id="find">`, "enp3s0f0v7", "shop/web-net"} { // the first: the script has run
+		for _, want := range []string{`<p id="find">`, "enp3s0f0v7", "shop/web-net"} { // the first: the script ran
 			if !strings.Contains(dom, want) {
 				t.Errorf("%s: the browser does not show %q", name, want)
 			}
@@ -98,9 +97,9 @@ func TestBrowserShowsThePage(t *testing.T) {
 	}
 }
 
-// The box shows what has a text, and hides the rest.
+// The filter box shows the matching rows and hides the others.
 func TestBrowserFilters(t *testing.T) {
-	// the test writes into the box by a script
+	// the test types into the box with a script
 	page := strings.ReplaceAll(written(t, liveNode(t)), "Content-Security-Policy", "X-Nothing")
 	typing := `<script>var box = document.getElementById("filter"); box.value = "ENP3S0F0V5"; ` +
 		`box.dispatchEvent(new Event("input"));</script>`

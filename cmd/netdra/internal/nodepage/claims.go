@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	// mostCalls of a claim in a sandbox are shown, the newest.
+	// mostCalls is the number of calls shown per claim and sandbox, newest first.
 	mostCalls = 12
-	// mostOutput of a call is shown, in bytes.
+	// mostOutput is the number of bytes shown of a call's output.
 	mostOutput = 1024
 )
 
-// claimsOf are all claims, those that something is wrong with first. IDs are given after sorting, so that links within
-// the page are stable for the same node.
+// claimsOf returns all claims, those with problems first. IDs are assigned after sorting, which keeps links within the
+// page stable for the same node.
 func claimsOf(node *Node) []ClaimView {
 	views := make([]ClaimView, 0, len(node.Claims))
 	for i := range node.Claims {
@@ -87,11 +87,11 @@ func claimOf(node *Node, claim *nodestate.Claim) ClaimView {
 	return view
 }
 
-// stateLost is that of what was attached and has lost an interface.
+// stateLost marks a claim that was attached and has lost an interface.
 const stateLost = "interface lost"
 
-// runOf is the claim's chain in one sandbox. Without a sandbox it is the chain as it will be. Steps of several
-// topologies follow each other, so the indexes of After are moved by those before.
+// runOf returns the claim's chain in one sandbox. Without a sandbox it returns the planned chain. The steps of several
+// topologies are concatenated, so the indexes in After are shifted.
 func runOf(claim *nodestate.Claim, box *nodestate.Sandbox, logged []calllog.Call) Run {
 	run := Run{State: box.State, Failure: box.Failure, Sandbox: box.ID}
 	if box.DetachFailure != "" {
@@ -134,7 +134,7 @@ func runOf(claim *nodestate.Claim, box *nodestate.Sandbox, logged []calllog.Call
 	return run
 }
 
-// lostBy are the interfaces of a claim that were attached and are not in the pod any more.
+// lostBy returns the attached interfaces of a claim that are missing from the pod.
 func lostBy(box *nodestate.Sandbox, claimUID string) []nodestate.Interface {
 	var lost []nodestate.Interface
 	for _, link := range box.Interfaces {
@@ -162,10 +162,10 @@ const (
 	stepLost     = "interface lost"
 )
 
-// stepOf is a step and how long its last ADD took.
+// stepOf returns a step and the duration of its last ADD.
 //
-// The log may have several attempts: the last call says what the step is now, and the last ADD how long it took. A DEL
-// without an error after a failed ADD is a step that failed and was cleaned up.
+// The log may contain several attempts: the last call determines the state, and the last ADD the duration. A DEL
+// without an error after a failed ADD means that the step failed and was cleaned up.
 func stepOf(planned *cnichain.PlanStep, calls []calllog.Call) (Step, time.Duration) {
 	step := Step{Name: stepName(planned.Name, planned.Instance), Plugin: planned.Type, State: stepWaiting}
 	if planned.Device != nil {
@@ -206,7 +206,7 @@ func stepName(name string, instance int) string {
 	return fmt.Sprintf("%s #%d", name, instance+1)
 }
 
-// callOf is a row of the table of CNI calls. The output is put on one line, as plugins print it on many.
+// callOf returns a row for the table of CNI calls. It compacts the output of plugins to one line.
 func callOf(logged *calllog.Call) Call {
 	call := Call{
 		Time: logged.Time.UTC().Format("15:04:05.000"), Command: logged.Command + " " +
@@ -229,7 +229,7 @@ func shorten(text string) string {
 	return strings.ToValidUTF8(text[:mostOutput], "") + "… (netdra trace --calls shows the rest)"
 }
 
-// duration writes a time with as many digits as a reader compares: tenths of a second are enough from ten seconds on.
+// duration formats a duration with the precision that is useful for comparison: tenths of a second from ten seconds on.
 func duration(d time.Duration) string {
 	switch {
 	case d >= 10*time.Second:
@@ -240,7 +240,7 @@ func duration(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
 }
 
-// graphOf draws the chain. The table of its steps says the same.
+// graphOf draws the chain. The table of steps has the same content.
 func graphOf(id, claim string, run *Run) template.HTML {
 	graph := picture.Graph{Title: "Chain of claim " + claim}
 	if run.Pod != "" {

@@ -12,8 +12,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// rowsOf describes what there is to say of each device. Devices of which the same is said, apart from their names,
-// share a row: a thousand virtual functions that are all free are one fact.
+// rowsOf returns the rows of the device table. Devices that differ only in their names share a row: a thousand free
+// virtual functions are one row.
 func rowsOf(node *Node, used *use) []Row {
 	t := newRowBuilder(node, used)
 	decided := make([]*policy.DeviceDecision, 0, len(node.Decision.Devices))
@@ -22,7 +22,7 @@ func rowsOf(node *Node, used *use) []Row {
 	}
 	slices.SortFunc(decided, func(a, b *policy.DeviceDecision) int { return compareDevices(&a.Device, &b.Device) })
 	var rows []Row
-	index := map[string]int{} // by what is said
+	index := map[string]int{} // by key of the row
 	for _, d := range decided {
 		row := t.row(d)
 		said := row.said(&d.Device)
@@ -41,22 +41,22 @@ func rowsOf(node *Node, used *use) []Row {
 	return rows
 }
 
-// compareDevices puts virtual functions behind their physical one, by index.
+// compareDevices sorts virtual functions after their physical function, by index.
 func compareDevices(a, b *discovery.Device) int {
 	return cmp.Or(cmp.Compare(cmp.Or(a.PFName, a.Name), cmp.Or(b.PFName, b.Name)), cmp.Compare(a.VFIndex, b.VFIndex),
 		cmp.Compare(a.Name, b.Name))
 }
 
-// rowBuilder has of each device, by name, what is known of it in several places.
+// rowBuilder indexes the data about devices by name.
 type rowBuilder struct {
 	used     *use
 	entries  map[string][]*draslices.Entry
 	problems map[string][]string
-	// carried are the links that stand on a device, or are its ports.
+	// carried lists the upper links and ports of each device.
 	carried map[string][]string
 }
 
-// newRowBuilder sorts entries, problems and dependents by device once, as each row asks for its own.
+// newRowBuilder groups entries, problems and upper links by device once for all rows.
 func newRowBuilder(node *Node, used *use) *rowBuilder {
 	t := &rowBuilder{used: used, entries: map[string][]*draslices.Entry{}, problems: map[string][]string{},
 		carried: map[string][]string{}}
@@ -86,7 +86,7 @@ func (t *rowBuilder) row(d *policy.DeviceDecision) Row {
 	}
 	for _, entry := range t.entries[name] {
 		if isGone(entry) {
-			row.What = nil // what it was does not say what it is
+			row.What = nil // the last known facts no longer apply
 		}
 		offer := t.used.offer(entry)
 		row.Offers = append(row.Offers, offer)
@@ -114,7 +114,8 @@ func (t *rowBuilder) row(d *policy.DeviceDecision) Row {
 	return row
 }
 
-// otherNames are those of its interface: a virtual function is called after its physical one.
+// otherNames returns the interface name if it differs, and the alternative names. A virtual function is named after its
+// physical function.
 func otherNames(d *discovery.Device) string {
 	var names []string
 	if d.Interface != "" && d.Interface != d.Name {
@@ -123,8 +124,9 @@ func otherNames(d *discovery.Device) string {
 	return strings.Join(append(names, d.AltNames...), ", ")
 }
 
-// said is everything but the names of a device and of its entries, and of claims that hold them. A physical function
-// speaks for itself. It is a key: whatever the page shows of a device must be in it, or rows are joined that differ.
+// said returns the key of a row: all of its content except the names of the device and its entries, and the claims that
+// hold them. Physical functions never share a row. Everything that the page shows about a device must be part of the
+// key; otherwise different devices are merged.
 func (r *Row) said(device *discovery.Device) string {
 	offers := slices.Clone(r.Offers)
 	for i := range offers {
@@ -138,7 +140,7 @@ func (r *Row) said(device *discovery.Device) string {
 		device.Driver, device.PCIeRoot, device.NUMANode)
 }
 
-// finish gives the row its label, and leaves out names where it has several.
+// finish sets the label of the row, and removes names that would be ambiguous or redundant.
 func (r *Row) finish() {
 	names := make([]string, 0, len(r.Members))
 	for _, member := range r.Members {
@@ -165,7 +167,7 @@ func suffixOrSelf(suffix string) string {
 	return "…" + suffix
 }
 
-// stateOf is that of a device with such entries. The order is that of what an administrator has to know first.
+// stateOf returns the state of a device with these entries. The most important state for an administrator comes first.
 func stateOf(offers []Offer) State {
 	has := func(state State) bool {
 		return slices.ContainsFunc(offers, func(o Offer) bool { return o.State == state })
@@ -178,7 +180,7 @@ func stateOf(offers []Offer) State {
 	return Hidden
 }
 
-// describeDevice are the facts of a device that people look for, apart from its name and address.
+// describeDevice returns the facts about a device that users look for, except its name and address.
 func describeDevice(d *discovery.Device) []string {
 	var facts []string
 	for _, fact := range []struct {
@@ -211,7 +213,7 @@ func speed(mbits int) string {
 	return fmt.Sprintf("%d Mbit/s", mbits)
 }
 
-// describeTaint describes what a taint's value means.
+// describeTaint explains the value of a taint.
 func describeTaint(value string) string {
 	switch value {
 	case "gone":
@@ -226,7 +228,7 @@ func describeTaint(value string) string {
 	return value
 }
 
-// hiddenBy says why a device is not offered: what excludes it comes before the policies that would have offered it.
+// hiddenBy returns why a device is not exposed. An exclusion takes precedence over policies that would expose it.
 func hiddenBy(d *policy.DeviceDecision) string {
 	for _, reason := range d.Reasons {
 		if reason.Outcome == policy.Excludes || reason.Outcome == policy.Failed {

@@ -1,12 +1,12 @@
-// Package nodepage makes one page of a node: its network devices as they are built into each other, what is offered
-// of them and who holds it, what is wrong, and the chain of every claim.
+// Package nodepage renders the HTML report of a node: its network devices and their hierarchy, the entries and their
+// holders, problems, and the chain of every claim.
 //
 //	facts + decision + state ─Build─► Page ─Write─► HTML
 //
-// The rule of this package: no I/O but writing the page. The page is one file that fetches nothing; everything that a
-// machine or a cluster says is text in it, never markup.
+// The package performs no I/O except writing the page. The page is one self-contained file that loads nothing. All data
+// from the machine or the cluster is escaped as text.
 //
-// Build computes, in this order: the last attempts of claims without a sandbox (attempts.go), who holds what and what
-// is left (use.go), a row for each group of devices that are alike (devices.go), and of those the drawing of the
-// machine (machine.go), problems, claims and policies. page.html walks over the [Page], and computes nothing.
+// Build computes, in this order: the last attempts of claims without a sandbox (attempts.go), holders and remaining
+// amounts (use.go), and a row for each group of equal devices (devices.go). From the rows it builds the drawing of the
+// machine (machine.go), problems, claims and policies. page.html only iterates over the [Page] and computes nothing.
 package nodepage

@@ -9,9 +9,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// machineOf draws the machine: NUMA nodes, in them PCIe roots, below them devices with their virtual functions; then
-// links that are not hardware. A virtual function whose physical one is not on the node, as in a virtual machine, is a
-// card of its own.
+// machineOf draws the machine: NUMA nodes, their PCIe roots, the devices below with their virtual functions, and
+// finally links without hardware. A virtual function whose physical function is not on the node, as in a virtual
+// machine, gets its own card.
 func machineOf(node *Node, rows []Row) []Area {
 	devices := map[string]*discovery.Device{}
 	for i := range node.Decision.Devices {
@@ -23,7 +23,7 @@ func machineOf(node *Node, rows []Row) []Area {
 	for i := range rows {
 		first := devices[rows[i].Members[0].Name]
 		if first.PFName != "" && devices[string(first.PFName)] != nil {
-			continue // in the card of its physical function
+			continue // drawn in the card of its physical function
 		}
 		byPlace[placeOf(first)] = append(byPlace[placeOf(first)], cardOf(&rows[i], functions[first.Name]))
 	}
@@ -44,14 +44,14 @@ func machineOf(node *Node, rows []Row) []Area {
 	return areas
 }
 
-// place is where a card is drawn.
+// place is the position of a card in the drawing.
 type place struct {
 	rank       int
 	area, root string
 }
 
-// placeOf is where in the picture a device stands. The rank puts NUMA nodes first, in their order, then hardware
-// without one, then what has no hardware.
+// placeOf returns the position of a device. The rank sorts NUMA nodes first, in their order, then hardware without NUMA
+// affinity, then links without hardware.
 func placeOf(d *discovery.Device) place {
 	switch {
 	case d.PCIAddress == "" && d.PCIeRoot == "":
@@ -64,7 +64,7 @@ func placeOf(d *discovery.Device) place {
 		cmp.Or(d.PCIeRoot, "unknown")}
 }
 
-// softwarePlace is placeOf for links that are no hardware, by their kind.
+// softwarePlace is placeOf for links without hardware, by kind.
 func softwarePlace(d *discovery.Device) place {
 	kinds := map[string]string{discovery.TypeBridge: "Bridges", discovery.TypeBond: "Bonds",
 		discovery.TypeOVSDatapath: "Open vSwitch", discovery.TypeOVSInternal: "Open vSwitch",
@@ -76,7 +76,7 @@ func softwarePlace(d *discovery.Device) place {
 	return place{rank: 1 << 21, area: "Links without hardware", root: kind}
 }
 
-// functionsOf are the virtual functions of each physical one, by index.
+// functionsOf returns the virtual functions of each physical function, by index.
 func functionsOf(devices map[string]*discovery.Device, rows []Row) map[discovery.IfName][]Cell {
 	index := map[string]int{}
 	functions := map[discovery.IfName][]Cell{}
@@ -94,8 +94,8 @@ func functionsOf(devices map[string]*discovery.Device, rows []Row) map[discovery
 	return functions
 }
 
-// cardOf is the drawing of a device. A row that stands for several has their common text only: their addresses are in
-// the table.
+// cardOf returns the card of a device. If the row contains several devices, the card only shows their common text; the
+// table has their addresses.
 func cardOf(row *Row, functions []Cell) Card {
 	card := Card{ID: row.ID, Label: row.Label, Type: row.Type, State: row.State, Functions: functions}
 	if len(row.Members) == 1 {

@@ -6,11 +6,10 @@ import (
 	"strings"
 )
 
-// mostNames is how many names a label has.
+// mostNames is the maximum number of names in a label.
 const mostNames = 4
 
-// ranges writes names shortly: those that differ in a number at their end, and follow each other, as the first and
-// the last.
+// ranges abbreviates names: consecutive names that differ only in a number at the end become "first … last".
 func ranges(names []string) string {
 	var parts []string
 	for i := 0; i < len(names); {
@@ -34,7 +33,7 @@ func ranges(names []string) string {
 	return strings.Join(parts, ", ")
 }
 
-// follows reports whether the second name is the first one with the next number.
+// follows reports whether the second name is the first name with the number incremented.
 func follows(first, second string) bool {
 	digits := len(first) - len(strings.TrimRight(first, "0123456789"))
 	if digits == 0 || digits > 9 {

@@ -11,36 +11,36 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// Node is everything that is known of a node at one moment.
+// Node is a snapshot of all data about a node.
 type Node struct {
 	Name string
 	Time time.Time
-	// Source says where this is from, for people.
+	// Source describes the origin of the data for readers.
 	Source string
-	// Versions are those of the programs, for people.
+	// Versions describes the program versions for readers.
 	Versions string
-	// Asked means that the driver of the node was asked. Otherwise the holders are unknown, and Claims, Sandboxes,
+	// Asked is true if the driver of the node was queried. Otherwise the holders are unknown, and Claims, Sandboxes,
 	// Leftovers and Calls are empty.
 	Asked    bool
 	Facts    discovery.Facts
 	Decision policy.Decision
-	// Result is what is published; entries have the taints that the driver has put on them.
+	// Result contains the published slices; entries have the taints that the driver added.
 	Result draslices.Result
-	// CNIPlugins are those that are installed; nil if that is not known, so that all are taken to be.
+	// CNIPlugins are the installed plugins. If nil, they are unknown and all plugins are assumed to be installed.
 	CNIPlugins []string
-	// UnusableCNIs says why installed plugins can't work on the node, by CNI type.
+	// UnusableCNIs explains for each unusable CNI type why the installed plugin does not work on the node.
 	UnusableCNIs map[string]string
-	// Claims are those that the driver has prepared. Of their plans the page shows no configuration: it may hold
-	// secrets.
+	// Claims are the claims that the driver has prepared. The page omits the configuration in their plans because it
+	// may contain secrets.
 	Claims []nodestate.Claim
-	// Refused are claims that have devices and could not be prepared.
+	// Refused are allocated claims that could not be prepared.
 	Refused   []nodestate.RefusedClaim
 	Sandboxes []nodestate.Sandbox
 	Leftovers []executor.Leftover
-	// Calls are the logged ones by claim, as namespace/name, in the order in which they were made.
+	// Calls are the logged calls by claim, as namespace/name, in chronological order.
 	Calls map[string][]calllog.Call
-	// Found are problems of the node that others have found. The page leaves out those that it tells itself.
+	// Found are problems of the node that other checks reported. The page omits those that it detects itself.
 	Found []Problem
-	// Unread says what could not be read, so that it is missing from the page.
+	// Unread describes data that could not be read and is therefore missing from the page.
 	Unread []string
 }

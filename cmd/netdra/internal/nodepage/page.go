@@ -10,8 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// Page is what there is to see, in the order in which it is shown. All texts are plain. The only fields with markup are
-// those of type template.HTML.
+// Page is the content of the report, in display order. All texts are plain text, except for fields of type
+// template.HTML.
 type Page struct {
 	Node, Time, Source string
 	Versions           string
@@ -30,68 +30,68 @@ type Page struct {
 type Count struct {
 	Number int
 	What   string
-	// Bad numbers stand out.
+	// Bad numbers are highlighted.
 	Bad bool
 }
 
-// State is what may be done with a device. It is also the name of a class of the style sheet, but for its spaces.
+// State is the availability of a device.
 type State string
 
 // States of devices.
 const (
-	Offered  State = "offered" // and nobody was asked who holds it
+	Offered  State = "offered" // holders are unknown
 	Free     State = "free"
 	InUse    State = "in use"
-	Full     State = "full"    // in use, and nothing is left for others
-	Blocked  State = "blocked" // what it would take is taken by others
+	Full     State = "full"    // in use without remaining capacity
+	Blocked  State = "blocked" // its counters are consumed by other entries
 	HeldBack State = "held back"
-	Unusable State = "unusable" // no class picks it: none of its CNI plugins can work on the node
+	Unusable State = "unusable" // no class matches it: none of its CNI plugins works on the node
 	Hidden   State = "hidden"
 )
 
-// states are all of them, in the order in which they are told.
+// states returns all states in display order.
 func states() []State {
 	return []State{Offered, Free, InUse, Full, Blocked, HeldBack, Unusable, Hidden}
 }
 
-// Mark is a letter for the state, so that it is not told by colour alone.
+// Mark returns a symbol for the state, so that color is not the only indication.
 func (s State) Mark() string {
 	return map[State]string{Offered: "○", Free: "○", InUse: "●", Full: "●", Blocked: "◐", HeldBack: "!", Unusable: "!",
 		Hidden: "–"}[s]
 }
 
-// Class is the name for style sheets.
+// Class returns the CSS class.
 func (s State) Class() string {
 	return map[State]string{Offered: "f", Free: "f", InUse: "u", Full: "u", Blocked: "b", HeldBack: "x", Unusable: "x",
 		Hidden: "h"}[s]
 }
 
-// Problem is something that an administrator can fix.
+// Problem is a problem that an administrator can fix.
 type Problem struct {
-	// Urgent ones keep a pod waiting, or a device from everybody.
+	// Urgent problems block a pod, or make a device unavailable.
 	Urgent            bool
 	Where, What, ToDo string
 }
 
-// Area is a part of the machine: a NUMA node, or all links that are not hardware.
+// Area is a part of the machine: a NUMA node, or all links without hardware.
 type Area struct {
 	Title string
 	Roots []Root
 }
 
-// Root is what stands below one PCIe root complex.
+// Root is a PCIe root complex and its devices.
 type Root struct {
 	Title string
 	Cards []Card
 }
 
-// Card is a device, or several that are alike, in the drawing of the machine.
+// Card is a box in the drawing of the machine. It shows a device or several equal ones.
 type Card struct {
-	// ID is that of the row of the table of devices that says more.
+	// ID identifies the row in the device table that has the details.
 	ID, Label, Type string
 	State           State
 	Lines           []string
-	// Functions are the virtual functions of a physical one, by index.
+	// Functions are the virtual functions of a physical function, by index.
 	Functions []Cell
 	Summary   string
 }
@@ -102,8 +102,8 @@ type Cell struct {
 	State State
 }
 
-// Row is a device, or several that differ in their names only. Members are sorted as devices are, and the first one
-// gives the row its name; Held and Why are of all of them.
+// Row is a row of the device table: a device, or several that differ only in their names. Members are sorted, and the
+// first one determines the row's position. Held and Why cover all members.
 type Row struct {
 	ID, Label, Type string
 	Members         []Member
@@ -115,42 +115,42 @@ type Row struct {
 	Outcomes        []Outcome
 }
 
-// Holding is a claim that has an entry. The entry is left out where the row has no other.
+// Holding is a claim and the entry that it holds. Entry is empty if the device has only one entry.
 type Holding struct{ Entry, Claim string }
 
-// Member is one device of a row, with what only it is called. Also are other names of its interface, and RDMA those of
-// its RDMA devices.
+// Member is one device of a row with its individual data. Also lists other names of its interface, and RDMA its RDMA
+// devices.
 type Member struct{ Name, Address, Also, RDMA string }
 
 // Offer is one entry of a device in the node's ResourceSlices.
 type Offer struct {
-	// Name is that of the entry; of several devices in a row it is what stands behind their names.
+	// Name is the name of the entry. In a row with several devices it is the suffix after the device names.
 	Name   string
 	Use    string
 	Policy string
-	// Plugins are those of the policy that can work on the node.
+	// Plugins are the plugins of the policy that work on the node.
 	Plugins  []string
 	State    State
 	Capacity []Amount
 	Consumes string
-	// BlockedBy are the entries in use that have what this one would take.
+	// BlockedBy lists the entries in use that consume the counters which this entry needs.
 	BlockedBy []string
 }
 
-// Amount is what claims divide.
+// Amount is a capacity that claims share.
 type Amount struct{ Name, Left, Total, Default string }
 
-// Outcome is what came of one policy.
+// Outcome is the result of one policy for a device.
 type Outcome struct{ Policy, Outcome, Why string }
 
-// Counter is what the devices of a pool share.
+// Counter is a shared counter of a pool.
 type Counter struct {
 	Pool, Name, Left, Total string
-	// Percent is how much is left.
+	// Percent is the remaining percentage.
 	Percent int
 }
 
-// ClaimView is a claim with what was run for it.
+// ClaimView is a claim and its chains.
 type ClaimView struct {
 	ID, Name, State string
 	Bad, Open       bool
@@ -161,17 +161,17 @@ type ClaimView struct {
 // ClaimDevice is a device of a claim.
 type ClaimDevice struct{ Request, Name, Pool, Consumed string }
 
-// Run is a claim's chain in one pod sandbox, or as it will be.
+// Run is a claim's chain in one pod sandbox, or the planned chain.
 type Run struct {
 	Pod, Sandbox, State, Failure string
 	Took                         string
 	Graph                        template.HTML
 	Steps                        []Step
 	Calls                        []Call
-	Earlier                      int // calls that are left out
+	Earlier                      int // number of omitted calls
 }
 
-// ArrowHead is what the arrows of all graphs have at their ends.
+// ArrowHead returns the SVG marker for the arrows of all graphs.
 func (Page) ArrowHead() template.HTML {
 	return template.HTML(picture.ArrowHead()) //nolint:gosec // ours
 }
@@ -179,14 +179,14 @@ func (Page) ArrowHead() template.HTML {
 // Step is a step of a chain.
 type Step struct {
 	Name, Plugin, Device, State, Took, Result string
-	// After are the indexes of the steps that it is run after.
+	// After contains the indexes of the steps that this step depends on.
 	After []int
 }
 
-// Class is the name of its state for style sheets.
+// Class returns the CSS class of its state.
 func (s Step) Class() string { return stepClass(s.State) }
 
-// Names are those of steps of the run.
+// Names returns the names of the steps with the indexes.
 func (r Run) Names(steps []int) string {
 	names := make([]string, 0, len(steps))
 	for _, i := range steps {
@@ -202,14 +202,14 @@ type Call struct {
 	Output                            string
 }
 
-// PolicyView describes what a policy does on this node.
+// PolicyView summarizes the outcomes of a policy on this node.
 type PolicyView struct {
 	Name     string
 	Outcomes string
 	Problem  bool
 }
 
-// Build is the page of a node. It is pure: the same node gives the same page.
+// Build returns the page of a node. It is a pure function.
 func Build(node Node) Page {
 	node.Sandboxes = addLastAttempts(&node)
 	used := useOf(&node)
@@ -245,7 +245,7 @@ func countsOf(page *Page) []Count {
 	return counts
 }
 
-// policiesOf is a row for each policy, with how many devices it decided about and how, in the order of their names.
+// policiesOf returns a row for each policy with the number of devices per outcome, sorted by name.
 func policiesOf(node *Node) []PolicyView {
 	var names []string
 	wrong := problemPolicies(node)
@@ -267,13 +267,13 @@ func policiesOf(node *Node) []PolicyView {
 	return views
 }
 
-// outcomes are what may come of a policy, in the order in which they are told.
+// outcomes returns all outcomes of a policy in display order.
 func outcomes() []policy.Outcome {
 	return []policy.Outcome{policy.Exposes, policy.Excludes, policy.Failed, policy.Invalid, policy.Lost, policy.NoMatch,
 		policy.OtherNodes}
 }
 
-// tally describes how often there is what.
+// tally lists the nonzero counts in the given order.
 func tally[K ~string](counts map[K]int, order []K) string {
 	var parts []string
 	for _, what := range order {
@@ -284,7 +284,7 @@ func tally[K ~string](counts map[K]int, order []K) string {
 	return strings.Join(parts, ", ")
 }
 
-// pluralize is a noun for so many.
+// pluralize returns the noun in the form that matches n.
 func pluralize(n int, noun string) string {
 	if n == 1 {
 		return noun

@@ -52,7 +52,7 @@ func TestCountsAndProblems(t *testing.T) {
 	}
 }
 
-// Every source of problems is heard; a problem of a device is said where the device is, too.
+// All sources of problems are included. A problem of a device is also shown in the row of the device.
 func TestOtherProblems(t *testing.T) {
 	node := nodeOf(t, discoverytest.ReferenceNode(), "reference-node")
 	node.Facts.Problems = []discovery.Problem{{Device: "eno1", Message: "cannot be read"}, {Message: "no devlink"}}
@@ -73,7 +73,7 @@ func TestOtherProblems(t *testing.T) {
 	}
 	want := []string{
 		"device br-data has a long name", "device eno1 cannot be read",
-		"device enp3s0f0 is given to nobody: no-carrier: its link has lost its carrier", // once, for both entries
+		"device enp3s0f0 is given to nobody: no-carrier: its link has lost its carrier", // once for both entries
 		"policy pf0-vfs is wrong", "policy pf0-vfs, device eno1 does not fit", "the machine no devlink",
 		"the node too many",
 		"virtual functions 0000:05:00.2, 0000:05:00.3 have no names, and are not offered: the interface of their " +
@@ -89,7 +89,7 @@ func TestOtherProblems(t *testing.T) {
 	}
 }
 
-// What is said of a device that is shared, with what it keeps from others, and of those.
+// The rows of a shared device show its use, the entries that it blocks, and the reverse.
 func TestRows(t *testing.T) {
 	page := Build(liveNode(t))
 	rows := map[string]Row{}
@@ -134,7 +134,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// A device that no class picks, for want of its plugins, is told so: it looks free otherwise.
+// A device without a working plugin is marked as unusable; it would look free otherwise.
 func TestUnusableDevices(t *testing.T) {
 	node := liveNode(t)
 	node.CNIPlugins = []string{"macvlan", "bridge"}
@@ -162,7 +162,7 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// A claim whose chain has failed comes first, and is open; one without a pod shows the chain that it will have.
+// A claim with a failed chain comes first and is expanded. A claim without a pod shows its planned chain.
 func TestClaims(t *testing.T) {
 	page := Build(liveNode(t))
 	type short struct {
@@ -203,7 +203,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// An interface that a pod has lost is told of the pod, its claim and the step that attached it.
+// A lost interface is reported for the pod, its claim and the step that attached it.
 func TestLostInterfaces(t *testing.T) {
 	node := liveNode(t)
 	for i := range node.Sandboxes {
@@ -236,7 +236,7 @@ func TestLostInterfaces(t *testing.T) {
 		}) {
 		t.Errorf("problems are %+v", page.Problems)
 	}
-	// Who deletes a pod whose device is gone has none at all.
+	// If the device is gone, a new pod would not get it either.
 	device := claimNamed(t, &node, "store-bond").Plans[0].Steps[1].Device
 	for i := range node.Result.Entries {
 		if entry := &node.Result.Entries[i]; entry.Name == device.Name {
@@ -256,7 +256,7 @@ func TestLostInterfaces(t *testing.T) {
 	}
 }
 
-// Both reasons are told of a pod that could neither be attached nor undone.
+// If a pod could neither be attached nor cleaned up, both errors are shown.
 func TestDetachFailures(t *testing.T) {
 	node := liveNode(t)
 	for i := range node.Sandboxes {
@@ -283,7 +283,7 @@ func claimNamed(t *testing.T, node *Node, name string) *nodestate.Claim {
 	return nil
 }
 
-// The kernel's names of interfaces do not keep functions from sharing a row: each has its own.
+// Devices share a row even though each has its own interface name from the kernel.
 func TestOtherNamesShareARow(t *testing.T) {
 	node := nodeOf(t, discoverytest.Examples()["example6"], "example6")
 	for i := range node.Decision.Devices {
@@ -305,7 +305,7 @@ func TestOtherNamesShareARow(t *testing.T) {
 	}
 }
 
-// Every device is in the drawing of the machine once: in its card, or in that of its physical function.
+// Every device appears exactly once in the drawing: in its own card, or in the card of its physical function.
 func TestMachine(t *testing.T) {
 	for name, host := range map[string]*discoverytest.Host{
 		"reference": discoverytest.ReferenceNode(), "switchdev": discoverytest.Switchdev(),

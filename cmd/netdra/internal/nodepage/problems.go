@@ -12,7 +12,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// problemsOf are all problems, urgent ones first, those of one place together.
+// problemsOf returns all problems, urgent ones first, sorted by place.
 func problemsOf(node *Node) []Problem {
 	problems := slices.Concat(leftovers(node), failures(node), taintProblems(node), published(node))
 	for _, found := range node.Found {
@@ -33,7 +33,7 @@ func problemsOf(node *Node) []Problem {
 	return problems
 }
 
-// leftovers could not be undone.
+// leftovers returns the steps that could not be rolled back.
 func leftovers(node *Node) []Problem {
 	var problems []Problem
 	for i := range node.Leftovers {
@@ -54,7 +54,7 @@ func leftovers(node *Node) []Problem {
 	return problems
 }
 
-// failures are chains that pods wait for, or cannot end for.
+// failures returns failed attachments and detachments, and lost interfaces.
 func failures(node *Node) []Problem {
 	var problems []Problem
 	for i := range node.Sandboxes {
@@ -88,8 +88,8 @@ func failures(node *Node) []Problem {
 	return problems
 }
 
-// remedyForLost describes what to do about an interface that is not in its pod any more. While its device is gone a
-// successor of the pod gets none.
+// remedyForLost returns the fix for an interface that is missing from its pod. If the device itself is gone, a new pod
+// would not get it either.
 func remedyForLost(node *Node, pool, device string) string {
 	for i := range node.Result.Entries {
 		if entry := &node.Result.Entries[i]; entry.Pool == pool && entry.Name == device && isGone(entry) {
@@ -99,7 +99,7 @@ func remedyForLost(node *Node, pool, device string) string {
 	return "delete the pod: its successor gets the interface"
 }
 
-// tracing is how to see the calls for the claims of a sandbox; empty for one whose claims are gone.
+// tracing returns the commands that show the CNI calls for the claims of a sandbox; "" if the claims are gone.
 func tracing(node *Node, box *nodestate.Sandbox) string {
 	var commands []string
 	for i := range node.Claims {
@@ -113,8 +113,7 @@ func tracing(node *Node, box *nodestate.Sandbox) string {
 	return "see its chain below, or all that plugins were given and have said: " + strings.Join(commands, "; ")
 }
 
-// taintProblems are devices that no claim should get now. Several entries of a device have the same taint, which is
-// told once.
+// taintProblems returns the tainted devices. Entries of the same device share a taint, which is reported once.
 func taintProblems(node *Node) []Problem {
 	var problems []Problem
 	for i := range node.Result.Entries {
@@ -122,7 +121,7 @@ func taintProblems(node *Node) []Problem {
 		for _, taint := range entry.Spec.Taints {
 			problem := Problem{Where: "device " + string(entry.Device.Name), What: "is given to nobody: " +
 				describeTaint(taint.Value), ToDo: remedyForTaint(taint.Value)}
-			if taint.Value != "quarantined" && !slices.Contains(problems, problem) { // quarantine has been told
+			if taint.Value != "quarantined" && !slices.Contains(problems, problem) { // leftovers report those
 				problems = append(problems, problem)
 			}
 		}
@@ -132,13 +131,13 @@ func taintProblems(node *Node) []Problem {
 
 const taintGone = "gone"
 
-// isGone reports whether the device of an entry does not exist any more.
+// isGone reports whether the device of an entry no longer exists.
 func isGone(entry *draslices.Entry) bool {
 	return slices.ContainsFunc(entry.Spec.Taints,
 		func(taint resourceapi.DeviceTaint) bool { return taint.Value == taintGone })
 }
 
-// remedyForTaint describes what to do about a taint.
+// remedyForTaint returns the fix for a taint.
 func remedyForTaint(value string) string {
 	switch value {
 	case taintGone:
@@ -151,7 +150,7 @@ func remedyForTaint(value string) string {
 	return ""
 }
 
-// published are problems of discovery, of policies, and of what could not be published.
+// published returns problems of discovery, policies and publication.
 func published(node *Node) []Problem {
 	problems := orphans(node)
 	for _, p := range slices.Concat(node.Decision.Problems, node.Result.Problems) {
@@ -167,7 +166,7 @@ func published(node *Node) []Problem {
 	return problems
 }
 
-// orphans are virtual functions without a name.
+// orphans reports virtual functions without a name.
 func orphans(node *Node) []Problem {
 	if len(node.Facts.Orphans) == 0 {
 		return nil
@@ -181,7 +180,7 @@ func orphans(node *Node) []Problem {
 			"does not know them"}}
 }
 
-// whereOf says what a problem is about, as precisely as it is known.
+// whereOf returns the most specific object that a problem refers to.
 func whereOf(p policy.Problem) string {
 	switch {
 	case p.Policy != "" && p.Device != "":
@@ -194,7 +193,7 @@ func whereOf(p policy.Problem) string {
 	return "the node"
 }
 
-// problemPolicies are the policies with problems.
+// problemPolicies returns the policies with problems.
 func problemPolicies(node *Node) []string {
 	var names []string
 	for _, p := range slices.Concat(node.Decision.Problems, node.Result.Problems) {

@@ -18,9 +18,9 @@ var pageCSS string
 //go:embed page.js
 var pageJS string
 
-// Policy is the Content-Security-Policy of the page: nothing is fetched, and no style or script runs but those of its
-// own. Style and script are allowed by their hashes, so that text which got past escaping still does not run. The page
-// has it as a meta element, and the server as a header.
+// Policy returns the Content-Security-Policy of the page. It blocks all requests and allows only the page's own style
+// and script, by hash. Text that escaped the escaping therefore cannot run. It is included in the page as a meta
+// element, and the server sends it as a header.
 func Policy() string {
 	return strings.Join([]string{
 		"default-src 'none'", "img-src data:", "style-src " + digest(pageCSS), "script-src " + digest(pageJS),
@@ -28,13 +28,13 @@ func Policy() string {
 	}, "; ")
 }
 
-// digest is the source of a policy that allows a text that is in the page.
+// digest returns the CSP source expression that allows an inline text.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// Write writes the page as HTML. Every text of the page is escaped: plugins and users supply them.
+// Write renders the page as HTML. It escapes every text because plugins and users supply them.
 func Write(w io.Writer, page Page) error {
 	parsed, err := template.New("page").Funcs(template.FuncMap{"join": strings.Join}).Parse(pageHTML)
 	if err != nil {

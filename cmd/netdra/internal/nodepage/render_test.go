@@ -19,8 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// renamed is a node in which everything that has a name has another one: what it says is replaced where it stands
-// between other letters, too.
+// renamed replaces every name in a node with another one, including occurrences inside longer texts.
 func renamed(t *testing.T, node Node, name string) Node {
 	t.Helper()
 	encoded, err := json.Marshal(node)
@@ -47,8 +46,8 @@ func renamed(t *testing.T, node Node, name string) Node {
 	return renamed
 }
 
-// Names and errors are text, whatever is in them: a page of hostile ones has the same elements and attributes as one of
-// harmless ones.
+// Names and errors are always rendered as text: a page with hostile names has the same elements and attributes as a
+// page with harmless names.
 func TestTextIsNoMarkup(t *testing.T) {
 	tags := func(page string) map[string]int {
 		counts := map[string]int{}
@@ -73,7 +72,7 @@ func TestTextIsNoMarkup(t *testing.T) {
 	}
 }
 
-// The configuration of steps may hold secrets: neither what goes in nor templates are on the page.
+// The configuration of steps may contain secrets, so the page shows neither their inputs nor templates.
 func TestNoConfiguration(t *testing.T) {
 	node := liveNode(t)
 	node.Claims[0].Plans[0].Steps[0].Config = json.RawMessage(`{"psk": "hunter2"}`)
@@ -83,7 +82,7 @@ func TestNoConfiguration(t *testing.T) {
 	}
 }
 
-// What is logged is shortened: the calls of one claim do not make a page that no browser opens.
+// Log output is truncated so that the calls of one claim cannot make the page too large for a browser.
 func TestLongOutputs(t *testing.T) {
 	node := liveNode(t)
 	call := called("5f1c0ffee0000001", "uplink", "ADD", "macvlan", 1, "")
@@ -96,7 +95,8 @@ func TestLongOutputs(t *testing.T) {
 	}
 }
 
-// thousand is a node with 1,024 devices and as many pods as kubelet allows by default, each with a chain of two steps.
+// thousand returns a node with 1,024 devices and the default maximum number of pods per kubelet, each with a chain of
+// two steps.
 func thousand(t *testing.T) Node {
 	t.Helper()
 	policy := func(name, which string) v1alpha1.DeviceExposurePolicy {
@@ -133,7 +133,7 @@ func thousand(t *testing.T) Node {
 	return node
 }
 
-// On a narrow screen the style sheet names the columns of steps, by their position: the same names as in the header.
+// On narrow screens the style sheet labels the columns of steps by position. The labels must match the header.
 func TestNarrowStepsNameTheirColumns(t *testing.T) {
 	_, table, _ := strings.Cut(pageHTML, `<table class="stack steps"`)
 	header, _, _ := strings.Cut(table, "</thead>")
@@ -141,7 +141,7 @@ func TestNarrowStepsNameTheirColumns(t *testing.T) {
 	if len(columns) != 7 {
 		t.Fatalf("the header has the columns %q", columns)
 	}
-	for i, column := range columns[1:] { // the first is the row's own header
+	for i, column := range columns[1:] { // the first column is the row header
 		rule := fmt.Sprintf(`.steps td:nth-child(%d)::before { content: "%s: "; }`, i+2, column[1])
 		if !strings.Contains(pageCSS, rule) {
 			t.Errorf("the style sheet has no rule %s", rule)
@@ -173,15 +173,14 @@ func TestThousandDevicesAreASmallPage(t *testing.T) {
 	}
 }
 
-// Text has the contrast that WCAG 2.2 asks for (AA: 4.5 for text, 3 for what else is to be seen), on light and dark
-// pages.
+// Text has the contrast that WCAG 2.2 AA requires (4.5 for text, 3 for other visible elements) on light and dark pages.
 func TestContrast(t *testing.T) {
 	light, dark, found := strings.Cut(pageCSS, "@media (prefers-color-scheme: dark)")
 	if !found {
 		t.Fatal("there are no colours for dark pages")
 	}
 	pairs := map[string]float64{}
-	for _, ground := range []string{"page", "card", "use-ground"} { // the last is that of a row that a link leads to
+	for _, ground := range []string{"page", "card", "use-ground"} { // the last is for link targets
 		for _, text := range []string{"text", "quiet", "link", "free", "use", "blocked", "bad", "hidden"} {
 			pairs[text+" on "+ground] = 4.5
 		}
@@ -205,7 +204,7 @@ func TestContrast(t *testing.T) {
 	}
 }
 
-// contrast is the ratio of WCAG 2.2.
+// contrast returns the contrast ratio defined by WCAG 2.2.
 func contrast(t *testing.T, path, other string) float64 {
 	t.Helper()
 	a, b := luminance(t, path), luminance(t, other)

@@ -13,26 +13,26 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// use is who holds what, and what is left of what devices share. It is computed once and then only read.
+// use contains the holders of entries and the remaining shared amounts. It is immutable after useOf.
 type use struct {
 	asked bool
-	// features have the CNI plugins that can work on the node; with nil CNIBinaries they are not known.
+	// features contains the CNI plugins that work on the node. If CNIBinaries is nil, they are unknown.
 	features draslices.Features
 	holders  map[draslices.EntryID][]string
-	// consumed is what is taken of the capacity of an entry.
+	// consumed is the sum of the consumed capacity of each entry.
 	consumed map[draslices.EntryID]map[resourceapi.QualifiedName]resource.Quantity
 	counters map[counterID]*balance
 }
 
 type counterID struct{ pool, set, name string }
 
-// balance is what there is of a counter, what is left, and the names of the entries in use that have taken the rest.
+// balance is the total and remaining value of a counter, and the names of the entries in use that consume it.
 type balance struct {
 	total, left resource.Quantity
 	takers      []string
 }
 
-// useOf counts as the scheduler does: an entry in use is charged to the counters of its pool once, however many
+// useOf counts like the scheduler: an entry in use consumes the counters of its pool once, regardless of how many
 // claims share it.
 func useOf(node *Node) *use {
 	u := &use{
@@ -68,7 +68,8 @@ func idOf(entry *draslices.Entry) draslices.EntryID {
 	return draslices.EntryID{Pool: entry.Pool, Name: entry.Name}
 }
 
-// hold notes that a claim has an entry. A claim that has it in several requests is named once, and consumes for each.
+// hold records that a claim holds an entry. A claim with several requests for the entry is listed once, and each
+// request adds to the consumed capacity.
 func (u *use) hold(id draslices.EntryID, claim string, consumed map[resourceapi.QualifiedName]resource.Quantity) {
 	if !slices.Contains(u.holders[id], claim) {
 		u.holders[id] = append(u.holders[id], claim)
@@ -83,7 +84,8 @@ func (u *use) hold(id draslices.EntryID, claim string, consumed map[resourceapi.
 	}
 }
 
-// charge takes from the counters what an entry in use consumes. Counters that are not published any more are left out.
+// charge subtracts the consumption of an entry in use from the counters. Counters that are no longer published are
+// ignored.
 func (u *use) charge(entry *draslices.Entry) {
 	for _, c := range entry.Spec.ConsumesCounters {
 		for name, amount := range c.Counters {
@@ -95,7 +97,7 @@ func (u *use) charge(entry *draslices.Entry) {
 	}
 }
 
-// blockedBy are the entries in use that have what an entry would take of the counters of its pool.
+// blockedBy returns the entries in use whose consumption leaves too little of a counter for this entry.
 func (u *use) blockedBy(entry *draslices.Entry) []string {
 	var takers []string
 	for _, c := range entry.Spec.ConsumesCounters {
@@ -109,7 +111,7 @@ func (u *use) blockedBy(entry *draslices.Entry) []string {
 	return slices.Compact(takers)
 }
 
-// offer is an entry as people see it.
+// offer describes an entry for readers.
 func (u *use) offer(entry *draslices.Entry) Offer {
 	offer := Offer{
 		Name: entry.Name, Use: "shared", Policy: entry.Persona.Policy, Plugins: u.workingPlugins(entry),
@@ -147,7 +149,7 @@ func (u *use) offer(entry *draslices.Entry) Offer {
 	return offer
 }
 
-// workingPlugins are the CNI plugins of an entry that can work on the node.
+// workingPlugins returns the CNI plugins of an entry that work on the node.
 func (u *use) workingPlugins(entry *draslices.Entry) []string {
 	if u.features.CNIBinaries == nil {
 		return entry.Persona.Plugins
@@ -155,13 +157,12 @@ func (u *use) workingPlugins(entry *draslices.Entry) []string {
 	return u.features.Working(entry.Persona.Plugins)
 }
 
-// amount says of one capacity what is left, and whether that is too little for a claim that asks for nothing
-// particular.
+// amount describes the remainder of one capacity. usedUp reports whether it is less than the default request.
 func (u *use) amount(entry *draslices.Entry, name resourceapi.QualifiedName) (amount Amount, usedUp bool) {
 	capacity := entry.Spec.Capacity[name]
 	left, wanted := capacity.Value.DeepCopy(), capacity.Value
 	taken := u.consumed[idOf(entry)][name]
-	if !entry.Persona.Exclusive { // else nothing is divided
+	if !entry.Persona.Exclusive { // an exclusive entry is not divided
 		left.Sub(taken)
 	}
 	amount = Amount{Name: unqualified(string(name)), Left: left.String(), Total: capacity.Value.String()}
@@ -171,7 +172,7 @@ func (u *use) amount(entry *draslices.Entry, name resourceapi.QualifiedName) (am
 	return amount, left.Cmp(wanted) < 0
 }
 
-// consumption is what an entry takes of the counters of its pool while it is in use.
+// consumption describes the counters that an entry consumes while it is in use.
 func consumption(device *resourceapi.Device) string {
 	var texts []string
 	for _, c := range device.ConsumesCounters {
@@ -183,7 +184,7 @@ func consumption(device *resourceapi.Device) string {
 	return strings.Join(texts, ", ")
 }
 
-// countersOf returns all counters, the fullest first.
+// countersOf returns all counters, least remaining first.
 func (u *use) countersOf() []Counter {
 	counters := make([]Counter, 0, len(u.counters))
 	for id, b := range u.counters {
@@ -208,7 +209,7 @@ func sortedNames[K ~string, V any](m map[K]V) []string {
 	return names
 }
 
-// unqualified is a name without its domain.
+// unqualified returns a name without its domain.
 func unqualified(name string) string {
 	_, short, qualified := strings.Cut(name, "/")
 	if !qualified {
