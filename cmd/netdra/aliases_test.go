@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// Commands under their former names do what they did, and the help does not show them.
+// Commands still work under their former names, which the help does not show.
 func TestFormerNamesOfCommands(t *testing.T) {
 	dir := loggedClaim(t)
 	socket, posts := garbageDriver(t, nodestate.Orphan{Kind: "CDI spec", Path: "/var/run/cdi/dra.networking-u.json"})

@@ -32,7 +32,7 @@ spec:
   exposure: {supportedCNIPlugins: [{name: sriov, exclusive: true}]}
 `
 
-// simulateDocuments runs "netdra simulate" on the fixture with four virtual functions on each of its two functions.
+// simulateDocuments runs "netdra simulate" on the fixture: two physical functions with four virtual functions each.
 func simulateDocuments(t *testing.T, documents ...string) []simulate.Answer {
 	t.Helper()
 	fixture := filepath.Join("..", "..", "discovery", "testdata", "igb-4vfs")
@@ -45,7 +45,7 @@ func simulateDocuments(t *testing.T, documents ...string) []simulate.Answer {
 	return tried
 }
 
-// What the driver refuses simulate refuses in the same words.
+// simulate reports the driver's refusals with the same text.
 func TestSimulateRefusesBadClaims(t *testing.T) {
 	objects := claimspectest.Topologies("eth0", "eth1") + "---\n" + claimspectest.Classes("eth0", "eth1")
 	for _, bad := range claimspectest.Cases(t) {
@@ -64,7 +64,7 @@ func TestSimulateRefusesBadClaims(t *testing.T) {
 	}
 }
 
-// A refused claim holds nothing: the next one gets every device.
+// A refused claim takes nothing: the next claim gets every device.
 func TestSimulateRefusedClaimsHoldNothing(t *testing.T) {
 	const topology = `
 apiVersion: networking.dra.io/v1alpha1
@@ -96,7 +96,7 @@ spec: {steps: [{name: vf, type: sriov, selector: {cel: 'device.attributes["dra.n
 	}
 }
 
-// Where only the classes of a topology are known, its root steps are checked, and what cannot be checked is said.
+// If only the classes of a topology are known, its root steps are checked, and a remark lists the skipped checks.
 func TestSimulateWithClassesOnly(t *testing.T) {
 	class := func(step string) string {
 		return `
@@ -128,7 +128,7 @@ spec:
 	}
 }
 
-// A plugin that no device has is named as topologies name it, not as its attribute is called.
+// A missing plugin is reported with its name in topologies instead of its attribute name.
 func TestSimulateNamesThePlugin(t *testing.T) {
 	for _, plugin := range []string{"host-device", "my.own-plugin"} {
 		tried := simulateDocuments(t, `
@@ -153,13 +153,13 @@ kind: NetworkTopology
 metadata: {name: vfs}
 spec: {steps: [{name: vf, type: sriov, selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}}]}`
 
-// claimOf is a claim of some devices of a class, with a configuration for the driver.
+// claimOf returns a claim for count devices of a class, with a configuration for the driver.
 func claimOf(name, class string, count int, config string) string {
 	return fmt.Sprintf("apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: %s}\nspec: {devices: {"+
 		"requests: [{name: r, exactly: {deviceClassName: %s, count: %d}}], config: [%s]}}", name, class, count, config)
 }
 
-// A class that is not there is told of every claim that names it, and others are tried all the same.
+// A missing class is reported for every claim that names it. Other claims are still simulated.
 func TestSimulateClassesThatAreNotThere(t *testing.T) {
 	tried := simulateDocuments(t, oneOfVFs, claimOf("a-near", "vfs-vff", 1, ""), claimOf("b-fits", "vfs-vf", 1, ""),
 		claimOf("c-far", "somewhere", 1, ""))
@@ -172,7 +172,7 @@ func TestSimulateClassesThatAreNotThere(t *testing.T) {
 	}
 }
 
-// A pod that names what is nowhere waits for it, and others are tried all the same.
+// A pod that names a missing claim does not fit. Other pods are still simulated.
 func TestSimulatePodsWithoutTheirClaims(t *testing.T) {
 	pod := func(name, reference string) string {
 		return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {containers: [], resourceClaims: [" +
@@ -190,7 +190,7 @@ func TestSimulatePodsWithoutTheirClaims(t *testing.T) {
 	}
 }
 
-// What is wrong with a claim is told also where no device is left for it.
+// Problems of a claim are also reported if no device is free.
 func TestSimulateBadClaimWithoutADevice(t *testing.T) {
 	const mac = `{opaque: {driver: dra.networking, parameters: {mac: "02:00:00:00:00:01"}}}`
 	tried := simulateDocuments(t, oneOfVFs, claimOf("a-all", "vfs-vf", 8, ""), claimOf("b-bad", "vfs-vf", 1, mac),

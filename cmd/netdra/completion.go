@@ -10,8 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// completeFrom completes names from the driver. Without the driver, or without permission to query it, there are no
-// completions. It must not print, since the shell would interpret the output as names.
+// completeFrom completes names from the driver. It returns none if the driver cannot be queried. It must not print,
+// since the shell would interpret the output as names.
 func completeFrom(socket *string, names func(*nodestate.Answers) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)

@@ -20,7 +20,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 )
 
-// answering is a driver that says the same always, by path; it returns its socket.
+// answering starts a driver with fixed responses by path, and returns its socket.
 func answering(t *testing.T, answers map[string]any) string {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -47,7 +47,7 @@ func answering(t *testing.T, answers map[string]any) string {
 	return socket
 }
 
-// fakeRoot is a node with containerd, whose NRI may be off.
+// fakeRoot creates the files of a node with containerd; nriOff disables NRI.
 func fakeRoot(t *testing.T, nriOff string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -106,7 +106,7 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// The driver's probe says why it does not work when there is no socket yet.
+// If the socket does not exist yet, the driver's readiness probe provides the reason.
 func TestDoctorAsksTheProbe(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -119,7 +119,8 @@ func TestDoctorAsksTheProbe(t *testing.T) {
 	}
 }
 
-// answerAsAPIServer answers what doctor asks of an API server, an hour ahead and with a feature that is off.
+// answerAsAPIServer responds to doctor like an API server whose clock is an hour ahead and that has one feature
+// disabled.
 func answerAsAPIServer(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
 	answers := map[string]string{
@@ -134,7 +135,7 @@ func answerAsAPIServer(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(answers[r.URL.Path]))
 }
 
-// The API server's answers, its clock and the features in its metrics.
+// ReadCluster evaluates the API server's responses, its clock and the features in its metrics.
 func TestDoctorAsksTheAPIServer(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(answerAsAPIServer))
 	defer server.Close()
@@ -162,7 +163,7 @@ func TestDoctorAsksTheAPIServer(t *testing.T) {
 	}
 }
 
-// The driver's pod has no kubeconfig, so what only the API server knows is asked with that of the caller.
+// The driver's pod has no kubeconfig, so data from the API server is read with the caller's kubeconfig.
 func TestDoctorOfNodesAsksTheAPIServer(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	server := httptest.NewServer(http.HandlerFunc(answerAsAPIServer))

@@ -25,7 +25,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// TestExplainGolden compares what is said of the published examples, of the first device of each type, with files in
+// TestExplainGolden compares the explanation of the first device of each type in the published examples with files in
 // testdata.
 func TestExplainGolden(t *testing.T) {
 	for name, machine := range discoverytest.Examples() {
@@ -53,8 +53,8 @@ func TestExplainGolden(t *testing.T) {
 	}
 }
 
-// What policies say of attributes is explained for each device, and why it lacks one: the first has no
-// row in the table, and is the one that the problem names; the third lacks a column.
+// The attributes of policies are explained for each device, with the reason if it lacks one. The first device has no
+// row in the table and is named in the problem; the third lacks a column.
 func TestExplainAttributesGolden(t *testing.T) {
 	var all strings.Builder
 	for _, device := range []string{"enp121s0f0np0", "enp49s0f0np0", "0000:31:00.1"} {
@@ -67,7 +67,7 @@ func TestExplainAttributesGolden(t *testing.T) {
 	golden(t, filepath.Join("testdata", "explain", "attributes.txt"), all.String())
 }
 
-// A misspelt attribute is answered once, as validation does, and not with the advice of CEL.
+// A misspelled attribute is reported once, with the text of validation and without the hint from CEL.
 func TestMisspeltAttributesAreToldOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "worker-1")
 	if err := discoverytest.Examples()["example1"].Write(dir); err != nil {
@@ -152,8 +152,7 @@ func TestExplainFindsDevicesByAllTheirNames(t *testing.T) {
 	}
 }
 
-// Without files the driver of the node is asked: for its policies, for who holds what, and for devices that are in pods
-// now.
+// Without files, explain reads policies, holders and devices in pods from the driver of the node.
 func TestExplainAsksTheDriver(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
@@ -177,7 +176,7 @@ func TestExplainAsksTheDriver(t *testing.T) {
 	})} //nolint:gosec // a test
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
-	var addresses []netip.Addr // by which links of the node's infrastructure are known, as the driver knows them
+	var addresses []netip.Addr // identify links of the infrastructure, as in the driver
 	deps := osdeps.Deps{Facts: func(_ context.Context, given []netip.Addr) (discovery.Facts, error) {
 		addresses = given
 		return discovery.Facts{Devices: []discovery.Device{{Name: "eth0", Interface: "eth0", Type: "nic"}}}, nil
@@ -237,7 +236,7 @@ func TestExplainAsksTheDriver(t *testing.T) {
 	}
 }
 
-// A held device is explained as it is published, though its policy offers it otherwise now.
+// A held device is explained as published, even if its policy now exposes it differently.
 func TestExplainOfAHeldDevice(t *testing.T) {
 	answers := func(exclusive, taints string) map[string]any {
 		return map[string]any{

@@ -37,7 +37,7 @@ IP addresses. --with-addresses keeps them. Links that are in pods are not on the
 	set.StringVar(&flags.Recording, "from", "", "directory of a recording, in place of this machine")
 	set.BoolVar(&flags.WithAddresses, "with-addresses", false, "with --record: keep MAC addresses and hardware switch IDs")
 	cmd.MarkFlagsMutuallyExclusive("from", "record")
-	cmd.MarkFlagsMutuallyExclusive("from", "with-addresses") // a recording has what it has
+	cmd.MarkFlagsMutuallyExclusive("from", "with-addresses") // a recording may have no addresses
 	for _, name := range []string{"record", "from"} {
 		_ = cmd.MarkFlagDirname(name) // the flag exists
 	}

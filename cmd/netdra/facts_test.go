@@ -31,7 +31,7 @@ func runFacts(t *testing.T, arguments ...string) (code int, stdout, stderr strin
 	return code, out.String(), errs.String()
 }
 
-// factsAs runs "netdra facts" and reads what it prints.
+// factsAs runs "netdra facts" and parses its output.
 func factsAs(t *testing.T, arguments ...string) discovery.Facts {
 	t.Helper()
 	code, stdout, stderr := runFacts(t, append(arguments, "-o", "json")...)
@@ -42,7 +42,7 @@ func factsAs(t *testing.T, arguments ...string) discovery.Facts {
 	return facts
 }
 
-// A recording of a machine has its facts; without addresses all but these.
+// A recording reproduces the facts of the machine, except for addresses if they were not recorded.
 func TestFactsRoundTripOnMachine(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -95,7 +95,7 @@ func TestFactsRoundTripOnMachine(t *testing.T) {
 	checkNoAddresses(t, without, here)
 }
 
-// settledFacts reads the machine once the links are up: the kernel finds out some time after they were set up
+// settledFacts reads the facts once the links are up, because the kernel updates their state asynchronously
 // (linkwatch).
 func settledFacts(t *testing.T, links ...string) discovery.Facts {
 	t.Helper()
@@ -124,7 +124,7 @@ func settledFacts(t *testing.T, links ...string) discovery.Facts {
 	}
 }
 
-// compareWithoutAddresses replaces the addresses of the machine by those that are shown, and compares.
+// compareWithoutAddresses compares facts after replacing the addresses of the machine with the anonymized ones.
 func compareWithoutAddresses(t *testing.T, here, shown discovery.Facts) {
 	t.Helper()
 	if len(here.Devices) != len(shown.Devices) {
@@ -165,7 +165,7 @@ func checkNoAddresses(t *testing.T, dir string, here discovery.Facts) {
 	}
 }
 
-// recorded writes a recording with one of everything that the text form shows.
+// recorded writes a recording that covers every part of the text form.
 func recorded(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -214,7 +214,7 @@ eth0v0  vf      -       -      0000:03:00.2  1     eth0  0   -    -      vfio-pc
 	}
 }
 
-// RDMA devices are named with what they send over and whose they are; one that another namespace has is not named.
+// RDMA devices are shown with their link layer and namespace mode. Devices in another namespace are not shown.
 func TestFactsAndExplanationsOfRDMA(t *testing.T) {
 	machine := discoverytest.RDMA()
 	machine.Sys.Dirs = slices.DeleteFunc(machine.Sys.Dirs,

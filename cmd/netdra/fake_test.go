@@ -25,24 +25,24 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// fake is a machine without a kernel: its links are up0, up1 and br0, its plugins those of [cnitest.Node].
+// fake is a simulated machine without a kernel. It has the links up0, up1 and br0, and the plugins of [cnitest.Node].
 type fake struct {
 	t     *testing.T
 	node  *cnitest.Node
-	dir   string // of plugins, state and files
+	dir   string // contains plugins, state and files
 	facts discovery.Facts
-	// onCall is called before a plugin call such as "tuning ADD" has an effect.
+	// onCall is called before a plugin call such as "tuning ADD" takes effect.
 	onCall map[string]func()
-	// stuck means that a plugin of an earlier process still runs.
+	// stuck is set while a plugin of an earlier process is still running.
 	stuck error
-	last  map[string]view.View // of namespaces that lost their name
-	// spoil changes how the machine itself looks.
+	last  map[string]view.View // of namespaces whose names were removed
+	// spoil changes the view of the host namespace.
 	spoil func(*view.View)
 	stdin string
 	state string
-	// missing are types of links that the kernel does not make.
+	// missing lists the link types that the kernel does not support.
 	missing []string
-	// unprivileged means that the kernel does not answer which types of links it makes.
+	// unprivileged is set if the caller is not allowed to query link types.
 	unprivileged bool
 }
 
@@ -69,7 +69,7 @@ func newFake(t *testing.T) *fake {
 	return f
 }
 
-// machine is the fake as the commands see it.
+// machine returns the fake as the dependencies of the commands.
 func (f *fake) machine() osdeps.Deps {
 	return osdeps.Deps{
 		Plugins:          func(string) osdeps.PluginRunner { return &fakePlugins{Node: f.node, fake: f} },
@@ -95,12 +95,12 @@ func (f *fake) machine() osdeps.Deps {
 	}
 }
 
-// missingLinkTypes are those of the types that the kernel lacks.
+// missingLinkTypes returns the types that the kernel does not support.
 func (f *fake) missingLinkTypes(types []string) ([]string, error) {
 	return sets.List(sets.New(types...).Intersection(sets.New(f.missing...))), nil
 }
 
-// inspect shows names only: the fake knows no more.
+// inspect returns the names of links only, because the fake has no other data.
 func (f *fake) inspect(path string) (view.View, error) {
 	shown := view.View{Interfaces: []view.Interface{}, Routes: []view.Route{}}
 	if path == "" {
@@ -126,7 +126,7 @@ func (f *fake) inspect(path string) (view.View, error) {
 	return shown, err
 }
 
-// run runs a command line. Outputs have "DIR" for the fake's directory.
+// run runs a command line. It replaces the fake's directory in outputs with "DIR".
 func (f *fake) run(ctx context.Context, arguments ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	code = f.runTo(ctx, &out, &errs, arguments...)
@@ -143,7 +143,7 @@ func (f *fake) runTo(ctx context.Context, out, errs interface{ Write([]byte) (in
 
 func (f *fake) normal(text string) string { return strings.ReplaceAll(text, f.dir, "DIR") }
 
-// write makes a file and returns its path.
+// write creates a file and returns its path.
 func (f *fake) write(name, content string) string {
 	f.t.Helper()
 	path := filepath.Join(f.dir, name)
@@ -153,7 +153,7 @@ func (f *fake) write(name, content string) string {
 	return path
 }
 
-// expect compares a run with what is wanted of it.
+// expect compares the exit status and the output of a run.
 func (f *fake) expect(code, wantCode int, got, want string) {
 	f.t.Helper()
 	if code != wantCode {
@@ -164,7 +164,7 @@ func (f *fake) expect(code, wantCode int, got, want string) {
 	}
 }
 
-// expectNode compares the machine.
+// expectNode compares the state of the machine.
 func (f *fake) expectNode(want string) {
 	f.t.Helper()
 	if got := f.node.String(); got != want {
@@ -174,7 +174,7 @@ func (f *fake) expectNode(want string) {
 
 const clean = "host [br0 up0 up1] pods [] leases []"
 
-// fakePlugins has a file for every plugin, since the engine looks whether it was replaced.
+// fakePlugins has a file for every plugin, since the engine checks whether it was replaced.
 type fakePlugins struct {
 	*cnitest.Node
 	fake *fake
@@ -203,7 +203,7 @@ func (p *fakePlugins) Call(
 
 func (p *fakePlugins) AwaitEarlier(context.Context, time.Duration) error { return p.fake.stuck }
 
-// fakeHost remembers what a namespace held when it lost its name.
+// fakeHost records the content of a namespace when its name is removed.
 type fakeHost struct {
 	*cnitest.Node
 	fake *fake
@@ -220,7 +220,7 @@ func (h *fakeHost) Unpin(pin string) error {
 	return h.Node.Unpin(pin)
 }
 
-// instantClock stands still and waits for nothing.
+// instantClock does not advance and never blocks.
 type instantClock struct{ *testingclock.FakeClock }
 
 func (c instantClock) After(time.Duration) <-chan time.Time {

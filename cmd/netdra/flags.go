@@ -45,9 +45,8 @@ func drawingFlag(cmd *cobra.Command, form *string, forms []string) {
 	completeForms(cmd, "format", forms)
 }
 
-// outputFlag adds --output, with the same description in every command. It accepts the names of the human-readable
-// forms of other commands, table, wide and text, as the standard form, so that users need not remember which command
-// has which.
+// outputFlag adds --output, with the same description in every command. It accepts the human-readable forms of other
+// commands (table, wide and text) as synonyms for the default, so users need not remember which command has which.
 func outputFlag(cmd *cobra.Command, form *string, forms []string, standard string) {
 	synonyms := slices.DeleteFunc([]string{printer.FormText, printer.FormTable, printer.FormWide},
 		func(word string) bool { return slices.Contains(forms, word) })
@@ -70,8 +69,8 @@ func completeForms(cmd *cobra.Command, flag string, forms []string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// formValue is a flag's value that takes synonyms: every command knows the words of all, text, table, wide, json and
-// yaml. Set takes any word: CheckForm and CheckListForm refuse it with the words that the command knows.
+// formValue is a flag value with synonyms. Set accepts any word: CheckForm and CheckListForm reject unknown ones and
+// list the forms of the command.
 type formValue struct {
 	form     *string
 	synonyms []string
@@ -98,8 +97,8 @@ func (v formValue) String() string {
 // Type implements pflag.Value.
 func (formValue) Type() string { return "string" }
 
-// formerFile is the value of the former name of --file. It rejects the names of forms: other commands use them with -o,
-// and a file "json" that contains a page is useless.
+// formerFile is the value of the former name of --file. It rejects the names of forms: other commands accept them with
+// -o, and a user who passes "json" does not want a file of that name.
 type formerFile struct {
 	path *string
 	what string
@@ -126,8 +125,8 @@ func (f formerFile) String() string {
 // Type implements pflag.Value.
 func (formerFile) Type() string { return "string" }
 
-// fileFlag adds --file to a command that writes a file. Its former name --output, which is the form of a result
-// everywhere else, still does the same.
+// fileFlag adds --file to a command that writes a file. The former name --output still works, although it selects the
+// form of the result in all other commands.
 func fileFlag(cmd *cobra.Command, path *string, what, extension string) {
 	set := cmd.Flags()
 	set.StringVar(path, "file", "", "file to write the "+what+" to (default: the standard output)")
@@ -158,7 +157,7 @@ func cniPathFlag(cmd *cobra.Command, path *string) {
 			"driver's own plugins are searched after these")
 }
 
-// rootFlag adds the directory with the node's file system.
+// rootFlag adds the flag for the root directory of the node's file system.
 func rootFlag(cmd *cobra.Command, root *string) {
 	cmd.Flags().StringVar(root, "root", cmp.Or(os.Getenv(rootVariable), "/"),
 		"directory with the node's file system; $NETDRA_ROOT sets the default")
@@ -182,8 +181,8 @@ func logFlag(cmd *cobra.Command, log *bool) {
 	cmd.Flags().BoolVar(log, "log", false, "write every CNI call with its input and output to stderr")
 }
 
-// addInputFlags adds the flags of [offers.Inputs]. --node-address is parsed while flags are read, so a wrong address
-// ends the command before it begins; addresses that are not given stay nil, which means that the driver is asked.
+// addInputFlags adds the flags of [offers.Inputs]. --node-address is validated while flags are parsed. Without it the
+// addresses stay nil, and the driver is queried.
 func addInputFlags(cmd *cobra.Command, f *offers.Inputs) {
 	set := cmd.Flags()
 	set.StringArrayVarP(&f.Files, "filename", "f", nil,
@@ -214,15 +213,15 @@ func addInputFlags(cmd *cobra.Command, f *offers.Inputs) {
 	_ = cmd.MarkFlagDirname("from") // the flag exists
 }
 
-// logDirFlag adds the directory of the driver's log. Defaults come from variables, since in the driver's pod, and on
-// nodes with other paths, users would have to repeat the flag.
+// logDirFlag adds the flag for the directory of the driver's log. An environment variable sets the default; otherwise
+// users would have to repeat the flag in the driver's pod and on nodes with other paths.
 func logDirFlag(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "log-dir", cmp.Or(os.Getenv("NETDRA_LOG_DIR"), nodeclient.DefaultLogDir),
 		"directory of the driver's log of CNI calls; $NETDRA_LOG_DIR sets the default")
 	_ = cmd.MarkFlagDirname("log-dir") // the flag exists
 }
 
-// mustSet turns a flag on and hides it: a command under a former name implies it.
+// mustSet enables and hides a flag that the former name of a command implies.
 func mustSet(cmd *cobra.Command, flag string) {
 	_ = cmd.Flags().Set(flag, "true") // the flag exists
 	_ = cmd.Flags().MarkHidden(flag)

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// garbageDriver has what is given. It cannot remove what is called stuck.
+// garbageDriver returns a driver with the given orphans. It fails to remove the orphan named stuck.
 func garbageDriver(t *testing.T, left ...nodestate.Orphan) (socket string, posts *int) {
 	t.Helper()
 	posts = new(int)

@@ -48,8 +48,8 @@ The problems of an invalid topology are printed as by "chain validate".`,
 	return cmd
 }
 
-// printGraphs prints tables of steps: of the topology that is named, and of each of the file if none is. Several have
-// headings; a picture has room for one.
+// printGraphs prints tables of steps for the named topology, or for all topologies of the file. Several tables have
+// headings. Other forms show a single topology.
 func printGraphs(streams printer.Streams, source *manifest.TopologySource) error {
 	topologies, err := source.LoadAll(streams.In)
 	if err != nil {

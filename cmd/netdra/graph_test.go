@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/picture"
 )
 
-// bondedTopology has two layers of one step, above one of two.
+// bondedTopology has two layers: a single step on top of two.
 const bondedTopology = `
 apiVersion: networking.dra.io/v1alpha1
 kind: NetworkTopology
@@ -50,7 +50,7 @@ func TestGraphRefuses(t *testing.T) {
 	}
 }
 
-// Of a file with several topologies the table has all, or the one that is named by either flag.
+// For a file with several topologies, the table contains all of them, or the one selected by either flag.
 func TestGraphOfSeveral(t *testing.T) {
 	f := newFake(t)
 	file := f.write("t.yaml", linkThenTune+"---\n"+strings.Replace(linkThenTune, "name: moved", "name: again", 1))

@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// exitCodesHelp is a topic of "netdra help". Each command's Long has its own part, so a change is to be made in both.
+// exitCodesHelp is a topic of "netdra help". Each command's Long repeats its own part; keep both in sync.
 func exitCodesHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exit-codes",
@@ -47,10 +47,10 @@ func exitCodesHelp() *cobra.Command {
 	}
 }
 
-// kubectlName is the file name that kubectl looks for to run "kubectl netdra".
+// kubectlName is the file name that "kubectl netdra" requires.
 const kubectlName = "kubectl-netdra"
 
-// displayName returns the name of the program for help texts, given the name that it was started with.
+// displayName returns the program name for help texts, derived from the name of the executable.
 func displayName(name string) string {
 	if strings.TrimSuffix(filepath.Base(name), ".exe") == kubectlName {
 		return "kubectl netdra"
@@ -58,7 +58,7 @@ func displayName(name string) string {
 	return "netdra"
 }
 
-// callAs puts the display name into usage lines and examples. Only examples at the beginning of a line are changed:
+// callAs puts the display name into usage lines and examples. It only changes examples at the beginning of a line;
 // elsewhere netdra is the name of the program.
 func callAs(root *cobra.Command, name string) {
 	if name == root.Name() {
@@ -80,10 +80,10 @@ func callAs(root *cobra.Command, name string) {
 	rename(root)
 }
 
-// Checks of arguments. The functions of package cobra count arguments and do not name the missing ones.
+// These checks replace those of package cobra, which count arguments but do not name the missing ones.
 
-// noArguments rejects arguments. advice is a command that the user probably meant, with the argument for {}; empty:
-// refer to the help.
+// noArguments rejects arguments. advice is the command that the user probably meant, with {} for the argument. If
+// empty, the error refers to the help.
 func noArguments(advice string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, arguments []string) error {
 		if len(arguments) == 0 {
@@ -99,12 +99,12 @@ func oneArgument(name, example string) cobra.PositionalArgs {
 	return countArguments(1, 1, name, example)
 }
 
-// someArguments wants one or more.
+// someArguments requires at least one argument.
 func someArguments(name, example string) cobra.PositionalArgs {
 	return countArguments(1, math.MaxInt, name, example)
 }
 
-// optionalArgument wants one or none.
+// optionalArgument accepts at most one argument.
 func optionalArgument(name, example string) cobra.PositionalArgs {
 	return countArguments(0, 1, name, example)
 }
@@ -123,7 +123,7 @@ func countArguments(least, most int, name, example string) cobra.PositionalArgs 
 	}
 }
 
-// subcommandOnly is for commands that only have others below them.
+// subcommandOnly is the RunE of commands that only group subcommands.
 func subcommandOnly(cmd *cobra.Command, arguments []string) error {
 	if len(arguments) == 0 {
 		return nil
@@ -146,7 +146,7 @@ func unknownCommand(parent *cobra.Command, name string) error {
 	return exit.Refusef("unknown command %q for %q; %s", name, parent.CommandPath(), advice)
 }
 
-// helpCommand replaces the help command of package cobra, whose exit status is 0 for an unknown command.
+// helpCommand replaces the help command of package cobra, which exits with status 0 for an unknown command.
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",

@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// Under the name by which kubectl finds it the program says how it is called.
+// If the executable is named like a kubectl plugin, help texts use "kubectl netdra".
 func TestKubectlPlugin(t *testing.T) {
 	for called, want := range map[string]string{"/usr/bin/kubectl-netdra": "kubectl netdra", "./netdra": "netdra"} {
 		var out, errs bytes.Buffer
@@ -34,8 +34,8 @@ func TestKubectlPlugin(t *testing.T) {
 	}
 }
 
-// The table of exit statuses has every command but old names, and every command that says something of them says it in
-// one form.
+// The table of exit statuses lists every command except former names. Every command that documents its exit status uses
+// the same form.
 func TestExitCodesAreDocumented(t *testing.T) {
 	_, stdout, _ := runNetdra(t, "", "help", "exit-codes")
 	for _, cmd := range rootCommand(osdeps.Deps{}, printer.Streams{}).Commands() {
@@ -48,8 +48,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	}
 }
 
-// A command that lacks an argument, or gets one too many, names it and shows how to write it. Help for a command that
-// does not exist is a wrong usage.
+// A missing or surplus argument is named in the error, with an example. Help for an unknown command is a usage error.
 func TestArgumentsAreNamed(t *testing.T) {
 	for line, want := range map[string]string{
 		"facts eth0": `cannot use argument "eth0": netdra facts takes none; to see one device, netdra explain ` +
@@ -82,7 +81,7 @@ func TestArgumentsAreNamed(t *testing.T) {
 	}
 }
 
-// -o means the same everywhere, is described in the same words, and refuses in them.
+// The flag -o has the same meaning, description and error message in all commands.
 func TestOutputIsDescribedAlike(t *testing.T) {
 	var check func(cmd *cobra.Command)
 	described, known := 0, regexp.MustCompile(`^((text|table|wide|json|yaml|dot|mermaid|svg)(, | or |; ))+`+

@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/importer"
 )
 
-// network is a NetworkAttachmentDefinition on a link.
+// network returns a NetworkAttachmentDefinition for a link.
 func network(link string) string {
 	return `apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
@@ -21,8 +21,8 @@ spec:
 `
 }
 
-// Objects go to stdout and the report to stderr, as text the report alone, as JSON both; and the exit status says
-// whether something has to be done by hand.
+// Objects go to stdout and the report to stderr. With -o text only the report is printed, with -o json both. The exit
+// status shows whether manual steps remain.
 func TestImport(t *testing.T) {
 	for name, test := range map[string]struct {
 		input          string
@@ -59,7 +59,7 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// A dry run shows what a recorded machine would offer, and that a claim fits or does not.
+// A dry run shows what a recorded machine would expose, and whether a claim fits.
 func TestImportDryRun(t *testing.T) {
 	dir, _ := recordedExample(t, "example6")
 	file := filepath.Join(t.TempDir(), "networks.yaml")

@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// nodeObject serves one Node, and returns a kubeconfig for it.
+// nodeObject serves a Node object, and returns a kubeconfig for it.
 func nodeObject(t *testing.T, name string) (kubeconfig string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -41,8 +41,8 @@ func nodeObject(t *testing.T, name string) (kubeconfig string) {
 	return kubeconfig
 }
 
-// On a node, policies of files are resolved with the addresses, the name and the labels that the driver would use, and
-// netdra says where they are from.
+// On a node, policies from files are resolved with the addresses, name and labels that the driver would use. netdra
+// prints their source.
 func TestInputsOfThisNode(t *testing.T) {
 	socket := answering(t, map[string]any{
 		"/state":    map[string]any{"node": "worker-2", "addresses": []string{"10.2.0.1"}},

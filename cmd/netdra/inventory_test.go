@@ -11,7 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 )
 
-// busyDriver has an exclusive device in a pod, a shared one of which one pod's chain fails, and one in quarantine.
+// busyDriver returns a driver with an exclusive device in a pod, a shared device for which the chain of one pod fails,
+// and a quarantined device.
 func busyDriver(t *testing.T) (socket string) {
 	t.Helper()
 	raw := func(text string) any { return json.RawMessage(text) }
@@ -68,7 +69,7 @@ func TestInventoryGolden(t *testing.T) {
 	golden(t, filepath.Join("testdata", "inventory.txt"), all.String())
 }
 
-// A driver that answers over its socket says which plugins the node has, so that what nobody can use is not called free.
+// The driver reports the plugins of the node, so a device that no class can select is not shown as free.
 func TestDevicesWithoutPlugins(t *testing.T) {
 	entry := func(name string, plugins ...string) map[string]any {
 		return map[string]any{"Pool": "n/" + name, "Name": name,
@@ -113,7 +114,7 @@ func TestEmptyInventory(t *testing.T) {
 	}
 }
 
-// A shell gets names from the driver, and none without it.
+// Shell completion lists names from the driver, and nothing without a driver.
 func TestCompletionOfNames(t *testing.T) {
 	socket := busyDriver(t)
 	for command, want := range map[string]string{

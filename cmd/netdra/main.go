@@ -1,10 +1,10 @@
 // Command netdra is for authors of policies and topologies, and for administrators of nodes. It shows network devices,
 // runs NetworkTopologies without Kubernetes, and queries the driver of a node for its devices, claims and problems.
 //
-// The rule of this command: this package has flags and help texts, and every command is one call of an internal
-// package. Package cnichain makes all changes on the machine, with a journal, so that another process can roll them
-// back. Only the driver changes its own state, when netdra requests it on its socket. No code here depends on a
-// particular CNI plugin. Kubernetes is only read, and only with --cluster, --pod or --kubeconfig.
+// This package only contains flags and help texts; every command is a single call of an internal package. Package
+// cnichain makes all changes on the machine and records them in a journal, so that another process can roll them back.
+// Only the driver changes its own state, when netdra requests it through the driver's socket. No code here depends on a
+// particular CNI plugin. netdra only reads from Kubernetes, and only with --cluster, --pod or --kubeconfig.
 package main
 
 import (
@@ -30,21 +30,21 @@ func main() {
 	os.Exit(code)
 }
 
-// notifyContext ends with the first signal that asks the process to end. Further ones are swallowed: undoing takes no
-// longer than its time limits, and a process that is killed in the middle leaves work to "netdra chain undo". A reader
-// of the output that goes away (SIGPIPE) ends nothing. Without a handler Go ends a process whose standard output breaks
-// (package os/signal, "SIGPIPE"), in the middle of a run.
+// notifyContext returns a context that is canceled by the first termination signal. Further signals are ignored: the
+// rollback is bounded by its time limits, and a killed process would leave work for "netdra chain undo". SIGPIPE is
+// ignored, too; without a handler, Go terminates a process whose standard output is closed (package os/signal,
+// "SIGPIPE"), possibly in the middle of a run.
 func notifyContext() (context.Context, context.CancelFunc) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+	if !signal.Ignored(syscall.SIGHUP) { // it is ignored under nohup
 		signals = append(signals, syscall.SIGHUP)
 	}
 	return signal.NotifyContext(context.Background(), signals...)
 }
 
-// run runs a command line and returns the exit status. An error without one of its own was found before anything was
-// run. Tests and bundle call it, too, so it touches no global state of the process.
+// run runs a command line and returns the exit status. Errors without a status occur before a command changes anything,
+// so they map to 2. Tests and the bundle command call run, too; it must not modify global state.
 func run(ctx context.Context, deps osdeps.Deps, streams printer.Streams, arguments ...string) int {
 	root := rootCommand(deps, streams)
 	root.SetArgs(arguments)
@@ -109,7 +109,7 @@ or a pod or claim on it ("netdra help remote"). "netdra help exit-codes" explain
 	return root
 }
 
-// addGroup adds commands under a title of the help.
+// addGroup adds commands under a heading of the help.
 func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 	root.AddGroup(&cobra.Group{ID: title, Title: title})
 	for _, cmd := range commands {

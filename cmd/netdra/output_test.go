@@ -104,7 +104,7 @@ func TestUnknownCommands(t *testing.T) {
 	f.expect(code, exit.Refused, out+errs, "netdra: unknown command \"rnu\" for \"netdra chain\"; did you mean run?\n")
 }
 
-// Every command says what it is, what it does and how it is called.
+// Every command has a description, a long help text and a usage line.
 func TestHelp(t *testing.T) {
 	f := newFake(t)
 	root := rootCommand(f.machine(), printer.Streams{})
@@ -120,7 +120,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestHarmless: what a plugin says, or an interface is called, must not command the terminal of whoever reads it.
+// TestHarmless: output of plugins and names of interfaces must not control the terminal of the user.
 func TestHarmless(t *testing.T) {
 	hostile := "a\x1b[2Jb\x1b]0;title\x07c\rd\x9be\u009bf\u202eg\x7f\x1b[32mh\tÄ 東\u00a0\n"
 	marked := "a�[2Jb�]0;title�c�d�e�f�g�"
@@ -141,7 +141,7 @@ func TestHarmless(t *testing.T) {
 	}
 }
 
-// The former name of --file takes no form of a result for the name of a file.
+// The former name of --file rejects the name of a form as a file name.
 func TestFormsAreNoFiles(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for command, what := range map[string]string{"report": "HTML page", "bundle": "archive (tar.gz)"} {

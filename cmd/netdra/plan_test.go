@@ -28,7 +28,7 @@ spec:
   - {name: tagged, type: vlan, dependOn: [both], ifName: "{{ both.interfaceName }}.5", config: {vlanId: 5, master: "{{ both.interfaceName }}", linkInContainer: true}}
 `
 
-// A plugin that attaches only networks that pods select is told the name that the annotation says.
+// A plugin that only attaches networks that pods select gets the name from the annotation.
 func TestPlanOfASelectedNetwork(t *testing.T) {
 	f := newFake(t)
 	schema := f.write("s.yaml", `apiVersion: networking.dra.io/v1alpha1
@@ -89,7 +89,7 @@ Topology moved; a claim asks for deviceClassName moved-link
 	f.expectNode(clean)
 }
 
-// A plan changes nothing, so it is shown for a link that a run refuses, with what the run would say.
+// A plan changes nothing, so it also works for a link that a run rejects, and shows the error of the run.
 func TestPlanOfTheDefaultRoute(t *testing.T) {
 	f := newFake(t)
 	f.facts.Devices[1].DefaultRoute = true
@@ -207,7 +207,7 @@ func TestDriversPluginsAreFound(t *testing.T) {
 	}
 }
 
-// What plan shows must be what the engine passes to the plugin.
+// The plan shows the exact configuration that the engine passes to the plugin.
 func TestPreviewIsWhatTheEngineRenders(t *testing.T) {
 	f := newFake(t)
 	topology := f.write("t.yaml",
@@ -232,7 +232,7 @@ func TestPreviewIsWhatTheEngineRenders(t *testing.T) {
 		if err := json.Unmarshal(chain.Steps[0].Config, &shown); err != nil {
 			t.Fatal(err)
 		}
-		for _, key := range []string{"cniVersion", "name", "type"} { // shown in lines of their own
+		for _, key := range []string{"cniVersion", "name", "type"} { // shown in separate lines
 			delete(passed, key)
 		}
 		if diff := cmp.Diff(passed, shown); diff != "" {

@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// newPolicies take the physical function of recordedFunctions away, and are not all good.
+// newPolicies exclude the physical function of recordedFunctions. Some of them have errors.
 const newPolicies = `
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -82,7 +82,7 @@ func TestPoliciesTestGolden(t *testing.T) {
 	golden(t, filepath.Join("testdata", "policiestest.txt"), all.String())
 }
 
-// A remark is said once, and of a policy that is not evaluated not that it matches nothing.
+// Each remark is printed once. A policy that is not evaluated is not reported as matching nothing.
 func TestPoliciesTestSaysWhatIsTrueOnce(t *testing.T) {
 	file := policyFile(t, `
 apiVersion: networking.dra.io/v1alpha1
@@ -122,7 +122,7 @@ spec:
 	}
 }
 
-// A policy whose expression is an error for devices fails for them; one whose expression is false matches none.
+// A policy whose expression returns an error for devices is distinguished from one whose expression is false.
 func TestPoliciesTestTellsErrorsFromFalse(t *testing.T) {
 	for spec, want := range map[string]string{
 		`selector: {cel: '@type == "dummy"'}`: "✓ policy p\n  matches none of the 6 devices of this machine: its " +
@@ -154,7 +154,7 @@ func TestPoliciesTestTellsErrorsFromFalse(t *testing.T) {
 	}
 }
 
-// That the node needs a device itself is said before a policy is applied, and where a device is explained.
+// policies test and explain report that the node itself needs a device.
 func TestNodeTrafficIsTold(t *testing.T) {
 	file := policyFile(t, `
 apiVersion: networking.dra.io/v1alpha1
@@ -174,7 +174,7 @@ spec:
 	}
 }
 
-// Files without policies are named, misspelt kinds too.
+// Files without policies are named in the error, also if a kind is misspelled.
 func TestPoliciesTestWithoutPolicies(t *testing.T) {
 	pods := policyFile(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
 	misspelt := policyFile(t, strings.Replace(somePolicies, "DeviceExposurePolicy", "DeviceExposurePolcy", 1))
@@ -190,7 +190,7 @@ func TestPoliciesTestWithoutPolicies(t *testing.T) {
 	}
 }
 
-// The example for an element of a list is a list.
+// The example value for an element of a list is a list.
 func TestPoliciesTestExplainsLists(t *testing.T) {
 	file := policyFile(t, strings.Replace(somePolicies, "[{name: sriov, exclusive: true}, ", "[{name: sriov}, sriov, ", 1))
 	code, _, stderr := runNetdra(t, "", "policies", "test", file, "--from", recordedFunctions(t))
@@ -201,7 +201,7 @@ func TestPoliciesTestExplainsLists(t *testing.T) {
 	}
 }
 
-// A capacity that is no quantity is found: the error of its type says neither which it is nor where.
+// An invalid capacity quantity is reported with its location, which the error of its type lacks.
 func TestPoliciesTestNamesBadQuantities(t *testing.T) {
 	const policy = `apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -228,7 +228,7 @@ spec:
 	}
 }
 
-// On a node the driver says what is there now, who has what, and which CNI plugins it sees.
+// On a node, the driver provides the current policies, holders, and available CNI plugins.
 func TestPoliciesTestAsksTheDriver(t *testing.T) {
 	raw := func(text string) any { return json.RawMessage(text) }
 	socket := answering(t, map[string]any{
@@ -275,7 +275,7 @@ spec:
 	}
 }
 
-// What policies do on nodes is listed, and which of them select nothing anywhere.
+// The list shows the effect of policies on nodes, and which policies select nothing on any node.
 func TestPoliciesList(t *testing.T) {
 	w := newWorkstation(t)
 	w.socket = answering(t, map[string]any{
@@ -340,7 +340,7 @@ func TestPoliciesList(t *testing.T) {
 	}
 }
 
-// A device that no class picks is not counted as exposed, neither of the policies that are there nor of new ones.
+// Devices that no class can select are not counted as exposed, neither for current policies nor for new ones.
 func TestPoliciesWithoutPlugins(t *testing.T) {
 	exposes := `{"selector": {"cel": "true"}, "exposure": {"supportedCNIPlugins": [{"name": "macvaln", ` +
 		`"exclusive": true}]}}`
@@ -373,8 +373,8 @@ func TestPoliciesWithoutPlugins(t *testing.T) {
 	}
 }
 
-// What policies of files would offer is told of this machine's kernel, too, and not only once the driver has seen them;
-// the kernel of a recorded machine is unknown.
+// Policies from files are also checked against this machine's kernel, even before the driver uses them. The kernel of a
+// recorded machine is unknown.
 func TestDryRunsAskTheKernel(t *testing.T) {
 	const exposes = `{"apiVersion": "networking.dra.io/v1alpha1", "kind": "DeviceExposurePolicy", "metadata": ` +
 		`{"name": "NAME"}, "spec": {"selector": {"cel": "true"}, "exposure": {"allowMultipleAllocations": true, ` +
@@ -427,7 +427,7 @@ func TestDryRunsAskTheKernel(t *testing.T) {
 	}
 }
 
-// Without a driver, and without the current policies, it is said how to give them.
+// Without a driver and current policies, the error describes how to provide them.
 func TestPoliciesTestWithoutDriver(t *testing.T) {
 	code, stdout, stderr := runNetdra(t, "", "policies", "test", policyFile(t, somePolicies), "--alone", "--socket",
 		filepath.Join(t.TempDir(), "none.sock"))

@@ -21,7 +21,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
-// processVariable makes the test binary the command.
+// processVariable turns the test binary into the command.
 const processVariable = "NETDRA_PROCESS"
 
 func TestMain(m *testing.M) {
@@ -74,16 +74,16 @@ func (r *real) write(name, content string, mode os.FileMode) string {
 	return path
 }
 
-// topology writes a topology of steps.
+// topology writes a topology with the steps.
 func (r *real) topology(steps string) string {
 	return r.write("topology.yaml", "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata: {name: "+
 		"t}\nspec:\n  steps:"+steps, 0o600)
 }
 
-// path are the directories of plugins: the test's own first.
+// path returns the plugin directories; the test's own plugins come first.
 func (r *real) path() string { return r.dir + ":" + r.cni }
 
-// run runs the command in this process; the result is that of -o json.
+// run runs the command in this process and returns the result of -o json.
 func (r *real) run(arguments ...string) (code int, result chainrun.RunResult, errs string) {
 	r.t.Helper()
 	var out, progress bytes.Buffer
@@ -98,7 +98,7 @@ func (r *real) run(arguments ...string) (code int, result chainrun.RunResult, er
 	return code, result, progress.String()
 }
 
-// undo runs chain undo.
+// undo runs "chain undo".
 func (r *real) undo() (code int, text string) {
 	r.t.Helper()
 	var out bytes.Buffer
@@ -108,7 +108,7 @@ func (r *real) undo() (code int, text string) {
 	return code, out.String()
 }
 
-// expectAsBefore compares the machine, and the names of namespaces, with what they were.
+// expectAsBefore compares the machine and the names of namespaces with their initial state.
 func (r *real) expectAsBefore(namespaces ...string) {
 	r.t.Helper()
 	now, err := view.Read("")
@@ -131,7 +131,7 @@ func (r *real) expectAsBefore(namespaces ...string) {
 	}
 }
 
-// summary is what a namespace holds without what is different each time.
+// summary lists the content of a namespace without values that differ between runs.
 func summary(v *view.View) []string {
 	lines := []string{}
 	if v == nil {
@@ -141,7 +141,7 @@ func summary(v *view.View) []string {
 		link := &v.Interfaces[i]
 		lines = append(lines, fmt.Sprintf("%s %s %d %v %v", link.Name, link.Kind, link.MTU, link.Up, link.Addresses))
 	}
-	slices.Sort(lines) // the kernel chooses the indexes
+	slices.Sort(lines) // indexes are arbitrary
 	for _, route := range v.Routes {
 		lines = append(lines, route.String())
 	}
@@ -197,7 +197,7 @@ func TestRunMovesALinkAndBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.before = before // with the other end of the pod's eth0
+	r.before = before // includes the peer of the pod's eth0
 	code, result, _ := r.run(r.topology(`
   - {name: link, type: host-device, selector: {cel: "true"}, config: {ipam: {type: static, addresses: [{address: 192.0.2.1/24}]}}}
 `), "-d", "link=uplink0", "--netns", "blue")

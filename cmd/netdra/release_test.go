@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// testDriver answers as the node driver does. It can undo what is named "good".
+// testDriver serves the API of the node driver. It can clean up the leftover named "good".
 func testDriver(t *testing.T, keys ...string) (socket string) {
 	t.Helper()
 	left := map[string]bool{}
@@ -71,7 +71,7 @@ func testDriver(t *testing.T, keys ...string) (socket string) {
 	return socket
 }
 
-// A driver of another version may not know a question.
+// A driver of another version may not support a request.
 func TestDriverOfAnotherVersion(t *testing.T) {
 	socket := answering(t, map[string]any{"/published": []any{}})
 	if code, _, stderr := runNetdra(t, "", "devices", "--socket", socket); code != exit.Refused ||

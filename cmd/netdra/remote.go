@@ -16,18 +16,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-// remoteCommand is how a command is run for a node from elsewhere.
+// remoteCommand describes how a command runs on another node.
 type remoteCommand struct {
-	// forward are the flags that are passed on to the node. Other flags of the command apply to the machine that netdra
-	// runs on, and are rejected, except those in local, which make the command a local one unless all nodes are
-	// queried.
+	// forward lists the flags that are passed to the node. Other flags apply to the local machine and are rejected. The
+	// exception is local: these flags select the local command unless all nodes are queried.
 	forward, local []string
-	// object returns the arguments for an object; nil: an object only determines its node.
+	// object returns the arguments for an object. If nil, objects only determine the node.
 	object func(*remote.Place) [][]string
-	// claims means that the arguments of the command are claims.
+	// claims is true if the arguments of the command are claims.
 	claims bool
-	// single and all take the place of the command on one node, and on all; nil: the command's output is relayed, and
-	// there is no --all-nodes. all gets the arguments, and none unless allArguments is set.
+	// single and all replace the command on one node and on all nodes. If single is nil, the output of the command is
+	// relayed; if all is nil, there is no --all-nodes. all gets arguments only if allArguments is true.
 	single       func(ctx context.Context, cluster *remote.Cluster, node string) error
 	all          func(ctx context.Context, cluster *remote.Cluster, arguments []string) error
 	allArguments bool
@@ -39,19 +38,19 @@ type remoteCommand struct {
 	every   bool
 }
 
-// rootVariable names the variable with the directory that has the node's files; the driver's container has it.
+// rootVariable is the environment variable with the directory of the node's files. It is set in the driver's container.
 const rootVariable = "NETDRA_ROOT"
 
-// remoteHelp is a part of the help of each command that can ask other nodes.
+// remoteHelp is appended to the help of each command that can query other nodes.
 const remoteHelp = `
 
 From elsewhere, name the node with --node, or an object whose node is asked: pod/NAME, claim/NAME or node/NAME. netdra
 then runs in the driver's pod on that node, with your rights in the cluster ("netdra help remote").`
 
-// addRemote adds the flags to a command, and lets it query the node that they name.
+// addRemote adds the flags to a command, and makes it query the node that they name.
 //
 // It wraps the current RunE and Args of the command, so it must be called last. Existing flags of the command, such as
-// --node of policies, keep their meaning, and are read by their names.
+// --node of policies, keep their meaning and are looked up by name.
 func addRemote(cmd *cobra.Command, deps osdeps.Deps, streams printer.Streams, r *remoteCommand) {
 	r.deps, r.streams = deps, streams
 	set := cmd.Flags()
@@ -73,7 +72,7 @@ func addRemote(cmd *cobra.Command, deps osdeps.Deps, streams printer.Streams, r 
 	}
 	cmd.Long += remoteHelp
 	local, args := cmd.RunE, cmd.Args
-	cmd.Args = nil // an object may stand for what has to be there
+	cmd.Args = nil // an object can replace the required argument
 	cmd.RunE = func(cmd *cobra.Command, arguments []string) error {
 		called, err := r.run(cmd, arguments)
 		if called || err != nil {
@@ -91,18 +90,19 @@ func addRemote(cmd *cobra.Command, deps osdeps.Deps, streams printer.Streams, r 
 	}
 }
 
-// run reports whether the command was for another node.
+// run reports whether the command was executed for another node.
 //
-// On a node, a command without --node and without an object stays local. Elsewhere, the name of a claim is enough to
-// find its node. If that fails because there is no kubeconfig, the local command reports the missing data.
+// On a node, a command without --node and without an object stays local. On other machines, the name of a claim
+// suffices to find its node. If that fails because there is no kubeconfig, the local command runs and reports the
+// missing data.
 func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool, err error) {
 	flags := cmd.Flags()
-	node, _ := flags.GetString("node") // one of the command's own has the same meaning
+	node, _ := flags.GetString("node") // a --node flag of the command has the same meaning
 	r.access.Kubeconfig, _ = flags.GetString("kubeconfig")
 	objects, rest := splitObjects(arguments)
 	forced := node != "" || r.every || len(objects) > 0
 	switch {
-	case slices.ContainsFunc(r.local, flags.Changed) && !r.every: // with --all-nodes checkFlags refuses them
+	case slices.ContainsFunc(r.local, flags.Changed) && !r.every: // with --all-nodes, checkFlags rejects them
 		return false, nil
 	case !forced && (!r.claims || len(rest) == 0 || isNode(flags)):
 		if r.access.Context != "" {
@@ -119,7 +119,7 @@ func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool
 		if forced {
 			return true, err
 		}
-		return false, nil // the local command says what is missing on a node
+		return false, nil // the local command reports the missing data
 	}
 	if r.every {
 		if len(arguments) > 0 && !r.allArguments {
@@ -136,7 +136,7 @@ func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool
 	return true, r.query(cmd, cluster, objects, rest)
 }
 
-// splitObjects separates TYPE/NAME from other arguments. Their order does not matter: all must be on one node.
+// splitObjects separates TYPE/NAME from other arguments. Their order is irrelevant because all must be on one node.
 func splitObjects(arguments []string) (objects []remote.Object, rest []string) {
 	for _, argument := range arguments {
 		if object, found := remote.ParseObject(argument); found {
@@ -156,11 +156,12 @@ func claimObjects(names []string) []remote.Object {
 	return objects
 }
 
-// isNode reports whether the driver runs on this machine, or the user says where its files are. In the driver's pod,
-// whose variable rootVariable is, it runs also where its socket is not there yet: nothing is asked with its rights.
+// isNode reports whether to look up claims on this machine instead of the cluster: the driver runs here, or a flag
+// names its files. In the driver's pod, which sets rootVariable, it is true even if the socket does not exist yet;
+// otherwise netdra would access the cluster with the driver's permissions.
 //
-// It decides whether a claim's name is looked up on this machine or in the cluster. A file that is there is taken as a
-// sign, whether or not the driver answers: on a node the reason why it does not is worth more than a detour.
+// An existing file suffices, even if the driver does not respond: the error of the local driver is more useful than a
+// lookup in the cluster.
 func isNode(flags *pflag.FlagSet) bool {
 	if os.Getenv(rootVariable) != "" {
 		return true
@@ -168,7 +169,7 @@ func isNode(flags *pflag.FlagSet) bool {
 	for _, flag := range []string{"socket", "log-dir"} {
 		path, err := flags.GetString(flag)
 		if err != nil {
-			continue // the command has no such flag
+			continue // the command does not have the flag
 		}
 		if _, err := os.Stat(path); err == nil || flags.Changed(flag) {
 			return true
@@ -177,8 +178,7 @@ func isNode(flags *pflag.FlagSet) bool {
 	return false
 }
 
-// checkFlags rejects flags that have no meaning on another node. Silently dropping a flag would return the wrong
-// answer.
+// checkFlags rejects flags that have no meaning on another node. Dropping them silently would return a wrong result.
 func (r *remoteCommand) checkFlags(flags *pflag.FlagSet) error {
 	var wrong []string
 	flags.Visit(func(flag *pflag.Flag) {
@@ -198,8 +198,8 @@ func (r *remoteCommand) checkFlags(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// query queries the node of the objects, which must be the same for all. Each object may expand to several lines of
-// arguments, which run one after the other: commands such as explain take one device.
+// query runs the command on the node of the objects, which must be the same for all. It runs once for each list of
+// arguments that an object yields: commands such as explain accept one device.
 func (r *remoteCommand) query(
 	cmd *cobra.Command, cluster *remote.Cluster, objects []remote.Object, rest []string,
 ) error {
@@ -242,8 +242,8 @@ func (r *remoteCommand) query(
 	return cluster.Relay(ctx, r.streams, node, lines...)
 }
 
-// commandPath returns the names of a command below the root. Aliases are resolved: an older netdra on the node may not
-// have them.
+// commandPath returns the names of a command below the root. It resolves aliases because an older netdra on the node
+// may not know them.
 func commandPath(cmd *cobra.Command) []string {
 	if !cmd.HasParent() {
 		return nil
@@ -251,7 +251,7 @@ func commandPath(cmd *cobra.Command) []string {
 	return append(commandPath(cmd.Parent()), cmd.Name())
 }
 
-// qualified adds the namespace to names of claims that have none.
+// qualified adds the namespace to claim names without one.
 func qualified(names []string, namespace string) []string {
 	all := make([]string, 0, len(names))
 	for _, name := range names {
@@ -263,8 +263,8 @@ func qualified(names []string, namespace string) []string {
 	return all
 }
 
-// setFlags are the flags that the user has set, as arguments. They are written as --name=value, so that a value which
-// begins with a dash stays one.
+// setFlags returns the flags that the user set, in the form --name=value. With a separate argument, a value with a
+// leading dash would be parsed as a flag.
 func setFlags(flags *pflag.FlagSet, forward []string) []string {
 	var arguments []string
 	flags.Visit(func(flag *pflag.Flag) {

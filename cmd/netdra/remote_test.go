@@ -35,20 +35,20 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-// workstation is a machine without a driver, and a cluster whose nodes run netdra for it.
+// workstation is a machine without a driver, and a cluster with nodes that run netdra for it.
 type workstation struct {
 	*testing.T
 	mu sync.Mutex
-	// socket is that of the driver of every node, and logs its log.
+	// socket and logs are the driver's socket and log directory on every node.
 	socket, logs string
-	// asked are the command lines that nodes were given, "NODE: ARGUMENTS".
+	// asked records the command lines for nodes as "NODE: ARGUMENTS".
 	asked []string
-	// broken are errors of nodes, by name.
+	// broken maps node names to errors.
 	broken map[string]error
-	// further are other pods of the cluster.
+	// further are additional pods of the cluster.
 	further []*corev1.Pod
 	facts   osdeps.Deps
-	// config is for what is asked of the API server directly; nil: nothing is.
+	// config is for direct requests to the API server; nil: there are none.
 	config *restclient.Config
 }
 
@@ -58,7 +58,7 @@ func newWorkstation(t *testing.T) *workstation {
 		facts: newFake(t).machine()}
 }
 
-// driverPod is a pod of the driver on a node.
+// driverPod returns a pod of the driver on a node.
 func driverPod(name, node string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "dra-network", Name: name,
@@ -67,7 +67,7 @@ func driverPod(name, node string) *corev1.Pod {
 	}
 }
 
-// allocated is a claim with a device of a node.
+// allocated returns a claim with a device of a node.
 func allocated(namespace, name, driver, device, node string) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -120,9 +120,9 @@ func (w *workstation) cluster(access remote.Access) (*remote.Cluster, error) {
 	}, nil
 }
 
-// stream is a node: the same netdra beside its driver.
+// stream simulates a node by running netdra with the node's driver.
 func (w *workstation) stream(ctx context.Context, pod *corev1.Pod, command []string, stdout, stderr io.Writer) error {
-	w.mu.Lock() // the environment is one
+	w.mu.Lock() // all nodes share the environment
 	defer w.mu.Unlock()
 	w.asked = append(w.asked, pod.Spec.NodeName+": "+strings.Join(command, " "))
 	if err := w.broken[pod.Spec.NodeName]; err != nil {
@@ -141,7 +141,7 @@ func (w *workstation) stream(ctx context.Context, pod *corev1.Pod, command []str
 	return nil
 }
 
-// leave is to be away from every node.
+// leave clears the environment of a node.
 func (w *workstation) leave() {
 	w.Setenv("NETDRA_SOCKET", "/nowhere/netdra.sock")
 	w.Setenv("NETDRA_LOG_DIR", "/nowhere/log")
@@ -158,7 +158,7 @@ func (w *workstation) run(line string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// Objects and flags choose the node and what it is asked; the answer is what the same command prints there.
+// Objects and flags select the node and the command line. The output is that of the same command on the node.
 func TestCommandsAskOtherNodes(t *testing.T) {
 	w := newWorkstation(t)
 	for line, want := range map[string]struct {
@@ -224,7 +224,7 @@ func TestOtherNodesThatCannotBeAsked(t *testing.T) {
 	}
 }
 
-// A node whose driver does not run is one that cannot be asked, and not one without a driver.
+// If the driver pod of a node is not running, the node is reported as unreachable, not as a node without a driver.
 func TestNodesWhoseDriverDoesNotRun(t *testing.T) {
 	w := newWorkstation(t)
 	pod := func(name, node string, change func(*corev1.Pod)) {
@@ -252,7 +252,7 @@ func TestNodesWhoseDriverDoesNotRun(t *testing.T) {
 			Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 7}}}}
 	})
 	pod("driver-6", "n6", func(*corev1.Pod) {})
-	pod("evicted", "n1", func(p *corev1.Pod) { // one that runs is there, too
+	pod("evicted", "n1", func(p *corev1.Pod) { // a running pod exists as well
 		p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
 	})
 	for _, line := range []string{"devices --all-nodes", "doctor --all-nodes"} {
@@ -285,7 +285,7 @@ func TestNodesWhoseDriverDoesNotRun(t *testing.T) {
 	}
 }
 
-// In the driver's pod nothing is asked with the driver's rights, also while its socket is not there.
+// In the driver's pod, netdra never uses the driver's permissions, even if the socket does not exist.
 func TestDriverPodAsksItself(t *testing.T) {
 	t.Setenv("NETDRA_SOCKET", "/nowhere/netdra.sock")
 	t.Setenv("NETDRA_ROOT", "/host/proc/1/root")
@@ -300,7 +300,7 @@ func TestDriverPodAsksItself(t *testing.T) {
 	}
 }
 
-// A node that can't be asked leaves the others on the page and in the lists.
+// An unreachable node does not remove the others from the report and the lists.
 func TestAllNodes(t *testing.T) {
 	w := newWorkstation(t)
 	for line, want := range map[string][]string{
@@ -331,7 +331,7 @@ func TestAllNodes(t *testing.T) {
 	}
 }
 
-// A node that hangs doesn't keep what the others have said.
+// If a node does not respond, the results of the other nodes are still shown.
 func TestNodeThatHangs(t *testing.T) {
 	w := newWorkstation(t)
 	deps := osdeps.Deps{Cluster: func(access remote.Access) (*remote.Cluster, error) {
@@ -344,7 +344,7 @@ func TestNodeThatHangs(t *testing.T) {
 			_, err := io.WriteString(stdout, `[{"name": "eth1"}]`)
 			return err
 		}
-		cluster.Patience = time.Nanosecond // which a node that answers does not look at
+		cluster.Patience = time.Nanosecond // ignored by nodes that respond
 		return cluster, err
 	}}
 	var out, errs bytes.Buffer
@@ -355,7 +355,7 @@ func TestNodeThatHangs(t *testing.T) {
 	}
 }
 
-// What a node prints can't command the terminal.
+// Output of a node cannot control the terminal.
 func TestNodesAreStrangers(t *testing.T) {
 	w := newWorkstation(t)
 	cluster, _ := w.cluster(remote.Access{DriverNamespace: "dra-network"})
@@ -372,7 +372,7 @@ func TestNodesAreStrangers(t *testing.T) {
 	}
 }
 
-// A bundle of the cluster has every node and no secret.
+// A bundle of the cluster contains every node and no secret.
 func TestBundle(t *testing.T) {
 	w := newWorkstation(t)
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
@@ -411,7 +411,7 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// Developers see what exists: each class with the others of its topology, and what claims may set in any of its steps.
+// The list shows each class, the other classes of its topology, and the parameters that claims may set for each step.
 func TestClasses(t *testing.T) {
 	topologies := `{"items": [
 		{"metadata": {"name": "pair"}, "spec": {"description": "two ports", "steps": [
@@ -446,8 +446,8 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// testFreeClasses wants what is free to be counted for whole claims: a pair is both of its classes. Who may not list
-// the claims of others is told so.
+// testFreeClasses checks that free devices are counted per complete claim: a pair needs both of its classes. A caller
+// who may not list all claims is informed about it.
 func testFreeClasses(t *testing.T, topologies string) {
 	t.Helper()
 	device := func(name, port string) resourceapi.Device {
@@ -498,8 +498,8 @@ func testFreeClasses(t *testing.T, topologies string) {
 	}
 }
 
-// A node can't name files outside of its directory.
-// A node whose netdra makes no bundle says why, also if others make theirs.
+// A node cannot write files outside its directory. If a node cannot create a bundle, its error is included, and the
+// other nodes are not affected.
 func TestBundleOfANodeThatRefuses(t *testing.T) {
 	w := newWorkstation(t)
 	cluster, err := w.cluster(remote.Access{DriverNamespace: "dra-network"})
@@ -558,7 +558,7 @@ func TestBundleStaysInItsDirectory(t *testing.T) {
 	}
 }
 
-// What the API server says about a right that is missing is not lost.
+// The error of the API server about a missing permission is included.
 func TestClassesWithoutRights(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -27,7 +27,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// A page of files is written whole, for the user alone, and is the same every time but for the hour.
+// A report of files is written completely, with mode 0600, and is reproducible except for the time.
 func TestReportOfFiles(t *testing.T) {
 	dir := t.TempDir()
 	recording, file := filepath.Join(dir, "worker-1"), filepath.Join(dir, "report.html")
@@ -82,7 +82,7 @@ func TestReportRefuses(t *testing.T) {
 	}
 }
 
-// nodeAtWork is a machine with two links, one of them in a pod, and its driver at a socket.
+// nodeAtWork returns a machine with two links, one of them in a pod, and the socket of its driver.
 func nodeAtWork(t *testing.T) (deps osdeps.Deps, socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")
@@ -131,7 +131,7 @@ func TestReportAsksTheDriver(t *testing.T) {
 		"<title>(5) worker-1: network devices</title>", "2026-11-21 12:01:00 UTC", "is given to nobody: " +
 			"no-carrier", "netdra trace default/p-net --calls",
 		`<span class="name line">default/p-net</span>`, `<span class="step bad">failed</span>`, "net1 10.1.0.5/24",
-		"CNI plugin host-local is not installed: claims for topology whole are refused on this node", // as doctor says
+		"CNI plugin host-local is not installed: claims for topology whole are refused on this node", // as doctor
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the page has no %q:\n%s", want, out.String())
@@ -142,7 +142,7 @@ func TestReportAsksTheDriver(t *testing.T) {
 	}
 }
 
-// The page is for who knows the word in its address and asks this machine by its own name, and only for reading.
+// The page is read-only and requires the token in the URL and the host name of this machine.
 func TestPageHandler(t *testing.T) {
 	failing := false
 	handler := report.PageHandler("word", func(context.Context) ([]byte, error) {
@@ -185,7 +185,7 @@ func TestPageHandler(t *testing.T) {
 	}
 }
 
-// announced hands on the address that is printed.
+// announced receives the printed address.
 type announced chan string
 
 func (a announced) Write(line []byte) (int, error) {
@@ -212,7 +212,7 @@ func TestReportServes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // it is made anew each time
+	for range 2 { // each request renders the page again
 		response, err := http.DefaultClient.Do(request)
 		if err != nil {
 			t.Fatal(err)

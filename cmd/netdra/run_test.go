@@ -138,7 +138,7 @@ everything that was done is undone
 	f.expectNode(clean)
 }
 
-// A kernel that lacks VLAN filtering of bridges shows in the error of the plugin only.
+// If the kernel lacks VLAN filtering for bridges, only the error of the plugin shows it.
 func TestRunOnAKernelWithoutAnOption(t *testing.T) {
 	f := newFake(t)
 	f.node.Fail("tuning ADD", errors.New("failed to setup vlan tag: operation not supported"))
@@ -150,8 +150,8 @@ func TestRunOnAKernelWithoutAnOption(t *testing.T) {
 	f.expectNode(clean)
 }
 
-// What the kernel can't make is told before the first plugin runs, as nodes tell it of a claim. A plan has it as a
-// remark, and loads no module to find it out.
+// Link types that the kernel does not support are reported before the first plugin runs, as nodes do for a claim. A
+// plan only adds a remark, and loads no module to find out.
 func TestRunOfWhatTheKernelLacks(t *testing.T) {
 	f := newFake(t)
 	f.missing = []string{"macvlan"}
@@ -192,7 +192,7 @@ everything that was done is undone
 	f.expectNode(clean)
 }
 
-// watcher calls a function when a text is written.
+// watcher calls a function when a given text is written.
 type watcher struct {
 	bytes.Buffer
 	text string
@@ -281,7 +281,7 @@ func TestRunThatCannotBeUndone(t *testing.T) {
 	f.expectNode(clean)
 }
 
-// after is what follows a text.
+// after returns the output after the text.
 func after(output, text string) string {
 	_, rest, found := strings.Cut(output, text)
 	if !found {

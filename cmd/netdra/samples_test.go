@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// TestSamplesOfTheExamples: on the machine of the published example its topologies are taken and its pods fit, and its
-// policies are those that the golden files are about.
+// TestSamplesOfTheExamples: on the machine of a published example, its topologies are valid, its pods fit, and its
+// policies match those of the golden files.
 func TestSamplesOfTheExamples(t *testing.T) {
 	const samples = "../../deploy/samples/examples"
 	machines := discoverytest.Examples()
@@ -76,7 +76,7 @@ func TestSamplesOfTheExamples(t *testing.T) {
 	}
 }
 
-// policiesOf are a file's policies, named without the prefix that keeps those of a sample apart from others.
+// policiesOf returns the policies of a file, without the name prefix that separates a sample from others.
 func policiesOf(t *testing.T, file, prefix string) []map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(file)

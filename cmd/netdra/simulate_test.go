@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// recordedExample writes the machine of a published example as worker-1, and returns the directory and the example's
-// policies.
+// recordedExample writes a recording of the machine of a published example as worker-1, and returns its directory and
+// the policies of the example.
 func recordedExample(t *testing.T, name string) (dir, policies string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "worker-1")
@@ -26,7 +26,7 @@ func recordedExample(t *testing.T, name string) (dir, policies string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var documents []string // what the example publishes is computed, not read
+	var documents []string // slices of the example are computed, not read
 	for _, document := range strings.Split(string(all), "\n---\n") {
 		if !strings.Contains(document, "kind: ResourceSlice") {
 			documents = append(documents, document)
@@ -39,7 +39,7 @@ func recordedExample(t *testing.T, name string) (dir, policies string) {
 	return dir, policies
 }
 
-// Each kind of refusal, on the machine of the example with macvlan, passthrough and virtual functions.
+// Each kind of refusal occurs on the machine of the example with macvlan, passthrough and virtual functions.
 func TestSimulateGolden(t *testing.T) {
 	dir, policies := recordedExample(t, "example6")
 	claims := filepath.Join("testdata", "simulate", "claims.yaml")
@@ -56,7 +56,7 @@ func TestSimulateGolden(t *testing.T) {
 	}
 }
 
-// What the driver refuses does not fit, and takes nothing from those that come after it.
+// A claim that the driver refuses does not fit and takes nothing from later claims.
 func TestSimulateRootsGolden(t *testing.T) {
 	dir, policies := recordedExample(t, "example6")
 	code, stdout, stderr := runNetdra(t, "", "simulate", "-f", policies, "-f",
@@ -67,7 +67,7 @@ func TestSimulateRootsGolden(t *testing.T) {
 	golden(t, filepath.Join("testdata", "simulate", "roots.txt"), stdout+stderr)
 }
 
-// Networks that pods must select: simulate says what the driver would, with the definitions of the files.
+// For networks that pods must select, simulate reports the driver's errors based on the definitions in the files.
 func TestSimulateSelectedNetworks(t *testing.T) {
 	const sample = "../../deploy/samples/examples/9-ovn-kubernetes.yaml"
 	dir, _ := recordedExample(t, "example9")
@@ -104,8 +104,8 @@ func TestSimulateSelectedNetworks(t *testing.T) {
 	}
 }
 
-// Two claims of a pod, each of which is right by itself, may want one name: the driver refuses the pod then, so
-// simulate does not say that it fits.
+// Two claims of a pod that are valid separately may request the same interface name. The driver would refuse the pod,
+// so simulate must not report that it fits.
 func TestSimulateNamesOfAPod(t *testing.T) {
 	const text = `
 apiVersion: networking.dra.io/v1alpha1
@@ -165,9 +165,9 @@ spec:
 	}
 }
 
-// Cards are put next to GPUs of another driver: on h100 by what both drivers discover, on mi300x by what the policy and
-// the claim say, or a driver of GPUs that publishes the same attribute. A device without the attribute meets no
-// constraint.
+// NICs are paired with GPUs of another driver. On h100, the attributes come from the discovery of both drivers. On
+// mi300x, they come from the policy and the claim, or from a GPU driver that publishes the same attribute. A device
+// without the attribute does not satisfy any constraint.
 func TestSimulateEightGPUsGolden(t *testing.T) {
 	const samples, machines = "../../deploy/samples/examples/", "../../discovery/testdata/"
 	data := func(name string) string { return filepath.Join("testdata", "simulate", name) }
@@ -176,7 +176,7 @@ func TestSimulateEightGPUsGolden(t *testing.T) {
 			machines + "h100"},
 		"eight-mi300x": {"-f", samples + "eight-gpus-by-table.yaml", "-f", data("gpus-mi300x.yaml"), "--machines",
 			machines + "mi300x"},
-		// the sample has the policy, and its pod, which comes last, finds what others have left
+		// the sample contains the policy and a pod, which is last and gets the remaining devices
 		"pairs-mi300x": {"-f", data("pairs-mi300x.yaml"), "-f", data("gpus-mi300x.yaml"), "-f",
 			data("gpus-with-rails.yaml"), "-f", samples + "eight-gpus-by-table.yaml", "--machines", machines +
 				"mi300x"},
@@ -234,7 +234,7 @@ func TestSimulateRefuses(t *testing.T) {
 	}
 }
 
-// A pod without a claim, written for a device plugin, is tried with the claim that kube-scheduler makes.
+// A pod for a device plugin has no claim. It is simulated with the claim that kube-scheduler creates.
 func TestSimulateExtendedResources(t *testing.T) {
 	const files = `apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -276,7 +276,7 @@ spec: {containers: [{name: c, image: x, resources: {limits: {example.com/vf: 2, 
 	}
 }
 
-// A claim that two pods name is allocated with the first, and its devices choose the node of the second, also where
+// A claim that two pods name is allocated for the first one. Its devices determine the node of the second pod, even if
 // that pod has another claim.
 func TestSimulateClaimOfTwoPods(t *testing.T) {
 	const files = `apiVersion: networking.dra.io/v1alpha1
@@ -338,7 +338,7 @@ spec: {containers: [], resourceClaims: [{name: own, resourceClaimName: own}, {na
 		!slices.Equal(first.Devices, second.Devices[1:]) {
 		t.Errorf("they get\n%+v\n%+v", first, second)
 	}
-	// There is room on the other node only, where the claim that the pod shares is not.
+	// Only the other node has room, but the shared claim is not available there.
 	code, answers = simulated(`---
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
@@ -357,7 +357,7 @@ spec: {containers: [], resourceClaims: [{name: net, resourceClaimName: shared}, 
 	}
 }
 
-// Claims of one name, or of none, are claims of their own.
+// Claims with the same name or without a name are separate claims.
 func TestSimulateClaimsOfOneName(t *testing.T) {
 	const files = `apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy

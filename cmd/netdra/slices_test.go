@@ -23,8 +23,8 @@ import (
 
 var update = flag.Bool("update", false, "write the files in testdata anew")
 
-// recordedFunctions is a recording, called worker-1, of a bridge and a physical function of 100 Gbit/s with four
-// virtual functions, which are bound to vfio-pci.
+// recordedFunctions writes a recording named worker-1 with a bridge and a 100 Gbit/s physical function. Its four
+// virtual functions are bound to vfio-pci.
 func recordedFunctions(t *testing.T) string {
 	t.Helper()
 	const pf = "devices/pci0000:00/0000:03:00.0"
@@ -55,7 +55,7 @@ func recordedFunctions(t *testing.T) string {
 	return dir
 }
 
-// somePolicies are for what recordedFunctions has, but for the bridge.
+// somePolicies match the devices of recordedFunctions except the bridge.
 const somePolicies = `
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -109,7 +109,7 @@ func runSlices(t *testing.T, stdin string, arguments ...string) (code int, stdou
 	return code, out.String(), errs.String()
 }
 
-// slicesOf runs it for the recording with the policies.
+// slicesOf runs "netdra slices" for the recording with the policies.
 func slicesOf(t *testing.T, arguments ...string) (stdout, stderr string) {
 	t.Helper()
 	code, stdout, stderr := runSlices(t, somePolicies,
@@ -186,7 +186,7 @@ func TestSlicesGolden(t *testing.T) {
 	}
 }
 
-// The default form is that of the API: its types read every field. Flat says the same.
+// The default form is the form of the API: its types decode every field. The flat form is equivalent.
 func TestSlicesAreThoseOfTheAPI(t *testing.T) {
 	counters, _ := slicesOf(t)
 	var read []resourceapi.ResourceSlice
@@ -212,8 +212,7 @@ func TestSlicesAreThoseOfTheAPI(t *testing.T) {
 	}
 }
 
-// What is not given is taken from where it can be: the node's name, and the plugins; absent labels match no node
-// selector.
+// Missing inputs have defaults: the node's name and its plugins. Without labels, no node selector matches.
 func TestSlicesDefaults(t *testing.T) {
 	file := policyFile(t, somePolicies)
 	_, stdout, stderr := runSlices(t, "", "-f", file, "--from", recordedFunctions(t), "-o", "text", "--node", "other",
@@ -224,7 +223,7 @@ func TestSlicesDefaults(t *testing.T) {
 	if !strings.Contains(stderr, "policy vfs: CNI plugin dpdk is not installed on the node") {
 		t.Errorf("stderr: %s", stderr)
 	}
-	code, stdout, stderr := runSlices(t, "", "-f", file, "-o", "json") // of this machine
+	code, stdout, stderr := runSlices(t, "", "-f", file, "-o", "json") // on this machine
 	if code != exit.OK || !strings.Contains(stdout, `"kind": "List"`) || strings.Contains(stdout, "worker-1") {
 		t.Errorf("exit status %d:\n%s%s", code, stdout, stderr)
 	}
@@ -269,7 +268,7 @@ func TestSlicesRefuses(t *testing.T) {
 	}
 }
 
-// A policy that is read from a file is as the API server would have it.
+// Policies from files have the API server's defaults.
 func TestPolicyDefaults(t *testing.T) {
 	const policies = `
 apiVersion: networking.dra.io/v1alpha1
@@ -300,7 +299,7 @@ spec: {selector: {cel: "true"}, priority: 0, action: exclude}
 	}
 }
 
-// A policy that silently selects nothing, since it compares with what no device can have.
+// A policy that can never match, because it compares with an impossible value, is reported.
 func TestSlicesSayWhatNeverMatches(t *testing.T) {
 	file := policyFile(t, strings.ReplaceAll(`
 apiVersion: networking.dra.io/v1alpha1

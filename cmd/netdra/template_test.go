@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// templatePolicies ask for every attribute by which machines of one kind differ.
+// templatePolicies use every attribute that differs between machines of the same kind.
 const templatePolicies = `
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -26,7 +26,7 @@ spec:
     publish: [altNames, switchID, vfMAC, totalVFs]
 `
 
-// recordedMachine is a recording of a card with two virtual functions, whose addresses are those of the machine.
+// recordedMachine writes a recording of a NIC with two virtual functions. number makes its addresses unique.
 func recordedMachine(t *testing.T, name string, number string, change func(*discoverytest.Host)) string {
 	t.Helper()
 	h := discoverytest.NewHost()
@@ -45,7 +45,7 @@ func recordedMachine(t *testing.T, name string, number string, change func(*disc
 	return dir
 }
 
-// templateOf prints the template of a machine.
+// templateOf returns the template of a machine.
 func templateOf(t *testing.T, recording string, arguments ...string) string {
 	t.Helper()
 	code, stdout, stderr := runSlices(t, templatePolicies,
@@ -56,8 +56,8 @@ func templateOf(t *testing.T, recording string, arguments ...string) string {
 	return stdout
 }
 
-// Nodes of one kind have one template, and what they publish differs from it in names and in what is told to differ
-// only. Other hardware has another one.
+// Machines of one kind have the same template. Their slices differ from it only in names and in the attributes that the
+// output lists. Other hardware has a different template.
 func TestTemplateIsThatOfTheKind(t *testing.T) {
 	same := func(*discoverytest.Host) {}
 	first, second := recordedMachine(t, "worker-1", "01", same), recordedMachine(t, "worker-2", "02", same)
@@ -97,7 +97,7 @@ func TestTemplateIsThatOfTheKind(t *testing.T) {
 	}
 }
 
-// decodeSlices reads what "netdra slices" prints.
+// decodeSlices parses the output of "netdra slices".
 func decodeSlices(t *testing.T, text string) []resourceapi.ResourceSlice {
 	t.Helper()
 	var read []resourceapi.ResourceSlice

@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// loggedClaim writes the log of a claim whose second step has failed in a first sandbox.
+// loggedClaim writes the log of a claim whose second step failed in its first sandbox.
 func loggedClaim(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -74,7 +74,7 @@ func TestTraceOfNothing(t *testing.T) {
 	}
 }
 
-// --failed leaves out claims all of whose calls have succeeded.
+// --failed omits claims without failed calls.
 func TestTraceListsFailedClaims(t *testing.T) {
 	dir := loggedClaim(t)
 	log := calllog.New(dir, func(err error) { t.Error(err) })
@@ -109,7 +109,7 @@ func TestTraceListsFailedClaims(t *testing.T) {
 	}
 }
 
-// A claim that was refused when it was prepared has no calls, on the pod's node, too.
+// A claim that was refused at Prepare has no calls. This is also reported on the pod's node.
 func TestTraceOfRefusedClaim(t *testing.T) {
 	code, _, stderr := runNetdra(t, "", "trace", "--log-dir", loggedClaim(t), "--socket", busyDriver(t), "ns/twice")
 	const want = "no plugin was called for claim ns/twice, since the driver refused to prepare it: cannot prepare " +

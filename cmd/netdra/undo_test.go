@@ -23,7 +23,7 @@ func (f *fake) keep() {
 	}
 }
 
-// state opens the state between runs.
+// open opens the journal between runs.
 func (f *fake) open(change func(*chainrun.RunJournal)) {
 	f.t.Helper()
 	opened, err := chainrun.OpenRunJournal(f.state, clock.RealClock{})
@@ -98,7 +98,7 @@ func TestForget(t *testing.T) {
 	f.expect(code, exit.OK, out+errs, "✓ Nothing is left of earlier runs.\n")
 }
 
-// A run that was killed between its record and its first step.
+// A run may be killed between its record and its first step.
 func TestUndoOfARunThatRanNothing(t *testing.T) {
 	f := newFake(t)
 	f.open(func(s *chainrun.RunJournal) {
@@ -121,7 +121,7 @@ func TestUndoOfARunThatRanNothing(t *testing.T) {
 func TestLeftoversAreRetried(t *testing.T) {
 	f := newFake(t)
 	f.keep()
-	f.open(func(s *chainrun.RunJournal) { // as the engine does when it gives up
+	f.open(func(s *chainrun.RunJournal) { // as the engine does after the last attempt
 		attachments, _, err := s.Chains.Load(executor.New(executor.Options{}))
 		if err != nil {
 			t.Fatal(err)

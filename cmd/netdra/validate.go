@@ -61,7 +61,7 @@ Exit status: 0 the topologies and ranges are valid, 2 there is a problem.`,
 	return cmd
 }
 
-// validation is the result for one object, or for a file that has none that can be read.
+// validation is the result for one object, or for a file without a readable object.
 type validation struct {
 	// Location is FILE:LINE of the object, or the file.
 	Location string `json:"location"`
@@ -92,8 +92,8 @@ func (v *validation) print(out *printer.Printer) {
 	}
 }
 
-// validateFile returns a result for each topology and range of a file. A file without either is an error, as is a name
-// that no topology has: a name chooses topologies, and then ranges are not judged.
+// validateFile returns a result for each topology and range of a file. A file without either is an error. A name
+// selects topologies and skips ranges; an unknown name is an error.
 func validateFile(streams printer.Streams, file, name string, schemas cnichain.Schemas) []validation {
 	documents, err := manifest.Read(file, streams.In)
 	if err == nil && (name != "" || !slices.ContainsFunc(documents, isJudged)) {
@@ -123,7 +123,7 @@ func validateFile(streams printer.Streams, file, name string, schemas cnichain.S
 	return results
 }
 
-// validateDocument judges a topology, beside the ranges of the same file.
+// validateDocument validates a topology, given the ranges of the same file.
 func validateDocument(found *manifest.Document, schemas cnichain.Schemas, ranges []string) validation {
 	topology, problems := manifest.ReadTopology(found, schemas)
 	result := validation{Location: found.Location(), Kind: found.Kind, Name: found.Name, Valid: len(problems) == 0,

@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/simulate"
 )
 
-// eightFunctions offers the eight virtual functions of the fixture, and has a template for claims that want two.
+// eightFunctions exposes the eight virtual functions of the fixture, and has a template for claims with two of them.
 const eightFunctions = `apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
 metadata: {name: p}
@@ -31,7 +31,7 @@ metadata: {name: lan}
 spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: vf-a, count: 2}}]}}}
 `
 
-// workloadPod is the template of a pod with a claim of the template lan.
+// workloadPod is a pod template with a claim from the template lan.
 const workloadPod = "{spec: {containers: [], resourceClaims: [{name: net, resourceClaimTemplateName: lan}]}}"
 
 // simulated runs "netdra simulate" on the machine with eight virtual functions.
@@ -45,7 +45,7 @@ func simulated(t *testing.T, documents ...string) (code int, answers []simulate.
 	return code, answers, stderr
 }
 
-// told is what answers say of each pod, in one line.
+// told summarizes the answers for all pods in one line.
 func told(answers []simulate.Answer) string {
 	var texts []string
 	for i := range answers {
@@ -65,7 +65,7 @@ func workloadText(version, kind, name, spec string) string {
 	return fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: %s}\nspec: {%s}", version, kind, name, spec)
 }
 
-// Each pod of a workload is tried: four claims of two functions fit, and a fifth does not.
+// Each pod of a workload is simulated: four claims for two virtual functions fit, and a fifth does not.
 func TestSimulateWorkloads(t *testing.T) {
 	template := ", template: " + workloadPod
 	for name, test := range map[string]struct {
@@ -105,7 +105,7 @@ func TestSimulateWorkloads(t *testing.T) {
 	}
 }
 
-// What has pods and is not simulated is named; what has none is not.
+// Unsupported kinds with pods are named in a remark; kinds without pods are not.
 func TestSimulateNamesOtherWorkloads(t *testing.T) {
 	template := "template: " + workloadPod
 	for want, document := range map[string]string{
@@ -139,7 +139,7 @@ func TestSimulateNamesOtherWorkloads(t *testing.T) {
 	}
 }
 
-// An exclusive device is one pod's, also if several name its claim: the driver refuses all but the first.
+// An exclusive device belongs to one pod even if several pods name its claim: the driver refuses all but the first.
 func TestSimulateExclusiveDeviceOfTwoPods(t *testing.T) {
 	const claim = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: only}\n" +
 		"spec: {devices: {requests: [{name: r, exactly: {deviceClassName: vf-a}}]}}"
@@ -179,7 +179,7 @@ func TestSimulateExclusiveDeviceOfTwoPods(t *testing.T) {
 			for i := range answers {
 				refused = append(refused, answers[i].Refused...)
 			}
-			// The template of the other tests is tried, too.
+			// The template, which no pod of these tests names, is simulated as well.
 			got := strings.TrimPrefix(told(answers), "a claim of template default/lan, ")
 			if diff := cmp.Diff(test.want, got); diff != "" || strings.Join(refused, "\n") != test.refused {
 				t.Errorf("(-want +got):\n%s%v\n%s", diff, refused, stderr)
@@ -188,7 +188,7 @@ func TestSimulateExclusiveDeviceOfTwoPods(t *testing.T) {
 	}
 }
 
-// Recordings are named by --from, as for all other commands, and by --machines.
+// --from, as in other commands, and --machines both accept recordings.
 func TestSimulateRecordings(t *testing.T) {
 	const fixture = "../../discovery/testdata/igb-4vfs"
 	for _, arguments := range [][]string{{"--from", fixture}, {"--machines", fixture}} {
@@ -199,7 +199,7 @@ func TestSimulateRecordings(t *testing.T) {
 	}
 }
 
-// Manifests without a namespace are tried in that of the flag, and those with one stay there.
+// Objects without a namespace get the namespace of the flag; others keep theirs.
 func TestSimulateNamespace(t *testing.T) {
 	run := func(stdin string, arguments ...string) (int, string) {
 		code, stdout, stderr := runNetdra(t, stdin, append([]string{"simulate", "-f", "-", "--machines",
@@ -229,12 +229,12 @@ func TestSimulateNamespace(t *testing.T) {
 	}
 }
 
-// Claims of pods that are tried don't exist: nobody is told to release them. Those of others are named.
+// Simulated claims do not exist, so the output does not suggest releasing them. Existing claims are named.
 func TestSimulateWorkloadInItsOwnWay(t *testing.T) {
 	const held = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: held}\nspec: {devices: " +
 		"{requests: [{name: r, exactly: {deviceClassName: vf-a}}]}}\nstatus: {allocation: {devices: {results: " +
 		"[{request: r, driver: dra.networking, pool: igb-4vfs/eth0, device: eth0v0}]}}}\n---\n"
-	var many strings.Builder // hold all functions but one, of which a pod wants two
+	var many strings.Builder // take all functions but one; the pod needs two
 	for _, function := range []string{"eth0v0", "eth0v1", "eth0v2", "eth0v3", "eth1v0", "eth1v1", "eth1v2"} {
 		many.WriteString(strings.NewReplacer("name: held", "name: held-"+function, "eth0v0", function,
 			"igb-4vfs/eth0", "igb-4vfs/"+function[:4]).Replace(held))
@@ -285,7 +285,7 @@ func TestSimulateWorkloadInItsOwnWay(t *testing.T) {
 	}
 }
 
-// A node with one device is told about it in the singular.
+// On a node with a single device, the message uses the singular.
 func TestSimulateOnlyDevice(t *testing.T) {
 	only := strings.Replace(eightFunctions, `"vf"'`, `"vf" && device.attributes["dra.networking"].ifName == "eth0v0"'`,
 		1) + "---\n" + workloadText("v1", "Pod", "web", strings.TrimSuffix(strings.TrimPrefix(workloadPod,
