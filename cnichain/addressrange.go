@@ -61,7 +61,7 @@ func (v *validator) addressRange(path *field.Path, step *v1alpha1.Step) {
 			"gives an address twice: remove network"))
 	}
 	if i := slices.Index(step.ClaimParameters, v1alpha1.ClaimIPs); i >= 0 {
-		v.add(field.Forbidden(path.Child("claimParameters").Index(i), "addresses of an addressRange are those of the "+
+		v.add(field.Forbidden(path.Child("claimParameters").Index(i), "addresses of an addressRange come from the "+
 			"pod's node, which a claim cannot know: remove ips from claimParameters"))
 	}
 	ipamPath, ipam := path.Child("config", "ipam"), IPAMType(rawConfig(step))
@@ -91,7 +91,7 @@ func (v *validator) addressRange(path *field.Path, step *v1alpha1.Step) {
 func (v *validator) refuseKeys(path *field.Path, given map[string]json.RawMessage, keys []string) {
 	for _, key := range slices.Sorted(maps.Keys(given)) {
 		if slices.ContainsFunc(keys, func(refused string) bool { return strings.EqualFold(refused, key) }) {
-			v.add(field.Forbidden(path.Child(key), "the addresses are those of the addressRange: remove it"))
+			v.add(field.Forbidden(path.Child(key), "the addresses come from the addressRange: remove it"))
 		}
 	}
 }

@@ -83,9 +83,9 @@ func TestClaimsSayNoMoreThanTheStepsAllow(t *testing.T) {
 		`"mac": claim ns/c sets it twice for step "left"`: {"left": {{MAC: "02:00:00:00:00:01"},
 			{MAC: "02:00:00:00:00:02"}}},
 		`"eth0" belongs to the pod's own network`: {"right": {{InterfaceName: "eth0"}}},
-		`no slash`:                      {"right": {{InterfaceName: "../x"}}},
-		`or what is no printable ASCII`: {"right": {{InterfaceName: "a\x00b"}}},
-		`"\x1b[2J" is not`:              {"right": {{InterfaceName: "\x1b[2J"}}},
+		`no slash`:                            {"right": {{InterfaceName: "../x"}}},
+		`or text that is not printable ASCII`: {"right": {{InterfaceName: "a\x00b"}}},
+		`"\x1b[2J" is not`:                    {"right": {{InterfaceName: "\x1b[2J"}}},
 	} {
 		if _, problem := compileFor(t, wanted, 1); !strings.Contains(problem, want) {
 			t.Errorf("problem is %q, want %q", problem, want)
@@ -93,9 +93,9 @@ func TestClaimsSayNoMoreThanTheStepsAllow(t *testing.T) {
 	}
 }
 
-// The name of a claim goes to plugins that run as root, and some are scripts.
-// A step without addresses of its own needs them of each claim, whether the claim says nothing, as that of a pod's
-// extended resources, or something else.
+// The name of a claim is passed to plugins that run as root, and some are scripts. A step without addresses of its own
+// requires them in each claim, whether the claim sets nothing, as the claim of a pod's extended resources, or something
+// else.
 func TestClaimsSayTheAddressesThatAStepNeeds(t *testing.T) {
 	const steps = `
 - {name: left, type: macvlan, selector: {cel: "true"}, claimParameters: [ips, interfaceName],
@@ -145,7 +145,7 @@ func TestInterfaceNamesOfClaimsAreOrdinary(t *testing.T) {
 	}
 }
 
-// Names of the claim are those of one instance; the other takes its own.
+// Names in the claim apply to one instance; the other generates its own.
 func TestInstancesHaveWishesOfTheirOwn(t *testing.T) {
 	binding := Binding{Claim: Claim{Namespace: "ns", Name: "c"}, Schemas: DefaultSchemas(), Plugins: plugins("macvlan")}
 	for i, mac := range []string{"02:00:00:00:00:01", "02:00:00:00:00:02"} {

@@ -52,7 +52,7 @@ func TestValidateReportsEveryProblemWithItsPathAndFix(t *testing.T) {
 		"unknown dependency": {
 			`[{name: a, type: macvlan, dependOn: [x]}]`,
 			[]string{"spec.steps[0].dependOn[0]", `dependOn names step "x", which does not exist`}},
-		"several at once": {
+		"several together": {
 			`[{name: a, type: ../../bin/sh, selector: {cel: "true"}}, {name: a, type: macvlan}]`,
 			[]string{"spec.steps[0].type", "bare file name", "spec.steps[1].name", "Duplicate",
 				"spec.steps[1].selector.cel"}},
@@ -224,7 +224,7 @@ func TestPlansThatClash(t *testing.T) {
 		t.Error("macvlan and ipvlan may share a device")
 	}
 	if macvlan.Clashes(macvlan) || macvlan.Clashes(elsewhere) {
-		t.Error("macvlan clashes with itself, or with what is on another device")
+		t.Error("macvlan conflicts with itself, or with a plugin on another device")
 	}
 }
 
@@ -318,7 +318,7 @@ func TestRawExtensionIsOptional(t *testing.T) {
 	}
 }
 
-// A device without an interface is for applications that drive it themselves, and so is a driver for a device.
+// A device without an interface is for applications that have their own driver, and so is a driver for a device.
 func TestCompileDrivers(t *testing.T) {
 	const (
 		oneStep = `[{name: link, type: host-device, selector: {cel: "true"}}]`
@@ -359,8 +359,8 @@ func TestCompileDrivers(t *testing.T) {
 	}
 }
 
-// Devices that others attach are in the plan, and nothing of it is run: no plugin has to be there, a function may have
-// a driver for applications, and claims cannot say what nobody would hear.
+// Devices that other components attach are in the plan, and none of its steps run: no plugin has to be installed, a
+// function may have a userspace driver, and claims cannot set parameters that no component would read.
 func TestCompileForOthers(t *testing.T) {
 	external := topology(t, `[{name: a, type: host-device, selector: {cel: "true"}}, {name: b, type: macvlan, `+
 		`selector: {cel: "true"}}]`)

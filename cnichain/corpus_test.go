@@ -26,8 +26,8 @@ func TestGoTakesValidTopologies(t *testing.T) {
 	}
 }
 
-// TestGoRefusesInvalidTopologies: Go refuses everything, with one error that has the field and the words of the corpus,
-// and nodes take exactly what the corpus says that they take.
+// TestGoRefusesInvalidTopologies: Go rejects all of them, with one error that has the field and the text of the corpus,
+// and nodes accept exactly the topologies that the corpus marks.
 func TestGoRefusesInvalidTopologies(t *testing.T) {
 	for _, c := range corpus.Invalid(t) {
 		t.Run(c.Name, func(t *testing.T) {
@@ -74,7 +74,7 @@ func expectOne(t *testing.T, c corpus.Case, problems field.ErrorList) {
 	}
 }
 
-// TestContractsOfTheCluster: what the built-in schemas have no use for.
+// TestContractsOfTheCluster: contracts that the built-in schemas do not use.
 func TestContractsOfTheCluster(t *testing.T) {
 	steps := `
 - {name: a, type: host-device, selector: {cel: "true"}}
@@ -120,8 +120,8 @@ func TestContractsOfTheCluster(t *testing.T) {
 	}
 }
 
-// TestExtendedResourcesWithoutAddresses: a pod that asks for an extended resource has no claim in which it could say
-// the addresses that a step gets from claims only, also a step that depends on the one with the name.
+// TestExtendedResourcesWithoutAddresses: a pod with an extended resource has no claim to set the addresses that a step
+// takes from claims only, also if the step depends on the one with the name.
 func TestExtendedResourcesWithoutAddresses(t *testing.T) {
 	var static v1alpha1.CNIPluginSchema
 	if err := yaml.UnmarshalStrict([]byte("{cniType: static, output: {interfaces: none}, capabilities: [ips]}"),

@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// What a server has lent for a while is not taken back for longer than that.
+// A leased address keeps its original expiry time when it is restored.
 func TestNetworkConfigLater(t *testing.T) {
 	t.Parallel()
 	lent := cnichain.NodeAddress{Address: "192.168.1.5/24", ValidLifetime: 3600, PreferredLifetime: 1800}
@@ -59,7 +59,7 @@ func TestRoutesOfEndedAddresses(t *testing.T) {
 		"the address is lent again": {addresses: []cnichain.NodeAddress{lent},
 			present: []cnichain.NodeAddress{{Address: "192.168.60.2/24", ValidLifetime: 3600}},
 			routes:  []cnichain.NodeRoute{{Destination: "10.1.0.0/16", Source: "192.168.60.2"}, toGateway}, want: 2},
-		"another address is there": {addresses: []cnichain.NodeAddress{lent},
+		"another address exists": {addresses: []cnichain.NodeAddress{lent},
 			present: []cnichain.NodeAddress{{Address: "192.168.60.9/24"}}, routes: []cnichain.NodeRoute{toGateway},
 			want: 1},
 		"a gateway beyond a route that goes": {addresses: []cnichain.NodeAddress{single}, routes: []cnichain.NodeRoute{
@@ -71,7 +71,7 @@ func TestRoutesOfEndedAddresses(t *testing.T) {
 		"a gateway that is reached in another table": {addresses: []cnichain.NodeAddress{lent},
 			routes: []cnichain.NodeRoute{{Destination: "192.168.60.0/24", Table: 100},
 				{Destination: "10.60.0.0/16", Gateway: "192.168.60.1", Table: 254}}, want: 1},
-		"a gateway in a network that nobody has recorded": {addresses: []cnichain.NodeAddress{lent},
+		"a gateway in an unrecorded network": {addresses: []cnichain.NodeAddress{lent},
 			routes: []cnichain.NodeRoute{{Destination: "2001:db8:100::/48", Gateway: "2001:db8::1", Table: 254}},
 			want:   1},
 		"the kernel's own of IPv6": {addresses: []cnichain.NodeAddress{{Address: "fd00::2/64", ValidLifetime: 10}},

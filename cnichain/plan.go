@@ -126,8 +126,8 @@ func (d *Device) AttributeValue(name string) (any, error) {
 	return value, nil
 }
 
-// HasUniqueMAC is false for links without an address, such as wireguard and tun, and for tunnels, whose address is that
-// of an end and may be the same for many.
+// HasUniqueMAC is false for links without an address, such as wireguard and tun, and for tunnels, whose address belongs
+// to an end and may be shared.
 func (d *Device) HasUniqueMAC() bool {
 	mac, err := net.ParseMAC(d.MAC) // 6, 8 or 20 bytes
 	return err == nil && slices.ContainsFunc(mac, func(b byte) bool { return b != 0 })

@@ -145,7 +145,7 @@ func SelectNetworks(wanted []WantedNetwork, annotations map[string]string, names
 			free[want.Annotation] = slices.Delete(free[want.Annotation], index, index+1)
 		}
 	}
-	for _, named := range []bool{true, false} { // those that want one name before those that take any
+	for _, named := range []bool{true, false} { // steps that want one name before steps that accept any
 		for i := range wanted {
 			if (wanted[i].IfName != "") == named {
 				consume(i)

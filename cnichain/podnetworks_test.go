@@ -73,7 +73,7 @@ func TestSelectNetworks(t *testing.T) {
 			[]string{"net2", "z"}, nil},
 		"any name": {"a@z", []WantedNetwork{anyName("ns/a", ""), anyName("ns/a", "x")},
 			[]string{"", "x"}, nil},
-		"nobody wants it": {"[", nil, []string{}, nil},
+		"no step wants it": {"[", nil, []string{}, nil},
 		"no annotation": {"", []WantedNetwork{want("ns/a", "")}, nil,
 			[]string{"must select network ns/a", "the pod has no such annotation; add ns/a to the annotation"}},
 		"another name": {"a", []WantedNetwork{want("ns/a", "fast0")}, nil,
@@ -120,7 +120,7 @@ func TestDefine(t *testing.T) {
 		step, definition, network string
 		want, problem             string
 	}{
-		"what a definition may say": {definition: plain,
+		"valid content of a definition": {definition: plain,
 			want: `{"mtu":1300,"netAttachDefName":"ns/net","physicalNetworkName":"phys","topology":"localnet"}`},
 		"in the pod's namespace": {step: `{"netAttachDefName": "{{ pod.namespace }}/net"}`, definition: plain,
 			want: `{"mtu":1300,"netAttachDefName":"{{ pod.namespace }}/net","physicalNetworkName":"phys",` +
@@ -185,7 +185,7 @@ func TestDefine(t *testing.T) {
 	}
 }
 
-// A topology that names no network, or names it by what is known too late, is refused when it is written and by nodes.
+// A topology that names no network, or names it by a value that is known too late, is rejected by the API and by nodes.
 func TestNetworkMustBeNamed(t *testing.T) {
 	for name, problem := range map[string]string{
 		"":                        "spec.steps[0].config.netAttachDefName: Required",
@@ -213,7 +213,7 @@ func TestNetworkMustBeNamed(t *testing.T) {
 	}
 	topology := selecting(t, `{"netAttachDefName": "{{ claim.namespace }}/net"}`)
 	if problems := CheckContracts(topology, DefaultSchemas()); len(problems) > 0 {
-		t.Errorf("what a definition says is wanted of a topology: %v", problems)
+		t.Errorf("the topology must set values that a definition contains: %v", problems)
 	}
 	topology.Spec.Steps[0].IfName = "{{ pod.name }}"
 	if problems := CheckContracts(topology, DefaultSchemas()); len(problems) != 1 ||

@@ -82,9 +82,9 @@ func (s *PlanStep) CheckRDMA(devices []RDMADevice, mode string) error {
 	}
 	for _, rdma := range devices {
 		if rdma.LinksUnknown {
-			return fmt.Errorf("cannot give RDMA device %s of device %s: its kernel driver does not say which links its "+
-				"ports have, and it may not take those of others with it; dmesg on the node may say why, and "+
-				"resetting the card may help", rdma.Name, device.Name)
+			return fmt.Errorf("cannot give RDMA device %s of device %s: its kernel driver does not report the links of "+
+				"its ports, and moving it could affect other links; see the kernel log (dmesg) of the node, and "+
+				"consider resetting the NIC", rdma.Name, device.Name)
 		}
 		if len(rdma.Links) > 1 || len(rdma.Links) == 1 && device.Index != 0 && rdma.Links[0] != device.Index {
 			return fmt.Errorf("cannot give RDMA device %s of device %s: other links of the node use it, too, and it "+

@@ -23,7 +23,7 @@ func TestRDMADevicesOfADevice(t *testing.T) {
 		"VLAN of a port":                 {Device{Baseline: Baseline{Index: 20, Kind: KindVLAN, Parent: 3}}, "mlx5_0"},
 		"VLAN with one of its own":       {Device{Baseline: Baseline{Index: 12, Kind: KindVLAN, Parent: 3}}, "rxe0"},
 		"macvlan has not its parent's":   {Device{Baseline: Baseline{Index: 20, Kind: "macvlan", Parent: 3}}, ""},
-		"another function of the card":   {Device{PCIAddress: "0000:03:00.7"}, ""},
+		"another function of the NIC":    {Device{PCIAddress: "0000:03:00.7"}, ""},
 		"virtual without known baseline": {Device{IfName: "eth0"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestCheckRDMA(t *testing.T) {
 		"exclusive, two links": {mode: RDMAExclusive, rdma: []RDMADevice{{Name: "mlx4_0", Links: []int{7, 8}}},
 			wrong: "other links"},
 		"exclusive, no answer": {mode: RDMAExclusive, rdma: []RDMADevice{{Name: "mlx5_0", LinksUnknown: true}},
-			wrong: "does not say"},
+			wrong: "does not report"},
 		"shared, no answer": {mode: RDMAShared, rdma: []RDMADevice{{Name: "mlx5_0", LinksUnknown: true}}},
 		"exclusive, VLAN of a port": {mode: RDMAExclusive, rdma: []RDMADevice{{Name: "mlx5_0", Links: []int{6}}},
 			wrong: "other links"},
@@ -83,7 +83,7 @@ func TestCheckRDMA(t *testing.T) {
 	}
 }
 
-// What a plugin does with its device is in the plan: a schema may change while pods have it.
+// A plugin's effects on its device are stored in the plan: a schema may change while pods have it.
 func TestCompileRDMA(t *testing.T) {
 	for cniType, want := range map[string][2]bool{"host-device": {true, false}, "macvlan": {false, true}, "mine": {}} {
 		device := deviceNamed("up0")

@@ -120,7 +120,7 @@ func stateRemark(step *v1alpha1.Step) string {
 			return strings.HasPrefix(path.Clean(folder)+"/", top)
 		})
 		if folder != "" && !mounted && !strings.Contains(folder, "{{") {
-			return fmt.Sprintf("step %s: what is kept in dataDir %s, such as addresses in use, is lost when the "+
+			return fmt.Sprintf("step %s: data in dataDir %s, such as addresses in use, is lost when the "+
 				"driver's pod is replaced, unless that mounts the folder of the host (node.extraMounts of the "+
 				"chart): remove dataDir, or use a folder below /var/lib/cni", step.Name, folder)
 		}

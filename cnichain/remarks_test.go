@@ -14,9 +14,9 @@ import (
 
 func TestRemarks(t *testing.T) {
 	schemas := cnichain.DefaultSchemas().With(
-		schema("risky", "it writes to the card: keep a copy"),
+		schema("risky", "it writes to the NIC: keep a copy"),
 		schema("leaky", "its addresses are never free again"),
-		schema("dhcp", "the site has one server only"), // in place of the built-in one
+		schema("dhcp", "the site has one server only"), // instead of the built-in one
 	)
 	for steps, want := range map[string][]string{
 		`[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`: nil,
@@ -30,7 +30,7 @@ func TestRemarks(t *testing.T) {
 		`[{name: a, type: risky, selector: {cel: "true"}},
 		  {name: b, type: risky, selector: {cel: "true"}, config: {ipam: {type: leaky}}},
 		  {name: c, type: host-device, selector: {cel: "true"}, config: {ipam: {type: risky}}}]`: {
-			"plugin risky: it writes to the card: keep a copy",
+			"plugin risky: it writes to the NIC: keep a copy",
 			"plugin leaky: its addresses are never free again",
 		},
 		`[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}},
@@ -60,7 +60,7 @@ func TestRemarks(t *testing.T) {
 		  {name: b, type: macvlan, selector: {cel: "true"},
 		   config: {ipam: {type: host-local, subnet: 10.1.0.0/24, dataDir: /var/lib/cni/mine}}},
 		  {name: c, type: tuning, dependOn: [a], config: {dataDir: "/run/cni"}}]`: {
-			"step a: what is kept in dataDir /var/lib/cni/../mine, such as addresses in use, is lost when the " +
+			"step a: data in dataDir /var/lib/cni/../mine, such as addresses in use, is lost when the " +
 				"driver's pod is replaced, unless that mounts the folder of the host (node.extraMounts of the chart): " +
 				"remove dataDir, or use a folder below /var/lib/cni",
 		},
@@ -90,7 +90,7 @@ func schema(cniType, remark string) v1alpha1.CNIPluginSchema {
 	return v1alpha1.CNIPluginSchema{Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: cniType, Remark: remark}}
 }
 
-// TestRemarkOfABuiltInSchema: whoever uses whereabouts reads what its reconciler does to pods of this driver, unless a
+// TestRemarkOfABuiltInSchema: users of whereabouts read the effect of its reconciler on pods of this driver, unless a
 // schema of the cluster replaces the built-in one.
 func TestRemarkOfABuiltInSchema(t *testing.T) {
 	topology := &v1alpha1.NetworkTopology{}

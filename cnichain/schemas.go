@@ -50,7 +50,7 @@ type Schemas struct {
 // DefaultSchemas returns the contracts that are built in.
 func DefaultSchemas() Schemas { return defaultSchemas() }
 
-var defaultSchemas = sync.OnceValue(readDefaultSchemas) //nolint:gochecknoglobals // nobody can change what it holds
+var defaultSchemas = sync.OnceValue(readDefaultSchemas) //nolint:gochecknoglobals // immutable
 
 // readDefaultSchemas reads the schemas that are part of the binary.
 func readDefaultSchemas() Schemas {

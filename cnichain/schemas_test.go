@@ -49,7 +49,7 @@ func TestSchemasKnowThePluginsParameters(t *testing.T) {
 		t.Run(cniType, func(t *testing.T) {
 			schema, known := DefaultSchemas().Lookup(cniType)
 			if !known {
-				t.Fatal("there is no schema")
+				t.Fatal("no schema")
 			}
 			source := parseStructs(t, or(plugin.ours, filepath.Join(dir, "plugins", plugin.folder)))
 			want := map[string]v1alpha1.ParameterType{}
@@ -121,12 +121,12 @@ func parseStructs(t *testing.T, dir string) structs {
 	return found
 }
 
-// fields adds the JSON names of a struct's fields with their types, "" for those of other packages. Fields without a
-// tag are not meant to be configured.
+// fields adds the JSON names of a struct's fields with their types, "" for types of other packages. Fields without a
+// tag are not part of the configuration.
 func (s structs) fields(t *testing.T, name string, found map[string]v1alpha1.ParameterType) {
 	t.Helper()
 	if s[name] == nil {
-		t.Fatalf("there is no struct %s", name)
+		t.Fatalf("no struct %s", name)
 	}
 	for _, field := range s[name].Fields.List {
 		if len(field.Names) == 0 { // embedded; one of another package is what every plugin has

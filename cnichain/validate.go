@@ -21,9 +21,9 @@ import (
 // Keys of a plugin's configuration that the driver sets, with the corresponding field of the step.
 func reservedKeys() map[string]string {
 	return map[string]string{
-		"type":       "the step's type",
-		"cniVersion": "nothing: the driver negotiates it with the plugin",
-		"prevResult": "the step's prevResult",
+		"type":       "set the step's type instead",
+		"cniVersion": "the driver negotiates it with the plugin",
+		"prevResult": "set the step's prevResult instead",
 	}
 }
 
@@ -247,13 +247,13 @@ func (v *validator) root(path *field.Path, step *v1alpha1.Step) {
 				"selector, or dependOn"))
 		}
 		if !v.schemas.makesInterface(step.Type) && len(step.DependOn) > 1 && step.WantedInterfaceName() == "" {
-			v.add(field.Required(path.Child("ifName"), fmt.Sprintf("%s makes no interface and the step has several "+
-				"parents: say which interface it works on", step.Type)))
+			v.add(field.Required(path.Child("ifName"), fmt.Sprintf("%s creates no interface and the step has several "+
+				"parents: set the interface that it works on", step.Type)))
 		}
 		return
 	}
 	if step.Selector == nil || strings.TrimSpace(step.Selector.CEL) == "" {
-		v.add(field.Required(path.Child("selector", "cel"), "a step without dependOn is a root step: say what "+
+		v.add(field.Required(path.Child("selector", "cel"), "a step without dependOn is a root step: specify which "+
 			"devices it takes"))
 	}
 	if known && schema.Input.PrevResult == prevResultRequired {
@@ -390,7 +390,7 @@ func (v *validator) configuration(path *field.Path, step *v1alpha1.Step) {
 	reserved := reservedKeys()
 	for _, key := range slices.Sorted(maps.Keys(config)) {
 		if instead, isReserved := reserved[key]; isReserved {
-			v.add(field.Forbidden(path.Child(key), "is set by the driver; what says it is "+instead))
+			v.add(field.Forbidden(path.Child(key), "is set by the driver; "+instead))
 		}
 	}
 	v.runtimeConfig(path.Child("runtimeConfig"), config["runtimeConfig"])

@@ -28,9 +28,9 @@ type addressRun struct {
 type addressRuns struct {
 	cniType string
 	form    *v1alpha1.AddressBlocks
-	text    func(any) string // empty for what is not text, or a template
+	text    func(any) string // empty for non-text values and templates
 	add     func(*field.Error)
-	checked []addressRun // those that are right on their own
+	checked []addressRun // the runs that are valid on their own
 }
 
 // addressRuns reports what a plugin would refuse in its runs of addresses when a pod starts.

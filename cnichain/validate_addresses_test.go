@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// TestRunsOfAddresses: what the plugin refuses in its runs of addresses when a pod starts is refused when the topology
-// is written. Nodes go on with such topologies, which were accepted before.
+// TestRunsOfAddresses: runs of addresses that the plugin rejects when a pod starts are rejected when the topology is
+// written. Nodes continue with such topologies, which were accepted before.
 func TestRunsOfAddresses(t *testing.T) {
 	const missing = "ranges: Required value: host-local does not work without it: write subnet, such as " +
 		"10.20.0.0/24, or ranges, or name an AddressRange in the step's addressRange"
@@ -64,7 +64,7 @@ func TestRunsOfAddresses(t *testing.T) {
 		`type: host-local, subnet: 10.300.0.0/24, rangeStart: 10.1.0.5`: {`subnet: Invalid value: "10.300.0.0/24"`},
 		// The runtime configuration has ranges, too.
 		`type: host-local}, runtimeConfig: {ipRanges: [[{subnet: 10.1.0.0/24}]]`: nil,
-		// Whose keys nobody has said.
+		// Its keys are not declared.
 		`type: static, addresses: [{address: 10.1.0.5/24}]`: nil,
 	} {
 		config := "config: {mode: bridge, ipam: {" + ipam + "}}"
@@ -88,7 +88,7 @@ func TestRunsOfAddresses(t *testing.T) {
 	}
 }
 
-// TestRunsOfAddressesOfOtherPlugins: the keys are those of the plugin's schema.
+// TestRunsOfAddressesOfOtherPlugins: the plugin's schema defines the keys.
 func TestRunsOfAddressesOfOtherPlugins(t *testing.T) {
 	var schema v1alpha1.CNIPluginSchema
 	if err := yaml.UnmarshalStrict([]byte(`{cniType: mine, output: {interfaces: none},

@@ -47,7 +47,7 @@ type contracts struct {
 	templates template.Engine
 	steps     map[string]*v1alpha1.Step // those before the one at hand, by name
 	made      map[string][]string       // what a step hands on: the names of the steps that made the interfaces
-	unordered map[string]bool           // steps whose interfaces nobody can know, by name; see isUnordered
+	unordered map[string]bool           // steps whose interfaces are unpredictable, by name; see isUnordered
 	problems  field.ErrorList
 }
 
@@ -124,7 +124,7 @@ func (c *contracts) count(path *field.Path, step *v1alpha1.Step, interfaces []st
 	schema, _ := c.schemas.Lookup(step.Type)
 	wanted := schema.Input.Interfaces
 	if len(step.DependOn) == 0 && schema.Input.PrevResult == prevResultRequired {
-		return // that there is no parent is a problem of its own
+		return // a missing parent is reported separately
 	}
 	have := fmt.Sprintf("and the steps in dependOn make %d", len(interfaces))
 	if len(interfaces) > 0 {
@@ -185,7 +185,7 @@ func (c *contracts) config(path *field.Path, step *v1alpha1.Step) {
 	c.templateRoots(path, config)
 	checker := &parameters{templates: c.templates, add: c.add}
 	schema, known := c.schemas.Lookup(step.Type)
-	if known && schema.Config != nil && schema.Output.Interfaces != interfacesNone { // which is no step
+	if known && schema.Config != nil && schema.Output.Interfaces != interfacesNone { // such a plugin is not a step
 		checker.given = append(driversParameters(step, &schema), definedParameters(&schema)...)
 		checker.remedies = linkParameters(step, &schema, config)
 		checker.object(path, config, withCommon(schema.Config, commonParameters()), step.Type)
@@ -314,7 +314,7 @@ func commonParameters() map[string]v1alpha1.Parameter {
 	}
 }
 
-// withCommon adds parameters to those of a plugin, which take precedence.
+// withCommon adds common parameters to a plugin's own, which take precedence.
 func withCommon(config *v1alpha1.PluginConfig, common map[string]v1alpha1.Parameter) *v1alpha1.Parameter {
 	maps.Copy(common, config.Properties)
 	return &v1alpha1.Parameter{Type: v1alpha1.TypeObject, Properties: common, Required: config.Required}

@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1/corpus"
 )
 
-// FuzzValidate: whatever somebody writes, it is judged without a panic, and who writes is never told less than a node
-// would say.
+// FuzzValidate: any text is validated without a panic, and its author gets at least the problems that a node would
+// report.
 func FuzzValidate(f *testing.F) {
 	for _, c := range append(corpus.Valid(f), corpus.Invalid(f)...) {
 		f.Add(string(c.Spec))
@@ -24,7 +24,7 @@ func FuzzValidate(f *testing.F) {
 		}
 		stored := cnichain.ValidateStored(topology, cnichain.DefaultSchemas())
 		if all := cnichain.Validate(topology, cnichain.DefaultSchemas()); len(all) < len(stored) {
-			t.Errorf("a node finds %d problems, the author is told of %d", len(stored), len(all))
+			t.Errorf("a node reports %d problems, and the author gets %d", len(stored), len(all))
 		}
 	})
 }

@@ -22,21 +22,22 @@ const maxDepth = 8
 // warning of the API server, which may cut off warnings of more than 256.
 const maxRemark = 180
 
-// remarkForm keeps out what would split a remark or change the terminal that shows it. It is that of the definition.
+// remarkForm rejects characters that would split a remark or change the terminal that shows it. The CRD has the same
+// pattern.
 //
-//nolint:gochecknoglobals // nobody can change what it matches
+//nolint:gochecknoglobals // immutable
 var remarkForm = regexp.MustCompile(`^[^\p{C}\p{Zl}\p{Zp}]*$`)
 
-// hostPathForm is that of the definition.
-var hostPathForm = regexp.MustCompile(`^(/[^/]+)+$`) //nolint:gochecknoglobals // nobody can change what it matches
+// hostPathForm is the pattern of the CRD.
+var hostPathForm = regexp.MustCompile(`^(/[^/]+)+$`) //nolint:gochecknoglobals // immutable
 
-// linkTypeForm is that of the definition.
+// linkTypeForm is the pattern of the CRD.
 //
-//nolint:gochecknoglobals // nobody can change what it matches
+//nolint:gochecknoglobals // immutable
 var linkTypeForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
 
-// ValidateSchema reports every problem of a contract. It repeats what the definition of the resource says, for those
-// who read contracts from files, and looks into nested parameters, which the definition can't.
+// ValidateSchema reports every problem of a contract. It repeats the rules of the CRD, for contracts
+// in files, and validates nested parameters, which the CRD cannot.
 func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 	s := &schemaProblems{}
 	path := field.NewPath("spec")
@@ -168,7 +169,7 @@ func undefinable(name string, spec *v1alpha1.CNIPluginSchemaSpec) string {
 	case isDevice:
 		return "names the device, which the driver sets"
 	case reserved || common || name == "ipam":
-		return "is not for networks to say: it is the driver's, or that of other plugins"
+		return "must not be set by networks: the driver or other plugins set it"
 	case spec.Config != nil && !hasProperty(spec.Config, name):
 		return "is not a parameter of the plugin: add it to config.properties"
 	}

@@ -164,7 +164,7 @@ func formatGID(gid netip.Addr) string {
 }
 
 // WithoutGID returns the addresses of the links with the given indexes, as "address on link", that have no GID. It
-// leaves out link-local addresses, for which the kernel has a GID even if the link lacks the address.
+// omits link-local addresses, for which the kernel has a GID even if the link lacks the address.
 func WithoutGID(devices []VerbsDevice, links []LinkAddresses, indexes []int) (without []string) {
 	stands := map[GID]bool{}
 	for _, device := range devices {

@@ -222,9 +222,17 @@ func TestContainersOfUnknownPodsThatRanBefore(t *testing.T) {
 	if err := create("a-0", f.container("a-0")); err == nil {
 		t.Error("a sidecar may start although its pod is to be attached")
 	}
+}
+
+// A pod with running containers that name the claim is left alone, and so are its new containers.
+func TestContainersOfPodsThatAreLeftAlone(t *testing.T) {
+	f := newFixture(t)
+	f.prepared("claim-a", "a", "up0")
+	f.nri.setConnected(false)
+	f.runs("a-0")
 	f.nri.runtime.begin(sets.New("a-0"), map[string]bool{"a-0": true})
-	if err := create("a-0", f.container("a-0")); err != nil {
-		t.Errorf("a sidecar of a pod that runs, and is left alone, gets %v", err)
+	if _, _, err := f.nri.CreateContainer(context.Background(), f.sandbox("a-0"), f.container("a-0")); err != nil {
+		t.Errorf("a sidecar of a pod that is left alone gets %v", err)
 	}
 }
 
@@ -435,7 +443,7 @@ func TestPrepareWaitsForARelease(t *testing.T) {
 	if first := <-order; first != "b" {
 		t.Errorf("first is %q", first)
 	}
-	f.eventually("the waiting claim gets its device", func() bool { f.clock.Step(claims.ReleaseWait); return len(order) == 1 })
+	f.eventually("the claim gets its device", func() bool { f.clock.Step(claims.ReleaseWait); return len(order) == 1 })
 	if second := <-order; !strings.Contains(second, "claim ns/b holds up0") {
 		t.Errorf("second is %q", second)
 	}

@@ -61,7 +61,7 @@ func TestNetworkThatThePodSelects(t *testing.T) {
 	}
 	f.runs("a-0")
 	sandbox := f.sandbox("a-0")
-	sandbox.Annotations = map[string]string{selectsNetworks: "tenant@fast0"} // annotations of the sandbox take precedence
+	sandbox.Annotations = map[string]string{selectsNetworks: "tenant@fast0"} // the sandbox takes precedence
 	f.must(f.nri.RunPodSandbox(t.Context(), sandbox))
 	if steps := f.boxes.AttachedSteps("c"); len(steps) == 0 || steps[0].IfName != "fast0" {
 		t.Errorf("steps are %+v", steps)

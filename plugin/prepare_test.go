@@ -69,7 +69,7 @@ func TestPrepareSaysWhatIsGone(t *testing.T) {
 	f := newFixture(t)
 	for want, change := range map[string]func(*resourceapi.ResourceClaim){
 		"device gone of pool n/up0 is no longer offered": func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Device = "gone" },
-		"NetworkTopology other does not exist any more": func(c *resourceapi.ResourceClaim) {
+		"NetworkTopology other no longer exists": func(c *resourceapi.ResourceClaim) {
 			c.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw = []byte(
 				`{"networkTopologyRef":{"name":"other"},"step":"link"}`,
 			)

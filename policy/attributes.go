@@ -152,8 +152,8 @@ func vocabulary(d *discovery.Device) []attribute {
 }
 
 // Attributes returns the complete vocabulary for a device, for selectors of policies; names without a domain are in the
-// domain of the driver. Every name has a value on every device: an absent string is "", an absent boolean false, vfIndex,
-// numaNode and vlanID are -1 and other numbers 0.
+// domain of the driver. Every name has a value on every device: an absent string is "", an absent boolean false,
+// vfIndex, numaNode and vlanID are -1 and other numbers 0.
 //
 // All devices:
 //

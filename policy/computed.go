@@ -208,8 +208,8 @@ func (a *attributeRules) evaluate(c *computedRule, device variables) (*resourcea
 	case c.broken != nil:
 		return nil, c.broken
 	case a.spent >= a.budget:
-		return nil, fmt.Errorf("cannot evaluate the expression: the policy's expressions have used a cost of %d on other devices "+
-			"of the node, and all policies share %d; simplify them, or use attributesByPCIAddress", a.spent,
+		return nil, fmt.Errorf("cannot evaluate the expression: the policy's expressions have used a cost of %d on other "+
+			"devices of the node, and all policies share %d; simplify them, or use attributesByPCIAddress", a.spent,
 			readingCost)
 	}
 	result, cost, err := c.expression.evaluate(device)

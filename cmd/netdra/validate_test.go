@@ -58,7 +58,7 @@ func TestValidate(t *testing.T) {
 			want: `
 ✗ DIR/t.yaml:4: metadata.name: Invalid value: "Moved": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')
 ✗ DIR/t.yaml:13: spec.steps[1].dependOn[0]: Invalid value: "lnik": step tune: dependOn names step "lnik", which does not exist: did you mean "link"?
-✗ DIR/t.yaml:14: spec.steps[1].config.type: Forbidden: is set by the driver; what says it is the step's type
+✗ DIR/t.yaml:14: spec.steps[1].config.type: Forbidden: is set by the driver; set the step's type instead
 ✗ DIR/t.yaml:9: spec.steps[0].selector.cel: Invalid value: "device.attributes[\"dra.networking\"].ifNam == \"x\"": no device has an attribute dra.networking/ifNam: did you mean device.attributes["dra.networking"].ifName? If a policy adds it, write has(device.attributes["dra.networking"].ifNam) && before it
 `,
 		},
@@ -105,7 +105,7 @@ func TestValidate(t *testing.T) {
 			Replace(linkThenTune) + "  - {name: c, type: tuning, dependOn: [tune], config: {note: " +
 			"\"{{ link.interfaceName }}\"}}\n  - {name: d, type: vlan}\n", want: `
 ✗ DIR/t.yaml:13: unknown field "spec.steps[1].dependsOn"; did you mean dependOn?
-✗ DIR/t.yaml:16: spec.steps[3].selector.cel: Required value: a step without dependOn is a root step: say what devices it takes
+✗ DIR/t.yaml:16: spec.steps[3].selector.cel: Required value: a step without dependOn is a root step: specify which devices it takes
 `},
 		"a range that the file does not have": {content: strings.NewReplacer(
 			", subnet: 10.99.0.0/24", "",

@@ -110,7 +110,7 @@ func (r Range) Count() int {
 	return count
 }
 
-// BlockSize is the number of addresses of each CIDR in a block. Pods get those that are not reserved or excluded.
+// BlockSize is the number of addresses of each CIDR in a block. Pods get all but the reserved and excluded ones.
 func (r Range) BlockSize() int { return 1 << r.blockBits }
 
 // Spec returns the block of a number, without the node: [v1alpha1.AddressBlockSpec] with CIDRs, Networks and Exclude.

@@ -59,7 +59,7 @@ func TestBlocks(t *testing.T) {
 			"63 10.20.0.0/16: 10.20.255.192-10.20.255.254"},
 		"IPv6": {parse(t, 16, nil, "fd00:20::/64"), maxBlocks, 65535,
 			"16 fd00:20::/64: fd00:20::f:fff0-fd00:20::f:ffff"},
-		"both, of which the smaller counts": {parse(t, 16, []string{"10.0.0.18"}, "10.0.0.0/26", "fd00::/120"), 4, 1,
+		"both, and the smaller one limits": {parse(t, 16, []string{"10.0.0.18"}, "10.0.0.0/26", "fd00::/120"), 4, 1,
 			"15 10.0.0.0/26: 10.0.0.16-10.0.0.17 10.0.0.19-10.0.0.31; fd00::/120: fd00::10-fd00::1f"},
 		"exclusions touch, overlap and lie outside": {
 			parse(t, 16, []string{"10.0.0.20/30", "10.0.0.22", "10.0.0.24", "10.0.0.31", "10.0.0.64/26", "fd00::/8"},
@@ -119,7 +119,7 @@ func TestRunsAreTheAddressesThatNothingExcludes(t *testing.T) {
 	}
 }
 
-// TestBlocksStayWhenARangeGrows: the number of a block, which is its name, stands for the same addresses.
+// TestBlocksStayWhenARangeGrows: the number of a block, which is its name, always denotes the same addresses.
 func TestBlocksStayWhenARangeGrows(t *testing.T) {
 	small, large := parse(t, 16, nil, "10.0.0.0/24", "fd00::/120"), parse(t, 16, nil, "10.0.0.0/20", "fd00::/64")
 	if large.Count() != 256 {

@@ -22,7 +22,7 @@ type Background struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	waiting []executor.Call
-	bytes   int  // of the streams of those that wait
+	bytes   int  // of the streams of waiting calls
 	writing bool // a goroutine passes calls on
 }
 
@@ -59,7 +59,7 @@ func (b *Background) write() {
 		b.recorder.Record(next)
 		b.mu.Lock()
 	}
-	b.writing, b.waiting = false, nil // else the array keeps what was passed on
+	b.writing, b.waiting = false, nil // otherwise the array keeps the calls that were passed on
 	b.changed.Broadcast()
 }
 

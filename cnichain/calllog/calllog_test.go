@@ -61,7 +61,7 @@ func TestCallLog(t *testing.T) {
 	}
 }
 
-// What is written can be read, also around a line that a crash has cut off.
+// Written calls can be read, also around a line that a crash has cut off.
 func TestCallLogIsRead(t *testing.T) {
 	dir := t.TempDir()
 	log := New(dir, func(err error) { t.Error(err) })
@@ -97,8 +97,8 @@ func TestCallLogIsRead(t *testing.T) {
 	}
 }
 
-// A pod that can't be attached has a sandbox for each attempt: the log keeps the last of them, and what other pods of
-// the claim have.
+// A pod that cannot be attached has a sandbox for each attempt: the log keeps the last of them, and the calls of other
+// pods of the claim.
 func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 	dir := t.TempDir()
 	log := New(dir, func(err error) { t.Error(err) })
@@ -133,7 +133,7 @@ func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 		have[1] != fmt.Sprintf("bad%02d", attempts-maxSandboxes) {
 		t.Errorf("after %d attempts the log has %q", attempts, have)
 	}
-	// Of a claim that stays prepared: what is older than the retention goes, but for the last of each pod.
+	// Of a claim that stays prepared: calls older than the retention are removed, except the last of each pod.
 	keep := func(string) bool { return true }
 	if err := log.Sweep(begin.Add((attempts-2)*time.Minute), keep); err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func (r *slowRecorder) Record(call executor.Call) {
 	r.steps = append(r.steps, call.Step)
 }
 
-// Nobody waits for a recorder that is slow until too many calls wait, and no call is lost or comes out of turn.
+// A slow recorder delays no caller until too many calls wait, and no call is lost or reordered.
 func TestBackground(t *testing.T) {
 	slow := &slowRecorder{let: make(chan struct{})}
 	background := NewBackground(slow)
@@ -223,7 +223,7 @@ func TestBackground(t *testing.T) {
 	}
 	for i, step := range slow.steps {
 		if step != fmt.Sprint(i) {
-			t.Fatalf("call %d is that of step %s", i, step)
+			t.Fatalf("call %d belongs to step %s", i, step)
 		}
 	}
 }
@@ -261,7 +261,7 @@ func closedChannel() chan struct{} {
 	return channel
 }
 
-// Calls of several chains at once are each passed on, those of a chain in its order.
+// Calls of several concurrent chains are passed on completely, and the calls of one chain in their order.
 func TestBackgroundOfManyChains(t *testing.T) {
 	recorder := &slowRecorder{let: closedChannel()}
 	background := NewBackground(recorder)

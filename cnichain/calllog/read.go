@@ -77,8 +77,8 @@ func wholeName(folder, name string) string {
 	return name
 }
 
-// Read returns the calls of a claim in the log, in the order in which they were made, including those of earlier claims
-// of the same name. Unreadable lines, such as one that a crash has cut off, are an error in addition to the readable
+// Read returns the calls of a claim in the log, in the order in which they were made, including the calls of earlier
+// claims with the same name. Unreadable lines, for example after a crash, are an error in addition to the readable
 // calls.
 func Read(dir, namespace, name string) ([]Call, error) {
 	// The names of neither have "_" or anything that has a meaning in patterns.

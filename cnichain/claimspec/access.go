@@ -64,5 +64,5 @@ func CheckNamespace(topology *v1alpha1.NetworkTopology, namespace string, namesp
 
 // UnknownTopology is the error for a class that names a topology which does not exist.
 func UnknownTopology(name string) error {
-	return fmt.Errorf("NetworkTopology %s does not exist any more; create it, or delete the claim and the pod", name)
+	return fmt.Errorf("NetworkTopology %s no longer exists; create it, or delete the claim and the pod", name)
 }

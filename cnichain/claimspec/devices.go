@@ -111,7 +111,7 @@ func checkOneInterfaceEach(devices []Device) error {
 		for j := range devices[:i] {
 			if devices[i].Request == devices[j].Request && len(devices[i].Parameters) > 0 {
 				return fmt.Errorf("request %s has several devices and configuration for %s, "+
-					"which would be that of all of them; ask for each device in a request of its own",
+					"which would apply to all of them; request each device in a request of its own",
 					devices[i].Request, v1alpha1.DriverName)
 			}
 		}

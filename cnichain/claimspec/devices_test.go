@@ -89,7 +89,7 @@ func TestParametersComeOnlyFromTheClass(t *testing.T) {
 	}
 }
 
-// What a claim wants goes with the device of its request, and can't be meant for two.
+// The parameters of a claim apply to the device of their request, and cannot apply to two.
 func TestClaimsMayWantSomething(t *testing.T) {
 	claim := allocatedClaim()
 	devices := &claim.Status.Allocation.Devices
@@ -110,12 +110,12 @@ func TestClaimsMayWantSomething(t *testing.T) {
 	}
 	devices.Results = append(devices.Results, devices.Results[0])
 	if _, err := Devices(claim); err == nil ||
-		!strings.Contains(err.Error(), "ask for each device in a request of its own") {
+		!strings.Contains(err.Error(), "request each device in a request of its own") {
 		t.Errorf("two devices with one MAC address: %v", err)
 	}
 }
 
-// The scheduler can mix up two claims; classes that somebody made have any name.
+// The scheduler can mix up two claims; handwritten classes have any name.
 func TestDevicesAreOfTheClassThatIsAskedFor(t *testing.T) {
 	topologies := []*v1alpha1.NetworkTopology{
 		{ObjectMeta: metav1.ObjectMeta{Name: "t"}, Status: v1alpha1.NetworkTopologyStatus{

@@ -154,22 +154,23 @@ func refusedAddress(step *v1alpha1.Step, text string) string {
 			return err == nil && r.RangeStart == "" && r.RangeEnd == "" && subnet.Contains(asked.Addr())
 		}
 		if slices.ContainsFunc(ranges, ofNetwork) {
-			return "that is the address of the network or of all its hosts (broadcast), which its IPAM plugin gives " +
-				"to nobody: ask for another"
+			return "that is the address of the network or of all its hosts (broadcast), which its IPAM plugin " +
+				"does not assign: request another address"
 		}
 		var known []string
 		for i := range ranges {
 			known = append(known, ranges[i].String())
 		}
-		return fmt.Sprintf("its IPAM plugin gives addresses of %s: ask for one of these, or for none",
+		return fmt.Sprintf("its IPAM plugin assigns addresses of %s: request one of these, or none",
 			strings.Join(known, ", "))
 	}
 	network, _ := netip.ParsePrefix(ranges[index].Subnet) // it contains an address
 	switch {
 	case asked.Addr() == ranges[index].gateway():
-		return "that is the address of the network's gateway, which its IPAM plugin gives to nobody: ask for another"
+		return "that is the address of the network's gateway, which its IPAM plugin does not assign: request another " +
+			"address"
 	case !asked.IsSingleIP() && asked.Bits() != network.Bits():
-		return fmt.Sprintf("addresses of its network have a prefix of %d bits: ask for %s", network.Bits(),
+		return fmt.Sprintf("addresses of its network have a prefix of %d bits: request %s", network.Bits(),
 			netip.PrefixFrom(asked.Addr(), network.Bits()))
 	}
 	return ""

@@ -19,18 +19,18 @@ func TestAddressesOfNoRange(t *testing.T) {
 		asked  []string
 		want   string // empty if they may be asked for
 	}{
-		"one range":          {local(`subnet: 10.1.0.0/24`), inside, ""},
-		"outside of it":      {local(`subnet: 10.1.0.0/24`), outside, "10.1.0.0/24: ask"},
-		"full length":        {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.5/32"}, ""},
-		"another length":     {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.5/16"}, "24 bits: ask for 10.1.0.5/24"},
-		"the network":        {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.0/24"}, "(broadcast)"},
-		"network by range":   {local(`subnet: 10.1.0.0/24, rangeStart: 10.1.0.0`), []string{"10.1.0.0/24"}, ""},
-		"broadcast":          {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.255/24"}, "(broadcast)"},
-		"the last by itself": {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.254/24"}, ""},
-		"broadcast by range": {local(`subnet: 10.1.0.0/24, rangeEnd: 10.1.0.255`), []string{"10.1.0.255/24"}, ""},
-		"the last of IPv6":   {local(`subnet: "fd00::/64"`), []string{"fd00::ffff:ffff:ffff:ffff/64"}, ""},
-		"the gateway":        {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.1/24"}, "gateway"},
-		"another gateway":    {local(`subnet: 10.1.0.0/24, gateway: 10.1.0.9`), []string{"10.1.0.9/24"}, "gateway"},
+		"one range":           {local(`subnet: 10.1.0.0/24`), inside, ""},
+		"outside of it":       {local(`subnet: 10.1.0.0/24`), outside, "10.1.0.0/24: request"},
+		"full length":         {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.5/32"}, ""},
+		"another length":      {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.5/16"}, "24 bits: request 10.1.0.5/24"},
+		"the network":         {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.0/24"}, "(broadcast)"},
+		"network by range":    {local(`subnet: 10.1.0.0/24, rangeStart: 10.1.0.0`), []string{"10.1.0.0/24"}, ""},
+		"broadcast":           {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.255/24"}, "(broadcast)"},
+		"the last on its own": {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.254/24"}, ""},
+		"broadcast by range":  {local(`subnet: 10.1.0.0/24, rangeEnd: 10.1.0.255`), []string{"10.1.0.255/24"}, ""},
+		"the last of IPv6":    {local(`subnet: "fd00::/64"`), []string{"fd00::ffff:ffff:ffff:ffff/64"}, ""},
+		"the gateway":         {local(`subnet: 10.1.0.0/24`), []string{"10.1.0.1/24"}, "gateway"},
+		"another gateway":     {local(`subnet: 10.1.0.0/24, gateway: 10.1.0.9`), []string{"10.1.0.9/24"}, "gateway"},
 		"the first, with another gateway": {local(`subnet: 10.1.0.0/24, gateway: 10.1.0.9`),
 			[]string{"10.1.0.1/24"}, ""},
 		"gateway of IPv6":  {local(`subnet: "fd00::/64"`), []string{"fd00::1/64"}, "gateway"},
@@ -74,7 +74,7 @@ func TestAddressesOfNoRange(t *testing.T) {
 	}
 }
 
-// What claims may ask for is what the steps that let them have, each range once; of others nothing is known.
+// Claims may request the addresses that the steps permit, each range once; the addresses of other steps are unknown.
 func TestAskableAddresses(t *testing.T) {
 	topology := &v1alpha1.NetworkTopology{}
 	if err := yaml.UnmarshalStrict([]byte(`

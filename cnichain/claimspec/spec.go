@@ -113,7 +113,7 @@ func (s *Spec) CheckDevices() field.ErrorList {
 	for _, name := range slices.Sorted(maps.Keys(count)) {
 		problems = append(problems, field.NotFound(stepsPath(), fmt.Sprintf("%s (the topology changed after "+
 			"scheduling: "+
-			"it has no root step of that name any more; delete the pod and its claim)", name)))
+			"it no longer has a root step of that name; delete the pod and its claim)", name)))
 	}
 	return problems
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec/claimspectest"
 )
 
-// refusal follows the driver: what a claim asks, who asks, and each topology.
+// refusal follows the driver: the claim, the requesting pod, and each topology.
 func refusal(t *testing.T, bad claimspectest.Case) string {
 	claims, pod := bad.Allocated(t)
 	topologies := claimspectest.TopologiesByName(t)

@@ -104,7 +104,7 @@ func writtenParameters(claim *resourceapi.ResourceClaim, request string) [][]byt
 func readable(opaque [][]byte) []v1alpha1.ClaimParameters {
 	all := make([]v1alpha1.ClaimParameters, len(opaque))
 	for i, raw := range opaque {
-		_ = json.Unmarshal(raw, &all[i]) // decodeAll has said what is wrong
+		_ = json.Unmarshal(raw, &all[i]) // decodeAll has reported the errors
 	}
 	return all
 }

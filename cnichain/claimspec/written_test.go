@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// served are the topologies of the bad claims, of which the controller has made classes.
+// served are the topologies of the bad claims for which the controller has generated classes.
 func served(t *testing.T) []*v1alpha1.NetworkTopology {
 	var topologies []*v1alpha1.NetworkTopology
 	for _, topology := range claimspectest.TopologiesByName(t) {
@@ -28,7 +28,7 @@ func served(t *testing.T) []*v1alpha1.NetworkTopology {
 	return topologies
 }
 
-// What the driver would refuse is refused in the same words when it is written, and what it says nothing of is not.
+// Claims that the driver would reject are rejected with the same message when they are written, and no others.
 func TestBadClaimsAreRefusedWhenWritten(t *testing.T) {
 	for _, bad := range claimspectest.Cases(t) {
 		t.Run(bad.Name, func(t *testing.T) {

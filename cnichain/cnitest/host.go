@@ -158,7 +158,7 @@ func (n *Node) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	return device, nil
 }
 
-// Pin makes the pod, with eth0, unless it is there: a namespace lives as long as any of its paths.
+// Pin creates the pod, with eth0, unless it exists: a namespace lives as long as any of its paths.
 func (n *Node) Pin(netns, pin string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 // Journal keeps attachments as they would be read back after a restart. It is safe for concurrent use.
 type Journal struct {
 	mu sync.Mutex
-	// records are those that a restarted process finds, onDisk those that a machine finds that has lost its power.
+	// records are the records that a restarted process finds, onDisk the records after a power loss.
 	records, onDisk map[string][]byte
 	left            map[string]executor.Leftover
 	commits, notes  int
@@ -27,7 +27,7 @@ func (j *Journal) LosePower() {
 	j.records = maps.Clone(j.onDisk)
 }
 
-// Flush has the disk know what was noted, as it soon does.
+// Flush writes notes to the disk, as the real journal does soon after a note.
 func (j *Journal) Flush() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -74,7 +74,7 @@ func (j *Journal) Leftovers() []executor.Leftover {
 	return list
 }
 
-// Commits is how often somebody has waited for the disk, and not in vain.
+// Commits is the number of successful waits for the disk.
 func (j *Journal) Commits() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -132,7 +132,7 @@ func (j *Journal) commit(change func()) error {
 	return nil
 }
 
-// note makes a change for the process. The journal of a full disk soon refuses that, too; this one does at once.
+// note makes a change for the process. The journal of a full disk soon rejects notes, too; this one does immediately.
 func (j *Journal) note(change func()) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -19,7 +19,7 @@ type Node struct {
 	pods  map[string]map[string]cnichain.Link // by pin, by name
 	// unpinned are the runtime's paths of pods that no attachment has pinned yet: nothing of a chain is in them.
 	unpinned map[string]bool
-	// pinned has the runtime's path of the namespace of each pin; namespaces are the runtime's paths that are there.
+	// pinned has the runtime's path of the namespace of each pin; namespaces are the existing paths of the runtime.
 	pinned     map[string]string
 	namespaces map[string]bool
 	leases     map[string]bool // by container and interface
@@ -30,7 +30,7 @@ type Node struct {
 	lost       bool
 	boots      int
 	kept       bool
-	// removed are PCI functions that the machine does not have any more.
+	// removed are PCI functions that the machine no longer has.
 	removed map[string]bool
 	// volatile are the plugins that leave nothing behind which outlives the machine.
 	volatile map[string]bool
@@ -84,7 +84,7 @@ func (n *Node) Calls() []string {
 	return slices.Clone(n.calls)
 }
 
-// ForgetCalls begins the list of calls anew.
+// ForgetCalls clears the list of calls.
 func (n *Node) ForgetCalls() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -192,14 +192,14 @@ func (n *Node) rename(pin, name, wanted string) {
 	delete(n.pods[pin], name)
 }
 
-// Keep says what a physical function keeps of the virtual one at a PCI address.
+// Keep sets the settings that a physical function stores for the virtual one at a PCI address.
 func (n *Node) Keep(address string, config cnichain.VFConfig) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.functions[address] = config
 }
 
-// Volatile says of a plugin that all that it does ends with the kernel.
+// Volatile declares that all effects of a plugin end with the kernel.
 func (n *Node) Volatile(plugin string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// PluginDir is where the node's plugins seem to be. Every plugin is there.
+// PluginDir is the directory of the node's plugins. Every plugin exists.
 const PluginDir = "/opt/cni/bin"
 
 // FindInPath finds every plugin in the first directory.
@@ -22,7 +22,7 @@ func (n *Node) FindInPath(plugin string, dirs []string) (string, error) {
 	return filepath.Join(append(dirs[:len(dirs):len(dirs)], PluginDir)[0], plugin), nil
 }
 
-// Decode reads what a plugin answers to VERSION.
+// Decode reads a plugin's answer to VERSION.
 func (n *Node) Decode(data []byte) (version.PluginInfo, error) {
 	return (&version.PluginDecoder{}).Decode(data)
 }
@@ -47,7 +47,7 @@ type config struct {
 	IPAM       json.RawMessage `json:"ipam"`
 }
 
-// Persists says so of every plugin but those that were made [Node.Volatile].
+// Persists returns true for every plugin except those declared [Node.Volatile].
 func (n *Node) Persists(path, _ string, _ []byte) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -98,8 +98,8 @@ func (n *Node) enter(ctx context.Context, c call) error {
 	}
 }
 
-// run calls a plugin that may fail before its effect, after it, or say that it succeeded without any. The order
-// matters: a plugin that fails after its effect leaves what the engine has to undo.
+// run calls a plugin that may fail before its effect or after it, or report success without any effect. The order
+// matters: a plugin that fails after its effect leaves changes that the engine has to revert.
 func (n *Node) run(c call) error {
 	if err := n.fail[c.plugin+" "+c.command]; err != nil {
 		return err
@@ -112,7 +112,7 @@ func (n *Node) run(c call) error {
 	return n.fail[c.plugin+" "+c.command+" after"]
 }
 
-// effect is what a plugin does to the node.
+// effect applies a plugin's changes to the node.
 func (n *Node) effect(c call) error {
 	switch {
 	case c.plugin == "tuning":
@@ -188,8 +188,8 @@ func (n *Node) del(c call) error {
 	return nil
 }
 
-// answer is what a plugin prints. "tuning" makes no interface and repeats the result that it was given, as CNI's
-// section "Result" wants of chained plugins.
+// answer returns the output of a plugin. "tuning" creates no interface and repeats the result that it was given, as
+// CNI's section "Result" requires of chained plugins.
 func (c call) answer() (executor.CallOutput, error) {
 	switch {
 	case c.command == "VERSION":

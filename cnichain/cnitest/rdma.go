@@ -19,7 +19,7 @@ type rdmaDevice struct {
 	netns   string // a pin; empty: the host's
 	// protocol is roce if it is empty.
 	protocol string
-	// number is that of its character device: a move gives it up and takes the lowest that is free.
+	// number is the number of its character device: a move releases it and takes the lowest free one.
 	number int
 }
 
@@ -86,7 +86,7 @@ func (n *Node) RDMAPorts() ([]cnichain.RDMADevice, error) {
 	return n.rdmaIn(""), cmp.Or(n.fail["rdma ports"], n.fail["rdma list"])
 }
 
-// SwapRDMA exchanges the indexes and numbers of two RDMA devices, as loading all RDMA modules anew may: the kernel then
+// SwapRDMA exchanges the indexes and numbers of two RDMA devices, as reloading all RDMA modules may: the kernel then
 // counts from 0 again.
 func (n *Node) SwapRDMA(name, another string) {
 	n.mu.Lock()
@@ -113,7 +113,7 @@ func (n *Node) RenameRDMA(name, wanted string) {
 	}
 }
 
-// RenumberRDMA gives an RDMA device another number, as a move away and back by somebody else does.
+// RenumberRDMA gives an RDMA device another number, as if another process moved it away and back.
 func (n *Node) RenumberRDMA(name string, number int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -224,7 +224,7 @@ func (n *Node) RDMANames() (names []string, err error) {
 	return names, n.fail["rdma names"]
 }
 
-// returnRDMA is what the kernel does when a namespace ends.
+// returnRDMA behaves like the kernel at the end of a namespace.
 func (n *Node) returnRDMA(pin string) {
 	for _, index := range slices.Sorted(maps.Keys(n.rdma)) {
 		device := n.rdma[index]

@@ -81,7 +81,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// TestParametersAreReadByTheDriver: what is written here is what the node decodes.
+// TestParametersAreReadByTheDriver: the node decodes the parameters as they are written here.
 func TestParametersAreReadByTheDriver(t *testing.T) {
 	got, err := v1alpha1.DecodeParameters(parameters("bonded", "vf0"))
 	want := v1alpha1.Parameters{
@@ -123,11 +123,11 @@ func TestSelectorsAsTheSchedulerEvaluatesThem(t *testing.T) {
 		"ours, not by this plugin, as a list": {device("dra.networking",
 			attributes{"type": text("vf"), "supportedCNIs": list("sriov", "host", "device")}),
 			false, false},
-		"ours, not what the step selects": {device("dra.networking",
+		"ours, not selected by the step": {device("dra.networking",
 			attributes{"type": text("pf"), "cni.dra.networking/host_device": yes,
 				"supportedCNIs": text(",host-device,")}),
 			false, false},
-		"ours, not what the step selects, as a list": {device("dra.networking",
+		"ours, not selected by the step, as a list": {device("dra.networking",
 			attributes{"type": text("pf"), "supportedCNIs": list("host-device")}),
 			false, false},
 		"ours, no plugin at all": {device("dra.networking", attributes{"type": text("pf")}), false, false},
@@ -189,8 +189,8 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
-// A device that lacks what a step reads is judged by the value that stands for its absence, as policies judge it, and
-// ends nobody's scheduling.
+// For a device that lacks an attribute of a step's expression, the default value is used, as in policies, and the
+// scheduling of no pod fails.
 func TestClassesGuardWhatDevicesMayLack(t *testing.T) {
 	topology := parse(t, `
 metadata: {name: free}

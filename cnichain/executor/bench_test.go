@@ -97,7 +97,7 @@ const noop = `#!/bin/sh
 echo '{"cniVersion":"1.1.0"}'
 `
 
-// noopPlan is a chain of steps that work on an interface that is there.
+// noopPlan is a chain of steps that work on an existing interface.
 func noopPlan(steps int) cnichain.Plan {
 	plan := cnichain.Plan{Topology: "t", Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "c"}}
 	for i := range steps {
@@ -110,7 +110,7 @@ func noopPlan(steps int) cnichain.Plan {
 }
 
 // BenchmarkOverhead runs chains of eight steps of a plugin that does nothing, ADD and DEL, with the journal on disk,
-// and tells what each call costs beyond starting and ending the same process.
+// and reports the cost of each call beyond starting and ending the same process.
 func BenchmarkOverhead(b *testing.B) {
 	const steps = 8
 	path := filepath.Join(b.TempDir(), "noop")
@@ -140,7 +140,7 @@ func BenchmarkOverhead(b *testing.B) {
 	b.ReportMetric(float64((each - bare).Microseconds()), "µs-overhead/step")
 }
 
-// bareExec is how long the process of a plugin takes by itself, started as the executor starts it.
+// bareExec measures the process of a plugin on its own, started in the same way as by the executor.
 func bareExec(b *testing.B, path string) time.Duration {
 	const times = 200
 	start := time.Now()
@@ -153,7 +153,7 @@ func bareExec(b *testing.B, path string) time.Duration {
 	return time.Since(start) / times
 }
 
-// BenchmarkParallel attaches and detaches sandboxes at once, with the journal on disk.
+// BenchmarkParallel attaches and detaches sandboxes concurrently, with the journal on disk.
 func BenchmarkParallel(b *testing.B) {
 	for _, sandboxes := range []int{1, 8, 64} {
 		b.Run(fmt.Sprint(sandboxes), func(b *testing.B) {

@@ -50,7 +50,7 @@ type callPlan struct {
 	command string
 	path    string          // of the program; empty for the step's plugin
 	netns   string          // empty where there is none
-	stdin   json.RawMessage // nil for that of a call after ADD
+	stdin   json.RawMessage // nil for calls after ADD, which use the recorded input
 }
 
 // call makes one CNI call within the step's time limit, and records it.

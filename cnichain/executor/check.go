@@ -45,7 +45,7 @@ func (e *Executor) Check(ctx context.Context, attachment *Attachment) error {
 func (e *Executor) checkStep(ctx context.Context, attachment *Attachment, i int) error {
 	record := &attachment.Steps[i]
 	if record.Step.BindsDriver() {
-		return nil // it has no interface, and what the application does with the device is not to be seen
+		return nil // it has no interface, and the application's use of the device is not visible
 	}
 	state, link, err := e.locate(attachment, record)
 	if err != nil {

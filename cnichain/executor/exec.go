@@ -147,10 +147,10 @@ func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, env
 		return output, nil
 	}
 	switch {
-	case errors.Is(err, os.ErrNotExist) && exists(path): // execve(2) says so of what runs it, too
-		err = fmt.Errorf("%w: the file is there, and what runs it, its interpreter or dynamic loader, is not where "+
-			"the driver runs: use a static binary of the plugin", err)
-	case running.Err() == nil: // it ended by itself
+	case errors.Is(err, os.ErrNotExist) && exists(path): // execve(2) also returns it for a missing interpreter
+		err = fmt.Errorf("%w: the file exists, but its interpreter or dynamic loader is not in "+
+			"the driver's container: use a static binary of the plugin", err)
+	case running.Err() == nil: // it exited on its own
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		err = fmt.Errorf("ended after its time limit: %w", context.Cause(ctx))
 	default:

@@ -42,13 +42,13 @@ func TestCallKeepsWhatThePluginSays(t *testing.T) {
 	}
 }
 
-// The kernel says that a file does not exist where it is what runs it that doesn't: people would look for the plugin.
+// The kernel also returns "no such file" if the interpreter is missing, and users would look for the plugin.
 func TestCallOfAPluginWithoutItsInterpreter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plugin")
 	if err := os.WriteFile(path, []byte("#!/nowhere/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	const why = "the file is there, and what runs it, its interpreter or dynamic loader, is not"
+	const why = "the file exists, but its interpreter or dynamic loader is not"
 	if _, err := (PluginExec{}).Call(t.Context(), path, nil, nil); err == nil || !contains(err.Error(), why) {
 		t.Errorf("error is %v", err)
 	}
@@ -58,7 +58,7 @@ func TestCallOfAPluginWithoutItsInterpreter(t *testing.T) {
 	}
 }
 
-// What a plugin says of its failure goes to people and over connections that take UTF-8 only, whatever it prints.
+// A plugin's error message goes to users and over connections that only accept UTF-8, whatever the plugin prints.
 func TestFailuresAreUTF8(t *testing.T) {
 	for name, failure := range map[string]*ExecError{
 		"cut":     {Plugin: "p", Stderr: strings.Repeat("x", 511) + "…", Err: errors.New("exit status 1")},
@@ -234,7 +234,7 @@ func TestMergeResults(t *testing.T) {
 	}
 }
 
-// Waiting is for plugins that still work, not for what they have left behind.
+// The executor waits for running plugins, not for processes that they left behind.
 func TestAwaitEarlierWaitsForPluginsOnly(t *testing.T) {
 	for name, test := range map[string]struct {
 		script string
@@ -283,8 +283,8 @@ func TestAwaitEarlierWaitsForPluginsOnly(t *testing.T) {
 // holdVariable has the path of a lock that this test's program takes and keeps until its input ends.
 const holdVariable = "EXECUTOR_TEST_HOLD"
 
-// A driver that was killed in the middle of a call of its own plugin keeps the lock until the kernel has carried out
-// what it asked for, and it may lead a session, as daemons of plugins do.
+// A driver that was killed during a call of its own plugin keeps the lock until the kernel has finished the system
+// call. It may lead a session, like daemons of plugins.
 func TestAwaitEarlierWaitsForDrivers(t *testing.T) {
 	if path := os.Getenv(holdVariable); path != "" {
 		lock, err := PluginExec{Lock: path}.lock(syscall.LOCK_SH)
@@ -316,7 +316,7 @@ func TestAwaitEarlierWaitsForDrivers(t *testing.T) {
 		t.Fatalf("%q, %v", line, err)
 	}
 	if err := e.AwaitEarlier(t.Context(), 100*time.Millisecond); err == nil {
-		t.Error("nobody waits for a driver that holds the lock")
+		t.Error("the executor does not wait for a driver that holds the lock")
 	}
 	if err := errors.Join(input.Close(), driver.Wait()); err != nil {
 		t.Fatal(err)

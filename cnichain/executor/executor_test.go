@@ -139,8 +139,8 @@ func TestAddAndDel(t *testing.T) {
 	}
 	w.expect("host [up1] pods [dra-1[net1]] leases [sandbox-1/net1]", "sandbox-1")
 	if commits, notes := w.journal.Commits(), w.journal.Notes(); commits != len(made.Steps) || notes != 1 {
-		t.Errorf("%d commits and %d notes, want one commit before each step, which has what the one before did, and "+
-			"a note when the attachment is ready", commits, notes)
+		t.Errorf("%d commits and %d notes, want one commit before each step, which includes the changes of the previous "+
+			"one, and a note when the attachment is ready", commits, notes)
 	}
 	var stdin struct{ Name, Type, Note string }
 	if !strings.Contains(string(made.Steps[1].Stdin), `"cookie":9007199254740993`) {
@@ -150,7 +150,7 @@ func TestAddAndDel(t *testing.T) {
 		!strings.HasPrefix(stdin.Name, "t.tune.") || stdin.Type != "tuning" {
 		t.Errorf("stdin of tuning is %s, %v", made.Steps[1].Stdin, err)
 	}
-	// What a restart reads back is enough for DEL, and DEL may be repeated.
+	// The records that a restart reads are sufficient for DEL, and DEL may be repeated.
 	restarted, commits, notes := w.restarted(), w.journal.Commits(), w.journal.Notes()
 	for i := range 2 {
 		if err := w.executor.Del(context.Background(), restarted); err != nil {
@@ -167,7 +167,7 @@ func TestAddAndDel(t *testing.T) {
 	}
 }
 
-// A failure anywhere leaves the node as it was, and says which step failed and what the plugin said.
+// A failure anywhere leaves the node unchanged, and the error has the failed step and the plugin's message.
 func TestFailureAtEveryStepLeavesNothing(t *testing.T) {
 	for _, failing := range []string{"host-device ADD", "host-device ADD after", "tuning ADD", "tuning ADD after"} {
 		t.Run(failing, func(t *testing.T) {
@@ -247,7 +247,7 @@ func TestFullJournalStopsBeforeTheEffect(t *testing.T) {
 	}
 }
 
-// After a reboot there is no namespace: virtual links are gone, leases are not.
+// After a reboot the namespace and virtual links are gone, but leases are not.
 func TestDelWithoutNamespaceReleasesAddresses(t *testing.T) {
 	w := newWorkbench(t)
 	if err := w.add(w.linkThenTune()); err != nil {
@@ -449,7 +449,7 @@ func ExampleExecutor() {
 	// <nil> host [eth1] pods [] leases []
 }
 
-// A step with a driver gives the pod device nodes, and what was done is undone whenever it fails.
+// A step with a driver gives the pod device nodes, and is reverted whenever it fails.
 func TestDriverOfApplications(t *testing.T) {
 	const steps = `
 - {name: link, type: host-device, selector: {cel: "true"}, driver: vfio-pci}
@@ -491,7 +491,7 @@ func TestDriverOfApplications(t *testing.T) {
 		"address as the claim wants it": {kept: "02:00:00:00:00:05"},
 		"another address": {kept: "02:00:00:00:00:06",
 			want: "MAC address 02:00:00:00:00:06 although the claim wants 02:00:00:00:00:05"},
-		"address that nobody says": {want: "no physical function"},
+		"unknown address": {want: "no physical function"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, made := make(t)

@@ -24,7 +24,7 @@ func (f function) Call(ctx context.Context, _ string, args *skel.CmdArgs) ([]byt
 	return f(ctx, args)
 }
 
-// A program is run in this process only at its own path and if it takes the order; its answers are those of a process.
+// A program runs in this process only at its own path and if it accepts the call; its answers equal a process's.
 func TestInProcess(t *testing.T) {
 	dir := t.TempDir()
 	program, other := filepath.Join(dir, "own"), filepath.Join(dir, "other")

@@ -137,7 +137,7 @@ func (e *Executor) chooseDevice(links []cnichain.Link, record *StepRecord) *cnic
 }
 
 // isPort reports whether a link has the permanent address of a device, which distinguishes the ports of one PCI
-// function. It is no proof: a physical function may change the address of its virtual ones.
+// function. It is not proof: a physical function may change the address of its virtual functions.
 func isPort(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.PermMAC != "" && link.PermMAC == device.PermMAC
 }

@@ -111,7 +111,7 @@ func (l *leftovers) get(key string) (Leftover, bool) {
 func (l *leftovers) checkSandbox(id string) error {
 	for _, leftover := range l.all() {
 		if leftover.Attachment.SandboxID == id {
-			return fmt.Errorf("an earlier attempt in this sandbox could not be undone, so there is no other one; "+
+			return fmt.Errorf("an earlier attempt in this sandbox could not be reverted, so there is no other attempt; "+
 				"delete the pod: %s", leftover.Reason)
 		}
 	}
@@ -218,6 +218,6 @@ func (e *Executor) verifyReturned(record *StepRecord) error {
 	if err := e.recordLeftover(attachment, record, err); err != nil {
 		return err
 	}
-	e.leftovers.returned(device.Identity()) // the next claim begins to count anew
+	e.leftovers.returned(device.Identity()) // the next claim starts counting from zero
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// A pod may have several VLANs of one card, and links that were made beside its device.
+// A pod may have several VLANs of one NIC, and links that were created beside its device.
 func TestDeviceInPodIsProven(t *testing.T) {
 	vlan := &cnichain.Device{Baseline: cnichain.Baseline{Kind: "vlan", Index: 10, MAC: "02:00:00:00:00:07", Parent: 3,
 		VLANID: 100, VLANProtocol: "802.1q"}}
@@ -15,7 +15,7 @@ func TestDeviceInPodIsProven(t *testing.T) {
 	other := link
 	other.VLANID = 200
 	if !isDevice(&link, vlan) || !isMoved(&link, vlan) || isDevice(&other, vlan) || isMoved(&other, vlan) {
-		t.Error("VLANs of one card are taken for each other")
+		t.Error("VLANs of one NIC are mistaken for each other")
 	}
 	made := cnichain.Link{Kind: "macvlan", Index: 12, MAC: "02:00:00:00:00:08", Parent: 10}
 	macvlan := &cnichain.Device{Baseline: cnichain.Baseline{Kind: "macvlan", Index: 10,

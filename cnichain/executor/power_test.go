@@ -33,25 +33,25 @@ const (
 `
 )
 
-// A machine may lose its power at any write to the journal: with the namespaces it loses what was only noted, since the
-// last save or since notes were flushed in between, and keeps what plugins have written to its disk. The driver of the
-// next boot finds all of that, also where the devices have gone to another sandbox in between.
+// A machine may lose its power at any write to the journal: it loses the namespaces and the notes since the last save
+// or since notes were flushed in between, and keeps the files that plugins have written. The driver of the next boot
+// finds all of that, also if the devices went to another sandbox in between.
 func TestMachineLosesItsPower(t *testing.T) {
 	t.Parallel() // beside tests that wait
 	for name, test := range map[string]struct {
 		chain    string
 		volatile []string
-		schemas  bool // say of all steps that they leave no files
+		schemas  bool // declare that no step leaves files
 		leaks    bool
 	}{
 		"plugins write to the disk": {chain: withLeases},
 		"one of them does not":      {chain: withLeases, volatile: []string{"tuning"}},
 		"several are announced":     {chain: withSharedLeases, volatile: []string{"tuning"}},
-		"and those that say that they do not": {chain: withSharedLeases, volatile: []string{"macvlan", "tuning"},
+		"and steps that declare that they do not": {chain: withSharedLeases, volatile: []string{"macvlan", "tuning"},
 			leaks: true},
 		"no plugin does": {chain: withoutLeases,
 			volatile: []string{"host-device", "macvlan", "tuning"}},
-		"a plugin does that says that it does not": {chain: withLeases, volatile: []string{"host-device"},
+		"a plugin does that declares that it does not": {chain: withLeases, volatile: []string{"host-device"},
 			leaks: true},
 		"schemas say so of plugins that do not": {chain: withoutLeases, schemas: true},
 		"schemas say so of plugins that do":     {chain: withLeases, schemas: true, leaks: true},
@@ -90,7 +90,7 @@ func TestMachineLosesItsPower(t *testing.T) {
 	}
 }
 
-// devicesOf are those of a chain: its own links, or one of its own and one that its other steps share.
+// devicesOf are the devices of a chain: its own links, or one of its own and one that its other steps share.
 func devicesOf(chain string) []cnichain.RootDevice {
 	if chain != withSharedLeases {
 		return []cnichain.RootDevice{device("a", "up0"), device("b", "up1")}
@@ -113,7 +113,7 @@ func TestSharedDeviceThatIsGone(t *testing.T) {
 	err := w.add(made)
 	wantError(t, err, `step "b" (macvlan)`, "Link not found")
 	if strings.Contains(err.Error(), "the host has no link") {
-		t.Errorf("it is there: %v", err)
+		t.Errorf("it exists: %v", err)
 	}
 	w.node.RemoveHostLink("up1")
 	again := attachment(w.plan("c", withoutLeases, device("a", "up0"), shared("b", "up1")))
@@ -156,7 +156,7 @@ func TestAnnouncedSteps(t *testing.T) {
 	}
 	w = attach(t, 100)
 	if w.journal.Commits() != 2 {
-		t.Errorf("%d commits, want one for a and b and one for c, which has no configuration before b is there",
+		t.Errorf("%d commits, want one for a and b and one for c, which has no configuration before b exists",
 			w.journal.Commits())
 	}
 	for _, writes := range []int{1, 2, 3} {
@@ -174,7 +174,7 @@ func TestAnnouncedSteps(t *testing.T) {
 			w.restart(found)
 			w.must(w.del(found))
 			deleted := slices.DeleteFunc(w.node.Calls(), func(call string) bool {
-				return strings.HasPrefix(call, "host-local") // called beside that of a step whose namespace is gone
+				return strings.HasPrefix(call, "host-local") // called in addition to a step whose namespace is gone
 			})
 			if len(deleted) != want {
 				t.Errorf("killed at write %d, power lost: %v: calls are %v, want DEL of %d steps", writes, powerless,

@@ -28,7 +28,7 @@ func (e *Executor) binary(step *cnichain.PlanStep) string {
 	}
 	path, err := e.Exec.FindInPath(step.Type, e.Dirs)
 	if err != nil {
-		return step.Path // the call says that it is not there
+		return step.Path // the call reports that it is missing
 	}
 	return path
 }

@@ -23,8 +23,9 @@ func (e *Executor) planRDMA(record *StepRecord) error {
 	return nil
 }
 
-// FindRDMA returns the RDMA devices of a step that gives them, and whose the node's are; none for other steps, for
-// which nothing is asked. It is an error if they cannot be given. The step's device is on the host.
+// FindRDMA returns the RDMA devices of a step that gives RDMA devices to the pod, and the owners of the node's RDMA
+// devices. For other steps it returns none without a query. It returns an error if a device is not available. The
+// step's device is on the host.
 func (e *Executor) FindRDMA(step *cnichain.PlanStep) (devices []cnichain.RDMADevice, mode string, err error) {
 	if step.RDMA == nil || step.Device == nil {
 		return nil, "", nil

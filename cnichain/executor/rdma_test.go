@@ -85,7 +85,7 @@ func TestSharedRDMADeviceStays(t *testing.T) {
 		t.Errorf("device nodes are %q", nodes)
 	}
 	w.node.RemoveRDMA("mlx5_0")
-	w.node.AddRDMA("mlx5_0", "up0", "0000:01:00.0", cnichain.RDMAShared) // its module was loaded anew
+	w.node.AddRDMA("mlx5_0", "up0", "0000:01:00.0", cnichain.RDMAShared) // its module was reloaded
 	if err := w.executor.Check(context.Background(), made); !strings.Contains(fmt.Sprint(err),
 		"RDMA device mlx5_0 is gone") {
 		t.Errorf("Check says %v", err)
@@ -248,7 +248,7 @@ func TestReturnThatFails(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// After all RDMA modules were loaded anew, the index and device node of a pod's RDMA device may be another pod's.
+// After all RDMA modules were reloaded, another pod may have the index and device node of a pod's RDMA device.
 func TestRDMADeviceWhoseIndexIsAnothers(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAShared, rdmaStep)
 	w.must(w.add(made))
@@ -262,8 +262,8 @@ func TestRDMADeviceWhoseIndexIsAnothers(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// An RDMA device that somebody moved away and back has other device nodes, and its old ones may be those of another
-// pod.
+// An RDMA device that another process moved away and back has other device nodes, and its old ones may now belong to
+// another pod.
 func TestRDMADeviceWithOtherNodes(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.must(w.add(made))

@@ -13,8 +13,8 @@ import (
 )
 
 // The records of testdata were written by the driver whose executor and Linux host were still parts of cnichain. Every
-// field of them is set. They are read whole and written back as they were, but for what has a new name: that is written
-// beside the old one, which earlier drivers and netdra read.
+// field of them is set. They are read completely and written back unchanged, except that renamed fields are written
+// under both names, because earlier drivers and netdra read the old ones.
 func TestRecordsOfEarlierDriversAreReadWhole(t *testing.T) {
 	for name, record := range map[string]any{"leftover.json": &Leftover{}, "plan.json": &cnichain.Plan{}} {
 		data, err := os.ReadFile(filepath.Join("testdata", "records", name))

@@ -11,12 +11,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// calls keeps what the log is told.
+// calls stores the entries of the log.
 type calls []Call
 
 func (c *calls) Record(call Call) { *c = append(*c, call) }
 
-// Errors go to events and conditions: what a plugin repeats of its secret settings is not in them, and not in the log.
+// Errors go to events and conditions: secret settings that a plugin repeats are removed from them and from the log.
 func TestSecretsAreNotRepeated(t *testing.T) {
 	const secret, stdin = "hunter2-of-the-fabric",
 		`{"type":"x","fabric":{"apiToken":"hunter2-of-the-fabric","user":"admin"},"pin":{"secrets":["short","abc"]}}`
@@ -50,7 +50,7 @@ func TestSecretsAreNotRepeated(t *testing.T) {
 	}
 }
 
-// A key is what it means, and not how it is written.
+// A key is recognized by its meaning, and not by its spelling.
 func TestSecretsOfEscapedKeys(t *testing.T) {
 	for stdin, want := range map[string]secrets{
 		`{"type":"x","mtu":1400}`:                        nil,

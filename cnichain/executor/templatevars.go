@@ -28,7 +28,7 @@ func templateValues(attachment *Attachment, record *StepRecord, node string) tem
 				return stepValue(t, candidate)
 			}
 		}
-		return nil, fmt.Errorf("there is no step %q", t.Root)
+		return nil, fmt.Errorf("no step %q", t.Root)
 	}
 }
 
@@ -98,7 +98,7 @@ func countAddresses(n int) string {
 // which the next plugin would interpret as no address.
 func ipValue(t template.Token, result *types100.Result) (any, error) {
 	if t.Index >= len(result.IPs) {
-		return nil, fmt.Errorf("there is no ips[%d] of step %s, which has %s", t.Index, t.Root,
+		return nil, fmt.Errorf("no ips[%d] of step %s, which has %s", t.Index, t.Root,
 			countAddresses(len(result.IPs)))
 	}
 	ip := result.IPs[t.Index]

@@ -137,7 +137,7 @@ func findLink(links []cnichain.Link, name string) *cnichain.Link {
 // del calls the plugin's DEL such that it finds its interface and no other's.
 func (e *Executor) del(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if record.Step.BindsDriver() {
-		return e.delWithoutNetns(ctx, attachment, record) // there is no interface that it could look for
+		return e.delWithoutNetns(ctx, attachment, record) // no interface for the plugin to look for
 	}
 	state, link, err := e.locate(attachment, record)
 	if err != nil {

@@ -82,7 +82,7 @@ func TestFaultsLeaveTheHostAsBefore(t *testing.T) {
 								_ = w.del(made)
 							}
 							w.expect(cleanNode)
-							// what the plugin refuses to undo and nobody can see
+							// changes that the plugin refuses to revert and that are not visible
 							for _, leftover := range w.journal.Leftovers() {
 								if leftover.Quarantines() != nil || plugin == "host-device" {
 									t.Errorf("left over: %s", leftover.Reason)
@@ -97,7 +97,7 @@ func TestFaultsLeaveTheHostAsBefore(t *testing.T) {
 	}
 }
 
-// A plugin that says that it has returned the device to the host is not believed.
+// A plugin's report that it returned the device to the host is verified.
 func TestDelThatDoesNothingIsRepaired(t *testing.T) {
 	w := newWorkbench(t)
 	w.node.Lie("host-device DEL")
@@ -110,8 +110,8 @@ func TestDelThatDoesNothingIsRepaired(t *testing.T) {
 	}
 }
 
-// A plugin whose DEL fails for good does not keep an exclusive device: after some tries the driver returns it to the
-// host. What else the plugin keeps may be left, which is said; but nobody is kept from the device.
+// A plugin whose DEL always fails does not keep an exclusive device: after some tries the driver returns it to the
+// host. Other state of the plugin may remain, which is reported, but does not block the device.
 func TestDelThatAlwaysFailsIsRepaired(t *testing.T) {
 	w := newWorkbench(t)
 	made := attachment(w.plan("c",
@@ -148,7 +148,7 @@ func TestLeftoversAndANewAttempt(t *testing.T) {
 		t.Fatalf("leftovers are %+v", leftovers)
 	}
 	w.node.Fail("macvlan ADD after", nil)
-	wantError(t, w.add(attachment(plan)), "earlier attempt in this sandbox could not be undone")
+	wantError(t, w.add(attachment(plan)), "earlier attempt in this sandbox could not be reverted")
 	w.must(w.add(w.onOtherSandbox(plan))) // another pod is not concerned
 	w.node.Fail("macvlan DEL", nil)
 	w.must(w.executor.Retry(context.Background(), leftovers[0].Key))
@@ -218,12 +218,12 @@ func TestWhatCannotComeHomeIsQuarantined(t *testing.T) {
 	w.node.Fail("host-device DEL", errors.New("PCI error"))
 	for attempt := range 9 {
 		if attempt == 5 {
-			made = w.restarted() // a restart does not begin to count anew
+			made = w.restarted() // a restart does not reset the count
 			w.restart(made)
 		}
 		wantError(t, w.del(made), "PCI error")
 		if !strings.Contains(w.node.String(), "leases [sandbox-1/net1]") {
-			t.Errorf("the address is given back while the pod may have it: %s", w.node)
+			t.Errorf("the address is released while the pod may have it: %s", w.node)
 		}
 	}
 	// After the tenth attempt the pod is released, and the device stays in quarantine in the driver's namespace.
@@ -264,7 +264,7 @@ func TestGivingUpByTime(t *testing.T) {
 	w.clock.Step(5 * time.Minute)
 	w.must(w.del(made))
 	if len(told) != 2 || told[0].Quarantines() != nil || told[1].Quarantines().Name != "up0" {
-		t.Errorf("told of %v", told)
+		t.Errorf("reported %v", told)
 	}
 }
 
@@ -307,7 +307,7 @@ func TestDeviceHasOneOwner(t *testing.T) {
 	w.must(w.add(w.onOtherSandbox(plan)))
 }
 
-// What the journal did not take is said again: otherwise a crash would bring a claim's DEL back after it was released.
+// A change that the journal rejected is written again: otherwise a crash would repeat a claim's DEL after its release.
 func TestReleaseOfAClaimIsDurable(t *testing.T) {
 	w := newWorkbench(t)
 	both := attachment(w.plan("first", linkThenTune, device("link", "up0")),
@@ -373,7 +373,7 @@ func TestOnlyOwnInterfacesAreTouched(t *testing.T) {
 	}
 }
 
-// Another has made an interface of the name after it was seen to be free: DEL would delete that one.
+// Another process created an interface of the name after it was found free: DEL would delete that interface.
 func TestCollisionDuringAdd(t *testing.T) {
 	w := newWorkbench(t)
 	made := attachment(w.plan("c",
@@ -447,11 +447,11 @@ func TestQuarantineEndsWhenTheDeviceIsHome(t *testing.T) {
 	w.restart()
 	w.must(w.executor.Quarantined(&hardware.Device))
 	if len(w.executor.Leftovers()) != 1 {
-		t.Error("what the plugin keeps is forgotten")
+		t.Error("the state that the plugin keeps is forgotten")
 	}
 }
 
-// While what is left is undone once more, nobody gets the device: its DEL and what follows would take it away again.
+// While a cleanup is repeated, the device is not allocated: the DEL and the steps after it would remove it again.
 func TestDeviceIsHeldWhileALeftoverIsUndone(t *testing.T) {
 	w := newWorkbench(t)
 	hardware := device("link", "up0")
@@ -479,7 +479,7 @@ func TestDeviceIsHeldWhileALeftoverIsUndone(t *testing.T) {
 	release()
 	wantError(t, <-ended, "its cache is gone")
 	w.must(w.add(w.onOtherSandbox(plan)))
-	w.must(w.executor.Retry(context.Background(), left[0].Key)) // the device is not its own any more
+	w.must(w.executor.Retry(context.Background(), left[0].Key)) // the device now belongs to another claim
 	if onHost, err := w.node.OnHost(hardware.Device); onHost || err != nil {
 		t.Errorf("the device was taken from its new owner: %v, %v", onHost, err)
 	}
@@ -511,7 +511,7 @@ func TestLeftoverLeavesTheNextOwnerAloneAfterARestart(t *testing.T) {
 	}
 }
 
-// An administrator changes the number of virtual functions, or pulls a card, while a pod has one: there is nothing to
+// An administrator changes the number of virtual functions, or removes a NIC, while a pod has one: there is nothing to
 // return, and no DEL can help.
 func TestHardwareThatIsRemovedWhileItIsUsed(t *testing.T) {
 	for name, remove := range map[string]func(*cnitest.Node){
@@ -536,8 +536,8 @@ func TestHardwareThatIsRemovedWhileItIsUsed(t *testing.T) {
 	}
 }
 
-// A driver and its plugin are killed when DEL has returned the device to the host and not done the rest. The next DEL
-// finds nothing in the pod; it is told that there is no namespace, and does the rest.
+// A driver and its plugin are killed when DEL has returned the device to the host but not done the rest. The next DEL
+// finds nothing in the pod; it is called without a namespace, and does the rest.
 func TestPluginThatWasKilledInDel(t *testing.T) {
 	w := newWorkbench(t)
 	plan := w.plan("c", linkThenTune, device("link", "up0"))
@@ -551,7 +551,7 @@ func TestPluginThatWasKilledInDel(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// The time to give up is the attachment's: steps that hang one after the other do not each begin anew.
+// The time limit belongs to the attachment: steps that hang one after another do not each restart it.
 func TestTimeToGiveUpIsTheAttachments(t *testing.T) {
 	w := newWorkbench(t)
 	const step = `[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`

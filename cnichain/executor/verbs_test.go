@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// hastyClock is one on which no time passes but that which somebody waits for.
+// hastyClock is a clock that only advances when a goroutine waits for it.
 type hastyClock struct {
 	*testingclock.FakeClock
 	waited time.Duration
@@ -30,7 +30,7 @@ func (c *hastyClock) After(d time.Duration) <-chan time.Time {
 	return done
 }
 
-// withGIDs is withRDMA, with a clock on which it is seen how long an attachment waits.
+// withGIDs is withRDMA, with a clock that shows how long an attachment waits.
 func withGIDs(t *testing.T, mode string) (*workbench, *executor.Attachment, *hastyClock) {
 	w, made := withRDMA(t, mode, rdmaStep)
 	clock := &hastyClock{FakeClock: w.clock}
@@ -39,7 +39,7 @@ func withGIDs(t *testing.T, mode string) (*workbench, *executor.Attachment, *has
 	return w, made, clock
 }
 
-// The kernel adds the GID of an address some time after it. What is told is in the journal with the attachment.
+// The kernel adds the GID of an address some time after the address. The reported GIDs are recorded in the journal.
 func TestAttachmentWaitsForGIDs(t *testing.T) {
 	for _, mode := range []string{cnichain.RDMAShared, cnichain.RDMAExclusive} {
 		w, made, clock := withGIDs(t, mode)
@@ -125,7 +125,7 @@ func TestReasonHasAnEnd(t *testing.T) {
 	}
 }
 
-// What is told fits into the status of a claim, and says that there is more.
+// The reported text fits into the status of a claim, and indicates that it is incomplete.
 func TestListOfGIDsHasAnEnd(t *testing.T) {
 	w, made, _ := withGIDs(t, cnichain.RDMAExclusive)
 	w.must(w.add(made))

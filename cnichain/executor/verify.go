@@ -10,8 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// podLinks are the links of a pod. Its namespace is entered once for an ADD, and not each time that they are read. What
-// was entered is what pin proves to be pinned, since the ID that it compares was read before.
+// podLinks are the links of a pod. Its namespace is entered once for an ADD, and not for each reading. The pin proves
+// that the right namespace was entered, because the ID that it compares was read before.
 type podLinks struct {
 	namespace host.Namespace
 	seen      []cnichain.Link // when they were read last

@@ -7,7 +7,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// What a plugin makes of a claim's wishes is looked at: one that ignores them fails, and is undone.
+// The effect of a claim's parameters is verified: a plugin that ignores them fails, and is reverted.
 func TestPluginsMustObeyClaims(t *testing.T) {
 	for name, test := range map[string]struct {
 		mac  string

@@ -83,7 +83,7 @@ func readBaseline(device *cnichain.Device, link netlink.Link) {
 		ParentDev:  attrs.ParentDev, PermMAC: attrs.PermHWAddr.String(),
 	}
 	if link.Type() == "bridge" && readSys(attrs.Name, "addr_assign_type") != addressSet {
-		device.MAC = "" // that of one of its ports, and another one when ports come and go
+		device.MAC = "" // it is the address of a port, and changes when ports come and go
 	}
 	if vlan, ok := link.(*netlink.Vlan); ok {
 		device.VLANID, device.VLANProtocol = vlan.VlanId, vlan.VlanProtocol.String()
@@ -103,7 +103,7 @@ func lowerLink(handle *netlink.Handle, link netlink.Link) (*cnichain.LowerLink, 
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot look at the link that %s stands on: %w", attrs.Name, err)
+		return nil, fmt.Errorf("cannot read the lower link of %s: %w", attrs.Name, err)
 	}
 	found := &cnichain.LowerLink{Index: attrs.ParentIndex}
 	if target, err := os.Readlink(filepath.Join("/sys/class/net", lower.Attrs().Name, "device", "physfn")); err == nil {

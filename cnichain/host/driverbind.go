@@ -168,7 +168,7 @@ func readFunction(address, file string) string {
 // iommuGroup is a group of devices that the IOMMU cannot separate. Applications get all of it or nothing.
 type iommuGroup struct {
 	number string
-	// unprotected: there is no IOMMU, and an administrator has allowed this.
+	// unprotected: the machine has no IOMMU, and an administrator has allowed this.
 	unprotected bool
 	members     []groupMember
 }

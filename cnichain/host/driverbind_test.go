@@ -49,7 +49,7 @@ func TestRebind(t *testing.T) {
 	}
 }
 
-// bus is what the kernel does with writes: a probe takes the driver of the override, or else igbvf.
+// bus reacts to writes like the kernel: a probe uses the driver of the override, otherwise igbvf.
 type bus struct{ driverBinding }
 
 func (b *bus) write(t *testing.T, w busWrite) {

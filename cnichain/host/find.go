@@ -77,7 +77,7 @@ func findVirtual(links []netlink.Link, device *cnichain.Device) netlink.Link {
 // name, index and address are its own: any one of them may have changed, or belong to another by now.
 func isDeviceOnHost(link netlink.Link, device *cnichain.Device) bool {
 	attrs := link.Attrs()
-	if device.Index == 0 { // of a driver that noted no boot: indexes may be those of an earlier one
+	if device.Index == 0 { // recorded without a boot: indexes may belong to an earlier one
 		return attrs.Name == device.IfName && sameAddress(attrs, device)
 	}
 	if !linkkind.IsPair(device.Kind) && attrs.ParentIndex != device.Parent {

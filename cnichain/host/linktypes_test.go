@@ -14,8 +14,8 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 )
 
-// The main thread does not end, so the namespace that it is left in would stay: it is what
-// /proc/self is about. It is the first test: a thread that another one has left so is no use to it.
+// The main thread does not end, so the namespace that it is left in would stay: /proc/self refers to the main thread.
+// This is the first test: it cannot use a thread that another test left in a namespace.
 func TestMissingLinkTypesLeaveTheMainThread(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: makes network namespaces")
@@ -133,7 +133,7 @@ func onMainThread(t *testing.T, do func()) {
 	t.Skip("the main thread has something else to do")
 }
 
-// The kernel is asked once for what it makes, and once a minute for what it does not: somebody may install a module.
+// Available link types are queried once, and missing ones once a minute: a module may be installed meanwhile.
 func TestLinkTypesAreAskedForSeldom(t *testing.T) {
 	missing, asked := []string{"vlan", "bond"}, []string{}
 	var failure error

@@ -145,9 +145,9 @@ func TestLinuxHostPinsANamespace(t *testing.T) {
 	}
 }
 
-// A pod that ends during an ADD may leave its path to another. What was entered stays the pod's.
+// A pod that ends during an ADD may leave its path to another. An entered namespace remains the pod's.
 func TestNamespaceThatWasEnteredIsKept(t *testing.T) {
-	other := inNewNamespace(t) // and the links of the test's thread are those of a second one
+	other := inNewNamespace(t) // the test's thread is in a second one
 	host, pin := Linux{}, filepath.Join(t.TempDir(), "netns", "dra-x")
 	t.Cleanup(func() { _ = host.Unpin(pin) })
 	if err := host.Pin(other, pin); err != nil {

@@ -151,7 +151,7 @@ func functionOfRDMA(name string) string {
 	}
 	address := filepath.Base(target)
 	if _, err := os.Stat(filepath.Join(sysPCI, address)); err != nil {
-		return "" // it stands on something else, such as a link
+		return "" // its parent is not a PCI function, for example a link
 	}
 	return address
 }
@@ -246,9 +246,9 @@ func (Linux) RDMANodes(path string, devices []cnichain.RDMADevice, management bo
 		}
 		return nil
 	})
-	if err == nil && len(nodes) == 0 && len(devices) > 0 { // then nobody was asked
-		err = fmt.Errorf("cannot find the character devices of RDMA device %s: the kernel has no RDMA devices "+
-			"any more; load their modules", devices[0].Name)
+	if err == nil && len(nodes) == 0 && len(devices) > 0 { // nothing was queried
+		err = fmt.Errorf("cannot find the character devices of RDMA device %s: the kernel no longer has RDMA "+
+			"devices; load their modules", devices[0].Name)
 	}
 	for i := range nodes {
 		nodes[i] = "/dev/infiniband/" + nodes[i]

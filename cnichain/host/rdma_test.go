@@ -6,8 +6,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// An RDMA device that has come back is found by what the kernel keeps. Renaming another one would take that from its
-// owner.
+// An RDMA device that has returned is found by properties that the kernel keeps. Renaming another device would take
+// that name from its owner.
 func TestReturnedRDMADeviceIsFound(t *testing.T) {
 	const ours, theirs = "0000:03:00.2", "0000:03:00.3"
 	moved := cnichain.RDMADevice{Index: 0, Name: "mlx5_0", PCIAddress: ours}
@@ -20,10 +20,10 @@ func TestReturnedRDMADeviceIsFound(t *testing.T) {
 			"mlx5_0"},
 		"renamed by the kernel": {moved, []cnichain.RDMADevice{{Index: 0, Name: "ibdev0", PCIAddress: ours}},
 			"ibdev0"},
-		"bound anew": {moved, []cnichain.RDMADevice{{Index: 9, Name: "mlx5_4", PCIAddress: ours}},
+		"rebound": {moved, []cnichain.RDMADevice{{Index: 9, Name: "mlx5_4", PCIAddress: ours}},
 			"mlx5_4"},
 		"its index is another's": {moved, []cnichain.RDMADevice{{Index: 0, Name: "mlx5_1", PCIAddress: theirs}}, ""},
-		"all modules loaded anew": {moved, []cnichain.RDMADevice{{Index: 0, Name: "mlx5_1", PCIAddress: theirs},
+		"all modules reloaded": {moved, []cnichain.RDMADevice{{Index: 0, Name: "mlx5_1", PCIAddress: theirs},
 			{Index: 1, Name: "mlx5_0", PCIAddress: ours}}, "mlx5_0"},
 		"record without its PCI address": {cnichain.RDMADevice{Index: 0, Name: "mlx5_0"},
 			[]cnichain.RDMADevice{{Index: 0, Name: "ibdev0", PCIAddress: ours}}, "ibdev0"},

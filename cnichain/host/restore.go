@@ -137,7 +137,7 @@ func restoreDriver(handle *netlink.Handle, device *cnichain.Device) error {
 		}
 	}
 	if device.IfName == "" || driverOf(device) != device.Driver {
-		return nil // nothing says that it has a link in this boot
+		return nil // no evidence that it has a link in this boot
 	}
 	_, err := findDevice(handle, device)
 	return err
@@ -258,7 +258,7 @@ func nameAsBefore(handle *netlink.Handle, link netlink.Link, device *cnichain.De
 func setNames(handle *netlink.Handle, link netlink.Link, device *cnichain.Device, name string) error {
 	attrs := link.Attrs()
 	for _, alt := range attrs.AltNames {
-		if alt != name && !slices.Contains(device.AltNames, alt) { // rename takes that one
+		if alt != name && !slices.Contains(device.AltNames, alt) { // rename removes an equal one
 			if err := handle.LinkDelAltName(link, alt); err != nil {
 				return fmt.Errorf("alternative name %s: %w", alt, err)
 			}

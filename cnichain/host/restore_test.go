@@ -37,7 +37,7 @@ func TestDeviceOnHostIsProven(t *testing.T) {
 		want   bool
 	}{
 		"itself":           {wireguard, &netlink.Wireguard{LinkAttrs: attrs("wg0", 10, nil, 0)}, true},
-		"made again":       {wireguard, &netlink.Wireguard{LinkAttrs: attrs("wg0", 42, nil, 0)}, false},
+		"recreated":        {wireguard, &netlink.Wireguard{LinkAttrs: attrs("wg0", 42, nil, 0)}, false},
 		"index of another": {wireguard, &netlink.Wireguard{LinkAttrs: attrs("wg1", 10, nil, 0)}, false},
 		"end of another tunnel": {tunnel,
 			&netlink.Iptun{LinkAttrs: attrs("tun6", 42, net.HardwareAddr{10, 0, 0, 1}, 0)}, false},

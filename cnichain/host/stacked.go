@@ -183,7 +183,7 @@ func hasNoReceiver(index, scratch int) (bool, error) {
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EBUSY):
 		return false, nil
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return true, nil // a kernel without macvlan, or a link on which it makes none
+		return true, nil // a kernel without macvlan, or a link that does not support it
 	default:
 		return false, fmt.Errorf("macvlan: %w", err)
 	}

@@ -27,7 +27,7 @@ func (Linux) VerbsDevice(path string, device cnichain.RDMADevice) (verbs string,
 		return err
 	})
 	if err == nil && verbs == "" {
-		err = errors.New("the kernel has no RDMA devices any more")
+		err = errors.New("the kernel no longer has RDMA devices")
 	}
 	if err == nil {
 		err = withSysfs(path, func(sysfs string) (err error) {
@@ -82,7 +82,7 @@ func belowSys(err error, sysfs string) error {
 // readGIDTable reads the entries that are not empty of all ports of an RDMA device.
 func readGIDTable(sysfs, device string) (table []cnichain.GIDEntry, err error) {
 	if device == "" || device == "." || device == ".." || strings.Contains(device, "/") {
-		return nil, fmt.Errorf("its name %q is no file name", device) // an application may have renamed it
+		return nil, fmt.Errorf("its name %q is not a file name", device) // an application may have renamed it
 	}
 	ports := filepath.Join(sysfs, "class/infiniband", device, "ports")
 	names, err := os.ReadDir(ports)
@@ -187,7 +187,7 @@ func gidType(text, layer string) string {
 func parseGID(text string) (netip.Addr, error) {
 	bytes, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
 	if err != nil || len(bytes) != 16 {
-		return netip.Addr{}, fmt.Errorf("%q is no GID", text)
+		return netip.Addr{}, fmt.Errorf("%q is not a GID", text)
 	}
 	return netip.AddrFrom16([16]byte(bytes)), nil
 }

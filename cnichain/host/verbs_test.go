@@ -27,7 +27,8 @@ func write(t *testing.T, content string, path ...string) {
 	}
 }
 
-// The files have what the kernel writes: ib_port_gid_attr_show and its like of drivers/infiniband/core/sysfs.c.
+// The files have the kernel's format: see ib_port_gid_attr_show and similar functions in
+// drivers/infiniband/core/sysfs.c.
 func TestGIDTableIsRead(t *testing.T) {
 	const (
 		empty  = "0000:0000:0000:0000:0000:0000:0000:0000"
@@ -63,12 +64,12 @@ func TestGIDTableIsRead(t *testing.T) {
 		t.Errorf("table (-want +have):\n%s", diff)
 	}
 	write(t, "no GID", ports, "1/gids/0")
-	if _, err := readGIDTable(sysfs, "mlx5_0"); err == nil || !strings.Contains(err.Error(), `"no GID" is no GID`) {
+	if _, err := readGIDTable(sysfs, "mlx5_0"); err == nil || !strings.Contains(err.Error(), `"no GID" is not a GID`) {
 		t.Errorf("of a file without a GID the error is %v", err)
 	}
 }
 
-// An error says the same each time, wherever the sysfs was at that moment.
+// An error has the same text each time, wherever the sysfs was mounted.
 func TestErrorsOfGIDTables(t *testing.T) {
 	sysfs := t.TempDir()
 	read := func() error {
@@ -96,7 +97,7 @@ func TestGIDTableOfAStrangeName(t *testing.T) {
 	write(t, "Ethernet", sysfs, "class/elsewhere/ports/1/link_layer")
 	write(t, "", sysfs, "class/infiniband/ports/x")
 	for _, name := range []string{"", ".", "..", "../elsewhere"} {
-		if table, err := readGIDTable(sysfs, name); err == nil || !strings.Contains(err.Error(), "is no file name") {
+		if table, err := readGIDTable(sysfs, name); err == nil || !strings.Contains(err.Error(), "is not a file name") {
 			t.Errorf("%q: table %v, error %v", name, table, err)
 		}
 	}

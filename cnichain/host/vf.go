@@ -27,7 +27,7 @@ func readVF(handle *netlink.Handle, device *cnichain.Device) (*cnichain.VFConfig
 }
 
 func vfNotReported(device *cnichain.Device, pf netlink.Link) error {
-	return fmt.Errorf("device %s: PF %s does not say any more how its virtual functions are configured", device.Name,
+	return fmt.Errorf("device %s: PF %s no longer reports the configuration of its virtual functions", device.Name,
 		pf.Attrs().Name)
 }
 
@@ -79,7 +79,7 @@ func vfIndex(pfDir, address string) (int, error) {
 			return strconv.Atoi(strings.TrimPrefix(filepath.Base(path), "virtfn"))
 		}
 	}
-	return 0, fmt.Errorf("PCI %s is no virtual function of %s any more: %w", address, filepath.Base(pfDir),
+	return 0, fmt.Errorf("PCI %s is no longer a virtual function of %s: %w", address, filepath.Base(pfDir),
 		os.ErrNotExist)
 }
 

@@ -62,7 +62,7 @@ func allOf(t *testing.T, bucket *Bucket[thing]) map[string]string {
 	return names
 }
 
-// history is what was done to a journal: the records after each operation, and the last one that had to be on disk.
+// history is the sequence of operations on a journal: the records after each, and the last that had to be on disk.
 type history struct {
 	states  []map[string]string
 	durable int
@@ -116,8 +116,8 @@ func flushed(db *DB) {
 	}
 }
 
-// A killed process forgets nothing. A machine without power forgets the newest operations, but none that had to be on
-// disk, and none without those after it, however much of the file of notes is there.
+// A killed process loses nothing. A power loss loses the newest operations, but none that had to be on disk, and none
+// without all operations after it, however much of the file of notes remains.
 func TestWhatIsForgotten(t *testing.T) {
 	replayed := 0
 	for seed := range uint64(40) {
@@ -182,11 +182,11 @@ func (h *history) forget(t *testing.T, seed uint64, have map[string]string) {
 			return
 		}
 	}
-	t.Fatalf("seed %d: records are %v, which is no state since the last that had to be on disk: %v", seed, have,
+	t.Fatalf("seed %d: records are %v, which is not a state since the last one that had to be on disk: %v", seed, have,
 		h.states[h.durable:])
 }
 
-// A driver that knows no notes has written since: what they say is older.
+// A driver without support for notes has written since: the notes are older.
 func TestNotesOlderThanAnotherDriversWork(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -279,8 +279,8 @@ func TestNotesOfAJournalSetAside(t *testing.T) {
 	}
 }
 
-// A disk that takes no more: who notes is told once that was noticed, who was refused finds nothing stored later, and
-// what was noted before is written when there is room.
+// A full disk: a note fails once the journal has detected it, a failed operation leaves nothing behind, and earlier
+// notes are written when there is space.
 func TestDiskIsFull(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -344,7 +344,7 @@ func TestDiskIsFullUntilARecordEnds(t *testing.T) {
 	}
 }
 
-// A driver that starts on a full disk knows what was noted, and writes it when there is room.
+// A driver that starts on a full disk reads the notes, and writes them when there is space.
 func TestDiskIsFullAtTheStart(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -377,7 +377,7 @@ func TestDiskIsFullAtTheStart(t *testing.T) {
 	}
 }
 
-// Of callers that are refused at once none finds anything stored later, and what was noted before stays.
+// If concurrent callers are rejected, none of their changes is stored later, and earlier notes stay.
 func TestManyAreRefusedAtOnce(t *testing.T) {
 	const callers = 8
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
@@ -438,7 +438,7 @@ func TestNotesWithoutTheirFile(t *testing.T) {
 	}
 	opened, bucket := openAt(t, path)
 	if opened.NotesOff == nil {
-		t.Error("nothing says that there are no notes")
+		t.Error("no error reports missing notes")
 	}
 	if err := bucket.Note("a", thing{Name: "a"}); err != nil {
 		t.Fatal(err)
@@ -451,7 +451,7 @@ func TestNotesWithoutTheirFile(t *testing.T) {
 	}
 }
 
-// What a killed driver has noted is not forgotten where it can't be read at the moment.
+// Notes of a killed driver are not forgotten if they are temporarily unreadable.
 func TestNotesThatCannotBeRead(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -516,7 +516,7 @@ func TestNotesAreUnreadableForAProcess(t *testing.T) {
 	}
 }
 
-// A file of notes that lost its space, and gets none, still tells what is in it.
+// A file of notes that lost its space, and gets none, can still be read.
 func TestNotesWithoutSpaceAreReplayed(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -531,7 +531,7 @@ func TestNotesWithoutSpaceAreReplayed(t *testing.T) {
 	opened, bucket = openAt(t, path)
 	defer func() { _ = opened.Close() }()
 	if opened.NotesOff == nil {
-		t.Error("nothing says that there are no notes")
+		t.Error("no error reports missing notes")
 	}
 	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"a": "a"}) {
 		t.Errorf("records are %v", have)
@@ -553,8 +553,8 @@ func limitFileSize(t *testing.T, size uint64) (lift func()) {
 	return lift
 }
 
-// A machine without power may keep some pages of the notes and not others. What is found is a beginning of what stood
-// there at one time, also where notes end with pages.
+// A power loss may keep some pages of the notes and not others. The result is a prefix of the notes at some time, also
+// if notes end at page boundaries.
 func TestNotesOfTwoTimes(t *testing.T) {
 	const noteSize, notesPerPage, pages = 256, 16, 3
 	path := filepath.Join(t.TempDir(), "notes")

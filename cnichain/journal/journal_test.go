@@ -80,7 +80,7 @@ func TestUnreadableJournalIsSetAside(t *testing.T) {
 			opened, bucket := openAt(t, path)
 			defer func() { _ = opened.Close() }()
 			if opened.SetAside == "" || opened.Reason == nil {
-				t.Error("nothing says that the journal was unreadable")
+				t.Error("no error reports the unreadable journal")
 			}
 			if _, err := os.Stat(opened.SetAside); err != nil {
 				t.Error(err)
@@ -134,8 +134,8 @@ func TestDamagedRecordIsReportedAlone(t *testing.T) {
 	}
 }
 
-// Records of an older driver are read; it must not read those of this one, since it would write them back without what
-// it doesn't know.
+// Records of an older driver are read. An older driver must not read newer records, because it would write them back
+// without the unknown fields.
 func TestJournalOfAnOlderSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.db")
 	opened, bucket := openAt(t, path)
@@ -177,7 +177,7 @@ func TestJournalOfAnOlderSchema(t *testing.T) {
 	}
 }
 
-// Other versions of the driver read what the JSON library makes of these types.
+// Other versions of the driver read the JSON encoding of these types.
 func TestFormIsThatOfTheLibrary(t *testing.T) {
 	records := []any{nil, 0, "", "<a&b>\u2028\"\\\n\xff", []int{}, map[string]any{"b": 1.5, "a": nil},
 		struct{ Raw json.RawMessage }{json.RawMessage(" {\"k\" : [ 1 ,\t2 ], \"html\": \"<>\" }\n")}}

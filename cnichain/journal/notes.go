@@ -19,7 +19,7 @@ var (
 	errNotesFull = errors.New("the file of notes is full")
 	// errNotesUnread: the file exists and cannot be read, and may contain the latest changes of a killed driver.
 	// Without them, a device in a pod would count as free.
-	errNotesUnread = errors.New("its notes cannot be read, and may have what a killed driver did last")
+	errNotesUnread = errors.New("its notes cannot be read, and may contain the last changes of a killed driver")
 )
 
 // noteFile stores changes that are not on disk yet. It is written but never synced: written data is in the kernel, and

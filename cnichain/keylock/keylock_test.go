@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// As many have a lock at once as it has places.
+// At most as many callers have a lock concurrently as it has places.
 func TestPlaces(t *testing.T) {
 	locks := New(2)
 	for range 2 {

@@ -64,7 +64,7 @@ func linkExceptions() map[uint16]string {
 		iflaLinkNetNSID: "the number that this namespace has for another", iflaNewNetNSID: namespace,
 		iflaTargetNetNS: namespace, iflaNewIfIndex: namespace, unix.IFLA_EVENT: namespace,
 		unix.IFLA_EXT_MASK: namespace,
-		iflaPermAddress:    "cannot be set; a physical function may change that of its virtual ones",
+		iflaPermAddress:    "cannot be set; a physical function may change the one of its virtual functions",
 		iflaHeadroom:       "follows from the links above and the other end of a pair", iflaTailroom: "as the headroom",
 	}
 }

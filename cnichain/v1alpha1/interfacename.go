@@ -41,7 +41,7 @@ func CheckInterfaceName(name string) error {
 	case name == "." || name == ".." || strings.ContainsAny(name, "/:%") ||
 		strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
 		return fmt.Errorf("%q is not an interface name: no slash, colon, percent sign, space, "+
-			"or what is no printable ASCII", name)
+			"or text that is not printable ASCII", name)
 	case name == "lo" || name == "eth0":
 		return fmt.Errorf("%q belongs to the pod's own network; use another name", name)
 	}

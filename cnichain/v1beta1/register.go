@@ -1,8 +1,8 @@
 // Package v1beta1 holds the NetworkTopology, the CNIPluginSchema, the AddressRange and the AddressBlock of
 // networking.dra.io/v1beta1, which have the shape of v1alpha1 (ADR 31).
 //
-// The rule of this package: its types are those of v1alpha1 under another version, so that the compiler knows that
-// neither has a field that the other lacks. The types of fields are used from there.
+// The rule of this package: its types are the v1alpha1 types under another version, so that the compiler guarantees
+// that both have the same fields. The types of fields are used from v1alpha1.
 package v1beta1
 
 import (

@@ -56,14 +56,13 @@ and so on (the DeviceClass of a step asks for its plugin by itself), and there a
 first, then the others of its socket, and ~matchAttribute~ is satisfied by one that they share.
 `
 
-// TestAttributes holds the page of attributes against the vocabulary. What they mean is said once, above
-// policy.Attributes.
+// TestAttributes generates the page of attributes from the only description, which is above policy.Attributes.
 func TestAttributes(t *testing.T) {
 	const source = "policy/attributes.go"
 	blocks := documentation(t, "../../"+source, "Attributes")
-	_, absent, found := strings.Cut(prose(blocks[0].(*comment.Paragraph)), "in that of the driver. ")
+	_, absent, found := strings.Cut(prose(blocks[0].(*comment.Paragraph)), "domain of the driver. ")
 	if !found {
-		t.Fatalf("%s does not say what absent attributes are", source)
+		t.Fatalf("%s does not define absent attributes", source)
 	}
 	var text bytes.Buffer
 	text.WriteString(strings.NewReplacer("~", "`", "SOURCE", source, "DOMAIN", v1alpha1.AttributeDomain,
@@ -88,7 +87,7 @@ func TestAttributes(t *testing.T) {
 				full := qualified(name)
 				described[full] = true
 				if _, ok := all[full]; !ok {
-					t.Errorf("%s describes %s, which is no attribute", source, name)
+					t.Errorf("%s describes %s, which is not an attribute", source, name)
 				}
 				fmt.Fprintf(&text, "| `%s` | %s | %s | %s |\n", name, kindOf(all[full]),
 					oneLine(meaning), publication(full))
@@ -97,7 +96,7 @@ func TestAttributes(t *testing.T) {
 	}
 	for name := range all {
 		if !described[name] {
-			t.Errorf("%s does not say what %s is", source, name)
+			t.Errorf("%s does not describe %s", source, name)
 		}
 	}
 	reference.Page(t, "attributes.md", text.Bytes())

@@ -1,7 +1,7 @@
-// Package claimspectest holds claims that can never succeed, for tests: each with what its author is told.
+// Package claimspectest holds claims that can never succeed, for tests: each with the expected message.
 //
 // The rule of this package: it is data. Tests of the rule, of "netdra simulate" and of the whole driver run the same
-// claims, so that one which is refused in one place only is noticed.
+// claims, so that a claim which is rejected in one place only is noticed.
 package claimspectest
 
 import (
@@ -33,11 +33,11 @@ type Case struct {
 	Name string `json:"name"`
 	// Claims are the specifications of the pod's claims.
 	Claims []json.RawMessage `json:"claims"`
-	// HostNetwork is that of the pod.
+	// HostNetwork is the setting of the pod.
 	HostNetwork bool `json:"hostNetwork,omitempty"`
 	// WhenWritten is true if the claims are refused when they are written, where the controller answers.
 	WhenWritten bool `json:"whenWritten,omitempty"`
-	// Wants are parts of what the driver says.
+	// Wants are parts of the driver's message.
 	Wants []string `json:"wants"`
 }
 
@@ -52,8 +52,8 @@ func Topologies(first, second string) string {
 	return strings.NewReplacer("FIRST", first, "SECOND", second).Replace(objects)
 }
 
-// Classes are DeviceClasses that no controller made, as YAML documents: those of the controller cannot be wrong in
-// these ways.
+// Classes are DeviceClasses that no controller generated, as YAML documents: generated classes cannot be wrong in these
+// ways.
 func Classes(first, second string) string {
 	var documents []string
 	for _, class := range ownClasses() {
@@ -129,7 +129,7 @@ func TopologiesByName(t testing.TB) map[string]*v1alpha1.NetworkTopology {
 	return found
 }
 
-// allClasses are the classes that the controller would make of the topologies, and those that somebody wrote by hand.
+// allClasses are the classes that the controller would generate from the topologies, and the handwritten ones.
 func allClasses(t testing.TB) []resourceapi.DeviceClass {
 	t.Helper()
 	var all []resourceapi.DeviceClass
@@ -146,8 +146,8 @@ func allClasses(t testing.TB) []resourceapi.DeviceClass {
 	return all
 }
 
-// allocate is what the scheduler would write into the claim's status if every request got one device: results in the
-// order of the requests, configuration of classes before that of the claim (structured.Allocator).
+// allocate returns the allocation that the scheduler would write into the claim's status if every request got one
+// device: results in the order of the requests, configuration of classes before the claim's own (structured.Allocator).
 func allocate(
 	t testing.TB, spec *resourceapi.ResourceClaimSpec, classes []resourceapi.DeviceClass,
 ) *resourceapi.AllocationResult {
@@ -162,7 +162,7 @@ func allocate(
 			return class.Name == request.Exactly.DeviceClassName
 		})
 		if index < 0 {
-			t.Fatalf("there is no DeviceClass %s", request.Exactly.DeviceClassName)
+			t.Fatalf("no DeviceClass %s", request.Exactly.DeviceClassName)
 		}
 		for _, config := range classes[index].Spec.Config {
 			devices.Config = append(devices.Config, resourceapi.DeviceAllocationConfiguration{
@@ -180,8 +180,8 @@ func allocate(
 	return allocation
 }
 
-// OfOwnClasses returns claims that ask for administrator's classes of the same steps in place of those that the
-// controller makes. The API server takes the claims of all cases then.
+// OfOwnClasses returns claims that request administrators' classes of the same steps instead of the generated ones. The
+// API server accepts the claims of all cases then.
 func OfOwnClasses(claims string) string {
 	return strings.NewReplacer("bad-one-uplink", "bad-own", "bad-address-uplink", "bad-own-address").Replace(claims)
 }

@@ -1,6 +1,6 @@
 // Package template renders the templates of topologies, such as {{ pod.name }}, on parsed JSON.
 //
-// The rule of this package: it is pure, and knows the form of a token but not what it stands for.
+// The rule of this package: it is pure, and depends on the form of a token but not on its meaning.
 package template
 
 import (
@@ -64,12 +64,12 @@ const (
 // Lookup gives a token its value: a JSON value (string, bool, number, list).
 type Lookup func(Token) (any, error)
 
-// Engine renders templates on parsed JSON, never on text: a string that is exactly one token takes the type of what
-// the token names; tokens inside a string are written into it. What is substituted can't add keys, can't leave its
-// string, and isn't rendered again.
+// Engine renders templates on parsed JSON, never on text: a string that is exactly one token takes the type of the
+// token's value; tokens inside a string are written into it. A value cannot add keys, cannot leave its string, and is
+// not rendered again.
 //
 // For example, with an MTU of 9000, "{{ device.mtu }}" becomes the number 9000 and "mtu-{{ device.mtu }}" the text
-// mtu-9000. A name such as x","y":"z stays one string, since the document is written anew from values.
+// mtu-9000. A name such as x","y":"z stays one string, since the document is encoded from values.
 type Engine struct {
 	tokens *regexp.Regexp
 	names  *regexp.Regexp
@@ -172,8 +172,8 @@ func (t Engine) renderText(text, path string, resolve Lookup) (any, error) {
 	return out.String(), nil
 }
 
-// resolve parses what is between the braces. The grammar is a regular expression on purpose: there are no functions, no
-// conditions and no nesting, so a template cannot do anything but name a value.
+// resolve parses the text between the braces. The grammar is deliberately a regular expression: without functions,
+// conditions and nesting, a template can only name a value.
 func (t Engine) resolve(name string, resolve Lookup) (any, error) {
 	match := t.names.FindStringSubmatch(name)
 	if match == nil {

@@ -128,8 +128,8 @@ func (s *apiServer) evaluate(ctx context.Context) (capabilities, error) {
 		release.LessThan(version.MustParseGeneric(firstCharging)) {
 		found.missing.Charging = true
 		found.problems = append(found.problems, fmt.Sprintf(
-			"Kubernetes %s ignores the exclusions of shared devices, so devices with exclusions are not published; upgrade "+
-				"to 1.36.2 or newer", info.GitVersion))
+			"Kubernetes %s ignores the exclusions of shared devices, so devices with exclusions are not published; "+
+				"upgrade to 1.36.2 or newer", info.GitVersion))
 	}
 	found.groups = s.groups
 	missing := sets.New[string]()

@@ -72,8 +72,8 @@ func (o *offers) find(result *resourceapi.DeviceRequestAllocationResult) (drasli
 			"gone; delete the claim to have another one allocated", result.Device, result.Pool)
 	}
 	if entry.Withdrawn { // its taint keeps away those only that do not tolerate it
-		return entry, fmt.Errorf("device %s of pool %s is no longer offered: no policy offers it in this way, and it is "+
-			"listed only until the claims that hold it are released; delete the claim to have another one allocated",
+		return entry, fmt.Errorf("device %s of pool %s is no longer offered: no policy offers it in this way, and it "+
+			"is listed only until the claims that hold it are released; delete the claim to have another one allocated",
 			result.Device, result.Pool)
 	}
 	return entry, nil
