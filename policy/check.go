@@ -24,7 +24,7 @@ func Check(p *v1alpha1.DeviceExposurePolicy) (problems field.ErrorList, remarks 
 	}
 	remarks = append(v1alpha1.Remarks(p), valueRemarks(p.Spec.Selector.CEL)...)
 	if match == likeAny {
-		remarks = append(remarks, "the expression selects links of every type, also the veths that lead into pods: "+
+		remarks = append(remarks, "the expression selects links of every type, including the host ends of pod interfaces: "+
 			`add && device.attributes["dra.networking"].type in [...] with the types that you mean`)
 	}
 	return nil, remarks

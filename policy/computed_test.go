@@ -271,7 +271,7 @@ func TestExpensiveAttributes(t *testing.T) {
 	if with["plain"] != devices || with["costly"] < 100 || with["costly"] == devices {
 		t.Errorf("attributes of devices: %v", with)
 	}
-	if len(decision.Problems) != 1 || !strings.Contains(decision.Problems[0].String(), "have cost") {
+	if len(decision.Problems) != 1 || !strings.Contains(decision.Problems[0].String(), "have used a cost") {
 		t.Errorf("problems: %v", decision.Problems)
 	}
 }

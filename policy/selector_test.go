@@ -34,7 +34,7 @@ func TestCheckSelector(t *testing.T) {
 		`@pfname == "x"`: `did you mean ` +
 			`device.attributes["dra.networking"].pfName?`,
 		`@custom == 1`: "guard it with has(",
-		`device.capacity["dra.networking"].x.isGreaterThan(quantity("1"))`: "has no capacity",
+		`device.capacity["dra.networking"].x.isGreaterThan(quantity("1"))`: "have no capacity",
 		`device.attributes[@type].x == 1`:                                  "an attribute name is computed",
 		`@ifName.matches(@driver.replace("a", "b"))`:                       "",
 		`[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, [1,2,3,4,5,6,7,8,` +

@@ -86,7 +86,7 @@ spec: {steps: [{name: vf, type: sriov, selector: {cel: 'device.attributes["dra.n
 	)
 	for i, want := range []string{
 		"set allocationMode to ExactCount", `unknown parameter "networkTopologyRef"`,
-		`claim default/c-mac sets mac of step "vf", which the topology does not allow`, "ask for each device in a " +
+		`claim default/c-mac sets mac of step "vf", which the topology does not allow`, "request each device in a " +
 			"request of its own", "",
 	} {
 		got := strings.Join(tried[i].Refused, "\n")

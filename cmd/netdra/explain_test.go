@@ -199,13 +199,13 @@ func TestExplainAsksTheDriver(t *testing.T) {
 	for published, want := range map[string]string{
 		answers["/published"]: "✗ nic eth1 is published, and its interface has vanished from the pod that has it",
 		strings.Replace(answers["/published"], `"Name"`, `"Spec": {"taints": [{"value": "gone"}]}, "Name"`,
-			1): "✗ nic eth1 does not exist on the node any more",
+			1): "✗ nic eth1 no longer exists on the node",
 	} {
 		answers["/published"] = published
 		var out bytes.Buffer
 		code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &out}, "explain", "eth1", "--socket", socket)
 		if code != exit.Failed || !strings.Contains(out.String(), want) ||
-			!strings.Contains(out.String(), "eth1: interface net1 is not in pod ns/p any more") {
+			!strings.Contains(out.String(), "eth1: interface net1 is no longer in pod ns/p") {
 			t.Errorf("exit status %d, want %q:\n%s", code, want, out.String())
 		}
 	}

@@ -129,7 +129,7 @@ func (s *Spec) CheckNames() field.ErrorList {
 		if name != "" && !strings.Contains(name, "{{") {
 			problems = append(problems, field.Invalid(stepPath(i).Child("ifName"), name,
 				"a fixed interface name cannot be given to several instances: "+
-					"ask for one device per class, or remove the name"))
+					"request one device per class, or remove the name"))
 		}
 	}
 	return problems

@@ -58,10 +58,10 @@ func checkGone(input *Input) []Finding {
 			continue
 		}
 		found = append(found, Finding{
-			Level: Fail, What: fmt.Sprintf("device %s does not exist on the node any more", device.Name),
+			Level: Fail, What: fmt.Sprintf("device %s no longer exists on the node", device.Name),
 			Where: "held by " + cmp.Or(device.HeldBy(),
 				"a claim"), Why: "these pods have no network by it, and their claims keep it from others",
-			Do: "bring the device back, then delete these pods to have them attached anew",
+			Do: "bring the device back, then delete these pods to have them attached again",
 		})
 	}
 	return found
@@ -83,8 +83,8 @@ func checkInterfaces(input *Input) []Finding {
 			found = append(found, Finding{
 				Level: Fail, What: fmt.Sprintf("pod %s has lost its interface %s", sandbox.Pod,
 					link.Missing), Where: "device " + link.Device,
-				Why: "the device or what it stands on was removed, or an application has moved the interface",
-				Do: fmt.Sprintf("delete the pod to have it attached anew: kubectl -n %s delete pod %s",
+				Why: "the device or a link below it was removed, or an application has moved the interface",
+				Do: fmt.Sprintf("delete the pod to have it attached again: kubectl -n %s delete pod %s",
 					sandbox.Pod.Namespace, sandbox.Pod.Name),
 			})
 		}

@@ -119,7 +119,7 @@ func TestLostInterfaces(t *testing.T) {
 						Interface: "net1", Missing: "net1"}},
 				}}}
 			for i, device := range Devices(answers) {
-				said := strings.Contains(device.Why, "interface net1 is not in pod ns/p any more")
+				said := strings.Contains(device.Why, "interface net1 is no longer in pod ns/p")
 				if said != (i == test.device) || said && device.State != test.want {
 					t.Errorf("%s is %s: %s", device.Name, device.State, device.Why)
 				}
@@ -171,7 +171,7 @@ func TestPodsThatHaveLostADeviceAreCounted(t *testing.T) {
 			Pod: executor.Pod{Namespace: "ns", Name: pod}, Claims: []string{"a-uid"}, Interfaces: []nodestate.Interface{
 				{ClaimUID: "a-uid", Pool: published()[1].Pool, Device: "eth0-macvlan", Missing: "net1"}}})
 	}
-	const want = "interface net1 is not in pod ns/p and in 2 others any more"
+	const want = "interface net1 is no longer in pod ns/p and in 2 others"
 	if device := Devices(answers)[1]; !strings.HasPrefix(device.Why, want) || strings.Count(device.Why, "net1") != 1 {
 		t.Errorf("why is %q, want %q", device.Why, want)
 	}
@@ -222,7 +222,7 @@ func TestStatesOfClaims(t *testing.T) {
 			var pods []string
 			for _, pod := range got.Pods {
 				pods = append(pods, pod.State)
-				if pod.State == Lost && !strings.Contains(pod.Error, "interface net1 is not in pod ns/p any more") {
+				if pod.State == Lost && !strings.Contains(pod.Error, "interface net1 is no longer in pod ns/p") {
 					t.Errorf("pod %+v", pod)
 				}
 				if pod.State == Failed && pod.Error != "no; the kernel may lack it" {

@@ -226,7 +226,7 @@ func TestLostInterfaces(t *testing.T) {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
 	if claim.State != stateLost || claim.Runs[0].State != stateLost || !claim.Bad ||
-		!strings.Contains(claim.Runs[0].Failure, "interface right is not in pod") {
+		!strings.Contains(claim.Runs[0].Failure, "interface right is no longer in pod") {
 		t.Errorf("the claim is %s, bad %t: %s", claim.State, claim.Bad, claim.Runs[0].Failure)
 	}
 	if !slices.ContainsFunc(page.Problems,

@@ -78,7 +78,7 @@ func failures(node *Node) []Problem {
 			if link.Missing != "" {
 				problems = append(problems, Problem{
 					Urgent: true, Where: "pod " + node.Sandboxes[i].Pod.String(),
-					What: fmt.Sprintf("has lost its interface %s of device %s: the device or what it stands on was "+
+					What: fmt.Sprintf("has lost its interface %s of device %s: the device or a link below it was "+
 						"removed, or an application has moved it", link.Missing, link.Device),
 					ToDo: remedyForLost(node, link.Pool, link.Device),
 				})

@@ -338,7 +338,7 @@ func (e *Explanation) unusableBy() string {
 	for i := range e.Entries {
 		switch e.Entries[i].State {
 		case nodeclient.Gone:
-			return "does not exist on the node any more, and stays published until the claims that hold it are released"
+			return "no longer exists on the node, and stays published until the claims that hold it are released"
 		case nodeclient.Lost:
 			return "is published, and its interface has vanished from the pod that has it"
 		case nodeclient.Withdrawn:
