@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// progressInterval is how often a build from nothing says how far it is.
+// progressInterval is the interval of progress reports during a build without a cache.
 const progressInterval = 15 * time.Second
 
 // BuildOptions say where to build the tools.
@@ -23,9 +23,10 @@ type BuildOptions struct {
 	CacheDir string
 	// Clone is the project's folder; empty means the one around the working directory.
 	Clone string
-	// Kubernetes is a version such as "1.36", of which there is only the control plane; empty means that of e2e/tools.
+	// Kubernetes is a version such as "1.36", for which only the control plane can be built; empty means the version of
+	// e2e/tools.
 	Kubernetes string
-	// Progress gets lines that tell how far the build is; nil means none.
+	// Progress receives lines about the progress of the build; nil discards them.
 	Progress io.Writer
 }
 
@@ -42,16 +43,15 @@ func (b Binaries) Path(name string) string {
 	return filepath.Join(b.Dir, name)
 }
 
-// Cached tells where the binaries are, or would be, and whether they are there. It takes no lock: the folder gets its
-// name when it is complete, so one that is there can be used.
+// Cached returns the location of the binaries and reports whether they exist. It takes no lock: a directory gets its
+// final name only when it is complete, so an existing one can be used.
 func Cached(ctx context.Context, o BuildOptions) (Binaries, bool, error) {
 	_, b, err := locate(ctx, &o)
 	return b, err == nil && exists(b.Dir), err
 }
 
-// Build makes sure that all programs of the cluster are there. From nothing that takes minutes; once built they are
-// found again for as long as their module, such as e2e/tools, and the version of Go stay the same. Several may build at
-// once: the others wait.
+// Build makes sure that all programs of the cluster exist. The first build takes minutes; later calls reuse the result
+// until the module, such as e2e/tools, or the Go version changes. Concurrent calls wait for the one that builds.
 func Build(ctx context.Context, o BuildOptions) (Binaries, error) {
 	t, b, err := locate(ctx, &o)
 	if err != nil || exists(b.Dir) {
@@ -66,7 +66,7 @@ func Build(ctx context.Context, o BuildOptions) (Binaries, error) {
 		return b, err
 	}
 	defer unlock()
-	if exists(b.Dir) { // somebody else was faster
+	if exists(b.Dir) { // another process was faster
 		return b, nil
 	}
 	return b, buildInto(ctx, t, b.Dir, p)
@@ -92,8 +92,8 @@ func locate(ctx context.Context, o *BuildOptions) (toolchain, Binaries, error) {
 	return t, Binaries{Dir: dir, CNIDir: filepath.Join(dir, "cni")}, err
 }
 
-// buildInto builds in a folder of its own, which gets its name only when it is complete. It lies beside the result,
-// since a rename works within one file system only. What a killed build left stays there as building-*.
+// buildInto builds in a temporary directory and renames it when the build is complete. The directory has the same
+// parent as the result, since a rename works within one file system only. A killed build leaves a building-* directory.
 func buildInto(ctx context.Context, t toolchain, dir string, p *progress) error {
 	p.step("building %d programs; from nothing this takes 5 to 15 minutes, once", len(t.tools))
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), "building-*")
@@ -129,8 +129,8 @@ func buildInto(ctx context.Context, t toolchain, dir string, p *progress) error 
 	return nil
 }
 
-// printProgress says how far the build is until finished is closed. Go names only the packages that it compiles, not
-// those it has in its cache, so the total is an upper bound.
+// printProgress reports the progress of the build until finished is closed. Go names only the packages that it compiles
+// and omits the cached ones, so the total is an upper bound.
 func printProgress(p *progress, log *buildLog, dir string, packages, programs int, finished <-chan struct{}) {
 	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()
@@ -149,10 +149,10 @@ func printProgress(p *progress, log *buildLog, dir string, packages, programs in
 	}
 }
 
-// buildLog counts the packages that go build -v names and keeps the rest, which is what went wrong. It relies on two
-// habits of the go command: the path of a package stands alone in its line, and everything else, such as "go:
-// downloading" or the "# PACKAGE" before errors of the compiler, has blanks or a hash sign. What is read of a pipe may
-// end within a line: part is one that has not ended yet. The lock is for printProgress, which reads meanwhile.
+// buildLog counts the packages that go build -v names and keeps all other lines, which describe the errors. It relies
+// on two properties of the go command: a package path is the only word in its line, and every other line, such as "go:
+// downloading" or the "# PACKAGE" before compiler errors, contains blanks or a hash sign. A read from a pipe may end
+// within a line: part is the incomplete last line. The lock protects against concurrent reads by printProgress.
 type buildLog struct {
 	mu    sync.Mutex
 	part  []byte
@@ -197,8 +197,8 @@ func (l *buildLog) tail() string {
 	return strings.Join(lines[max(0, len(lines)-30):], "\n")
 }
 
-// lockWithProgress is lockFile for a lock that others may hold for many minutes: it says at once that it waits, and
-// then as often as a build says how far it is.
+// lockWithProgress is lockFile for a lock that another process may hold for many minutes: it reports immediately that
+// it is waiting, and then at the progressInterval of a build.
 func lockWithProgress(ctx context.Context, path string, p *progress) (func(), error) {
 	ended := make(chan struct{})
 	defer close(ended)

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wireName is the bridge on which the links of several nodes meet, in the network namespace of the control plane.
+// wireName is the bridge in the network namespace of the control plane that connects the links of several nodes.
 const wireName = "wire0"
 
-// uplinkName is a node's link to the network of nodes and pods, by which it reaches the API server. Inside the node it
+// uplinkName is a node's link to the network of nodes and pods, which also leads to the API server. Inside the node it
 // is a port of the bridge that has the node's address, so nodes and pods of all nodes share one segment.
 const uplinkName = "uplink"
 
@@ -24,17 +24,17 @@ type Segment string
 const (
 	// API is the network of nodes and pods, with the API server.
 	API Segment = "api"
-	// Wire is the network on which the links eth1, eth2 and so on of all nodes meet.
+	// Wire is the network that connects the links eth1, eth2 and so on of all nodes.
 	Wire Segment = "wire"
 )
 
 // Segments lists them.
 func Segments() []Segment { return []Segment{API, Wire} }
 
-// cable leads from a link of a node to a port of a bridge on the machine of the control plane. It is a veth pair: the
-// link in the node's network namespace, its peer, the port, in that of the cluster's process 1. Who owns the port can
-// take the carrier away without the node's help. The link gets the index and the address in the node: the kernel takes
-// the index of a request, if no other link there has it.
+// cable connects a link of a node to a port of a bridge on the machine of the control plane. It is a veth pair: the
+// link is in the node's network namespace, and its peer, the port, is in the network namespace of the cluster's process
+// 1. The owner of the port can remove the carrier without the node's help. The link gets the given index and address in
+// the node: the kernel accepts the index of a request if it is free in that namespace.
 type cable struct {
 	link, port string
 	index      int
@@ -42,15 +42,14 @@ type cable struct {
 	bridge     string
 }
 
-// cables are those of a node in one of its boots. Names and hardware addresses stay; indexes, and their order, are
-// others than in the boot before. After a reboot of a real machine, drivers are probed in another order. That is
-// imitated here: a boot counts its indexes from another base, and rotates the links over them, so that whoever relies
-// on an index or an order of the boot before is found out. Ten boots have bases of their own, then they repeat. The
-// addresses are locally administered (the second lowest bit of the first byte), and the byte of the number bounds
-// maxNodes and maxNodeLinks.
+// cables returns the cables of a node in one of its boots. Names and hardware addresses are stable; indexes and their
+// order differ from the previous boot. On real machines a reboot may change the probe order of drivers. To imitate
+// that, each boot counts its indexes from another base and rotates the links over them, so that code that relies on an
+// index or an order of an earlier boot fails. The bases repeat after ten boots. The addresses are locally administered
+// (the second lowest bit of the first byte), and the byte for the number limits maxNodes and maxNodeLinks.
 func (n *Node) cables(boot int) []cable {
 	number, links := n.state.Number, n.state.Links
-	// The first indexes are those of lo and the bridge with the pods.
+	// The first indexes belong to lo and the bridge of the pods.
 	base := 10 + boot%10*(maxNodeLinks+10)
 	all := []cable{{
 		link: uplinkName, port: fmt.Sprintf("api-%d", number), index: base, bridge: bridgeName,
@@ -130,10 +129,10 @@ func (n *Node) unplug() error {
 	})
 }
 
-// Disconnect takes a node's links to a segment away from it, as if somebody pulled the cables: the links stay, without
-// a carrier. The node must be on; its next boot has all cables plugged in. The ports are set down on the side of the
-// control plane (veth_close takes the carrier of both ends), so that the node sees what a pulled cable looks like: its
-// link is still up, without LOWER_UP. It may be called again.
+// Disconnect disconnects a node's links from a segment, like pulled cables: the links remain, without a carrier. The
+// node must be on; its next boot has all cables connected. Disconnect sets the ports down on the side of the control
+// plane (veth_close removes the carrier of both ends), so the node observes the same as with a pulled cable: its link
+// is still up, without LOWER_UP. It may be called again.
 func (n *Node) Disconnect(segment Segment) error {
 	return n.eachPort("disconnect", segment, func(h *netlink.Handle, port netlink.Link) error {
 		return h.LinkSetDown(port)

@@ -64,8 +64,8 @@ func cacheDir(dir string) (string, error) {
 	return dir, nil
 }
 
-// exists tells whether there is something at path. If that can't be told it says yes: whoever asks makes or removes
-// something otherwise.
+// exists reports whether a file exists at path. It returns true if it cannot find out, because its callers create or
+// remove something if the file is missing.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return !errors.Is(err, os.ErrNotExist)

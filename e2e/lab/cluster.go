@@ -25,10 +25,9 @@ const (
 	manifestDir    = "manifests"
 )
 
-// Cluster is a running cluster. Its methods may be used by several goroutines at once, except Down. The methods of its
-// Machine are about the node, or, where there are several, about the machine of the control plane. It is a handle: [Up]
-// and [Open] may return several for one cluster, in several processes. One that Open returned has neither lifetime nor
-// exited.
+// Cluster is a running cluster. Its methods may be called concurrently, except Down. The methods of its Machine refer
+// to the node or, in a cluster with several nodes, to the machine of the control plane. It is a handle: [Up] and [Open]
+// may return several for one cluster, in several processes. A handle from Open has neither lifetime nor exited.
 type Cluster struct {
 	Machine
 	// lifetime is the end of the pipe that keeps an attached cluster alive. It is nil for a detached cluster. Nothing
@@ -48,8 +47,8 @@ type state struct {
 	Cgroup   string    `json:"cgroup"`
 	Detached bool      `json:"detached"`
 	Started  time.Time `json:"started"`
-	// Ready says that the start is complete; of one node of several, its last boot. A detached cluster that is not
-	// Ready is a start that was broken off, and the next Up removes it.
+	// Ready reports that the start is complete; for one node of several, its last boot. A detached cluster that is not
+	// Ready is an interrupted start, which the next Up removes.
 	Ready bool `json:"ready"`
 	// Init is process 1 as the host sees it. It is zero before process 1 runs, and in a handle for one node of several,
 	// whose file alone has it (see Machine.process).
@@ -57,8 +56,8 @@ type state struct {
 	// Nodes are the names of the nodes where there are several, and Links how many of each one's lead to the wire.
 	Nodes []string `json:"nodes,omitempty"`
 	Links int      `json:"links,omitempty"`
-	// Number, Boots and Commands are those of one node of several: which it is, from 1, how often it was switched on,
-	// and the command lines of its components.
+	// Number, Boots and Commands describe one node of several: its number, from 1, the number of its boots, and the
+	// command lines of its components.
 	Number   int                    `json:"number,omitempty"`
 	Boots    int                    `json:"boots,omitempty"`
 	Commands map[Component][]string `json:"commands,omitempty"`
@@ -82,7 +81,7 @@ func (s state) save() error {
 	return os.Rename(path+".new", path)
 }
 
-// loadState reads the state of the cluster in runDir. The error is fs.ErrNotExist where there is no cluster.
+// loadState reads the state of the cluster in runDir. The error is fs.ErrNotExist if no cluster exists.
 func loadState(runDir string) (state, error) {
 	var s state
 	data, err := os.ReadFile(filepath.Join(runDir, stateFile))
@@ -93,9 +92,9 @@ func loadState(runDir string) (state, error) {
 	return s, err
 }
 
-// Open finds a cluster that another process has started. Only Name, CacheDir and RunDir of the options matter. It does
-// not wait: a cluster whose start is not complete is found, too. The error is [ErrNotRunning] if process 1 is not
-// there, whatever is left of the cluster. Nothing has to be closed; Down ends the cluster for everybody.
+// Open finds a cluster that another process has started. It uses only Name, CacheDir and RunDir of the options. It does
+// not wait: it also finds a cluster whose start is not complete. The error is [ErrNotRunning] if process 1 does not
+// exist, even if parts of the cluster remain. The handle needs no close; Down ends the cluster for all handles.
 func Open(o Options) (*Cluster, error) {
 	o, err := o.forOpen()
 	if err != nil {
@@ -112,7 +111,7 @@ func Open(o Options) (*Cluster, error) {
 	return newCluster(o, s), nil
 }
 
-// ErrNotRunning tells that there is no such cluster.
+// ErrNotRunning reports that the cluster does not exist.
 var ErrNotRunning = errors.New("not running")
 
 // forOpen resolves only what names the cluster, so that it works outside of a clone, too.
@@ -141,7 +140,7 @@ func (m *Machine) RunDir() string { return m.state.RunDir }
 // ManifestDir is where kubelet looks for static pods.
 func (m *Machine) ManifestDir() string { return filepath.Join(m.state.RunDir, manifestDir) }
 
-// Logs is the file with what the component printed. It is appended to in each start of the component, and kept until
+// Logs is the file with the output of the component. Each start of the component appends to it, and it is kept until
 // the cluster is removed. "node" is process 1 itself.
 func (m *Machine) Logs(component Component) string {
 	return filepath.Join(m.state.RunDir, node.LogDir, string(component)+".log")
@@ -151,9 +150,9 @@ func (m *Machine) Logs(component Component) string {
 // RESTConfig.
 func (m *Machine) Kubeconfig() string { return m.opts.pki("admin.kubeconfig") }
 
-// Status tells how the components are. Components that were never started are missing. Where there are several nodes,
-// the Status of the cluster has each of them, by its name, as if it were a component: its process 1 is started in the
-// same way.
+// Status returns the state of the components. Components that were never started are missing. With several nodes, the
+// Status of the cluster contains each node by its name, like a component, because the process 1 of a node is started in
+// the same way.
 func (m *Machine) Status(ctx context.Context) (map[Component]ComponentStatus, error) {
 	resp, err := node.Call(ctx, m.state.RunDir, node.Request{Op: node.OpStatus})
 	if err != nil {
@@ -166,12 +165,12 @@ func (m *Machine) Status(ctx context.Context) (map[Component]ComponentStatus, er
 	return out, nil
 }
 
-// ComponentStatus tells how one component is.
+// ComponentStatus is the state of one component.
 type ComponentStatus struct {
 	// PID is the process ID inside the node. After the end it is the number that the process had.
 	PID int
 	// Running tells whether the component runs.
 	Running bool
-	// Result tells how the component ended. It is empty while the component runs.
+	// Result describes how the component ended. It is empty while the component runs.
 	Result string
 }

@@ -18,14 +18,14 @@ const (
 	Kubelet           Component = "kubelet"
 )
 
-// Components lists all components in the order of their start. It is the order where all code is emulated and one waits
-// for the other (see Pack); elsewhere several start at once.
+// Components lists all components in the order of their start. This order applies if all code is emulated and each
+// component waits for the previous one (see Pack); otherwise several start concurrently.
 func Components() []Component {
 	return []Component{Etcd, Containerd, APIServer, ControllerManager, Scheduler, Kubelet}
 }
 
-// health is where a component tells over HTTP that it works. containerd has no such place. The ports are the defaults
-// of the components. All addresses are those of the namespace that they run in.
+// health is the HTTP URL at which a component reports its health. containerd has none. The ports are the defaults of
+// the components. All addresses are valid in the network namespace of the component.
 func (c Component) health() string {
 	switch c {
 	case Etcd:
@@ -43,8 +43,8 @@ func (c Component) health() string {
 	}
 }
 
-// commandLine is what a component is started with. It begins with the program. The same options give the same command
-// line, so a component that is started again is the same.
+// commandLine is the command line of a component, beginning with the program. The same options give the same command
+// line, so a restarted component is identical.
 func commandLine(c Component, o Options, b Binaries) ([]string, error) {
 	var args []string
 	switch c {
@@ -59,14 +59,14 @@ func commandLine(c Component, o Options, b Binaries) ([]string, error) {
 	case Scheduler:
 		kubeconfig := o.pki("scheduler.kubeconfig")
 		args = withGates(o, "--kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", "--leader-elect=false",
-			// without these it answers nobody but who asks for its health
+			// without these it answers only health checks
 			"--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
 			// with the defaults it schedules ten pods with claims a second
 			"--kube-api-qps=500", "--kube-api-burst=1000")
 	case Kubelet:
 		args = kubeletArgs(o)
 	default:
-		return nil, fmt.Errorf("there is no component %q: it is one of %v", c, Components())
+		return nil, fmt.Errorf("unknown component %q: use one of %v", c, Components())
 	}
 	return append([]string{b.Path(string(c))}, args...), nil
 }
@@ -91,8 +91,8 @@ func (o Options) etcdData() string {
 	return filepath.Join(o.RunDir, etcdDir)
 }
 
-// etcdArgs are those of etcd. Nothing is synchronised to the disk: a cluster does not outlive the machine, and on slow
-// disks etcd spends its time with that.
+// etcdArgs returns the arguments of etcd. It does not sync to the disk: a cluster does not survive a reboot of the
+// machine, and on slow disks etcd spends most of its time in fsync.
 func etcdArgs(o Options) []string {
 	const peer = "http://127.0.0.1:2380"
 	return []string{
@@ -115,8 +115,8 @@ func apiServerArgs(o Options) []string {
 		"--service-cluster-ip-range="+serviceRange,
 		"--enable-aggregator-routing=true", // without kube-proxy, webhooks are reached at the addresses of their pods
 		"--allow-privileged=true",
-		// As on real clusters: what a driver may do with its token, and kubelet with its certificate, is part of what
-		// is tested.
+		// As on real clusters: the permissions of a driver's token and of the kubelet's certificate are part of the
+		// test.
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--client-ca-file="+o.pki("ca.crt"),
 		"--tls-cert-file="+o.pki("apiserver.crt"), "--tls-private-key-file="+o.pki("apiserver.key"),
@@ -126,7 +126,7 @@ func apiServerArgs(o Options) []string {
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file="+o.pki("sa.pub"), "--service-account-signing-key-file="+o.pki("sa.key"),
 	)
-	if o.ControlPlaneOnly { // nobody would ever take away the taint that this gives to a new node
+	if o.ControlPlaneOnly { // no component would ever remove the taint that this plugin adds to a new node
 		args = append(args, "--disable-admission-plugins=TaintNodesByCondition")
 	}
 	if len(o.RuntimeConfig) > 0 {
@@ -144,7 +144,7 @@ func controllerManagerArgs(o Options) []string {
 		"--flex-volume-plugin-dir="+volumePluginDir,
 		"--root-ca-file="+o.pki("ca.crt"), "--service-account-private-key-file="+o.pki("sa.key"),
 	)
-	if o.ControlPlaneOnly { // no kubelet says that its node is alive
+	if o.ControlPlaneOnly { // no kubelet renews the lease of its node
 		args = append(args, "--controllers=*,-node-lifecycle-controller")
 	}
 	return args

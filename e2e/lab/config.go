@@ -38,9 +38,10 @@ const volumePluginDir = "/var/lib/kubelet/volume-plugins"
 
 // containerdConfig renders containerd's configuration. The OOM score cannot be lowered without CAP_SYS_RESOURCE, which
 // CI machines lack, and AppArmor profiles cannot be loaded from inside the namespaces. By default containerd would
-// import files of /etc/containerd/conf.d, which the node shows as the host has them: imports is empty. The cgroup
-// driver must be that of kubelet, cgroupfs: there is no systemd inside. The sandbox image is pinned, or kubelet's image
-// garbage collection could remove what nobody can pull again. An empty baseSpec is containerd's own.
+// import files of /etc/containerd/conf.d, which the node shares with the host, so imports is empty. The cgroup driver
+// must match the kubelet's, cgroupfs, because the node runs no systemd. The sandbox image is pinned; otherwise the
+// kubelet's image garbage collection could remove it, and it cannot be pulled again. An empty baseSpec means the
+// default of containerd.
 func containerdConfig(runc, baseSpec string, nriTimeout time.Duration) string {
 	return fmt.Sprintf(`version = 4
 root = "/var/lib/containerd"
@@ -73,17 +74,17 @@ imports = []
 `, PauseImage, baseSpec, strconv.Quote(runc), cmp.Or(nriTimeout, defaultNRITimeout))
 }
 
-// kubeletConfig renders kubelet's configuration. Most settings make it fast or keep it from the machine: there is no
-// limit of images and events, which kubelet would otherwise pace, nothing is evicted for the state of the host's disk,
-// and static pods are looked for each second and not each 20. More pods than by default, 110, are allowed, so that
-// tests can fill a node. Cgroups of pods are below the cluster's own, which is removed with it. Authentication and
-// authorization are those of real clusters: RBAC decides who may run a command in a pod. Without kube-proxy nobody uses
-// kubelet's chains of iptables, which the kernel may lack.
+// kubeletConfig renders the kubelet's configuration. Most settings make the kubelet fast or isolate it from the
+// machine: image pulls and events are not rate-limited, the state of the host's disk does not cause evictions, and
+// static pods are checked every second instead of every 20. More pods than the default of 110 are allowed, so that
+// tests can fill a node. Cgroups of pods are below the cluster's own cgroup, which is removed with it. Authentication
+// and authorization are the same as on real clusters: RBAC decides who may run a command in a pod. The iptables chains
+// of the kubelet are disabled: without kube-proxy they are unused, and the kernel may lack support.
 func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 	pki := func(name string) string { return filepath.Join(o.RunDir, pkiDir, name) }
 	address := "127.0.0.1"
 	if o.NodeElsewhere || o.number > 0 {
-		address = o.address() // what Network forwards to, or what the other machines reach
+		address = o.address() // the target of Network, or the address for the other machines
 	}
 	config := map[string]any{
 		"apiVersion":               "kubelet.config.k8s.io/v1beta1",
@@ -116,7 +117,7 @@ func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 		"serializeImagePulls":    false,
 		// A test that kills a container again and again need not wait ever longer for it.
 		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "1s"},
-		// A full disk of the machine is no reason to evict a test's pods.
+		// A full disk of the machine must not evict a test's pods.
 		"imageGCHighThresholdPercent": 100,
 		"evictionHard": map[string]any{
 			"memory.available": "100Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
@@ -153,8 +154,8 @@ func (o Options) clusterNetwork() (string, error) {
 	return string(data), err
 }
 
-// memberAddress is that of one node of several, by its number. The control plane has 10.88.0.1 and 10.88.0.2 is
-// reserved (gatewayAddress), so nodes begin with 10.88.0.11.
+// memberAddress returns the address of one node of several, by its number. The control plane has 10.88.0.1 and
+// 10.88.0.2 is reserved (gatewayAddress), so nodes begin with 10.88.0.11.
 func memberAddress(number int) string { return podAddress(0, 10+number) }
 
 // podAddress is in the network of all nodes and pods. Pods of the n-th node are in 10.88.n.0; the nodes themselves in

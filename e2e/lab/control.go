@@ -62,8 +62,8 @@ func (m *Machine) launch(ctx context.Context, component Component) error {
 	return m.explain("start", component, err)
 }
 
-// WaitHealthy waits until a component says that it works, or has ended. There is no limit but the context's; a
-// component that has ended is an error at once, with the end of its log.
+// WaitHealthy waits until a component reports that it is healthy, or has ended. The only limit is the context; the end
+// of the component is reported immediately as an error with the end of its log.
 func (m *Machine) WaitHealthy(ctx context.Context, component Component) error {
 	return m.waitFor(ctx, string(component), component, func(ctx context.Context) error {
 		if component == Containerd {
@@ -78,12 +78,12 @@ func (m *Machine) WaitHealthy(ctx context.Context, component Component) error {
 	})
 }
 
-// errEnded stops the waiting for a component that cannot become ready any more.
+// errEnded stops the wait for a component that can no longer become ready.
 var errEnded = errors.New("has ended")
 
-// waitFor polls try until it succeeds; it gives up when the component has ended. What says in messages what is waited
-// for; component is the one whose end makes that pointless, and whose log is shown. That Status fails is no such end:
-// process 1 may be busy, and the next try asks it again.
+// waitFor polls try until it succeeds; it gives up when the component has ended. The string what names the awaited
+// state in messages. The end of component makes the wait pointless, and the error contains its log. A failure of Status
+// does not count as an end: process 1 may be busy, and the next attempt queries it again.
 func (m *Machine) waitFor(
 	ctx context.Context, what string, component Component, try func(context.Context) error,
 ) error {
@@ -126,8 +126,8 @@ func (m *Machine) get(ctx context.Context, address string) ([]byte, error) {
 	return readOK(resp)
 }
 
-// httpClient trusts everybody: the scheduler and the controller manager make up their own certificates, and nobody else
-// is in the network namespace.
+// httpClient does not verify server certificates: the scheduler and the controller manager generate their own, and no
+// other process is in the network namespace.
 func (m *Machine) httpClient() (*http.Client, error) {
 	cert, err := tls.LoadX509KeyPair(m.opts.pki("admin.crt"), m.opts.pki("admin.key"))
 	if err != nil {

@@ -22,7 +22,7 @@ func (c *Cluster) Down(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	// Without this look, a handle of somebody who comes late would end the cluster of somebody else.
+	// Without this check, an old handle would end the new cluster of another caller.
 	if current, err := loadState(c.state.RunDir); err == nil && current.Init != c.state.Init {
 		return nil // a newer cluster has taken the name, and removed this one
 	}
@@ -32,7 +32,8 @@ func (c *Cluster) Down(ctx context.Context) error {
 	return nil
 }
 
-// remove ends the cluster and removes its state, which goes last: without it nobody would find the rest again.
+// remove ends the cluster and removes its state. The state file goes last: without it the rest could not be found
+// again.
 func (c *Cluster) remove(ctx context.Context) error {
 	if err := c.end(ctx); err != nil {
 		return err
@@ -76,9 +77,9 @@ func (c *Cluster) end(ctx context.Context) error {
 	return errors.Join(err, removeCgroups(ctx, c.state.Cgroup))
 }
 
-// Remove ends the cluster that the options name, however it is, and removes what is left of it. It tells whether there
-// was anything. Only Name, CacheDir and RunDir of the options matter. It needs no handle, so that people and the next
-// run get rid of what a crash left. It may be called again.
+// Remove ends the cluster that the options name, in whatever state it is, and removes all its remains. It reports
+// whether there were any. It uses only Name, CacheDir and RunDir of the options. It needs no handle, so that people and
+// the next run can clean up after a crash. It may be called again.
 func Remove(ctx context.Context, o Options) (bool, error) {
 	o, err := o.forOpen()
 	if err != nil {

@@ -12,16 +12,16 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/node"
 )
 
-// Network says how the card of a machine elsewhere leads into the cluster's network namespace. It has the fields of
-// vm.Uplink, into which the command lab converts it: this package cannot know package vm, which imports it.
+// Network describes how the NIC of a machine elsewhere connects to the cluster's network namespace. It has the fields
+// of vm.Uplink, into which the command lab converts it: this package cannot import package vm, which imports it.
 type Network struct {
-	// Link is how the card is called on the machine.
+	// Link is the name of the NIC on the machine.
 	Link string
-	// Subnet is the network behind the card, a CIDR, and Gateway the address in it that stands for the cluster's
+	// Subnet is the network behind the NIC, a CIDR, and Gateway the address in it that represents the cluster's
 	// namespace.
 	Subnet, Gateway string
-	// Machine is the address of the machine. What comes to each of Ports on the cluster's loopback interface goes
-	// there.
+	// Machine is the address of the machine. Connections to each of Ports on the cluster's loopback interface are
+	// forwarded to it.
 	Machine string
 	Ports   []int
 }
@@ -30,30 +30,30 @@ type Network struct {
 // the name of the node leads to 127.0.0.1 (see hostsFile).
 const kubeletPort = 10250
 
-// NetworkElsewhere is what a machine needs to be the node of a cluster that has it elsewhere.
+// NetworkElsewhere returns the network of a machine that is the node of a cluster with NodeElsewhere.
 func NetworkElsewhere() Network {
 	return Network{Link: "uplink", Subnet: podSubnet, Gateway: gatewayAddress, Machine: nodeAddress,
 		Ports: []int{kubeletPort}}
 }
 
-// FoldersElsewhere are those that a machine elsewhere must see under their own paths: one that it writes to, and those
-// that it reads, that of the programs first.
+// FoldersElsewhere returns the directories that a machine elsewhere must mount under their own paths: one that it
+// writes to, and several that it reads, beginning with the directory of the programs.
 func (c *Cluster) FoldersElsewhere() (written string, read []string) {
 	read = []string{c.state.Binaries.Dir}
 	return c.state.RunDir, append(read, c.opts.ExtraCNIDirs...)
 }
 
-// JoinCommand is what a machine elsewhere runs to become the node. It runs the given command when containerd and
-// kubelet work, and ends with it. The exit status is that of the given command. It runs as root on a machine that has
-// nothing else to do: what it mounts and writes is not undone.
+// JoinCommand is the command that a machine elsewhere runs to become the node. It runs the given command when
+// containerd and kubelet work, ends with it, and returns its exit status. It runs as root on a machine that is used for
+// nothing else: it does not undo its mounts and writes.
 func (c *Cluster) JoinCommand(args ...string) []string {
 	return append([]string{filepath.Join(c.state.RunDir, helperDir, "labnode"), "join", c.state.RunDir}, args...)
 }
 
-// Pack prepares all that another machine needs to be a whole cluster, control plane included, and starts nothing: one
-// that shows FoldersElsewhere under their own paths and runs JoinCommand, on which it ends with the cluster. All of it
-// is in RunDir, which must be empty or new, and which the caller removes. No process, cgroup or namespace is made here,
-// so there is nothing to end. The folder is not locked: it is for the caller alone.
+// Pack prepares everything that another machine needs to be a whole cluster, control plane included, and starts
+// nothing. That machine mounts FoldersElsewhere under their own paths and runs JoinCommand; the cluster ends with this
+// command. All files are in RunDir, which must be empty or new, and which the caller removes. Pack creates no process,
+// cgroup or namespace, so there is nothing to end. The directory is not locked: the caller is its only user.
 func Pack(ctx context.Context, o Options) (*Cluster, error) {
 	o.allElsewhere = true
 	o, err := o.withDefaults()

@@ -31,9 +31,9 @@ type namespace struct {
 	flag int
 }
 
-// Exec runs a command inside the machine's namespaces and returns what it printed to its standard output. What was
-// printed is returned also with an error. The error is ErrNotRunning if the machine is off, and an *exec.ExitError with
-// what the command wrote to its standard error if that failed.
+// Exec runs a command inside the machine's namespaces and returns its standard output, also with an error. The error is
+// ErrNotRunning if the machine is off, and an *exec.ExitError with the standard error of the command if the command
+// failed.
 func (m *Machine) Exec(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := m.Command(ctx, args...)
 	var out, errOut strings.Builder
@@ -47,9 +47,9 @@ func (m *Machine) Exec(ctx context.Context, args ...string) ([]byte, error) {
 }
 
 // Command prepares a command for Start or Run: the cluster's programs are in its PATH and KUBECONFIG is set. The
-// program is looked up here and now, before any namespace is entered: exec.Command searches the caller's PATH and not
-// that of cmd.Env. All that the host has in /usr is at the same place inside. The name in cmd.Args stays as given, for
-// programs such as busybox that go by it. The caller may set the streams and Dir, which must exist inside.
+// program is looked up immediately, before any namespace is entered: exec.Command searches the PATH of the caller and
+// not the one in cmd.Env. Files in /usr of the host have the same path inside. The name in cmd.Args stays as given, for
+// programs such as busybox that depend on it. The caller may set the streams and Dir, which must exist inside.
 func (m *Machine) Command(ctx context.Context, args ...string) *exec.Cmd {
 	name := args[0]
 	for _, dir := range []string{m.state.Binaries.Dir, m.state.Binaries.CNIDir} {
@@ -88,15 +88,15 @@ func (m *Machine) Run(cmd *exec.Cmd) error {
 }
 
 // StartCommand starts cmd inside the machine's namespaces. The caller waits for it. The context of Command kills it as
-// usual. It must not ask for a death signal (Pdeathsig): the kernel sends that when the starting thread ends, which is
-// at once.
+// usual. It must not set a parent death signal (Pdeathsig): the kernel sends it when the starting thread ends, which is
+// immediately.
 func (m *Machine) StartCommand(cmd *exec.Cmd) error {
 	return m.onThread(cmd.Start, "pid", "net", "ipc", "uts", "mnt")
 }
 
-// DialContext opens a connection from inside the node's network namespace. The address must not need a name server. The
-// socket stays in the namespace in which it was made, so the connection may be used on any thread. Several may dial at
-// once.
+// DialContext opens a connection from inside the node's network namespace. The address must not need a name server. A
+// socket stays in the namespace of its creation, so the connection may be used on any thread. Concurrent calls are
+// allowed.
 func (m *Machine) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	var conn net.Conn
 	err := m.onThread(func() error {
@@ -108,8 +108,8 @@ func (m *Machine) DialContext(ctx context.Context, network, address string) (net
 	return conn, err
 }
 
-// OnNetwork runs do on a thread that is in the machine's network namespace: processes that it starts are there, too.
-// Goroutines that do starts are on other threads, which are not.
+// OnNetwork runs do on a thread in the machine's network namespace. Processes that do starts are in it, too. Goroutines
+// that do starts run on other threads and are not.
 func (m *Machine) OnNetwork(do func() error) error { return m.onThread(do, "net") }
 
 // RESTConfig is the administrator's access to the API server. It works outside of the machine's namespaces, since it
@@ -148,8 +148,8 @@ func (m *Machine) onThread(do func() error, names ...string) error {
 	return <-result
 }
 
-// enter moves the calling thread. All namespaces are opened before any is entered. Opened later, those of the host's
-// /proc could not be found any more once mnt or pid is entered.
+// enter moves the calling thread. It opens all namespaces before it enters any: after it enters mnt or pid, their files
+// in the host's /proc are no longer reachable.
 func (m *Machine) enter(names []string) error {
 	init := m.process()
 	if !init.alive() {

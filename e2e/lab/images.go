@@ -12,9 +12,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/image"
 )
 
-// Images that every cluster has. Nothing can be pulled: pods need imagePullPolicy Never or IfNotPresent. The pods of
-// tests name them. They are made anew for each cluster, of the busybox of this machine, so their content may differ
-// from machine to machine.
+// Images that every cluster has. No image can be pulled: pods need imagePullPolicy Never or IfNotPresent. The pods of
+// tests use these names. Each cluster builds them from the busybox of the local machine, so their content may differ
+// between machines.
 const (
 	// PauseImage holds a pod's namespaces open.
 	PauseImage = "localhost/pause:e2e"

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Netlink opens a handle on the node's network namespace, with which tests make the hardware they need. The caller
-// closes it. A handle works from any thread, since a socket belongs to the network namespace in which it was made. One
-// handle is for one goroutine at a time.
+// Netlink opens a handle on the node's network namespace, with which tests create their hardware. The caller closes it.
+// A handle works from any thread, since a socket stays in the network namespace of its creation. A handle must not be
+// used concurrently.
 func (m *Machine) Netlink() (*netlink.Handle, error) {
 	ns, err := netns.GetFromPath(m.process().namespace("net"))
 	if err != nil {

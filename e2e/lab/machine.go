@@ -2,9 +2,9 @@ package lab
 
 import "fmt"
 
-// Machine is one process 1 with its namespaces: all of a cluster with one node, the control plane of a cluster with
-// several, or one of these nodes. Its methods may be used by several goroutines at once. Its fields are not written any
-// more once Up or Open has returned it. What changes in the life of a node is in the node's file: see process.
+// Machine is one process 1 with its namespaces: a whole cluster with one node, the control plane of a cluster with
+// several, or one of these nodes. Its methods may be called concurrently. Its fields do not change after Up or Open has
+// returned it. The state that changes in the life of a node is in the node's file: see process.
 type Machine struct {
 	opts  Options
 	state state
@@ -18,8 +18,8 @@ func (m *Machine) String() string {
 	return fmt.Sprintf("node %s of cluster %q", m.state.NodeName, m.state.Name)
 }
 
-// process is process 1 of the machine. Others switch nodes off and on, so which it is now stands in the node's file. It
-// reads the file each time; a node whose state can't be read is one that is off, as after Down.
+// process returns process 1 of the machine. Other processes switch nodes off and on, so the current one is recorded in
+// the node's file, which is read on each call. A node whose state cannot be read is off, as after Down.
 func (m *Machine) process() processID {
 	if m.state.Number == 0 {
 		return m.state.Init

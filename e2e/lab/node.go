@@ -29,11 +29,11 @@ const (
 )
 
 // Node is one of several nodes: a machine with mounts, processes, network and cgroups of its own, which can be switched
-// off like one. What it wrote to /etc, /opt and /var stays on its disk; /run, processes, mounts, namespaces and links
-// end at once. After each boot it has another boot ID, in its own /proc and in those of its containers, and its links
-// have other indexes in another order, with the names and hardware addresses that they had. The state of the handle is
-// of the moment when it was made, except for Init, which process reads each time. So handles of several processes may
-// be used at once: those that switch a node take the lock of its run directory.
+// off. Its files in /etc, /opt and /var survive this; /run, processes, mounts, namespaces and links end immediately.
+// Each boot has a new boot ID, in its own /proc and in the /proc of its containers. Links keep their names and hardware
+// addresses, but get new indexes in another order. The state of the handle is a snapshot, except for Init, which
+// process reads each time. Handles of several processes may be used concurrently: operations that switch a node take
+// the lock of its run directory.
 type Node struct {
 	Machine
 	cluster *Cluster
@@ -71,9 +71,9 @@ func (n *Node) Address() string { return n.opts.address() }
 // On tells whether the node is switched on. One whose boot was broken off is on, too, although nothing may work there.
 func (n *Node) On() bool { return n.process().alive() }
 
-// PowerOff ends all processes of the node at once, as if its power failed, and its links with them. A node that is off
-// stays so. The API server learns of it as of any lost node: its kubelet renews its lease no more. Cgroups and links
-// are gone when it returns.
+// PowerOff ends all processes of the node immediately, as in a power failure, and removes its links. It does nothing
+// for a node that is off. The API server notices this as for any lost node: the kubelet stops to renew its lease.
+// Cgroups and links are gone when PowerOff returns.
 func (n *Node) PowerOff(ctx context.Context) error {
 	unlock, err := lockRun(ctx, n.state.RunDir)
 	if err != nil {
@@ -86,9 +86,9 @@ func (n *Node) PowerOff(ctx context.Context) error {
 	return nil
 }
 
-// PowerOn starts a node that is off, with all its cables plugged in, and returns when it is Ready in this boot. A node
-// that is on stays so; one whose last boot was broken off starts again. If it fails, the node is left as it is, on or
-// off, with its logs, and the next PowerOn begins anew.
+// PowerOn starts a node that is off, with all its cables connected, and returns when it is Ready in this boot. It does
+// nothing for a node that is on; a node whose last boot was interrupted starts again. If PowerOn fails, the node is
+// left as it is, on or off, with its logs, and the next PowerOn starts over.
 func (n *Node) PowerOn(ctx context.Context) error {
 	unlock, err := lockRun(ctx, n.state.RunDir)
 	if err != nil {
@@ -166,10 +166,10 @@ func (n *Node) boot(ctx context.Context, images []string) error {
 	return nil
 }
 
-// startInit has the cluster's process 1 start that of the node, and plugs the node's cables in. The file is written
-// twice: before the start without Init, so that nobody takes the process of the boot before for the node's, whose ID
-// may be used again; and after it with what the kernel says of the listener of the control socket, which is the process
-// ID as this process sees it, whatever namespace that has.
+// startInit has the cluster's process 1 start the process 1 of the node, and connects the node's cables. It writes the
+// state file twice. The first write, before the start, clears Init: the process ID of the previous boot may be used
+// again, and must not be mistaken for the node's. The second write, after the start, records the process that listens
+// on the control socket. The kernel reports its ID as the calling process sees it, in whatever PID namespace that is.
 func (n *Node) startInit(ctx context.Context, bootID string) error {
 	dir := n.state.RunDir
 	saved, err := loadState(dir)
@@ -187,7 +187,7 @@ func (n *Node) startInit(ctx context.Context, bootID string) error {
 	if err := spec.Save(); err != nil {
 		return err
 	}
-	// The socket of a dead process is a file that nobody listens on: the new one could not bind to its name.
+	// The socket of a dead process remains as a file, and the new process could not bind to its name.
 	if err := os.RemoveAll(filepath.Join(dir, node.ControlSocket)); err != nil { // of the boot before
 		return err
 	}
@@ -239,9 +239,9 @@ func (n *Node) launchSaved(ctx context.Context, component Component) error {
 	return n.WaitHealthy(ctx, component)
 }
 
-// waitReady waits until the API server knows that the node is ready in this boot. That the object says Ready is not
-// enough: of a node that was off for seconds only, nobody has noticed yet. Kubelet reports the boot ID of /proc, which
-// is another one in each boot, together with its conditions.
+// waitReady waits until the API server reports that the node is ready in this boot. A Ready condition is not enough: if
+// the node was off for only a few seconds, no component has noticed it yet. The kubelet reports the boot ID of /proc,
+// which differs in each boot, together with its conditions.
 func (n *Node) waitReady(ctx context.Context, bootID string) error {
 	return n.waitFor(ctx, "node "+n.state.NodeName, Kubelet, func(ctx context.Context) error {
 		var object corev1.Node
@@ -286,8 +286,8 @@ func (n *Node) prepare(keys *authority) error {
 	return n.saveSpec()
 }
 
-// saveSpec writes what process 1 of the node is told. The run directory of the cluster is kept, too: the helper
-// programs, and the certificates of the control plane, are there.
+// saveSpec writes the specification for process 1 of the node. The run directory of the cluster is kept, too: it
+// contains the helper programs and the certificates of the control plane.
 func (n *Node) saveSpec() error {
 	network, err := n.opts.clusterNetwork()
 	if err != nil {
@@ -309,11 +309,11 @@ func (n *Node) saveSpec() error {
 	}.Save()
 }
 
-// writeBaseSpec writes what containerd makes the specification of each container of: its own, with the hook that shows
-// the node's boot ID. A hook of the specification reaches every container, also those of sandboxes, without anything in
-// the manifests of tests. createContainer is the one that runs in the container's mount namespace before its root is
-// changed (OCI runtime specification, "Lifecycle"): /proc of the container is mounted then, and files of the node can
-// still be bound over it.
+// writeBaseSpec writes the base specification from which containerd derives each container: its own default plus a hook
+// that shows the node's boot ID. A hook in the base specification applies to every container, including sandboxes,
+// without changes to the manifests of tests. createContainer is the hook that runs in the container's mount namespace
+// before its root is changed (OCI runtime specification, "Lifecycle"): /proc of the container is mounted by then, and
+// files of the node can still be bind-mounted over it.
 func (c *Cluster) writeBaseSpec(ctx context.Context) error {
 	data, err := exec.CommandContext(ctx, c.state.Binaries.Path("ctr"), "oci", "spec").Output()
 	if err != nil {
@@ -334,8 +334,8 @@ func (c *Cluster) writeBaseSpec(ctx context.Context) error {
 // helper is the path of a small program of our own.
 func (c *Cluster) helper(name string) string { return filepath.Join(c.state.RunDir, helperDir, name) }
 
-// bootAll starts all of several nodes for the first time. All boot at once. When one fails the others are stopped
-// half-way, and Up ends the cluster.
+// bootAll boots all nodes of a cluster with several for the first time, concurrently. When one fails, the boots of the
+// others are canceled, and Up ends the cluster.
 func (c *Cluster) bootAll(ctx context.Context, p *progress) error {
 	nodes := c.Nodes()
 	if len(nodes) == 0 {

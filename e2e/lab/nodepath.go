@@ -37,10 +37,10 @@ func (m *Machine) NodeGlob(pattern string) ([]string, error) {
 // root shows the node's file system as its processes see it.
 func (m *Machine) root() string { return fmt.Sprintf("/proc/%d/root", m.process().PID) }
 
-// resolveIn finds a path below root without following a link out of it. What does not exist is taken as it is written,
-// but root must: a node that has ended has no files, which is no answer. Links of /proc/PID stay, since they name no
-// files. Nobody is kept out by that: the node may exchange a link between the look and the use. It runs only what tests
-// want.
+// resolveIn resolves a path below root so that no link leads out of it. Missing components are kept as written, but
+// root must exist: a node that has ended has no files, which must not be mistaken for a missing file. Links of
+// /proc/PID are not resolved, since they do not name files. This is not a security boundary: the node may exchange a
+// link between the check and the use, but it runs only code that the tests start.
 func resolveIn(root, path string) (string, error) {
 	if _, err := os.Stat(root); err != nil {
 		return "", err
@@ -78,7 +78,7 @@ func resolveIn(root, path string) (string, error) {
 	return filepath.Join(root, resolved), nil
 }
 
-// globIn resolves every component that it matches, unlike filepath.Glob, and tells what it can't read.
+// globIn resolves every component that it matches, unlike filepath.Glob, and returns an error if it cannot read one.
 func globIn(root, pattern string) ([]string, error) {
 	dirs := []string{"/"}
 	for _, part := range strings.Split(strings.Trim(pattern, "/"), "/") {
@@ -131,6 +131,6 @@ func namesIn(root, dir, pattern string) ([]string, error) {
 	return names, nil
 }
 
-// isAbsent reports whether an error says that there is no such file. The files of a process that has just ended are
-// gone with the second of the two (fs/proc/base.c).
+// isAbsent reports whether an error means that a file does not exist. For files of a process that has just ended the
+// kernel returns the second of the two (fs/proc/base.c).
 func isAbsent(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }

@@ -15,7 +15,7 @@ import (
 // of the host.
 func TestPathsStayInTheNode(t *testing.T) {
 	dir := t.TempDir()
-	root := filepath.Join(dir, "root") // is a link, as that of /proc/PID
+	root := filepath.Join(dir, "root") // a link, like /proc/PID/root
 	if err := os.Symlink(t.TempDir(), root); err != nil {
 		t.Fatal(err)
 	}

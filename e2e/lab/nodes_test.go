@@ -192,8 +192,8 @@ func waitRestarted(ctx context.Context, t *testing.T, client kubernetes.Interfac
 	})
 }
 
-// checkOff holds that of a node that is off nothing is left, that it can be asked for twice, and that the node comes
-// back for another process, too, and after a boot that was broken off.
+// checkOff checks that a node that is off leaves nothing behind, that PowerOff can be called twice, and that the node
+// starts again for another process, too, and after an interrupted boot.
 func checkOff(ctx context.Context, t *testing.T, client kubernetes.Interface, n *lab.Node) {
 	root, err := n.NodePath("/")
 	if err != nil {
@@ -225,7 +225,7 @@ func checkOff(ctx context.Context, t *testing.T, client kubernetes.Interface, n 
 		}
 	}
 	if !n.On() {
-		t.Error("the node is not on for everybody")
+		t.Error("another handle does not report the node as on")
 	}
 	waitPod(ctx, t, client, n.NodeName(), "restarted again", func(p *corev1.Pod) bool {
 		return len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].RestartCount > 1

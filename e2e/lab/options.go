@@ -21,8 +21,8 @@ const DefaultName = "default"
 // extraCNIVariable is the environment variable with a folder of further CNI plugins.
 const extraCNIVariable = "EXTRA_CNI_DIR"
 
-// ExtraCNIDirs is the folder of CNI plugins in $EXTRA_CNI_DIR, if set, and then the given ones. What replaces plugins
-// for a purpose of its own stands behind what the user wants.
+// ExtraCNIDirs returns the directory of CNI plugins in $EXTRA_CNI_DIR, if set, followed by the given ones. The user's
+// directory comes first and takes precedence over plugins that a test replaces.
 func ExtraCNIDirs(dirs ...string) []string {
 	if dir := os.Getenv(extraCNIVariable); dir != "" {
 		return append([]string{dir}, dirs...)
@@ -38,14 +38,15 @@ type Options struct {
 	CacheDir string
 	// Clone is the project's folder; empty means the one around the working directory.
 	Clone string
-	// Kubernetes is a version such as "1.36", which needs ControlPlaneOnly; empty means that of e2e/tools.
+	// Kubernetes is a version such as "1.36", which requires ControlPlaneOnly; empty means the version of e2e/tools.
 	Kubernetes string
 	// ControlPlaneOnly leaves out containerd and kubelet. Pods are scheduled, to Node objects that the caller makes,
 	// and never run; nodes stay as they are made.
 	ControlPlaneOnly bool
-	// NodeElsewhere leaves out containerd and kubelet, too, but prepares all that another machine needs to be the node:
-	// one that shows RunDir and the programs under their own paths, has a card whose other side is in the cluster's
-	// network namespace (see OnNetwork and Network), and runs "labnode join". API server and kubelet reach each other.
+	// NodeElsewhere leaves out containerd and kubelet, too, but prepares everything that another machine needs to be
+	// the node. That machine mounts RunDir and the programs under their own paths, has a NIC whose peer is in the
+	// cluster's network namespace (see OnNetwork and Network), and runs "labnode join". API server and kubelet reach
+	// each other.
 	NodeElsewhere bool
 	// RunDir holds the cluster's state and is removed with it; empty means run/NAME in the cache.
 	RunDir string
@@ -69,8 +70,8 @@ type Options struct {
 	SyncFrequency time.Duration
 	// NRITimeout is how long containerd waits for an answer of an NRI plugin; zero means its own default, 2 s.
 	NRITimeout time.Duration
-	// ExtraCNIDirs have further CNI plugins, which are shown in /opt/cni/bin, where they replace those of later folders
-	// and the reference plugins; empty means ExtraCNIDirs().
+	// ExtraCNIDirs are directories with further CNI plugins, which appear in /opt/cni/bin. They take precedence over
+	// later directories and over the reference plugins; empty means ExtraCNIDirs().
 	ExtraCNIDirs []string
 	// Images are image archives to import before the node starts, next to PauseImage and ToolboxImage.
 	Images []string
@@ -81,9 +82,9 @@ type Options struct {
 	// Progress gets a line for every step; nil means none.
 	Progress io.Writer
 
-	// allElsewhere says that nothing of the cluster runs here: see Pack.
+	// allElsewhere reports that no part of the cluster runs here: see Pack.
 	allElsewhere bool
-	// number is that of one node of several, from 1, whose options these are.
+	// number is the number of the node, from 1, if these are the options of one node of several.
 	number int
 }
 
@@ -91,8 +92,8 @@ type Options struct {
 // several nodes add a number: 40 characters leave room for that.
 var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
 
-// withDefaults fills in what is empty and checks the rest. It makes no folder but the cache. Paths are absolute
-// afterwards, since components run in / and helpers in the clone.
+// withDefaults fills in empty options and checks the rest. It creates no directory except the cache. It makes paths
+// absolute, since components run in / and helpers in the clone.
 func (o Options) withDefaults() (Options, error) {
 	o.Name = or(o.Name, DefaultName)
 	o.NodeName = or(o.NodeName, "e2e-node")
@@ -144,8 +145,8 @@ const (
 	maxNodeLinks = 100
 )
 
-// checkNodes returns an error for numbers of nodes or links for which there are no addresses, and for several nodes
-// that were to be elsewhere.
+// checkNodes returns an error if the address ranges are too small for the number of nodes or links, or if several nodes
+// are combined with a node elsewhere.
 func (o Options) checkNodes() error {
 	switch {
 	case o.Nodes < 0 || o.Nodes > maxNodes:
@@ -158,7 +159,7 @@ func (o Options) checkNodes() error {
 	return nil
 }
 
-// nodeNames are those of several nodes.
+// nodeNames returns the names of the nodes if there are several.
 func (o Options) nodeNames() []string {
 	if !o.several() {
 		return nil
@@ -178,7 +179,7 @@ func (o Options) address() string {
 	return memberAddress(o.number)
 }
 
-// checkFiles finds what is missing at once, and not after minutes of building.
+// checkFiles reports missing files immediately instead of after minutes of building.
 func (o *Options) checkFiles() error {
 	for _, path := range slices.Concat(o.Images, o.ExtraCNIDirs) {
 		if _, err := os.Stat(path); err != nil {
@@ -217,7 +218,7 @@ func (o *Options) paths() error {
 	return errors.Join(errs...)
 }
 
-// wait bounds the start by the timeout. The cause is what people read in place of "context deadline exceeded".
+// wait bounds the start by the timeout. Errors show its cause instead of "context deadline exceeded".
 func (o Options) wait(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, o.StartTimeout,
 		fmt.Errorf("the cluster was not ready after %s", o.StartTimeout))

@@ -69,7 +69,7 @@ func TestClusterEndsWithItsOwner(t *testing.T) {
 		t.Errorf("the cluster outlives its owner: %v", err)
 	}
 	if found, err := lab.Remove(t.Context(), lab.Options{Name: "labtest-owner"}); err != nil || !found {
-		t.Errorf("what it left was not removed (%v, %v)", found, err)
+		t.Errorf("Remove did not remove the remains of the killed owner (%v, %v)", found, err)
 	}
 	checkNothingLeft(t, c, pid, mounts, links)
 }

@@ -22,8 +22,8 @@ import (
 // validity is how long the certificates hold; clusters live shorter.
 const validity = 30 * 24 * time.Hour
 
-// authority is the cluster's certificate authority. Its key is in the run directory, as that of any component: whoever
-// can read that is root here. It must not use a serial number twice (RFC 5280, 4.1.2.2).
+// authority is the cluster's certificate authority. Its key is in the run directory, like the keys of all components:
+// every process that can read it is root here. It must not use a serial number twice (RFC 5280, 4.1.2.2).
 type authority struct {
 	dir    string
 	cert   *x509.Certificate
@@ -40,13 +40,13 @@ type identity struct {
 	orgs []string
 	// dns is set for servers.
 	dns []string
-	// kubeconfig says that a kubeconfig goes with it.
+	// kubeconfig requests a kubeconfig for the certificate.
 	kubeconfig bool
 }
 
-// identities lists the certificates of a cluster. The groups are those that Kubernetes knows: system:masters may do
-// everything, whatever RBAC says, and system:nodes with the user system:node:NAME makes a kubelet one to the Node
-// authorizer and the NodeRestriction admission plugin.
+// identities lists the certificates of a cluster. Kubernetes defines the groups: system:masters may do everything,
+// regardless of RBAC, and system:nodes with the user system:node:NAME identifies a kubelet to the Node authorizer and
+// the NodeRestriction admission plugin.
 func identities(node string) []identity {
 	return []identity{
 		{file: "apiserver", name: "kube-apiserver", dns: []string{
@@ -63,8 +63,8 @@ func identities(node string) []identity {
 	}
 }
 
-// memberIdentities lists the certificates that one node of several needs. The administrator's is for whoever runs
-// kubectl there.
+// memberIdentities lists the certificates for one node of several. The administrator's certificate is for kubectl on
+// the node.
 func memberIdentities(node string) []identity {
 	var mine []identity
 	for _, id := range identities(node) {
@@ -87,8 +87,8 @@ func writePKI(dir, node, server string, ips []net.IP) (*authority, error) {
 	return a, a.writeServiceAccounts()
 }
 
-// writeMember writes into dir what one node of several has of the cluster's keys. The copy counts serial numbers on;
-// they are given back, so that the next node has others.
+// writeMember writes the cluster's keys for one node of several into dir. The copy of the authority continues the
+// serial numbers, and writeMember stores the last one in the original, so that the next node gets different ones.
 func (a *authority) writeMember(dir, node, server string, ips []net.IP) error {
 	member := *a
 	member.dir = dir

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// poll calls try until it succeeds or the context ends; then it tells why try failed last. Try is called at least once,
-// also if the context has ended. It is never called twice at the same time.
+// poll calls try until it succeeds or the context ends; then it returns the last error of try. It calls try at least
+// once, even if the context has already ended, and never concurrently.
 func poll(ctx context.Context, every time.Duration, try func(context.Context) error) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

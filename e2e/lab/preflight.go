@@ -44,8 +44,8 @@ func checkMachine(ctx context.Context, p *progress) error {
 	})
 }
 
-// require installs what is missing, where that can be done, and otherwise says what to install. After an installation
-// it checks everything again: a package may be installed and broken.
+// require installs missing requirements where possible, and otherwise returns an error that names the packages to
+// install. After an installation it checks all requirements again: a package may be installed and broken.
 func require(ctx context.Context, p *progress, all []requirement) error {
 	missing := missing(ctx, all)
 	if len(missing) == 0 {

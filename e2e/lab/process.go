@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processID names a process for good: a number alone may be used again for another process. A file of state may be
-// older than the process that has its number now. Start time and boot tell them apart, as no two processes of one boot
-// have the same number and started in the same tick.
+// processID identifies a process uniquely: the kernel may reuse a process ID, and a state file may be older than the
+// process that has the ID now. The start time and the boot ID distinguish them, as no two processes of one boot have
+// the same ID and start in the same tick.
 type processID struct {
 	PID int `json:"pid"`
 	// Start is when the process started, in clock ticks since the machine did.
 	Start uint64 `json:"start"`
-	// Boot is the machine's boot: ticks begin anew with each.
+	// Boot is the machine's boot ID: ticks restart at zero on each boot.
 	Boot string `json:"boot"`
 }
 
-// bootID is empty where it can't be read, which never equals that of a running machine.
+// bootID returns "" if the file cannot be read, which never equals the boot ID of a running machine.
 func bootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -53,8 +53,8 @@ func readStat(pid int) (start uint64, status byte, err error) {
 	return start, fields[0][0], err
 }
 
-// alive tells whether the process is there. A zombie is not: for process 1 of a namespace it means that all others
-// ended. What can't be read is not there.
+// alive reports whether the process exists. A zombie does not count: for process 1 of a namespace it means that all
+// other processes have ended. The result is false if the state of the process cannot be read.
 func (p processID) alive() bool {
 	if p.PID <= 0 {
 		return false
@@ -63,8 +63,8 @@ func (p processID) alive() bool {
 	return err == nil && start == p.Start && p.Boot == bootID() && status != 'Z' && status != 'X'
 }
 
-// kill ends the process and waits until it is gone. It is no error if it was not there. A process that we are the
-// parent of counts as gone when it is a zombie.
+// kill ends the process and waits until it is gone. It is not an error if the process does not exist. A child of this
+// process counts as gone when it is a zombie.
 func (p processID) kill(ctx context.Context) error {
 	if p.PID <= 0 {
 		return nil

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// waitNode waits until the node says that it is ready.
+// waitNode waits until the Node object reports that it is ready.
 func (m *Machine) waitNode(ctx context.Context) error {
 	return m.waitFor(ctx, "node "+m.state.NodeName, Kubelet, func(ctx context.Context) error {
 		var n corev1.Node
@@ -21,7 +21,7 @@ func (m *Machine) waitNode(ctx context.Context) error {
 	})
 }
 
-// isReady says what keeps a node from being ready. nil means that it is.
+// isReady returns nil if a node is ready, and the reason otherwise.
 func isReady(n corev1.Node) error {
 	for _, cond := range n.Status.Conditions {
 		if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue {

@@ -24,8 +24,8 @@ const (
 	whereaboutsCmd = "github.com/k8snetworkplumbingwg/whereabouts/cmd"
 )
 
-// toolchain is a module with tools, e2e/tools or that of another version of Kubernetes: what to build and with which
-// flags.
+// toolchain describes a build: the module with the tools, which is e2e/tools or the module of another Kubernetes
+// version, the packages and the flags.
 type toolchain struct {
 	dir   string   // of the module
 	tools []string // package paths
@@ -51,7 +51,7 @@ func toolsDir(clone, version string) (string, error) {
 		}
 		known = append(known, other)
 	}
-	return "", fmt.Errorf("there is no Kubernetes %q here beside that of e2e/tools: use one of %q, or none for "+
+	return "", fmt.Errorf("no tools for Kubernetes %q: use one of %q, or none for the version of "+
 		"e2e/tools", version, known)
 }
 
@@ -86,9 +86,9 @@ func readTools(ctx context.Context, dir string) (toolchain, error) {
 	return t, err
 }
 
-// buildFlags puts the versions from go.mod into the binaries, where released ones have them too. Without that
-// Kubernetes calls itself v0.0.0-master+$Format:%H$ (component-base/version), and what it tells of itself, such as in
-// kubectl version and in the Node object, would be wrong.
+// buildFlags sets the versions from go.mod in the binaries, in the same variables as released ones. Without that
+// Kubernetes reports the version v0.0.0-master+$Format:%H$ (component-base/version), for example in kubectl version and
+// in the Node object.
 func buildFlags(mod goMod) ([]string, error) {
 	versions := map[string]string{}
 	for _, r := range mod.Require {
@@ -129,8 +129,8 @@ func (t toolchain) fingerprint(goVersion string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil))[:16], nil
 }
 
-// command prepares a go command in the module. Settings of the caller that would change the result are taken away. CGO
-// is for runc. Without GOWORK=off the go.work of the clone would choose other versions of what the modules share.
+// command prepares a go command in the module. It removes settings of the caller that would change the result. runc
+// needs CGO. Without GOWORK=off the go.work of the clone would select other versions of the common dependencies.
 func (t toolchain) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = t.dir

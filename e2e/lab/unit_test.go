@@ -248,7 +248,7 @@ func TestToolsFollowGoMod(t *testing.T) {
 	}
 	for _, want := range []string{"host-local", "loopback", "whereabouts"} {
 		if !slices.Contains(plugins, want) {
-			t.Errorf("there is no CNI plugin %s among the tools: %q", want, plugins)
+			t.Errorf("the tools do not contain the CNI plugin %s: %q", want, plugins)
 		}
 	}
 	again, err := readTools(t.Context(), dir)
@@ -436,7 +436,7 @@ func TestJoining(t *testing.T) {
 	}
 }
 
-// joiningOf is what a machine is told that joins a cluster with an image of its own.
+// joiningOf returns the joining specification of a machine for a cluster with an image of its own.
 func joiningOf(t *testing.T, o Options) (Options, *node.Joining) {
 	t.Helper()
 	if _, err := StaticBusybox(); err != nil {

@@ -17,11 +17,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/node"
 )
 
-// Up starts a cluster and returns when pods can be made. What an earlier run of the same name left is removed first.
-// The context bounds the start only; without Detached the cluster ends with this process at the latest. If it fails,
-// all that runs is ended, and the run directory stays for its logs until the next start. It fails at once if a cluster
-// of the name is running. Without Detached, a cluster also ends when this process is killed: the kernel closes its end
-// of the pipe.
+// Up starts a cluster and returns when pods can be created. It first removes the remains of an earlier run with the
+// same name, and fails immediately if a cluster of that name is running. The context bounds only the start. Without
+// Detached the cluster ends with this process at the latest, even if the process is killed: the kernel closes its end
+// of the pipe. If the start fails, Up ends all processes, and keeps the run directory for its logs until the next
+// start.
 func Up(ctx context.Context, o Options) (*Cluster, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -60,8 +60,8 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// lockRun keeps two from starting or stopping the same cluster at once. The lock is beside the directory, since that is
-// removed while it is held.
+// lockRun prevents two processes from starting or stopping the same cluster concurrently. The lock file is next to the
+// directory, since the directory is removed while the lock is held.
 func lockRun(ctx context.Context, runDir string) (func(), error) {
 	if err := os.MkdirAll(filepath.Dir(runDir), 0o755); err != nil {
 		return nil, fmt.Errorf("cannot make the run directory: %w", err)
@@ -74,7 +74,7 @@ func sweep(ctx context.Context, o Options) error {
 	s, err := loadState(o.RunDir)
 	if err == nil && running(ctx, s) {
 		return fmt.Errorf("it is running already (process %d): use it with: bin/lab --name %s kubectl get nodes; or stop "+
-			"it first: bin/lab down --name %s; or, if it is somebody else's, start one of another name beside it "+
+			"it first: bin/lab down --name %s; or, if another user owns it, start one with another name "+
 			"(--name; make demo NAME=…)", s.Init.PID, o.Name, o.Name)
 	}
 	switch {
@@ -83,7 +83,7 @@ func sweep(ctx context.Context, o Options) error {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("cannot read what an earlier run left: %w; remove %s", err, o.RunDir)
+		return fmt.Errorf("cannot read the state of an earlier run: %w; remove %s", err, o.RunDir)
 	}
 	return newCluster(o, s).remove(ctx)
 }
@@ -166,7 +166,7 @@ func (c *Cluster) prepare() error {
 	if err := os.MkdirAll(c.state.RunDir, 0o700); err != nil {
 		return err
 	}
-	// First, or a crash leaves folders that nobody knows for a cluster's.
+	// Write the state first: without it, a crash leaves directories that cannot be recognized as a cluster's.
 	if err := c.state.save(); err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (c *Cluster) prepare() error {
 	return c.configure("")
 }
 
-// addresses are those that certificates are for.
+// addresses returns the addresses for which certificates are valid.
 func (o Options) addresses() []net.IP {
 	return []net.IP{net.ParseIP("127.0.0.1"), net.ParseIP(o.address()), net.ParseIP(apiAddress)}
 }
@@ -252,9 +252,9 @@ func (c *Cluster) helpers(ctx context.Context) error {
 	return nil
 }
 
-// startInit starts process 1 in namespaces of its own and waits until it can be told what to do. Process 1 opens its
-// control socket as the last thing before it serves, so an answer means that mounts and network are made. It is not
-// bound to ctx, which ends with the start.
+// startInit starts process 1 in namespaces of its own and waits until it accepts requests. Process 1 opens its control
+// socket last, just before it serves, so an answer means that mounts and network exist. It is not bound to ctx, which
+// ends with the start.
 func (c *Cluster) startInit(ctx context.Context) error {
 	logPath := c.Logs("node")
 	out, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -287,7 +287,7 @@ func (c *Cluster) startInit(ctx context.Context) error {
 	err = poll(ctx, 2*time.Millisecond, func(ctx context.Context) error {
 		_, err := c.Status(ctx)
 		if !c.state.Init.alive() {
-			cancel() // it cannot answer any more
+			cancel() // it can no longer answer
 		}
 		return err
 	})
@@ -314,7 +314,7 @@ func (c *Cluster) startTied(cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-// startAll starts components at once and waits until each does its work.
+// startAll starts components concurrently and waits until each is healthy.
 func (c *Cluster) startAll(ctx context.Context, p *progress, comps []Component) error {
 	for _, comp := range comps {
 		if err := c.launch(ctx, comp); err != nil {
@@ -337,8 +337,9 @@ func (c *Cluster) startAll(ctx context.Context, p *progress, comps []Component) 
 	return group.Wait()
 }
 
-// prepared waits for what a healthy component has yet to bring before pods can be made. All other components are
-// complete when they are healthy. Images come before kubelet starts, or a static pod would not find its own.
+// prepared waits for the remaining prerequisites of pods that healthy components still have to create. All other
+// components are complete when they are healthy. Images are imported before the kubelet starts; otherwise a static pod
+// would not find its image.
 func (c *Cluster) prepared(ctx context.Context, comp Component) error {
 	switch comp {
 	case Containerd:

@@ -10,9 +10,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// Two topologies take addresses of one range. The node gets blocks as its pods need them; when all are given the range
-// says so, and so does the pod that waits; it starts when another one ends. What a pod has it keeps while the driver is
-// killed.
+// Two topologies use addresses of one range. The node gets blocks as its pods need them. When all blocks are allocated,
+// the status of the range and an event of the waiting pod report it; the pod starts when another one ends. Pods keep
+// their addresses while the driver is killed.
 func TestAddressRange(t *testing.T) {
 	e := newEnv(t, "ranges")
 	e.veth("ar0")
@@ -22,7 +22,7 @@ kind: AddressRange
 metadata: {name: storage}
 spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
 `)
-	// It is there until its blocks are returned, which no other test has to wait for.
+	// It exists until its blocks are returned, and other tests do not need to wait for that.
 	t.Cleanup(func() { e.must("kubectl", "delete", "addressrange", "storage", "--ignore-not-found", "--wait=false") })
 	objects := []string{expose("ar0", "macvlan", true, "ar0")}
 	for _, name := range []string{"ar-left", "ar-right"} {
@@ -59,7 +59,7 @@ spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
 		}
 	}
 	e.rangeSays("BlocksAssigned=False Exhausted", "few addresses left or none: ")
-	e.eventually("an event says that the range is exhausted", func(context.Context) (bool, error) {
+	e.eventually("an event reports that the range is exhausted", func(context.Context) (bool, error) {
 		output, err := e.kubectl("", "-n", "default", "get", "events", "--field-selector",
 			"involvedObject.kind=AddressRange,involvedObject.name=storage")
 		return err == nil && containsAll(output, []string{"Exhausted", "all 2 blocks are given"}),

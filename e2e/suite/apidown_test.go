@@ -19,7 +19,7 @@ import (
 // outage is how long the API server is down at least.
 const outage = time.Minute
 
-// While the API server is down, pods whose claims are prepared are attached, and what is being detached is finished.
+// While the API server is down, pods with prepared claims are attached, and detachments in progress complete.
 func TestAPIServerDown(t *testing.T) {
 	e := newEnv(t, "outage")
 	coming, going := e.stage("oa", 136, 0), e.stage("oc", 138, 0)
@@ -37,11 +37,11 @@ func TestAPIServerDown(t *testing.T) {
 	e.moment("the pod that was prepared runs", func() bool { return len(e.containersOf("coming")) == 1 })
 	t.Logf("without the API server: attached, and its container started, after %s", since(start))
 	detached()
-	e.moment("the device of the pod that was being deleted is home", func() bool {
+	e.moment("the device of the pod that was being deleted is restored", func() bool {
 		links, err := e.nodeLinks()
 		return err == nil && strings.Contains(strings.Join(links, "\n"), "ocw ")
 	})
-	time.Sleep(time.Until(start.Add(outage))) // the outage is what is tested
+	time.Sleep(time.Until(start.Add(outage))) // the test is about this outage
 	restore()
 
 	start = time.Now()
@@ -55,8 +55,8 @@ func TestAPIServerDown(t *testing.T) {
 	e.asItWas(before)
 }
 
-// catchUp has everybody connect to the API server now. After an outage clients wait for up to a minute before they look
-// again; those that start anew do not, and other tests need not wait, either.
+// catchUp makes all components connect to the API server now. After an outage clients wait for up to a minute before
+// they retry; restarted ones do not, so other tests do not need to wait.
 func (e *env) catchUp() {
 	e.Helper()
 	for _, component := range []lab.Component{lab.ControllerManager, lab.Scheduler, lab.Kubelet} {
@@ -66,8 +66,8 @@ func (e *env) catchUp() {
 	e.driverReady()
 }
 
-// A node that boots again has lost every process and network namespace, and what was in memory; the disk is as it was.
-// Pods come back with their interfaces, and nothing is left of what they had.
+// A reboot of the node ends all processes and network namespaces and clears the memory; the disk is unchanged. Pods get
+// their interfaces again, and nothing remains of the old ones.
 func TestReboot(t *testing.T) {
 	e := newEnv(t, "reboot")
 	s := e.stage("rb", 139, 0)
@@ -91,9 +91,9 @@ func TestReboot(t *testing.T) {
 	s.goes("p")
 }
 
-// reboot ends everything that a boot ends, and starts the node again. The kernel's boot ID stays as it is, so that of
-// what the journal says only the namespaces are gone. Plug and unplug are about the hardware, which a real machine
-// finds again.
+// reboot ends everything that a boot ends, and starts the node again. The kernel's boot ID does not change, so from the
+// view of the journal only the namespaces are gone. Unplug and plug remove and create the hardware, which a real
+// machine finds again.
 func (e *env) reboot(plug, unplug func()) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -170,7 +170,7 @@ spec: {devices: {requests: [%s]}}
 `, name, strings.Join(requests, ", "))
 }
 
-// all does things at once.
+// all runs do n times concurrently.
 func (e *env) all(n int, do func(int) error) {
 	e.Helper()
 	var group errgroup.Group

@@ -32,7 +32,7 @@ func TestMacvlanWithTuning(t *testing.T) {
 	}
 	e.deviceStatus("p", `"interfaceName":"net1"`, `"10.101.0.2/24"`, `"type":"Ready"`, `"status":"True"`)
 	e.showsHealthy("p", "dra.networking/interfaces=when-attached.")
-	// What the container finds about its device (KEP-5304).
+	// The metadata of the device inside the container (KEP-5304).
 	if metadata := e.inPod("p", "sh", "-c",
 		"cat /var/run/kubernetes.io/dra-device-attributes/*/*/*/dra.networking-metadata.json"); !containsAll(strings.Join(strings.Fields(metadata), ""),
 		[]string{`"interfaceName":"net1"`, `"10.101.0.2/24"`, `"dra.networking/ifName":{"string":"mv0"}`,
@@ -50,7 +50,7 @@ func TestMacvlanWithTuning(t *testing.T) {
 	}
 }
 
-// showsHealthy waits until the status of a pod says of a resource whose ID has a prefix that it is healthy (KEP-4680).
+// showsHealthy waits until the status of a pod reports a resource with an ID of this prefix as healthy (KEP-4680).
 func (e *env) showsHealthy(name, prefix string) {
 	e.Helper()
 	e.eventually(name+" shows a healthy "+prefix, func(ctx context.Context) (bool, error) {
@@ -91,7 +91,7 @@ func TestWholeLinkComesHome(t *testing.T) {
 	}
 	e.remove(manifest)
 	if after := e.link("wl0"); mac(after) != mac(before) || !strings.Contains(after, ",UP") {
-		t.Errorf("the link came home as\n%s\nand was\n%s", after, before)
+		t.Errorf("the link was restored as\n%s\nand was\n%s", after, before)
 	}
 	e.unchanged("wl0", generation)
 }

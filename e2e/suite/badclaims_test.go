@@ -8,9 +8,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec/claimspectest"
 )
 
-// Claims that can never succeed: the pod is told why, waits, holds nothing, and goes when it is deleted. Some classes
-// are an administrator's own; ours can't be wrong in these ways, and the API server refuses much of it for ours before
-// any node sees it.
+// Claims that can never succeed: an event of the pod gives the reason, the pod waits without holding a device, and it
+// ends when it is deleted. Some cases use classes of an administrator, because the classes of the controller cannot
+// have these errors, and the API server rejects many such claims for them before a node receives the claim.
 func TestBadClaims(t *testing.T) {
 	e := newEnv(t, "bad")
 	e.veth("ba0")
@@ -22,7 +22,7 @@ func TestBadClaims(t *testing.T) {
 	for _, bad := range claimspectest.Cases(t) {
 		t.Run(bad.Name, func(t *testing.T) {
 			e := e.part(t)
-			// What is refused when it is written for a class of the controller gets as far as the driver with another.
+			// The webhook rejects these claims for classes of the controller; with another class they reach the driver.
 			e.create(claimspectest.OfOwnClasses(bad.Templates()))
 			e.create(podOf(bad))
 			e.event(bad.Name, bad.Wants...)
@@ -66,7 +66,8 @@ func TestDeviceThatIsGoneAfterScheduling(t *testing.T) {
 	e.asItWas(before)
 }
 
-// Who only watches a device (adminAccess) gets no interface, keeps nobody from it, and nothing of the device.
+// A claim with adminAccess only watches a device: it gets no interface and no resources of the device, and does not
+// block other claims.
 func TestAdminAccess(t *testing.T) {
 	e := newEnv(t, "admin")
 	e.veth("ad0")

@@ -19,8 +19,8 @@ func TestClaimOfAComposingDriver(t *testing.T) {
 	e.offerMacvlan("co0", "10.186.0.0/24")
 	before := e.state()
 	allocation := e.allocationOf("first", "co0-uplink")
-	// Without a node nobody makes its sandbox before the claim is prepared, as kubelet sees to for drivers that it
-	// calls.
+	// The scheduling gate keeps the kubelet from creating the sandbox before the claim is prepared, an order that the
+	// kubelet guarantees for the drivers that it calls.
 	e.create(strings.Replace(pod("composed", ""), "spec:\n",
 		"spec:\n  schedulingGates: [{name: example.com/composer}]\n",
 		1))

@@ -16,13 +16,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// crowd is how many pods come at once. A node takes 110 by default, for which two processors need four minutes.
+// crowd is the number of pods that start concurrently. A node accepts 110 by default, which takes two processors four
+// minutes.
 var crowd = flag.Int("pods", 110, "number of pods of TestFullNode")
 
-// memoryLimit is how much memory the driver may use with 110 pods, in MiB, so fewer are no proof of it.
+// memoryLimit is the memory in MiB that the driver may use with 110 pods. Runs with fewer pods do not check it.
 const memoryLimit = 128
 
-// A full node, all pods at once, and one with four interfaces. At the end the driver is as it was.
+// A full node: all pods start concurrently, and one has four interfaces. At the end the driver is in its initial state.
 func TestFullNode(t *testing.T) {
 	e := newEnv(t, "full")
 	links := []string{"fn0", "fn1", "fn2", "fn3"}
@@ -84,7 +85,7 @@ func TestFullNode(t *testing.T) {
 	}
 }
 
-// use is what the driver's process uses.
+// use is the resource usage of the driver's process.
 type use struct {
 	memory, peak      int // MiB, with the pages of its program
 	goroutines, files int

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A node that works has no findings, with pods or without; what is wrong is found.
+// A healthy node has no findings, with or without pods; problems are found.
 func TestDoctor(t *testing.T) {
 	e := newEnv(t, "doctor")
 	e.veth("do0")
@@ -43,15 +43,15 @@ func TestDoctor(t *testing.T) {
 		!containsAll(output, []string{"CDI spec", stray[len("/run"):], "removed"}) {
 		t.Errorf("netdra gc: %v\n%s", err, output)
 	}
-	e.healthy("with what was missing and without what was left, the node")
+	e.healthy("with the missing part restored and the orphans removed, the node")
 	e.inPod("one", "ip", "addr", "show", "net1")
 	e.deleting("one")
 	e.gone("one")
 	e.healthy("the node afterwards")
 }
 
-// healthy waits until doctor has no findings. The driver looks at plugins once a minute, and when devices change: what
-// it says of policies may be of a moment ago, when a plugin was away or another test's link was there.
+// healthy waits until doctor has no findings. The driver checks plugins once a minute and when devices change: its
+// report about policies may be from a moment ago, when a plugin was missing or a link of another test existed.
 func (e *env) healthy(what string) {
 	e.Helper()
 	e.eventually(what+" is healthy", func(context.Context) (bool, error) {

@@ -55,8 +55,8 @@ func newEnvOn(t *testing.T, cluster *lab.Cluster, client kubernetes.Interface, n
 	e.create(fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", namespace))
 	t.Cleanup(func() {
 		e.explain()
-		// The next test has another namespace, and need not wait for the end of this one but for that of its pods on
-		// the node.
+		// The next test has another namespace. It does not wait for the end of this one, only for the end of its pods
+		// on the node.
 		if output, err := e.kubectl("", "delete", "namespace", namespace, "--wait=false"); err != nil {
 			t.Error(err, output)
 		}
@@ -73,7 +73,7 @@ func (e *env) part(t *testing.T) *env {
 	return &env{T: t, cluster: e.cluster, client: e.client, namespace: e.namespace}
 }
 
-// lines are those of a file; none if it can't be read.
+// lines returns the lines of a file, and none if it cannot be read.
 func (e *env) lines(path string) []string {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -82,7 +82,7 @@ func (e *env) lines(path string) []string {
 	return strings.Split(string(data), "\n")
 }
 
-// explain shows, once, what a person would look at when a test has failed. It must come before anything is removed.
+// explain prints, once, the evidence for the diagnosis of a failed test. Call it before anything is removed.
 func (e *env) explain() {
 	if e.Failed() {
 		e.explained.Do(e.showEvidence)
@@ -153,7 +153,7 @@ func (e *env) reaches(pod, ifName, address string) {
 	})
 }
 
-// eventually waits until a condition holds; its last error says why it does not.
+// eventually waits until a condition holds. The failure message contains the last error of the condition.
 func (e *env) eventually(what string, condition func(context.Context) (bool, error)) {
 	e.Helper()
 	if err := waitFor(condition); err != nil {
@@ -161,7 +161,7 @@ func (e *env) eventually(what string, condition func(context.Context) (bool, err
 	}
 }
 
-// waitFor waits, with patience, until a condition holds. The error is what the condition said last.
+// waitFor waits, with patience, until a condition holds. It returns the last error of the condition.
 func waitFor(condition func(context.Context) (bool, error)) error {
 	var last error
 	err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, patience, true,
@@ -178,8 +178,8 @@ func waitFor(condition func(context.Context) (bool, error)) error {
 	return nil
 }
 
-// allPods waits until a condition holds for each of the pods. Patience is for the next one of them: many pods at once
-// take turns, and one of them may be the last.
+// allPods waits until a condition holds for each of the pods. Patience applies to the next pod that gets there: many
+// concurrent pods take turns, and any of them may be the last.
 func (e *env) allPods(what string, pods []string, condition func(*corev1.Pod, error) (bool, error)) {
 	e.Helper()
 	check := func(ctx context.Context, name string) (bool, error) {

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// extendedPod is a pod as people write it for a device plugin: containers with limits, and nothing else. A container is
-// written as "name: {resource: count}"; those that begin with "init " end at once.
+// extendedPod is a pod as users write it for a device plugin: containers with limits, and nothing else. A container is
+// written as "name: {resource: count}"; containers with the prefix "init " exit immediately.
 func extendedPod(name string, containers ...string) string {
 	var init, regular string
 	for _, container := range containers {
@@ -114,8 +114,9 @@ spec:
 	e.deleteClaims("made-by-a-user")
 }
 
-// Each container gets what it asks for and no more, whatever the pod has: kubelet is given a CDI device for each
-// request. The interfaces are the pod's, and init containers use those of later containers.
+// Each container gets the devices that it requests and no more, whatever the pod has: the kubelet receives one CDI
+// device for each request. The interfaces belong to the pod, and init containers use the interfaces of later
+// containers.
 func TestExtendedResourcesOfContainers(t *testing.T) {
 	e := newEnv(t, "excontainers")
 	e.offerExtended("ec", 182)
@@ -170,8 +171,8 @@ func (e *env) extendedClaim(pod string) string {
 	return string(claim.UID)
 }
 
-// What can't be attached is refused, and the pod is told why: a topology that needs a second device, and a topology
-// that the namespace may not use. With both devices a pod gets the topology.
+// The driver rejects a topology that needs a second device, and a topology that the namespace may not use, and an event
+// of the pod gives the reason. With both devices a pod gets the topology.
 func TestExtendedResourcesThatAreRefused(t *testing.T) {
 	e := newEnv(t, "exrefused")
 	e.veth("ex0")
@@ -209,9 +210,9 @@ func TestExtendedResourcesThatAreRefused(t *testing.T) {
 	e.gone("half", "pair", "theirs")
 }
 
-// netdra says the same of a pod with extended resources as of one with claims: whether it would fit before
-// kube-scheduler has looked at it, what is in its way while it is pending, also where its claim is denied, and which
-// device it has once it runs.
+// netdra reports the same for a pod with extended resources as for a pod with claims: whether it would fit before
+// kube-scheduler has processed it, the obstacle while it is pending, including a denied claim, and its device once it
+// runs.
 func TestExtendedResourcesAreExplained(t *testing.T) {
 	e := newEnv(t, "exexplained")
 	e.veth("et0")

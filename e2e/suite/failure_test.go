@@ -17,7 +17,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// A chain whose second step fails leaves nothing, and says which step it was and what the plugin said.
+// A chain whose second step fails leaves nothing behind, and the error names the step and contains the plugin's
+// message.
 func TestFailingStepLeavesNothingAndSaysWhy(t *testing.T) {
 	e := newEnv(t, "failing")
 	e.veth("fa0")
@@ -42,8 +43,8 @@ func TestFailingStepLeavesNothingAndSaysWhy(t *testing.T) {
 	e.deviceStatus("p", `"status":"False"`, `"reason":"StepFailed"`, `(tuning) of topology fa`, "no_such_knob")
 	e.reports("pod "+e.namespace+"/p</strong>", "no_such_knob", `<span class="step bad">failed</span>`,
 		`<span class="step undone">undone</span>`)
-	// Most of the time there is no sandbox: kubelet makes one each quarter of a minute, which fails at once.
-	e.eventually("netdra tells why the pod waits", func(context.Context) (bool, error) {
+	// Most of the time no sandbox exists: the kubelet creates one every 15 seconds, which fails immediately.
+	e.eventually("netdra reports why the pod waits", func(context.Context) (bool, error) {
 		claims, err := e.netdra("claims")
 		report, _ := e.doctor()
 		return err != nil && containsAll(claims, append(wants, "failing/p", "failed")) &&
@@ -51,7 +52,7 @@ func TestFailingStepLeavesNothingAndSaysWhy(t *testing.T) {
 	})
 	e.remove(failing)
 	if after := e.link("fa0"); mac(after) != mac(before) {
-		t.Errorf("the link came home as\n%s\nand was\n%s", after, before)
+		t.Errorf("the link was restored as\n%s\nand was\n%s", after, before)
 	}
 }
 
@@ -76,7 +77,7 @@ func TestPodsWhileTheDriverIsDown(t *testing.T) {
 	if shown := e.inPod("with", "ip", "addr", "show", "dev", "net1"); !strings.Contains(shown, "inet 10.112.0.") {
 		t.Errorf("net1 is\n%s", shown)
 	}
-	// What was attached before is still there, and is given back by the new driver.
+	// Earlier attachments still exist, and the new driver detaches them.
 	if shown := e.inPod("early", "ip", "addr", "show", "dev", "net1"); !strings.Contains(shown, "inet 10.112.0.2/24") {
 		t.Errorf("net1 of the early pod is\n%s", shown)
 	}
@@ -109,7 +110,7 @@ func (e *env) startDriver() {
 	}
 }
 
-// staticPod gives kubelet a pod by file, without the API server; remove takes it away.
+// staticPod starts a static pod from a file, without the API server; remove deletes the file.
 func (e *env) staticPod(name string) (remove func()) {
 	e.Helper()
 	path := filepath.Join(e.cluster.ManifestDir(), name+".yaml")
@@ -184,13 +185,13 @@ func (e *env) stopAPIServer() (restore func()) {
 	return restore
 }
 
-// Mistakes get an answer that says what to fix.
+// Rejections of invalid objects name the fix.
 func TestMistakesAreExplained(t *testing.T) {
 	e := newEnv(t, "mistakes")
 	e.veth("mi0")
 
-	// Of the definitions of our kinds nobody could say these two: it is the webhook of the controller, as it is
-	// shipped.
+	// The custom resource definitions cannot express these two rules: the webhook of the controller reports them, in
+	// the configuration that is shipped.
 	t.Run("policy with broken CEL", func(*testing.T) {
 		e.refused(strings.Replace(expose("mi-broken", "macvlan", true, "mi0"), `ifName in ["mi0"]`,
 			`ifName in ["mi0"`, 1),
@@ -224,8 +225,8 @@ func TestMistakesAreExplained(t *testing.T) {
 	})
 }
 
-// A plugin that is installed is not offered while the kernel does not make its links, so that the scheduler sends no pod
-// to the node; whoever looks at the policy, or asks netdra, sees why.
+// A plugin that is installed is not offered while the kernel does not make its links, so that the scheduler sends no
+// pod to the node; whoever looks at the policy, or asks netdra, sees why.
 func TestKernelLacksAPluginsLinks(t *testing.T) {
 	e := newEnv(t, "kernel")
 	e.veth("ke0")
@@ -267,8 +268,8 @@ spec:
 	e.gone("one")
 }
 
-// refused waits until YAML can't be applied, and kubectl says why. The webhook is asked as soon as its certificate is
-// trusted.
+// refused waits until YAML is rejected with these texts by kubectl. The API server calls the webhook as soon as it
+// trusts its certificate.
 func (e *env) refused(yaml string, texts ...string) {
 	e.Helper()
 	e.eventually(fmt.Sprintf("it is refused with %q", texts), func(context.Context) (bool, error) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// What the driver publishes for the examples of the published design, and the policies that ask for it, are accepted by
-// the real API server: it has rules that are in no library.
+// The real API server accepts the objects that the driver publishes for the examples of the published design, and the
+// policies that select them. It has rules that no library contains.
 func TestExamplesAreAcceptedByTheAPIServer(t *testing.T) {
 	e := newEnv(t, "examples")
 	files, err := filepath.Glob("../../slices/testdata/*.yaml")

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The API server, with the driver's definitions and webhook, accepts everything that is made of the corpus, in each of
-// the ways in which it can be imported.
+// The API server, with the driver's definitions and webhook, accepts all objects that netdra generates from the corpus,
+// in each import mode.
 func TestImportedIsAccepted(t *testing.T) {
 	e := newEnv(t, "imported")
 	namespaces := []string{"apps", "users", "other", "sriov-network-operator"}
@@ -60,14 +60,14 @@ func TestImportedIsAccepted(t *testing.T) {
 			}
 		}
 		if applied < mode.least || !inMode {
-			t.Errorf("%q: only %d inputs became objects; one with %q is there: %t", mode.flags, applied, mode.text, inMode)
+			t.Errorf("%q: only %d inputs became objects; found one with %q: %t", mode.flags, applied, mode.text, inMode)
 		}
 	}
 }
 
-// What is imported with --keep-multus runs with the real Multus, after what the report tells to do by hand: the policy
-// of a resource whose device plugin was not imported, and a claim in place of the template for Multus 4.2.3. A link
-// stands for a function of a card, and netdev for the plugin sriov.
+// Objects that were imported with --keep-multus run with the real Multus after the manual steps of the report: the
+// policy of a resource whose device plugin was not imported, and a claim instead of the template for Multus 4.2.3. A
+// link represents a virtual function, and netdev the plugin sriov.
 func TestImportedIsKeptWithMultus(t *testing.T) {
 	e := newEnv(t, "kept")
 	e.multus()
@@ -100,7 +100,7 @@ func TestImportedIsKeptWithMultus(t *testing.T) {
 		[]string{"inet 10.184.0.", address}) {
 		t.Errorf("net1 is\n%s", shown)
 	}
-	e.eventually("the claim says that its device is reserved", func(context.Context) (bool, error) {
+	e.eventually("the claim reports its device as reserved", func(context.Context) (bool, error) {
 		status, err := e.kubectl("", "get", "resourceclaim", "fast", "-o", "jsonpath={.status.devices}")
 		return strings.Contains(status, `"reason":"Reserved"`), fmt.Errorf("%s: %w", status, err)
 	})
@@ -111,8 +111,8 @@ func TestImportedIsKeptWithMultus(t *testing.T) {
 	}
 }
 
-// A pod that Multus would attach gets its interface, with name and addresses that it asks for, from what is made of it
-// and its network.
+// A pod with a Multus annotation gets its interface, with the requested name and addresses, from the objects that
+// netdra generates from the pod and its network.
 func TestImportedNetworkAttaches(t *testing.T) {
 	e := newEnv(t, "import-pod")
 	e.veth("im0")
@@ -153,8 +153,8 @@ func (e *env) importFile(file, input string) string {
 	return made
 }
 
-// imported returns what netdra makes of a file, or of its input, and its report. That somebody has to do something by
-// hand is no failure.
+// imported returns the output of netdra for a file, or for its standard input, and its report. Remaining manual steps
+// are not a failure.
 func (e *env) imported(flags []string, file, input string) (made, report string) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -58,7 +58,7 @@ func TestJudges(t *testing.T) {
 		}
 		e.must("ip", "link", "set", "ju0", "alias", "stray")
 		if cmp.Equal(planted, e.state()) {
-			t.Error("a link that came home with another alias is not noticed")
+			t.Error("a link that was restored with another alias is not noticed")
 		}
 	})
 	t.Run("plugin", func(t *testing.T) { e.part(t).pluginSeen() })
@@ -120,10 +120,10 @@ func (e *env) pluginSeen() {
 	_ = plugin.Wait() // with no input it fails
 }
 
-// pinName is that of the namespace of one attempt to attach a sandbox.
+// pinName matches the pin of the namespace of one attempt to attach a sandbox.
 var pinName = regexp.MustCompile(`^dra-[0-9a-f]{32}\.[0-9a-z]{8,}$`)
 
-// attachmentSeen holds that each kind of what a running pod has on the node is noticed by the name that it really has.
+// attachmentSeen checks that each kind of resource of a running pod on the node is detected by its actual name.
 func (e *env) attachmentSeen() {
 	e.Helper()
 	e.offerMacvlan("ju1", "10.149.0.0/24")

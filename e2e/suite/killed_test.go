@@ -56,7 +56,7 @@ func TestKilled(t *testing.T) {
 	t.Run("driver during Unprepare", s.inTest(func(s *stage) {
 		s.pod("released")
 		s.ready("released")
-		// A runtime that was restarted tells nobody of the end of older pods: it is Unprepare that undoes the chain.
+		// A restarted runtime does not report the end of older pods: Unprepare rolls back the chain.
 		s.restart(lab.Containerd)
 		release := s.set("DEL")
 		s.deleting("released")
@@ -89,7 +89,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// inTest gives a part of the stage's test a t of its own, and waits until the driver is there.
+// inTest runs a part of the stage's test with a t of its own, and first waits until the driver is running.
 func (s *stage) inTest(do func(*stage)) func(*testing.T) {
 	return func(t *testing.T) {
 		if s.Failed() {
@@ -141,8 +141,8 @@ func (e *env) restart(component lab.Component) {
 	}
 }
 
-// A driver that hangs is worse than one that is away: the runtime asks it of every pod. It is ended soon, and another
-// one works.
+// A driver that hangs is worse than a missing one: the runtime calls it for every pod. The liveness probe ends it soon,
+// and its replacement works.
 func TestDriverThatHangs(t *testing.T) {
 	e := newEnv(t, "hangs")
 	e.offerMacvlan("ha0", "10.150.0.0/24")

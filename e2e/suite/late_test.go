@@ -14,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A chain of six seconds, three times what the runtime waits. It fails at first: then nothing of it is left, the
-// containers have not started and an event says why. Later it succeeds, and the pod, which is still the same, starts at
-// once. Other pods never wait for it.
+// A chain of six seconds, three times the timeout of the runtime. The first attempt fails: the chain is rolled back,
+// the containers have not started and an event gives the reason. A later attempt succeeds, and the same pod starts
+// immediately. Other pods never wait for it.
 func TestChainOfSixSeconds(t *testing.T) {
 	e := newEnv(t, "six")
 	s := e.stage("si", 131, 6)
@@ -25,7 +25,7 @@ func TestChainOfSixSeconds(t *testing.T) {
 	succeed, release := s.set("FAIL"), s.set("ADD")
 	start := time.Now()
 	e.create(watchedPod("p", "resourceClaimTemplateName: si", whole, second) +
-		watchedContainer("unnamed", "p", "[]", whole, second) + // held, too, while the driver is there
+		watchedContainer("unnamed", "p", "[]", whole, second) + // held, too, while the driver is running
 		"  initContainers:\n" + watchedContainer("init", "p", "[{name: net}]", whole, second) +
 		"    restartPolicy: Always\n")
 	s.pluginRuns()
@@ -45,7 +45,7 @@ func TestChainOfSixSeconds(t *testing.T) {
 	t.Logf("tried again after %s", since(start))
 	s.moment("the plugin has ended", func() bool { return len(s.processes("slow-macvlan")) == 0 })
 	attached := time.Now()
-	var processes []int // for a moment, in which it becomes another program, there is none
+	var processes []int // for a moment, while it executes another program, none is found
 	e.moment("the first container runs", func() bool { processes = e.containersOf("p"); return len(processes) > 0 })
 	first := e.started(processes[0]).Sub(attached).Round(10 * time.Millisecond)
 	e.ready("p")
@@ -81,12 +81,12 @@ func (e *env) startOthers(s *stage) {
 	e.deleting("other-a", "other-b")
 }
 
-// undone waits until the links are as they were and no address is given out. The claim stays prepared, with what is
-// kept for it.
+// undone waits until the links are as they were and no address is allocated. The claim stays prepared and keeps its
+// reservations.
 func (s *stage) undone() {
 	s.Helper()
 	isLease := func(file string) bool { return strings.HasPrefix(file, "/var/lib/cni/") }
-	s.eventually("what the chain did is undone", func(ctx context.Context) (bool, error) {
+	s.eventually("the chain is rolled back", func(ctx context.Context) (bool, error) {
 		now, err := s.nodeState(ctx)
 		diff := cmp.Diff(s.before.Links, now.Links)
 		if slices.ContainsFunc(now.Files, isLease) {

@@ -40,7 +40,7 @@ func TestLifecycle(t *testing.T) {
 	e.importPlugin("image-macvlan")
 	e.must(helm, "install", "dra-network", deploy+"/chart", "--namespace", stack.Namespace, "--set",
 		"cniPlugins.image=localhost/cni-plugins:e2e", "--wait", "--timeout=2m")
-	// no schema says what its parameter of the device is
+	// no schema describes this plugin's parameter for the device
 	e.usedAndRemoved("chart", "image-macvlan", "master: lc-chart, ", func() {
 		e.must(helm, "uninstall", "dra-network", "--namespace", stack.Namespace, "--wait", "--timeout=2m")
 		e.must("kubectl", "delete", "-f", deploy+"/crds")
@@ -53,7 +53,7 @@ func TestLifecycle(t *testing.T) {
 	})
 }
 
-// noRightsLeft checks that the test of the chart has left nobody the right to run commands in the driver's pods.
+// noRightsLeft checks that no permission to run commands in the driver's pods remains after the test of the chart.
 func (e *env) noRightsLeft() {
 	e.Helper()
 	if output, err := e.kubectl("", "-n", stack.Namespace, "get", "pods,serviceaccounts,rolebindings", "-o",

@@ -111,7 +111,7 @@ func logProblems(text string, files map[string]bool) (problems []string) {
 		complain := func(problem string) { problems = append(problems, problem+": "+written) }
 		header := line.FindStringSubmatch(written)
 		if header == nil {
-			complain("this is no line of klog")
+			complain("not a line of klog")
 			continue
 		}
 		if !files[header[2]] {
@@ -119,13 +119,13 @@ func logProblems(text string, files map[string]bool) (problems []string) {
 		}
 		parts := body.FindStringSubmatch(header[3])
 		if parts == nil {
-			complain("this is no quoted message with pairs of keys and values")
+			complain("not a quoted message with pairs of keys and values")
 			continue
 		}
 		message := parts[1]
 		if first := message[:min(1, len(message))]; first != strings.ToUpper(first) ||
 			strings.HasSuffix(message, ".") || message == "" {
-			complain("the message is no sentence with a capital letter and without a full stop")
+			complain("the message does not begin with a capital letter, or ends with a full stop")
 		}
 		pairs := pair.FindAllStringSubmatch(parts[2], -1)
 		for _, found := range pairs {
@@ -148,8 +148,8 @@ func TestLogProblems(t *testing.T) {
 		`E` + header + `"Cannot attach the pod" err="no \"x\"" pod="a/b"`:    "",
 		"E" + header + "\"Cannot attach the pod\" err=<\n\ttwo\n\tlines\n >": "",
 		`I1122 12:15:23.918605       1 library.go:7] whatever it says`:       "",
-		`time="2026" level=info msg="x"`:                                     "no line of klog",
-		`I` + header + `Attached the pod`:                                    "no quoted message",
+		`time="2026" level=info msg="x"`:                                     "not a line of klog",
+		`I` + header + `Attached the pod`:                                    "not a quoted message",
 		`I` + header + `"attached the pod"`:                                  "capital letter",
 		`I` + header + `"Attached the pod."`:                                 "full stop",
 		`I` + header + `"Attached the pod" cni-dir="x"`: "cni-dir is not in " +

@@ -45,13 +45,14 @@ func percentile(sorted []time.Duration, percent int) time.Duration {
 	return sorted[max(0, len(sorted)*percent/100-1)].Round(time.Millisecond)
 }
 
-// loop returns the times from create to Ready. A pod is deleted as soon as it is Ready, and the next made at once.
+// loop returns the times from create to Ready. It deletes each pod as soon as it is Ready and immediately creates the
+// next.
 func (e *env) loop(name, template string, n int) []time.Duration {
 	e.Helper()
 	return e.loopWith(name, template, n, metav1.DeleteOptions{})
 }
 
-// loopWith says how pods are deleted.
+// loopWith is loop with options for the deletion of pods.
 func (e *env) loopWith(name, template string, n int, deletion metav1.DeleteOptions) []time.Duration {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)

@@ -28,10 +28,10 @@ var (
 		"that kubelet tries again after minutes")
 )
 
-// The invariant of docs/concepts.md, held against random interleavings of faults and kinds of pods: a container that
-// names a claim runs only in a network namespace to which the claim is attached. A container that starts otherwise ends
-// with [early]. When the faults are over, every pod becomes Ready by itself, and once the pods are gone nothing of them
-// is left.
+// The invariant of docs/concepts.md, tested with random interleavings of faults and kinds of pods: a container that
+// names a claim runs only in a network namespace to which the claim is attached. A container that starts too early
+// exits with [early]. When the faults are over, every pod becomes Ready without help, and the deletion of the pods
+// leaves nothing behind.
 func TestModel(t *testing.T) {
 	seed := *soakSeed
 	if seed == 0 {
@@ -57,7 +57,7 @@ func TestModel(t *testing.T) {
 	e.asItWas(before)
 }
 
-// model is the world of TestModel: some pods of each kind, of which one after the other is replaced, and faults.
+// model is the world of TestModel: some pods of each kind, which are replaced one after the other, and faults.
 type model struct {
 	*env
 	random *rand.Rand
@@ -67,7 +67,7 @@ type model struct {
 	restore []func()
 	done    map[string]int
 	looked  int
-	// without is a kind of which there is no pod at the moment.
+	// without is a kind that currently has no pod.
 	without string
 }
 
@@ -123,8 +123,8 @@ func modelKinds() []string {
 	return []string{"template", "shared1", "shared2", "extended", "sidecar", "init", "whole"}
 }
 
-// offer makes links, topologies and claims. Addresses are static, so that a journal that is lost leaves no lease
-// behind: what a lost journal has known is lost (docs/limits.md). Nobody sends anything.
+// offer creates links, topologies and claims. Addresses are static, so that a lost journal leaves no lease behind: the
+// content of a lost journal cannot be recovered (docs/limits.md). The links carry no traffic.
 func (m *model) offer() {
 	m.Helper()
 	m.generation = map[string]int{}
@@ -198,7 +198,7 @@ func (m *model) make(kind string) {
 		yaml = watchedPod(name, "resourceClaimName: model-shared", whole)
 	case "whole":
 		yaml = watchedPod(name, "resourceClaimTemplateName: model-whole", whole)
-	case "sidecar": // it names no claim, as those that webhooks inject, and may start before the interfaces are there
+	case "sidecar": // injected by webhooks without a claim; it may start before the interfaces exist
 		yaml += `  - name: sidecar
     image: localhost/toolbox:e2e
     imagePullPolicy: IfNotPresent
@@ -244,7 +244,7 @@ func (m *model) round() {
 	}
 }
 
-// faults are what can happen to a node.
+// faults are the faults that can happen on a node.
 func (m *model) faults() map[string]func() {
 	return map[string]func(){
 		"driver killed": func() { m.kill(stack.Driver) },
@@ -296,7 +296,7 @@ func (m *model) sandboxes() []int {
 	return pids
 }
 
-// containerProcesses are those of the watched containers that run.
+// containerProcesses returns the processes of the running watched containers.
 func (m *model) containerProcesses() []int {
 	var pids []int
 	for _, pod := range m.pods() {
@@ -305,7 +305,7 @@ func (m *model) containerProcesses() []int {
 	return pids
 }
 
-// allProcesses are those of a program in whatever network namespace of the node's: they share its mounts of /run.
+// allProcesses returns the processes of a program in all network namespaces of the node: they share its mounts of /run.
 func (m *model) allProcesses(program string) []int {
 	m.Helper()
 	pids, err := process.PIDs(process.Runs(program))
@@ -315,7 +315,7 @@ func (m *model) allProcesses(program string) []int {
 	return pids
 }
 
-// kill kills processes of a program: those that are given, else all on the node's network.
+// kill kills the given processes of a program, or all in the node's network namespace if none are given.
 func (m *model) kill(program string, pids ...int) {
 	m.Helper()
 	if pids == nil {
@@ -441,7 +441,7 @@ func (m *model) removePods() {
 	m.gone(names...)
 }
 
-// try runs kubectl; what fails is no fault of the driver's.
+// try runs kubectl and only logs a failure, which is not the driver's fault.
 func (m *model) try(what string, args ...string) {
 	if output, err := m.kubectl("", args...); err != nil {
 		m.Logf("cannot %s: %v\n%s", what, err, output)

@@ -27,8 +27,8 @@ import (
 // network is a NetworkAttachmentDefinition, with the name of a resource if it is not empty.
 func network(name, resource, config string) string { return nad.Network("", name, resource, config) }
 
-// multus makes the real Multus the network of the node until the end of the test: that of e2e/multus/go.mod, or another
-// one in EXTRA_CNI_DIR.
+// multus makes the real Multus the network of the node until the end of the test: the version in e2e/multus/go.mod, or
+// the one in EXTRA_CNI_DIR.
 func (e *env) multus() {
 	e.Helper()
 	const multus, configuration = "/opt/cni/bin/multus", "/etc/cni/net.d/00-multus.conf"
@@ -71,7 +71,7 @@ func (e *env) multus() {
 	})
 }
 
-// annotation is what Multus, and others, say of a pod's networks.
+// annotation returns a pod's network status annotation, which Multus and others write.
 func (e *env) annotation(pod string) string {
 	e.Helper()
 	found, err := e.client.CoreV1().Pods(e.namespace).Get(context.Background(), pod, metav1.GetOptions{})
@@ -92,7 +92,7 @@ func (e *env) install(program, path string) {
 	e.onNode("chmod", "0755", path)
 }
 
-// write writes a file of the node at once.
+// write writes a file of the node atomically.
 func (e *env) write(path, content string) {
 	e.Helper()
 	dir := e.fileOnNode(filepath.Dir(path))
@@ -160,8 +160,8 @@ func (e *env) owners(mac string) []string {
 	return owners
 }
 
-// The scheduler allocates a device, the real Multus attaches it by a NetworkAttachmentDefinition, and the driver takes
-// it back as it was. Nobody else gets it meanwhile, also while the driver is killed.
+// The scheduler allocates a device, the real Multus attaches it by a NetworkAttachmentDefinition, and the driver
+// restores it afterwards. No other pod gets it in the meantime, even while the driver is killed.
 func TestMultusAttachesWhatIsAllocated(t *testing.T) {
 	e := newEnv(t, "multus")
 	e.multus()
@@ -189,7 +189,7 @@ func TestMultusAttachesWhatIsAllocated(t *testing.T) {
 	if status := e.annotation("p"); !containsAll(status, []string{`"multus/lan"`, `"net1"`, "10.171.0."}) {
 		t.Errorf("the status of the networks is %s", status)
 	}
-	e.eventually("the claim says that its device is reserved", func(context.Context) (bool, error) {
+	e.eventually("the claim reports its device as reserved", func(context.Context) (bool, error) {
 		status, err := e.kubectl("", "get", "resourceclaim", "mu", "-o", "jsonpath={.status.devices}")
 		return strings.Contains(status, `"reason":"Reserved"`), fmt.Errorf("%s: %w", status, err)
 	})
@@ -221,7 +221,7 @@ func TestMultusAttachesWhatIsAllocated(t *testing.T) {
 	}
 }
 
-// uid is that of a claim.
+// uid returns the UID of a claim.
 func (e *env) uid(claim string) string {
 	e.Helper()
 	found, err := e.client.ResourceV1().ResourceClaims(e.namespace).Get(context.Background(), claim,
@@ -242,8 +242,8 @@ func (e *env) inNamespaceOf(mac string, command ...string) {
 	e.onNode(append([]string{"nsenter", "--net=/var/run/netns/" + owners[0]}, command...)...)
 }
 
-// A link goes from Multus alone to Multus with claims, and then to the driver, while pods of all three want it: no two
-// have it at a time, each pod gets it whole, and those that it is not given to wait.
+// A link moves from Multus alone to Multus with claims, and then to the driver, while pods of all three request it: no
+// two pods have it at the same time, each pod gets it completely, and the other pods wait.
 func TestMigrationFromMultus(t *testing.T) {
 	e := newEnv(t, "migration")
 	e.multus()
@@ -265,7 +265,7 @@ func TestMigrationFromMultus(t *testing.T) {
 	e.create(podOn("old", "", "old"))
 	has("old", "10.172.0.")
 
-	// The policy is there while the old pod has the link: it is not on the node, so nobody is offered it.
+	// The policy exists while the old pod has the link: the link is not on the node, so it is not offered.
 	e.apply(documents(offered("mg", "mg0", "example.com/mg"), external("mg", "mg0"), claimNamed("mg", "mg-link")))
 	e.create(podOn("between", "mg", "new"))
 	e.event("between", "FailedScheduling")
@@ -300,8 +300,8 @@ func TestMigrationFromMultus(t *testing.T) {
 	}
 }
 
-// watchOwners looks who has a link until stop is called, which returns what was seen of two at a time, and in how many
-// looks somebody had it. A test that ends early stops it, too.
+// watchOwners polls the owners of a link until stop is called. It returns the cases of two concurrent owners and the
+// number of polls with an owner. The end of the test also stops it.
 func (e *env) watchOwners(mac string) (stop func() (wrong []string, seen int)) {
 	e.Helper()
 	var wrong []string
@@ -380,8 +380,8 @@ func (e *env) applyChart(templates []string, settings ...string) {
 	}
 }
 
-// On request the driver says in the annotation of Multus which interfaces a pod has by claims, beside those of Multus.
-// It may write nothing else of pods.
+// On request the driver adds the interfaces that a pod has from claims to the annotation of Multus, next to the
+// interfaces from Multus. It may not write anything else of pods.
 func TestNetworkStatusBesideMultus(t *testing.T) {
 	e := newEnv(t, "netstatus")
 	e.deployWith("features.networkStatus=true")

@@ -27,10 +27,10 @@ import (
 
 // nodeState is everything that attachments leave on a node, sorted. Two that are equal mean that nothing leaked.
 type nodeState struct {
-	Links   []string // of the node, with what a device must come home with
+	Links   []string // of the node, with the properties that a restored device must have
 	Pins    []string // of network namespaces, but for the runtime's
 	Files   []string // addresses given out, CDI specs, and what else plugins and the driver keep
-	Journal []string // claims, sandboxes and what could not be undone, as the driver says
+	Journal []string // claims, sandboxes and leftovers, as reported by the driver
 	Plugins int      // CNI plugins that run
 }
 
@@ -106,8 +106,8 @@ func (e *env) nodeLinks() ([]string, error) {
 	return links, nil
 }
 
-// lasting are files that say nothing about attachments: locks, host-local's last address, what the cluster's own
-// network keeps, the driver's journal and sockets.
+// lasting matches files that are unrelated to attachments: locks, host-local's last address, files of the cluster's own
+// network, the driver's journal and sockets.
 var lasting = regexp.MustCompile(
 	`/lock$|/last_reserved_ip|/results/(lab|cni-loopback)-|/journal\.db|\.sock$|/cni\.lock$|/actor\.lock$`,
 )
@@ -136,7 +136,7 @@ func (e *env) nodeFiles() ([]string, error) {
 	return files, nil
 }
 
-// journal asks the driver what it has written down.
+// journal returns the records of the driver's journal.
 func (e *env) journal(ctx context.Context) ([]string, error) {
 	var all []string
 	for _, kind := range []string{"claims", "sandboxes", "leftovers"} {
@@ -151,7 +151,7 @@ func (e *env) journal(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// records are what the driver has of a kind, as JSON.
+// records returns the driver's records of a kind as JSON.
 func (e *env) records(ctx context.Context, kind string) ([]json.RawMessage, error) {
 	body, err := get(ctx, "http://driver/"+kind, func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix",
@@ -217,7 +217,7 @@ func get(
 	return body, err
 }
 
-// driverReady waits until the driver says that pods with claims can start.
+// driverReady waits until the driver reports that pods with claims can start.
 func (e *env) driverReady() {
 	e.Helper()
 	e.eventually("the driver is ready", func(ctx context.Context) (bool, error) {
@@ -246,7 +246,7 @@ func (e *env) processesOf(program string) []process.Match {
 	return []process.Match{process.Runs(program), process.InNamespace("net", namespace)}
 }
 
-// signal sends a signal to the processes of a program on the node, of which there must be one.
+// signal sends a signal to the processes of a program on the node; at least one must exist.
 func (e *env) signal(program string, signal syscall.Signal) {
 	e.Helper()
 	pids := e.processes(program)
@@ -260,7 +260,7 @@ func (e *env) signal(program string, signal syscall.Signal) {
 	}
 }
 
-// controlled are the files by which a test steers slow-macvlan.
+// controlled is the set of files with which a test controls slow-macvlan.
 type controlled struct {
 	*env
 	path string // on the node

@@ -23,8 +23,8 @@ type ovnDouble struct {
 	running *exec.Cmd
 }
 
-// ovnKubernetes starts the double of OVN-Kubernetes on the node, and expects at the end of the test that its switch has
-// no ports any more.
+// ovnKubernetes starts the test double of OVN-Kubernetes on the node. At the end of the test its switch must not have
+// any ports.
 func (e *env) ovnKubernetes() *ovnDouble {
 	e.Helper()
 	e.apply(nad.Definition)
@@ -68,7 +68,8 @@ func (d *ovnDouble) start() {
 	})
 }
 
-// stop ends the double by a signal. Ended by SIGTERM it removes its socket; after SIGKILL nobody listens there.
+// stop ends the double with a signal. On SIGTERM it removes its socket; after SIGKILL the socket exists without a
+// listener.
 func (d *ovnDouble) stop(signal syscall.Signal) {
 	d.e.Helper()
 	_ = d.running.Process.Signal(signal) // it may have ended, which Wait says
@@ -77,7 +78,7 @@ func (d *ovnDouble) stop(signal syscall.Signal) {
 	}
 }
 
-// log is what the double has said.
+// log returns the output of the double.
 func (d *ovnDouble) log() string { return strings.Join(d.e.lines(d.output.Name()), "\n") }
 
 // hasPorts waits until the switch has so many ports.
@@ -89,8 +90,8 @@ func (d *ovnDouble) hasPorts(want int) {
 	})
 }
 
-// localnet makes what the administrator of OVN-Kubernetes would have made: the bridge br-int, with a link as the uplink
-// of the physical network.
+// localnet creates the setup that an administrator of OVN-Kubernetes prepares: the bridge br-int, with a link as the
+// uplink of the physical network.
 func (e *env) localnet(uplink, physicalNetwork string) {
 	e.Helper()
 	e.veth(uplink)
@@ -162,8 +163,8 @@ func (e *env) ping(sender, receiver, ifName, receiverIfName string) {
 	e.reaches(sender, ifName, peer)
 }
 
-// Two pods on a localnet reach each other, each with a veth of its own; the uplink stays on the node. What the network
-// is stands in its NetworkAttachmentDefinition, and nowhere else.
+// Two pods on a localnet reach each other, each with a veth of its own; the uplink stays on the node. Only the
+// NetworkAttachmentDefinition defines the network.
 func TestOVNKubernetesLocalnet(t *testing.T) {
 	e := newEnv(t, "localnet")
 	e.localnet("ov0", "localnet1")
@@ -237,8 +238,8 @@ func TestOVNKubernetesLayer2(t *testing.T) {
 	e.remove(pods)
 }
 
-// A pod that can't be attached is told why when its claim is prepared: the plugin is not called, which would wait for
-// two minutes, and whose DEL fails like its ADD. When what is missing is there, the pod starts.
+// If a pod can't be attached, the preparation of its claim reports the reason. The plugin is not called: it would wait
+// for two minutes, and its DEL fails like its ADD. When the missing part exists, the pod starts.
 func TestOVNKubernetesRefusals(t *testing.T) {
 	e := newEnv(t, "refusals")
 	e.localnet("or0", "localnet1")
@@ -300,8 +301,8 @@ func TestOVNKubernetesWithoutAMapping(t *testing.T) {
 	e.remove(failing)
 }
 
-// A localnet that is given a device says so on the pod. The built-in schema doesn't let it come to that: here somebody
-// has put one of his own in its place.
+// A localnet that gets a device reports an error on the pod. The built-in schema prevents that case, so this test
+// replaces it with a schema of an administrator.
 func TestOVNKubernetesLocalnetWithADevice(t *testing.T) {
 	e := newEnv(t, "localdevice")
 	e.localnet("od0", "localnet1")
@@ -332,9 +333,10 @@ func localnetStep(more string) string {
   config: {topology: localnet, netAttachDefName: localdevice/net, physicalNetworkName: localnet1` + more + `}`
 }
 
-// As OVN-Kubernetes is installed, the bridge has the node's default route: the shipped policy hides the uplink until it
-// is named. While its server is down, pods end all the same: the driver removes their interfaces by itself. A server
-// that is back removes their ports; pods that live keep theirs.
+// In a standard installation of OVN-Kubernetes, the bridge has the node's default route: the shipped policy hides the
+// uplink until it is named. While the OVN-Kubernetes server is down, pods can still end: the driver removes their
+// interfaces without the plugin. After its restart the server removes the ports of ended pods and keeps the ports of
+// running ones.
 func TestOVNKubernetesServerIsDown(t *testing.T) {
 	e := newEnv(t, "serverdown")
 	e.localnet("ox0", "localnet1")

@@ -32,8 +32,9 @@ const without = "/opt/cni/bin/without"
 // capabilityRow is a row of the table in docs/security.md: a capability, and what breaks without it.
 var capabilityRow = regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\| (.*) \\|$")
 
-// TestPrivileges takes each capability that docs/security.md names from the driver, one at a time, and looks whether it
-// still attaches and detaches; then all at once that nothing needs. The page must say the same.
+// TestPrivileges removes each capability that docs/security.md names from the driver, one at a time, and checks whether
+// the driver still attaches and detaches; then it removes all unneeded ones together. The page must list the same
+// results.
 func TestPrivileges(t *testing.T) {
 	if *tryPrivileges == "" {
 		t.Skip("takes minutes: make privileges")
@@ -111,7 +112,7 @@ func (e *env) tryWithout(names ...string) error {
 	return e.probe()
 }
 
-// takePrivileges starts the driver anew, through a program that takes capabilities away.
+// takePrivileges restarts the driver through a program that drops capabilities.
 func (e *env) takePrivileges(names []string) {
 	e.Helper()
 	command := "null"

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A device that can't come home, since something on the host has taken its name, does not keep its pod: it is held
-// back, nobody gets it, and when the name is free again, `netdra release` has it brought home.
+// A device cannot be restored because another link on the host has its name. Its pod still ends, the device is
+// quarantined and not allocated, and when the name is free again, `netdra release` restores it.
 func TestDeviceThatCannotBeCleaned(t *testing.T) {
 	e := newEnv(t, "quarantine")
 	e.veth("qu0")
@@ -57,11 +57,11 @@ func TestDeviceThatCannotBeCleaned(t *testing.T) {
 	}
 	if journal := e.state().Journal; !slices.ContainsFunc(journal,
 		func(record string) bool { return strings.HasPrefix(record, "leftovers: ") }) {
-		t.Errorf("the state of the node does not have what could not be undone: %q", journal)
+		t.Errorf("the state of the node does not contain the leftover: %q", journal)
 	}
 	e.reports("device qu0</strong>", "is in quarantine: what a pod left on it could not be undone", "netdra release",
 		"quarantined: what an earlier pod left on it")
-	// The scheduler does not give it out; who tolerates the taint is refused by the driver.
+	// The scheduler does not allocate it, and the driver rejects a claim that tolerates the taint.
 	tolerating := strings.Replace(claimTemplate("tolerating", "qu0-link"), "deviceClassName: qu0-link",
 		"deviceClassName: qu0-link, tolerations: [{key: dra.networking/unavailable, operator: Exists}]", 1)
 	e.apply(tolerating)
@@ -83,7 +83,7 @@ func TestDeviceThatCannotBeCleaned(t *testing.T) {
 	e.asItWas(before)
 }
 
-// taints are those of a published device.
+// taints returns the taints of a published device.
 func (e *env) taints(ctx context.Context, name string) (string, error) {
 	slices, err := e.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -102,7 +102,7 @@ func (e *env) taints(ctx context.Context, name string) (string, error) {
 	return strings.Join(taints, " "), nil
 }
 
-// netdra asks the node's driver by the command line for people.
+// netdra queries the node's driver with the command netdra.
 func (e *env) netdra(args ...string) (string, error) { return e.netdraOf("../../bin", args...) }
 
 // netdraOf is netdra with the program of another folder.

@@ -14,8 +14,8 @@ import (
 
 var released = flag.String("release", "", "folder of a release to install, with images of the registry localhost")
 
-// TestReleased installs a release from its files: chart and images, of which the driver's brings the CNI plugins that
-// the node lacks. The chart's own test passes, and a pod gets its interface.
+// TestReleased installs a release from its files: chart and images, including the CNI plugins in the driver's image
+// that the node lacks. The chart's own test passes, and a pod gets its interface.
 func TestReleased(t *testing.T) {
 	if *released == "" {
 		t.Skip("wants a release: make release-try")

@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// Somebody with the documented rights, and no others, asks nodes from elsewhere through the API server; without the
-// right to run commands in the driver's pods nobody does.
+// A user with exactly the documented permissions can query nodes remotely through the API server; without the
+// permission to run commands in the driver's pods this fails.
 func TestCommandsFromElsewhere(t *testing.T) {
 	e := newEnv(t, "elsewhere")
 	e.veth("el0")
@@ -63,7 +63,7 @@ subjects: [{kind: ServiceAccount, name: helper, namespace: elsewhere}]
 		"bundle --all-nodes --file FILE": {"written to"},
 	} {
 		replace := strings.NewReplacer("NODE", e.cluster.NodeName(), "FILE", file)
-		// Again and again: doctor says what the driver last saw of devices and plugins, which may be of a moment ago.
+		// Retry: doctor reports the devices and plugins that the driver saw last, which may be from a moment ago.
 		e.eventually(fmt.Sprintf("netdra %s says %q", line, want), func(context.Context) (bool, error) {
 			output, err := e.elsewhere(kubeconfig, strings.Fields(replace.Replace(line))...)
 			said := err == nil

@@ -14,7 +14,7 @@ func (e *env) reports(texts ...string) {
 	if err != nil {
 		e.Fatal(err)
 	}
-	e.eventually("the page of the node says what is wrong", func(ctx context.Context) (bool, error) {
+	e.eventually("the page of the node reports the problem", func(ctx context.Context) (bool, error) {
 		page, err := e.cluster.Exec(ctx, program, "report")
 		if err != nil {
 			return false, err

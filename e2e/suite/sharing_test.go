@@ -41,7 +41,8 @@ func TestClaimsEndApart(t *testing.T) {
 	e.asItWas(before)
 }
 
-// An exclusive device is one pod's, also if two name its claim. The other is told who has it, and gets it afterwards.
+// An exclusive device belongs to one pod, even if two pods name its claim. The event of the other pod names the owner,
+// and that pod gets the device afterwards.
 func TestExclusiveDeviceOfTwoPods(t *testing.T) {
 	e := newEnv(t, "two")
 	e.veth("tp0")
@@ -198,8 +199,8 @@ func namedClaimPod(name string) string {
 	return strings.Replace(pod(name, name), "resourceClaimTemplateName", "resourceClaimName", 1)
 }
 
-// Who writes a policy sees in its status whether it offers anything, also what a claim holds, and not any more when it
-// selects nothing.
+// The status of a policy reports whether the policy offers anything, including allocated devices, and reports nothing
+// once the policy selects nothing.
 func TestPolicyCountsItsDevices(t *testing.T) {
 	e := newEnv(t, "counted")
 	e.veth("pc0")

@@ -83,8 +83,8 @@ type soakKind struct {
 	interfaces []string
 }
 
-// soakKinds offers devices for pods of several kinds: a link as a whole, one that may be used by a single pod, shared
-// ones, a slow chain, two interfaces at once.
+// soakKinds offers devices for pods of several kinds: an exclusive link, one that a single pod may use, shared ones, a
+// slow chain, two interfaces in one pod.
 func (e *env) soakKinds() []soakKind {
 	e.Helper()
 	for i := range 4 {
@@ -221,7 +221,7 @@ func (s *soak) killAll(random *rand.Rand) {
 func (s *soak) outage() {
 	restore := s.stopAPIServer()
 	s.kills[string(lab.APIServer)]++
-	time.Sleep(longOutage) // the outage is what is tested
+	time.Sleep(longOutage) // the test is about this outage
 	restore()
 	time.Sleep(longOutage) // see longSoak
 }

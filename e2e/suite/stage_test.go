@@ -79,7 +79,7 @@ func (s *stage) links() {
 	}
 }
 
-// unlink removes the links that are there: one goes with the network namespace that its peer is in.
+// unlink removes the links that exist: a link disappears with the network namespace of its peer.
 func (s *stage) unlink() {
 	for _, link := range []string{s.name + "wp", s.name + "sp"} {
 		if err := s.cluster.DeleteLink(link); err != nil && !errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -135,9 +135,9 @@ func (s *stage) isPrepared(pod string) bool {
 			func(claim json.RawMessage) bool { return strings.Contains(string(claim), `"`+pod+"-net-") })
 }
 
-// preparedOnly creates a pod of which kubelet comes no further than Prepare, since the runtime does not answer, until
-// resume is called. Kubelet may ask the runtime for something before it looks at the pod: then it waits for the answer
-// for two minutes, so another pod is tried.
+// preparedOnly creates a pod that the kubelet only prepares: the runtime does not answer until resume is called. The
+// kubelet may call the runtime before it processes the pod and then waits two minutes for the answer, so preparedOnly
+// tries another pod.
 func (s *stage) preparedOnly(pod string) (resume func()) {
 	s.Helper()
 	resume = s.resumed("containerd")
@@ -153,6 +153,6 @@ func (s *stage) preparedOnly(pod string) (resume func()) {
 		s.deleting(pod)
 		s.gone(pod)
 	}
-	s.Fatalf("kubelet has not prepared pod %s before it asked the runtime, ten times", pod)
+	s.Fatalf("in ten attempts the kubelet called the runtime before it prepared pod %s", pod)
 	return nil
 }

@@ -126,7 +126,7 @@ func (e *env) driverMetrics() (values map[string]float64) {
 	return values
 }
 
-// averages are the means of what was measured between two looks at the driver's histograms of seconds, one line each.
+// averages returns the mean of each of the driver's histograms of seconds between two reads, one line each.
 func averages(before, after map[string]float64) []string {
 	var lines []string
 	for name, sum := range after {
@@ -158,7 +158,7 @@ func TestTimesOfLateChains(t *testing.T) {
 	for i := range *samples {
 		name := fmt.Sprintf("p%d", i)
 		e.create(watchedPod(name, "resourceClaimTemplateName: lt0", "net1"))
-		var processes []int // for a moment, in which it becomes another program, there is none
+		var processes []int // for a moment, while it executes another program, none is found
 		e.moment("the container runs", func() bool { processes = e.containersOf(name); return len(processes) > 0 })
 		times = append(times, e.started(processes[0]).Sub(e.chainEnded(name)))
 		e.ready(name)

@@ -16,8 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// Whoever has got hold of the driver of one node can't speak for another: neither offer its devices nor say what became
-// of its claims. Its own it may.
+// A compromised driver of one node cannot act for another node: it can neither publish its devices nor write the status
+// of its claims. It can do both for its own node.
 func TestTokenOfAnotherNode(t *testing.T) {
 	e := newEnv(t, "tokens")
 	e.offerMacvlan("to0", "10.144.0.0/24")
@@ -99,8 +99,8 @@ func TestTokenOfAnotherNode(t *testing.T) {
 	}
 }
 
-// driverOn is a client with the token that kubelet would give to the driver on a node. The node need not exist; the
-// token is bound to a pod that says it runs there.
+// driverOn returns a client with the token that the kubelet would give to the driver on a node. The node does not need
+// to exist; the token is bound to a pod with that node name.
 func (e *env) driverOn(node string) kubernetes.Interface {
 	e.Helper()
 	ctx := context.Background()

@@ -34,9 +34,9 @@ type upgrade struct {
 	helm string
 }
 
-// TestUpgrade replaces the oldest version that can be upgraded from as docs/howto.md says, under pods that have their
-// interfaces and one that is getting them. The new driver is killed meanwhile. Pods keep what they have, and what the
-// old version has made, the new one removes.
+// TestUpgrade upgrades the oldest supported version as described in docs/howto.md, while pods have their interfaces and
+// another pod is being attached. The new driver is killed during that. Pods keep their interfaces, and the new version
+// removes the resources that the old one created.
 func TestUpgrade(t *testing.T) {
 	u := newUpgrade(t)
 	pods := u.oldPods()
@@ -158,7 +158,7 @@ func (u *upgrade) oldPods() []string {
 	return pods
 }
 
-// attached is what pods have: containers, and interfaces with their addresses.
+// attached returns the containers of pods, and their interfaces with addresses.
 func (u *upgrade) attached(pods []string) map[string]string {
 	u.Helper()
 	all := map[string]string{}
@@ -172,7 +172,7 @@ func (u *upgrade) attached(pods []string) map[string]string {
 	return all
 }
 
-// interfaces are those of a pod, as ip shows them.
+// interfaces returns the interfaces of a pod, as ip prints them.
 func (u *upgrade) interfaces(pod string) string {
 	u.Helper()
 	return u.inPod(pod, "ip", "-o", "link", "show") + u.inPod(pod, "ip", "-4", "-o", "addr", "show")
@@ -190,7 +190,7 @@ func (u *upgrade) socketIsRead(pods []string) {
 			if !slices.ContainsFunc(strings.Split(claims, "\n"), func(line string) bool {
 				return containsAll(line, []string{" " + u.namespace + "/" + pod + " ", " attached ", " net1 10.17"})
 			}) {
-				u.Errorf("%s/netdra claims does not say that pod %s is attached:\n%s", bin, pod, claims)
+				u.Errorf("%s/netdra claims does not report pod %s as attached:\n%s", bin, pod, claims)
 			}
 		}
 		devices, err := u.netdraOf(bin, "devices")

@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 )
 
-// watchedPod is a pod whose container ends at once if it has not its interfaces when it starts, and is watched by the
-// observer as long as it runs. Claim is what names its claim, for example "resourceClaimName: x".
+// watchedPod is a pod whose container exits immediately if its interfaces are missing at its start, and which the
+// observer watches while it runs. Claim is the field that names its claim, for example "resourceClaimName: x".
 func watchedPod(name, claim string, interfaces ...string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -112,7 +112,8 @@ func (e *env) containersOf(pod string) []int {
 	return pids
 }
 
-// create makes what YAML says, for which the test itself must see that it goes; its namespace does at the end.
+// create creates objects from YAML. The test itself must remove them if they are not in its namespace, which is removed
+// at the end.
 func (e *env) create(yaml string) {
 	e.Helper()
 	if output, err := e.kubectl(yaml, "create", "-f", "-"); err != nil {
@@ -158,12 +159,12 @@ func startedEarly(pod *corev1.Pod, container string) bool {
 	return false
 }
 
-// watchedPods are those of the test that are there.
+// watchedPods returns the existing watched pods of the test.
 func (e *env) watchedPods(ctx context.Context) []corev1.Pod {
 	e.Helper()
 	pods, err := e.client.CoreV1().Pods(e.namespace).List(ctx, metav1.ListOptions{LabelSelector: "watched=true"})
 	if err != nil || len(pods.Items) == 0 {
-		e.Fatalf("there are no watched pods: %v", err)
+		e.Fatalf("found no watched pods: %v", err)
 	}
 	return pods.Items
 }

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// A claim says what MAC address, addresses and name its interface shall have, where the topology allows it: also of a
-// step behind the one that has the device. What no node would take is refused when it is written; what nodes say of it
-// is in TestBadClaims.
+// A claim sets the MAC address, addresses and name of its interface, where the topology allows it: also for a step
+// behind the root step. The webhook rejects values that every node would reject; TestBadClaims covers the errors that
+// nodes report.
 func TestClaimParameters(t *testing.T) {
 	e := newEnv(t, "wishes")
 	e.veth("wi0")
@@ -63,7 +63,7 @@ func TestClaimParameters(t *testing.T) {
 	e.gone("good")
 }
 
-// claimParameters is a template of a claim for a port, with what it wants of the interfaces.
+// claimParameters returns a claim template for a port with parameters for its interfaces.
 func claimParameters(name string, parameters ...string) string {
 	configs := make([]string, len(parameters))
 	for i, parameter := range parameters {
