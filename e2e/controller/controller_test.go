@@ -258,8 +258,8 @@ func (p *plane) untilReady() {
 	})
 }
 
-// atRest waits until the metrics are the same for three seconds: on a busy machine a controller that has work may get no
-// processor for one.
+// atRest waits until the metrics are the same for three seconds: on a busy machine a controller that has work may get
+// no processor for one.
 func (p *plane) atRest() counts {
 	p.t.Helper()
 	last, err := p.counts()

@@ -26,8 +26,8 @@ type arena struct {
 	stop func() error
 }
 
-// enter makes a cluster with the links that everybody gets. The folder of peers is among those of CNI plugins for all
-// of them, so that no node differs from another.
+// enter creates a cluster with the links that all contestants get. The directory of peers is in the CNI plugin path of
+// all clusters, so that all nodes are identical.
 func enter(ctx context.Context, options Options) (*arena, error) {
 	cluster, err := lab.Up(ctx, lab.Options{Name: options.Cluster, Clone: options.Clone,
 		ExtraCNIDirs: peerPlugins(options.Peers)})
@@ -48,7 +48,7 @@ func enter(ctx context.Context, options Options) (*arena, error) {
 	return a, nil
 }
 
-// peerPlugins is the folder of peers, of which the node gets what is a CNI plugin.
+// peerPlugins returns the directory of peers; the node uses the CNI plugins in it.
 func peerPlugins(dir string) []string {
 	if dir == "" {
 		return nil
@@ -56,8 +56,8 @@ func peerPlugins(dir string) []string {
 	return []string{dir}
 }
 
-// leave ends the cluster, and what runs outside of it. It works also when the context has ended: an interrupted run
-// leaves no cluster.
+// leave ends the cluster and the processes outside of it. It also works when the context has ended, so an interrupted
+// run leaves no cluster behind.
 func (a *arena) leave(ctx context.Context) error {
 	var err error
 	if a.stop != nil {
@@ -130,10 +130,10 @@ func (a *arena) lost(ctx context.Context, links int) ([]string, error) {
 	return missing, nil
 }
 
-// usage is what a process has used so far.
+// usage is the resource usage of a process since its start.
 type usage struct {
 	pid  int
-	cpu  float64 // seconds, with those of its children that have ended
+	cpu  float64 // seconds, including its children that have ended
 	peak float64 // MiB
 }
 
@@ -157,8 +157,8 @@ done`, program)
 	return parseUsage(program, string(output))
 }
 
-// parseUsage reads what the node printed of a program: its PID, the lines of /proc/PID/status and the times of
-// /proc/PID/stat (proc(5)). Two processes of one name cannot be told apart, so they are an error.
+// parseUsage parses the node's output about a program: its PID, the lines of /proc/PID/status and the times of
+// /proc/PID/stat (proc(5)). Two processes of one name cannot be distinguished, so they are an error.
 func parseUsage(program, text string) (u usage, err error) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -191,8 +191,8 @@ func parseUsage(program, text string) (u usage, err error) {
 	return u, nil
 }
 
-// metrics is the page of metrics that a daemon serves on a port of the node. Differences of two of these are what was
-// measured in between; sums of histograms only grow while the daemon lives, which counting and checkDaemon look at.
+// metrics returns the metrics page that a daemon serves on a port of the node. The difference of two pages is the usage
+// in between. Sums of histograms only grow while the daemon lives; counting and checkDaemon verify that.
 func (a *arena) metrics(ctx context.Context, port int) (string, error) {
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (
 		net.Conn, error,

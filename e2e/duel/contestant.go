@@ -24,8 +24,8 @@ const (
 // Ours is the name of this driver among the contestants.
 const Ours = "netdev and macvlan by this driver"
 
-// otherVersion is the folder among the peers with the programs of another version of this driver, as bin has them: to
-// see what a change costs. They run with the manifests of this one.
+// otherVersion is the directory among the peers with the programs of another version of this driver, in the layout of
+// bin, to measure the cost of a change. They run with the manifests of the current version.
 const otherVersion = "before"
 
 // contestant is one way to give pods interfaces. Nothing of a contestant is known elsewhere: to add one is to add an
@@ -34,14 +34,14 @@ type contestant struct {
 	name string
 	// kinds it has, beside pods without any.
 	kinds []string
-	// binary is its program in the folder of peers; empty for what the repository has itself.
+	// binary is its program in the directory of peers; empty for contestants that the repository builds itself.
 	binary string
-	// optional says that nobody misses it where it is not.
+	// optional reports that a missing contestant is not an error.
 	optional bool
-	// start puts it into the cluster; what it starts ends with the cluster.
+	// start deploys it in the cluster; the processes that it starts end with the cluster.
 	start func(context.Context, *arena) error
-	// objects are what pods of a kind with n interfaces need, as YAML, and ask is what their manifest says. They are
-	// named kind-n.
+	// objects returns the objects that pods of a kind with n interfaces need, as YAML, named kind-n. makeRequest
+	// returns the part of the pod manifest that refers to them.
 	objects     func(kind string, n int) string
 	makeRequest func(kind string, n int) request
 	// daemon is the path of its program inside its container; empty if it has none.
@@ -52,18 +52,18 @@ type contestant struct {
 	// port.
 	port         int
 	hook, plugin string
-	// churns says that a pod may be made while the one before is going: any free device will do.
+	// churns reports that a pod may be created while the previous one is ending: any free device is suitable.
 	churns bool
 }
 
-// request is what a pod's manifest says to get its interfaces.
+// request is the part of a pod's manifest that requests its interfaces.
 type request struct {
 	claim    string // ResourceClaimTemplate
 	networks string // annotation k8s.v1.cni.cncf.io/networks
 }
 
-// contestants are those that are compared, in the order of the page. The first two are the baselines: what a pod costs,
-// and what any claim costs.
+// contestants returns all contestants in the order of the page. The first two are the baselines: the cost of a pod, and
+// the cost of any claim.
 func contestants() []contestant {
 	claim := func(kind string, n int) request { return request{claim: objectName(kind, n)} }
 	ours := contestant{
@@ -165,8 +165,8 @@ func startDranet(ctx context.Context, a *arena) error {
 	return err
 }
 
-// startMultus makes the peer the node's CNI plugin, in front of the one that is there. Of the files in the folder, the
-// runtime takes the first by name. It watches the folder, so nothing has to be restarted.
+// startMultus makes the peer the node's first CNI plugin; it delegates to the existing configuration. The runtime uses
+// the first file by name in the directory. It watches the directory, so no restart is needed.
 func startMultus(ctx context.Context, a *arena) error {
 	if err := a.apply(ctx, nad.Definition); err != nil {
 		return err

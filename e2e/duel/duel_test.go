@@ -131,7 +131,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// What is published is what the published samples say, and nothing else.
+// The published pages contain exactly the results of the published samples.
 func TestPublishedPage(t *testing.T) {
 	published, err := Read("../../docs/performance.json")
 	if errors.Is(err, os.ErrNotExist) {
@@ -162,7 +162,7 @@ func TestPublishedPage(t *testing.T) {
 		}
 		name := filepath.Base(path)
 		if shown, err := os.ReadFile("../../docs/" + name); err != nil || !bytes.Equal(shown, want) {
-			t.Errorf("docs/%s is not what the samples say (%v); render it again", name, err)
+			t.Errorf("docs/%s does not match the samples (%v); render it again", name, err)
 		}
 	}
 }
@@ -191,7 +191,7 @@ func TestChoose(t *testing.T) {
 		}
 	}
 	if _, err := Run(t.Context(), Options{Only: []string{other}, Progress: io.Discard}); err == nil {
-		t.Error("a run of nobody succeeds, and would replace earlier results")
+		t.Error("a run without contestants succeeds, and would replace earlier results")
 	}
 	if _, err := Run(t.Context(), Options{Only: []string{"no claim"}, Stages: []string{StageSideBySide},
 		Progress: io.Discard, Keep: func(*Results) error { t.Error("nothing is kept as results"); return nil },
@@ -208,7 +208,7 @@ func TestChoose(t *testing.T) {
 		t.Fatal(err)
 	}
 	if chosen, _ := choose(Options{Peers: peers}); !slices.Contains(names(chosen), other) {
-		t.Errorf("the other version is there, and chosen are %q", names(chosen))
+		t.Errorf("the other version exists, but the contestants are %q", names(chosen))
 	}
 }
 

@@ -69,7 +69,7 @@ func (m *measurement) keepCourses(load string) {
 	}
 }
 
-// single is pods one after the other. What the daemon used is counted over all of them.
+// single creates pods one after the other. The usage of the daemon is counted over all of them.
 func (m *measurement) single(ctx context.Context) error {
 	if err := m.prepare(ctx, interfaces()); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 const (
 	linkPrefix   = "du"
 	sharedPrefix = "dm"
-	// devices is how many links there are for pods one after the other, and crowd how many pods are made at once.
+	// devices is the number of links for sequential pods, and crowd the number of concurrent pods.
 	devices = 10
 	crowd   = 100
 )
@@ -105,12 +105,13 @@ spec:
 `, name, requests)
 }
 
-// multusConfig has the path of a kubeconfig and the cluster's own network, which is the one that was there, as its
-// arguments. Of a list that clusterNetwork names, Multus 4.2.3 forgets what DEL needs.
+// multusConfig takes the path of a kubeconfig and the cluster's own network configuration as its arguments. With a
+// network list in clusterNetwork, Multus 4.2.3 loses the data that DEL needs.
 const multusConfig = `{"cniVersion": "1.0.0", "name": "multus", "type": "multus", "kubeconfig": %q, "delegates": [%s]}
 `
 
-// dranetManifest runs dranet with what it asks for. It offers only the links of the duel, also if they are veths.
+// dranetManifest runs dranet with its required permissions. It offers only the links of the duel, also if they are
+// veths.
 const dranetManifest = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding

@@ -17,14 +17,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// errTooLong says that a pod is not as it should be after readyIn.
+// errTooLong reports that a pod has not reached its state within readyIn.
 var errTooLong = errors.New("it took too long")
 
 // readyIn is how long a pod may take until it counts as one that does not start. It is longer than any kubelet waits
 // before it tries again, so one failed try does not count as a pod that does not start.
 const readyIn = 2 * time.Minute
 
-// pod sleeps until it is told to end, which it does at once.
+// pod returns a pod that sleeps until it receives a signal and then exits immediately.
 func pod(name string, r request) *corev1.Pod {
 	grace, token := int64(5), false
 	p := &corev1.Pod{
@@ -47,17 +47,17 @@ func pod(name string, r request) *corev1.Pod {
 	return p
 }
 
-// follower sees all pods of the duel, so that no watch has to begin while the clock runs. It takes what the API server
-// sends at once, and keeps it: a watch whose events wait is ended by the server. The channel has room for all events of
-// a series, so the goroutine never waits. failed is written before the channel is closed, and read after, which orders
-// the two. When an event was seen is noted there and not where it is waited for.
+// follower watches all pods of the duel, so that no watch has to start while the clock runs. It receives and stores
+// events immediately: the server ends a watch whose events wait. The channel has room for all events of a series, so
+// the goroutine never waits. The goroutine records the time of each event when it arrives, not when a caller reads it.
+// It writes failed before it closes the channel, and callers read it afterwards, which orders the two.
 type follower struct {
 	cancel context.CancelFunc
 	events chan seenPod // never full
 	failed error        // why the events have ended, once they have
 }
 
-// seenPod is what a watch has told, and when.
+// seenPod is an event of a watch with its time.
 type seenPod struct {
 	when  time.Time
 	event watch.EventType
@@ -67,11 +67,11 @@ type seenPod struct {
 // mostEvents is more than pods of one series cause: each is changed about ten times.
 const mostEvents = 100_000
 
-// follow watches the pods of the run. Times are taken where events arrive, so nothing of a sample depends on how often
-// somebody asks.
+// follow watches the pods of the run. Times are recorded on the arrival of events, so samples do not depend on the
+// polling interval of a caller.
 func (a *arena) follow(ctx context.Context) (*follower, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	// One that goes on where it was when the connection ends, as it does when much happens at once.
+	// A retry watcher continues after a lost connection, which is likely while many events occur.
 	options := metav1.ListOptions{LabelSelector: "duel=pod"}
 	var pods *toolswatch.RetryWatcher
 	now, err := a.client.CoreV1().Pods("default").List(ctx, options)
@@ -146,9 +146,9 @@ func isReady(p *corev1.Pod) bool {
 	return false
 }
 
-// makeReady makes a pod, and deletes it when it is Ready; it is still ending when this returns. The time in milliseconds
-// begins before the request to create the pod, and ends when this process has heard that it is Ready, so it has the API
-// server's part in it, which is the same for all.
+// makeReady makes a pod, and deletes it when it is Ready; it is still ending when this returns. The time in
+// milliseconds begins before the request to create the pod, and ends when this process has heard that it is Ready, so
+// it has the API server's part in it, which is the same for all.
 func (a *arena) makeReady(ctx context.Context, f *follower, name string, r request, options metav1.DeleteOptions) (
 	milliseconds float64, err error,
 ) {
@@ -218,8 +218,8 @@ func (a *arena) series(ctx context.Context, prefix string, n int, r request, opt
 	return milliseconds, a.allGone(ctx)
 }
 
-// burst makes n pods at once and returns when each was Ready, sorted as they became it. Pods that do not are left out.
-// The limit is for each next pod: it begins anew whenever one becomes Ready.
+// burst creates n pods concurrently and returns the time at which each was Ready, in this order. Pods that do not
+// become Ready are left out. The limit applies to each next pod: it restarts whenever a pod becomes Ready.
 func (a *arena) burst(ctx context.Context, n int, r request) (milliseconds []float64, err error) {
 	f, err := a.follow(ctx)
 	if err != nil {

@@ -35,8 +35,8 @@ func Render(r *Results, page string) error {
 	return os.WriteFile(page, []byte(replaced), 0o644)
 }
 
-// Replace puts a made part into a page, in place of the one that is there. What stands between the lines before is
-// thrown away. Everything else stays, byte for byte.
+// Replace replaces the generated part of a page. It discards the old text between the marker lines and keeps everything
+// else byte for byte.
 func Replace(page, part string) (string, error) {
 	before, rest, found := strings.Cut(page, partBegins+"\n")
 	if !found {
@@ -102,7 +102,7 @@ func Tables(r *Results) string {
 	return b.String()
 }
 
-// putSideBySide writes the table of what was measured at the same time, if that was.
+// putSideBySide writes the table of the side-by-side stage, if it was measured.
 func (r *Results) putSideBySide(put func(string, ...any)) {
 	measured := slices.DeleteFunc(r.names(), func(name string) bool {
 		return len(r.find(name, none, sideBySideLoad, 0).Milliseconds) == 0
@@ -131,8 +131,8 @@ func (r *Results) putSideBySide(put func(string, ...any)) {
 	}
 }
 
-// putHooks writes the table of what containerd waits for. How long a plugin takes is no merit of who starts it, so what
-// a contestant adds to its plugins stands apart.
+// putHooks writes the table of the time that containerd waits. The duration of a plugin does not depend on its caller,
+// so the overhead of a contestant is shown separately.
 func (r *Results) putHooks(put func(string, ...any)) {
 	put("\n### In RunPodSandbox\n\nWhat containerd waits for before the first container, of the pods of the first table: " +
 		"milliseconds, P50. In brackets: P50\nof what is not its plugins' time, where the " +
@@ -164,8 +164,8 @@ func (s *Series) hooks() string {
 	return text
 }
 
-// putCosts writes the table of what the contestants use of the machine. Interfaces are counted, not pods: a contestant
-// that attaches four at once has done four times the work.
+// putCosts writes the table of the resource usage of the contestants. It counts interfaces, not pods: a contestant that
+// attaches four interfaces to a pod has done four times the work.
 func (r *Results) putCosts(put func(string, ...any)) {
 	put("\n### What it costs\n\nOf the daemon and of what it starts, over all pods of the first table; memory " +
 		"also over those at once.\n\n")
@@ -191,7 +191,7 @@ func (r *Results) putCosts(put func(string, ...any)) {
 	}
 }
 
-// unless writes a figure that was measured; what was not is zero.
+// unless formats a measured value; zero means not measured.
 func unless(value float64, format string) string {
 	if value == 0 {
 		return ""
@@ -209,7 +209,7 @@ func (r *Results) names() (names []string) {
 	return names
 }
 
-// kinds are those of interfaces that a contestant has; only pods without any for one that has none.
+// kinds returns the kinds of interfaces of a contestant; for one without any, only the pods without interfaces.
 func (r *Results) kinds(name string) (kinds []string) {
 	for _, s := range r.Series {
 		if s.Contestant == name && s.Kind != none && !slices.Contains(kinds, s.Kind) {
@@ -229,7 +229,7 @@ func row(name, kind string) string {
 	return name + ": " + kind
 }
 
-// quantiles writes P50 and P99 of a series, and P50 over that of another one if that has samples.
+// quantiles formats P50 and P99 of a series, and the difference to P50 of the plain series if it has samples.
 func quantiles(s, plain Series) string {
 	text := ""
 	switch {
@@ -287,8 +287,8 @@ const (
 // colours are told apart by those who see red and green alike, too (Okabe and Ito's palette).
 func colours() []string { return []string{"#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7"} }
 
-// curves are those of all contestants that were measured with each of interfaces, and the highest of their values. A
-// contestant that lacks one of the numbers has no curve: a gap would look like a measurement.
+// curves returns the curves of all contestants with measurements for all numbers of interfaces, and their highest
+// value. A contestant that lacks one of the numbers has no curve: a gap would look like a measurement.
 func (r *Results) curves(kinds []string) (curves []curve, highest float64) {
 	highest = smallestTickStep
 	for _, name := range r.names() {

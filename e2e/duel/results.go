@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// Results are all that one run has measured, sample by sample. Samples are kept and no statistics, so that other tables
-// can be made of an old run. Its form is that of the file: fields that are added must be optional.
+// Results contains all measurements of one run, sample by sample. It keeps samples instead of statistics, so that other
+// tables can be generated from an old run. It is also the file format: fields that are added must be optional.
 type Results struct {
 	// Time is when the run began.
 	Time time.Time `json:"time"`
-	// Machine and Versions are what it ran on: name to text.
+	// Machine and Versions describe the environment of the run: name to text.
 	Machine  map[string]string `json:"machine"`
 	Versions map[string]string `json:"versions"`
-	// Samples is how many pods each series has in each round, moreSamples times as many side by side; Rounds is how often
-	// each contestant was measured.
+	// Samples is how many pods each series has in each round, moreSamples times as many side by side; Rounds is how
+	// often each contestant was measured.
 	Samples int `json:"samples"`
 	Rounds  int `json:"rounds"`
 	// Skipped are the contestants that were not measured, or not to the end, with the reason.
@@ -35,11 +35,11 @@ type Series struct {
 	Contestant string `json:"contestant"`
 	// Kind is how interfaces come into the pod: "none", "claim only", "moved link", "macvlan".
 	Kind string `json:"kind"`
-	// Interfaces is how many each pod has beside that of the cluster's network.
+	// Interfaces is the number of interfaces of each pod, in addition to the interface of the cluster's network.
 	Interfaces int `json:"interfaces"`
-	// Load is "single" (the next pod, one of each kind in turn, is made when the last one has gone), "churn" and
+	// Load is "single" (the next pod, one of each kind in turn, is created when the last one is gone), "churn" and
 	// "churn, forced" (as soon as the last one is Ready and being deleted, gracefully or with a grace period of 0),
-	// "burst" (all at once), "killed" (its daemon was killed just before) or "side by side" (as "single", with the
+	// "burst" (all concurrently), "killed" (its daemon was killed just before) or "side by side" (as "single", with the
 	// clusters of all contestants at the same time).
 	Load string `json:"load"`
 	// Milliseconds from create to Ready, in the order of the pods.
@@ -52,8 +52,8 @@ type Series struct {
 	PluginMilliseconds []float64 `json:"pluginMilliseconds,omitempty"`
 }
 
-// overhead is what the contestant took in RunPodSandbox beside its plugins, in milliseconds for each pod; nothing where
-// it does not tell.
+// overhead returns the time of the contestant in RunPodSandbox without its plugins, in milliseconds for each pod; nil
+// if the contestant does not report it.
 func (s *Series) overhead() []float64 {
 	if len(s.PluginMilliseconds) != len(s.HookMilliseconds) {
 		return nil
@@ -68,17 +68,17 @@ func (s *Series) overhead() []float64 {
 // Cost is what one contestant used for its series, in one round.
 type Cost struct {
 	Contestant string `json:"contestant"`
-	// Attachments is how many interfaces pods got, and Pods how many pods that was. What the daemon used for those
-	// without interfaces that came in between is counted, they are not.
+	// Attachments is the number of interfaces that pods got, and Pods the number of these pods. Pods without interfaces
+	// in between are not counted, but the usage of the daemon includes them.
 	Attachments int `json:"attachments"`
 	Pods        int `json:"pods"`
-	// CPUSeconds are those of its daemon and of what that has started, and PeakMiB the most memory the daemon had. Zero
-	// for those without a daemon.
+	// CPUSeconds is the CPU time of its daemon and its child processes, and PeakMiB the peak memory of the daemon. Both
+	// are zero for contestants without a daemon.
 	CPUSeconds float64 `json:"cpuSeconds"`
 	PeakMiB    float64 `json:"peakMiB"`
 	// SliceWrites are the changes of its ResourceSlices while pods came and went.
 	SliceWrites int `json:"sliceWrites"`
-	// LinksLost are the node's links that are not there any more at the end, of LinksGiven.
+	// LinksLost are the links of the node that are missing at the end, out of LinksGiven.
 	LinksGiven int      `json:"linksGiven"`
 	LinksLost  []string `json:"linksLost,omitempty"`
 }

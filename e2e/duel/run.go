@@ -19,12 +19,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Options say what is measured.
+// Options select the measurements.
 type Options struct {
 	// Clone is the project's folder, and Bin the one with its binaries.
 	Clone, Bin string
-	// Peers is a folder with the binaries of others, by the names dranet and multus. Those that are not there are
-	// skipped.
+	// Peers is a directory with the binaries of other drivers, named dranet and multus. Missing ones are skipped.
 	Peers string
 	// Cluster is the name of the local cluster.
 	Cluster string
@@ -32,12 +31,11 @@ type Options struct {
 	Samples, Rounds int
 	// Only are the contestants to measure; empty means all.
 	Only []string
-	// Stages are what is measured, of AllStages; empty means all.
+	// Stages are the stages to measure, of AllStages; empty means all.
 	Stages []string
-	// Progress is told what is measured.
+	// Progress receives lines about the current measurement.
 	Progress io.Writer
-	// Keep is given what was measured so far, after each contestant: a run that is broken off keeps what it has. May be
-	// nil.
+	// Keep receives the results so far after each contestant, so that an interrupted run keeps them. It may be nil.
 	Keep func(*Results) error
 }
 
@@ -49,14 +47,14 @@ const (
 	StageSideBySide = "side-by-side"
 )
 
-// AllStages are those of a run that is published.
+// AllStages returns the stages of a published run.
 func AllStages() []string { return []string{StageAlone, StageSideBySide} }
 
 // interfaces that pods are given.
 func interfaces() []int { return []int{1, 2, 4, 8} }
 
-// Run measures all contestants, each on a cluster of its own. A contestant that fails is named in Skipped with the
-// reason, and what was measured of it before stays in the results; the run goes on.
+// Run measures all contestants, each on a cluster of its own. If a contestant fails, Skipped contains its name and the
+// reason, its earlier measurements stay in the results, and the run continues.
 func Run(ctx context.Context, options Options) (*Results, error) {
 	chosen, skipped := choose(options)
 	if len(chosen) == 0 {
@@ -88,8 +86,8 @@ func includes(wanted []string, value string) bool {
 	return len(wanted) == 0 || slices.Contains(wanted, value)
 }
 
-// choose returns the contestants to measure, and why others are not: their names to reasons. Nobody misses an optional
-// one whose programs are not there, but who has named it.
+// choose returns the contestants to measure, and the names of the others with the reason. An optional contestant
+// without programs is listed only if the user has named it.
 func choose(options Options) (chosen []contestant, skipped map[string]string) {
 	skipped = map[string]string{}
 	for _, c := range contestants() {
@@ -106,7 +104,7 @@ func choose(options Options) (chosen []contestant, skipped map[string]string) {
 	return chosen, skipped
 }
 
-// names are those of contestants.
+// names returns the names of contestants.
 func names(list []contestant) []string {
 	var names []string
 	for _, c := range list {
@@ -138,7 +136,7 @@ func alone(ctx context.Context, options Options, chosen []contestant, r *Results
 	return nil
 }
 
-// missing says why a contestant can't be measured.
+// missing returns the reason why a contestant cannot be measured, or "".
 func (c contestant) missing(options Options) string {
 	switch {
 	case c.binary == "":
@@ -183,14 +181,14 @@ type measurement struct {
 	results *Results
 	cost    Cost
 	made    int // prefixes of pods' names so far
-	// courses, their pods' prefix and the watch of them are there once pods one after the other are prepared.
+	// courses, the prefix of their pods and the watch exist once sequential pods are prepared.
 	courses []*course
 	podName string
 	pods    *follower
 	pid     int // of the daemon when it had started; 0 if that is not looked at
 }
 
-// note keeps a series and tells it.
+// note adds a series to the results. For a burst it counts the missing pods as not Ready.
 func (m *measurement) note(kind, load string, n int, milliseconds []float64) {
 	missing := 0
 	if load == "burst" {
@@ -199,7 +197,7 @@ func (m *measurement) note(kind, load string, n int, milliseconds []float64) {
 	m.keep(Series{Kind: kind, Interfaces: n, Load: load, Milliseconds: milliseconds, NotReady: missing})
 }
 
-// keep adds a series to the results and tells it.
+// keep adds a series to the results and reports it.
 func (m *measurement) keep(s Series) {
 	s.Contestant = m.name
 	m.results.add(s)
@@ -212,7 +210,7 @@ func (m *measurement) prefix() string {
 	return fmt.Sprintf("p%d", m.made)
 }
 
-// errRestarted says that samples are of two processes.
+// errRestarted reports that samples are from two processes.
 var errRestarted = errors.New("its daemon was restarted while it was measured")
 
 // counting adds what the daemon uses while do makes pods to the cost. A daemon that is another process afterwards has
@@ -296,8 +294,8 @@ func (m *measurement) churn(ctx context.Context) error {
 	return nil
 }
 
-// burst is many pods at once, with one macvlan each, and with one moved link each where any free link will do. For
-// moved links there must be as many links as pods, so that the time is that of the driver and not of a queue.
+// burst creates many concurrent pods, with one macvlan each, and with one moved link each if any free link is suitable.
+// For moved links there must be as many links as pods, so that the time measures the driver and not a queue.
 func (m *measurement) burst(ctx context.Context) error {
 	burst := func(kind string, n int, r request) error {
 		times, err := m.arena.burst(ctx, crowd, r)
@@ -327,8 +325,8 @@ func (m *measurement) burst(ctx context.Context) error {
 	return nil
 }
 
-// killed is one pod that is made right after the daemon was killed. The pod is created while nobody answers for its
-// claim: kubelet starts the daemon again first, so most of the time is its start.
+// killed creates one pod right after the daemon was killed. At that point no process answers for its claim: the kubelet
+// restarts the daemon first, so most of the time is its start.
 func (m *measurement) killed(ctx context.Context) error {
 	if m.daemon == "" || !slices.Contains(m.kinds, moved) {
 		return nil
@@ -358,7 +356,7 @@ func (m *measurement) killed(ctx context.Context) error {
 	return errors.Join(pods.Delete(ctx, "killed", metav1.DeleteOptions{}), m.allGone(ctx))
 }
 
-// machine is what the run is on.
+// machine describes the machine of the run.
 func machine() map[string]string {
 	m := map[string]string{"processors": fmt.Sprint(runtime.NumCPU()), "architecture": runtime.GOARCH}
 	var name unix.Utsname
@@ -385,8 +383,8 @@ func machine() map[string]string {
 	return m
 }
 
-// versions are those of what was measured. That of a peer is read from its binary. A binary of go build has its own
-// module without a version; then it is looked for among the dependencies, as in a module of tools.
+// versions returns the versions of the measured programs. The version of a peer is read from its binary. A binary of go
+// build has no version of its main module; then the version is looked up in its dependencies, as in a module of tools.
 func versions(ctx context.Context, options Options) map[string]string {
 	v := map[string]string{"go": runtime.Version()}
 	output, err := exec.CommandContext(ctx, "git", "-C", options.Clone, "rev-parse", "--short", "HEAD").Output()

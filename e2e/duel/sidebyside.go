@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// interfacesSideBySide are those of contestants that are measured side by side: fewer numbers, for more samples of each.
+// interfacesSideBySide returns the numbers of interfaces that are measured side by side: fewer, with more samples each.
 func interfacesSideBySide() []int { return []int{1, 4} }
 
 // sideBySideLoad is the load of their series, and moreSamples how many times as many pods these have.
@@ -15,13 +15,13 @@ const (
 	moreSamples    = 2
 )
 
-// sideBySide gives each contestant a cluster, all at the same time, and makes pods one after the other, on each cluster
-// in turn. So contestants are told apart by less than what a machine differs by from one quarter of an hour to the
-// next. In return each has the idle clusters of the others beside it, and pods at once are not measured. Pods without
-// interfaces are made on each cluster, so who gives none is left out.
+// sideBySide gives each contestant a cluster, all at the same time, and creates pods one after the other, on each
+// cluster in turn. This reveals differences that are smaller than the variation of the machine over 15 minutes. In
+// return the idle clusters of the others run next to each contestant, and concurrent pods are not measured. Pods
+// without interfaces are created on each cluster, so contestants that provide no interfaces are left out.
 //
-// A contestant that does not start is named in Skipped, and the others go on. A pod that does not become Ready ends the
-// stage for all, as the others would have less beside them from then on; what was measured before stays.
+// If a contestant does not start, Skipped contains its name, and the others continue. A pod that does not become Ready
+// ends the stage for all, as the others would have less load next to them afterwards; earlier measurements are kept.
 func sideBySide(ctx context.Context, options Options, chosen []contestant, r *Results) (failed error) {
 	var all []*measurement
 	for _, c := range chosen {
@@ -45,7 +45,7 @@ func sideBySide(ctx context.Context, options Options, chosen []contestant, r *Re
 		}()
 		all = append(all, m)
 	}
-	if len(all) == 0 { // results without anything would replace those of an earlier run
+	if len(all) == 0 { // empty results would replace the results of an earlier run
 		return nil
 	}
 	err := inTurn(ctx, moreSamples*options.Rounds*options.Samples, all...)

@@ -18,8 +18,8 @@ import (
 // gpuDriver is another driver, which knows nothing of networks.
 const gpuDriver = "gpu.example.com"
 
-// roots are the PCI root complexes of a machine with how many GPUs and cards are below each. Only the first and the
-// third have what a claim for a GPU and two cards needs, the third twice.
+// roots are the PCI root complexes of a machine with the number of GPUs and NICs below each. Only the first and the
+// third satisfy a claim for a GPU and two NICs, the third twice.
 var roots = []struct {
 	name        string
 	gpus, cards int
@@ -27,8 +27,8 @@ var roots = []struct {
 	{"pci0000:10", 1, 2}, {"pci0000:40", 2, 1}, {"pci0000:80", 2, 4}, {"pci0000:c0", 0, 2},
 }
 
-// A claim for a GPU of one driver and two cards of ours gets them below one PCI root, which is what GPUDirect needs, as
-// long as there is such a place, and nothing afterwards, although GPUs and cards are left.
+// A claim for a GPU of another driver and two NICs gets devices below one PCI root, which GPUDirect needs, as long as
+// one root has enough. Afterwards it gets nothing, although GPUs and NICs are left.
 func TestGPUsAndCardsBelowOneRoot(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		h, below := discoverytest.NewHost(), map[string]string{}

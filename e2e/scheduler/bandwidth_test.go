@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	linkSpeed = 100000 // of the cards, in Mbit/s
-	functions = 8      // of each card
+	linkSpeed = 100000 // of the NICs, in Mbit/s
+	functions = 8      // of each NIC
 )
 
-// asks are bandwidths that claims want of one card, one after the other, in several orders. 0 asks for nothing, which
-// gets the smallest tier.
+// asks are the bandwidths that consecutive claims request from one NIC, in several orders. 0 means no request,
+// which gets the smallest tier.
 var asks = [][]int64{
 	{50000, 25000, 25000, 10000, 10000, 10000, 0},
 	{0, 10000, 10000, 10000, 25000, 25000, 50000},
@@ -59,7 +59,7 @@ exposure:
 	})
 }
 
-// request makes claims for bandwidth of a card, each when the one before is decided.
+// request creates claims for bandwidth of a NIC, each after the decision about the previous one.
 func (n node) request(ctx context.Context, card string, order []int64) error {
 	offered, err := n.devices()
 	if err != nil {
@@ -103,14 +103,14 @@ func smallest(amount int64) int64 {
 	return 0
 }
 
-// bandwidthOf is what a device has, in Mbit/s.
+// bandwidthOf returns the bandwidth of a device in Mbit/s.
 func bandwidthOf(device resourceapi.Device) int64 {
 	value := device.Capacity[v1alpha1.AttributeDomain+"/bandwidth"].Value
 	return value.Value()
 }
 
-// A claim finds a device by the capacity that it asks for alone, takes that much of it, and what is the default if it
-// asks for nothing.
+// A claim selects a device by the requested capacity alone and consumes that amount, or the default if it requests
+// nothing.
 func TestCapacity(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		n := p.publish(t, "capacity", record(t, machine(1, functions)), []v1alpha1.DeviceExposurePolicy{

@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// What the other tests see is published in the form that the driver was asked for: an API server could have dropped
-// what it does not know, and the driver could have fallen back.
+// The other tests use the encoding that was requested from the driver: an API server could have dropped unknown fields,
+// and the driver could have fallen back to another encoding.
 func TestEncodings(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		m := exclusionMachines()[0]

@@ -17,8 +17,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// What the API server has for the machines of the published design's examples is what the golden files say, whatever
-// the version and its feature gates are.
+// The objects in the API server for the machines of the published design's examples match the golden files, regardless
+// of the version and its feature gates.
 func TestExamples(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		machines := discoverytest.Examples()
@@ -85,7 +85,7 @@ func checkReferenceNode(t *testing.T, n node, policies []v1alpha1.DeviceExposure
 	}
 }
 
-// golden reads an example's policies and what is published for them.
+// golden reads an example's policies and the slices that are published for them.
 func golden(
 	t *testing.T, name string,
 ) (policies []v1alpha1.DeviceExposurePolicy, published []*resourceapi.ResourceSlice) {

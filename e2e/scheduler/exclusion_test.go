@@ -11,7 +11,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// TestExclusion tries every use of a card beside every other, and beside every two others that can be in use at once.
+// TestExclusion tries every use of a NIC next to every other, and next to every two others that can be used
+// concurrently.
 func TestExclusion(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		var results []*matrix
@@ -31,7 +32,7 @@ func TestExclusion(t *testing.T) {
 	})
 }
 
-// try uses a card in several ways and tells whether the scheduler has let the last of them happen.
+// try uses a NIC in several ways and reports whether the scheduler allowed the last of them.
 func (n node) try(ctx context.Context, card, arrival string, s series, refusals *refusals) (bool, error) {
 	if arrival == "pods" {
 		return n.tryPods(ctx, card, s, refusals)
@@ -57,7 +58,7 @@ func (n node) try(ctx context.Context, card, arrival string, s series, refusals 
 	return refusals.expect(ctx, n, pod)
 }
 
-// tryPods makes a pod for each use. If the last is refused, it must be scheduled when those that it excludes are gone.
+// tryPods creates a pod for each use. If the last is refused, it must be scheduled after the pods that it excludes end.
 func (n node) tryPods(ctx context.Context, card string, s series, refusals *refusals) (bool, error) {
 	var pods []string
 	for i, u := range s {
@@ -89,7 +90,7 @@ func (n node) tryPods(ctx context.Context, card string, s series, refusals *refu
 	return false, n.got(ctx, pods[last], card, s[last])
 }
 
-// got waits until a pod is scheduled, and checks that it got devices of the card for these uses.
+// got waits until a pod is scheduled, and checks that it got devices of the NIC for these uses.
 func (n node) got(ctx context.Context, pod, card string, uses ...use) error {
 	devices, err := n.allocated(ctx, pod)
 	if err != nil {
@@ -135,7 +136,7 @@ func (r *refusals) forget(pod string) {
 	delete(r.pods, pod)
 }
 
-// stand checks that none was scheduled after all: what is refused at first sight could have come too early.
+// stand checks that no refused pod was scheduled later: the first verdict could have come too early.
 func (r *refusals) stand(n node) error {
 	var wrong []error
 	for pod := range r.pods {

@@ -27,7 +27,7 @@ func TestFunctionsComeAndGo(t *testing.T) {
 			for i := range count {
 				want[fmt.Sprintf("card0v%d-vf", i)] = linkSpeed / int64(count) / 100 * 100 // the share in whole steps
 			}
-			err := n.until(t.Context(), fmt.Sprintf("a card with %d virtual functions is published", count),
+			err := n.until(t.Context(), fmt.Sprintf("a NIC with %d virtual functions is published", count),
 				func() error {
 					devices, err := n.devices()
 					if err != nil {
@@ -49,8 +49,8 @@ func TestFunctionsComeAndGo(t *testing.T) {
 	})
 }
 
-// A card that is offered as a whole while one of its functions is in use waits for it, although the function was
-// published without counters when it was allocated, since nothing excluded it then.
+// A NIC that is offered as a whole while one of its virtual functions is in use waits for it. This also applies if the
+// virtual function was allocated when it was published without counters, since nothing excluded it then.
 func TestCardsAreOfferedAsAWholeUnderClaims(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		passthrough := use{name: "passthrough", plugin: "host-device", exclusive: true}
@@ -91,8 +91,8 @@ func TestCardsAreOfferedAsAWholeUnderClaims(t *testing.T) {
 		second := asks("second", "host-device", cardName(0))
 		waits(second)
 		waits(asks("other", "sriov", cardName(1)))
-		if v, err := n.verdict(first); v == scheduled { // it may have been refused before the scheduler knew the card
-			t.Fatalf("pod %s has a card of which a function is in use: %v", first, err)
+		if v, err := n.verdict(first); v == scheduled { // the refusal may predate the NIC in the scheduler's cache
+			t.Fatalf("pod %s has a NIC while one of its virtual functions is in use: %v", first, err)
 		}
 		for _, pod := range []string{second, function} {
 			if err := n.release(t.Context(), pod); err != nil {
@@ -103,7 +103,7 @@ func TestCardsAreOfferedAsAWholeUnderClaims(t *testing.T) {
 	})
 }
 
-// become lets the link recording lead to a machine with so many virtual functions, at once.
+// become atomically points the link recording to a machine with this number of virtual functions.
 func become(t *testing.T, recording string, count int) {
 	t.Helper()
 	m := machine(1, count)
@@ -113,7 +113,7 @@ func become(t *testing.T, recording string, count int) {
 	point(t, recording, m)
 }
 
-// point lets the link recording lead to a machine, at once.
+// point atomically points the link recording to a machine.
 func point(t *testing.T, recording string, m *discoverytest.Host) {
 	t.Helper()
 	next := recording + ".next"

@@ -17,7 +17,7 @@ func record(t *testing.T, machine *discoverytest.Host) string {
 	return dir
 }
 
-// machine has cards of 100 Gbit/s, each with so many virtual functions. A card without is not capable of them.
+// machine has NICs of 100 Gbit/s, each with this number of virtual functions. With 0 a NIC does not support them.
 func machine(count, functions int) *discoverytest.Host {
 	h := discoverytest.NewHost()
 	for i := range count {

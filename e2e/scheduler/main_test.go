@@ -20,9 +20,9 @@ import (
 
 // Flags of the driver.
 const (
-	// listAttributes asks for one list of a device's CNI plugins, in place of a boolean for each.
+	// listAttributes publishes one list of a device's CNI plugins instead of a boolean for each.
 	listAttributes = "--list-attributes"
-	// compatibilityGroups asks for groups that keep the uses of a device apart, in place of counters.
+	// compatibilityGroups separates the uses of a device by compatibility groups instead of counters.
 	compatibilityGroups = "--compatibility-groups"
 )
 
@@ -99,7 +99,7 @@ func planeOf(v version) (*plane, error) {
 	return p, err
 }
 
-// startPlane starts a control plane with our definitions and classes. If that fails, what was started ends with this
+// startPlane starts a control plane with our definitions and classes. If that fails, its processes end with this
 // process.
 func startPlane(v version) (*plane, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute) // includes a build from nothing

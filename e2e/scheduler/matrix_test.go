@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// matrix is what the scheduler let happen on a machine.
+// matrix records the allocations that the scheduler allowed on a machine.
 type matrix struct {
 	cards
 	rows []series
@@ -30,8 +30,8 @@ func (m *matrix) used(s series, arrival string) (used, known bool) {
 	return used, known
 }
 
-// fill tries every series in every way, each on a card of its own. There is a node for each way: a pod takes the
-// scheduler the longer the more pools its node has.
+// fill tries every series in every way, each on a NIC of its own. Each way has a node of its own: the scheduler needs
+// more time for a pod if its node has more pools.
 func (m *matrix) fill(t *testing.T, p *plane) {
 	t.Helper()
 	policies, recording := m.policies(t), record(t, machine(len(m.rows), m.functions))
@@ -80,7 +80,7 @@ func (m *matrix) fillBy(t *testing.T, n node, arrival string) {
 			}
 			used, err := refusals.expect(t.Context(), n, pod)
 			if used {
-				err = errors.New("a pod got a hidden card")
+				err = errors.New("a pod got a hidden NIC")
 			}
 			return err
 		})
@@ -95,7 +95,7 @@ func (m *matrix) fillBy(t *testing.T, n node, arrival string) {
 	}
 }
 
-// String prints a row for what is in use, and a column for what is wanted beside it.
+// String prints a row for each combination in use, and a column for each additional use.
 func (m *matrix) String() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: what can be used beside what is in use? (%s)\n", m.title, strings.Join(allArrivals(), "/"))

@@ -37,12 +37,12 @@ type plane struct {
 	client  kubernetes.Interface
 	driver  string // the binary
 	version string // for people
-	// templates says that pods of tests get claims from templates. The scheduler of 1.36 now and then misses that such
-	// claims were made, and looks at the pod again after minutes.
+	// templates reports that pods of tests get claims from templates. The scheduler of 1.36 sometimes misses the
+	// creation of such claims and retries the pod only after minutes.
 	templates bool
-	// encodings are flags of the driver, for which the classes are made.
+	// encodings are flags of the driver; the classes are generated for them.
 	encodings []string
-	// derivedAttributes says that claims may compute attributes of devices.
+	// derivedAttributes reports that claims may compute attributes of devices.
 	derivedAttributes bool
 
 	pods   corelisters.PodNamespaceLister
@@ -92,7 +92,7 @@ func (p *plane) stop(ctx context.Context) error {
 	return p.Down(ctx)
 }
 
-// wake lets everybody look again.
+// wake makes all waiting tests check their conditions again.
 func (p *plane) wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,15 +137,14 @@ func (p *plane) apply(ctx context.Context, text string) error {
 	return nil
 }
 
-// node is a Node object, and the driver that publishes a recorded machine's devices as those of the node.
+// node is a Node object with a driver that publishes a recorded machine's devices for it.
 type node struct {
 	*plane
 	name string
 }
 
-// publish makes a node whose machine is in the directory recording, with policies that are for this node only. The
-// driver runs with the flags until the end of the test. Pools have the node's name, so a node never has what an earlier
-// test left.
+// publish creates a node whose machine is in the directory recording, with policies for this node only. The driver runs
+// with the flags until the end of the test. Pools have the node's name, so a node never has remains of an earlier test.
 func (p *plane) publish(
 	t *testing.T, title, recording string, policies []v1alpha1.DeviceExposurePolicy, flags ...string,
 ) node {

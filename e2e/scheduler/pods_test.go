@@ -54,13 +54,13 @@ spec:
 // request asks for one device of a class.
 type request struct {
 	class string
-	// card is the interface of the physical device: it or a virtual function of it is wanted. Empty: of any card.
+	// card is the interface of the physical device, which or whose virtual function is requested. Empty means any NIC.
 	card string
-	// capacity is what is asked of the device, such as "bandwidth": "10000".
+	// capacity is the requested capacity of the device, such as "bandwidth": "10000".
 	capacity map[string]string
 }
 
-// claim asks for devices at once.
+// claim returns a claim with several requests.
 func claim(requests ...request) resourceapi.ResourceClaimSpec {
 	var spec resourceapi.ResourceClaimSpec
 	for i, r := range requests {
@@ -134,7 +134,7 @@ func (n node) release(ctx context.Context, pod string) error {
 		metav1.DeleteOptions{GracePeriodSeconds: &now})
 }
 
-// verdict is what the scheduler has said of a pod.
+// verdict is the decision of the scheduler about a pod.
 type verdict int
 
 const (
@@ -143,8 +143,8 @@ const (
 	refused
 )
 
-// verdict returns what is said of a pod so far. Only claims that cannot be allocated count as refused: a pod may also
-// wait for its claims to be made, or for a pool to be complete.
+// verdict returns the scheduler's decision about a pod so far. Only claims that cannot be allocated count as refused: a
+// pod may also wait for the creation of its claims, or for a pool to be complete.
 func (n node) verdict(name string) (verdict, error) {
 	pod, err := n.pods.Get(name)
 	if err != nil {
@@ -205,7 +205,7 @@ func (n node) outcome(
 	return nil, err
 }
 
-// results are what a pod's claims have.
+// results returns the allocation results of a pod's claims.
 func (n node) results(name string) ([]resourceapi.DeviceRequestAllocationResult, error) {
 	pod, err := n.pods.Get(name)
 	if err != nil {
@@ -229,7 +229,7 @@ func (n node) results(name string) ([]resourceapi.DeviceRequestAllocationResult,
 	return devices, nil
 }
 
-// names are those of devices.
+// names returns the names of devices.
 func names(devices []resourceapi.DeviceRequestAllocationResult) string {
 	var list []string
 	for _, d := range devices {

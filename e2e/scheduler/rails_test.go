@@ -14,11 +14,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// railAttribute is what policies of samples set on cards.
+// railAttribute is the attribute that policies of samples set on NICs.
 const railAttribute resourceapi.QualifiedName = "example.com/rail"
 
-// TestRails has the scheduler put cards next to the GPUs of another driver on two kinds of machines with eight of each:
-// where the PCI root says which belong together, and where a table of the policy does.
+// TestRails checks that the scheduler allocates NICs next to the GPUs of another driver, on two kinds of machines with
+// eight of each: one where the PCI root pairs them, and one where a table in the policy does.
 func TestRails(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		if err := p.apply(t.Context(), fmt.Sprintf(`
@@ -38,7 +38,7 @@ spec: {selectors: [{cel: {expression: 'device.driver == %q'}}]}
 			n := railNode(t, p, "mi300x", "eight-gpus-by-table.yaml", "gpus-with-rails.yaml")
 			n.refused(t, "by-root", pairs(1, deviceattribute.StandardDeviceAttributePCIeRoot))
 			n.aligned(t, "seven", 7, railAttribute, nil)
-			// A GPU and a port are left. The GPU has no rail, as if its driver did not know it.
+			// A GPU and a port are left. The GPU has no rail, as if its driver could not determine it.
 			n.refused(t, "without-rail", pairs(1, railAttribute))
 			if !p.derivedAttributes {
 				return
@@ -68,7 +68,7 @@ func railNode(t *testing.T, p *plane, name, sample, gpus string) node {
 	return n
 }
 
-// documents are those of one kind in a YAML file of the repository.
+// documents returns the documents of one kind in a YAML file of the repository.
 func documents[T any](t *testing.T, file, kind string) []T {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(file)))
@@ -84,7 +84,7 @@ func documents[T any](t *testing.T, file, kind string) []T {
 	return all
 }
 
-// pairs asks for GPUs, each with a card that has the same value of an attribute, and for cards of as many rails.
+// pairs requests GPUs, each with a NIC that has the same value of an attribute, and all NICs on distinct rails.
 func pairs(count int, attribute resourceapi.QualifiedName) resourceapi.ResourceClaimSpec {
 	requests := make([]request, 0, 2*count)
 	for range count {
@@ -138,7 +138,7 @@ func (n node) aligned(t *testing.T, name string, count int, attribute resourceap
 		rails[*card.Attributes[railAttribute].IntValue] = true
 	}
 	if len(rails) != count {
-		t.Errorf("pod %s has %d cards on rails %v", pod, count, rails)
+		t.Errorf("pod %s has %d NICs on rails %v", pod, count, rails)
 	}
 	t.Logf("pod %s has %s", pod, names(devices))
 }

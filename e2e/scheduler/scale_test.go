@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// A node with eight cards of 128 virtual functions each: it is published whole, a link that flaps is written once, a
-// change writes the slices of its pool only, and the driver gives back what it needed for that.
+// A node with eight NICs of 128 virtual functions each: it is published completely, a flapping link is written once, a
+// change writes only the slices of its pool, and the driver then returns the memory to the kernel.
 func TestThousandDevices(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		// A computation needs 80 MiB, in KiB; 30 MiB stay, 36 after other tests.
@@ -39,7 +39,7 @@ func TestThousandDevices(t *testing.T) {
 		before := n.versions(t)
 		for _, back := range []bool{true, false} {
 			link.OperState, link.Carrier = map[bool]string{true: "up", false: "down"}[back], back
-			other.MTU++ // without it nobody could know when the driver has seen the carrier
+			other.MTU++ // without it the test could not detect when the driver has seen the carrier
 			point(t, recording, m)
 			n.untilDevice(t, cardName(1)+"-passthrough", "has the new MTU", func(device *resourceapi.Device) bool {
 				mtu := device.Attributes["dra.networking/mtu"].IntValue

@@ -21,12 +21,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// How many random claims are tried, and on how many nodes, each of which fills up by itself.
+// The number of random claims, and the number of nodes; each node fills up independently.
 const (
 	simulatedNodes = 8
 	claimsOfANode  = 26
-	siteAttribute  = "site" // says of devices to which node of the test they belong
-	freedOneIn     = 2      // of the refusals that name claims, how often those are released
+	siteAttribute  = "site" // identifies the node of the test to which a device belongs
+	freedOneIn     = 2      // one in this many refusals that name claims leads to the release of these claims
 	refusedAtLeast = 40     // percent
 	refusedAtMost  = 60
 	provenAtLeast  = 20
@@ -45,8 +45,8 @@ func (s *simulation) add(count *int) {
 	*count++
 }
 
-// TestSimulateAgreesWithTheScheduler asks `netdra simulate` about random claims, and then the scheduler. What is named
-// as being in the way of a claim is released, and then the scheduler must take the pod that it has refused.
+// TestSimulateAgreesWithTheScheduler passes random claims to `netdra simulate` and then to the scheduler. It releases
+// the claims that are named as obstacles; then the scheduler must accept the pod that it has refused.
 func TestSimulateAgreesWithTheScheduler(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: starts a control plane of Kubernetes in private namespaces")
@@ -78,7 +78,7 @@ func TestSimulateAgreesWithTheScheduler(t *testing.T) {
 	})
 	tried := seen.fitted + seen.refused
 	share := 100 * seen.refused / max(tried, 1)
-	t.Logf("%d claims: %d fitted, %d (%d %%) were refused; what was named as in the way was released %d times", tried,
+	t.Logf("%d claims: %d fitted, %d (%d %%) were refused; named obstacles were released %d times", tried,
 		seen.fitted, seen.refused, share, seen.proven)
 	if !t.Failed() && (tried < 200 || share < refusedAtLeast || share > refusedAtMost || seen.proven < provenAtLeast) {
 		t.Error("the test sees too few of one kind")
@@ -107,7 +107,7 @@ func (n node) simulated(t *testing.T, random *rand.Rand, site string, seen *simu
 			t.Fatal(err)
 		}
 		if _, err := n.outcome(t.Context(), pod, said.Fits); err != nil {
-			t.Fatalf("claim %d: simulate says that it fits: %v; the scheduler: %v\n%+v\n%+v", i, said.Fits, err, said,
+			t.Fatalf("claim %d: simulate reports fits=%v; the scheduler: %v\n%+v\n%+v", i, said.Fits, err, said,
 				spec.Devices)
 		}
 		if said.Fits {
@@ -126,7 +126,7 @@ func (n node) simulated(t *testing.T, random *rand.Rand, site string, seen *simu
 		for _, claim := range inTheWay {
 			holder := strings.TrimSuffix(claim, "-0")
 			if !slices.Contains(using, holder) {
-				t.Fatalf("claim %s is named, which nobody has: %v", claim, using)
+				t.Fatalf("the refusal names claim %s, which no pod has: %v", claim, using)
 			}
 			if err := n.release(t.Context(), holder); err != nil {
 				t.Fatal(err)
@@ -159,7 +159,7 @@ func (n node) ended(ctx context.Context, pod string) error {
 	return n.client.ResourceV1().ResourceClaims(metav1.NamespaceDefault).Delete(ctx, pod+"-0", metav1.DeleteOptions{})
 }
 
-// said is what `netdra simulate -o json` says of a claim.
+// said is the answer of `netdra simulate -o json` about a claim.
 type said struct {
 	Fits     bool     `json:"fits"`
 	Nodes    []string `json:"nodes"`
@@ -198,7 +198,7 @@ func (n node) simulate(t *testing.T, spec resourceapi.ResourceClaimSpec) (said, 
 	var out, problems strings.Builder
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(string(text)), &out, &problems
 	err = n.Run(cmd)
-	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() > 1 { // 1 is for what does not fit
+	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() > 1 { // 1 is for claims that do not fit
 		return said{}, fmt.Errorf("%w: %s", err, problems.String())
 	}
 	var all []said

@@ -11,21 +11,21 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// use is one way to use a card, as a policy offers it.
+// use is one way to use a NIC, as a policy offers it.
 type use struct {
 	name   string // also the suffix of the device's name
 	plugin string // the CNI plugin, and the class for it
-	// function says that a virtual function of the card is used: each claim gets another one, for itself.
+	// function reports that the use takes a virtual function of the NIC: each claim gets a different one exclusively.
 	function bool
-	// exclusive says that nobody else can use the card at the same time.
+	// exclusive reports that the NIC cannot be used by others at the same time.
 	exclusive bool
-	// capacity is what users of a shared card divide.
+	// capacity is the capacity that users of a shared NIC divide.
 	capacity string
-	// group is the exclusion group: others of it can't use the card at the same time.
+	// group is the exclusion group: other uses in it cannot use the NIC at the same time.
 	group string
 }
 
-// policy is what the administrator writes for the use.
+// policy returns the administrator's policy for the use.
 func (u use) policy(t *testing.T) v1alpha1.DeviceExposurePolicy {
 	t.Helper()
 	types := `["pf", "nic"]`
@@ -52,29 +52,29 @@ func exposurePolicy(t *testing.T, name, spec string) v1alpha1.DeviceExposurePoli
 	}
 }
 
-// together says whether the design lets two claims use one card in these ways at once.
+// together reports whether the design lets two claims use one NIC in these ways concurrently.
 func together(a, b use) bool {
 	switch {
 	case a.function && b.function:
 		return true // there are enough of them
 	case a.exclusive || b.exclusive:
-		return false // who takes the card takes its functions, too
+		return false // a claim for the NIC includes its virtual functions
 	case a.function || b.function || a == b:
 		return true
 	}
 	return a.group == "" || a.group != b.group
 }
 
-// cards is a machine whose cards are all offered in the same ways.
+// cards is a machine whose NICs are all offered in the same ways.
 type cards struct {
 	name, title string
-	functions   int // of each card; a card without is no physical function
+	functions   int // of each NIC; without any it is not a physical function
 	uses        []use
-	// hidden says that a policy hides the cards themselves.
+	// hidden reports that a policy hides the NICs themselves.
 	hidden bool
 }
 
-// policies are those of the machine.
+// policies returns the policies of the machine.
 func (c cards) policies(t *testing.T) []v1alpha1.DeviceExposurePolicy {
 	t.Helper()
 	var list []v1alpha1.DeviceExposurePolicy
@@ -89,7 +89,7 @@ func (c cards) policies(t *testing.T) []v1alpha1.DeviceExposurePolicy {
 	return list
 }
 
-// entries is how many devices are published of each card and its functions.
+// entries returns the number of published devices for each NIC and its virtual functions.
 func (c cards) entries() int {
 	count := 0
 	for _, u := range c.uses {
@@ -112,12 +112,12 @@ func exclusionMachines() []cards {
 			uses: []use{macvlan, ipvlan, passthrough, vf}},
 		{name: "ungrouped", title: "macvlan and ipvlan have no group, and capacities of the same name", functions: 3,
 			uses: []use{free(macvlan), free(ipvlan), passthrough, vf}},
-		{name: "nic", title: "cards without virtual functions", uses: []use{passthrough, takeover, macvlan, ipvlan}},
-		{name: "hidden", title: "cards that are hidden", functions: 3, uses: []use{vf}, hidden: true},
+		{name: "nic", title: "NICs without virtual functions", uses: []use{passthrough, takeover, macvlan, ipvlan}},
+		{name: "hidden", title: "hidden NICs", functions: 3, uses: []use{vf}, hidden: true},
 	}
 }
 
-// series are uses of one card, one after the other. All but the last can be in use at once.
+// series are uses of one NIC, one after the other. All but the last can be in use concurrently.
 type series []use
 
 func (s series) names() string {
@@ -128,7 +128,7 @@ func (s series) names() string {
 	return strings.Join(names, ", ")
 }
 
-// arrivals are the ways in which the series is tried. Long ones are tried in the others by the tests of package slices.
+// arrivals returns the ways to try the series. Package slices tests the other ways for long series.
 func (s series) arrivals() []string {
 	if len(s) > 2 {
 		return allArrivals()[:1]
@@ -159,6 +159,6 @@ func (c cards) allSeries(length int) []series {
 	return all
 }
 
-// allArrivals are the ways in which a series can reach the scheduler: in a pod for each use, in one pod with a claim
-// for each, and in one claim.
+// allArrivals returns the ways for a series to reach the scheduler: in a pod for each use, in one pod with a claim for
+// each use, and in one claim.
 func allArrivals() []string { return []string{"pods", "claims", "requests"} }

@@ -14,11 +14,11 @@ import (
 // probeTime is plenty for a machine that boots at all with KVM.
 const probeTime = 20 * time.Second
 
-// chooseAccelerator takes KVM where a machine boots with it. A /dev/kvm says little: on machines that are virtual
-// themselves it may not run this kernel. What was found is kept in the cache until this machine boots again. Booting is
-// the only test that counts: nested virtualization may be there, and hang or lack what the kernel wants. It is bounded,
-// and costs a failed boot once per boot of this machine. The caller holds the lock of the image, so two do not probe at
-// once. A command without arguments makes the machine switch itself off as soon as it is up.
+// chooseAccelerator uses KVM if a machine boots with it. The existence of /dev/kvm is not enough: on hosts that are
+// virtual machines themselves it may not run this kernel. Booting is the only reliable test: nested virtualization may
+// be available, but hang or lack a feature that the kernel requires. The test has a time limit. The result is cached
+// until the host reboots, so a failed boot happens once per boot of the host. The caller holds the lock of the image,
+// which prevents concurrent tests. A command without arguments makes the machine switch itself off as soon as it is up.
 func (i *Image) chooseAccelerator(ctx context.Context) (string, error) {
 	if err := unix.Access("/dev/kvm", unix.R_OK|unix.W_OK); err != nil {
 		return emulation, nil //nolint:nilerr // then it is not there, or for others

@@ -25,7 +25,7 @@ const (
 // trusted to be where it says: all offsets are compared with its length.
 func unpackKernel(image []byte) ([]byte, error) {
 	if len(image) < endOfHeader || string(image[offsetMagic:offsetMagic+4]) != "HdrS" {
-		return nil, errors.New("it is no x86 kernel image")
+		return nil, errors.New("not an x86 kernel image")
 	}
 	number := func(offset int) uint64 { return uint64(binary.LittleEndian.Uint32(image[offset:])) }
 	begin := (uint64(image[offsetSetupSectors])+1)*sector + number(offsetPayload)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Kind says what the machines of an image are for.
+// Kind is the purpose of an image's machines.
 type Kind int
 
 const (
@@ -18,9 +18,9 @@ const (
 	OVS
 )
 
-// recipe is the version of how images are made: whoever changes that increases it. The name of an image in the cache is
-// made of it, so a changed recipe makes another image beside the old one. Debian's versions are not part of the name:
-// an image stays as it was made until somebody removes it.
+// recipe is the version of the build procedure of images: increase it with each change of that procedure. It is part of
+// an image's name in the cache, so a changed recipe creates a new image next to the old one. The versions of Debian
+// packages are not part of the name: an image is kept until it is removed manually.
 const recipe = "1"
 
 const (
@@ -28,24 +28,24 @@ const (
 	backports = suite + "-backports"
 )
 
-// parts are what an image is made of.
+// parts are the components of an image.
 type parts struct {
 	// prefix is how the names of its folder begin in the cache.
 	prefix string
-	// suites are those of Debian that it is taken from; kernelSuite is the one that its kernel is from.
+	// suites are the Debian suites of its packages; kernelSuite is the suite of its kernel.
 	suites      []string
 	kernelSuite string
-	// packages are those of Debian, without what apt adds because they depend on it. The kernel is not among them: the
-	// packages that it depends on would set up a boot loader.
+	// packages are Debian packages, without the dependencies that apt adds. They do not include the kernel: its
+	// dependencies would set up a boot loader.
 	packages []string
 	// kernelPackages are how the names of the packages begin that the kernel is in, before its release.
 	kernelPackages []string
-	// modules are those that machines can load beside earlyModules.
+	// modules are the modules that machines can load, in addition to earlyModules.
 	modules []string
 }
 
-// parts are those of a kind. Each call returns a value of its own. Modules are loaded by name when somebody needs them,
-// which is how the kernel autoloads; what is not listed is not in the image, although the kernel has it.
+// parts returns the components of a kind, as a new value on each call. The kernel loads modules by name on demand;
+// modules that are not listed here are not in the image, even if the kernel package contains them.
 func (k Kind) parts() *parts {
 	p := &parts{
 		prefix: "vm-", suites: []string{suite, suite + "-updates"}, kernelSuite: suite,
@@ -68,13 +68,13 @@ func (k Kind) parts() *parts {
 	case OVS:
 		p.prefix = "vm-ovs-"
 		p.packages = append(p.packages, strings.Fields("openvswitch-switch ovn-central ovn-host")...)
-		// Of the modules that Open vSwitch stands on, libcrc32c asks for an algorithm by its name when it is loaded.
+		// libcrc32c, a dependency of Open vSwitch, requests an algorithm by name while it is loaded.
 		p.modules = append(p.modules, strings.Fields("crc32c_generic vport_geneve")...)
 	}
 	return p
 }
 
-// rdmaModules are those of RDMA, without what they depend on.
+// rdmaModules returns the RDMA modules without their dependencies.
 func rdmaModules() []string {
 	return strings.Fields("ib_core ib_uverbs ib_umad rdma_ucm rdma_cm ib_cm iw_cm rdma_rxe")
 }
@@ -83,7 +83,7 @@ func rdmaModules() []string {
 // initial file system, without modprobe, which is in the root file system.
 func earlyModules() []string { return []string{"9p", "9pnet_virtio", "overlay"} }
 
-// folder is the name of the image in the cache, which says what it is made of.
+// folder returns the name of the image in the cache, which includes a hash of its components.
 func (p *parts) folder() string {
 	all := []string{recipe, p.kernelSuite, strings.Join(p.packages, " "), strings.Join(earlyModules(), " "),
 		strings.Join(p.modules, " ")}

@@ -8,30 +8,30 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
 )
 
-// Where QEMU and what it needs are in the unpacked packages.
+// Paths of QEMU and its dependencies in the unpacked packages.
 const (
 	loader    = "usr/lib64/ld-linux-x86-64.so.2"
 	libraries = "usr/lib/x86_64-linux-gnu"
 	qemu      = "usr/bin/qemu-system-x86_64"
 )
 
-// Accelerators of QEMU. Emulation on several threads gains nothing where there is one processor, and where several
-// machines share those of the host.
+// Accelerators of QEMU. Emulation on several threads is not faster if the host has one processor, or if several
+// machines share its processors.
 const (
 	kvm       = "kvm"
 	emulation = "tcg,thread=single,tb-size=512"
 	parallel  = "tcg,thread=multi,tb-size=512"
 )
 
-// kernelParameters are those of every machine. Together they make an emulated boot short and sure: panic=-1 reboots at
-// once, which ends QEMU (-no-reboot); mitigations and address randomization cost time and protect nothing here;
-// random.trust_cpu gives entropy without waiting; and the kernel must not measure timers, which are late on a busy host
-// (tsc, no_timer_check). The IOMMU is for vfio-pci.
+// kernelParameters apply to every machine. They make an emulated boot fast and reliable: panic=-1 reboots immediately,
+// which ends QEMU (-no-reboot); mitigations and address randomization cost time and protect nothing here;
+// random.trust_cpu provides entropy without waiting; and the kernel must not measure timers, which are late on a busy
+// host (tsc, no_timer_check). The IOMMU is for vfio-pci.
 const kernelParameters = "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off random.trust_cpu=on nokaslr " +
 	"tsc=reliable no_timer_check intel_iommu=on iommu=pt"
 
-// machine is what QEMU is told; see arguments. All paths are those of the host and absolute; commas end values of
-// QEMU's options, so folders must have none.
+// machine contains the settings for QEMU; see arguments. All paths are absolute paths on the host; commas separate
+// QEMU's options, so paths must not contain any.
 type machine struct {
 	imageDir, runDir string
 	accelerator      string
@@ -53,10 +53,10 @@ type hostFolder struct {
 // the least that a test of alignment needs. There is one processor, on the first: the second has memory only.
 const numaNodes = 2
 
-// arguments are QEMU's command line, without the program. The machine has two serial lines: the kernel's console, in
-// the file console.log, and the command's terminal, which is QEMU's own standard input and output. Devices that nobody
-// needs are switched off, since each is probed in an emulated boot. Fixed PCI addresses come first, or QEMU could have
-// given their places to a device that takes any.
+// arguments returns QEMU's command line, without the program. The machine has two serial lines: the kernel's console,
+// in the file console.log, and the command's terminal, which is QEMU's own standard input and output. Unused devices
+// are disabled, since an emulated boot probes each of them. Devices with fixed PCI addresses come first; otherwise QEMU
+// could assign their addresses to devices without one.
 func (m *machine) arguments() []string {
 	root := filepath.Join(m.imageDir, "root")
 	processor, accelerator := "max", m.accelerator
@@ -96,8 +96,8 @@ func (m *machine) arguments() []string {
 	return args
 }
 
-// arguments are those of the card. It is QEMU's user-mode network, which needs no link and no right on the host: QEMU
-// opens sockets as a process of the network namespace that it was started in.
+// arguments returns the arguments of the NIC. It uses QEMU's user-mode network, which needs neither a link nor
+// privileges on the host: QEMU opens sockets in the network namespace in which its process was started.
 func (u *Uplink) arguments() []string {
 	network := fmt.Sprintf("user,id=uplink,ipv6=off,net=%s,host=%s", u.Subnet, u.Gateway)
 	for _, port := range u.Ports {
@@ -107,10 +107,10 @@ func (u *Uplink) arguments() []string {
 		guest.UplinkMAC}
 }
 
-// hardware is NUMA nodes, PCIe and network cards. All cards are on one network segment, which ends in QEMU. Each
-// physical function is behind a root port of its own on an expander bridge (pxb-pcie), which is what gives it a NUMA
-// node. Bus numbers begin at 0x40 and 0x80; the function is on the bus behind its port, so the first is 0000:41:00.0
-// and the second 0000:81:00.0. The option romfile= leaves out boot ROMs, which are in no package that is fetched.
+// hardware returns the arguments of NUMA nodes, PCIe and NICs. All NICs are on one network segment inside QEMU. Each
+// physical function is behind a root port of its own on an expander bridge (pxb-pcie), which determines its NUMA node.
+// Bus numbers begin at 0x40 and 0x80; the function is on the bus behind its port, so the first is 0000:41:00.0 and the
+// second 0000:81:00.0. The option romfile= omits boot ROMs, which the fetched packages do not contain.
 func (m *machine) hardware() []string {
 	var args []string
 	for node := range numaNodes {

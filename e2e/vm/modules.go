@@ -14,8 +14,8 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// moduleTree is what a kernel package has below lib/modules/VERSION. It is read by what files say and not by
-// modules.dep, which exists only after depmod has run in an installed system.
+// moduleTree is the content of lib/modules/VERSION of a kernel package. It reads the metadata of the module files and
+// not modules.dep, which depmod only creates in an installed system.
 type moduleTree struct {
 	dir string
 	// paths of the files, relative to dir, by the modules' names.
@@ -30,8 +30,8 @@ type module struct {
 	data []byte
 }
 
-// openModules lists the modules of a kernel, those in files and those that are built in: both can be asked for, and
-// only the former are loaded.
+// openModules lists the modules of a kernel, both files and built-in ones: callers may request both, but only files are
+// loaded.
 func openModules(dir string) (*moduleTree, error) {
 	tree := &moduleTree{dir: dir, paths: map[string]string{}, builtin: map[string]bool{}}
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -61,9 +61,8 @@ func moduleName(path string) string {
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// collect returns the modules of the names and all that they depend on, each after those that it depends on. What is
-// built into the kernel is left out, and each module is there once. A name that the kernel does not have is an error:
-// the list is wrong then, or the kernel is another one.
+// collect returns the named modules and all their dependencies, each after its own dependencies and only once. It omits
+// modules that are built into the kernel. An unknown name is an error: the list is wrong, or the kernel has changed.
 func (t *moduleTree) collect(names []string) ([]module, error) {
 	var all []module
 	seen := map[string]bool{}

@@ -14,17 +14,17 @@ import (
 
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// apt is apt-get with a root of its own: it knows nothing of what is installed, and changes nothing of it. Its status
-// file is empty, so that it fetches all that packages depend on, also what this machine has. Nobody else uses its
-// folders, so it takes no lock, and does not wait for an apt-get of the system.
+// apt is apt-get with a root of its own: it neither reads nor changes the installed packages. Its status file is empty,
+// so that it fetches all dependencies, including already installed ones. No other process uses its
+// directories, so it takes no lock and does not wait for an apt-get of the system.
 type apt struct {
 	dir    string
 	mirror string
 }
 
-// newApt lays out the root in dir, for packages of the suites. An empty mirror means that of this machine's own apt.
-// Where the keyring of Debian is missing, apt goes by the keys that this machine trusts; packages without a good
-// signature are refused in both cases.
+// newApt creates the root in dir, for packages of the suites. An empty mirror means the mirror of this machine's apt.
+// If Debian's keyring is missing, apt uses the keys that this machine trusts; it rejects packages without a valid
+// signature in both cases.
 func newApt(ctx context.Context, dir, mirror string, suites []string) (*apt, error) {
 	if mirror == "" {
 		var err error
@@ -96,9 +96,9 @@ func (a *apt) run(ctx context.Context, args ...string) (string, error) {
 	return output.String(), nil
 }
 
-// fetch downloads the packages of an image and its kernel's, and returns the files and which kernel it is. The kernel
-// is asked for by its meta package, in a simulation, to learn its release; then its packages are downloaded without
-// what they depend on.
+// fetch downloads the packages of an image and its kernel, and returns the files and the version of the kernel. It
+// finds the kernel's release in a simulated installation of its meta package, and then downloads the kernel packages
+// without their dependencies.
 func (a *apt) fetch(ctx context.Context, p *parts) ([]string, kernelVersion, error) {
 	var kernel kernelVersion
 	if _, err := a.run(ctx, "update"); err != nil {

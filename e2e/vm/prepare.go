@@ -21,17 +21,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
 )
 
-// ErrUnavailable says that there can be no machine here, because something is missing that is not the project's: tests
-// are skipped then.
+// ErrUnavailable reports that machines cannot run here, because something outside the project is missing: tests are
+// skipped then.
 var ErrUnavailable = errors.New("virtual machines are not available here")
 
-// Options say where an image is kept and what it is made of. The zero value is a good one.
+// Options configure the content and the location of an image. The zero value is usable.
 type Options struct {
-	// Kind is what its machines are for; the zero value is SRIOV.
+	// Kind is the purpose of its machines; the zero value is SRIOV.
 	Kind Kind
 	// CacheDir is where images are kept; empty means lab.CacheDir().
 	CacheDir string
-	// Mirror is the URI of a mirror of Debian; empty means that of this machine's own apt.
+	// Mirror is the URI of a mirror of Debian; empty means the mirror of this machine's apt.
 	Mirror string
 	// Progress gets a line for every step; nil means none.
 	Progress io.Writer
@@ -42,7 +42,7 @@ type Options struct {
 type Image struct {
 	dir   string
 	parts *parts
-	// mirror is the URI of a mirror of Debian; empty means that of this machine's own apt.
+	// mirror is the URI of a mirror of Debian; empty means the mirror of this machine's apt.
 	mirror string
 	// vminit is the first process of machines.
 	vminit []byte
@@ -51,10 +51,10 @@ type Image struct {
 	progress    io.Writer
 }
 
-// Prepare makes the image, unless the cache has it, and builds vminit. From nothing it takes about half a minute and
-// downloads 160 MB. Several may prepare at once: the others wait. The error is ErrUnavailable if something is missing
-// that others provide: the architecture, Debian's tools, or a mirror. The working directory must be inside a clone of
-// the project, of which vminit is built each time.
+// Prepare creates the image, unless the cache contains it, and builds vminit. Without a cache it takes about half a
+// minute and downloads 160 MB. Concurrent calls wait for the one that prepares. The error is ErrUnavailable if an
+// external requirement is missing: the architecture, Debian's tools, or a mirror. The working directory must be inside
+// a clone of the project, from which vminit is built each time.
 func Prepare(ctx context.Context, o Options) (*Image, error) {
 	if err := checkHost(); err != nil {
 		return nil, err
@@ -170,9 +170,9 @@ func (i *Image) printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(i.progress, "vm: "+format+"\n", args...)
 }
 
-// installKernel puts the unpacked kernel, what it is and the early modules into dir, and leaves of the modules in root
-// only those that machines can load, unpacked. An emulated processor takes seconds to decompress what this machine does
-// in no time: the kernel, and modules one by one when they are loaded.
+// installKernel writes the unpacked kernel, its version and the early modules into dir. In root it keeps only the
+// modules that machines can load, unpacked. An emulated processor needs seconds to decompress the kernel, and then each
+// module while it is loaded, which takes no time on this machine.
 func (i *Image) installKernel(ctx context.Context, dir, root string, kernel kernelVersion) error {
 	tree := filepath.Join(root, "usr", "lib", "modules", kernel.Release)
 	image, err := os.ReadFile(filepath.Join(root, "boot", "vmlinuz-"+kernel.Release))
@@ -293,8 +293,8 @@ func goTool(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// initialFiles is the file system that the kernel starts with. It is made for each machine, since vminit is built anew
-// in each run. The names of the modules give their order.
+// initialFiles writes the initial file system of the kernel. It is created for each machine, since each run builds
+// vminit. The names of the modules define their order.
 func (i *Image) initialFiles(output io.Writer) error {
 	archive := cpioWriter{output: output}
 	modules := filepath.Join(i.dir, "modules")

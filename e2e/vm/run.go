@@ -27,8 +27,8 @@ import (
 // tests that only are slow.
 const DefaultTimeout = 20 * time.Minute
 
-// Command is a machine and what runs in it. Only Args must be set. The zero value boots a machine that switches itself
-// off. Run does not change it.
+// Command describes a machine and its command. Only Args must be set. The zero value boots a machine that switches
+// itself off. Run does not change it.
 type Command struct {
 	// Args is the command, as root, with iproute2, ethtool, jq, bash and the like at hand.
 	Args []string
@@ -45,9 +45,9 @@ type Command struct {
 	MemoryMB int
 	// Processors is 0 for 1. Where all code is emulated, more help one machine that has the host for itself.
 	Processors int
-	// Modules are further kernel modules to load; those of the network cards are.
+	// Modules are further kernel modules to load; the modules of the NICs are always loaded.
 	Modules []string
-	// ModuleFiles are files of kernel modules that are loaded after Modules, with what they depend on.
+	// ModuleFiles are files of kernel modules that are loaded after Modules, with their dependencies.
 	ModuleFiles []string
 	// Parameters are further ones for the kernel's command line, such as ib_core.netns_mode=0.
 	Parameters []string
@@ -57,18 +57,18 @@ type Command struct {
 	Folders map[string]string
 	// Written are the same, for folders that it may write to.
 	Written map[string]string
-	// Uplink is a further network card, to where this process is; nil means none.
+	// Uplink is a further NIC, which leads to the network of this process; nil means none.
 	Uplink *Uplink
-	// Output gets what the command prints, stdout and stderr, while it runs; nil means that nobody does.
+	// Output receives the output of the command, stdout and stderr, while it runs; nil discards it.
 	Output io.Writer
-	// Interactive connects the command to the terminal of this process in place of Output.
+	// Interactive connects the command to the terminal of this process instead of Output.
 	Interactive bool
 	// Timeout is after which time the machine is ended; 0 means DefaultTimeout, and no limit if it is interactive.
 	Timeout time.Duration
 }
 
-// Uplink is a network card that leads into the network namespace of the thread that calls [Image.Run]: addresses there
-// are reached through the gateway. It has no address inside at first.
+// Uplink is a NIC that leads into the network namespace of the thread that calls [Image.Run]: the gateway routes to
+// addresses there. It has no address inside at first.
 type Uplink struct {
 	// Link is how it is called inside.
 	Link string
@@ -79,7 +79,7 @@ type Uplink struct {
 	Ports   []int
 }
 
-// Result is what came of a command.
+// Result is the result of a command.
 type Result struct {
 	// ExitCode is the command's; 128 and the signal if one ended it.
 	ExitCode int
@@ -87,10 +87,10 @@ type Result struct {
 	Boot, Command time.Duration
 }
 
-// Run boots a machine, runs the command and ends the machine. A command that fails is no error, but one that could not
-// be run, or did not end, is. The machine ends with the context and with this process. Several machines may run at
-// once, each with a folder of its own. The exit status of a command that could not be run is undefined: look at the
-// error first, which has the end of the console.
+// Run boots a machine, runs the command and ends the machine. A command that fails is not an error, but a command that
+// could not be run or did not end is. The machine ends with the context and with this process. Several machines may run
+// concurrently, each with a directory of its own. If the error is not nil, the exit status is undefined; the error
+// contains the end of the console.
 func (i *Image) Run(ctx context.Context, c Command) (Result, error) {
 	return i.run(ctx, c, i.accelerator)
 }
@@ -130,7 +130,7 @@ func (c *Command) timeout() time.Duration {
 	return c.Timeout
 }
 
-// order is what the machine is told, and the folders that it needs for that are added to it.
+// order returns the order for the machine, and adds the directories that it needs to the machine.
 func (c *Command) order(m *machine) (*guest.Order, error) {
 	order := &guest.Order{Args: c.Args, Env: c.Env, Dir: c.Dir, VFs: c.VFs,
 		Modules: append([]string{"igb", "igbvf"}, c.Modules...)}
@@ -205,7 +205,7 @@ func (c *Command) showFolders(m *machine, order *guest.Order) error {
 // moduleFilesDir is the folder inside with Command.ModuleFiles.
 const moduleFilesDir = "/opt/modules"
 
-// writeRunDir writes what differs from machine to machine: its order, and the archive from which it boots.
+// writeRunDir writes the files of a single machine: its order, and the archive from which it boots.
 func (i *Image) writeRunDir(dir string, order *guest.Order) error {
 	data, err := json.Marshal(order)
 	if err != nil {
@@ -258,7 +258,7 @@ func (i *Image) boot(ctx context.Context, m *machine, c *Command) error {
 	return nil
 }
 
-// consoleTail is the end of what the kernel and vminit have said.
+// consoleTail returns the end of the output of the kernel and vminit.
 func consoleTail(dir string) string {
 	data, err := os.ReadFile(filepath.Join(dir, "console.log"))
 	if err != nil {

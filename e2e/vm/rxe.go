@@ -26,14 +26,14 @@ import (
 //go:embed rxe/rxe.patch
 var rxePatch []byte
 
-// ErrNoRXE says that the lab's variant of Soft RoCE can't be built here: tests that need it are skipped then.
+// ErrNoRXE reports that the lab's variant of Soft RoCE can't be built here: tests that need it are skipped then.
 var ErrNoRXE = errors.New("the lab's Soft RoCE cannot be had here")
 
 const rxeModule = "rdma_rxe.ko"
 
-// buildRXEScript runs in the build root. Its arguments are the kernel's release and its first two numbers. It is part
-// of the name in the cache, so a changed script or patch builds anew. The patch must apply without fuzz: a hunk that
-// lands elsewhere could build and be wrong.
+// buildRXEScript runs in the build root. Its arguments are the kernel's release and its first two numbers. The script
+// and the patch are part of the name in the cache, so a change of them causes a new build. The patch must apply without
+// fuzz: a hunk in another place could compile and be wrong.
 const buildRXEScript = `set -eu
 mount -t proc proc /proc # in which objtool looks
 ln -s mawk /usr/bin/awk
@@ -82,7 +82,7 @@ func (i *Image) makeRXE(ctx context.Context, dir string, kernel kernelVersion) e
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(tmp) }() // not needed any more
+	defer func() { _ = os.RemoveAll(tmp) }() // no longer needed
 	start := time.Now()
 	i.printf("fetching the source of kernel %s and a compiler, about 250 MB, once", kernel.Release)
 	source := strings.Join(strings.SplitN(kernel.Release, ".", 3)[:2], ".")
@@ -126,7 +126,7 @@ func (i *Image) fetchSource(ctx context.Context, dir string, kernel kernelVersio
 	}
 	if err != nil {
 		err = unavailable(ctx, ErrNoRXE, err)
-		return nil, fmt.Errorf("%w; if the mirror has only a later kernel by now, remove the image %s to take that one",
+		return nil, fmt.Errorf("%w; if the mirror now has only a later kernel, remove the image %s to use that kernel",
 			err, i.dir)
 	}
 	return private.files()

@@ -21,7 +21,7 @@ import (
 func TestCPIO(t *testing.T) {
 	tool, err := exec.LookPath("cpio")
 	if err != nil {
-		t.Skip("needs cpio to read what was written")
+		t.Skip("needs cpio to read the archive")
 	}
 	var archive bytes.Buffer
 	writer := cpioWriter{output: &archive}
@@ -189,11 +189,11 @@ func TestPlannedKernel(t *testing.T) {
 		t.Errorf("packages (-want +have):\n%s", diff)
 	}
 	if _, err := plannedKernel("Inst linux-image-amd64 (1)\n"); err == nil {
-		t.Error("a plan without a kernel is no error")
+		t.Error("a plan without a kernel is not an error")
 	}
 }
 
-// An image is named by what it is made of, so that no kind is taken for another.
+// The name of an image depends on its components, so that images of different kinds have different names.
 func TestImagesOfKinds(t *testing.T) {
 	sriov, rdma, ovs := SRIOV.parts(), RDMA.parts(), OVS.parts()
 	if sriov.folder() == rdma.folder() || sriov.folder() == ovs.folder() || sriov.folder() != SRIOV.parts().folder() {
@@ -264,7 +264,7 @@ func TestFoldersAreReadOnlyUnlessShared(t *testing.T) {
 		}
 	}
 	if _, err := (&Command{Share: filepath.Join(share, "missing")}).order(m); err == nil {
-		t.Error("a folder that is not there is no error")
+		t.Error("a missing directory is not an error")
 	}
 }
 
@@ -289,7 +289,7 @@ func TestModuleFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := (&Command{ModuleFiles: []string{file}}).order(&machine{}); err == nil {
-		t.Error("a file that is no module is no error")
+		t.Error("a file that is not a module is not an error")
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long a machine may take for anything, which is seconds where nobody else uses the processors.
+// patience is the time limit of a machine for any operation; it takes seconds if the processors are otherwise idle.
 const patience = 3 * time.Minute
 
 func prepared(t *testing.T) *Image {
@@ -104,11 +104,11 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-// A machine ends with the process that started it, also when that one can't do anything about it.
+// A machine ends with the process that started it, even if that process has no chance to end it.
 func TestCallerIsKilled(t *testing.T) {
 	prepared(t)
 	caller := exec.Command("/proc/self/exe")
-	caller.Env = append(os.Environ(), doomedVariable+"=1", "TMPDIR="+t.TempDir()) // in which it leaves its files
+	caller.Env = append(os.Environ(), doomedVariable+"=1", "TMPDIR="+t.TempDir()) // it leaves its files there
 	caller.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	output, err := caller.StdoutPipe()
 	if err != nil {

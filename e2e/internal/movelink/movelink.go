@@ -1,5 +1,5 @@
-// Package movelink moves links between network namespaces as CNI plugins do: through a temporary one, in which names are
-// free.
+// Package movelink moves links between network namespaces as CNI plugins do: through a temporary one, in which names
+// are free.
 //
 // The rule of this package: it works on the namespace of the calling thread, which must be locked.
 package movelink

@@ -28,9 +28,10 @@ func mountAll(mounts []mount) error {
 	return nil
 }
 
-// shared is a folder of the host. What is read-only never changes, so the machine may remember it; of what is written
-// to, both sides see at once what the other did. The access mode of QEMU is what keeps a folder read-only: the mount
-// option says only what the kernel may assume. The large msize saves round trips, of which each costs an exit to QEMU.
+// shared mounts a directory of the host. Read-only directories never change, so the machine may cache them; changes in
+// a writable one are visible on both sides immediately. The access mode of QEMU keeps a directory read-only: the mount
+// option only affects the assumptions of the kernel. The large msize saves round trips, and each of them is an exit to
+// QEMU.
 func shared(f Folder) mount {
 	m := mount{source: f.Tag, path: f.Path, kind: "9p",
 		options: "trans=virtio,version=9p2000.L,msize=524288,cache=loose", flags: unix.MS_RDONLY}
@@ -40,10 +41,10 @@ func shared(f Folder) mount {
 	return m
 }
 
-// furnish turns the initial file system into the real one: the unpacked packages, with a memory file system above. The
-// phases are: devices and processes; modules, without which there is neither 9p nor an overlay; the packages below and
-// memory above as one root; then that becomes the root, and takes /dev and /proc along. What mounts need must be in the
-// initial file system or made here, as nothing else is there before.
+// furnish replaces the initial file system by the real one: the unpacked packages below a memory file system. The
+// phases are: devices and processes; modules, which 9p and overlay need; the packages and the memory file system as one
+// root; then a switch to this root, which moves /dev and /proc. The mounts can only use files of the initial file
+// system or files that are created here, as no others exist yet.
 func furnish() error {
 	const root = "/machine"
 	err := mountAll([]mount{
@@ -107,8 +108,8 @@ func enter(root string) error {
 	return os.Chdir("/")
 }
 
-// loadEarlyModules loads what the root file system needs. Their names begin with numbers, in the order of what they
-// depend on: there is no modprobe yet.
+// loadEarlyModules loads the modules for the root file system. Their names begin with numbers in the order of their
+// dependencies: modprobe is not available yet.
 func loadEarlyModules() error {
 	modules, err := os.ReadDir(EarlyModules)
 	if err != nil {
@@ -136,7 +137,7 @@ func loadModule(path string) error {
 	return nil
 }
 
-// smallFiles are those that programs expect in /etc.
+// smallFiles writes the files that programs expect in /etc.
 func smallFiles() error {
 	for path, text := range map[string]string{
 		"/etc/hostname":   "vm\n",

@@ -20,7 +20,7 @@ func makeVFs(count int) error {
 	for _, file := range functions {
 		links, err := os.ReadDir(filepath.Join(filepath.Dir(file), "net"))
 		if err != nil {
-			continue // it is of no network card
+			continue // it does not belong to a NIC
 		}
 		for _, link := range links {
 			if err := setUp(link.Name()); err != nil {
@@ -34,7 +34,7 @@ func makeVFs(count int) error {
 	return nil
 }
 
-// nameUplink finds the card by its address, since links come in no certain order.
+// nameUplink finds the NIC by its address, since the order of links is not defined.
 func nameUplink(name string) error {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -45,7 +45,7 @@ func nameUplink(name string) error {
 			return netlink.LinkSetName(link, name)
 		}
 	}
-	return fmt.Errorf("there is no card with the address %s", UplinkMAC)
+	return fmt.Errorf("no NIC has the address %s", UplinkMAC)
 }
 
 // setUp sets a link up, which the kernel leaves down.

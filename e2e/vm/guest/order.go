@@ -1,7 +1,7 @@
-// Package guest is the first process of a machine of package vm: it makes the machine ready, runs one command and
-// switches the machine off. It also holds what the two sides tell each other.
+// Package guest is the first process of a machine of package vm: it prepares the machine, runs one command and switches
+// the machine off. It also defines the messages between the two sides.
 //
-// The rule of this package: what it needs from outside is in the [Order], what it has to say in the [Outcome].
+// The rule of this package: its only input is the [Order], its only output the [Outcome].
 package guest
 
 // How things are called outside and inside.
@@ -19,13 +19,13 @@ const (
 	EarlyModules = "/modules"
 	// Terminal is the serial line that the command's input and output are connected to.
 	Terminal = "/dev/ttyS1"
-	// UplinkMAC is the address of the card that leads out of the machine.
+	// UplinkMAC is the address of the NIC that leads out of the machine.
 	UplinkMAC = "52:54:00:bb:00:00"
 	// Variable is the environment variable that commands find set inside.
 	Variable = "DRA_NETWORK_VM"
 )
 
-// Order is what the machine shall do.
+// Order is the work for the machine.
 type Order struct {
 	// Args is the command; empty for none, which is a success.
 	Args []string `json:"args"`
@@ -61,11 +61,11 @@ type Window struct {
 	Rows, Columns uint16
 }
 
-// Outcome is what came of an order.
+// Outcome is the result of an order.
 type Outcome struct {
 	// ExitCode is the command's; 128 and the signal if one ended it.
 	ExitCode int `json:"exitCode"`
-	// Problem says why the command was not run; empty if it was.
+	// Problem is the reason why the command was not run; empty if it was.
 	Problem string `json:"problem,omitempty"`
 	// ReadySeconds and EndSeconds are the uptimes of the machine when the command began and ended.
 	ReadySeconds float64 `json:"readySeconds"`

@@ -17,12 +17,12 @@ import (
 const controlDir = "/run/vm"
 
 // Run is the life of the machine. It returns only if the machine could not be switched off. A panic of this process is
-// one of the kernel, which reboots at once; QEMU ends then, and outside nothing is found but the console. Written files
-// reach the host at the latest with the sync.
+// a kernel panic, and the kernel reboots immediately. QEMU ends then, and only the console is left as evidence. The
+// sync writes all files to the host.
 func Run() error {
 	err := live()
 	if err != nil {
-		fmt.Println("vminit:", err) // on the console, for when there is no control folder yet
+		fmt.Println("vminit:", err) // on the console, in case the control directory does not exist yet
 	}
 	unix.Sync()
 	return errors.Join(err, unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF))
@@ -49,8 +49,8 @@ func live() error {
 	return os.WriteFile(filepath.Join(controlDir, OutcomeFile), data, 0o644)
 }
 
-// obey reads the order and runs its command. The uptime tells how long boot and command took, without the clock of the
-// host, which runs on when an emulated processor waits.
+// obey reads the order and runs its command. It measures boot and command by the uptime, without the clock of the host,
+// which advances while an emulated processor waits.
 func obey(outcome *Outcome) error {
 	var order Order
 	data, err := os.ReadFile(filepath.Join(controlDir, OrderFile))
@@ -79,8 +79,8 @@ func obey(outcome *Outcome) error {
 	return err
 }
 
-// prepare makes what the order wants before its command. Folders come before modules, as module files are in them; and
-// modules before links, which drivers make.
+// prepare creates the environment of the command. Directories come before modules, which may be in them; modules come
+// before links, which drivers create.
 func prepare(order *Order) error {
 	if err := smallFiles(); err != nil {
 		return err
@@ -118,9 +118,9 @@ func prepare(order *Order) error {
 	return nil
 }
 
-// run runs the command and returns its exit status. As the first process it is the parent of all whose own has ended,
-// too. Only the command is waited for: when it has ended its children are killed with the machine. A status of 128 and
-// a signal is what a shell would say.
+// run runs the command and returns its exit status. As the first process it also becomes the parent of orphaned
+// processes. It waits only for the command: the machine's end kills the remaining processes. If a signal ends the
+// command, the status is 128 plus the signal, as in a shell.
 func run(order *Order) (int, error) {
 	terminal, err := openTerminal(order.Window)
 	if err != nil {
