@@ -67,10 +67,10 @@ metadata: {name: tagged}
 spec: {spec: {devices: {requests: [{name: link, exactly: {deviceClassName: tagged-link}}]}}}
 `
 
-// TestAddressRange gives pods of several nodes addresses of one range, on macvlan interfaces and in a VLAN: no two have
-// one, and they reach each other through the kernels of their nodes. A node that is lost and comes back has its blocks.
-// One whose Node object was deleted gets others, and those that it had are kept from everybody until their time is
-// over.
+// TestAddressRange gives pods of several nodes addresses of one range, on macvlan interfaces and in a VLAN: the
+// addresses are unique, and the pods reach each other through the kernels of their nodes. A lost node keeps its blocks
+// and uses them when it returns. A node whose Node object was deleted gets new blocks, and its old blocks stay reserved
+// until their return delay is over.
 func TestAddressRange(t *testing.T) {
 	f := newFleet(t, "range")
 	f.apply(spread)
@@ -123,7 +123,8 @@ func TestAddressRange(t *testing.T) {
 	f.remove(slices.Collect(maps.Keys(places))...)
 }
 
-// besideController are the nodes, that of the controller in the middle, which is to notice what happens to the others.
+// besideController returns the nodes, with the controller's node in the middle: it must notice changes of the other
+// two.
 func (f *fleet) besideController() (first, controllers, last *lab.Node) {
 	f.Helper()
 	place := f.must("-n", stack.Namespace, "get", "pods", "-l", "app.kubernetes.io/name="+stack.Controller, "-o",
@@ -136,8 +137,9 @@ func (f *fleet) besideController() (first, controllers, last *lab.Node) {
 	return rest[0], f.nodes[index], rest[1]
 }
 
-// vlan holds that pods in a VLAN on two nodes reach each other, and that one outside of it does not reach them. With a
-// kernel without VLANs it holds that pods say so before anything is attached, and that their links are on the host.
+// vlan checks that pods in a VLAN on two nodes reach each other, and that a pod outside of it does not reach them. If
+// the kernel does not support VLANs, it checks that events of the pods report it before anything is attached, and that
+// their links stay on the host.
 func (f *fleet) vlan(left, right *lab.Node, outside string) {
 	f.Helper()
 	places := map[string]*lab.Node{"tagged-left": left, "tagged-right": right}
@@ -212,7 +214,7 @@ func (f *fleet) swap(lost, replaced *lab.Node, pods ...string) {
 	}
 }
 
-// blocks are those of the range, by name.
+// blocks returns the blocks of the range by name.
 func (f *fleet) blocks() map[string]v1alpha1.AddressBlock {
 	f.Helper()
 	var list v1alpha1.AddressBlockList
@@ -244,13 +246,13 @@ func (f *fleet) returned() {
 			}
 		}
 		if len(left) > 0 {
-			return fmt.Errorf("%v are there", left)
+			return fmt.Errorf("%v still exist", left)
 		}
 		return nil
 	})
 }
 
-// removeSpread removes the range and what takes of it.
+// removeSpread removes the range and its users.
 func (f *fleet) removeSpread() {
 	f.must("delete", "pods", "--all", "--force", "--grace-period=0")
 	f.must("delete", "networktopology", "spread", "tagged")
@@ -258,7 +260,7 @@ func (f *fleet) removeSpread() {
 	f.eventually("the range is gone", func(context.Context) error {
 		f.returned()
 		if output, err := f.kubectl("", "get", "addressrange", "spread"); err == nil {
-			return fmt.Errorf("it is there:\n%s", output)
+			return fmt.Errorf("it still exists:\n%s", output)
 		}
 		return nil
 	})

@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// allocatedOn waits until the allocation of a claim is that of a node's devices.
+// allocatedOn waits until a claim is allocated to a node's devices.
 func (f *fleet) allocatedOn(claim string, n *lab.Node) {
 	f.Helper()
 	f.eventually(fmt.Sprintf("claim %s is allocated on %s", claim, n.NodeName()), func(ctx context.Context) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// lease is that of the controller that works.
+// lease is the lease of the active controller.
 const lease = "dra-network-controller"
 
 // leaderless is a topology that is written while no controller works; invalid is one that no webhook accepts, for its
@@ -88,7 +88,7 @@ func (f *fleet) leader() string {
 			return err
 		}
 		if found.Spec.HolderIdentity == nil || *found.Spec.HolderIdentity == "" {
-			return errors.New("nobody has it")
+			return errors.New("the lease has no holder")
 		}
 		holder, _, _ = strings.Cut(*found.Spec.HolderIdentity, "_")
 		return nil

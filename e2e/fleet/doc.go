@@ -1,5 +1,5 @@
 // Package fleet has tests of the driver on several nodes of a real local Kubernetes: nodes that reboot, are lost and
-// come back, or run another version.
+// return, or run another version.
 //
-// The rule of this package: kernels and the API server are the judges. What the driver says of itself is not asked.
+// The rule of this package: the kernels and the API server decide. Reports of the driver about itself do not count.
 package fleet

@@ -10,8 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// TestDrain drains a node with a pod of every persona. What a Deployment owns gets its link on another node, and on the
-// drained one all is as before.
+// TestDrain drains a node with a pod of every persona. Pods of a Deployment get their link on another node, and the
+// drained node returns to its previous state.
 func TestDrain(t *testing.T) {
 	f := newFleet(t, "drain")
 	drained := f.nodes[0]

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestGang creates a gang of as many pods as there are links, of which one is in use: no pod of it is scheduled, no
-// claim is allocated, and no link leaves its node's namespace. When the link is free, all of the gang start.
+// TestGang creates a gang with one pod per link while one link is in use: none of its pods is scheduled, no claim is
+// allocated, and no link leaves its node's namespace. When the link is free, the whole gang starts.
 func TestGang(t *testing.T) {
 	f := newFleet(t, "gang")
 	taken := f.nodes[0]
@@ -53,7 +53,7 @@ spec: {schedulingPolicy: {gang: {minCount: %d}}}
 	f.must("delete", "podgroup", "gang")
 }
 
-// refused reports whether the scheduler has said that a pod does not fit.
+// refused reports whether the scheduler has rejected a pod.
 func refused(pod *corev1.Pod) bool {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodScheduled {
@@ -74,7 +74,7 @@ func (f *fleet) nothingStarted(pods []string) {
 	}
 	claims, err := f.client.ResourceV1().ResourceClaims(f.namespace).List(f.Context(), metav1.ListOptions{})
 	if err == nil && len(claims.Items) != len(pods)+1 {
-		err = errors.New("there are other claims than those of the pods")
+		err = errors.New("claims of other pods exist")
 	}
 	if err != nil {
 		f.Fatal(err)

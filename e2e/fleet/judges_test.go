@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// What judges the other tests is not blind: it finds a link that has left the host, and what is left on a node.
+// The checks of the other tests work: they find a link that has left the host, and remains on a node.
 func TestJudges(t *testing.T) {
 	f := newFleet(t, "judges")
 	n := f.nodes[0]

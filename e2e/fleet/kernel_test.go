@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// link is what a kernel says about a link, as ip shows it.
+// link is the kernel's state of a link, as ip prints it.
 type link struct {
 	Index   int      `json:"ifindex"`
 	Name    string   `json:"ifname"`
@@ -38,7 +38,7 @@ type link struct {
 	} `json:"addr_info"`
 }
 
-// String is all that must outlive an attachment: not the index, which another boot gives anew.
+// String contains all properties that must outlive an attachment: not the index, which changes with each boot.
 func (l link) String() string {
 	var addresses []string
 	for _, a := range l.Addresses {
@@ -50,7 +50,7 @@ func (l link) String() string {
 		slices.Contains(l.Flags, "UP"), l.Master, l.Alias, addresses)
 }
 
-// space is a network namespace of a node: the node's own, or that of the pod whose processes are in it.
+// space is a network namespace of a node: the namespace of the node itself or of a pod.
 type space struct {
 	pod   string
 	host  bool
@@ -134,16 +134,16 @@ func holders(n *lab.Node) (map[uint64]holder, error) {
 	return found, nil
 }
 
-// shape is what must be the same on a node when all pods are gone.
+// shape is the state of a node that must be the same after all pods are gone.
 type shape struct {
-	// Links are those of the host, without the host's ends of pods' first interfaces.
+	// Links are the links of the host, without the host's ends of pods' first interfaces.
 	Links []string
-	// Files are those that attachments make.
+	// Files are the files that attachments create.
 	Files []string
 }
 
-// lasting are files that say nothing about attachments: locks, host-local's last address, what the cluster's own
-// network keeps, pins of pods' own namespaces.
+// lasting matches files that are unrelated to attachments: locks, host-local's last address, files of the cluster's own
+// network, pins of pods' own namespaces.
 var lasting = regexp.MustCompile(`/lock$|/last_reserved_ip|/results/(lab|cni-loopback)-|/cni\.lock$|/netns/cni-`)
 
 // inspect looks at a node.
@@ -189,8 +189,8 @@ func (f *fleet) asItWas() {
 	}
 }
 
-// inPod are the links of a pod on a node, by name, as the kernel has them. A look misses a namespace if the process by
-// which it was found ends meanwhile, as that of a probe or of kubectl exec may: then it looks again.
+// inPod returns the links of a pod on a node by name, as the kernel reports them. An inspection misses a namespace if
+// the process through which it was found ends in the meantime, such as a probe or kubectl exec: then it retries.
 func (f *fleet) inPod(n *lab.Node, pod string) map[string]link {
 	f.Helper()
 	links := map[string]link{}
@@ -236,7 +236,7 @@ func (f *fleet) owned(n *lab.Node) (places map[string]string) {
 	return places
 }
 
-// placesOf are the namespaces in which a node's links are, by their hardware addresses, and what is wrong with that.
+// placesOf returns the namespaces of a node's links by their hardware addresses, and inconsistencies among them.
 func placesOf(all []space) (places map[string]string, problems []string) {
 	places = map[string]string{}
 	for _, s := range all {

@@ -9,13 +9,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// TestLost loses a node: its pods are deleted by force, and the claim that one had is allocated on another node. When
-// the first node comes back it has given up the claim, which stays with the other.
+// TestLost loses a node: its pods are deleted by force, and the claim of one of them is allocated on another node. When
+// the first node returns, it has released the claim, which stays with the other node.
 func TestLost(t *testing.T) {
 	for _, way := range []struct {
 		name       string
 		lose, find func(*testing.T, *lab.Node) error
-		// runs says that containers of the lost node run on.
+		// runs reports that containers of the lost node continue to run.
 		runs bool
 	}{
 		{name: "power",

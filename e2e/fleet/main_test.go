@@ -60,7 +60,7 @@ func newFleet(t *testing.T, namespace string) *fleet {
 	cluster, client := theCluster.Get(t)
 	f := &fleet{T: t, cluster: cluster, client: client, namespace: namespace, nodes: cluster.Nodes(),
 		before: map[string]shape{}}
-	f.apply(objects()) // the same for all tests: what is offered need not be published anew
+	f.apply(objects()) // the same for all tests, so that devices do not need to be published again
 	f.create(fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", namespace))
 	f.create(templates())
 	f.eventually("default ServiceAccount", func(ctx context.Context) error {
@@ -85,7 +85,7 @@ func newFleet(t *testing.T, namespace string) *fleet {
 	return f
 }
 
-// explain shows, once, what a person would look at when a test has failed.
+// explain prints, once, the evidence for the diagnosis of a failed test.
 func (f *fleet) explain() {
 	if f.Failed() {
 		f.explained.Do(f.showEvidence)
@@ -232,7 +232,7 @@ func (f *fleet) gone(pods ...string) {
 			if apierrors.IsNotFound(err) {
 				return nil
 			}
-			return errors.Join(errors.New("it is there"), err)
+			return errors.Join(errors.New("it still exists"), err)
 		})
 	}
 }

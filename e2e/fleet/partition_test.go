@@ -80,8 +80,8 @@ func TestPartition(t *testing.T) {
 	f.owned(cut)
 }
 
-// startsAgain kills the container of a pod on its node, whose kubelet may have nobody to ask, and waits until another
-// one runs with the pod's interface.
+// startsAgain kills the container of a pod on its node, whose kubelet may be disconnected from the API server, and
+// waits until a new container runs with the pod's interface.
 func (f *fleet) startsAgain(n *lab.Node, pod string) {
 	f.Helper()
 	old := f.process(n, markVariable+"="+pod)

@@ -44,8 +44,8 @@ func TestReboot(t *testing.T) {
 	f.offers(rebooted)
 }
 
-// inTheirPods holds that pods of every persona, named after them, on the second node have what is theirs, and first and
-// second an interface of the shared link.
+// inTheirPods checks that the pods of every persona on the second node, which are named after the personas, have their
+// links, and that first and second have an interface of the shared link.
 func (f *fleet) inTheirPods(pods ...string) {
 	f.Helper()
 	n := f.nodes[1]

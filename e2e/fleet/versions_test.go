@@ -17,14 +17,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// oldTag is that of the images of the oldest version that can be upgraded from, and backTag of the oldest one that can
-// be gone back to.
+// oldTag is the image tag of the oldest version that supports an upgrade, and backTag the tag of the oldest version
+// that supports a downgrade.
 const oldTag, backTag = "old", "back"
 
-// TestVersions runs the oldest version of the driver that can be upgraded from on one node, beside the new one on the
-// others. Pods get their interfaces on both, and a claim wanders from one to the other and back. The old one is
-// replaced under pods, which keep what they have, and so is the new one by the oldest one that can be gone back to:
-// that undoes what any of them did.
+// TestVersions runs the oldest version of the driver that supports an upgrade on one node, and the current one on the
+// others. Pods get their interfaces on both, and a claim moves between them and back. Then the old version is upgraded
+// while pods run, which keep their interfaces, and the current version is downgraded to the oldest supported one: it
+// detaches the attachments of all versions.
 func TestVersions(t *testing.T) {
 	f := newFleet(t, "versions")
 	old, other := f.nodes[0], f.nodes[1]
@@ -149,7 +149,7 @@ func (f *fleet) runs(n *lab.Node, tag string) {
 	})
 }
 
-// interfaces are those of pods on a node, with their indexes.
+// interfaces returns the interfaces of pods on a node, with their indexes.
 func (f *fleet) interfaces(n *lab.Node, pods []string) map[string][]string {
 	f.Helper()
 	all := map[string][]string{}

@@ -19,7 +19,8 @@ import (
 
 const (
 	whereaboutsModule = "github.com/k8snetworkplumbingwg/whereabouts"
-	// whereaboutsDir has what the plugin finds the cluster by: a folder of nodes that the driver's container has.
+	// whereaboutsDir contains the plugin's configuration of the cluster: a directory of nodes that the driver's
+	// container mounts.
 	whereaboutsDir = "/var/lib/cni/whereabouts"
 	// whereaboutsPool is the IPPool that the plugin makes for the range of [whereabouts].
 	whereaboutsPool = "10.206.0.0-24"
@@ -86,7 +87,7 @@ func TestWhereabouts(t *testing.T) {
 	delete(places, "left1")
 	places["meanwhile"] = other
 	now := f.distinctAddresses(places)
-	for _, pod := range []string{"left0", "left1"} { // nobody has asked the plugin to free these
+	for _, pod := range []string{"left0", "left1"} { // the plugin was not called to free these
 		now[pod] = addresses[pod]
 	}
 	f.allocates(now)
@@ -107,9 +108,8 @@ func TestWhereabouts(t *testing.T) {
 	f.plantAllocation()
 }
 
-// installWhereabouts makes the plugin's definitions, its account with its own rights, and the file by which it finds
-// the cluster on each node, until the end of the test. Its files are read where Go has the module that the plugin is
-// built of.
+// installWhereabouts creates the plugin's definitions, its account with its permissions, and its kubeconfig on each
+// node, until the end of the test. It reads the files from the Go module of the plugin.
 func (f *fleet) installWhereabouts() {
 	f.Helper()
 	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", whereaboutsModule)
@@ -226,7 +226,7 @@ func (f *fleet) allocates(addresses map[string][]string) {
 	})
 }
 
-// plantAllocation has the plugin's pool say that a pod has an address, which none has: allocates must see it.
+// plantAllocation adds an allocation without a pod to the plugin's pool: allocates must detect it.
 func (f *fleet) plantAllocation() {
 	f.Helper()
 	patch := func(allocations string) {

@@ -10,17 +10,17 @@ import (
 // early is how a container ends that has started without its interface.
 const early = 77
 
-// markVariable is the environment variable by which the processes of pods are found.
+// markVariable is the environment variable that identifies the processes of pods.
 const markVariable = "POD_OF_TEST"
 
-// persona is one way in which a link of every node is offered: policy, topology and claim template have its name, and
-// the device that of the link.
+// persona is one way to offer a link of every node: policy, topology and claim template have its name, and
+// the device has the name of the link.
 type persona struct {
 	name, link, plugin, config string
 	shared                     bool
 }
 
-// personas are those that every node offers, each of another link.
+// personas returns the personas that every node offers, each with a different link.
 func personas() []persona {
 	return []persona{
 		{name: "moved", link: "eth1", plugin: "netdev", config: "ipam: {type: host-local, subnet: 10.201.0.0/24}"},
@@ -91,8 +91,8 @@ spec: {devices: {requests: [{name: link, exactly: {deviceClassName: %s-link}}]}}
 `, name, persona)
 }
 
-// watchedPod is a pod whose container ends at once if it has no address on net1 when it starts. Claim is what names its
-// claim, for example "resourceClaimName: x"; a node of nil is any.
+// watchedPod is a pod whose container exits immediately if it has no address on net1 at its start. Claim is the field
+// that names its claim, for example "resourceClaimName: x"; a nil node means any node.
 func watchedPod(name, claim string, node *lab.Node) string {
 	selector := ""
 	if node != nil {

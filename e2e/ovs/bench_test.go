@@ -32,7 +32,7 @@ const (
 	schema   = "/usr/share/openvswitch/vswitch.ovsschema"
 	server   = "ovsdb-server"
 	daemon   = "ovs-vswitchd"
-	// state is where plugins keep what they have done.
+	// state is the directory in which plugins record their work.
 	state = "/var/lib/cni"
 )
 
@@ -57,8 +57,7 @@ func (b *bench) uplink(address string) string {
 	return b.LinkOf(address).Attrs().Name
 }
 
-// newBench starts Open vSwitch with an empty database. It ends with the test, and takes what it has in the kernel
-// along.
+// newBench starts Open vSwitch with an empty database. It ends with the test and removes its state in the kernel.
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{testbench.New(t, patience, "use make ovs-test")}
@@ -79,7 +78,7 @@ func newBench(t *testing.T) *bench {
 		if b.processOf(server) != 0 {
 			b.kill(server)
 		}
-		b.must(errors.Join(os.RemoveAll(runDir), os.RemoveAll(state))) // a test that failed is no other's fault
+		b.must(errors.Join(os.RemoveAll(runDir), os.RemoveAll(state))) // a failed test must not affect the next one
 	})
 	return b
 }
@@ -108,7 +107,7 @@ func (b *bench) processOf(name string) int {
 	return pid
 }
 
-// kill ends a daemon as a crash does: what it has in the kernel stays.
+// kill ends a daemon as a crash does: its state in the kernel stays.
 func (b *bench) kill(name string) {
 	b.Helper()
 	b.ends(name, func() error { return unix.Kill(b.processOf(name), unix.SIGKILL) })
@@ -136,7 +135,7 @@ func (b *bench) vsctl(args ...string) string {
 	return b.Exec(append([]string{"ovs-vsctl"}, args...)...)
 }
 
-// ports are those of a bridge, with the VLANs that they have in the database.
+// ports returns the ports of a bridge with their VLANs in the database.
 func (b *bench) ports(bridge string) (lines []string) {
 	b.Helper()
 	for name := range strings.FieldsSeq(b.vsctl("list-ports", bridge)) {
@@ -145,14 +144,14 @@ func (b *bench) ports(bridge string) (lines []string) {
 	return lines
 }
 
-// vlans are those of a port: its tag, or its trunks.
+// vlans returns the VLANs of a port: its tag, or its trunks.
 func (b *bench) vlans(port string) string {
 	b.Helper()
 	return strings.Join(strings.Fields(strings.NewReplacer("[", "", "]", "", ",", "").Replace(
 		b.vsctl("get", "port", port, "tag")+" "+b.vsctl("get", "port", port, "trunks"))), " ")
 }
 
-// emptiness expects that plugins keep nothing: no file but those of locks and notes on the last address.
+// emptiness checks that plugins keep no files except locks and the last address.
 func (b *bench) emptiness() {
 	b.Helper()
 	b.must(filepath.WalkDir(state, func(path string, entry fs.DirEntry, err error) error {
@@ -173,7 +172,7 @@ func (b *bench) same(what string, want, have []string) {
 	}
 }
 
-// driver is what the project's driver has of chains.
+// driver is the part of the project's driver that runs chains.
 type driver struct{ *testbench.Driver }
 
 func newDriver(b *bench) *driver {

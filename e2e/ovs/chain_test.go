@@ -113,7 +113,7 @@ func TestRestart(t *testing.T) {
 		t.Errorf("DEL while Open vSwitch is down: %v", err)
 	}
 	if err := d.prepare("late", "br1", onBridge("", 4), false).Add(); err == nil {
-		t.Error("ADD while Open vSwitch is down is no error")
+		t.Error("ADD while Open vSwitch is down succeeded")
 	}
 	gone.Destroy()
 	b.startServer()
@@ -134,8 +134,8 @@ func TestRestart(t *testing.T) {
 	b.emptiness()
 }
 
-// A bridge is deleted under its pods: these can go, their addresses are free, and what the plugin can't do is told and
-// done when there is a bridge of that name again.
+// A bridge is deleted while pods use it: the pods can end, and their addresses are free. The part that the plugin
+// cannot roll back is reported, and completed when a bridge of that name exists again.
 func TestBridgeIsDeleted(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)
@@ -160,7 +160,7 @@ func TestBridgeIsDeleted(t *testing.T) {
 	}
 	key := d.Executor.Leftovers()[0].Key
 	if err := d.Executor.Retry(t.Context(), key); err == nil {
-		t.Error("what is left of the pod is undone without the bridge")
+		t.Error("the leftover of the pod is rolled back without the bridge")
 	}
 	b.vsctl("add-br", "br1")
 	b.must(d.Executor.Retry(t.Context(), key))

@@ -40,7 +40,7 @@ func (b *bench) facts(names ...string) (lines []string) {
 	return lines
 }
 
-// busy says why the node can't spare a link; "" if it can.
+// busy returns the reason why the node uses a link; "" if it is not busy.
 func (b *bench) busy(name string) string {
 	b.Helper()
 	source, err := discovery.Host()
@@ -51,8 +51,8 @@ func (b *bench) busy(name string) string {
 	return uses[discovery.IfName(name)].Reason
 }
 
-// What the kernel tells of bridges, internal ports, bonds and tunnels of Open vSwitch. The kernel knows no bond of
-// Open vSwitch: its members are ports of the datapath.
+// The kernel reports bridges, internal ports and tunnels of Open vSwitch. It does not report bonds of Open vSwitch:
+// their members are ports of the datapath.
 func TestDiscovery(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"m0", "m1", "m2"} {
@@ -78,7 +78,7 @@ func TestDiscovery(t *testing.T) {
 	}
 	b.vsctl("del-port", "br1", "m0")
 	if reason := b.busy("m0"); reason != "" {
-		t.Errorf("what was a port is busy: %s", reason)
+		t.Errorf("the former port is busy: %s", reason)
 	}
 	b.vsctl("del-br", "br1")
 	b.same("facts without a bridge", []string{"br2 ovs-internal bridge ovs", "m0 dummy"},

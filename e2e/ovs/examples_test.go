@@ -18,7 +18,7 @@ import (
 const (
 	// examples is the folder of the shipped examples, which "make ovs-ovnkube" shares with the machine.
 	examples = "/share"
-	// pf2 is a card that Open vSwitch does not have.
+	// pf2 is a NIC without a connection to Open vSwitch.
 	pf2 = "0000:42:00.0"
 )
 
@@ -82,7 +82,7 @@ func (c *ovnCluster) example8() {
 	c.address("any-link", "10.114.0.", "net1")
 }
 
-// A card that Open vSwitch does not have is shared by macvlans.
+// Macvlans share a NIC without a connection to Open vSwitch.
 func (c *ovnCluster) example3() {
 	c.Exec("ip", "link", "set", c.uplink(pf2), "up")
 	c.apply("3-macvlan-parent", "enp3s0f1", c.uplink(pf2))

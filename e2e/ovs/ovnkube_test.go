@@ -45,7 +45,7 @@ const doubleNode = "OVNKUBE_DOUBLE_NODE"
 func TestMain(m *testing.M) {
 	if node := os.Getenv(doubleNode); node != "" {
 		if err := ovnkube.Run(context.Background(), os.Getenv("KUBECONFIG"), node, 0, ovnkube.RealSweep); err != nil {
-			klog.ErrorS(err, "Cannot stand for OVN-Kubernetes")
+			klog.ErrorS(err, "Cannot run the double of OVN-Kubernetes")
 			os.Exit(1)
 		}
 		return
@@ -76,10 +76,10 @@ type ovnkubeProcess struct {
 	log     string
 }
 
-// newOVNCluster starts OVN and ovnkube, which EXTRA_CNI_DIR has, or its double, with the node's default route on the
-// bridge of one card and the other card as the uplink of a localnet. It is as OVN-Kubernetes is installed, but for two
-// things: the pods' first interfaces are not its own before firstNetwork, and all daemons of OVN are the children of
-// this test.
+// newOVNCluster starts OVN and ovnkube from EXTRA_CNI_DIR, or its double, with the node's default route on the bridge
+// of one NIC and the other NIC as the uplink of a localnet. This matches an installation of OVN-Kubernetes, with two
+// exceptions: it does not provide the pods' first interfaces before firstNetwork, and all daemons of OVN are child
+// processes of this test.
 func newOVNCluster(t *testing.T) *ovnCluster {
 	t.Helper()
 	c := &ovnCluster{Node: kubenode.Join(t, podPatience, "use make ovs-ovnkube"), dir: t.TempDir(),
@@ -97,7 +97,7 @@ func newOVNCluster(t *testing.T) *ovnCluster {
 		c.wire()
 		c.configure()
 	} else {
-		c.Log("a double stands for OVN-Kubernetes: EXTRA_CNI_DIR has no ovnkube, ovn-k8s-cni-overlay and crds/*.yaml")
+		c.Log("a double replaces OVN-Kubernetes: EXTRA_CNI_DIR has no ovnkube, ovn-k8s-cni-overlay and crds/*.yaml")
 		c.wire()
 		c.configureDouble()
 	}
@@ -119,8 +119,8 @@ func (c *ovnCluster) node() string {
 	return nodes.Items[0].Name
 }
 
-// configureDouble has this binary stand for ovnkube. What ovn-controller makes is made here: the bridge of the pods,
-// and what connects it to that of the localnet. All networks are one there.
+// configureDouble runs this binary as the double of ovnkube. It creates the objects that ovn-controller would create:
+// the bridge of the pods and its connection to the bridge of the localnet. All networks share this bridge.
 func (c *ovnCluster) configureDouble() {
 	c.Helper()
 	c.vsctl("add-br", "br-int",
@@ -134,7 +134,7 @@ func (c *ovnCluster) configureDouble() {
 	c.environ = append(os.Environ(), doubleNode+"="+c.node())
 }
 
-// startOVN starts the databases of OVN, what translates one to the other, and what makes flows of it.
+// startOVN starts the databases of OVN, the daemon that translates between them, and the daemon that creates flows.
 func (c *ovnCluster) startOVN() {
 	c.Helper()
 	c.must(errors.Join(os.RemoveAll(ovnDir), os.MkdirAll(ovnDir, 0o755)))
@@ -161,9 +161,9 @@ func (c *ovnCluster) child(args ...string) {
 	c.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() }) // a daemon that is killed says so
 }
 
-// wire makes what the administrator of such a node makes: a bridge over a card that has the node's default route, which
-// OVN-Kubernetes takes for its gateway and therefore calls by the card's name, and one over the other card for a
-// localnet. iptables has the name that distributions give it.
+// wire creates the setup of such a node that an administrator prepares: a bridge over a NIC that has the node's default
+// route, which OVN-Kubernetes uses as its gateway and therefore names after the NIC, and one over the other NIC for a
+// localnet. It links iptables under the name that distributions use.
 func (c *ovnCluster) wire() {
 	c.Helper()
 	gateway, local := c.uplink(pf1), c.uplink(pf0)
@@ -234,8 +234,8 @@ subjects: [{kind: ServiceAccount, name: ovnkube, namespace: default}]
 	})
 }
 
-// startOVNKube starts ovnkube and waits until it takes requests of the plugin. It is started again when it ends by
-// itself, as kubelet does: it gives up whenever something of its start takes too long.
+// startOVNKube starts ovnkube and waits until it accepts requests of the plugin. It restarts ovnkube when it exits, as
+// the kubelet does: ovnkube exits whenever a part of its start takes too long.
 func (c *ovnCluster) startOVNKube() {
 	c.Helper()
 	c.launch()
@@ -296,7 +296,8 @@ func (c *ovnCluster) killOVNKube() {
 	c.Logf("ovnkube has ended: %v", <-c.process.ended)
 }
 
-// rows are what is in a database: for each table the names of its rows, or their number where rows have no names.
+// rows describes the content of a database: for each table the names of its rows, or their number if rows have no
+// names.
 func (c *ovnCluster) rows(database string) (lines []string) {
 	c.Helper()
 	// Only what it prints as its answer: on a busy machine it also warns.
@@ -391,7 +392,7 @@ func (c *ovnCluster) inPod(name string, args ...string) string {
 	return c.Exec(append([]string{"nsenter", "--net=" + filepath.Join(folder, "ns/net")}, args...)...)
 }
 
-// address is that of net1 of a pod, whose link must be as it says.
+// address returns the address of net1 of a pod, and checks its link.
 func (c *ovnCluster) address(name, network, link string) string {
 	c.Helper()
 	return c.addressOf(name, "net1", network, link)
@@ -432,7 +433,7 @@ func TestClusterOVNKubernetes(t *testing.T) {
 	c.part("example 8", (*ovnCluster).example8)
 	c.part("example 3", (*ovnCluster).example3)
 	c.part("example 7", (*ovnCluster).example7)
-	// What the chart makes with defaultPolicies.openVSwitchUplinks.
+	// The policies that the chart creates with defaultPolicies.openVSwitchUplinks.
 	c.Apply(fmt.Sprintf(`
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -453,8 +454,8 @@ spec:
 	c.restored(before, "Load_Balancer_Group table: tenant.")
 }
 
-// restored waits for databases that are as they were, but for what is kept, and a driver that has forgotten all pods.
-// That it sees what is left is shown by a leak first.
+// restored waits until the databases are as they were, except for the kept rows, and the driver has no record of any
+// pod. It first plants a leak to verify that the comparison detects it.
 func (c *ovnCluster) restored(before []string, kept string) {
 	c.Helper()
 	c.Until("databases that are as they were, and nothing that the driver still has", func(ctx context.Context) error {
@@ -477,7 +478,7 @@ func changedRows(before, after []string, kept string) (problems []error) {
 		case n > 0 && (kept == "" || !strings.Contains(line, kept)):
 			problems = append(problems, fmt.Errorf("there is also %s (%d)", line, n))
 		case n < 0:
-			problems = append(problems, fmt.Errorf("there is no %s any more (%d)", line, -n))
+			problems = append(problems, fmt.Errorf("%s no longer exists (%d)", line, -n))
 		}
 	}
 	return problems
@@ -534,8 +535,8 @@ spec:
     additionalAttributes: {dra.networking/physicalNetworkName: localnet1}
 `
 
-// livesThroughKills has pods on a localnet with tuning, and on a layer2 network. ovnkube and the driver are killed
-// while they are there, and a pod goes while ovnkube is down: it does not wait for it.
+// livesThroughKills runs pods on a localnet with tuning, and on a layer2 network. ovnkube and the driver are killed
+// while the pods run, and a pod ends while ovnkube is down: it does not wait for ovnkube.
 func (c *ovnCluster) livesThroughKills() {
 	c.network("local", `"topology": "localnet", "physicalNetworkName": "localnet1", "mtu": 1390,
     "subnets": "10.108.0.0/24", "excludeSubnets": "10.108.0.0/30"`, `
@@ -549,7 +550,7 @@ func (c *ovnCluster) livesThroughKills() {
 	c.address("a", "10.108.0.", "mtu 1380")
 	c.reaches("a", c.address("b", "10.108.0.", "mtu 1380"))
 	if n := c.vethsOfDatapath(); n != 2 {
-		c.Errorf("the datapath is the master of %d veths, want those of two pods", n)
+		c.Errorf("the datapath is the master of %d veths, want the veths of two pods", n)
 	}
 
 	c.KillDriver()
@@ -592,8 +593,9 @@ func (c *ovnCluster) vethsOfDatapath() (n int) {
 	return n
 }
 
-// firstNetwork has ovnkube make the pods' first interfaces, too, until the end of the part: with the configuration of
-// its plugin where the runtime looks for it, and without that of the node's own network.
+// firstNetwork lets ovnkube create the pods' first interfaces, too, until the end of this part of the test: it moves
+// the configuration of its plugin to the directory of the runtime, and removes the configuration of the node's own
+// network.
 func (c *ovnCluster) firstNetwork() {
 	c.Helper()
 	const folder = "/etc/cni/net.d"
@@ -611,10 +613,10 @@ func (c *ovnCluster) firstNetwork() {
 	})
 }
 
-// hasFirstInterfaces has pods that are OVN-Kubernetes' own but for the interface that a claim gives them, on a network
-// of OVN-Kubernetes, too: as on a node where it is installed. Driver and ovnkube are killed while they are there. A pod
-// that goes while ovnkube is down can't end before that is back, which its first interface waits for, and not the
-// claim's.
+// hasFirstInterfaces runs pods with all interfaces from OVN-Kubernetes, as on a node where it is installed, and one
+// more from a claim, which is also on a network of OVN-Kubernetes. Driver and ovnkube are killed while the pods run. A
+// pod that is deleted while ovnkube is down cannot end before ovnkube is back: its first interface waits for that, not
+// the interface of the claim.
 func (c *ovnCluster) hasFirstInterfaces() {
 	if !c.real {
 		c.Skip("the double has no default network: needs the real OVN-Kubernetes in EXTRA_CNI_DIR")

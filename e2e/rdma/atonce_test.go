@@ -22,10 +22,10 @@ import (
 // pairs is how many pairs of pods come and go side by side. A physical function has seven virtual ones.
 const pairs = 3
 
-// Pods that start at once exchange the numbers of their devices now and then. Each opens its own and no other. Several
-// pairs do that side by side: devices of other pods move meanwhile, and no pair waits alone for kubelet. Two pods start
-// at once six times, or as often as RDMA_ROUNDS says: fifty take 25 minutes where nobody else uses the
-// processors ("lab vm test --cluster --rdma=exclusive --processors 2 --timeout 40m --env RDMA_ROUNDS=50 ...").
+// Pods that start concurrently sometimes exchange the numbers of their devices. Each opens only its own device. Several
+// pairs do that side by side: devices of other pods move in the meantime, and the waits for the kubelet overlap. Two
+// pods start concurrently six times, or as often as RDMA_ROUNDS says: fifty take 25 minutes if the processors are
+// otherwise idle ("lab vm test --cluster --rdma=exclusive --processors 2 --timeout 40m --env RDMA_ROUNDS=50 ...").
 func TestClusterPodsAtOnce(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
@@ -65,7 +65,7 @@ func TestClusterPodsAtOnce(t *testing.T) {
 	t.Logf("%d rounds; %d of %d pods had a device whose number had changed", passed.Load(), changed.Load(), 2*count)
 }
 
-// pair is two pods that start at once, again and again, with two devices that no other pair gets.
+// pair is two pods that start concurrently several times, with two devices that no other pair gets.
 type pair struct {
 	*cluster
 	template string
@@ -73,7 +73,7 @@ type pair struct {
 	devices  []string
 }
 
-// pair returns the pair with a number, and makes its topology. The devices are those of rdmaFunctions.
+// pair returns the pair with a number, and creates its topology. Its devices come from rdmaFunctions.
 func (c *cluster) pair(t *testing.T, number int) *pair {
 	p := &pair{cluster: &cluster{bench: &bench{c.With(t)}, Node: c.Part(t, c.Namespace)},
 		template: fmt.Sprintf("once%d", number)}

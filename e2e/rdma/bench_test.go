@@ -50,12 +50,12 @@ func (b *bench) needsLab() {
 	b.Helper()
 	version, err := os.ReadFile("/sys/module/rdma_rxe/version")
 	if err != nil || string(version) != "dra-network-lab\n" {
-		b.Skip("needs the lab's variant of Soft RoCE: the machine has Debian's, which \"lab vm\" tells why")
+		b.Skip("needs the lab's variant of Soft RoCE: the machine has Debian's, for the reason that \"lab vm\" prints")
 	}
 }
 
-// functions gives the physical function pf0 new virtual ones, which it takes away at the end, and returns their PCI
-// addresses when their links are there.
+// functions creates virtual functions of the physical function pf0, which it removes at the end, and returns their PCI
+// addresses when their links exist.
 func (b *bench) functions(count int) (addresses []string) {
 	b.Helper()
 	b.must(netlink.LinkSetUp(b.LinkOf(pf0)))

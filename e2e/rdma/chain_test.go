@@ -72,7 +72,7 @@ func TestChainMovesRDMADevice(t *testing.T) {
 	}
 }
 
-// Two pods that start at once exchange numbers of their devices now and then. Each gets its own.
+// Two pods that start concurrently sometimes exchange numbers of their devices. Each gets its own device.
 func TestChainsAtOnceGiveEachItsOwnDevice(t *testing.T) {
 	b := newBench(t, exclusive)
 	b.needsLab()
@@ -224,7 +224,7 @@ func TestChainWhoseRDMADeviceIsRemoved(t *testing.T) {
 	device := *pod.Attachment.Steps[0].Step.Device
 	for d.Executor.Quarantined(&device) == nil {
 		if err := pod.Del(); err == nil && d.Executor.Quarantined(&device) == nil {
-			t.Fatal("the function was given back without its RDMA device")
+			t.Fatal("the function was restored without its RDMA device")
 		}
 	}
 	if err := d.Executor.Quarantined(&device); !strings.Contains(err.Error(),

@@ -98,8 +98,8 @@ func (c *cluster) podObject(name, template, script string) {
 `)
 }
 
-// barePod is a pod that has no programs of the machine. Its text ends with its container. With a DNS policy that needs
-// what the cluster lacks, kubelet would write an event each time it looks at the pod.
+// barePod is a pod without the machine's programs. Its text ends with its container. A DNS policy that needs cluster
+// DNS, which is missing here, would make the kubelet write an event on each sync of the pod.
 func (c *cluster) barePod(name, template, script string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -120,7 +120,7 @@ spec:
     resources: {claims: [{name: net}]}`, name, template, kubenode.Observed, c.Mark(name), script)
 }
 
-// A pod gets a virtual function on a node with RDMA as on any other, and gives it back.
+// A pod gets a virtual function on a node with RDMA as on any other, and the function is restored afterwards.
 func TestClusterPodWithFunction(t *testing.T) {
 	c := newCluster(t, "")
 	function := c.functions(1)[0]

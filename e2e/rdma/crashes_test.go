@@ -84,9 +84,9 @@ type moment struct {
 	link, rdma string // "pod" or "machine"
 }
 
-// The driver is killed at each stage of a pod's life: while it attaches the pod, while the next driver undoes that,
-// while a third attaches it again, and at each stage of its end, of which the next driver does the rest. No container
-// starts without link and RDMA device, and in the end both are on the machine, under their names.
+// The driver is killed at each stage of a pod's life: while it attaches the pod, while the next driver rolls that back,
+// while a third attaches it again, and at each stage of its end, which the next driver completes. No container starts
+// without link and RDMA device, and in the end both are on the machine, under their names.
 func TestClusterKilled(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
@@ -145,8 +145,8 @@ type killing struct {
 	link string
 }
 
-// place is where the link and the RDMA device are by what the machine has of them: it, or the pod. A link under another
-// name is nowhere.
+// place returns where the link and the RDMA device are: "machine" if the machine has them under their names, otherwise
+// "pod".
 func (k *killing) place() (where [2]string) {
 	k.Helper()
 	where = [2]string{"pod", "pod"}

@@ -1,8 +1,8 @@
-// Package rdma tests on RDMA devices: of Soft RoCE, on virtual functions of the kernel's igb driver and on other links.
-// First those of the laboratory itself, which show what the kernel does that the driver builds on; and, where the
-// machine is a node of Kubernetes (TestCluster...), what users get through the API. It has no other code.
+// Package rdma tests RDMA devices: of Soft RoCE, on virtual functions of the kernel's igb driver and on other links.
+// The tests of the laboratory itself show the kernel's behavior that the driver relies on. If the machine is a node of
+// Kubernetes (TestCluster...), further tests check the API from the user's perspective. It has no other code.
 //
-// The rule of this package: its tests run inside a machine of package vm with RDMA (make rdma-test), which is theirs
-// alone, one after the other, each with links and devices that it makes itself. A test is of one mode of network
+// The rule of this package: its tests run inside a machine of package vm with RDMA (make rdma-test), without other
+// users, one after the other, each with links and devices that it creates itself. Each test is for one mode of network
 // namespaces, exclusive or shared, and is skipped in machines with the other.
 package rdma

@@ -8,7 +8,7 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// driver is what the project's driver has of chains.
+// driver is the part of the project's driver that runs chains.
 type driver struct {
 	*bench
 	*testbench.Driver

@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// verbs is the RDMA device of the tenant's only step, as the driver tells it.
+// verbs returns the RDMA device of the tenant's only step, as the driver reports it.
 func (t *tenant) verbs() cnichain.VerbsDevice {
 	t.Helper()
 	verbs := t.Attachment.Steps[0].Verbs
@@ -59,8 +59,8 @@ func (t *tenant) shows() {
 	}
 }
 
-// talksBy exchanges messages with exactly the entries that the driver tells for two addresses; over is the server's
-// address for what comes first.
+// talksBy exchanges messages with exactly the entries that the driver reports for two addresses; over is the server's
+// address for the initial exchange.
 func (t *tenant) talksBy(server *tenant, mine, theirs, over string) {
 	t.Helper()
 	pingPong := func(t *tenant, address string) []string {

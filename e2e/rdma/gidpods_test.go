@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// told is what a container finds in its environment, by the part of the names after DRA_NETWORK_NET1_.
+// told returns the container's environment variables of net1, by the part of the names after DRA_NETWORK_NET1_.
 func (c *cluster) told(pod string) map[string]string {
 	c.Helper()
 	output, err := c.execute(context.Background(), pod, "/usr/bin/env")
@@ -60,8 +60,8 @@ func (c *cluster) inStatus(pod string) (device cnichain.VerbsDevice) {
 	return device
 }
 
-// Applications in pods exchange data by nothing but what their environment tells them. The status of the claim and the
-// file in the container tell the same.
+// Applications in pods exchange data with only the information in their environment. The status of the claim and the
+// file in the container contain the same information.
 func TestClusterPodsReadGIDs(t *testing.T) {
 	c := newCluster(t, "")
 	c.needsLab()

@@ -78,7 +78,7 @@ func (b *bench) functionPair() (left, right *end, links []string) {
 		&end{place: b.pod("right"), device: "rxe1", address: "10.0.0.2"}, links
 }
 
-// A virtual function and its RDMA device go to a pod in either order, work there, and come home in either order.
+// A virtual function and its RDMA device move to a pod in either order, work there, and return in either order.
 func TestLabFunctionAndDeviceMoveTogether(t *testing.T) {
 	b := newBench(t, exclusive)
 	left, right, links := b.functionPair()
@@ -144,8 +144,8 @@ func (b *bench) opensOnlyInside(ends ...*end) {
 	}
 }
 
-// When a namespace ends, function and RDMA device come home by themselves: the latter under a name that the kernel
-// chooses, if its name is taken.
+// When a namespace ends, the kernel returns function and RDMA device: the latter under a name that the kernel chooses,
+// if its name is taken.
 func TestLabEndOfNamespace(t *testing.T) {
 	b := newBench(t, exclusive)
 	left, right, links := b.functionPair()
@@ -155,7 +155,7 @@ func TestLabEndOfNamespace(t *testing.T) {
 		b.must(machine.moveDevice(e.device, e.place))
 	}
 	b.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "other"}})
-	machine.addDevice("rxe1", "other") // the name of what the pod has
+	machine.addDevice("rxe1", "other") // the name of the pod's device
 	cnitest.RemovePod(left.Path)
 	cnitest.RemovePod(right.Path)
 	b.eventually("RDMA devices at home", func() error {
@@ -173,7 +173,7 @@ func TestLabEndOfNamespace(t *testing.T) {
 	}
 	node := testbench.SysPCI(b.addressOf(links[1]), "infiniband", machine.devices()[0])
 	if _, err := os.Stat(node); err != nil {
-		b.Errorf("the device with the new name is not that of the function: %v", err)
+		b.Errorf("the device with the new name does not belong to the function: %v", err)
 	}
 }
 

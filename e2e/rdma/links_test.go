@@ -33,8 +33,8 @@ spec:
 `)
 }
 
-// Links that are no hardware go to pods with RDMA devices of their own, in both modes: both ends of a veth, and two
-// macvlans on one port. The pods exchange data.
+// Pods get links without hardware, with RDMA devices of their own, in both modes: both ends of a veth, and two macvlans
+// on one port. The pods exchange data.
 func TestClusterLinksExchangeData(t *testing.T) {
 	for name, add := range map[string]func(*bench){
 		"veth": func(b *bench) {
@@ -67,7 +67,7 @@ func TestClusterLinksExchangeData(t *testing.T) {
 	}
 }
 
-// removeDevices removes RDMA devices of the machine that are there.
+// removeDevices removes existing RDMA devices of the machine.
 func (b *bench) removeDevices(names ...string) {
 	b.Helper()
 	present := b.machine().devices()
@@ -102,7 +102,7 @@ func (c *cluster) peers(template string, devices ...string) (peers []*peer) {
 			}
 		}
 		if p.device == "" || len(strings.Fields(nodes)) != 2 {
-			c.Fatalf("pod %s has %q, want rdma_cm and that of one of %q", name, nodes, devices)
+			c.Fatalf("pod %s has %q, want rdma_cm and the node of one of %q", name, nodes, devices)
 		}
 		peers = append(peers, p)
 	}

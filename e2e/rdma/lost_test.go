@@ -10,8 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// What is done to a pod's namespace while it runs, by the kernel or by an application with all rights, does not cost
-// the machine its link or its RDMA device: both come back under their names, and the next pod has them.
+// Changes in a pod's namespace while the pod runs, by the kernel or by a privileged application, do not cost the
+// machine its link or its RDMA device: both return under their names, and the next pod gets them.
 func TestClusterPodsHarmed(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
@@ -65,7 +65,7 @@ func TestClusterRDMANameTaken(t *testing.T) {
 	c.quarantined(1)
 	leftovers, err := kubenode.Query(context.Background(), "leftovers")
 	if reason := "rename the RDMA device that has it"; err != nil || !strings.Contains(leftovers, reason) {
-		t.Errorf("what is held back is %s (%v), want the reason %q", leftovers, err, reason)
+		t.Errorf("the quarantined device is %s (%v), want the reason %q", leftovers, err, reason)
 	}
 	c.podObject("second", "taken", checked)
 	c.Waits("second")
@@ -79,7 +79,7 @@ func TestClusterRDMANameTaken(t *testing.T) {
 	c.hasLinks(link)
 }
 
-// release lets the driver retry at once what it could not undo.
+// release makes the driver retry its leftovers immediately.
 func (c *cluster) release() {
 	c.Helper()
 	c.Exec("netdra", "release", "--all")

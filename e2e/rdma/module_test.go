@@ -87,7 +87,7 @@ func TestClusterModuleUnloaded(t *testing.T) {
 	leftovers, err := kubenode.Query(context.Background(), "leftovers")
 	if reason := "its RDMA device " + theirs[0] + " is not on the host"; err != nil ||
 		!strings.Contains(leftovers, reason) {
-		t.Errorf("what is held back is %s (%v), want the reason %q", leftovers, err, reason)
+		t.Errorf("the quarantined device is %s (%v), want the reason %q", leftovers, err, reason)
 	}
 	if _, err := c.Process("late"); err == nil {
 		t.Error("a pod has started without its RDMA device")
@@ -197,8 +197,8 @@ func TestClusterRDMALimitsOfSeveral(t *testing.T) {
 	c.onMachine("rxe0", "rxe1", "rxe2")
 }
 
-// offers waits until a number of devices is published. Two functions that are allocated as they were published before,
-// when there were no more, keep half of the port's bandwidth each, and leave nothing for a third.
+// offers waits until a number of devices is published. Two functions that were allocated when only two existed keep
+// half of the port's bandwidth each, and leave nothing for a third.
 func (c *cluster) offers(count int) {
 	c.Helper()
 	c.until(fmt.Sprintf("%d devices that are offered", count), func(ctx context.Context) error {

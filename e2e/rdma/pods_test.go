@@ -79,7 +79,7 @@ func (c *cluster) execute(ctx context.Context, pod string, args ...string) (stri
 	return string(output), err
 }
 
-// outcome is what a program in a pod has printed when it ended.
+// outcome is the output of a program in a pod, and the error of its end.
 type outcome struct {
 	output string
 	err    error
@@ -162,8 +162,8 @@ func TestClusterPodsExchangeData(t *testing.T) {
 	c.onMachine(before...)
 }
 
-// onMachine waits until the machine has RDMA devices: those of pods that go return some time after the pod's object has
-// gone.
+// onMachine waits until the machine has RDMA devices: the devices of ended pods return some time after the deletion of
+// the pod objects.
 func (c *cluster) onMachine(devices ...string) {
 	c.Helper()
 	c.until("RDMA devices on the machine", func(context.Context) error {
@@ -187,8 +187,8 @@ func (c *cluster) hasLinks(links ...string) {
 	})
 }
 
-// What a process may lock is what the topology says: with little, an application cannot register its memory, whoever it
-// runs as; with enough it can.
+// The topology limits the memory that a process may lock: with a low limit, an application cannot register its memory,
+// regardless of its user; with a sufficient limit it can.
 func TestClusterLockedMemory(t *testing.T) {
 	c := newCluster(t, "")
 	c.needsLab()

@@ -12,9 +12,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Several pods share a port by macvlan. In exclusive mode they are told why not. In shared mode each gets the port's
-// RDMA device, and they exchange data by the port's GID. Their own GIDs, which are in the same table, lead nowhere with
-// Soft RoCE: its socket is in the port's network namespace, and packets for a macvlan's address go to the pod's.
+// Several pods share a port by macvlan. In exclusive mode their events report why this is not possible. In shared mode
+// each gets the port's RDMA device, and they exchange data by the port's GID. Their own GIDs, which are in the same
+// table, do not work with Soft RoCE: its socket is in the port's network namespace, and packets for a macvlan's address
+// go to the pod's.
 func TestClusterSharedPort(t *testing.T) {
 	c := newCluster(t, "")
 	c.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "port"}})

@@ -68,7 +68,7 @@ func (e *end) pingPong(server *end, size int) {
 	e.converse(server, pingPong(server, size), append(pingPong(e, size), server.address))
 }
 
-// pingPong is the command of a server, or with an address that of a client.
+// pingPong returns the command of a server. With an appended address it is the command of a client.
 func pingPong(e *end, size int) []string {
 	return []string{"ibv_rc_pingpong", "-d", e.device, "-g", e.gid(), "-n", "20", "-s", fmt.Sprint(size)}
 }
@@ -82,7 +82,7 @@ func (e *end) sendBandwidth(server *end) {
 	e.converse(server, command(server), append(command(e), server.address))
 }
 
-// converse starts a server, and then a client again and again until the server is there for it. Both must end well.
+// converse starts a server, and then retries a client until the server accepts it. Both must succeed.
 func (e *end) converse(server *end, serve, clientArgs []string) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -13,17 +13,18 @@ import (
 	"time"
 )
 
-// item is a file of an archive: its path there, and where its content is. Content is used when there is no source.
+// item is a file of an archive: its path in the archive, and the source of its content. Content is used without a
+// source.
 type item struct {
 	name, source string
 	content      []byte
 	mode         int64
 }
 
-// writeArchive writes items as a compressed tar file, sorted by name, of root, all with the same time. Nothing in it
-// depends on the machine: gzip has no name and no time, and the tar format is USTAR, which has whole seconds and no
-// extension headers that a newer Go might write otherwise. The file is written in place; the folder around it is what
-// appears at once.
+// writeArchive writes items as a compressed tar file, sorted by name, owned by root, all with the same time. The result
+// does not depend on the machine: the gzip header has no name and no time, and the tar format is USTAR, which has whole
+// seconds and no extension headers that a newer Go might write differently. The file is not written atomically; the
+// directory around it is renamed when it is complete.
 func writeArchive(file string, made time.Time, items []item) (err error) {
 	items = slices.SortedFunc(slices.Values(items), func(a, b item) int { return strings.Compare(a.name, b.name) })
 	f, err := os.Create(file)
@@ -82,7 +83,7 @@ func readArchive(file string, visit func(name string, content []byte) error) err
 			return err
 		}
 		if h.Typeflag != tar.TypeReg || !isClean(h.Name) {
-			return fmt.Errorf("%q is no file below the archive's folder", h.Name)
+			return fmt.Errorf("%q is not a file below the archive's folder", h.Name)
 		}
 		content, err := io.ReadAll(archive)
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// Architectures are those that a release is for, as in GOARCH.
+// Architectures returns the architectures of a release, as in GOARCH.
 func Architectures() []string { return []string{"amd64", "arm64"} }
 
 const (
@@ -49,10 +49,10 @@ func (s Source) build(ctx context.Context, architecture, programs, plugins strin
 	return nil
 }
 
-// compile runs go build. Every setting that changes its result is set here; those of "go env -w" are left out, also
-// where the environment has an empty value, which go takes for none. GOAMD64 and GOARM64 are the oldest levels, so that
-// programs run on all processors. -trimpath keeps the folder out of the result, and -buildvcs=auto writes commit and
-// tag into it, where git is found and the folder is a clone.
+// compile runs go build. It sets every variable that changes the result, and ignores "go env -w", also for variables
+// that are empty in the environment, which go treats as unset. GOAMD64 and GOARM64 are the oldest levels, so that
+// programs run on all processors. -trimpath keeps the directory out of the result, and -buildvcs=auto writes commit and
+// tag into it, if git is installed and the directory is a clone.
 func compile(ctx context.Context, module, architecture, dir, ldflags string, packages ...string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -67,9 +67,9 @@ func compile(ctx context.Context, module, architecture, dir, ldflags string, pac
 	return err
 }
 
-// checkPrograms makes sure that Go has found the version and the commit: it writes none where it finds no git. Without
-// the check, a release made where git is missing would have programs of no version, and nobody would notice until
-// somebody asks one.
+// checkPrograms checks that Go has recorded the version and the commit: it omits both if git is not installed. Without
+// this check, such a release would contain programs without a version, which would only be noticed when a user queries
+// the version.
 func (s Source) checkPrograms(dir string) error {
 	for _, name := range append(stack.Contents(stack.Driver), stack.Contents(stack.Controller)...) {
 		info, err := buildinfo.ReadFile(filepath.Join(dir, name))

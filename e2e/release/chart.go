@@ -30,9 +30,9 @@ func chartVersion(version string) string { return strings.TrimPrefix(version, "v
 
 func chartFile(version string) string { return chartName + "-" + chartVersion(version) + ".tgz" }
 
-// writeChart packs the chart as Helm does, with the version of the release as its own and as that of the images, which
-// it takes from registry. Helm itself is not needed: a packed chart is an archive whose only folder has its name. It
-// refuses a chart whose version is no semantic one.
+// writeChart packs the chart as Helm does, with the version of the release as the chart's version and as the tag of the
+// images, which are in registry. Helm itself is not needed: a packed chart is an archive whose only directory has its
+// name. Helm rejects a chart without a semantic version.
 func (s Source) writeChart(dir, registry string) error {
 	root := s.path("deploy", "chart")
 	var items []item
@@ -62,9 +62,9 @@ func (s Source) writeChart(dir, registry string) error {
 	return writeArchive(filepath.Join(dir, chartFile(s.Version)), s.Time, items)
 }
 
-// addFolder adds the files below dir, also those below a link to a folder. Links are followed, since the chart has its
-// definitions by one, and a link out of the archive would lead nowhere. The order is that of ReadDir; writeArchive
-// sorts anyway.
+// addFolder adds the files below dir, also below a link to a directory. It follows links, since the chart contains its
+// definitions by a link, and a link that leads out of the archive would be broken. The order is the order of ReadDir;
+// writeArchive sorts anyway.
 func addFolder(items *[]item, dir, name string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -100,9 +100,9 @@ func replaceAll(content []byte, replacements map[string]string) ([]byte, error) 
 	return content, nil
 }
 
-// writeManifests writes what is applied without Helm: the definitions, and everything else. Definitions are a file of
-// their own, as they have to be established before objects of their kinds can be applied. The order is that of
-// kustomization.yaml.
+// writeManifests writes the manifests for an installation without Helm: one file with the definitions, and one with
+// everything else. The definitions are separate, as they have to be established before objects of their kinds can be
+// applied. The order is the order of kustomization.yaml.
 func (s Source) writeManifests(dir, registry string) error {
 	data, err := os.ReadFile(s.path("deploy", "kustomization.yaml"))
 	if err != nil {

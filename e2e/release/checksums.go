@@ -13,14 +13,14 @@ import (
 	"strings"
 )
 
-// Names of the files that say what the others are.
+// Names of the files that describe the other files.
 const (
 	sumsName       = "SHA256SUMS"
 	signatureName  = "SHA256SUMS.sig"
 	provenanceName = "provenance.intoto.json"
 )
 
-// sumFolder returns the SHA-256 of each file of a release but those that are about the others.
+// sumFolder returns the SHA-256 of each file of a release, except the files that describe the others.
 func sumFolder(dir string) (map[string]string, error) {
 	names, err := fileNames(dir)
 	if err != nil {
@@ -61,8 +61,8 @@ func formatSums(sums map[string]string) string {
 	return text.String()
 }
 
-// compareSums reports each file that is not as it should be, is missing, or should not be there. says is what the
-// wanted ones were read of, for the messages.
+// compareSums reports each file that differs, is missing, or is unexpected. says is the source of the wanted checksums,
+// for the messages.
 func compareSums(want, got map[string]string, says string) error {
 	var problems []error
 	for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -75,21 +75,21 @@ func compareSums(want, got map[string]string, says string) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(got)) {
 		if _, ok := want[name]; !ok {
-			problems = append(problems, fmt.Errorf("%s is there, but %s does not have it", name, says))
+			problems = append(problems, fmt.Errorf("%s exists, but %s does not list it", name, says))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// parseSums reads what formatSums writes, and nothing else. A name must be that of a file in the folder. What
-// formatSums would not write again, byte for byte, is refused: so no two texts have one meaning, and nothing that is
-// signed goes unread.
+// parseSums parses the format of formatSums strictly. A name must be the name of a file in the directory. It rejects
+// text that formatSums would not write again byte for byte, so that two different texts never have the same meaning,
+// and all signed content is checked.
 func parseSums(text string) (map[string]string, error) {
 	sums := map[string]string{}
 	for line := range strings.Lines(text) {
 		sum, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "  ")
 		if !ok || len(sum) != hex.EncodedLen(sha256.Size) || name != filepath.Base(name) || !isClean(name) {
-			return nil, fmt.Errorf("cannot read %s: the line %q is no checksum of a file", sumsName, line)
+			return nil, fmt.Errorf("cannot read %s: the line %q is not a checksum of a file", sumsName, line)
 		}
 		sums[name] = sum
 	}

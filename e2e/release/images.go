@@ -78,8 +78,8 @@ func (m maker) image(name, architecture string) (image.Spec, error) {
 	return spec, err
 }
 
-// labels are of all images. They are the annotations of the OCI image specification. The time is that of the commit, as
-// of all files of a release.
+// labels returns the labels of all images, which are the annotations of the OCI image specification. The time is the
+// time of the commit, as for all files of a release.
 func (m maker) labels() map[string]string {
 	return map[string]string{
 		"org.opencontainers.image.created":  m.source.Time.Format("2006-01-02T15:04:05Z"),

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// Options say what to make.
+// Options configure the release.
 type Options struct {
 	// Clone is the project's folder; the commit that is checked out there is released.
 	Clone string
@@ -29,7 +29,7 @@ type Options struct {
 	Key *ecdsa.PrivateKey
 	// Builder is the URI of who builds; empty is ByHand.
 	Builder string
-	// Progress is told what is done; may be nil.
+	// Progress receives lines about the progress; may be nil.
 	Progress io.Writer
 }
 
@@ -52,7 +52,7 @@ func makeRelease(ctx context.Context, o Options) error {
 		o.Builder = ByHand
 	}
 	if !registryPattern.MatchString(o.Registry) {
-		return fmt.Errorf("%q is no registry: use the form registry.example/team", o.Registry)
+		return fmt.Errorf("%q is not a registry: use the form registry.example/team", o.Registry)
 	}
 	var err error // commands run in other folders
 	if o.Out, err = filepath.Abs(o.Out); err != nil {
@@ -163,8 +163,8 @@ func (m maker) writeArchives(architecture string) error {
 	return nil
 }
 
-// writeSBOM lists what the binaries of one architecture are made of. It is made of the binaries and not of go.mod: what
-// the linker left out is in no program.
+// writeSBOM lists the components of the binaries of one architecture. It reads the binaries and not go.mod: modules
+// that the linker left out are not in any program.
 func (m maker) writeSBOM(architecture string) error {
 	binaries := map[string]binary{}
 	for _, dir := range []string{m.programs(architecture), m.plugins(architecture)} {
@@ -189,8 +189,8 @@ func (m maker) writeSBOM(architecture string) error {
 	return os.WriteFile(filepath.Join(m.files, sbomName(m.Version, architecture)), data, 0o644)
 }
 
-// seal writes the checksums of everything, and signs them and where everything comes from. Signature and provenance are
-// written last, about files that do not change any more. SHA256SUMS does not have them, since they are made of it.
+// seal writes the checksums of all files, and signs them and the provenance. It writes signature and provenance last,
+// when the other files no longer change. SHA256SUMS does not contain them, since they depend on it.
 func (m maker) seal() error {
 	sums, err := sumFolder(m.files)
 	if err != nil {
@@ -201,10 +201,10 @@ func (m maker) seal() error {
 		return err
 	}
 	if m.Key == nil {
-		m.printf("not signed: there is no key")
+		m.printf("not signed: no key given")
 		return nil
 	}
-	// The version that has built, which go.mod may choose, and not that of the command.
+	// Use the version that built the programs, which go.mod may select, and not the version of the command.
 	built, err := buildinfo.ReadFile(filepath.Join(m.programs(Architectures()[0]), stack.Driver))
 	if err != nil {
 		return fmt.Errorf("cannot read the version of Go: %w", err)

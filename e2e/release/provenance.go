@@ -13,7 +13,7 @@ const (
 	buildType     = Repository + "/blob/main/docs/release.md#make-release"
 )
 
-// ByHand is the builder of a release that somebody made on a machine of their own.
+// ByHand is the builder of a release that was built manually on a personal machine.
 const ByHand = Repository + "/blob/main/docs/release.md#built-by-hand"
 
 type statement struct {
@@ -51,9 +51,9 @@ type runDetails struct {
 	} `json:"builder"`
 }
 
-// newProvenance says of what, how and by whom the files with these checksums were made. Times are missing: they would
-// be all that differs between two runs. The subjects are all files of SHA256SUMS. The parameters are those with which
-// somebody else can make the release again, which is what externalParameters are for (SLSA provenance,
+// newProvenance describes the source, the procedure and the builder of the files with these checksums. It omits times,
+// which would be the only difference between two runs. The subjects are all files of SHA256SUMS. The parameters are
+// sufficient for others to reproduce the release, which is the purpose of externalParameters (SLSA provenance,
 // "buildDefinition").
 func newProvenance(o Options, source Source, goVersion string, sums map[string]string) ([]byte, error) {
 	s := statement{Type: statementType, PredicateType: predicateType}

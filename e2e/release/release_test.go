@@ -155,7 +155,7 @@ func TestRelease(t *testing.T) {
 			t.Errorf("only the second run made %d files", len(second))
 		}
 	})
-	t.Run("is not that of another key", func(t *testing.T) {
+	t.Run("rejects another key", func(t *testing.T) {
 		if _, err := release.Verify(first, version, &newKey(t).PublicKey); err == nil {
 			t.Error("a signature of another key is taken")
 		}
@@ -251,8 +251,8 @@ func TestUnsigned(t *testing.T) {
 	t.Run("whose checksums fit another program", func(t *testing.T) { substituted(t, dir) })
 }
 
-// substituted makes changes, one at a time, and writes checksums that fit: then only what files say of each other
-// differs, and which files there are.
+// substituted makes changes, one at a time, and writes matching checksums: then only the set of files and the
+// references between files are inconsistent.
 func substituted(t *testing.T, dir string) {
 	const programs = "dra-network-driver_" + version + "_linux_arm64"
 	for _, c := range []struct{ name, change, want string }{
@@ -262,10 +262,10 @@ func substituted(t *testing.T, dir string) {
 			programs + "/netdra && gzip " + programs + ".tar", "it lacks " + programs + "/netdra"},
 		{"program that is more", "gunzip " + programs + ".tar.gz && mkdir a && echo >a/more && " +
 			"tar --append --file " + programs + ".tar -C a more && rm -r a && gzip " + programs + ".tar",
-			"more: it does not belong there"},
+			"more: unexpected or duplicate file"},
 		{"file that is missing", "rm netdra_" + version + "_linux_arm64.tar.gz",
 			"netdra_" + version + "_linux_arm64.tar.gz is missing"},
-		{"file that is more", "echo >install.sh", "install.sh is no file of release"},
+		{"file that is more", "echo >install.sh", "install.sh is not a file of release"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bad := filepath.Join(t.TempDir(), "release")
@@ -296,10 +296,10 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "0.1.0", "v0.1", "v2.0.0", "v01.0.0", "v0.1.0+dirty", "v0.1.0 --force", "dev"} {
-		refuse("version", bad, "localhost", "that is no version")
+		refuse("version", bad, "localhost", "not a valid version")
 	}
 	for _, bad := range []string{"", "Registry", "registry.example/", "registry.example/x y", "-x", "a@b"} {
-		refuse("registry", "v0.1.0", bad, "is no registry")
+		refuse("registry", "v0.1.0", bad, "is not a registry")
 	}
 	write(t, filepath.Join(clone, "more"), "x")
 	refuse("not committed", "v0.1.0", "localhost", "these files are not committed")
@@ -313,7 +313,7 @@ func TestRefusals(t *testing.T) {
 	refuse("there already", "v0.1.1", "localhost", "is there already")
 }
 
-// selfTest: programs of this machine say which version they are; those of the tiny project don't.
+// selfTest: programs for this machine report their version; the programs of the tiny project do not.
 func selfTest(t *testing.T, dir string, key *ecdsa.PublicKey) {
 	report, err := release.Verify(dir, version, key)
 	if err != nil {

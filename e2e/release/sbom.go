@@ -17,8 +17,8 @@ type binary struct {
 	info   *debug.BuildInfo
 }
 
-// bom is a software bill of materials, as CycloneDX 1.6 describes it. The order of the fields is that of the file.
-// Lists are sorted by who fills them.
+// bom is a software bill of materials, as CycloneDX 1.6 describes it. The order of the fields is the order in the file.
+// The functions that fill lists sort them.
 type bom struct {
 	Schema       string       `json:"$schema"`
 	Format       string       `json:"bomFormat"`
@@ -89,8 +89,8 @@ func newSBOM(version, commit, architecture string, binaries map[string]binary) (
 	return append(data, '\n'), err
 }
 
-// librariesOf returns the modules that a binary has code of, and the standard library. A replaced module is listed as
-// what it is replaced by, since that is what was compiled.
+// librariesOf returns the modules whose code a binary contains, and the standard library. A replaced module is listed
+// as its replacement, since that was compiled.
 func librariesOf(info *debug.BuildInfo) []component {
 	found := []component{moduleComponent("std", strings.TrimPrefix(info.GoVersion, "go"), "")}
 	modules := info.Deps
@@ -107,8 +107,7 @@ func librariesOf(info *debug.BuildInfo) []component {
 }
 
 // moduleComponent describes a Go module. The checksum of go.sum, "h1:" and base64, is the SHA-256 of the list of its
-// files. A checksum that can't be decoded, or is missing as that of the standard library, leaves the component without
-// a hash.
+// files. If the checksum can't be decoded or is missing, as for the standard library, the component has no hash.
 func moduleComponent(path, version, sum string) component {
 	url := "pkg:golang/" + path + "@" + version
 	c := component{Ref: url, Type: "library", Name: path, Version: version, PURL: url}

@@ -17,10 +17,11 @@ func emulator(architecture string) string {
 	return map[string]string{"arm64": "qemu-aarch64", "amd64": "qemu-x86_64"}[architecture]
 }
 
-// SelfTest unpacks the programs of a verified release and runs them, those of another architecture in QEMU's user mode
-// where it is installed. Each program has to say the version and the commit, and netdra has to validate the topology in
-// the file at topology. progress is told what ran and what did not. It runs what it is given, as the user: verify
-// first. An architecture that this machine can't run is no failure, but is told. An empty topology is not validated.
+// SelfTest unpacks the programs of a verified release and runs them. Programs of another architecture run in QEMU's
+// user mode if it is installed. Each program has to report the version and the commit, and netdra has to validate the
+// topology in the file at topology, unless it is empty. progress receives lines about programs that ran and that did
+// not. SelfTest runs the given files as the current user: verify them first. An architecture that this machine can't
+// run is reported, but is not a failure.
 func SelfTest(ctx context.Context, dir, topology string, report Report, progress io.Writer) error {
 	for _, architecture := range Architectures() {
 		command, err := runner(architecture)
@@ -51,8 +52,8 @@ func runner(architecture string) ([]string, error) {
 	return nil, fmt.Errorf("there is no %s: install QEMU's user mode (Debian: apt-get install qemu-user-static)", name)
 }
 
-// testArchitecture runs the programs of an archive, under an emulator if command names one, and returns how many there
-// were. What is tried is the file that users get, not the one from which it was packed.
+// testArchitecture runs the programs of an archive, under an emulator if command names one, and returns their number.
+// It tests the file that users get, not the unpacked sources of the archive.
 func testArchitecture(ctx context.Context, dir, topology, architecture string, command []string,
 	report Report) (int, error) {
 	programs, err := os.MkdirTemp("", "release-test-")

@@ -15,7 +15,7 @@ import (
 	"fmt"
 )
 
-// payloadType is that of in-toto statements in DSSE envelopes.
+// payloadType is the type of in-toto statements in DSSE envelopes.
 const payloadType = "application/vnd.in-toto+json"
 
 // ParseKey reads a private key, ECDSA P-256 as PEM, as `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256`
@@ -63,9 +63,9 @@ func ParsePublicKey(data []byte) (*ecdsa.PublicKey, error) {
 	return public, nil
 }
 
-// sign returns the signature of data as `cosign sign-blob` and `openssl dgst -sha256 -sign` write it: ASN.1, in base64.
-// The same data and key have the same signature (RFC 6979), so it is as reproducible as the rest. A nil reader in place
-// of a random one is what asks crypto/ecdsa for that.
+// sign returns the signature of data in the format of `cosign sign-blob` and `openssl dgst -sha256 -sign`: ASN.1, in
+// base64. The signature is deterministic (RFC 6979), so it is as reproducible as the rest: crypto/ecdsa does that if
+// the random reader is nil.
 func sign(key *ecdsa.PrivateKey, data []byte) (string, error) {
 	digest := sha256.Sum256(data)
 	signature, err := key.Sign(nil, digest[:], crypto.SHA256)
@@ -105,14 +105,14 @@ type envelopeSignature struct {
 	Signature string `json:"sig"`
 }
 
-// preAuthentication is what a DSSE signature is of ("PAE" in version 1 of its protocol). Type and lengths are signed
-// with the payload, so that one that is signed for another purpose, or split otherwise, is none of these.
+// preAuthentication returns the data that a DSSE signature covers ("PAE" in version 1 of its protocol). It contains
+// type and lengths, so that a signature for another purpose or another split of the data is not valid here.
 func preAuthentication(kind string, payload []byte) []byte {
 	return append(fmt.Appendf(nil, "DSSEv1 %d %s %d ", len(kind), kind, len(payload)), payload...)
 }
 
-// seal wraps a statement in an envelope with its signature (DSSE, "Protocol"). What is signed has the type before it,
-// so that a signature cannot be used for content of another type.
+// seal wraps a statement in an envelope with its signature (DSSE, "Protocol"). The signed data begins with the type, so
+// that a signature cannot be used for content of another type.
 func seal(key *ecdsa.PrivateKey, payload []byte) ([]byte, error) {
 	id, err := keyID(&key.PublicKey)
 	if err != nil {

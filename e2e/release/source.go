@@ -14,7 +14,7 @@ import (
 // Repository is where the project is.
 const Repository = "https://github.com/dra-networking/dra-network-driver"
 
-// versionPattern is a semantic version of major 0 or 1, which are those of a Go module without a suffix to its path.
+// versionPattern is a semantic version of major 0 or 1, which a Go module may have without a suffix to its path.
 var versionPattern = regexp.MustCompile(`^v[01]\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z]+(\.[0-9A-Za-z]+)*)?$`)
 
 // Source is a clone of one commit, tagged with the version, in a folder that only the release uses.
@@ -24,15 +24,15 @@ type Source struct {
 }
 
 // Checkout clones the commit that is checked out in clone into dir, and tags it there. Go writes the tag into the
-// programs that it builds. Changes that are not committed are refused, for they would not be in the release; so is a
-// version that clone has for another commit. A clone, and no worktree, since it must have the one tag only: Go takes
-// the version of a program of the tags at its commit, and another one there could win. dir must not exist.
+// programs that it builds. Checkout rejects uncommitted changes, which would not be in the release, and a version whose
+// tag is on another commit in clone. It uses a clone instead of a worktree, since the tag must be the only one: Go
+// derives the version of a program from the tags of its commit, and could choose another one. dir must not exist.
 func Checkout(ctx context.Context, clone, version, dir string) (Source, error) {
 	fail := func(err error) (Source, error) {
 		return Source{}, fmt.Errorf("cannot check out %s for release %q: %w", clone, version, err)
 	}
 	if !versionPattern.MatchString(version) {
-		return fail(fmt.Errorf("that is no version: use the form v0.1.0 or v0.1.0-rc.1"))
+		return fail(fmt.Errorf("not a valid version: use the form v0.1.0 or v0.1.0-rc.1"))
 	}
 	if changed, err := git(ctx, clone, "status", "--porcelain"); err != nil || changed != "" {
 		return fail(orElse(err, "these files are not committed, so they would not be in it: commit or remove them\n"+
@@ -46,7 +46,7 @@ func Checkout(ctx context.Context, clone, version, dir string) (Source, error) {
 	// plain one the first is empty and the second is the commit.
 	if tagged, err := git(ctx, clone, "for-each-ref", "--format=%(*objectname)%(objectname)",
 		"refs/tags/"+version); err != nil || tagged != "" && !strings.HasPrefix(tagged, commit) {
-		return fail(orElse(err, "the tag is of another commit: check that one out, or choose another version"))
+		return fail(orElse(err, "the tag is on another commit: check out that commit, or choose another version"))
 	}
 	seconds, err := git(ctx, clone, "log", "-1", "--format=%cI", commit)
 	if err != nil {
@@ -85,7 +85,7 @@ func git(ctx context.Context, dir string, args ...string) (string, error) {
 	return output(cmd)
 }
 
-// output runs a command; its error has what the command said.
+// output runs a command; its error contains the standard error of the command.
 func output(cmd *exec.Cmd) (string, error) {
 	var problems strings.Builder
 	cmd.Stderr = &problems

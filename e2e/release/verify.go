@@ -19,20 +19,21 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// Report is what a verified release is. Without a key it says what the files claim, and Signed is false.
+// Report describes a verified release. Without a key it contains the unverified claims of the files, and Signed is
+// false.
 type Report struct {
 	Version, Commit, Registry string
-	// Signed says that checksums and provenance are of the key.
+	// Signed reports that checksums and provenance are signed by the key.
 	Signed  bool
 	Builder string
 	Files   int
 }
 
-// Verify checks the files of a release against each other and, where key is not nil, against the signature and the
-// provenance. Where version is not empty, it is the one that the release must have: an older one is signed as well. It
-// needs no network, and returns every problem that it can tell apart. The order is what makes it safe: the signature is
-// of SHA256SUMS, that has the digests of all files, and only then is a file parsed. A folder must have all files of a
-// release and no others. Without a key, it finds damage and mistakes, and no forgery.
+// Verify checks the files of a release against each other and, if key is not nil, against the signature and the
+// provenance. If version is not empty, the release must have this version: an older release has a valid signature, too.
+// It needs no network, and returns all independent problems. The order makes it safe: the signature covers SHA256SUMS,
+// which contains the digests of all files, and only then a file is parsed. A directory must contain all files of a
+// release and no others. Without a key, Verify finds damage and mistakes, but no forgery.
 func Verify(dir, version string, key *ecdsa.PublicKey) (Report, error) {
 	v := verifier{dir: dir, key: key}
 	report, err := v.run(version)
@@ -48,10 +49,10 @@ type verifier struct {
 	Report
 }
 
-// run checks a release in the order of trust: the signature, the files that it vouches for, then what these say of each
+// run checks a release in the order of trust: the signature, the files that it covers, then their references to each
 // other.
 func (v *verifier) run(version string) (Report, error) {
-	// What a file says counts only once it is known to be the one that was signed.
+	// The content of a file is only used after the file was compared with the signed checksum.
 	sums, err := v.checksums()
 	if err != nil {
 		return Report{}, err
@@ -104,8 +105,8 @@ func (v *verifier) checksums() (map[string]string, error) {
 	return want, compareSums(want, got, sumsName)
 }
 
-// names learns the version of the names of files, and verifies that they are all those of a release of this version.
-// The version is part of names that are signed, so no file has to be trusted for it.
+// names extracts the version from the names of files, and verifies that the names are exactly the files of a release of
+// this version. The version is part of signed names, so this requires no trust in any file.
 func (v *verifier) names(sums map[string]string, wanted string) error {
 	prefix, suffix, _ := strings.Cut(imageFile(stack.Controller, "\n"), "\n")
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
@@ -114,7 +115,7 @@ func (v *verifier) names(sums map[string]string, wanted string) error {
 		}
 	}
 	if !versionPattern.MatchString(v.Version) {
-		return fmt.Errorf("there is no image %s", imageFile(stack.Controller, "VERSION"))
+		return fmt.Errorf("the image %s is missing", imageFile(stack.Controller, "VERSION"))
 	}
 	if wanted != "" && v.Version != wanted {
 		return fmt.Errorf("these are the files of %s, not of %s: get those", v.Version, wanted)
@@ -128,13 +129,13 @@ func (v *verifier) names(sums map[string]string, wanted string) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
 		if !slices.Contains(names, name) {
-			problems = append(problems, fmt.Errorf("%s is no file of release %s", name, v.Version))
+			problems = append(problems, fmt.Errorf("%s is not a file of release %s", name, v.Version))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// contents are the files of a release but those that are about the others.
+// contents returns the names of the files of a release, except the files that describe the others.
 func contents(version string) []string {
 	names := []string{imageList, chartFile(version), manifestsName(version, "-crds"), manifestsName(version, "")}
 	for _, name := range imageNames() {
@@ -177,8 +178,8 @@ func (v *verifier) images() (map[string]map[string]binary, []image.Summary, erro
 	return found, summaries, errors.Join(problems...)
 }
 
-// binaries verifies that the programs are of version and commit, are the same in images and archives, and that the SBOM
-// is theirs. The SBOM is not parsed: it is made again of the binaries, and must be the same file.
+// binaries verifies that the programs have the version and the commit, are the same in images and archives, and match
+// the SBOM. It does not parse the SBOM: it generates the SBOM again from the binaries and compares the files.
 func (v *verifier) binaries(architecture string, found map[string]binary) error {
 	var problems []error
 	programs := append(stack.Contents(stack.Driver), stack.Contents(stack.Controller)...)
@@ -213,7 +214,7 @@ func (v *verifier) binaries(architecture string, found map[string]binary) error 
 	return errors.Join(append(problems, err)...)
 }
 
-// archive verifies that an archive has these programs, those of the images, the licence, and nothing else.
+// archive verifies that an archive contains exactly the programs of the images and the licence.
 func (v *verifier) archive(name, architecture string, programs []string, found map[string]binary) error {
 	folder := archiveName(name, v.Version, architecture)
 	missing := map[string]bool{folder + "/" + licence: true}
@@ -222,7 +223,7 @@ func (v *verifier) archive(name, architecture string, programs []string, found m
 	}
 	err := readArchive(filepath.Join(v.dir, folder+archiveSuffix), func(name string, content []byte) error {
 		if !missing[name] {
-			return errors.New("it does not belong there, or is there twice")
+			return errors.New("unexpected or duplicate file")
 		}
 		delete(missing, name)
 		if program := path.Base(name); program != licence && digestOf(content) != found[program].digest {
@@ -239,7 +240,7 @@ func (v *verifier) archive(name, architecture string, programs []string, found m
 	return nil
 }
 
-// imageList checks that the list, which people copy digests from, has those of the images in the archives.
+// imageList checks that the list, from which people copy digests, contains the digests of the images in the archives.
 func (v *verifier) imageList(summaries []image.Summary) error {
 	var want strings.Builder
 	for i, name := range imageNames() {
@@ -277,7 +278,7 @@ func (v *verifier) chart() error {
 	}
 	for name, part := range map[string]part{stack.Driver: values.Node, stack.Controller: values.Controller} {
 		if i := part.Image; i.Repository != v.Registry+"/"+name || i.Tag != "" || i.Digest != "" {
-			return fmt.Errorf("%s installs the image %+v, not that of the release", file, i)
+			return fmt.Errorf("%s installs the image %+v, which is not part of the release", file, i)
 		}
 	}
 	return nil
@@ -299,8 +300,8 @@ func (v *verifier) manifests() error {
 	return nil
 }
 
-// provenance verifies that the key's owner says that exactly these files were made of this commit. A key signs many
-// releases, so the statement must be about these files, this version and this commit.
+// provenance verifies the signed statement that exactly these files were built from this commit. A key signs many
+// releases, so the statement must name these files, this version and this commit.
 func (v *verifier) provenance(sums map[string]string) error {
 	data, err := v.read(provenanceName)
 	if err != nil {

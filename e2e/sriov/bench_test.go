@@ -44,7 +44,7 @@ func (b *bench) must(err error) { b.Helper(); b.Must(err) }
 
 func (b *bench) eventually(what string, check func() error) { b.Helper(); b.Eventually(what, check) }
 
-// newBench gives both physical functions new virtual ones, and takes them away at the end.
+// newBench creates virtual functions on both physical functions, and removes them at the end.
 func newBench(t *testing.T, vfs int) *bench {
 	t.Helper()
 	b := &bench{testbench.New(t, patience, "use make sriov-test")}
@@ -63,7 +63,7 @@ func newBench(t *testing.T, vfs int) *bench {
 	return b
 }
 
-// info is what a physical function says of its virtual one.
+// info returns the settings of a virtual function, as the physical function reports them.
 func (b *bench) info(pf string, index int) netlink.VfInfo {
 	b.Helper()
 	vfs := b.LinkOf(pf).Attrs().Vfs

@@ -34,7 +34,7 @@ func TestHostDeviceByPCIAddress(t *testing.T) {
 	b.expect(before)
 }
 
-// What the sriov plugin sets through the physical functions is what traffic obeys, and is set back in the end.
+// The settings that the sriov plugin makes through the physical functions apply to traffic, and are reset in the end.
 func TestSRIOVSettingsAreEnforced(t *testing.T) {
 	b := newBench(t, 3)
 	d := newDriver(b)
@@ -95,8 +95,8 @@ func TestSpoofCheck(t *testing.T) {
 	b.expect(before)
 	b.empty()
 	if cheated {
-		t.Skip("this card takes the setting and does not obey it, as QEMU's: a frame from another's address came " +
-			"through")
+		t.Skip("this NIC accepts the setting and does not enforce it, like QEMU's: a frame with another's address " +
+			"came through")
 	}
 }
 
@@ -118,8 +118,8 @@ const bondOfTwo = `
 - {name: tune, type: tuning, dependOn: [red], config: {mtu: 1400}}
 `
 
-// The published design's main case: two functions of two cards, bonded, with VLANs on top. Traffic goes on when one
-// card loses its link.
+// The published design's main case: two virtual functions of two NICs, bonded, with VLANs on top. Traffic continues
+// when one NIC loses its link.
 func TestBondSurvivesTheLossOfACard(t *testing.T) {
 	b := newBench(t, 2)
 	d := newDriver(b)
@@ -143,7 +143,7 @@ func TestBondSurvivesTheLossOfACard(t *testing.T) {
 		t.Logf("%s: red after %s, blue after %s", when, pods[0].Reaches(pods[1], "10.5.0.2"),
 			pods[0].Reaches(pods[1], "10.6.0.2"))
 	}
-	talk("both cards")
+	talk("both NICs")
 	for _, lost := range []string{pf0, pf1} {
 		former := active(pods[0])
 		b.must(netlink.LinkSetDown(b.LinkOf(lost)))
@@ -159,7 +159,7 @@ func TestBondSurvivesTheLossOfACard(t *testing.T) {
 	b.empty()
 }
 
-// The bond and its VLANs go with the namespace. Its members, to which it has given its own address, stay.
+// The bond and its VLANs disappear with the namespace. Its members, which have the bond's address, remain.
 func TestBondWhoseNamespaceIsDestroyed(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)
@@ -186,7 +186,7 @@ func TestBondWhoseNamespaceIsDestroyed(t *testing.T) {
 	b.expect(before)
 }
 
-// Functions of one card share the way on which their drivers talk to it.
+// Virtual functions of one NIC share the channel between their drivers and the NIC.
 func TestManyAtOnce(t *testing.T) {
 	b := newBench(t, 4)
 	d := newDriver(b)
@@ -309,7 +309,7 @@ func TestNextTenantMayChangeItsAddress(t *testing.T) {
 					tenants = append(tenants, p)
 				}
 				for _, p := range tenants {
-					if err := p.Del(); err != nil { // of the sriov plugin, which can't give back the address
+					if err := p.Del(); err != nil { // of the sriov plugin, which can't restore the address
 						t.Logf("the first DEL: %v", err)
 						p.Detach()
 					}
@@ -343,7 +343,7 @@ func TestChainsThatChangeAddressesInTurn(t *testing.T) {
 			before := b.card()
 			for i := range 2 {
 				p := d.attach(fmt.Sprintf("turn%d", i), fmt.Sprintf(test.steps, i+1), test.functions...)
-				for range 3 { // the plugin can't give back the address while the function has another
+				for range 3 { // the plugin can't restore the address while the function has another
 					if err := p.Del(); err != nil {
 						t.Logf("DEL: %v", err)
 					}
@@ -356,9 +356,9 @@ func TestChainsThatChangeAddressesInTurn(t *testing.T) {
 	}
 }
 
-// A function that has no link, because a userspace driver has it, is refused by a step that does not want that. One
-// that does leaves it its driver. The plugin's own DEL fails as long as the pod lives, and still nothing stays of what
-// it has set.
+// A virtual function without a link, because a userspace driver is bound to it, is rejected by a step that does not
+// declare a driver. A step that does leaves the driver bound. The plugin's own DEL fails while the pod lives, and still
+// all its settings are reset.
 func TestFunctionWithoutLink(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)

@@ -27,7 +27,7 @@ type cluster struct {
 	*kubenode.Node
 	// before is how the virtual functions must be at the end of a part.
 	before []string
-	// annotations are those of the pods that are made, in YAML.
+	// annotations are the annotations of the created pods, in YAML.
 	annotations string
 }
 
@@ -76,7 +76,7 @@ func (c *cluster) part(name string, do func(*cluster)) {
 	})
 }
 
-// different says in what the virtual functions are not as they were.
+// different returns an error that describes how the virtual functions differ from the earlier state.
 func (c *cluster) different(before []string) error {
 	if now := c.card(); !slices.Equal(before, now) {
 		return fmt.Errorf("before\n%s\nnow\n%s", strings.Join(before, "\n"), strings.Join(now, "\n"))
@@ -84,7 +84,7 @@ func (c *cluster) different(before []string) error {
 	return nil
 }
 
-// devices are what was allocated to a pod, in the order of its requests.
+// devices returns the devices that were allocated to a pod, in the order of its requests.
 func (c *cluster) devices(pod string) []string {
 	c.Helper()
 	claims, err := c.Client.ResourceV1().ResourceClaims(c.Namespace).List(context.Background(), metav1.ListOptions{})
@@ -102,7 +102,7 @@ func (c *cluster) devices(pod string) []string {
 	return names
 }
 
-// attached waits until the status of a pod's claim says that all its devices are.
+// attached waits until the status of a pod's claim reports all its devices as attached.
 func (c *cluster) attached(pod string) {
 	c.Helper()
 	c.Until("status of the claim of pod "+pod, func(ctx context.Context) error {
@@ -147,7 +147,7 @@ func (c *cluster) functionIndex(device string) int {
 	return index
 }
 
-// slices are what is published of the node.
+// slices returns the published slices of the node.
 func (c *cluster) slices(ctx context.Context) ([]resourceapi.ResourceSlice, error) {
 	list, err := c.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
 	if err != nil {

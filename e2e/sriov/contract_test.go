@@ -32,8 +32,8 @@ func sriovConfig(address, more string) string {
 	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "test", "type": "sriov", "deviceID": %q%s}`, address, more)
 }
 
-// What the driver is built around: what the sriov plugin does, be it the test double or a real one, where it does less
-// than one would think.
+// The driver works around these properties of the sriov plugin: both the test double and a real one do less than
+// expected.
 func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 	const vlan = `, "vlan": 77`
 	vlanIs := func(b *bench, when string, want int) {
@@ -55,7 +55,7 @@ func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 				"already allocated")
 			b.must(b.call("DEL", b.Name(), pod, config))
 			vlanIs(b, "DEL", 0)
-			b.LinkOf(b.VF(pf0, 0)) // it is home
+			b.LinkOf(b.VF(pf0, 0)) // it is back on the host
 			b.must(b.call("DEL", b.Name(), pod, config))
 		},
 		"namespace is gone": func(b *bench, pod, config string) {

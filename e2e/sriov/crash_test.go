@@ -26,7 +26,7 @@ import (
 // workerVariable holds the orders of a driver process.
 const workerVariable = "SRIOV_WORKER"
 
-// orders are what a driver process shall do on the journal: attach a function, or undo what an earlier process left.
+// orders is the task of a driver process: attach a virtual function, or roll back the leftovers of an earlier process.
 type orders struct {
 	Journal string
 	Dirs    []string
@@ -115,7 +115,7 @@ func dieInTheMiddle() error {
 	select {}
 }
 
-// otherPlugin is beside a plugin that is this binary, and does what that one can't.
+// otherPlugin is in the directory of a plugin that is this binary, and does the work that this binary cannot do.
 const otherPlugin = "other"
 
 // plug is this binary as a CNI plugin: one that dies in ADD.
@@ -129,8 +129,8 @@ func plug() int {
 	return 1
 }
 
-// A driver that is killed while its plugin has the function in no namespace of anybody leaves it to the kernel, which
-// puts it on the host under the pod's name. The next driver finds it and gives it back all that it had.
+// A driver is killed while its plugin holds the virtual function in a temporary namespace. The kernel returns the
+// function to the host under the pod's name. The next driver finds it and restores all its properties.
 func TestKilledInTheMiddleOfAMove(t *testing.T) {
 	b := newBench(t, 1)
 	before := b.card()

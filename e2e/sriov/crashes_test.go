@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// TestClusterCrashes sees that functions come home whatever happens to the driver and to pods.
+// TestClusterCrashes checks that virtual functions are restored after any crash of the driver and any end of pods.
 func TestClusterCrashes(t *testing.T) {
 	c := newCluster(t, 2)
 	c.Apply(c.named(policies))
@@ -26,7 +26,7 @@ func TestClusterCrashes(t *testing.T) {
 	c.part("quarantine", (*cluster).quarantinesFunctions)
 }
 
-// oneFunction makes a topology with a function of the first card.
+// oneFunction creates a topology with a virtual function of the first NIC.
 func (c *cluster) oneFunction(name string) {
 	c.Helper()
 	c.topology(name, c.named(`
@@ -36,7 +36,7 @@ func (c *cluster) oneFunction(name string) {
   config: {vlan: 77, trust: "on", spoofchk: "off", max_tx_rate: 100}`), "nic")
 }
 
-// A pod is deleted, and another created, while there is no driver.
+// A pod is deleted, and another created, while the driver is not running.
 func (c *cluster) losesPodsWhileDriverIsAway() {
 	c.oneFunction("away")
 	c.create("away", "early")
@@ -71,7 +71,7 @@ func (c *cluster) killsDriverInTheMiddle() {
 	c.Gone("pod")
 }
 
-// away counts the functions of the first card that have no link on the host.
+// away counts the virtual functions of the first NIC that have no link on the host.
 func (c *cluster) away() (away int) {
 	c.Helper()
 	for i := range 2 {
@@ -103,7 +103,7 @@ func (c *cluster) destroysNamespaces() {
 	c.Ready("pod")
 }
 
-// An application with all rights changes everything about its function; so does an administrator.
+// A privileged application changes all properties of its virtual function, and an administrator does, too.
 func (c *cluster) getsDirtyFunctions() {
 	c.oneFunction("dirty")
 	c.create("dirty", "pod")
@@ -116,7 +116,8 @@ func (c *cluster) getsDirtyFunctions() {
 	}
 }
 
-// A function that can't get back its name does not keep its pod from going. Nobody gets it until it could.
+// A virtual function whose name cannot be restored does not block the end of its pod. It is not allocated until the
+// name is restored.
 func (c *cluster) quarantinesFunctions() {
 	c.oneFunction("stuck")
 	names := []string{c.LinkOf(c.VF(pf0, 0)).Attrs().Name, c.LinkOf(c.VF(pf0, 1)).Attrs().Name}

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// observer reads the machine's devices when, and only when, it is told that something has changed.
+// observer reads the machine's devices when, and only when, it is notified of a change.
 type observer struct {
 	*bench
 	source   discovery.Sources
@@ -55,8 +55,8 @@ func (o *observer) read() string {
 	return strings.Join(lines, "\n")
 }
 
-// describe leaves out the names of links, which the kernel gives in no certain order, except how those of virtual
-// functions are made of that of the physical one.
+// describe omits the names of links, which are not deterministic. For virtual functions it shows how their names derive
+// from the physical function's name.
 func describe(d *discovery.Device) string {
 	if d.Type == discovery.TypePF {
 		return fmt.Sprintf("%s pf numa %d root %s %s vfs %d/%d %s", d.PCIAddress, d.NUMANode, d.PCIeRoot, d.Driver,
@@ -91,7 +91,7 @@ func (o *observer) becomes(step, want string) {
 				return
 			}
 		case <-deadline:
-			o.Fatalf("%s: not as wanted, or nobody said so (-want +have):\n%s", step, cmp.Diff(want, last))
+			o.Fatalf("%s: not as wanted, or no notification (-want +have):\n%s", step, cmp.Diff(want, last))
 		}
 	}
 }
@@ -105,8 +105,8 @@ func functions(numa, vfs int) string {
 	return text
 }
 
-// The published design's life of a card: functions are made, taken, given another driver, configured, and removed,
-// while the driver runs. Each step must be noticed without being looked for.
+// The published design's life cycle of a NIC: virtual functions are created, attached, bound to another driver,
+// configured, and removed while the driver runs. Each step must cause a notification.
 func TestDiscoveryFollowsVFs(t *testing.T) {
 	b := newBench(t, 0)
 	o := newObserver(b)

@@ -16,7 +16,7 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// driver is what the project's driver has of chains.
+// driver is the part of the project's driver that runs chains.
 type driver struct {
 	*bench
 	*testbench.Driver
@@ -62,7 +62,7 @@ func (d *driver) pod(name, steps string, functions ...function) *pod {
 	return d.Pod(name, steps, devices...)
 }
 
-// card is everything that a tenant could leave behind on the machine's virtual functions.
+// card returns all properties of the machine's virtual functions that a tenant could leave changed.
 func (b *bench) card() []string {
 	b.Helper()
 	var lines []string

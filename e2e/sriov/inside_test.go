@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 )
 
-// TestClusterInside uses the driver on a machine that is all of a cluster, as where there is only one: what is shipped
-// shares it with etcd, API server, controller manager and scheduler.
+// TestClusterInside uses the driver on a machine that is a whole single-node cluster: the shipped components share it
+// with etcd, API server, controller manager and scheduler.
 func TestClusterInside(t *testing.T) {
 	c := newCluster(t, 2)
 	if !slices.Contains(c.programs(), "kube-apiserver") {
@@ -50,7 +50,7 @@ func (c *cluster) isWhole() {
 	}
 }
 
-// programs are those that run on this machine, in order.
+// programs returns the programs that run on this machine, sorted.
 func (c *cluster) programs() []string {
 	c.Helper()
 	var names []string
@@ -65,7 +65,7 @@ func (c *cluster) programs() []string {
 	return slices.Compact(names)
 }
 
-// nodes are those of the cluster, and how they are.
+// nodes returns the nodes of the cluster and their state.
 func (c *cluster) nodes() (all []string) {
 	c.Helper()
 	nodes, err := c.Client.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})

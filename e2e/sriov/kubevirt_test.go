@@ -16,8 +16,8 @@ import (
 // shares.
 const kubeVirtReader = "/share/kubevirt-reader"
 
-// isReadByKubeVirt has KubeVirt's own code find the PCI address of functions in the files that containers see, for
-// claims of templates and for those that a user made.
+// isReadByKubeVirt checks that KubeVirt's own code finds the PCI address of virtual functions in the files of
+// containers, for claims from templates and for claims that a user created.
 func (c *cluster) isReadByKubeVirt() {
 	if _, err := os.Stat(kubeVirtReader); err != nil {
 		c.Skipf("needs %s: use make sriov-pods: %v", kubeVirtReader, err)

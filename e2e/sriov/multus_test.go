@@ -65,7 +65,7 @@ func (c *cluster) multus() {
 	})
 }
 
-// attachedNetwork is what Multus says of a network of a pod.
+// attachedNetwork is Multus' report about a network of a pod.
 type attachedNetwork struct {
 	Name      string `json:"name"`
 	Interface string `json:"interface"`
@@ -76,7 +76,7 @@ type attachedNetwork struct {
 	} `json:"device-info"`
 }
 
-// networks are those of a pod, as Multus says.
+// networks returns the networks of a pod, as Multus reports them.
 func (c *cluster) networks(ctx context.Context, pod string) (networks []attachedNetwork, err error) {
 	found, err := c.Client.CoreV1().Pods(c.Namespace).Get(ctx, pod, metav1.GetOptions{})
 	if err != nil || found.Annotations[nad.Status] == "" {
@@ -143,9 +143,10 @@ spec:
 	c.part("multus", (*cluster).attachesByMultus)
 }
 
-// attachesByMultus has the scheduler choose functions, the real Multus attach them with the plugin "sriov" as a
-// NetworkAttachmentDefinition says, and the driver hold them meanwhile and return them as new, also when it was killed
-// in between. A pod of a topology that the driver attaches itself has a function of the same card at the same time.
+// attachesByMultus checks that the scheduler chooses virtual functions, the real Multus attaches them with the plugin
+// "sriov" and a NetworkAttachmentDefinition, and the driver reserves them in the meantime and restores them, even if it
+// was killed in between. A pod of a topology that the driver attaches itself has a function of the same NIC at the same
+// time.
 func (c *cluster) attachesByMultus() {
 	c.multus()
 	c.topology("kept", c.named(`
@@ -196,8 +197,8 @@ spec:
 	c.attachedByMultus("next")
 }
 
-// attachedByMultus checks that a pod has the function that its claim was allocated, with the settings of the network;
-// that Multus says which; and that its device information is there.
+// attachedByMultus checks that a pod has the virtual function that was allocated to its claim, with the settings of the
+// network, that Multus reports this function, and that its device information file exists.
 func (c *cluster) attachedByMultus(pod string) {
 	c.Helper()
 	networks, err := c.networks(c.Context(), pod)
@@ -215,7 +216,7 @@ func (c *cluster) attachedByMultus(pod string) {
 		c.Fatalf("pod %s has no %s", pod, nad.Status)
 	}
 	if diff := cmp.Diff(want, networks[1:]); diff != "" { // the first is the cluster's
-		c.Errorf("Multus says of the networks of pod %s (-want +have):\n%s", pod, diff)
+		c.Errorf("networks of pod %s as reported by Multus (-want +have):\n%s", pod, diff)
 	}
 	if have, want := c.settings(pf0, index), "vlan 77 qos 0 spoofchk false trust true rate 0"; have != want {
 		c.Errorf("the function of pod %s has %q, want %q", pod, have, want)
@@ -230,7 +231,7 @@ func (c *cluster) attachedByMultus(pod string) {
 	if !strings.Contains(strings.Join(infos, " "), address) {
 		c.Errorf("%s is in none of %q", address, infos)
 	}
-	c.Until("claim "+claim.Name+" that says that its device is reserved", func(ctx context.Context) error {
+	c.Until("claim "+claim.Name+" that reports its device as reserved", func(ctx context.Context) error {
 		claim, err := c.Client.ResourceV1().ResourceClaims(c.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
 		if err != nil {
 			return err

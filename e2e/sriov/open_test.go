@@ -21,8 +21,8 @@ const (
 	vfioType1             = 1
 )
 
-// A function that an application still has open stays with it: the kernel would wait for its end, and with it the
-// driver. It comes home as soon as it is closed.
+// A virtual function that an application still has open stays with the application: otherwise the kernel, and with it
+// the driver, would wait for the application's end. The function is restored as soon as it is closed.
 func TestFunctionThatIsStillOpen(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)

@@ -36,16 +36,16 @@ func (c *cluster) ovnKubernetes() {
 	})
 }
 
-// ovnPort is what the double knows of the port of a function.
+// ovnPort is the double's record of a virtual function's port.
 type ovnPort struct {
 	Network string `json:"k8s.ovn.org/network"`
 	NADKey  string `json:"k8s.ovn.org/nad"`
 	Netdev  string `json:"vf-netdev-name"`
 }
 
-// Functions on a network of OVN-Kubernetes' own, as in deploy/samples: the driver tells the plugin which by its PCI
-// address. The plugin gives it another MAC address and MTU, and knows its name on the host; the driver sees to the
-// rest.
+// Virtual functions on a network of OVN-Kubernetes, as in deploy/samples: the driver passes the PCI address of the
+// function to the plugin. The plugin sets another MAC address and MTU, and records the function's name on the host; the
+// driver does the rest.
 func (c *cluster) acceleratesNetworks() {
 	c.ovnKubernetes()
 	c.Apply(fmt.Sprintf(`
@@ -77,7 +77,7 @@ spec:
 			c.Errorf("the function of pod %s is on the host", name)
 		}
 		if diff := cmp.Diff(want[index], c.ovnPortOf(address)); diff != "" {
-			c.Errorf("what the plugin knows of the function of pod %s (-want +have):\n%s", name, diff)
+			c.Errorf("the plugin's record of the function of pod %s (-want +have):\n%s", name, diff)
 		}
 		if diff := cmp.Diff([]string{"net1 device mtu 1400 up true"}, c.inside(name).Links()); diff != "" {
 			c.Errorf("links of pod %s (-want +have):\n%s", name, diff)
@@ -96,7 +96,7 @@ spec:
 	c.published(publishedOfAll(4, 200))
 }
 
-// ovnPortOf is what the double knows of the port of a function.
+// ovnPortOf returns the double's record of a virtual function's port.
 func (c *cluster) ovnPortOf(address string) (port ovnPort) {
 	c.Helper()
 	data, err := os.ReadFile(filepath.Join(ovnkube.State, "ports", ovnkube.Representor(address)))
@@ -104,8 +104,8 @@ func (c *cluster) ovnPortOf(address string) (port ovnPort) {
 	return port
 }
 
-// ovnAddress expects that a pod's function has a MAC address that is made of its IP address, and that the card knows
-// it.
+// ovnAddress checks that a pod's virtual function has a MAC address that is derived from its IP address, and that the
+// physical function reports the same one.
 func (c *cluster) ovnAddress(p *pod, index int) {
 	c.Helper()
 	address := ipv4(p, "net1")
@@ -117,7 +117,7 @@ func (c *cluster) ovnAddress(p *pod, index int) {
 	})
 	if card := c.info(pf1, index).Mac.String(); !strings.HasPrefix(address, "10.82.0.") || have != want ||
 		card != want {
-		c.Errorf("%s has %s and %s, of which the card says %s; want an address of 10.82.0.0/24, and %s", p.Path,
-			address, have, card, want)
+		c.Errorf("%s has %s and %s, its physical function reports %s; want an address of 10.82.0.0/24, and %s",
+			p.Path, address, have, card, want)
 	}
 }

@@ -18,12 +18,12 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// pf2 is a physical function without virtual ones, for what shares a card.
+// pf2 is a physical function without virtual functions, for plugins that share a NIC.
 const pf2 = "0000:42:00.0"
 
-// policies are those of the published design (sections 5 and 6.2) for three cards: the first has virtual functions, and
-// is given away as a whole or shared by macvlan; the second has virtual functions; the third is shared by macvlan or by
-// ipvlan. And a bridge, with functions as its ports that are not offered.
+// policies are the policies of the published design (sections 5 and 6.2) for three NICs: the first has virtual
+// functions, and is allocated as a whole or shared by macvlan; the second has virtual functions; the third is shared by
+// macvlan or by ipvlan. A bridge is offered, too, and the virtual functions that are its ports are not.
 const policies = `
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -138,7 +138,7 @@ func TestClusterPods(t *testing.T) {
 	c.part("numvfs", (*cluster).followsNumVFs)
 }
 
-// named puts the names of the cards' links into a text.
+// named inserts the names of the NICs' links into a text.
 func (c *cluster) named(text string) string {
 	c.Helper()
 	for i, address := range []string{pf0, pf1, pf2} {
@@ -147,7 +147,7 @@ func (c *cluster) named(text string) string {
 	return text
 }
 
-// publishedAs describes what is published of the cards, without what differs from boot to boot.
+// publishedAs describes the published devices of the NICs, without properties that differ between boots.
 func (c *cluster) publishedAs(ctx context.Context) (string, error) {
 	published, err := c.slices(ctx)
 	if err != nil {
@@ -210,8 +210,8 @@ func (c *cluster) published(want string) {
 	})
 }
 
-// functionsOf are the entries of the virtual functions of a card. Those of the first, which is also offered as a whole,
-// consume counters.
+// functionsOf returns the entries of the virtual functions of a NIC. The functions of the first NIC, which is also
+// offered as a whole, consume counters.
 func functionsOf(card, count, bandwidth int) string {
 	text := ""
 	for i := range count {
@@ -242,8 +242,8 @@ e2e-node/PF0: PF0-passthrough bandwidth 1k exclusion-slots 5 macvlans-capacity 6
 
 func (c *cluster) publishesFunctions() { c.published(publishedOfAll(4, 200)) }
 
-// Examples 1 and 2: one function by sriov with all settings, which are seen on the card and are gone afterwards, and
-// one by host-device.
+// Examples 1 and 2: one virtual function by sriov with all settings, which are visible on the NIC and reset afterwards,
+// and one by host-device.
 func (c *cluster) setsFunctions() {
 	c.topology("tagged", c.named(`
 - name: nic
@@ -298,8 +298,8 @@ const bondOfCards = `
 - {name: tune, type: tuning, dependOn: [red], config: {mtu: 1400}}
 `
 
-// The design's main case: functions of two cards, bonded, with VLANs. Two such pods talk on when one card loses its
-// link.
+// The design's main case: virtual functions of two NICs, bonded, with VLANs. Two such pods still communicate when one
+// NIC loses its link.
 func (c *cluster) bondsFunctions() {
 	c.topology("bonded", c.named(bondOfCards), "left", "right")
 	c.create("bonded", "one", "two")
@@ -320,7 +320,7 @@ func (c *cluster) bondsFunctions() {
 		c.Logf("%s: red after %s, blue after %s", when, pods[0].Reaches(pods[1], ipv4(pods[1], "red")),
 			pods[0].Reaches(pods[1], ipv4(pods[1], "blue")))
 	}
-	talk("both cards")
+	talk("both NICs")
 	for _, lost := range []string{pf0, pf1} {
 		c.must(netlink.LinkSetDown(c.LinkOf(lost)))
 		talk("without " + lost)
@@ -357,8 +357,8 @@ func (c *cluster) keepsPersonasApart() {
 	}
 }
 
-// Example 6: a card goes to a pod as a whole only while nobody has a function of it or a macvlan on it, and then nobody
-// gets any.
+// Example 6: a pod gets a NIC as a whole only while no pod has a virtual function of it or a macvlan on it, and then no
+// other pod gets any.
 func (c *cluster) keepsPassthroughApart() {
 	for name, step := range map[string]string{"whole": "host-device", "shared": "macvlan", "function": "sriov"} {
 		attribute := map[string]string{"whole": "ifName", "shared": "ifName", "function": "pfName"}[name]
@@ -389,12 +389,12 @@ func (c *cluster) keepsPassthroughApart() {
 	c.Remove("whole")
 	c.Ready("function", "shared")
 	if now := c.LinkOf(pf0).Attrs().Name; now != before {
-		c.Errorf("the card came home as %s, was %s", now, before)
+		c.Errorf("the NIC was restored as %s, was %s", now, before)
 	}
 }
 
-// Example 7: a function that is a port of a bridge is not offered, the bridge is; and what is left of the card can't be
-// had as a whole.
+// Example 7: a virtual function that is a port of a bridge is not offered, and the bridge is; the rest of the NIC
+// cannot be allocated as a whole.
 func (c *cluster) bridgesFunctions() {
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br-sriov-data"}}
 	c.must(netlink.LinkAdd(bridge))
@@ -446,7 +446,7 @@ func (c *cluster) followsNumVFs() {
 	c.SetVFs(pf1, 4)
 	c.published(publishedOfAll(4, 200))
 	c.before = c.card()               // they have other addresses
-	c.must(os.RemoveAll(pluginState)) // what the plugin knew of the function that is gone; its DEL could not find that
+	c.must(os.RemoveAll(pluginState)) // the plugin's record of the removed function, which its DEL could not find
 }
 
 // ipv4 is the IPv4 address of a link of a pod.

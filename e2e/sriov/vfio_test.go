@@ -22,7 +22,7 @@ import (
 // them.
 const opener = `exec 9<>/dev/vfio/vfio; for f in /dev/vfio/[0-9]*; do exec 8<>$f || exit 1; done; exec sleep 86400`
 
-// application makes a topology for applications that drive functions of a card themselves.
+// application creates a topology for applications that drive virtual functions of a NIC themselves.
 func (c *cluster) application(name, card string) {
 	c.Helper()
 	c.topology(name, c.named(fmt.Sprintf(`
@@ -62,9 +62,9 @@ func (c *cluster) opened(pod string) []string {
 	return paths
 }
 
-// Applications that drive functions themselves get the device nodes. The functions have the application's driver as
-// long as the pod has them, and the settings that the plugin makes through the physical function; those that an
-// administrator has given that driver keep it.
+// Applications that drive virtual functions themselves get the device nodes. The functions are bound to the
+// application's driver while the pod has them, with the settings that the plugin makes through the physical function. A
+// function that an administrator has bound to that driver before stays bound.
 func (c *cluster) givesFunctionsToApplications() {
 	prepared := c.VF(pf1, 0)
 	c.bind(prepared, "vfio-pci")
@@ -131,12 +131,12 @@ spec:
 	if driver := driverOf(prepared); driver != "vfio-pci" {
 		c.Errorf("the function that was prepared has the driver %q", driver)
 	}
-	// What an administrator would do with this card, as limits.md says: or the next owner of the function could not
-	// change its address.
+	// This is the manual cleanup for this NIC that limits.md describes: without it the next owner of the function could
+	// not change its address.
 	c.must(netlink.LinkSetVfHardwareAddr(c.LinkOf(pf1), 0, make(net.HardwareAddr, 6)))
 	c.bind(prepared, "")
-	c.before = c.card() // the kernel has given that one another name and address
-	// which namespaces the plugin thinks have functions; it lets go of those that are gone
+	c.before = c.card() // the kernel has assigned a new name and address to that function
+	// the plugin's record of namespaces with functions; the plugin ignores records of removed namespaces
 	c.must(os.RemoveAll(pluginState))
 }
 
