@@ -39,7 +39,7 @@ func start(t *testing.T) context.Context {
 		}
 	}
 	if program == "" {
-		t.Skip("there is no browser to look at the pages with; on Debian: apt-get install chromium")
+		t.Skip("needs a browser to open the pages; on Debian: apt-get install chromium")
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.DisableGPU)
@@ -65,16 +65,16 @@ type appearance struct {
 	dark, phone   bool
 }
 
-// tab is a page that is open, and what the browser has said of it.
+// tab is an open page with the messages of the browser about it.
 type tab struct {
 	ctx  context.Context //nolint:containedctx // a tab of chromedp is one
 	file string          // URL
 	mu   sync.Mutex
-	// asked are the URLs of all requests, said are errors of scripts and what the log of the browser has.
+	// asked are the URLs of all requests, said are errors of scripts and entries in the browser's log.
 	asked, said []string
 }
 
-// open shows a file in a tab of its own, as somebody does who was sent a report.
+// open shows a file in a tab of its own, as for a user who received a report.
 func open(t *testing.T, browser context.Context, file string, l appearance) *tab {
 	t.Helper()
 	path, err := filepath.Abs(file)
@@ -96,7 +96,7 @@ func open(t *testing.T, browser context.Context, file string, l appearance) *tab
 	call(t, opened, cdplog.Enable, cdp.Empty{})
 	call(t, opened, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme},
-			// what has the focus is in the window at once
+			// so that the focused element scrolls into view without an animation
 			{Name: "prefers-reduced-motion", Value: "reduce"}}})
 	var options []chromedp.EmulateViewportOption
 	if l.phone {

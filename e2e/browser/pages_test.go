@@ -36,7 +36,7 @@ func looks() []appearance {
 	}
 }
 
-// Every page is whole and legible however it is looked at, asks nobody for anything, and no script of it fails.
+// Every page is complete and legible in every appearance, sends no request, and its scripts do not fail.
 func TestPages(t *testing.T) {
 	browser := start(t)
 	for name, file := range pages() {
@@ -136,8 +136,8 @@ func checkTree(t *testing.T, opened *tab) {
 	}
 }
 
-// treeProblems returns what a screen reader can't tell of a page: names of what can be operated, the order of headings,
-// and what the cells of tables belong to.
+// treeProblems returns the accessibility problems of a page: missing names of controls, a wrong order of headings, and
+// table cells without headers.
 func treeProblems(nodes []*accessibility.Node) (problems []string) {
 	text := func(value *accessibility.Value) string {
 		return strings.Trim(string(valueOf(value)), `"`)
@@ -184,7 +184,7 @@ func treeProblems(nodes []*accessibility.Node) (problems []string) {
 	return problems
 }
 
-// inOrder returns a node and what is in it, in the order of the page, without what screen readers skip.
+// inOrder returns a node and its descendants, in the order of the page, without the nodes that screen readers skip.
 func inOrder(
 	byID map[accessibility.NodeID]*accessibility.Node, node *accessibility.Node,
 ) (ordered []*accessibility.Node) {
@@ -235,7 +235,8 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// What the keyboard reaches it can also operate: Enter folds what a summary stands for, and a link leads to a node.
+// Every element that the keyboard reaches also works with it: Enter folds the section of a summary, and a link leads to
+// a node.
 func TestKeyboardOperates(t *testing.T) {
 	opened := open(t, start(t), pages()["cluster"], looks()[0])
 	opened.do(t, chromedp.Focus(chromedp.CSS("summary")), chromedp.KeyEvent(kb.Enter))

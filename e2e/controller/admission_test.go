@@ -94,7 +94,7 @@ func (p *plane) installWebhook() {
 	for i := range configuration.Webhooks {
 		configuration.Webhooks[i].ClientConfig = admissionregistration.WebhookClientConfig{URL: ptr.To("https://" +
 			webhookAddress + "/validate")}
-		configuration.Webhooks[i].TimeoutSeconds = ptr.To[int32](30) // a slow machine is not what is tested
+		configuration.Webhooks[i].TimeoutSeconds = ptr.To[int32](30) // tolerates a slow machine
 	}
 	if err := p.api.Update(p.t.Context(), configuration); err != nil {
 		p.t.Fatal(err)
@@ -121,13 +121,13 @@ func (p *plane) servedNow() []byte {
 	return secret.Data["tls.crt"]
 }
 
-// invalidCase is an object that nobody should be able to write.
+// invalidCase is an object that must be rejected.
 type invalidCase struct {
 	name   string
 	object map[string]any
-	// says are parts of what its author is told.
+	// says are parts of the message to its author.
 	says []string
-	// definition says that the definition of the resource refuses it, so that it needs no webhook.
+	// definition reports that the resource definition rejects it, without the webhook.
 	definition bool
 }
 
@@ -159,14 +159,15 @@ func invalid(t *testing.T) []invalidCase {
 	return append(cases, last)
 }
 
-// newInvalidCase takes what the definition says of an object, and else what Go says, beginning with the field.
+// newInvalidCase expects the message of the definition if it has one, and otherwise the message of the Go code, which
+// begins with the field.
 func newInvalidCase(
 	name string, object map[string]any, undecodable bool, definition string, says ...string,
 ) invalidCase {
 	switch {
 	case definition != "":
 		says = []string{definition}
-	// what has another type than Go reads is refused by the types of the definition, in their own words
+	// the types of the definition reject values of types that Go cannot decode, with messages of the API server
 	case undecodable:
 		says = says[:1]
 	}
@@ -182,7 +183,7 @@ func (p *plane) refused(c invalidCase) error {
 	said := dotted(err.Error())
 	for _, want := range c.says {
 		if !strings.Contains(said, dotted(want)) {
-			return fmt.Errorf("%s: it is refused with %w in place of %q", c.name, err, want)
+			return fmt.Errorf("%s: it is refused with %w instead of %q", c.name, err, want)
 		}
 	}
 	return nil
@@ -241,8 +242,9 @@ func (p *plane) testSamples() {
 	}
 }
 
-// testClaimParameters writes claims that nodes would refuse for what they say to the driver. The one who changes a
-// topology and then writes a claim for it need not wait: nothing is refused for what the controller has not heard of.
+// testClaimParameters writes claims whose parameters for the driver nodes would reject. An author who changes a
+// topology and then writes a claim for it does not need to wait: the webhook rejects nothing that depends on objects
+// that the controller has not received yet.
 func (p *plane) testClaimParameters() {
 	p.t.Helper()
 	p.kubectl(claimspectest.Topologies("eth1", "eth2"), "apply", "-f", "-")
@@ -302,7 +304,7 @@ func (p *plane) testRotation(first []byte, c invalidCase) {
 		case replaced.IsZero():
 			replaced = time.Now()
 		}
-		if time.Since(replaced) < 6*time.Second { // a fifth of the validity: what it was is of no use any more
+		if time.Since(replaced) < 6*time.Second { // a fifth of the validity: the old certificate is no longer used
 			return errors.New("it was replaced a moment ago")
 		}
 		return nil
@@ -316,7 +318,7 @@ func (p *plane) testRotation(first []byte, c invalidCase) {
 	}
 }
 
-// answers returns why somebody who trusts what the API server trusts can't ask a replica.
+// answers returns the reason why a client with the trust bundle of the API server cannot connect to a replica.
 func (p *plane) answers(address string) error {
 	bundle := p.configuration().Webhooks[0].ClientConfig.CABundle
 	connection, err := p.DialContext(p.t.Context(), "tcp", address)
@@ -352,13 +354,13 @@ func (p *plane) testTrust(c invalidCase) {
 	}
 	p.until("the API server trusts the webhook again", func() error {
 		if len(p.configuration().Webhooks[0].ClientConfig.CABundle) == 0 {
-			return errors.New("there is no trust")
+			return errors.New("the CA bundle is empty")
 		}
 		return p.refused(c)
 	})
 }
 
-// testConditions stores what only the webhook refuses, and looks what the controller says of it.
+// testConditions stores objects that only the webhook rejects, and checks the conditions that the controller reports.
 func (p *plane) testConditions(bad []invalidCase) {
 	p.t.Helper()
 	stored, said := map[string]time.Time{}, map[string][]string{}
@@ -407,7 +409,7 @@ func refusedIn(object *unstructured.Unstructured, says []string) error {
 		}
 		for _, want := range says {
 			if message, _ := condition["message"].(string); !strings.Contains(message, want) {
-				return fmt.Errorf("it says %s in place of %q", message, want)
+				return fmt.Errorf("the message is %s instead of %q", message, want)
 			}
 		}
 		return nil
@@ -428,7 +430,7 @@ func (p *plane) testTimes() {
 		p.until(what, try)
 		p.t.Logf("%s %s later", what, time.Since(begin).Round(time.Millisecond))
 	}
-	timed("the class is there", get)
+	timed("the class exists", get)
 	patch := client.RawPatch(types.JSONPatchType, []byte(`[{"op": "replace", "path": "/spec/selectors", "value": []}]`))
 	if err := p.api.Patch(p.t.Context(), class, patch); err != nil {
 		p.t.Fatal(err)
@@ -445,11 +447,11 @@ func (p *plane) testTimes() {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("it is there (%w)", err)
+		return fmt.Errorf("it still exists (%w)", err)
 	})
 }
 
-// testWithoutController writes our kinds and claims while nobody answers the webhook.
+// testWithoutController writes objects of our kinds and claims while no process answers the webhook.
 func (p *plane) testWithoutController(c invalidCase) {
 	p.t.Helper()
 	if err := p.api.Create(p.t.Context(), &unstructured.Unstructured{Object: c.object}, client.DryRunAll); err != nil {

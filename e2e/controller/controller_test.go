@@ -97,7 +97,7 @@ func TestAtScale(t *testing.T) {
 		}
 	})
 	t.Run("a thousand nodes are nothing to it", func(t *testing.T) { p.forTest(t).testNodes() })
-	t.Run("what they offer is counted", func(t *testing.T) { p.forTest(t).testOffers() })
+	t.Run("their devices are counted", func(t *testing.T) { p.forTest(t).testOffers() })
 	t.Run("drift is repaired", func(t *testing.T) { p.forTest(t).testDrift() })
 	t.Run("classes of others are left alone", func(t *testing.T) { p.forTest(t).testTaken() })
 	t.Run("claims are whole", func(t *testing.T) { p.forTest(t).testClaims() })
@@ -131,7 +131,7 @@ func (p *plane) each(count int, do func(i int) error) {
 	}
 }
 
-// testNodes lets nodes come, publish a device, and say that they are there, which is nothing to the controller.
+// testNodes creates nodes that publish a device and send heartbeats. The controller must ignore them.
 func (p *plane) testNodes() {
 	p.t.Helper()
 	before := p.atRest()
@@ -236,7 +236,7 @@ func (p *plane) testColumns() {
 	}
 }
 
-// untilReady waits until every topology says that its classes are ready, and every class is there.
+// untilReady waits until every topology reports that its classes are ready, and every class exists.
 func (p *plane) untilReady() {
 	p.t.Helper()
 	p.until("every topology is ready", func() error {
@@ -289,7 +289,7 @@ func (p *plane) testDrift() {
 	if err := p.api.Delete(p.t.Context(), class); err != nil {
 		p.t.Fatal(err)
 	}
-	p.until("the class is made again", func() error {
+	p.until("the class is recreated", func() error {
 		return p.api.Get(p.t.Context(), client.ObjectKeyFromObject(class), class)
 	})
 	patch := client.RawPatch(types.JSONPatchType, []byte(`[{"op": "replace", "path": "/spec/selectors", "value": []}]`))
@@ -325,7 +325,7 @@ func (p *plane) testTaken() {
 		}
 		return nil
 	})
-	p.until("an event tells it too", func() error {
+	p.until("an event reports it too", func() error {
 		out := p.kubectl("", "get", "events", "-n", "default", "--field-selector=involvedObject.name=mine")
 		if !strings.Contains(out, "NameTaken") {
 			return errors.New(out)
@@ -335,7 +335,7 @@ func (p *plane) testTaken() {
 	version := foreign.ResourceVersion
 	if err := p.api.Get(p.t.Context(), client.ObjectKeyFromObject(foreign), foreign); err != nil ||
 		foreign.ResourceVersion != version {
-		p.t.Errorf("the class of somebody else was written: %v", err)
+		p.t.Errorf("the class of another owner was written: %v", err)
 	}
 }
 
@@ -366,7 +366,7 @@ func (p *plane) testClaims() {
 	}
 	p.timeClaims()
 	p.kubectl("", "delete", "validatingadmissionpolicybinding", "dra-network-claims")
-	p.until("nobody asks the policy any more", func() error {
+	p.until("the API server no longer evaluates the policy", func() error {
 		out, err := p.try(claim("v1", "half", "net0-a"), "create", "--dry-run=server", "-f", "-")
 		if err != nil {
 			return fmt.Errorf("kubectl says %s (%w)", out, err)
@@ -407,7 +407,7 @@ func (p *plane) testDeletion() {
 			if apierrors.IsNotFound(err) {
 				return nil
 			}
-			return fmt.Errorf("it is there (%w)", err)
+			return fmt.Errorf("it still exists (%w)", err)
 		})
 	}
 }

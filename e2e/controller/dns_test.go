@@ -24,7 +24,8 @@ const (
 	dnsService = "db.default.svc.cluster.local."
 )
 
-// corefile has what a cluster's CoreDNS has, but for a cache: an answer is what the API server says now.
+// corefile is the configuration of a cluster's CoreDNS without a cache, so that answers reflect the current state of
+// the API server.
 const corefile = `.:9653 {
     bind 127.0.0.1
     errors

@@ -44,8 +44,8 @@ metadata:
 spec: {clusterIP: None, ports: [{name: sql, port: 5432}]}
 `
 
-// TestAddressesAndEndpoints: a real API server takes what the controller writes: blocks for nodes, which cannot be
-// moved to others; and the endpoints of a Service, which follow the pods.
+// TestAddressesAndEndpoints: a real API server accepts the objects of the controller: blocks for nodes, which cannot be
+// moved to other nodes; and the endpoints of a Service, which follow the pods.
 func TestAddressesAndEndpoints(t *testing.T) {
 	p := newPlane(t)
 	p.kubectl(endpointObjects, "apply", "-f", "-")
@@ -70,7 +70,7 @@ func (p *plane) testBlocks() {
 		block = &list.Items[0]
 		return nil
 	})
-	// A patch, since an update of what the controller has written meanwhile would be refused for that.
+	// A patch, since an update would conflict with concurrent writes of the controller.
 	move := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"nodeName": "n1"}}`))
 	if err := p.api.Patch(p.t.Context(), block, move); err == nil ||
 		!strings.Contains(err.Error(), "a block never goes to another node") {
@@ -93,7 +93,7 @@ func (p *plane) testBlocks() {
 			p.t.Errorf("%s: %v: %s, want %q", patch, err, out, reason)
 		}
 	}
-	p.until("blocks have what the range has now", func() error {
+	p.until("blocks have the current settings of the range", func() error {
 		out := p.kubectl("", "get", "addressblocks", "-o", "jsonpath={.items[*].spec}")
 		if strings.Count(out, "10.60.0.0/20") != 2 || strings.Count(out, "10.60.0.9/32") != 1 {
 			return fmt.Errorf("blocks are %s", out)
@@ -216,7 +216,7 @@ func (p *plane) testEndpoints() {
 	// With a selector a Service has the families of the cluster, which may be one.
 	p.kubectl("", "patch", "service", "db", "--type=merge", "-p",
 		`{"spec": {"selector": {"app": "db"}, "ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"]}}`)
-	p.until("an event says that there are none", func() error {
+	p.until("an event reports that there are none", func() error {
 		if out := p.kubectl("", "get", "events", "--field-selector", "reason=NoEndpoints"); !strings.Contains(out,
 			"the Service has a spec.selector") {
 			return fmt.Errorf("events are %s", out)

@@ -29,7 +29,7 @@ import (
 // patience bounds every wait.
 const patience = 3 * time.Minute
 
-// metricsAddress is that of a controller, inside the cluster's network namespace.
+// metricsAddress is the metrics address of a controller inside the cluster's network namespace.
 const metricsAddress = "127.0.0.1:9683"
 
 // plane is a control plane with our definitions and admission policies.
@@ -96,7 +96,7 @@ func (p *plane) try(stdin string, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// until tries until there is no error.
+// until retries until try succeeds.
 func (p *plane) until(what string, try func() error) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
@@ -123,8 +123,8 @@ func (p *plane) startController(args ...string) (stop func()) {
 		"--kubeconfig=" + p.Kubeconfig(), "--metrics-bind-address=" + metricsAddress}, args...)...)
 }
 
-// start starts a program in the cluster's namespaces, and returns how to end it. What it printed is shown when the test
-// has failed, or the program.
+// start starts a program in the cluster's namespaces, and returns a function that ends it. The output is shown if the
+// test or the program has failed.
 func (p *plane) start(name string, command ...string) (stop func()) {
 	p.t.Helper()
 	log, err := os.CreateTemp(p.t.TempDir(), name+"-*.log")
@@ -155,7 +155,7 @@ func (p *plane) start(name string, command ...string) (stop func()) {
 	return stop
 }
 
-// counts are what a controller has done so far.
+// counts are the activities of a controller so far.
 type counts struct {
 	reconciled int            // topologies
 	writes     map[string]int // requests by method

@@ -30,7 +30,7 @@ func plurals() map[string]string {
 		"CNIPluginSchema": "cnipluginschemas", "AddressRange": "addressranges", "AddressBlock": "addressblocks"}
 }
 
-// TestVersions is one story: nobody touches the objects first, and then a controller does.
+// TestVersions is one story: first without a controller, which could change the objects, and then with one.
 func TestVersions(t *testing.T) {
 	p := newPlane(t)
 	var served []string
@@ -114,7 +114,7 @@ func (p *plane) read(object *unstructured.Unstructured, version string) *unstruc
 	return found
 }
 
-// sameIn compares an object as it was written with what is read in a version.
+// sameIn compares an object as it was written with the object that is read in a version.
 func (p *plane) sameIn(written *unstructured.Unstructured, version string) *unstructured.Unstructured {
 	p.t.Helper()
 	found := p.read(written, version)
@@ -147,7 +147,7 @@ func (p *plane) testExchange(writer, reader string) {
 			p.must(p.api.Status().Update(p.t.Context(), object))
 		}
 		p.sameIn(written, writer)
-		// What a program of the other version has read is all there when it writes it.
+		// A program of the other version writes the object back without losing any field.
 		found := p.sameIn(written, reader)
 		found.SetLabels(map[string]string{"example.com/by": filepath.Base(reader)})
 		p.must(p.api.Update(p.t.Context(), found))
@@ -168,8 +168,8 @@ func (p *plane) testExchange(writer, reader string) {
 	}
 }
 
-// applied has two tools own a part of an object, each in its version, and then one of them change the version: the API
-// server knows what was the tool's.
+// applied makes two tools own a part of an object, each in its version; then one of them changes the version: the API
+// server still assigns the fields to the tool.
 func (p *plane) applied(written *unstructured.Unstructured, writer, reader string) {
 	p.t.Helper()
 	apply := func(version, manager string, annotations string) {
@@ -244,7 +244,7 @@ func (p *plane) testCorpora(served []string) {
 	p.t.Logf("%d objects", len(objects))
 }
 
-// testRefusals writes everything invalid in a version: as a new object, and in place of a valid one.
+// testRefusals writes every invalid case in a version: as a new object, and as an update of a valid one.
 func (p *plane) testRefusals(version string, bad []invalidCase) {
 	p.t.Helper()
 	for _, c := range bad {
@@ -321,7 +321,7 @@ func (p *plane) testWork(version, name, cidr string) {
 	p.hasClasses(version, name, name+"-a "+name+"-b")
 }
 
-// hasClasses waits until a topology has its classes, and they are there.
+// hasClasses waits until the status of a topology contains its classes, and they exist.
 func (p *plane) hasClasses(version, name, want string) {
 	p.t.Helper()
 	p.until("topology "+name+" has the classes "+want, func() error {

@@ -76,10 +76,9 @@ type rootFS struct {
 }
 
 // Write packs an image into the tar file at path, in the OCI image layout with one layer: the image that the only spec
-// describes, or one for several architectures, of which each spec describes one. The file appears complete or not at
-// all. It is safe beside readers of an older file, and beside another Write of the same path: the last one wins.
-// Sources are read twice, and must not change meanwhile; one that does is an error. The temporary file lies in the same
-// folder, for the rename.
+// describes, or one for several architectures with one spec each. It writes the file atomically. Concurrent readers of
+// an older file are safe, and so is a concurrent Write of the same path: the last one wins. Sources are read twice, and
+// a change in between is an error. The temporary file is in the same directory because of the rename.
 func Write(path string, specs ...Spec) error {
 	if err := checkSpecs(specs); err != nil {
 		return fmt.Errorf("cannot write image %q: %w", path, err)
@@ -91,8 +90,8 @@ func Write(path string, specs ...Spec) error {
 	return nil
 }
 
-// checkSpecs refuses specs that are not one image. One index may have two manifests for one architecture, but nobody
-// could say which of them a runtime takes.
+// checkSpecs rejects specs that do not form one image. One index may have two manifests for one architecture, but the
+// choice of the runtime would be undefined.
 func checkSpecs(specs []Spec) error {
 	if len(specs) == 0 {
 		return errors.New("it has no spec")
@@ -173,10 +172,9 @@ func newVariant(s Spec) (variant, error) {
 	return v, err
 }
 
-// writeLayout writes the image layout. Each layer is generated twice, first to learn its digest and size and then to
-// write it, so that large binaries need neither memory nor a temporary file. index.json has one entry, also where there
-// are several architectures: the index over them is a blob of its own, and its digest is what a registry calls the
-// image by.
+// writeLayout writes the image layout. Each layer is generated twice, first to determine its digest and size and then
+// to write it, so that large binaries need neither memory nor a temporary file. index.json has one entry, also for
+// several architectures: the index over them is a blob of its own, and its digest identifies the image in a registry.
 func writeLayout(w io.Writer, specs []Spec) error {
 	variants := make([]variant, 0, len(specs))
 	var blobs []named
@@ -238,9 +236,9 @@ func writeBlobs(out *tar.Writer, idx []byte, blobs []named, variants []variant) 
 	return out.Close()
 }
 
-// encodeLayer writes the layer as it is stored, and returns the digest of what it unpacks to. A registry names the
-// layer by what is stored, and the configuration by what it unpacks to (diff_id), so that a layer that is compressed
-// otherwise is known as the same.
+// encodeLayer writes the layer in its stored form, and returns the digest of the uncompressed layer. A registry
+// identifies the layer by its stored form, and the configuration by the uncompressed form (diff_id), so that a layer
+// with another compression is recognized as the same.
 func encodeLayer(w io.Writer, entries []entry, compressed bool) (string, error) {
 	if !compressed {
 		m := newMeter(w)

@@ -148,7 +148,7 @@ func checkLayer(t *testing.T, layer []byte) {
 		t.Error("bin/thing is not the executable that was given")
 	}
 	if string(content["etc/thing.conf"]) != "x=1\n" || headers["etc/thing.conf"].Mode != 0o600 {
-		t.Error("etc/thing.conf is not what was given")
+		t.Error("etc/thing.conf differs from the given content")
 	}
 	if h := headers["bin/a"]; h.Typeflag != tar.TypeSymlink || h.Linkname != "thing" {
 		t.Errorf("bin/a is %+v", h)

@@ -16,21 +16,23 @@ import (
 // that a hostile archive costs. Layers are never held in memory.
 const maxDocument = 1 << 20
 
-// Summary is what an image archive says of itself.
+// Summary is the self-description of an image archive.
 type Summary struct {
 	// Ref is the name that it is imported as.
 	Ref string
-	// Digest is what a registry calls it by: that of the index over all architectures, or of the only manifest.
+	// Digest identifies the image in a registry: the digest of the index over all architectures, or of the only
+	// manifest.
 	Digest string
 	// Labels are by architecture.
 	Labels map[string]map[string]string
 }
 
-// Read verifies an archive of Write, all of whose blobs must have the digests and sizes by which others point at them,
-// and no others may be there. visit gets each regular file of each architecture; its path is absolute. Content that
-// visit gets is of a blob with the right digest; whether it unpacks to what the configuration says is known only at the
-// end, so what visit has collected counts only if Read returns no error. An error of visit ends it, and is returned.
-// visit need not read all of a file. Links and folders are not visited, so that no name leads elsewhere.
+// Read verifies an archive of Write: all blobs must have the digests and sizes that refer to them, and the archive must
+// not contain others. It calls visit for each regular file of each architecture with its absolute path. The content
+// comes from a blob with the right digest; whether it unpacks to the digest in the configuration is only known at the
+// end, so use data that visit has collected only if Read returns no error. An error of visit ends Read, and is
+// returned. visit does not need to read a whole file. Links and directories are not visited, so that no name leads
+// elsewhere.
 func Read(path string, visit func(architecture, name string, content io.Reader) error) (Summary, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -58,8 +60,8 @@ type reader struct {
 	visit func(architecture, name string, content io.Reader) error
 }
 
-// read reads an archive and checks every blob that it names against its digest, so that a summary is of what is really
-// there.
+// read reads an archive and checks every referenced blob against its digest, so that a summary describes the actual
+// content.
 func (r *reader) read() (Summary, error) {
 	if err := r.scan(); err != nil {
 		return Summary{}, err
@@ -128,7 +130,7 @@ func (r *reader) scan() error {
 				return fmt.Errorf("cannot read index.json: %w", err)
 			}
 		case h.Name != "oci-layout":
-			return fmt.Errorf("%q is no part of an image", h.Name)
+			return fmt.Errorf("%q is not part of an image", h.Name)
 		}
 	}
 }
@@ -147,8 +149,8 @@ func (r *reader) open(d descriptor) (*io.SectionReader, error) {
 	return io.NewSectionReader(r.file, where.start, where.size), nil
 }
 
-// document decodes a blob of JSON. The size of the descriptor is compared with that of the blob by open, so the limit
-// holds for what is read.
+// document decodes a JSON blob. open compares the size in the descriptor with the size of the blob, so the limit
+// applies to the content.
 func (r *reader) document(d descriptor, object any) error {
 	if d.Size > maxDocument {
 		return fmt.Errorf("blob %s has %d bytes, more than %d", d.Digest, d.Size, maxDocument)
@@ -163,8 +165,8 @@ func (r *reader) document(d descriptor, object any) error {
 	return nil
 }
 
-// variant verifies the image of one architecture. A platform stands in two places, of which runtimes look at either;
-// here they must agree.
+// variant verifies the image of one architecture. A platform is recorded in two places, and runtimes read either; here
+// they must agree.
 func (r *reader) variant(d descriptor) (configFile, error) {
 	var m manifest
 	var config configFile

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// defaultPath is what a program finds as PATH unless the image says otherwise.
+// defaultPath is the PATH of programs unless the image sets one.
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Spec describes an image. All paths inside the image are absolute and clean. It is data: Write reads it and changes
@@ -49,7 +49,7 @@ type File struct {
 	Path string
 	// Source is the local file to copy; Data is used when it is empty.
 	Source string
-	// Data is the content when there is no Source.
+	// Data is the content if Source is empty.
 	Data []byte
 	// Mode holds the permission bits; zero means 0755.
 	Mode fs.FileMode
@@ -139,7 +139,7 @@ func withParents(items map[string]entry) ([]entry, error) {
 		for d := path.Dir(e.path); d != "/"; d = path.Dir(d) {
 			parent, ok := items[d]
 			if ok && parent.kind != tar.TypeDir {
-				return nil, fmt.Errorf("%q lies below %q, which is not a directory", e.path, d)
+				return nil, fmt.Errorf("%q is below %q, which is not a directory", e.path, d)
 			}
 			items[d] = entry{path: d, kind: tar.TypeDir, mode: 0o755}
 			if ok {
@@ -204,8 +204,8 @@ func writeEntry(tw *tar.Writer, e entry) error {
 	return copyFile(tw, h, e.file.Source)
 }
 
-// copyFile adds a local file. The size is asked of the open file; archive/tar reports a file that grows or shrinks
-// meanwhile.
+// copyFile adds a local file. It reads the size from the open file; archive/tar reports a file whose size changes
+// during the copy.
 func copyFile(tw *tar.Writer, h *tar.Header, source string) error {
 	f, err := os.Open(source)
 	if err != nil {

@@ -27,11 +27,11 @@ import (
 
 // question is whether claims of one pod can have devices of a node.
 type question struct {
-	// Node is the name of an existing node. Without one, a node is asked about that would be started, and the slices
-	// are what it would publish.
+	// Node is the name of an existing node. Without one, the question is about a node that would be started, and the
+	// slices are the ones that it would publish.
 	Node   string                      `json:"node"`
 	Slices []resourceapi.ResourceSlice `json:"slices"`
-	// Held is what other claims have.
+	// Held are the allocations of other claims.
 	Held    []resourceapi.AllocationResult `json:"held"`
 	Classes []resourceapi.DeviceClass      `json:"classes"`
 	Claims  []*resourceapi.ResourceClaim   `json:"claims"`
@@ -97,7 +97,7 @@ func (q *question) decide(ctx context.Context) answer {
 	return answer{Devices: devices}
 }
 
-// template is what a node publishes, as a cloud provider tells it to Karpenter.
+// template returns the slice of a node in the form in which a cloud provider describes it to Karpenter.
 func template(slice *resourceapi.ResourceSlice) dynamicresources.ResourceSlice {
 	t := &cloudprovider.ResourceSliceTemplate{Driver: unique.Make(slice.Spec.Driver),
 		Pool:           cloudprovider.ResourcePool{Name: unique.Make(slice.Spec.Pool.Name)},
@@ -110,8 +110,8 @@ func template(slice *resourceapi.ResourceSlice) dynamicresources.ResourceSlice {
 	return dynamicresources.NewTemplateSlice(t)
 }
 
-// state is what the held devices are to Karpenter. Devices with shares are counted by the capacity that their claims
-// consume; one without is taken as a whole.
+// state returns the held devices in Karpenter's form. Devices with shares are counted by the capacity that their claims
+// consume; a device without shares is allocated as a whole.
 func (q *question) state() dynamicresources.AllocatedDeviceState {
 	state := dynamicresources.AllocatedDeviceState{ExclusiveDevices: sets.New[cloudprovider.DeviceID](),
 		ConsumedCapacity: map[cloudprovider.DeviceID]map[resourceapi.QualifiedName]resource.Quantity{}}
@@ -159,7 +159,7 @@ func (n nodeClaim) InstanceTypes() []dynamicresources.InstanceTypeID {
 	return []dynamicresources.InstanceTypeID{unique.Make(instanceType)}
 }
 
-// ResourceSlices are what the node would publish.
+// ResourceSlices returns the slices that the node would publish.
 func (n nodeClaim) ResourceSlices() map[dynamicresources.InstanceTypeID][]dynamicresources.ResourceSlice {
 	return map[dynamicresources.InstanceTypeID][]dynamicresources.ResourceSlice{unique.Make(instanceType): n.templates}
 }
@@ -174,7 +174,7 @@ type classes struct {
 func (c classes) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
 	class, ok := object.(*resourceapi.DeviceClass)
 	if !ok {
-		return fmt.Errorf("there are no objects like %T", object)
+		return fmt.Errorf("no objects of type %T exist", object)
 	}
 	for i := range c.all {
 		if c.all[i].Name == key.Name {
@@ -182,5 +182,5 @@ func (c classes) Get(_ context.Context, key client.ObjectKey, object client.Obje
 			return nil
 		}
 	}
-	return fmt.Errorf("there is no DeviceClass %s", key.Name)
+	return fmt.Errorf("DeviceClass %s does not exist", key.Name)
 }

@@ -99,7 +99,7 @@ func checkSelector(t *testing.T, metrics map[string][]string, query string, sele
 		labels, ok = foreign()[name]
 	}
 	if !ok {
-		t.Errorf("%s: there is no metric %q", query, name)
+		t.Errorf("%s: the metric %q does not exist", query, name)
 	}
 	for _, label := range used {
 		if !slices.Contains(labels, label) {
@@ -190,7 +190,7 @@ func TestDashboard(t *testing.T) {
 			for x := panel.GridPos.X; x < panel.GridPos.X+panel.GridPos.W; x++ {
 				for y := panel.GridPos.Y; y < panel.GridPos.Y+panel.GridPos.H; y++ {
 					if other, ok := taken[[2]int{x, y}]; ok || x >= 24 {
-						t.Fatalf("lies on %q or outside", other)
+						t.Fatalf("overlaps %q or is outside", other)
 					}
 					taken[[2]int{x, y}] = panel.Title
 				}

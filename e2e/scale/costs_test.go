@@ -16,7 +16,7 @@ import (
 
 func isNotFound(err error) bool { return apierrors.IsNotFound(err) }
 
-// reading is what it costs to list slices, as protobuf, as components of Kubernetes do.
+// reading is the cost of listing slices as protobuf, as components of Kubernetes do.
 type reading struct {
 	Bytes        int     `json:"bytes"`
 	Milliseconds float64 `json:"milliseconds"`
@@ -62,7 +62,7 @@ func (f *fleet) slicesOf(t *testing.T, node string) []resourceapi.ResourceSlice 
 type layout string
 
 const (
-	// ours is what the driver publishes.
+	// ours is the layout that the driver publishes.
 	ours layout = "driver"
 	// samePools has the pools and slices of the driver, without counters.
 	samePools layout = "same-pools"

@@ -34,7 +34,7 @@ type fleet struct {
 	published map[string]map[string]contents
 }
 
-// contents is what a slice has.
+// contents is the content of a slice.
 type contents struct {
 	pool     string
 	devices  int
@@ -117,7 +117,7 @@ func (f *fleet) forget(slice *resourceapi.ResourceSlice) {
 	delete(f.published[*slice.Spec.NodeName], slice.Name)
 }
 
-// wake lets everybody look again; the caller has the lock.
+// wake makes all waiting goroutines check their conditions again; the caller has the lock.
 func (f *fleet) wake() {
 	close(f.changed)
 	f.changed = make(chan struct{})

@@ -70,7 +70,7 @@ func (p *plane) startKwok(t *testing.T) {
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		if err := cmd.Wait(); t.Failed() {
-			t.Logf("kwok ended (%v); the end of what it said:\n%s", err, log.Bytes()[max(0, log.Len()-4000):])
+			t.Logf("kwok ended (%v); the end of its log:\n%s", err, log.Bytes()[max(0, log.Len()-4000):])
 		}
 	})
 }
@@ -100,7 +100,7 @@ type requests map[string]int
 var requestLine = regexp.MustCompile(`(?m)^apiserver_(request_total|longrunning_requests)\{([^}]*` +
 	`resource="resourceslices"[^}]*verb="(\w+)"[^}]*)\} (\S+)$`)
 
-// requests reads what the API server has counted.
+// requests reads the request counters of the API server.
 func (p *plane) requests(t *testing.T) requests {
 	t.Helper()
 	text, err := p.client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
@@ -175,7 +175,7 @@ func (p *plane) stored(t *testing.T) int64 {
 	metrics := p.askEtcd(t, http.MethodGet, "/metrics", nil)
 	match := regexp.MustCompile(`(?m)^etcd_mvcc_db_total_size_in_use_in_bytes (\S+)$`).FindSubmatch(metrics)
 	if match == nil {
-		t.Fatal("etcd does not say how large its data is")
+		t.Fatal("etcd does not report the size of its data")
 	}
 	size, err := strconv.ParseFloat(string(match[1]), 64)
 	if err != nil {
@@ -184,8 +184,8 @@ func (p *plane) stored(t *testing.T) int64 {
 	return int64(size)
 }
 
-// forgetMemory starts again what has not returned the memory of slices that are gone: the next layout is measured by
-// what it needs itself, and there is room for it.
+// forgetMemory restarts components that keep the memory of deleted slices, so that the measurement of the next layout
+// covers only its own usage, and enough memory is available.
 func (p *plane) forgetMemory(t *testing.T) {
 	t.Helper()
 	p.stored(t) // which drops what etcd remembers of them
@@ -199,13 +199,13 @@ func (p *plane) forgetMemory(t *testing.T) {
 	}
 }
 
-// usage is what a component has used so far.
+// usage is the resource usage of a component since its start.
 type usage struct {
 	cpu      time.Duration
 	resident int64 // bytes
 }
 
-// use reads what a component uses, from /proc of the host.
+// use reads the resource usage of a component from /proc of the host.
 func (p *plane) use(t *testing.T, component lab.Component) usage {
 	t.Helper()
 	found, err := process.One(process.Runs(string(component)),

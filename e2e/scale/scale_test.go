@@ -20,12 +20,12 @@ var (
 	nodes       = flag.Int("nodes", 100, "number of nodes")
 	devices     = flag.Int("devices", 64, "devices of each node")
 	shapeName   = flag.String("shape", "functions",
-		"what the devices are: functions, mixed-functions, links or mixed-links")
+		"kind of the devices: functions, mixed-functions, links or mixed-links")
 	pods        = flag.Int("pods", 200, "pods to schedule in each layout")
 	drivers     = flag.Int("drivers", 20, "how many nodes have drivers of their own; others have what those publish")
 	layoutNames = flag.String("layouts", fmt.Sprintf("%s,%s,%s", onePool, samePools, ours),
 		"ways to publish the devices")
-	output   = flag.String("output", "", "file to which the figures are added, as one line of JSON")
+	output   = flag.String("output", "", "file to which the figures are appended, as one line of JSON")
 	profiles = flag.String("profiles", "", "folder for profiles of kube-scheduler, one for each layout")
 	least    = flag.Float64("least", 0, "fail if pods are scheduled slower than this times as fast as plain slices")
 )
@@ -37,41 +37,41 @@ type figures struct {
 	Nodes      int    `json:"nodes"`
 	Devices    int    `json:"devicesPerNode"`
 	Shape      string `json:"shape"`
-	// Entries are the devices as published: one for each way in which a device can be used.
+	// Entries is the number of published devices: one for each way to use a device.
 	Entries int                 `json:"entriesPerNode"`
 	Layouts map[layout]*figured `json:"layouts"`
 	Restart restart             `json:"restart"`
 }
 
-// figured is what the slices of a layout cost.
+// figured is the cost of the slices of a layout.
 type figured struct {
 	SlicesPerNode int `json:"slicesPerNode"`
 	// Stored is what etcd has more than without slices, in bytes.
 	Stored       int64 `json:"storedBytes"`
 	LargestSlice int   `json:"largestSliceBytes"`
-	// WritesPerSecond is how fast the API server takes the slices of all nodes at once.
+	// WritesPerSecond is the rate at which the API server accepts the slices of all nodes together.
 	WritesPerSecond float64 `json:"writesPerSecond"`
 	List            reading `json:"list"`
 	ListOfNode      reading `json:"listOfNode"`
 	Scheduled       rate    `json:"scheduled"`
 }
 
-// restart is what the control plane gets when the drivers of many nodes start at once, where nothing has changed, and
-// when a policy then changes the devices of all of them.
+// restart is the load of the control plane when the drivers of many nodes start together without any change, and when a
+// policy then changes the devices of all of them.
 type restart struct {
 	Drivers int `json:"drivers"`
 	// FirstWrites are those before the restart, when there was nothing.
 	FirstWrites int `json:"firstWrites"`
 	// Seconds is how long it takes until the last of them watches its slices.
 	Seconds float64 `json:"seconds"`
-	// Lists are lists of slices beside the watches, which begin with what is there, and DryRuns questions to the API
-	// server which fields it keeps.
+	// Lists are lists of slices in addition to the watches, which begin with the existing objects, and DryRuns are
+	// requests that determine which fields the API server keeps.
 	Lists   int `json:"lists"`
 	DryRuns int `json:"dryRuns"`
-	// Writes are those of slices that nothing has changed.
+	// Writes are the writes of unchanged slices.
 	Writes int `json:"writes"`
-	// PolicyWrites are those that a change of the policies causes, which changes every device. Each driver paces itself
-	// by how long it takes to read its node, and here all of them share a processor, so a rate would mean nothing.
+	// PolicyWrites are the writes after a change of the policies, which changes every device. Each driver paces itself
+	// by the time that it takes to read its node, and here all of them share a processor, so a rate would mean nothing.
 	PolicyWrites int `json:"policyWrites"`
 }
 
@@ -101,8 +101,8 @@ func TestScale(t *testing.T) {
 	all.check(t)
 }
 
-// drivers lets the drivers of some nodes publish, start again, and publish what a change of policies changes. It
-// returns the slices of one node: those of the others are the same.
+// drivers runs the drivers of some nodes: they publish, restart, and publish the effect of a change of policies. It
+// returns the slices of one node: the slices of the others are the same.
 func (f *fleet) drivers(t *testing.T, all *figures) []resourceapi.ResourceSlice {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -125,7 +125,7 @@ func (f *fleet) publish(t *testing.T, all *figures) {
 	}
 }
 
-// restart starts the drivers of many nodes at once, and changes policies when they have read what is there.
+// restart starts the drivers of many nodes together, and changes policies after they have read the existing objects.
 func (f *fleet) restart(t *testing.T, all *figures) {
 	t.Helper()
 	count := min(*drivers, f.nodes)
@@ -243,7 +243,7 @@ func (all *figures) check(t *testing.T) {
 	}
 	ratio := all.Layouts[ours].Scheduled.PodsPerSecond / plain.Scheduled.PodsPerSecond
 	t.Logf("pods are scheduled %.2f times as fast as with plain slices", ratio)
-	if math.IsNaN(ratio) || ratio < *least { // it is no number if nothing was scheduled
+	if math.IsNaN(ratio) || ratio < *least { // NaN if nothing was scheduled
 		t.Errorf("pods are scheduled %.2f times as fast as with plain slices, and %.2f is asked for", ratio, *least)
 	}
 }

@@ -10,20 +10,20 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// shape is what the devices of a node are.
+// shape describes the devices of a node.
 type shape struct {
 	cards int
-	// functions are the virtual functions of each card.
+	// functions is the number of virtual functions of each NIC.
 	functions int
-	// policies name those of [policies] that the node has.
+	// policies are the names of the node's policies in [policies].
 	policies []string
 	// plugin is the CNI plugin that pods ask for.
 	plugin string
 }
 
-// shapeOf divides so many devices: virtual functions of four cards, or of eight if there are hundreds; or links that
-// stand alone. A card or a link that stands alone is one entry, which pods share (functions, links), or an exclusive
-// one, too, so that there is something to keep apart (mixed-functions, mixed-links).
+// shapeOf divides a number of devices: into virtual functions of four NICs, or of eight for hundreds of devices, or
+// into separate links. A NIC or a separate link has one entry, which pods share (functions, links), or an exclusive
+// one, too, so that the entries must exclude each other (mixed-functions, mixed-links).
 func shapeOf(name string, devices int) (shape, error) {
 	cards := 4
 	if devices >= 512 {
@@ -33,7 +33,7 @@ func shapeOf(name string, devices int) (shape, error) {
 	switch name {
 	case "functions", "mixed-functions":
 		if devices%cards != 0 || devices < 2*cards {
-			return shape{}, fmt.Errorf("%d devices are not the same number of functions for each of %d cards",
+			return shape{}, fmt.Errorf("%d devices are not the same number of functions for each of %d NICs",
 				devices, cards)
 		}
 		s := shape{cards: cards, functions: devices/cards - 1, policies: []string{"shared", "function"},
@@ -47,7 +47,7 @@ func shapeOf(name string, devices int) (shape, error) {
 	case "mixed-links":
 		return shape{cards: devices, policies: whole, plugin: "macvlan"}, nil
 	}
-	return shape{}, fmt.Errorf("there is no shape %q: use functions, mixed-functions, links or mixed-links",
+	return shape{}, fmt.Errorf("unknown shape %q: use functions, mixed-functions, links or mixed-links",
 		name)
 }
 

@@ -19,7 +19,7 @@ import (
 // Namespace is where driver and controller run.
 const Namespace = "dra-network"
 
-// Names of the binaries, which are those of their images too.
+// Names of the binaries, and also of their images.
 const (
 	Driver     = "dra-network-driver"
 	Controller = "dra-network-controller"
@@ -31,23 +31,23 @@ const Plugins = "dra-network-cni"
 // CommandLine is the binary that administrators run in the driver's pods.
 const CommandLine = "netdra"
 
-// DefaultTag is that of the images that the manifests name.
+// DefaultTag is the tag of the images in the manifests.
 const DefaultTag = "dev"
 
 // PluginNames are the names that it goes by on a node.
 func PluginNames() []string { return []string{"netdev"} }
 
-// Options say what is put into a cluster.
+// Options configure the installation in a cluster.
 type Options struct {
 	// Clone is the project's folder, with deploy/ in it.
 	Clone string
 	// Bin has the binaries.
 	Bin string
-	// Progress is told what is done; may be nil.
+	// Progress receives lines about the progress; may be nil.
 	Progress io.Writer
 }
 
-// Contents are the binaries in the image of the driver or of the controller; the first is what it runs.
+// Contents returns the binaries in the image of the driver or of the controller; the first is its entry point.
 func Contents(name string) []string {
 	if name == Driver {
 		return []string{Driver, Plugins, CommandLine}
@@ -64,8 +64,8 @@ func Image(name, bin, ref string) image.Spec {
 	return spec
 }
 
-// Pack writes an image archive of each binary into dir and returns their paths. The tag is that of the images. It
-// builds nothing: the binaries must be static, as the images have no libraries.
+// Pack writes an image archive of each binary into dir, with images of this tag, and returns their paths. It builds
+// nothing: the binaries must be static, as the images have no libraries.
 func Pack(bin, dir, tag string) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -130,12 +130,13 @@ func restart(ctx context.Context, cluster *lab.Cluster) error {
 	return err
 }
 
-// Workloads are what the manifests make that runs, as kubectl names it.
+// Workloads returns the workloads in the manifests, as kubectl names them.
 func Workloads() []string { return []string{"deployment/" + Controller, "daemonset/" + Driver} }
 
-// Commands are those that apply the manifests of a deploy folder, as the comment in its kustomization.yaml says:
-// definitions first. They do not wait for what they make. Definitions come first and are waited for: kubectl looks up
-// the kinds of all objects before it writes the first, and would not find those of the same folder.
+// Commands returns the commands that apply the manifests of a deploy directory, as the comment in its
+// kustomization.yaml describes. They apply the definitions first and wait for them: kubectl looks up the kinds of all
+// objects before it writes the first, and would not find kinds from the same directory. They do not wait for the other
+// objects.
 func Commands(deploy string) [][]string {
 	return [][]string{
 		{"kubectl", "apply", "-f", filepath.Join(deploy, "crds")},

@@ -1,4 +1,4 @@
-// Package tutorial runs what docs/tutorial.md tells a newcomer to run.
+// Package tutorial runs the commands of docs/tutorial.md.
 //
-// The rule of this package: commands and outputs are those of the document, word for word.
+// The rule of this package: commands and outputs match the document word for word.
 package tutorial

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// part is one block of commands, and what it should print.
+// part is one block of commands with its expected output.
 type part struct {
 	commands, output string
 }
@@ -48,11 +48,10 @@ func pattern(line string) *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^\s*` + strings.ReplaceAll(strings.Join(words, `\s+`), `.*\s+`, `.*\s*`) + `\s*$`)
 }
 
-// varying is what the demo prints otherwise each time: names of claims, MACs, addresses, times.
+// varying matches the parts of the demo's output that change each time: names of claims, MACs, addresses, times.
 var varying = regexp.MustCompile(`(net-)[a-z0-9]{5}\b|([0-9a-f]{2}:){5}[0-9a-f]{2}|\d+(\.\d+)+`)
 
-// checkExcerpt holds what README.md shows of the demo against what the demo prints: the lines are there, in that
-// order.
+// checkExcerpt checks that README.md's excerpt of the demo matches the demo's output: its lines exist, in that order.
 func checkExcerpt(t *testing.T, shown, printed string) {
 	t.Helper()
 	if strings.Count(shown, "\n") < 10 {
@@ -62,7 +61,7 @@ func checkExcerpt(t *testing.T, shown, printed string) {
 	for line := range strings.Lines(shown) {
 		found := pattern(varying.ReplaceAllString(line, "$1…")).FindStringIndex(rest)
 		if found == nil {
-			t.Errorf("README.md says that the demo prints\n%s\nbut it prints\n%s", line, printed)
+			t.Errorf("README.md shows the output\n%s\nof the demo, which prints\n%s", line, printed)
 			return
 		}
 		rest = rest[found[1]:]

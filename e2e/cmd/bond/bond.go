@@ -32,8 +32,8 @@ type config struct {
 
 const smallestMTU = 68
 
-// parse reads the configuration, and returns every problem. What it knows is the documented part of the real plugin's
-// configuration; what is not known is ignored, as CNI wants it.
+// parse reads the configuration, and returns every problem. It supports the documented part of the real plugin's
+// configuration; it ignores unknown fields, as CNI requires.
 func parse(data []byte) (*config, error) {
 	c := &config{}
 	if err := json.Unmarshal(data, c); err != nil {
@@ -93,9 +93,9 @@ func add(args *skel.CmdArgs) error {
 	return types.PrintResult(result, c.CNIVersion)
 }
 
-// build makes the bond in this thread's namespace, of links that are set down for that, and returns its address. A bond
-// takes only links that are down (bond_enslave), and its own address is that of the first. If it fails half-way, DEL
-// undoes what was made.
+// build creates the bond in this thread's namespace and returns its address. It sets the links down first: a bond
+// accepts only links that are down (bond_enslave), and its own address is the address of the first. If build fails
+// half-way, DEL removes the created links.
 func (c *config) build(name string) (mac string, err error) {
 	members := make([]netlink.Link, len(c.Links))
 	for i := range c.Links {
@@ -103,7 +103,7 @@ func (c *config) build(name string) (mac string, err error) {
 			return "", fmt.Errorf("link %s: %w", c.Links[i].Name, err)
 		}
 		if mtu := members[i].Attrs().MTU; c.MTU > mtu {
-			return "", fmt.Errorf("mtu %d is larger than that of %s, which is %d", c.MTU, c.Links[i].Name, mtu)
+			return "", fmt.Errorf("mtu %d is larger than the MTU of %s, which is %d", c.MTU, c.Links[i].Name, mtu)
 		}
 	}
 	if err := separate(members); err != nil {
@@ -152,7 +152,7 @@ func configure(args *skel.CmdArgs, c *config, result *types100.Result) error {
 	return ns.WithNetNSPath(args.Netns, func(ns.NetNS) error { return ipam.ConfigureIface(args.IfName, result) })
 }
 
-// del is DEL. The lease is given back first, so that a namespace that is gone does not keep it.
+// del is DEL. It releases the lease first, so that a missing namespace does not keep the lease.
 func del(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {

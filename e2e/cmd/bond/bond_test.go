@@ -36,7 +36,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// The plugin's known weakness: what has no namespace any more is an error, unless the runtime says so by an empty path.
+// The plugin's known weakness: a missing namespace is an error, unless the runtime reports it by an empty path.
 func TestDelWithoutNamespace(t *testing.T) {
 	args := &skel.CmdArgs{IfName: "bond0", StdinData: []byte(good)}
 	if err := del(args); err != nil {
@@ -44,6 +44,6 @@ func TestDelWithoutNamespace(t *testing.T) {
 	}
 	args.Netns = t.TempDir() + "/gone"
 	if err := del(args); err == nil {
-		t.Error("a path at which there is nothing is no error")
+		t.Error("a path without a namespace is not an error")
 	}
 }

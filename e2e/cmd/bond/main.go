@@ -1,10 +1,9 @@
-// Command bond is a test plugin that keeps the documented contract of the CNI plugin of that name: it makes a bond of
-// links that are in the pod already. It has that plugin's known weaknesses, too, since they are what a driver has to
-// live with:
+// Command bond is a test plugin that keeps the documented contract of the CNI plugin of that name: it creates a bond of
+// links that are already in the pod. It also has that plugin's known weaknesses, which a driver must handle:
 //
 //   - ADD ignores the previous result, and names only the bond in its own.
 //   - DEL fails when the namespace is gone.
-//   - CHECK looks at nothing, not even for the bond.
+//   - CHECK checks nothing, not even the bond.
 package main
 
 import (

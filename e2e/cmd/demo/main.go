@@ -1,5 +1,5 @@
-// Command demo shows the whole way on a real local Kubernetes: devices are published, pods get them, and give them
-// back.
+// Command demo shows the complete flow on a real local Kubernetes: devices are published, pods get them, and the
+// devices are restored.
 package main
 
 import (
@@ -46,8 +46,8 @@ time, when the Kubernetes programs are built (5 to 15 minutes).`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd.Context()) },
 	}
 	cmd.Flags().StringVar(&d.bin, "bin", "bin", "folder with the driver's and the controller's binaries")
-	cmd.Flags().StringVar(&d.name, "name", "demo", "name of the cluster: those of different names run side by side")
-	cmd.Flags().BoolVar(&d.keep, "keep", false, "leave the cluster running and say how to use it")
+	cmd.Flags().StringVar(&d.name, "name", "demo", "name of the cluster; several clusters run side by side")
+	cmd.Flags().BoolVar(&d.keep, "keep", false, "leave the cluster running and print how to use it")
 	return cmd
 }
 
@@ -63,8 +63,8 @@ type demo struct {
 	samples string
 }
 
-// run shows all chapters, in their order. Paths are those of the clone, which must be the working directory. A cluster
-// that is kept is one that the command lab finds by its name.
+// run shows all chapters, in their order. Paths are relative to the clone, which must be the working directory. The
+// command lab finds a kept cluster by its name.
 func (d *demo) run(ctx context.Context) (err error) {
 	d.clone, err = os.Getwd()
 	if err != nil {
@@ -105,7 +105,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 
 func (d *demo) hardware(context.Context) error {
 	d.title("Hardware: two uplinks and a bridge")
-	// The far ends of the uplinks stand for the switch.
+	// The far ends of the uplinks represent the switch.
 	for _, uplink := range []string{"uplink0", "uplink1"} {
 		if err := d.cluster.AddVeth(uplink, "switch-"+uplink); err != nil {
 			return err
@@ -208,7 +208,7 @@ func (d *demo) wholeLink(ctx context.Context) error {
 	return d.show("ip", "-br", "link", "show", "uplink1")
 }
 
-// call is what the demo shows of a line of a claim's log.
+// call is the part of a line of a claim's log that the demo shows.
 type call struct {
 	Time     time.Time       `json:"time"`
 	Duration string          `json:"duration"`
@@ -301,7 +301,7 @@ func (d *demo) show(args ...string) error {
 	if args[0] == "sh" {
 		shown = args[2:]
 	}
-	// As somebody would type it, who is in the clone.
+	// As a user would type it in the clone.
 	line := strings.ReplaceAll(strings.Join(shown, " "), d.clone+string(filepath.Separator), "")
 	_, _ = fmt.Fprintln(d.out, d.colour(dim, "$ "+line))
 	cmd := d.cluster.Command(context.Background(), args...)
@@ -313,7 +313,7 @@ func (d *demo) show(args ...string) error {
 	return nil
 }
 
-// until repeats a command until it succeeds, and says how long it took.
+// until repeats a command until it succeeds, and prints the elapsed time.
 func (d *demo) until(ctx context.Context, what string, args ...string) error {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)

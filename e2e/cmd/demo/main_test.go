@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What is written without colours has no escape sequence in it.
+// Output without colours contains no escape sequences.
 func TestColours(t *testing.T) {
 	for _, colours := range []bool{false, true} {
 		var out strings.Builder

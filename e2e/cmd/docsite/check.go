@@ -12,14 +12,14 @@ import (
 	"golang.org/x/net/html"
 )
 
-// result is what a check has found.
+// result is the result of a check.
 type result struct {
 	pages, links int
 	problems     []string
 }
 
-// page is what a page of HTML links to, and what in it can be linked to. A link is kept as it is written in the page:
-// what it is relative to, follow knows.
+// page contains the links of an HTML page, and the anchors that can be link targets. A link is kept as it is written in
+// the page; follow resolves it.
 type page struct {
 	links []link
 	names map[string]bool // attributes "id"
@@ -30,9 +30,9 @@ type link struct {
 	loads  bool // the browser fetches it without being asked
 }
 
-// check reads every page of a site. Links between its files lead to files that are there, and to parts of pages that
-// are there; what a browser loads is a file of the site. The site is a file system, so it is the same whether it lies
-// in a folder or in memory. Problems are sorted; they are no error.
+// check reads every page of a site. It checks that links between its files lead to existing files and to existing parts
+// of pages, and that browsers load only files of the site. The site is a file system, either a directory or in memory.
+// Problems are sorted; they are not an error.
 func check(site fs.FS) (result, error) {
 	pages := map[string]page{}
 	err := fs.WalkDir(site, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -67,8 +67,8 @@ func check(site fs.FS) (result, error) {
 	return found, nil
 }
 
-// follow says whether a link is one within the site, and what is wrong with it. Sites are put into folders, one for
-// each version, and read from the disk as well, so absolute paths and links to folders are wrong.
+// follow reports whether a link stays within the site, and its problem. Sites are placed in directories, one for each
+// version, and also read from the disk, so absolute paths and links to directories are wrong.
 func follow(site fs.FS, pages map[string]page, source string, l link) (inside bool, problem string) {
 	target, err := url.Parse(l.target)
 	switch {

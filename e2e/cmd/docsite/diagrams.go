@@ -33,7 +33,7 @@ func draw(text string) (string, error) {
 // drawAll writes the picture of every diagram of a folder beside it.
 func drawAll(folder string) error {
 	return eachDiagram(folder, func(path, picture string) error {
-		return os.WriteFile(path, []byte(picture), 0o644) //nolint:gosec // for everybody to read
+		return os.WriteFile(path, []byte(picture), 0o644) //nolint:gosec // readable for all users
 	})
 }
 

@@ -1,5 +1,5 @@
-// Command docsite does for the documentation's site what its generator does not: it draws the diagrams, lists the
-// versions that are there, and holds that every link leads somewhere and no page loads anything from elsewhere.
+// Command docsite complements the generator of the documentation's site: it draws the diagrams, lists the available
+// versions, and checks that every link has a target and no page loads anything from other sites.
 package main
 
 import (
@@ -35,7 +35,7 @@ func command() *cobra.Command {
 	return root
 }
 
-// report prints what a check has found; an error says how much.
+// report prints the result of a check; the error contains the number of problems.
 func report(found result, err error) error {
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func report(found result, err error) error {
 		fmt.Println(problem)
 	}
 	if len(found.problems) > 0 {
-		return fmt.Errorf("%d links are broken: correct them in the Markdown files; what is there and no page is in "+
+		return fmt.Errorf("%d links are broken: correct them in the Markdown files; files that are not pages are in "+
 			"the site only if docs/site/hugo.toml mounts it", len(found.problems))
 	}
 	fmt.Printf("%d pages with %d links to each other are whole, and load nothing from elsewhere\n", found.pages,

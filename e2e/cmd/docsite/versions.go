@@ -32,9 +32,9 @@ const versionsPage = `<!DOCTYPE html>
 </html>
 `
 
-// listVersions writes the first page of a site: which versions it has, as folders. Every version links to it, so that
-// old ones lead to new ones without being made again. It goes by the folders that are there, so a version that is
-// removed by hand needs nothing else.
+// listVersions writes the first page of a site, which lists its versions, as directories. Every version links to this
+// page, so that old ones lead to new ones without being built again. It reads the existing directories, so a version
+// can be removed manually without further changes.
 func listVersions(folder string) error {
 	entries, err := filepath.Glob(filepath.Join(folder, "*", "index.html"))
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command duel measures this driver beside others, and makes tables and charts of what was measured.
+// Command duel measures this driver and others, and generates tables and charts from the measurements.
 package main
 
 import (

@@ -1,8 +1,8 @@
-// Command held is a CNI plugin for tests: it runs another, "plugin" of its configuration, from its own folder, and
-// waits before and after it as long as the test wants. Without "plugin" it only passes on what the steps before it
-// made. "control" is the beginning of the names of files by which a test steers it: the command ADD waits while there
-// is CONTROL.before-ADD, and after the other plugin while there is CONTROL.after-ADD; so does DEL. While it waits,
-// there is the file CONTROL.at-before-ADD, or as it may be.
+// Command held is a CNI plugin for tests: it runs another plugin, "plugin" of its configuration, from its own
+// directory, and waits before and after it as long as the test wants. Without "plugin" it only passes on the previous
+// result. "control" is the prefix of the files with which a test controls it: the command ADD waits while
+// CONTROL.before-ADD exists, and after the other plugin while CONTROL.after-ADD exists; DEL works in the same way.
+// While it waits, it creates the file CONTROL.at-before-ADD, or another moment.
 package main
 
 import (
@@ -23,14 +23,14 @@ func main() {
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit):
-		os.Exit(exit.ExitCode()) // the other plugin has said why
+		os.Exit(exit.ExitCode()) // the other plugin has reported the error
 	case err != nil:
 		_ = json.NewEncoder(os.Stdout).Encode(map[string]any{"cniVersion": "1.0.0", "code": 100, "msg": err.Error()})
 		os.Exit(1)
 	}
 }
 
-// config is what the plugin understands of its configuration.
+// config is the supported part of the configuration.
 type config struct {
 	CNIVersion string          `json:"cniVersion"`
 	Plugin     string          `json:"plugin"`
@@ -38,8 +38,8 @@ type config struct {
 	PrevResult json.RawMessage `json:"prevResult"`
 }
 
-// run is one call of the plugin. What the other plugin printed is passed on also if it failed, since a CNI error is on
-// the standard output. Its exit status becomes this one's.
+// run is one call of the plugin. It passes on the output of the other plugin even if that failed, since a CNI error is
+// on the standard output. The exit status is the exit status of the other plugin.
 func run() error {
 	stdin, err := io.ReadAll(os.Stdin)
 	if err != nil {
@@ -83,8 +83,8 @@ func (c *config) call(command string, stdin []byte) ([]byte, error) {
 	return plugin.Output()
 }
 
-// wait waits while the test wants it. The file by which it says so goes when it does not wait any more. A test that
-// kills the plugin leaves the file; the next run writes it again.
+// wait waits while the test wants it. It creates a file while it waits and removes it afterwards. A test that kills the
+// plugin leaves the file; the next run overwrites it.
 func (c *config) wait(moment string) (err error) {
 	wanted, waits := c.Control+"."+moment, c.Control+".at-"+moment
 	if c.Control == "" || !exists(wanted) {

@@ -80,8 +80,8 @@ func inside(w *where, node string, args []string) error {
 	return cmd.Wait()
 }
 
-// besidePath adds to the PATH of an environment the folder in which the lab command is, where "make build" puts netdra
-// and kubectl-netdra: "lab kubectl netdra claims" finds the plugin that was built with it.
+// besidePath adds the directory of the lab command to the PATH of an environment. "make build" installs netdra and
+// kubectl-netdra there: "lab kubectl netdra claims" finds the plugin of the same build.
 func besidePath(env []string, dir string) []string {
 	for i := len(env) - 1; i >= 0; i-- { // the last one counts
 		if strings.HasPrefix(env[i], "PATH=") {
@@ -130,8 +130,8 @@ func startCommand(w *where) *cobra.Command {
 		func(ctx context.Context, m *lab.Machine, comp lab.Component) error { return m.Start(ctx, comp) })
 }
 
-// componentCommand is a command that does something to one component and tells how long that took. Two minutes are the
-// limit of process 1 for a stop, too.
+// componentCommand is a command that acts on one component and reports the duration. Two minutes are the limit of
+// process 1 for a stop, too.
 func componentCommand(
 	w *where, verb, short, done string, do func(context.Context, *lab.Machine, lab.Component) error,
 ) *cobra.Command {

@@ -17,7 +17,7 @@ func buildCommand(w *where) *cobra.Command {
 		Use:   "build",
 		Short: "Build the programs of the cluster, if they are not in the cache",
 		Long: `build makes sure that Kubernetes, etcd, containerd, runc and the CNI plugins are built in the versions that
-e2e/tools/go.mod pins, or the control plane of another version of Kubernetes, for which there is an e2e/tools-VERSION.
+e2e/tools/go.mod pins, or the control plane of another version of Kubernetes that has an e2e/tools-VERSION.
 Compilers and headers that are missing are installed where apt-get and root allow it. "lab up" does the same on its own.`,
 		Example: `  lab build
   lab build --kubernetes 1.36
@@ -42,12 +42,12 @@ Compilers and headers that are missing are installed where apt-get and root allo
 }
 
 func kubernetesFlag(cmd *cobra.Command, version *string) {
-	cmd.Flags().StringVar(version, "kubernetes", "", "version such as 1.36, of which there is only the control plane "+
-		"(default that of e2e/tools)")
+	cmd.Flags().StringVar(version, "kubernetes", "", "version such as 1.36, which provides only the control plane "+
+		"(default: the version of e2e/tools)")
 }
 
-// upCommand starts a cluster, which is detached, as this command ends when it is up. An interrupt before ends the
-// start, and what was started.
+// upCommand starts a detached cluster, as this command ends when the cluster is up. An interrupt before that ends the
+// start and all started processes.
 func upCommand(w *where) *cobra.Command {
 	var o lab.Options
 	var quiet bool
@@ -57,8 +57,8 @@ func upCommand(w *where) *cobra.Command {
 		Long: `up builds what is missing, starts a cluster and returns when pods can be made. The cluster runs until
 "lab down". What a crashed cluster of the same name left is removed first.
 
-With --control-plane there is no kubelet and no containerd: pods are scheduled to the Node objects that you make, and never
-run. That is enough to see what the scheduler does with the devices of many nodes.
+With --control-plane the cluster has neither kubelet nor containerd: pods are scheduled to the Node objects that you
+create, and never run. That is enough to see how the scheduler handles the devices of many nodes.
 
 With --nodes 3 the control plane has a machine of its own, and each node its own network, mounts, processes, kubelet and
 containerd, and links to a wire that all share: see "lab node".`,
@@ -78,7 +78,7 @@ containerd, and links to a wire that all share: see "lab node".`,
 	f.IntVar(&o.Links, "links", 4, "with several nodes: how many links each has to the wire")
 	f.StringToStringVar(&o.NodeLabels, "label", nil, "labels of each node")
 	gates := f.StringToString("feature-gate", nil, "feature gates of all components, for example Name=true (default: "+
-		"those of the version)")
+		"the defaults of the version)")
 	f.StringToStringVar(&o.RuntimeConfig, "runtime-config", nil,
 		"API groups to switch on or off, for example resource.k8s.io/v1beta2=true")
 	f.DurationVar(&o.SyncFrequency, "sync-frequency", 5*time.Second, "how often kubelet retries what has failed")
@@ -104,7 +104,7 @@ containerd, and links to a wire that all share: see "lab node".`,
 	return cmd
 }
 
-// downCommand says where there is no cluster, which is no failure, so that scripts can begin with it.
+// downCommand only prints a message if the cluster does not exist, so that scripts can begin with it.
 func downCommand(w *where) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
@@ -117,7 +117,7 @@ func downCommand(w *where) *cobra.Command {
 				return err
 			}
 			if !found {
-				return printf(cmd, "There is no cluster %q.", w.name)
+				return printf(cmd, "Cluster %q does not exist.", w.name)
 			}
 			return printf(cmd, "Gone in %s.", since(start))
 		},
@@ -127,7 +127,7 @@ func downCommand(w *where) *cobra.Command {
 func statusCommand(w *where) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Tell how a cluster and its components are",
+		Short: "Show the state of a cluster and its components",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := w.open()
@@ -155,7 +155,7 @@ func printStatus(cmd *cobra.Command, c *lab.Cluster) error {
 	return errors.Join(printComponents(cmd, all, several), printNodesOf(cmd, c))
 }
 
-// printNodesOf tells how nodes are where there are several.
+// printNodesOf prints the state of the nodes if there are several.
 func printNodesOf(cmd *cobra.Command, c *lab.Cluster) error {
 	if len(c.Nodes()) == 0 {
 		return nil

@@ -24,12 +24,12 @@ func main() {
 	os.Exit(code)
 }
 
-// run returns the exit status. A command that ran inside the cluster has already said what is wrong with it. The status
-// of a command is passed on in two cases: "lab exec" returns its error as it is, and "lab vm" as an exitError. Anything
-// wrapped is an error of lab itself, which is printed, and 1.
+// run returns the exit status. A command that ran inside the cluster has already printed its error. The status of a
+// command is passed on in two cases: "lab exec" returns its error unchanged, and "lab vm" an exitError. A wrapped error
+// is an error of lab itself, which is printed, and the status is 1.
 func run(ctx context.Context, stderr io.Writer) int {
 	err := rootCommand().ExecuteContext(ctx)
-	exit, direct := err.(*exec.ExitError) //nolint:errorlint // one that is wrapped is of a program of ours, and says why
+	exit, direct := err.(*exec.ExitError) //nolint:errorlint // a wrapped one is from a program of ours, with a message
 	var inside exitError
 	switch {
 	case err == nil:
@@ -39,7 +39,7 @@ func run(ctx context.Context, stderr io.Writer) int {
 	case direct && exit.ExitCode() > 0:
 		return exit.ExitCode()
 	default:
-		_, _ = fmt.Fprintln(stderr, "lab:", err) // there is nowhere else to tell it
+		_, _ = fmt.Fprintln(stderr, "lab:", err) // a failure of this cannot be reported anywhere
 		return 1
 	}
 }

@@ -54,8 +54,8 @@ func parseSignal(s string) (syscall.Signal, error) {
 	return 0, fmt.Errorf("%q is not a signal: use a name such as TERM or KILL, or a number", s)
 }
 
-// parseGates reads the values of feature gates here, with the name in the error: Kubernetes would say it in the log of
-// each component, after a minute of start.
+// parseGates parses the values of feature gates, with the name in the error: Kubernetes would report it only in the log
+// of each component, after a minute of start.
 func parseGates(gates map[string]string) (map[string]bool, error) {
 	out := make(map[string]bool, len(gates))
 	for name, text := range gates {

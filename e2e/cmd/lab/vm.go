@@ -41,7 +41,7 @@ type vmFlags struct {
 	where   *where
 	mirror  string
 	command vm.Command
-	// cluster makes the machine a node of Kubernetes; the others say how.
+	// cluster makes the machine a node of Kubernetes; the other fields configure it.
 	cluster    clusterPlace
 	bin        string
 	nriTimeout time.Duration
@@ -56,17 +56,17 @@ func vmCommand(w *where) *cobra.Command {
 	f := &vmFlags{where: w}
 	cmd := &cobra.Command{
 		Use:   "vm",
-		Short: "A virtual machine with real SR-IOV network cards, in seconds",
+		Short: "Run a virtual machine with real SR-IOV NICs, in seconds",
 		Long: `vm boots a small Debian with emulated Intel network cards (igb) that have SR-IOV: virtual functions whose VLANs, spoof
-checks and rates are really enforced, on PCIe roots and NUMA nodes of their own. All cards are on one network segment that
-leads nowhere else. The machine is gone when its command ends; what it wrote outside of /share is too.
+checks and rates are really enforced, on PCIe roots and NUMA nodes of their own. All NICs are on one isolated network
+segment. The machine and its files outside of /share are gone when its command ends.
 
 QEMU, kernel and tools are Debian packages, which are fetched with apt-get and unpacked into the cache (160 MB, half
 a minute, once): nothing is installed. Without KVM all code inside runs about ten times slower.
 
-Inside, the project's commands are in the PATH, the reference CNI plugins, whereabouts, test doubles of the plugins sriov, bond and
-ovn-k8s-cni-overlay and what is in $EXTRA_CNI_DIR, which replaces any of them, are in the CNI_PATH, and with --cluster in the
-node's /opt/cni/bin, and "netdra facts" shows the devices.
+Inside, the project's commands are in the PATH, and "netdra facts" shows the devices. The CNI_PATH, and with --cluster
+also the node's /opt/cni/bin, contain the reference CNI plugins, whereabouts, test doubles of the plugins sriov, bond
+and ovn-k8s-cni-overlay, and the plugins in $EXTRA_CNI_DIR, which replace any of them.
 
 With --cluster the machine is the node of a Kubernetes whose control plane runs outside, with the driver and the controller of
 bin/ as they are shipped. "kubectl" inside, or "lab --name NAME-vm kubectl" outside, talks to it (NAME is "default", or the
@@ -84,7 +84,7 @@ work: after three minutes or more where all code is emulated.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	set := cmd.PersistentFlags()
-	set.StringVar(&f.mirror, "mirror", "", "URI of a mirror of Debian (default that of this machine's apt)")
+	set.StringVar(&f.mirror, "mirror", "", "URI of a mirror of Debian (default: the mirror of this machine's apt)")
 	set.IntVar(&f.command.PFs, "pfs", 2, "number of SR-IOV physical functions")
 	set.IntVar(&f.command.VFs, "vfs", 0, "number of virtual functions that each of them has from the start, up to 7")
 	set.IntVar(&f.command.MemoryMB, "memory", 1536, "memory in MiB")
@@ -165,15 +165,15 @@ were skipped.`,
 		},
 	}
 	cmd.Flags().StringVar(&run, "run", "", "run only tests that match, as with go test")
-	cmd.Flags().BoolVar(&optional, "optional", false, "it is no failure if machines can't be had here, for example "+
+	cmd.Flags().BoolVar(&optional, "optional", false, "succeed if machines are not available here, for example "+
 		"without a mirror of Debian")
 	cmd.Flags().StringVar(&skip, "skip", "", "run only tests that do not match")
 	return cmd
 }
 
 // run prepares, boots, and returns an exitError if the command failed. The phases are: the image, from the cache; the
-// module of RDMA, if wanted; what the machine has of the project, built now, in a temporary folder; and the machine,
-// alone or with a cluster. Everything ends with this process.
+// RDMA module, if requested; the parts of the project for the machine, built now in a temporary directory; and the
+// machine, alone or with a cluster. Everything ends with this process.
 func (f *vmFlags) run(cmd *cobra.Command, c vm.Command) error {
 	ctx := cmd.Context()
 	kind, err := f.kind()
@@ -228,11 +228,11 @@ type exitError int
 // Error implements error.
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// doubleNames are the plugins of which there are test doubles.
+// doubleNames returns the plugins that have test doubles.
 func doubleNames() []string { return []string{"sriov", "bond", "ovn-k8s-cni-overlay"} }
 
-// doublesUsed says which plugins are doubles that the folders have no real one for, so that nobody takes a test of them
-// for one of the real plugin.
+// doublesUsed names the plugins for which the directories contain no real plugin, so that a test with doubles is not
+// mistaken for a test of the real plugin.
 func doublesUsed(extra []string) string {
 	doubles := slices.DeleteFunc(doubleNames(), func(name string) bool {
 		return slices.ContainsFunc(extra, func(dir string) bool {
@@ -247,8 +247,8 @@ func doublesUsed(extra []string) string {
 		"of those)"
 }
 
-// equip builds what a machine has of the project. Later environment variables win, so what the user sets by --env
-// stands behind. netdra is built here, and driver and controller are not: they are those of --bin, in images.
+// equip builds the parts of the project for a machine. Later environment variables take precedence, so the user's
+// variables from --env are last. netdra is built here; driver and controller come from --bin, in images.
 func (f *vmFlags) equip(ctx context.Context, c *vm.Command, tmp string, progress io.Writer) error {
 	binaries, err := lab.Build(ctx, lab.BuildOptions{CacheDir: f.where.cache, Progress: os.Stderr})
 	if err != nil {

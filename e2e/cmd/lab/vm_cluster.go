@@ -17,12 +17,12 @@ import (
 // vmNRITimeout is as much longer than containerd's own limit as the driver is slower where all code is emulated.
 const vmNRITimeout = 20 * time.Second
 
-// vmClusterMemory is what a machine needs, in MiB, that is a node of Kubernetes: all its files are in memory. With the
+// vmClusterMemory is the memory in MiB of a machine that is a node of Kubernetes: all its files are in memory. With the
 // control plane it uses half of that before it has pods.
 const vmClusterMemory = 3072
 
-// clusterPlace is where the control plane runs whose node a machine is; empty means that it is no node. It is the value
-// of a flag.
+// clusterPlace is the place of the control plane whose node is the machine; empty means that the machine is not a node.
+// It is the value of a flag.
 type clusterPlace string
 
 const (
@@ -98,7 +98,7 @@ func (f *vmFlags) runAsCluster(
 	if err != nil {
 		return result, err
 	}
-	options.RunDir = filepath.Join(tmp, "cluster") // which nobody else has to find
+	options.RunDir = filepath.Join(tmp, "cluster") // other processes do not need to find it
 	cluster, err := lab.Pack(ctx, options)
 	if err != nil {
 		return result, err
@@ -117,7 +117,7 @@ func (f *vmFlags) runAsCluster(
 	return result, err
 }
 
-// clusterOptions are those of any cluster that has a machine as its node.
+// clusterOptions returns the common options of all clusters with a machine as the node.
 func (f *vmFlags) clusterOptions(tmp string, progress io.Writer) (lab.Options, error) {
 	images, err := stack.Pack(f.bin, filepath.Join(tmp, "images"), stack.DefaultTag)
 	return lab.Options{

@@ -12,8 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// What is printed is the command's, unless driver and controller can't be installed: then it is why, and there is no
-// command.
+// The output is the output of the command, unless the installation of driver and controller fails: then it is the
+// reason, and the command does not run.
 func TestInstallScript(t *testing.T) {
 	for name, test := range map[string]struct {
 		kubectl, output string
@@ -33,7 +33,7 @@ func TestInstallScript(t *testing.T) {
 			cmd := exec.Command("bash", "-c", installScript(), "install", filepath.Join(dir, "log $x"), "sh", "-c",
 				`echo "$0 $1"; exit 7`, "hello", "world")
 			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
-			output, _ := cmd.CombinedOutput() // its status says it all
+			output, _ := cmd.CombinedOutput() // the test checks the status
 			if status := cmd.ProcessState.ExitCode(); status != test.status || string(output) != test.output {
 				t.Errorf("status %d and %q, want %d and %q", status, output, test.status, test.output)
 			}
@@ -85,7 +85,7 @@ func TestRealPluginsReplaceDoubles(t *testing.T) {
 			have = append(have, filepath.Base(dir))
 		}
 		if !slices.Equal(have, want) {
-			t.Errorf("EXTRA_CNI_DIR=%s: the node's plugins are those of %q, want %q", variable, have, want)
+			t.Errorf("EXTRA_CNI_DIR=%s: the node's plugins are in %q, want %q", variable, have, want)
 		}
 	}
 	if text := doublesUsed(nil); !strings.HasPrefix(text, "sriov, bond, ovn-k8s-cni-overlay: test doubles") {

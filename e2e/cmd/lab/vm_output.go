@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// testOutput passes on what a test binary prints, and notes what it says of its tests: its exit status alone does not
-// tell whether any has run.
+// testOutput passes on the output of a test binary, and records its results: the exit status alone does not show
+// whether any test has run.
 type testOutput struct {
 	output  io.Writer
 	line    []byte
@@ -37,8 +37,8 @@ func (o *testOutput) inspect(line string, pass bool) {
 	}
 }
 
-// check says what is wrong with tests whose exit status was 0. A test that calls os.Exit(0) leaves no PASS; one whose
-// name is wrong leaves a PASS of nothing.
+// check returns an error for tests that did not run although their exit status was 0. A test that calls os.Exit(0)
+// prints no PASS; a wrong test name results in a PASS without tests.
 func (o *testOutput) check() error {
 	switch {
 	case o.verdict != "PASS":

@@ -37,6 +37,6 @@ func TestModeIsAParameter(t *testing.T) {
 func TestStockRXEWithoutRDMA(t *testing.T) {
 	f := &vmFlags{stockRXE: true}
 	if err := f.addRDMA(t.Context(), &vm.Image{}, &vm.Command{}, io.Discard); err == nil {
-		t.Error("--stock-rxe without --rdma is no error")
+		t.Error("--stock-rxe without --rdma is not an error")
 	}
 }

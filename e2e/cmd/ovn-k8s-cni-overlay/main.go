@@ -82,8 +82,8 @@ func (p plugin) report(command string, start time.Time, err *error) {
 		ElapsedTime: time.Since(start).Seconds(), HasErr: *err != nil})
 }
 
-// post sends a message to the server and returns the answer. There is no limit here: the runtime ends a plugin that it
-// does not want to wait for, and the server goes on.
+// post sends a message to the server and returns the answer. It has no time limit: the runtime ends a plugin whose time
+// is over, and the server continues.
 func (p plugin) post(url string, message any) ([]byte, error) {
 	data, err := json.Marshal(message)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command ovnkube stands for OVN-Kubernetes on the node of a local Kubernetes: see the package e2e/internal/ovnkube.
-// KUBECONFIG names the cluster.
+// Command ovnkube is a double of OVN-Kubernetes on the node of a local Kubernetes: see the package
+// e2e/internal/ovnkube. KUBECONFIG names the cluster.
 package main
 
 import (
@@ -23,7 +23,7 @@ func main() {
 	err := ovnkube.Run(ctx, os.Getenv("KUBECONFIG"), *node, *limit, *sweep)
 	stop()
 	if err != nil {
-		klog.ErrorS(err, "Cannot stand for OVN-Kubernetes")
+		klog.ErrorS(err, "Cannot run the double of OVN-Kubernetes")
 		os.Exit(1)
 	}
 }

@@ -19,8 +19,8 @@ func main() {
 	}
 }
 
-// reap collects every child that has ended: one SIGCHLD may stand for several. Its own container has one process;
-// others are left to it where a pod shares its process namespace.
+// reap collects every child that has ended: several may share one SIGCHLD. Its own container has one process; with a
+// shared process namespace of the pod it becomes the parent of orphaned processes.
 func reap() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)

@@ -24,7 +24,7 @@ func main() {
 	err := rootCommand().ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, "release:", err) // there is nowhere else to tell it
+		_, _ = fmt.Fprintln(os.Stderr, "release:", err) // a failure of this cannot be reported anywhere
 		os.Exit(1)
 	}
 }
@@ -97,7 +97,7 @@ func verifyCommand() *cobra.Command {
 		Use:   "verify FOLDER",
 		Short: "Verify the files of a release",
 		Long: `Use verify before you install or publish a release. It checks the signature and the provenance with the public key,
-the checksums, the digests in images, the versions of programs, and that SBOMs, chart and manifests are those of the
+the checksums, the digests in images, the versions of programs, and that SBOMs, chart and manifests match the
 programs and images. It needs no network.`,
 		Example: `  release verify bin/release/v0.1.0 --key release.pub --version v0.1.0 --run`,
 		Args:    cobra.ExactArgs(1),
@@ -124,14 +124,14 @@ programs and images. It needs no network.`,
 	cmd.Flags().StringVar(&key, "key", "", "file with the public key, in PEM")
 	cmd.Flags().StringVar(&version, "version", "", "the version that it must be; any if empty")
 	cmd.Flags().BoolVar(&unsigned, "unsigned", false, "verify a release that has no signature")
-	cmd.Flags().BoolVar(&run, "run", false, "also run the programs, those of another architecture in QEMU")
+	cmd.Flags().BoolVar(&run, "run", false, "also run the programs; QEMU runs programs of other architectures")
 	cmd.Flags().StringVar(&topology, "topology", "", "file with a NetworkTopology that netdra validates, with --run")
 	return cmd
 }
 
 func publicKey(file string, unsigned bool) (*ecdsa.PublicKey, error) {
 	if (file == "") != unsigned {
-		return nil, errors.New("cannot verify: name the public key (--key), or say that there is no signature (--unsigned)")
+		return nil, errors.New("cannot verify: name the public key (--key), or verify without a signature (--unsigned)")
 	}
 	if unsigned {
 		return nil, nil

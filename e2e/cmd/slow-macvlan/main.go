@@ -1,6 +1,6 @@
-// Command slow-macvlan is a CNI plugin for tests: macvlan that takes its time. In its configuration, "seconds" is how
-// long ADD waits before macvlan is called. "control" is the beginning of the names of files by which a test steers it:
-// ADD or DEL waits while CONTROL.ADD or CONTROL.DEL exists, and ADD fails then if there is CONTROL.FAIL.
+// Command slow-macvlan is a CNI plugin for tests: a delayed macvlan. In its configuration, "seconds" is the time that
+// ADD waits before it calls macvlan. "control" is the prefix of the files with which a test controls it: ADD or DEL
+// waits while CONTROL.ADD or CONTROL.DEL exists, and then ADD fails if CONTROL.FAIL exists.
 package main
 
 import (
@@ -20,7 +20,7 @@ func main() {
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit):
-		os.Exit(exit.ExitCode()) // macvlan has said why
+		os.Exit(exit.ExitCode()) // macvlan has reported the error
 	case err != nil:
 		_ = json.NewEncoder(os.Stdout).Encode(map[string]any{"cniVersion": "1.0.0", "code": 100, "msg": err.Error()})
 		os.Exit(1)

@@ -54,8 +54,8 @@ func (p *plugin) add(args *skel.CmdArgs) error {
 	return types.PrintResult(result, c.CNIVersion)
 }
 
-// attach does all that comes after the settings, and writes the record last. A plugin that is killed before has changed
-// the function and leaves DEL nothing to go by: the driver must undo it by itself.
+// attach does everything after the settings, and writes the record last. If the plugin is killed before that, the
+// function has changed, but DEL has no record: the driver must restore it without the plugin.
 func (p *plugin) attach(args *skel.CmdArgs, c *config, r *record, pod ns.NetNS, result *types100.Result) error {
 	if r.Link != "" {
 		if err := enter(r, c.MAC, pod, result.Interfaces[0]); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// config is the plugin's configuration. What is nil or empty is left as it is.
+// config is the plugin's configuration. Settings that are nil or empty are not changed.
 type config struct {
 	types.NetConf
 	DeviceID      string `json:"deviceID"` // PCI address of the virtual function
@@ -46,7 +46,7 @@ func parse(data []byte) (*config, error) {
 	return c, c.validate()
 }
 
-// validate refuses what the real plugin refuses, all of it at once.
+// validate rejects the same configurations as the real plugin, and reports all problems together.
 func (c *config) validate() error {
 	var problems []error
 	check := func(good bool, format string, args ...any) {

@@ -16,12 +16,12 @@ import (
 type function struct {
 	pf    netlink.Link
 	index int
-	// link is empty for functions without one, such as those of vfio-pci.
+	// link is empty for functions without one, such as functions that are bound to vfio-pci.
 	link string
 }
 
-// find looks up the function at a PCI address. The number of a function is that of its virtfn link, which netlink
-// counts by, too (IFLA_VF_INFO). It works wherever the function's own link is.
+// find looks up the function at a PCI address. The number of a function is the number of its virtfn link, which netlink
+// also uses (IFLA_VF_INFO). It does not depend on the location of the function's own link.
 func (p *plugin) find(address string) (*function, error) {
 	dir := filepath.Join(p.pci, address)
 	pfDir := filepath.Join(dir, "physfn")
@@ -30,7 +30,7 @@ func (p *plugin) find(address string) (*function, error) {
 		err = os.ErrNotExist
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s is no virtual function whose physical function has a link here: %w", address, err)
+		return nil, fmt.Errorf("%s is not a virtual function whose physical function has a link here: %w", address, err)
 	}
 	f := &function{index: -1}
 	if f.pf, err = netlink.LinkByName(names[0].Name()); err != nil {
@@ -56,7 +56,7 @@ func (p *plugin) find(address string) (*function, error) {
 	return f, nil
 }
 
-// settings are those that are made through the physical function.
+// settings are the settings that are made through the physical function.
 type settings struct {
 	PF           string // what the physical function was called at ADD
 	MAC          string
@@ -67,7 +67,7 @@ type settings struct {
 	MinTx, MaxTx int
 }
 
-// settings reads what the function has now.
+// settings reads the current settings of the function.
 func (f *function) settings() (settings, error) {
 	for _, vf := range f.pf.Attrs().Vfs {
 		if vf.ID == f.index {
@@ -78,7 +78,7 @@ func (f *function) settings() (settings, error) {
 			}, nil
 		}
 	}
-	return settings{}, fmt.Errorf("%s does not say how its virtual function %d is set", f.pf.Attrs().Name, f.index)
+	return settings{}, fmt.Errorf("%s does not report the settings of virtual function %d", f.pf.Attrs().Name, f.index)
 }
 
 // apply makes the settings that the configuration names, one after the other, up to the first that is refused.

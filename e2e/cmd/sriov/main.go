@@ -1,15 +1,17 @@
 // Command sriov is a test plugin that keeps the documented contract of the CNI plugin of that name: it moves an SR-IOV
-// virtual function into a pod and sets what is set through its physical function. It has that plugin's known
-// weaknesses, too, since they are what a driver has to live with:
+// virtual function into a pod and makes settings through its physical function. It also has that plugin's known
+// weaknesses, which a driver must handle:
 //
-//   - ADD keeps what it needs for DEL only at its very end, and leaves settings behind when one of them is refused.
-//   - DEL without a namespace (CNI_NETNS is empty) says yes, and neither resets the function nor lets go of it.
-//   - DEL of what it has no record of says yes and does nothing; and a DEL that fails removes its record all the same.
-//   - DEL always writes back the administrative address, also when ADD has set none. igb's driver then refuses others to the function.
-//   - DEL resets the settings first and moves the link second, and looks for the physical function by its name of ADD's time.
-//   - Locks of functions stay as empty files.
-//   - DEL of a function without a link (of vfio-pci) fails as long as the namespace exists.
-//   - CHECK looks at nothing.
+//   - ADD records the data for DEL only at its very end, and keeps earlier settings when one of them is rejected.
+//   - DEL without a namespace (CNI_NETNS is empty) succeeds, and neither resets the function nor releases it.
+//   - DEL without a record succeeds and does nothing; and a DEL that fails removes its record anyway.
+//   - DEL always writes the administrative address back, even if ADD has not set one. igb's driver then does not allow
+//     other addresses for the function.
+//   - DEL resets the settings before it moves the link, and looks up the physical function by its name at the time of
+//     ADD.
+//   - Locks of functions remain as empty files.
+//   - DEL of a function without a link (bound to vfio-pci) fails while the namespace exists.
+//   - CHECK checks nothing.
 package main
 
 import (

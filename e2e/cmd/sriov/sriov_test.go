@@ -93,7 +93,7 @@ func TestRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := p.load(args); err == nil {
-		t.Error("a damaged record is no error")
+		t.Error("a damaged record is not an error")
 	}
 }
 
@@ -123,13 +123,13 @@ func TestDelThatDoesNothing(t *testing.T) {
 
 func TestFindSaysWhatIsMissing(t *testing.T) {
 	p := newPlugin(t)
-	if _, err := p.find("vf"); err == nil || !strings.Contains(err.Error(), "vf is no virtual function") {
+	if _, err := p.find("vf"); err == nil || !strings.Contains(err.Error(), "vf is not a virtual function") {
 		t.Errorf("a device that is not there: %v", err)
 	}
 	if err := os.MkdirAll(filepath.Join(p.pci, "vf", "physfn", "net"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.find("vf"); err == nil || !strings.Contains(err.Error(), "vf is no virtual function") {
+	if _, err := p.find("vf"); err == nil || !strings.Contains(err.Error(), "vf is not a virtual function") {
 		t.Errorf("a physical function without a link: %v", err)
 	}
 }

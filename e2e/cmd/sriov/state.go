@@ -45,7 +45,7 @@ func (p *plugin) save(args *skel.CmdArgs, r *record) error {
 	return nil
 }
 
-// load returns nil where there is no record.
+// load returns nil if no record exists.
 func (p *plugin) load(args *skel.CmdArgs) (*record, error) {
 	data, err := os.ReadFile(p.recordPath(args))
 	if errors.Is(err, os.ErrNotExist) {
@@ -63,8 +63,8 @@ func (p *plugin) load(args *skel.CmdArgs) (*record, error) {
 
 func (p *plugin) claimPath(address string) string { return filepath.Join(p.state, "pci", address) }
 
-// lock is held while a function is changed. Its file stays. The kernel gives it back when the plugin ends, however it
-// ends.
+// lock is held while a function is changed. Its file remains. The kernel releases the lock when the plugin ends, even
+// if it is killed.
 func (p *plugin) lock(address string) (unlock func(), err error) {
 	path := filepath.Join(p.state, "pci", "vf_lock", address+".lock")
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

@@ -29,7 +29,7 @@ type Bench struct {
 	Patience time.Duration
 }
 
-// New returns the machine. The test is skipped elsewhere: the advice says what to run instead.
+// New returns the machine. Elsewhere it skips the test, and the advice names the command to run instead.
 func New(t *testing.T, patience time.Duration, advice string) *Bench {
 	t.Helper()
 	if os.Getenv(guest.Variable) == "" {
@@ -137,8 +137,8 @@ func (b *Bench) LinkOf(address string) netlink.Link {
 	return link
 }
 
-// SetVFs changes the number of virtual functions of a physical one, and returns when all their links are there. From
-// some to others, the kernel wants to see none between them.
+// SetVFs changes the number of virtual functions of a physical one, and returns when all their links exist. The kernel
+// requires a change to zero before another number.
 func (b *Bench) SetVFs(pf string, count int) {
 	b.Helper()
 	b.Must(os.WriteFile(SysPCI(pf, "sriov_numvfs"), []byte(strconv.Itoa(count)), 0))

@@ -20,10 +20,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Driver is what the project's driver has of chains: an executor and a journal.
+// Driver is the part of the project's driver that runs chains: an executor and a journal.
 type Driver struct {
 	Executor *executor.Executor
-	// Left is what an earlier driver has attached, by sandbox.
+	// Left contains the attachments of an earlier driver by sandbox.
 	Left map[string]*executor.Attachment
 
 	bench   *Bench
@@ -32,8 +32,8 @@ type Driver struct {
 	options executor.Options
 }
 
-// Open makes a driver that begins with what is in the journal at path, with the machine and the plugins of CNI_PATH
-// unless the options have other folders. It has no test: Pod and Restart are for drivers of [Bench.NewDriver].
+// Open creates a driver that starts with the journal at path, with the machine and the plugins of CNI_PATH unless the
+// options name other directories. It has no test: Pod and Restart are for drivers of [Bench.NewDriver].
 func Open(path string, options executor.Options) (*Driver, error) {
 	options.Exec = executor.PluginExec{Lock: path + ".cni"}
 	if options.Dirs == nil {
@@ -54,7 +54,7 @@ func (b *Bench) NewDriver(options executor.Options) *Driver {
 	return d
 }
 
-// begin begins with what is in the journal.
+// begin starts with the content of the journal.
 func (d *Driver) begin(l *life) (err error) {
 	if d.db, err = journal.Open(d.path, clock.RealClock{}); err != nil {
 		return err
@@ -77,8 +77,8 @@ func (d *Driver) Restart() {
 	d.restart(nil)
 }
 
-// RestartUntil is Restart for a driver that is killed when it has begun or ended so many calls: commits to its journal,
-// and what it does with devices. It dies in a panic, which [Survives] catches.
+// RestartUntil is Restart for a driver that is killed after this number of beginnings and ends of calls: commits to its
+// journal, and operations on devices. It dies in a panic, which [Survives] catches.
 func (d *Driver) RestartUntil(calls int) {
 	d.bench.Helper()
 	d.restart(&life{calls: calls})
@@ -90,7 +90,7 @@ func (d *Driver) restart(l *life) {
 	d.bench.Must(d.begin(l))
 }
 
-// Leftovers are what the driver could not undo, with the reasons.
+// Leftovers returns the leftovers of the driver with the reasons.
 func (d *Driver) Leftovers() (lines []string) {
 	for _, leftover := range d.Executor.Leftovers() {
 		lines = append(lines, leftover.Key+": "+strings.TrimSpace(leftover.Reason))
@@ -144,7 +144,7 @@ func (d *Driver) Plan(name, steps string, devices ...cnichain.Device) (*cnichain
 	return plan, nil
 }
 
-// snapshot is a device as it is now, with everything that sysfs says of it.
+// snapshot returns the current state of a device, including its sysfs attributes.
 func snapshot(device cnichain.Device) (cnichain.Device, error) {
 	if device.PCIAddress == "" {
 		if target, err := filepath.EvalSymlinks("/sys/class/net/" + device.IfName + "/device"); err == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// errKilled is what a driver panics with that is killed.
+// errKilled is the panic value of a driver that is killed.
 var errKilled = errors.New("the driver was killed")
 
 // life is how many beginnings and ends of calls a driver lives to see; nil is for ever.

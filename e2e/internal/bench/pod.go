@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// Pod is a network namespace, as a rule that of a pod, and what a driver of the test attaches to it.
+// Pod is a network namespace, usually of a pod, with the attachments of a driver of the test.
 type Pod struct {
 	// Path is where the namespace is.
 	Path string
@@ -29,7 +29,7 @@ type Pod struct {
 	driver *Driver
 }
 
-// PodAt returns the network namespace at a path, to which the test attaches nothing.
+// PodAt returns the network namespace at a path; the test attaches nothing to it.
 func (b *Bench) PodAt(path string) *Pod { return &Pod{Path: path, bench: b} }
 
 // Add attaches the pod's devices.
@@ -52,7 +52,7 @@ func (p *Pod) Detach() {
 	p.bench.Must(p.Del())
 }
 
-// Destroy ends the pod's namespace under the driver: nothing holds it any more.
+// Destroy ends the pod's namespace while the driver uses it: no reference to it remains.
 func (p *Pod) Destroy() {
 	p.bench.Helper()
 	cnitest.RemovePod(p.Path)
@@ -76,7 +76,7 @@ func (p *Pod) Enter(do func() error) error {
 	return <-done
 }
 
-// Inside is Enter for what must not fail.
+// Inside is Enter for operations that must not fail.
 func (p *Pod) Inside(do func() error) {
 	p.bench.Helper()
 	p.bench.Must(p.Enter(do))
@@ -145,7 +145,7 @@ func (p *Pod) crosses(target *Pod, address string, messages int) (bool, error) {
 	defer func() { _ = sender.Close() }() // what was sent was sent
 	buffer := make([]byte, 16)
 	for range messages {
-		_, _ = sender.Write([]byte("x")) // that nobody is there yet is an error of the one before
+		_, _ = sender.Write([]byte("x")) // it may return the error of the previous packet, which found no receiver
 		if err := receiver.SetReadDeadline(time.Now().Add(Interval)); err != nil {
 			return false, err
 		}

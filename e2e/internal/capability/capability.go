@@ -18,11 +18,11 @@ func Names() []string {
 	}
 }
 
-// Number is that of a capability by its name.
+// Number returns the number of a capability by its name.
 func Number(name string) (int, error) {
 	number := slices.Index(Names(), name)
 	if number < 0 {
-		return 0, fmt.Errorf("there is no capability %q: use one of %v", name, Names())
+		return 0, fmt.Errorf("unknown capability %q: use one of %v", name, Names())
 	}
 	return number, nil
 }

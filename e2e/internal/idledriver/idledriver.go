@@ -1,5 +1,6 @@
-// Package idledriver is a DRA driver of another name that does nothing: what a pod with its claim takes longer than one
-// without is what Kubernetes itself takes to make, allocate and read a claim, so it is the floor under every driver.
+// Package idledriver is a DRA driver of another name that does nothing. The additional start time of a pod with its
+// claim is the time that Kubernetes itself needs to create, allocate and read a claim, so it is the lower bound for
+// every driver.
 //
 // The rule of this package: it adds nothing of its own to the time of a pod.
 package idledriver
@@ -22,7 +23,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// Name is that of the driver; its DeviceClass is called Class.
+// Name is the name of the driver; its DeviceClass is called Class.
 const (
 	Name  = "idle.example.com"
 	Class = "idle"
@@ -65,10 +66,10 @@ func (driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHeal
 	return kubeletplugin.ErrHealthNotSupported
 }
 
-// Start serves so many devices on the cluster's node, makes the DeviceClass, and returns what ends all of it: sockets,
-// class and slices. It runs in this process, on the host, and serves sockets on the node: so no pod, no image and no
-// rights are part of what is measured. After an error nothing is left but the class, if the helper could not be
-// started. stop is called once.
+// Start publishes this number of devices on the cluster's node, creates the DeviceClass, and returns a function that
+// removes all of it: sockets, class and slices. The driver runs in this process, on the host, and serves sockets on the
+// node, so the measurement includes no pod, image or permissions. After an error nothing remains but the class, if the
+// helper could not be started. stop is called once.
 func Start(ctx context.Context, cluster *lab.Cluster, client kubernetes.Interface, devices int) (
 	stop func() error, err error,
 ) {
@@ -116,8 +117,8 @@ func Start(ctx context.Context, cluster *lab.Cluster, client kubernetes.Interfac
 	return stop, nil
 }
 
-// remove takes away everything that the driver has left in kubelet's folders and in the API. It goes on after an error:
-// what is left would be in the way of the next run.
+// remove removes all traces of the driver in the kubelet's directories and in the API. It continues after an error: the
+// remains would disturb the next run.
 func remove(cluster *lab.Cluster, client kubernetes.Interface) error {
 	var all error
 	for _, path := range []string{filepath.Join(kubeletplugin.KubeletPluginsDir, Name),
@@ -128,7 +129,7 @@ func remove(cluster *lab.Cluster, client kubernetes.Interface) error {
 		}
 		all = errors.Join(all, err)
 	}
-	ctx := context.Background() // also when that of the start has ended
+	ctx := context.Background() // the context of the start may have ended
 	return errors.Join(all, client.ResourceV1().DeviceClasses().Delete(ctx, Class, metav1.DeleteOptions{}),
 		client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{},
 			metav1.ListOptions{FieldSelector: "spec.driver=" + Name}))

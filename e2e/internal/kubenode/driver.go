@@ -26,7 +26,7 @@ const (
 	driverSocket    = "/var/lib/kubelet/plugins/dra.networking/netdra.sock"
 )
 
-// DriverReady waits until the driver says that it is.
+// DriverReady waits until the driver reports that it is ready.
 func (n *Node) DriverReady() {
 	n.t.Helper()
 	n.Until("driver that is ready", func(ctx context.Context) error {
@@ -48,11 +48,11 @@ func (n *Node) KillDriver() {
 		}
 	}
 	if !killed {
-		n.t.Fatal("there is no driver to be killed")
+		n.t.Fatal("found no process of the driver to kill")
 	}
 }
 
-// SetDriver takes the driver from the node by a selector of nodes that is JSON, or gives it back with "null".
+// SetDriver removes the driver from the node with a node selector as JSON, or restores it with "null".
 func (n *Node) SetDriver(selector string) {
 	n.t.Helper()
 	_, err := n.Client.AppsV1().DaemonSets(DriverNamespace).Patch(context.Background(), DriverName,
@@ -61,7 +61,7 @@ func (n *Node) SetDriver(selector string) {
 	n.must(err)
 }
 
-// DriverGone waits until there is no pod of the driver.
+// DriverGone waits until the driver has no pod.
 func (n *Node) DriverGone() {
 	n.t.Helper()
 	n.Until("end of the driver", func(ctx context.Context) error {
@@ -82,7 +82,7 @@ func (n *Node) driverPods(ctx context.Context) ([]corev1.Pod, error) {
 	return pods.Items, nil
 }
 
-// Forgotten says what the driver still has in its journal. nil means that there is nothing.
+// Forgotten returns an error that describes the remaining records in the driver's journal, or nil without any.
 func Forgotten(ctx context.Context) error {
 	var problems []error
 	for _, kind := range []string{"claims", "sandboxes", "leftovers"} {

@@ -38,9 +38,9 @@ type Node struct {
 	explained bool
 }
 
-// Join returns the machine as a node, in the namespace "default". Patience is how long anything may take for which
-// kubelet and containerd have to do something. The test is skipped where the machine is no node: the advice says what
-// to run instead.
+// Join returns the machine as a node, in the namespace "default". Patience is the time limit of each operation of the
+// kubelet and containerd. If the machine is not a node, Join skips the test, and the advice names the command to run
+// instead.
 func Join(t *testing.T, patience time.Duration, advice string) *Node {
 	t.Helper()
 	kubeconfig := os.Getenv("KUBECONFIG")
@@ -103,7 +103,7 @@ func (n *Node) Until(what string, condition func(context.Context) error) {
 	}
 }
 
-// Explain shows, once, what a person would look at.
+// Explain prints, once, the evidence for the diagnosis of a failure.
 func (n *Node) Explain() {
 	n.t.Helper()
 	if n.explained {
@@ -132,9 +132,9 @@ func (n *Node) Explain() {
 	}
 }
 
-// Apply applies documents of YAML, and deletes the objects at the end of the test. Those of namespaces without one are
-// in the node's. An object that is refused for good ends the test; any other error is tried again, as the webhook and
-// definitions may be on their way.
+// Apply applies YAML documents, and deletes the objects at the end of the test. Namespaced objects without a namespace
+// are in the node's. A permanently rejected object ends the test; after any other error Apply retries, as the webhook
+// and definitions may not be ready yet.
 func (n *Node) Apply(documents string) {
 	n.t.Helper()
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(documents), 4096)
@@ -163,8 +163,8 @@ func (n *Node) Apply(documents string) {
 	}
 }
 
-// Delete deletes an object and waits until it has gone. It asks again and again, so an object that somebody makes anew
-// is deleted, too.
+// Delete deletes an object and waits until it is gone. It repeats the request, so it also deletes an object that
+// another component recreates.
 func (n *Node) Delete(object client.Object) {
 	n.t.Helper()
 	n.Until("end of "+object.GetName(), func(ctx context.Context) error {

@@ -12,9 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 )
 
-// DestroyNamespace takes away everything that holds the network namespace of a pod, processes and pins, so that the
-// kernel destroys it. The kernel destroys it a moment later, and gives physical links in it back to the node's. The pod
-// is not told.
+// DestroyNamespace removes all references to the network namespace of a pod, processes and pins. The kernel destroys
+// the namespace a moment later, and returns its physical links to the node's namespace. The pod is not notified.
 func (n *Node) DestroyNamespace(pod string) {
 	n.t.Helper()
 	dir, err := n.Process(pod)

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 )
 
-// Observed is the environment variable by which the processes of pods are found. Its value is that of Mark.
+// Observed is the environment variable that identifies the processes of pods. Its value comes from Mark.
 const Observed = "POD_OF_TEST"
 
 // Mark is the value of Observed in the containers of a pod.
@@ -54,7 +54,7 @@ func (n *Node) Ready(names ...string) {
 	}
 }
 
-// Waits waits until the scheduler has said that it finds no device for a pod.
+// Waits waits until the scheduler has reported that it finds no device for a pod.
 func (n *Node) Waits(name string) {
 	n.t.Helper()
 	n.Until("pod "+name+" that has to wait", func(ctx context.Context) error {

@@ -6,7 +6,7 @@ package nad
 
 import "fmt"
 
-// Status is the annotation in which Multus says what it has attached to a pod.
+// Status is the annotation in which Multus reports the attachments of a pod.
 const Status = "k8s.v1.cni.cncf.io/network-status"
 
 // Definition is the CustomResourceDefinition, as far as Multus, OVN-Kubernetes and this driver read its objects.
@@ -29,8 +29,9 @@ spec:
     schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {config: {type: string}}}}}}
 `
 
-// Network is a NetworkAttachmentDefinition in a namespace, or in that of whoever applies it if that is empty. Resource
-// is the name of the resource that Multus asks kubelet for, if any. Config has no quotation mark of YAML.
+// Network returns a NetworkAttachmentDefinition in a namespace, or without a namespace if that is empty. Resource is
+// the name of the resource that Multus requests from the kubelet, if any. Config must not contain the quotation mark of
+// YAML.
 func Network(namespace, name, resource, config string) string {
 	metadata := "name: " + name
 	if namespace != "" {

@@ -13,11 +13,11 @@ import (
 // bootSetting is the kernel's boot ID, below /proc/sys.
 const bootSetting = "kernel/random/boot_id"
 
-// ShowBoot is the createContainer hook of one node of several: it shows a container the node's boot ID in place of the
-// kernel's. A container has a /proc of its own, which knows nothing of what the node has mounted over its own. The
-// state of the container comes as the OCI runtime specification has it; the hook runs in the mount namespace of the
-// container, which still has the root of the node. An error of the hook keeps the container from being created, with
-// the error as the reason. The container keeps the file of this boot; after the next one all containers are others.
+// ShowBoot is the createContainer hook of one node of several: it shows a container the node's boot ID instead of the
+// kernel's. A container has a /proc of its own without the node's mounts over files in /proc. The state of the
+// container has the format of the OCI runtime specification; the hook runs in the mount namespace of the container,
+// which still has the root of the node. An error of the hook prevents the creation of the container, and is reported as
+// the reason. The container keeps the file of this boot; after the next boot all containers are new.
 func ShowBoot(state io.Reader) error {
 	var container struct {
 		Bundle string `json:"bundle"`

@@ -44,7 +44,7 @@ type Response struct {
 	Init int `json:"-"`
 }
 
-// Process tells how one component is.
+// Process is the state of one component.
 type Process struct {
 	// PID is the process ID inside the node.
 	PID     int    `json:"pid"`
@@ -63,8 +63,7 @@ func listen() (net.Listener, error) {
 	return l, nil
 }
 
-// serve answers requests, all at once, and returns only with an error: a stop that takes its time must not keep others
-// from asking.
+// serve answers requests concurrently, and returns only with an error: a slow stop must not block other requests.
 func (s *supervisor) serve(l net.Listener) error {
 	for {
 		conn, err := l.Accept()
@@ -116,7 +115,7 @@ func (s *supervisor) handle(ctx context.Context, req Request) error {
 func listener(conn net.Conn) (int, error) {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
-		return 0, fmt.Errorf("%T is no Unix socket", conn)
+		return 0, fmt.Errorf("%T is not a Unix socket", conn)
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
@@ -129,7 +128,7 @@ func listener(conn net.Conn) (int, error) {
 			perr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
 	if err := errors.Join(err, perr); err != nil {
-		return 0, fmt.Errorf("cannot ask who listens: %w", err)
+		return 0, fmt.Errorf("cannot determine the listening process: %w", err)
 	}
 	return int(peer.Pid), nil
 }

@@ -1,15 +1,15 @@
 // Package node is process 1 of a lab cluster's namespaces: it prepares the mounts and the network, and starts, stops
-// and reaps the components it is told to run.
+// and reaps components on request.
 //
-// The one rule: the package decides nothing. What to mount and which addresses to use comes in a Spec, what to run
-// comes over the control socket, and a component that ends stays ended until somebody asks for it again. It stays small
-// and free of Kubernetes libraries, since it is built anew for every cluster.
+// The one rule: the package decides nothing. Mounts and addresses come from a Spec, commands to run come over the
+// control socket, and a component that ends stays ended until the next request to start it. The package stays small and
+// free of Kubernetes libraries, since it is built for every cluster.
 //
-// [Run] is for the namespaces that package lab has made on this machine; [Join] does the same on a machine of its own,
-// which the node is as a whole. Run goes through these phases: settings are read; mounts are made, while all of them
-// are private; host name and network follow; the control socket is opened, which tells the other side that all this is
-// done; and from then on children are reaped and requests are answered.
+// [Run] is for the namespaces that package lab has created on this machine; [Join] does the same on a separate machine,
+// which is a node as a whole. Run has these phases: read the settings; create the mounts, while all of them are
+// private; set up host name and network; open the control socket, which signals that all this is done; from then on,
+// reap children and answer requests.
 //
-// Process 1 does not ask who sends a request: the socket is in the run directory, which only root can enter. Whatever
-// happens to it ends the node, and nothing else has to be undone.
+// Process 1 does not authenticate requests: the socket is in the run directory, which only root can enter. Any failure
+// of process 1 ends the node, and requires no further cleanup.
 package node

@@ -130,9 +130,9 @@ func (s Spec) importImage(ctx context.Context, path string) error {
 	return nil
 }
 
-// startComponent returns when the component works and has the images, or has ended. What it prints is with the logs of
-// the cluster. The context bounds the wait alone: cmd is not bound to it, and Wait goes on in its goroutine after the
-// return, so that no zombie is left.
+// startComponent returns when the component works and has the images, or has ended. Its output is next to the logs of
+// the cluster. The context bounds only the wait: cmd is not bound to it, and Wait continues in its goroutine after the
+// return, so that no zombie remains.
 func (s Spec) startComponent(c Component) error {
 	path := filepath.Join(s.RunDir, LogDir, c.Name+".log")
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -168,7 +168,7 @@ func (s Spec) startComponent(c Component) error {
 // works waits until the component says so, and returns why it does not when the context ends. The last error of a probe
 // tells more than that time is over, which the caller adds.
 func (c Component) works(ctx context.Context) error {
-	// The certificates of some components are made up by themselves, and nobody else is on this machine.
+	// Some components generate their own certificates, and no other user has access to this machine.
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // see above
 	defer client.CloseIdleConnections()
 	tick := time.NewTicker(joinInterval)

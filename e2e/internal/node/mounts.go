@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// overlays are the host's directories below which the node needs its own files. An overlay shows what is there and
-// takes what is written, so nothing is ever created on the host, not even a mount point. These are the folders that
-// kubelet, containerd and network add-ons write to on any node. /usr stays the host's, read by all.
+// overlays are the host's directories below which the node needs its own files. An overlay shows existing files and
+// stores all writes elsewhere, so nothing is ever created on the host, not even a mount point. These are the
+// directories that kubelet, containerd and network add-ons write to on any node. /usr is the host's, read by all.
 func overlays() []string { return []string{"/etc", "/opt", "/var/lib"} }
 
-// sysctls are the settings that kubelet writes and that are not private to any namespace: it writes into files instead.
-// Kubelet sets them when it starts (setupKernelTunables), and does not start if it can't. They belong to the kernel as
-// a whole, so without the files it would change the host. The values are those that it wants, so most often it has
-// nothing to write.
+// sysctls are the settings that the kubelet writes and that are not private to any namespace: it writes into files
+// instead. The kubelet sets them at its start (setupKernelTunables), and does not start if it can't. They are global to
+// the kernel, so without the files it would change the host. The values are the ones that the kubelet expects, so
+// usually it does not write anything.
 func sysctls() map[string]string {
 	return map[string]string{
 		"vm/overcommit_memory":      "1",
@@ -30,12 +30,11 @@ func sysctls() map[string]string {
 	}
 }
 
-// mountAll makes the node's view of the file system. Everything is private until the end: only then do pods get the
-// shared root that mount propagation needs, in a peer group the host is not part of. The order matters. /proc must be
-// that of the new PID namespace before anything is looked up by a number. The private memory file system is needed by
-// what comes after. Mounts that hide the host come before those that use the places that they make. Files are last,
-// since they lie in the overlays. A mount made while the root is still shared with the host would appear there, too
-// (mount_namespaces(7)).
+// mountAll creates the node's view of the file system. All mounts are private until the end: only then pods get the
+// shared root that mount propagation needs, in a peer group without the host. The order matters. /proc must belong to
+// the new PID namespace before any process is looked up. Later mounts need the private memory file system. Mounts that
+// hide the host come before mounts inside them. Files are last, since they are in the overlays. A mount that is created
+// while the root is still shared with the host would appear there, too (mount_namespaces(7)).
 func mountAll(s Spec) error {
 	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
@@ -64,8 +63,8 @@ func mountAll(s Spec) error {
 }
 
 // mountSys mounts a sysfs of the new network namespace, whose /sys/class/net shows the node's interfaces and not the
-// host's, and puts the cgroup mounts that it covers back in place. A sysfs shows the network namespace in which it was
-// mounted, whoever reads it.
+// host's, and restores the cgroup mounts that it covers. A sysfs always shows the network namespace in which it was
+// mounted, for any reader.
 func mountSys() error {
 	const cgroups = "/sys/fs/cgroup"
 	return keeping([]string{cgroups}, func() error {
@@ -73,9 +72,9 @@ func mountSys() error {
 	})
 }
 
-// keeping runs cover, which hides dirs, and then binds dirs, with all that is mounted below, over their own paths
-// again. A descriptor opened with O_PATH goes on naming the folder below whatever covers its path, and /proc/self/fd
-// gives mount(2) a path to it. A folder whose path is gone by then is made anew, in what covers it.
+// keeping runs cover, which hides dirs, and then binds dirs, with all mounts below, over their own paths again. A
+// descriptor opened with O_PATH still refers to the covered directory, and mount(2) can use its path in /proc/self/fd.
+// If the path of a directory no longer exists by then, keeping creates it in the covering mount.
 func keeping(dirs []string, cover func() error) error {
 	fds := make([]int, 0, len(dirs))
 	defer func() {
@@ -110,9 +109,9 @@ func bindTree(fd int, target string) error {
 	return mount(fmt.Sprintf("/proc/self/fd/%d", fd), target, "", unix.MS_BIND|unix.MS_REC, "")
 }
 
-// disk is where overlays keep what is written: with one node in memory, with several where it outlives a reboot. The
-// memory file system ends with the mount namespace, so a node of its own leaves nothing; the disk is a folder of the
-// run directory.
+// disk is the directory in which overlays store writes: in memory with one node, and with several in a directory that
+// outlives a reboot. The memory file system ends with the mount namespace, so a single node leaves nothing behind; the
+// disk is a directory of the run directory.
 func (s Spec) disk(private string) string {
 	if s.Member == nil {
 		return private
@@ -147,8 +146,8 @@ func (s Spec) coverHost(private string) error {
 	return makeFolders()
 }
 
-// hideState gives the node a folder of its own for what CNI plugins keep: leases that the host has there are of other
-// pods, and would take addresses from those of the node.
+// hideState gives the node a separate directory for the state of CNI plugins: leases in the host's directory belong to
+// other pods, and would reduce the addresses for the node.
 func (s Spec) hideState(private string) error {
 	kept := filepath.Join(s.disk(private), "cni-state")
 	if err := os.MkdirAll(kept, 0o755); err != nil {
@@ -164,7 +163,7 @@ func bindTo(source, target string) error {
 	return mount(source, target, "", unix.MS_BIND, "")
 }
 
-// makeFolders makes those that kubelet, containerd and what is deployed expect.
+// makeFolders creates the directories that kubelet, containerd and deployed components expect.
 func makeFolders() error {
 	for _, d := range []string{
 		"/run/lock", "/run/netns", "/run/nri", "/run/cdi", "/etc/cdi", "/etc/cni/net.d", "/opt/cni/bin",
@@ -202,8 +201,8 @@ func mountCNI(dirs []string, disk string) error {
 	return overlay(disk, "/opt/cni/bin", dirs...)
 }
 
-// overlay mounts a writable view of the lower directories at target. What is written goes to the folder disk. Upper and
-// work must be on one file system, and the work folder is the kernel's alone. What a member wrote before is there
+// overlay mounts a writable view of the lower directories at target. Writes go to the directory disk. Upper and work
+// must be on one file system, and only the kernel uses the work directory. The earlier writes of a member are visible
 // again.
 func overlay(disk, target string, lower ...string) error {
 	name := strings.ReplaceAll(strings.Trim(target, "/"), "/", "-")
@@ -236,8 +235,7 @@ func (s Spec) settings() map[string]string {
 	return all
 }
 
-// mountSysctls binds files over settings that are there: what a process writes is kept there, and the kernel never
-// hears of it.
+// mountSysctls binds files over existing settings: writes of a process go to these files and never reach the kernel.
 func mountSysctls(private string, settings map[string]string) error {
 	for name, value := range settings {
 		target := filepath.Join("/proc/sys", name)
@@ -272,8 +270,8 @@ func writeFiles(files map[string]string) error {
 	return nil
 }
 
-// mount is mount(2) with an error that says what was mounted where. An empty source changes the propagation of the
-// mount at target.
+// mount is mount(2) with an error that names source and target. An empty source changes the propagation of the mount at
+// target.
 func mount(source, target, kind string, flags uintptr, options string) error {
 	if err := unix.Mount(source, target, kind, flags, options); err != nil {
 		if source == "" {

@@ -30,9 +30,9 @@ func setupNetwork(s Spec) error {
 	return forward()
 }
 
-// setupMember does the same for one node of several. The cables are plugged in from outside. Its API address leads by
-// way of the control plane's address on the segment that all share, to which the cables are yet to be plugged in:
-// routes need no carrier.
+// setupMember does the same for one node of several. The cables are connected from outside. The route to its API
+// address uses the control plane's address on the common segment, to which the cables are not connected yet: routes
+// need no carrier.
 func setupMember(s Spec) error {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
@@ -69,8 +69,8 @@ func makeWire(name string) error {
 	return nil
 }
 
-// routeAPI leads to the API server by way of a gateway on the bridge. A route of its own, since there is no default
-// one: nothing leads out of a cluster.
+// routeAPI adds a route to the API server through a gateway on the bridge. It is a separate route, since there is no
+// default one: clusters have no connection to the outside.
 func routeAPI(s Spec, bridge netlink.Link, gateway string) error {
 	_, api, err := net.ParseCIDR(s.APIAddress + "/32")
 	if err == nil {
@@ -96,8 +96,8 @@ func serveHere(s Spec) error {
 func makeBridge(s Spec) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = s.Bridge
-	// Without an address of its own a bridge takes the lowest of its ports', which changes as pods come and go: those
-	// that stay then talk to an address that is gone, until they ask again.
+	// Without an address of its own a bridge uses the lowest address of its ports, which changes as pods start and end:
+	// the remaining pods then send to a stale address, until they resolve it again.
 	attrs.HardwareAddr = net.HardwareAddr{0x02, 0x4c, 0x41, 0x42, 0x00, 0x01}
 	if s.Member != nil {
 		attrs.HardwareAddr[4] = s.Member.Number

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Run is the main function of process 1. It returns only when the node cannot go on. It must be process 1: it reaps
-// what others leave to it, and the kernel ends its namespace with it. An error ends it, too, and is in its log.
+// Run is the main function of process 1. It returns only when the node cannot continue. It must be process 1: it reaps
+// orphaned processes, and its end makes the kernel end the namespace. An error ends it, too, and is in its log.
 func Run(runDir string) error {
 	if os.Getpid() != 1 {
 		return fmt.Errorf("this program is process 1 of a lab cluster and cannot be run by hand: use the lab command")

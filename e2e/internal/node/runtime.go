@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// AskRuntime asks the container runtime at a socket for its version, which is what kubelet asks first, and ends if
-// there is no answer: containerd listens a moment before it can give one. The answer's content is of no interest. Its
-// request is empty, which has the same encoding as one without a version: so the API of the runtime is not needed, and
-// with it none of Kubernetes' libraries.
+// AskRuntime queries the version of the container runtime at a socket, like the first request of the kubelet, and
+// returns an error without an answer: containerd listens a moment before it can answer. It ignores the content of the
+// answer. Its request is empty, which has the same encoding as one without a version: so it needs neither the API of
+// the runtime nor Kubernetes' libraries.
 func AskRuntime(ctx context.Context, socket string) error {
 	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

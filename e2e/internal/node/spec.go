@@ -25,8 +25,8 @@ const HostDir = "host"
 // after the standard streams, where os/exec puts ExtraFiles.
 const LifetimeFD = 3
 
-// Spec says how the node's namespaces are to be prepared. It is a file, and no arguments, since a member is started
-// again in each boot, by a process that knows nothing of options. Save is called by package lab only, before the start.
+// Spec describes how to prepare the node's namespaces. It is a file instead of arguments, since each boot starts a
+// member again, from a process without access to the options. Save is called by package lab only, before the start.
 type Spec struct {
 	// RunDir holds the cluster's state.
 	RunDir string `json:"runDir"`
@@ -44,19 +44,19 @@ type Spec struct {
 	NodeAddress string `json:"nodeAddress"`
 	// Files are written before anything starts: path to content.
 	Files map[string]string `json:"files,omitempty"`
-	// Lifetime says that the pipe LifetimeFD is there to be watched.
+	// Lifetime reports that the pipe LifetimeFD exists and must be watched.
 	Lifetime bool `json:"lifetime,omitempty"`
 	// Joining is what Join does on another machine; nil where this one is the node.
 	Joining *Joining `json:"joining,omitempty"`
-	// Wire is the bridge on which the links of several nodes meet, each of which is a member of this machine; empty
-	// where there are none.
+	// Wire is the bridge that connects the links of several nodes, which are members of this machine; empty if there
+	// are none.
 	Wire string `json:"wire,omitempty"`
 	// Member is how one node of several differs from one that is all of a cluster; nil for all else.
 	Member *Member `json:"member,omitempty"`
 }
 
-// Member says what only one node of several has. It is started by the process 1 that has the Wire, ends with it, and
-// keeps what it writes to its folders when it is switched off, except for what is in memory on any machine.
+// Member contains the settings of one node of several. The process 1 that has the Wire starts it, and it ends with that
+// process. When it is switched off, it keeps its writes to its directories, except for directories in memory.
 type Member struct {
 	// Number tells nodes apart, from 1.
 	Number byte `json:"number"`
@@ -64,11 +64,11 @@ type Member struct {
 	Gateway string `json:"gateway"`
 	// Host is where the host's folders are seen, which the machine around covers.
 	Host string `json:"host"`
-	// BootID is what the node has for the kernel's boot ID.
+	// BootID is the boot ID of the node, which replaces the kernel's.
 	BootID string `json:"bootID"`
 }
 
-// Joining says how a machine of its own becomes the node.
+// Joining describes how a separate machine becomes the node.
 type Joining struct {
 	// Uplink is the machine's link to the cluster, Gateway the address behind it by which APIAddress is reached.
 	// Without an uplink the API server is among Components.
@@ -86,7 +86,7 @@ type Joining struct {
 type Component struct {
 	Name string   `json:"name"`
 	Argv []string `json:"argv"`
-	// Health is where it says that it works: a URL, or the path of a socket that it serves.
+	// Health is the place of its health check: a URL, or the path of a socket that it serves.
 	Health string `json:"health"`
 	// Images are archives that are imported as soon as it works.
 	Images []string `json:"images,omitempty"`

@@ -13,12 +13,12 @@ import (
 	"syscall"
 )
 
-// Namespaces are those that every machine has of its own. Cgroups and users are the host's: limits are those of cgroups
-// of its own, and root is root.
+// Namespaces are the private namespaces of every machine. Cgroups and users are the host's: limits apply to separate
+// cgroups, and root is root.
 const Namespaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC |
 	syscall.CLONE_NEWUTS
 
-// process is one component: what it is started with, and how it is.
+// process is one component: its command and its state.
 type process struct {
 	argv    []string
 	machine bool // process 1 of namespaces of its own
@@ -41,8 +41,8 @@ func newSupervisor(logDir string) *supervisor {
 	return &supervisor{logDir: logDir, procs: map[string]*process{}}
 }
 
-// start runs a component; without argv it runs as it did the last time. It returns as soon as the program runs; whether
-// it works, the other side asks it.
+// start runs a component; without argv it uses the arguments of the previous start. It returns as soon as the program
+// runs; the client checks its health.
 func (s *supervisor) start(req Request) error {
 	name, argv, machine := req.Name, req.Argv, req.Machine
 	s.mu.Lock()
@@ -66,9 +66,9 @@ func (s *supervisor) start(req Request) error {
 	return nil
 }
 
-// fork starts a program and returns its process ID. os/exec would do, but for its Wait, which the loop of reap would
-// compete with. The log is appended to by the component itself, so nothing is lost when process 1 is busy. The
-// environment is that of process 1, with the cluster's programs in PATH, where containerd finds its shim.
+// fork starts a program and returns its process ID. It does not use os/exec, whose Wait would compete with the loop of
+// reap. The component itself appends to the log, so nothing is lost when process 1 is busy. The environment is the
+// environment of process 1, with the cluster's programs in PATH, where containerd finds its shim.
 func (s *supervisor) fork(name string, argv []string, machine bool) (int, error) {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
@@ -96,8 +96,8 @@ func (s *supervisor) fork(name string, argv []string, machine bool) (int, error)
 	})
 }
 
-// stop sends sig and waits until the component has ended. Processes that the component has started stay, except for
-// those of a machine, whose process 1 takes them with it.
+// stop sends sig and waits until the component has ended. Processes that the component has started remain, except for
+// the processes of a machine, which end with its process 1.
 func (s *supervisor) stop(ctx context.Context, name string, sig syscall.Signal) error {
 	s.mu.Lock()
 	p := s.procs[name]
@@ -118,9 +118,9 @@ func (s *supervisor) stop(ctx context.Context, name string, sig syscall.Signal) 
 	}
 }
 
-// reap collects ended children for ever. SIGCHLD tells when it is worth asking again after there were none at all. A
-// child that is left to us between the answer that there are none and the wait for the signal is not missed: its signal
-// is kept in the channel. One signal may stand for several children, so each wait goes on until there are none.
+// reap collects ended children for ever. When no child is left, it waits for SIGCHLD before it tries again. It does not
+// miss a child that arrives between that result and the wait: the channel keeps its signal. Several children may share
+// one signal, so each round continues until no child is left.
 func (s *supervisor) reap() {
 	child := make(chan os.Signal, 1)
 	signal.Notify(child, syscall.SIGCHLD)
@@ -136,8 +136,8 @@ func (s *supervisor) reap() {
 	}
 }
 
-// ended notes the result of a child. Most children are nobody's component: processes of pods whose shim has ended, for
-// example.
+// ended records the result of a child. Most children do not belong to a component, for example processes of pods whose
+// shim has ended.
 func (s *supervisor) ended(pid int, status syscall.WaitStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +155,7 @@ func (s *supervisor) ended(pid int, status syscall.WaitStatus) {
 	}
 }
 
-// status is a copy of what is known of the processes, for the answer to another process.
+// status returns a copy of the state of the processes, for the answer to another process.
 func (s *supervisor) status() map[string]Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,7 +1,7 @@
-// Package observer watches from outside whether containers have the interfaces that they were promised. It asks the
-// kernel only: which processes there are, and what is in their network namespaces.
+// Package observer checks from outside whether containers have their interfaces. It queries only the kernel: the
+// existing processes, and the content of their network namespaces.
 //
-// The rule of this package: it knows nothing of the driver, so that no mistake of the driver can hide from it.
+// The rule of this package: it does not depend on the driver, so that no mistake of the driver can affect it.
 package observer
 
 import (
@@ -17,17 +17,17 @@ import (
 const (
 	// Pod is the name by which findings name the container.
 	Pod = "OBSERVED_POD"
-	// Interfaces names, separated by commas, what the container must have from its first instruction to its last, with
-	// an IPv4 address each.
+	// Interfaces names, separated by commas, the interfaces that the container must have from its first instruction to
+	// its last, with an IPv4 address each.
 	Interfaces = "OBSERVED_INTERFACES"
 )
 
 // interval is the pause between two looks.
 const interval = 50 * time.Millisecond
 
-// Observer watches the processes below one /proc. It samples: what was wrong for less than the pause between two looks
-// may be missed. exclusive has indexes of the node's own namespace, by which a macvlan interface in a pod names its
-// parent. The lock is for Report, which may be called while Run runs.
+// Observer watches the processes below one /proc. It samples: it may miss violations that are shorter than the pause
+// between two readings. exclusive contains indexes of the node's own namespace, by which a macvlan interface in a pod
+// names its parent. The lock is for Report, which may be called while Run runs.
 type Observer struct {
 	proc      string
 	exclusive map[int]string
@@ -58,17 +58,16 @@ func (o *Observer) Run(ctx context.Context) {
 	}
 }
 
-// Report says what was wrong, how many processes were watched, and how often was looked.
+// Report returns the violations, the number of watched processes, and the number of readings.
 func (o *Observer) Report() (findings []string, processes, looks int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.findings), len(o.seen), o.looks
 }
 
-// inspect takes one reading. What seems wrong is looked at once more: the process may be ending, or the interface
-// moving on. One reading is no moment: processes are looked at one after another, and their namespaces with them, so a
-// link that moves may be seen in two, or a process with the links of the moment before. A finding needs two readings
-// that agree.
+// inspect takes one reading. It checks violations a second time: the process may be ending, or the interface may be
+// moving. A reading is not atomic: it reads processes and their namespaces one after another, so it may find a link
+// that moves in two namespaces, or a process with outdated links. A finding needs two readings that agree.
 func (o *Observer) inspect() {
 	reading := read(o.proc)
 	wrong := o.violations(reading)
@@ -110,7 +109,7 @@ func (o *Observer) violations(now reading) map[string]func(reading) bool {
 		if len(users) < 2 {
 			continue
 		}
-		wrong[fmt.Sprintf("%s is used in %d namespaces at once", name, len(users))] = func(later reading) bool {
+		wrong[fmt.Sprintf("%s is used in %d namespaces concurrently", name, len(users))] = func(later reading) bool {
 			both := slices.DeleteFunc(later.users(index),
 				func(namespace string) bool { return !slices.Contains(users, namespace) })
 			return len(both) > 1

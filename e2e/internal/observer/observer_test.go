@@ -34,7 +34,7 @@ func TestFindings(t *testing.T) {
 		"two use what one may": {
 			first:  reading{namespaces: map[string]map[string]link{"a": whole, "b": half}},
 			second: reading{namespaces: map[string]map[string]link{"a": whole, "b": half}},
-			want:   []string{"uplink is used in 2 namespaces at once"},
+			want:   []string{"uplink is used in 2 namespaces concurrently"},
 		},
 		"it went from one to the other": {
 			first:  reading{namespaces: map[string]map[string]link{"a": whole, "b": half}},

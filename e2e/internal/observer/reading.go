@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reading is what the kernel said at one moment. It holds only values, so it can be compared with a later one.
+// reading is the state of the kernel at one moment. It contains only values, so it can be compared with a later one.
 type reading struct {
 	processes  []process
 	namespaces map[string]map[string]link // by namespace and name
@@ -58,9 +58,9 @@ func (r reading) users(parent int) []string {
 	return users
 }
 
-// read looks at every process but those in the node's own network namespace. What ends meanwhile is not there. A
-// namespace is read once, by the first of its processes, also if none of them is watched: its links may stand on an
-// exclusive one.
+// read reads every process except processes in the node's own network namespace. It omits processes that end in the
+// meantime. It reads a namespace once, through the first of its processes, even if none of them is watched: an
+// exclusive link may be the parent of its links.
 func read(proc string) reading {
 	now := reading{namespaces: map[string]map[string]link{}}
 	node, err := os.Readlink(filepath.Join(proc, "1/ns/net"))
@@ -111,8 +111,8 @@ func readProcess(dir, namespace string) (process, bool) {
 	return p, true
 }
 
-// readLinks reads the links of a namespace by their names. Only macvlans count as interfaces on top of another: a veth
-// has an index there, too, which is that of its peer.
+// readLinks reads the links of a namespace by their names. Only macvlans count as upper devices: a veth has a parent
+// index, too, which is the index of its peer.
 func readLinks(path string) (map[string]link, error) {
 	namespace, err := netns.GetFromPath(path)
 	if err != nil {

@@ -25,15 +25,15 @@ const Back = "c3eee564157c18931c22379f0f5ff05ff66b15e9"
 // ErrNoHistory is returned where the clone does not have the commit.
 var ErrNoHistory = errors.New("the clone does not have the commit")
 
-// Version is what was built.
+// Version is the result of a build.
 type Version struct {
 	// Bin has the programs, and Deploy is the deploy folder.
 	Bin, Deploy string
 }
 
-// Build builds the programs of a commit into a folder of the cache that has the commit's ID, unless it is there.
-// Several may build at once: each in a folder of its own, which gets its name when it is complete. A folder with its
-// final name is complete. ErrNoHistory is for tests to skip; other errors are failures.
+// Build builds the programs of a commit into a directory of the cache that is named after the commit, unless it exists.
+// Concurrent builds are allowed: each uses a temporary directory, which is renamed when it is complete. A directory
+// with its final name is complete. Tests skip on ErrNoHistory; other errors are failures.
 func Build(ctx context.Context, clone, cache, commit string) (Version, error) {
 	dir := filepath.Join(cache, "version-"+commit)
 	version := Version{Bin: filepath.Join(dir, "bin"), Deploy: filepath.Join(dir, "deploy")}
@@ -56,7 +56,7 @@ func Build(ctx context.Context, clone, cache, commit string) (Version, error) {
 		return version, fmt.Errorf("cannot build commit %s: %w", commit, err)
 	}
 	err = os.Rename(filepath.Join(tmp, "kept"), dir)
-	if errors.Is(err, fs.ErrExist) { // somebody else was faster
+	if errors.Is(err, fs.ErrExist) { // another process was faster
 		err = nil
 	}
 	return version, err
@@ -73,8 +73,8 @@ func findCommit(ctx context.Context, clone, commit string) error {
 	return err
 }
 
-// buildInto leaves the programs and the deploy folder below kept. Sources are not kept: no test needs them. The sources
-// are those of the commit and not of a worktree, so nothing of the clone is touched.
+// buildInto leaves the programs and the deploy directory below kept. It does not keep the sources, which no test needs.
+// The sources come from the commit and not from a worktree, so the clone is not changed.
 func buildInto(ctx context.Context, clone, commit, dir string) error {
 	archive, sources, kept := filepath.Join(dir, "sources.tar"), filepath.Join(dir, "sources"), filepath.Join(dir,
 		"kept")

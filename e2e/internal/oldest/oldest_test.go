@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// What a commit had is built, and found again without its history.
+// The content of a commit is built, and found again without its history.
 func TestBuild(t *testing.T) {
 	clone, cache := t.TempDir(), filepath.Join(t.TempDir(), "cache")
 	files := map[string]string{

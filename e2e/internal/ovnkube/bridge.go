@@ -9,8 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// integration is the name of the bridge that pods are ports of. It is one of Open vSwitch, where there is one, and else
-// a Linux bridge that stands for it.
+// integration is the name of the bridge whose ports are the pods. It is an Open vSwitch bridge if one exists, and
+// otherwise a Linux bridge as a substitute.
 const integration = "br-int"
 
 // mappingsKey is the key of the bridge mappings in the external IDs of Open vSwitch.
@@ -50,8 +50,8 @@ func connect(name string) error {
 	return netlink.LinkSetMaster(link, bridge)
 }
 
-// disconnect removes a port of Open vSwitch, whose database has it also when the link is gone. That of a Linux bridge
-// goes with its link.
+// disconnect removes a port of Open vSwitch, whose database contains it even when the link is gone. A port of a Linux
+// bridge disappears with its link.
 func disconnect(name string) error {
 	bridge, err := netlink.LinkByName(integration)
 	if err != nil || !isOpenVSwitch(bridge) {

@@ -16,14 +16,14 @@ const (
 )
 
 const (
-	// defaultNetwork is the network of a configuration without a topology: that of every pod.
+	// defaultNetwork is the network of a configuration without a topology: every pod is on it.
 	defaultNetwork = "default"
 	// defaultMTU is what 1500 leaves after Geneve.
 	defaultMTU = 1400
 )
 
-// parseConf reads a configuration as the server does, which looks at little: what a network is it knows from the
-// NetworkAttachmentDefinition. The MTU is filled in before, so that a configuration that names one wins.
+// parseConf reads a configuration as the server does, which uses few fields: the NetworkAttachmentDefinition defines
+// the network. The MTU is set to its default first, so that a configured value overrides it.
 func parseConf(data []byte) (*netConf, error) {
 	conf := &netConf{MTU: defaultMTU}
 	if err := json.Unmarshal(data, conf); err != nil {
@@ -62,8 +62,8 @@ func parseNetwork(nad string, data []byte) (*network, error) {
 	return n, errors.Join(n.validate(nad), subnetsErr, excludedErr)
 }
 
-// validate returns every problem. What the double does not know is refused as well, so that no test passes for want of
-// it.
+// validate returns every problem. It also rejects features that the double does not support, so that no test passes
+// because of a missing feature.
 func (n *network) validate(nad string) error {
 	var problems []error
 	check := func(good bool, format string, args ...any) {
@@ -97,7 +97,7 @@ func prefixes(list string, ofNodes bool) ([]netip.Prefix, error) {
 		}
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no subnet: %w", text, err)
+			return nil, fmt.Errorf("%q is not a subnet: %w", text, err)
 		}
 		all = append(all, prefix.Masked())
 	}

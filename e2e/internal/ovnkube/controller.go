@@ -28,10 +28,10 @@ func attachmentDefinitions() schema.GroupVersionResource {
 		Resource: "network-attachment-definitions"}
 }
 
-// Controller gives the pods of a node addresses on the networks that they want and that a NetworkAttachmentDefinition
-// describes, and writes them into the pods' annotation. Who has which address it knows from nothing but these. It is
-// stateless: after a restart it knows what it knew, as the real one rebuilds its allocator of the annotations. One
-// controller for a node is enough for tests; two would give an address twice.
+// Controller allocates addresses for the pods of a node on the networks that they request and that a
+// NetworkAttachmentDefinition describes, and writes them into the pods' annotation. These annotations are the only
+// record of allocations, so it is stateless: after a restart it has the same state, as the real one rebuilds its
+// allocator from the annotations. One controller for a node is enough for tests; two would allocate an address twice.
 type Controller struct {
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
@@ -42,8 +42,8 @@ type Controller struct {
 // interval is how often it looks.
 const interval = 100 * time.Millisecond
 
-// Run works until ctx ends. It lists anew each time: a watch would save nothing in a cluster of tests, and could be
-// behind.
+// Run works until ctx ends. It lists the objects each time: a watch would save nothing in a test cluster, and could be
+// outdated.
 func (c *Controller) Run(ctx context.Context) {
 	for {
 		if err := c.sync(ctx); err != nil && ctx.Err() == nil {
@@ -84,7 +84,7 @@ func isAlive(pod *corev1.Pod) bool {
 	return !pod.Spec.HostNetwork && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// networks are those of NetworkAttachmentDefinitions without errors, by namespace/name.
+// networks returns the networks of NetworkAttachmentDefinitions without errors, by namespace/name.
 func (c *Controller) networks(ctx context.Context) (map[string]*network, error) {
 	list, err := c.Dynamic.Resource(attachmentDefinitions()).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -151,7 +151,7 @@ func (c *Controller) assign(
 	return err
 }
 
-// taken are the addresses of pods that are alive, and those that are being given to one.
+// taken returns the addresses of living pods, and the addresses that are being allocated to a pod.
 func taken(pods []corev1.Pod, given map[string]podNetwork) map[string]bool {
 	addresses := map[string]bool{}
 	note := func(networks map[string]podNetwork) {

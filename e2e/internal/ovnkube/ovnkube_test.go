@@ -59,7 +59,7 @@ func TestNADKey(t *testing.T) {
 	}
 }
 
-// What the controllers don't take for a network, no pod gets addresses on.
+// Pods get no addresses on networks that the controllers reject.
 func TestNetworks(t *testing.T) {
 	const ovn = `"type": "ovn-k8s-cni-overlay", "name": "net", "netAttachDefName": "ns/net", `
 	for config, problem := range map[string]string{
@@ -79,7 +79,7 @@ func TestNetworks(t *testing.T) {
 		ovn + `"topology": "localnet", "joinSubnet": "x"`:        "joinSubnet",
 		ovn + `"topology": "localnet", "vlanID": 7`:              "no VLANs",
 		ovn + `"topology": "layer2", "excludeSubnets": "a"`:      "excludeSubnets needs subnets",
-		ovn + `"topology": "layer2", "subnets": "10.0.0.0/8/23"`: "is no subnet",
+		ovn + `"topology": "layer2", "subnets": "10.0.0.0/8/23"`: "is not a subnet",
 	} {
 		_, err := parseNetwork("ns/net", []byte("{"+config+"}"))
 		if (err == nil) != (problem == "") || err != nil && !strings.Contains(err.Error(), problem) {
@@ -115,7 +115,7 @@ func send(t *testing.T, s *Server, command, ifName, args, more string) (int, str
 	return recorder.Code, recorder.Body.String()
 }
 
-// The server refuses what the real one refuses, and at once unless it waits for addresses.
+// The server rejects the same requests as the real one, and immediately unless it waits for addresses.
 func TestServerRefuses(t *testing.T) {
 	given := `{"ns/net": {"ip_addresses": ["192.0.2.4/24"], "mac_address": "0a:58:c0:00:02:04"}}`
 	const args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p;K8S_POD_UID=uid-p"
@@ -166,7 +166,7 @@ func TestServerRefuses(t *testing.T) {
 	}
 }
 
-// waitFor asks in the background and moves the clock until the answer is there.
+// waitFor sends a request in the background and advances the clock until the answer arrives.
 func waitFor(
 	t *testing.T, s *Server, clock *testingclock.FakeClock, step time.Duration,
 ) (waited time.Duration, text string) {
@@ -204,7 +204,7 @@ func TestServerWaits(t *testing.T) {
 	}
 }
 
-// The controller gives addresses to the pods of its node that want a network, and keeps those that are given.
+// The controller allocates addresses for the pods of its node that request a network, and keeps existing allocations.
 func TestController(t *testing.T) {
 	nad := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "k8s.cni.cncf.io/v1",
 		"kind": "NetworkAttachmentDefinition", "metadata": map[string]any{"namespace": "ns", "name": "net"},
@@ -258,7 +258,7 @@ func TestController(t *testing.T) {
 	}
 }
 
-// A server that starts makes the folder of its socket anew: who has mounted that one is left with an old one.
+// A server recreates the directory of its socket when it starts: existing mounts of the directory show the old one.
 func TestSocketFolderIsMadeAnew(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "cni")
 	old := filepath.Join(folder, "old")
@@ -303,8 +303,8 @@ func TestFunctionMustBeVirtual(t *testing.T) {
 	}
 }
 
-// Ports whose interface is gone are removed, and no others: "lo" stands for an interface that is there, and a function
-// is a port by its representor, which the double has none of.
+// Ports whose interface is gone are removed, and no others: "lo" represents an existing interface, and a virtual
+// function is a port by its representor, which the double does not have.
 func TestSweep(t *testing.T) {
 	v := &vswitch{state: t.TempDir()}
 	for name, p := range map[string]port{"lo": {}, "gone0": {}, "r0000_41_10_0": {Netdev: "eth7"}} {

@@ -1,14 +1,15 @@
-// Package ovnkube stands for OVN-Kubernetes on a node, without OVN: the server that its CNI plugin ovn-k8s-cni-overlay
-// calls, and the controller that gives pods addresses. It refuses what the real one refuses, as read in the source of
-// ovn-kubernetes at 8871cd9 (August 2026), go-controller/pkg/cni. Pods are ports of br-int: of that of Open vSwitch
-// where there is one, else of a Linux bridge of this name. Files stand for what the real one writes about a port.
+// Package ovnkube is a double of OVN-Kubernetes on a node, without OVN: the server that its CNI plugin
+// ovn-k8s-cni-overlay calls, and the controller that allocates addresses for pods. It rejects the same requests as the
+// real one, according to the source of ovn-kubernetes at 8871cd9 (August 2026), go-controller/pkg/cni. Pods are ports
+// of br-int, which is an Open vSwitch bridge if one exists, and otherwise a Linux bridge of this name. Files replace
+// the database records of the real one about a port.
 //
-// It knows no VLANs, no representors, no primary networks, and no networks of several nodes.
+// It supports no VLANs, no representors, no primary networks, and no networks of several nodes.
 //
-// A request takes this way: the plugin posts its environment and configuration to the server; that waits until the
-// controller has written addresses for the pod into its annotation; and then it makes the interface and notes it as a
-// port. Errors have the words of the real server where a driver could meet them, so that tests of what users read hold
-// for both.
+// A request takes this way: the plugin posts its environment and configuration to the server; the server waits until
+// the controller has written addresses for the pod into its annotation; then it creates the interface and records it as
+// a port. Errors that a driver could receive have the same text as from the real server, so that tests of messages for
+// users apply to both.
 package ovnkube
 
 import (
@@ -22,18 +23,18 @@ const Socket = "/var/run/ovn-kubernetes/cni/ovn-cni-server.sock"
 // PluginType is the CNI type of the plugin.
 const PluginType = "ovn-k8s-cni-overlay"
 
-// Request is what the plugin posts to the server: its whole environment and its standard input.
+// Request is the plugin's message to the server: its whole environment and its standard input.
 type Request struct {
 	Env    map[string]string `json:"env,omitempty"`
 	Config []byte            `json:"config,omitempty"`
 }
 
-// Response is the answer of ADD and DEL. That of CHECK and STATUS is empty.
+// Response is the answer of ADD and DEL. The answer of CHECK and STATUS is empty.
 type Response struct {
 	Result *types100.Result
 }
 
-// Metrics is what the plugin posts to /metrics after each call.
+// Metrics is the plugin's message to /metrics after each call.
 type Metrics struct {
 	Command     string  `json:"command"`
 	ElapsedTime float64 `json:"elapsedTime"` // seconds

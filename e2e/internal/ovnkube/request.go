@@ -66,7 +66,7 @@ func parseRequest(request *Request) (*podRequest, error) {
 	return r, missing
 }
 
-// add is ADD. It is not told that the plugin was killed meanwhile, and goes on.
+// add is ADD. It is not notified when the plugin is killed, and continues.
 func (s *Server) add(ctx context.Context, r *podRequest) (*types100.Result, error) {
 	if r.conf.Name == defaultNetwork {
 		return nil, errors.New("this double has no default network: the configuration lacks topology")
@@ -124,8 +124,8 @@ func (s *Server) find(ctx context.Context, r *podRequest) (*corev1.Pod, error) {
 	}
 }
 
-// waitForAddresses waits until the controller has given the pod its addresses. The limit of the request bounds it. The
-// pod is read anew each time, so one that is replaced by another of its name is found out by its UID.
+// waitForAddresses waits until the controller has allocated the pod's addresses, up to the limit of the request. It
+// reads the pod each time, so it detects by the UID that a pod was replaced by another of the same name.
 func (s *Server) waitForAddresses(ctx context.Context, r *podRequest) (*corev1.Pod, podNetwork, error) {
 	for {
 		pod, err := s.find(ctx, r)
@@ -154,8 +154,8 @@ func (s *Server) pause(ctx context.Context) error {
 	}
 }
 
-// del is DEL. While the pod is there, its annotation must imply the interface, as for ADD. A pod that changed its
-// annotation can't be detached, therefore. A pod that is gone is detached under the name of the definition.
+// del is DEL. While the pod exists, its annotation must imply the interface, as for ADD. Therefore a pod whose
+// annotation has changed cannot be detached. A deleted pod is detached under the name of the definition.
 func (s *Server) del(ctx context.Context, r *podRequest) error {
 	pod, err := s.client.CoreV1().Pods(r.namespace).Get(ctx, r.pod, metav1.GetOptions{})
 	switch {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// State is the folder, on a node, of the files that stand for the database of Open vSwitch: ports are in ports below
-// it.
+// State is the directory, on a node, of the files that replace the database of Open vSwitch: its subdirectory ports
+// contains the ports.
 const State = "/var/run/ovn-kubernetes/double"
 
 // RealSweep is how often the real node looks for ports without an interface.

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// networksAnnotation is what the pod's author writes: the networks that the pod wants.
+	// networksAnnotation contains the networks that the pod's author requests.
 	networksAnnotation = "k8s.v1.cni.cncf.io/networks"
-	// podNetworksAnnotation is what the controller answers: the pod's addresses, by NAD key.
+	// podNetworksAnnotation contains the answer of the controller: the pod's addresses, by NAD key.
 	podNetworksAnnotation = "k8s.ovn.org/pod-networks"
 )
 
@@ -27,8 +27,9 @@ type selection struct {
 
 func (s selection) nad() string { return s.Namespace + "/" + s.Name }
 
-// selections are the networks that a pod wants, in order; the interface is what the pod gets. Both forms of the
-// annotation are those of the Network Plumbing Working Group's specification: a list with commas, or JSON.
+// selections returns the networks that a pod requests, in order; the interface is the name in the pod. The
+// specification of the Network Plumbing Working Group defines both forms of the annotation: a list with commas, or
+// JSON.
 func selections(pod *corev1.Pod) ([]selection, error) {
 	text := pod.Annotations[networksAnnotation]
 	if text == "" {
@@ -66,9 +67,9 @@ func selections(pod *corev1.Pod) ([]selection, error) {
 	return wanted, nil
 }
 
-// nadKey is by what a pod's attachment is known: the name of the NetworkAttachmentDefinition, for the second one of a
-// pod with "/1", and so on. The interface says which it is. Order counts: the second element for one definition is
-// "/1", whatever its interface is called.
+// nadKey returns the key of a pod's attachment: the name of the NetworkAttachmentDefinition, for the second attachment
+// of a pod with "/1", and so on. The interface identifies the attachment. Order counts: the second element for one
+// definition is "/1", regardless of its interface name.
 func nadKey(pod *corev1.Pod, ifName, nad string) (string, error) {
 	wanted, err := selections(pod)
 	if err != nil {
@@ -91,14 +92,14 @@ func indexed(nad string, index int) string {
 	return nad + "/" + strconv.Itoa(index)
 }
 
-// podNetwork is what a pod has on one network, as in the annotation of the real controller.
+// podNetwork is a pod's configuration on one network, as in the annotation of the real controller.
 type podNetwork struct {
 	IPs  []string `json:"ip_addresses"`
 	MAC  string   `json:"mac_address"`
 	Role string   `json:"role,omitempty"`
 }
 
-// podNetworks are those of a pod by NAD key; empty before the controller has written them.
+// podNetworks returns the networks of a pod by NAD key; empty before the controller has written them.
 func podNetworks(pod *corev1.Pod) (map[string]podNetwork, error) {
 	networks := map[string]podNetwork{}
 	if text, written := pod.Annotations[podNetworksAnnotation]; written {

@@ -21,17 +21,17 @@ import (
 const (
 	// RealLimit is how long the real server works on one request (kubeletDefaultCRIOperationTimeout).
 	RealLimit = 2 * time.Minute
-	// pollInterval is how often it looks for what a request waits for.
+	// pollInterval is the interval at which a waiting request polls.
 	pollInterval = 200 * time.Millisecond
 )
 
-// Config is what a server works with.
+// Config is the configuration of a server.
 type Config struct {
 	Client kubernetes.Interface
 	Clock  clock.Clock
 	// Limit bounds each request; 0 for RealLimit.
 	Limit time.Duration
-	// State is the folder of the files that stand for the database of Open vSwitch.
+	// State is the directory of the files that replace the database of Open vSwitch.
 	State string
 	// PCI is the folder of PCI devices in sysfs.
 	PCI string
@@ -54,7 +54,7 @@ func NewServer(config Config) *Server {
 		switching: &vswitch{state: config.State, pci: config.PCI}}
 }
 
-// Serve listens on a socket, whose folder it makes anew as the real server does, until ctx ends.
+// Serve listens on a socket, whose directory it recreates like the real server, until ctx ends.
 func (s *Server) Serve(ctx context.Context, socket string) error {
 	if err := errors.Join(os.RemoveAll(filepath.Dir(socket)), os.MkdirAll(filepath.Dir(socket), 0o700)); err != nil {
 		return fmt.Errorf("cannot make the folder of the socket %s: %w", socket, err)

@@ -20,14 +20,14 @@ import (
 )
 
 // vswitch is br-int and, as files, the table Interface. It does not lock: the server handles requests of different pods
-// at once, and each port is a file of its own. Its functions run in the namespace of the node and enter that of the pod
-// on a thread of their own (ns.Do).
+// concurrently, and each port is a separate file. Its functions run in the namespace of the node and enter the
+// namespace of the pod on a separate thread (ns.Do).
 type vswitch struct {
 	state string // folder of ports: one file each
 	pci   string // of sysfs
 }
 
-// port is a row of the table Interface, by what the real server writes into external_ids.
+// port is a row of the table Interface, with the values that the real server writes into external_ids.
 type port struct {
 	IfaceID string `json:"iface-id"`
 	UID     string `json:"iface-id-ver"`
@@ -56,8 +56,8 @@ func (v *vswitch) checkMapping(conf *netConf) error {
 	return nil
 }
 
-// plug gives the pod its interface: one end of a veth, or the virtual function netdev. If it fails half-way, what was
-// made stays: kubelet has the pod's sandbox made again, and DEL of the old one removes its port.
+// plug creates the pod's interface: one end of a veth, or the virtual function netdev. If it fails half-way, the
+// created parts remain: the kubelet recreates the pod's sandbox, and DEL of the old one removes its port.
 func (v *vswitch) plug(r *podRequest, addresses podNetwork, netdev string) (*types100.Result, error) {
 	pod, err := ns.GetNS(r.netns)
 	if err != nil {
@@ -125,14 +125,14 @@ func makeVeth(r *podRequest, pod ns.NetNS) (*types100.Interface, error) {
 	return made, err
 }
 
-// hostName is what the host's end of a pod's veth is called, for which IFNAMSIZ leaves 15 characters.
+// hostName returns the name of the host's end of a pod's veth, which IFNAMSIZ limits to 15 characters.
 func hostName(sandbox string, index int) string {
 	suffix := "_" + strconv.Itoa(index)
 	return sandbox[:15-len(suffix)] + suffix
 }
 
-// addPort adds a port. One of the same pod and network, of an older sandbox, is no port any more. The name of an
-// interface may be that of a sandbox which ended without a DEL.
+// addPort adds a port. It removes a port of the same pod and network from an older sandbox. The interface name may be
+// in use by a sandbox that ended without a DEL.
 func (v *vswitch) addPort(name string, p port) error {
 	ports, err := v.ports()
 	if err != nil {
@@ -166,7 +166,7 @@ func (v *vswitch) ports() (map[string]port, error) {
 	return ports, err
 }
 
-// deletePort removes a port, and the veth of that name. It is no error if either is gone.
+// deletePort removes a port, and the veth of that name. It is not an error if either is gone.
 func (v *vswitch) deletePort(name string) error {
 	err := disconnect(name)
 	if err != nil {
@@ -183,8 +183,8 @@ func (v *vswitch) deletePort(name string) error {
 	return errors.Join(err, unlessGone(linkErr))
 }
 
-// sweep removes ports whose interface is gone. Of the table Interface the real node removes the rows that Open vSwitch
-// has no port number for (ofport=-1): the pod ended while nobody could tell. The representor of a function stays.
+// sweep removes ports whose interface is gone. The real node removes the rows of the table Interface that have no Open
+// vSwitch port number (ofport=-1): the pod ended while the server was down. The representor of a function stays.
 func (v *vswitch) sweep() error {
 	ports, err := v.ports()
 	for _, name := range slices.Sorted(maps.Keys(ports)) {
@@ -202,8 +202,8 @@ func (v *vswitch) sweep() error {
 	return err
 }
 
-// unplug needs the pod's namespace. Without the pod's interface it does not know which port to remove, and says yes: so
-// does the real server.
+// unplug needs the pod's namespace. Without the pod's interface it cannot determine which port to remove, and succeeds
+// like the real server.
 func (v *vswitch) unplug(r *podRequest) error {
 	pod, err := ns.GetNS(r.netns)
 	if err != nil {
@@ -231,7 +231,7 @@ func (v *vswitch) unplug(r *podRequest) error {
 	return v.deletePort(name)
 }
 
-// Representor is the name by which a function is a port.
+// Representor returns the port name of a function.
 func Representor(address string) string {
 	return "r" + strings.NewReplacer(":", "_", ".", "_").Replace(address)
 }
@@ -258,7 +258,7 @@ func configure(inPod *types100.Interface, mtu int, addresses []*types100.IPConfi
 	return nil
 }
 
-// unlessGone is err, or nil where it says that a link does not exist.
+// unlessGone returns err, or nil if err means that a link does not exist.
 func unlessGone(err error) error {
 	var gone netlink.LinkNotFoundError
 	if errors.As(err, &gone) {

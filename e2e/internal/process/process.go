@@ -1,5 +1,5 @@
-// Package process finds processes in /proc. A machine sees those of the nodes that it runs, too, under numbers of its
-// own.
+// Package process finds processes in /proc. A machine also lists the processes of its nodes, under different process
+// IDs.
 package process
 
 import (
@@ -16,8 +16,8 @@ import (
 // Match reports whether a process is one that is looked for. A process that ends meanwhile is none.
 type Match func(procfs.Proc) bool
 
-// Find returns the processes that all matches hold of, in the order of their numbers. A match that fails to read a
-// process is no match, so without root others' processes are not found, and that is no error.
+// Find returns the processes that all matches accept, in the order of their IDs. A match that cannot read a process
+// does not accept it, so without root Find omits processes of other users, and returns no error.
 func Find(matches ...Match) ([]procfs.Proc, error) {
 	all, err := procfs.AllProcs()
 	if err != nil {
@@ -72,8 +72,8 @@ func HasArgument(accept func(string) bool) Match {
 	}
 }
 
-// HasVariable matches the processes that were started with an environment variable. The environment is that of the
-// start of the program (/proc/PID/environ): what it sets later is not seen.
+// HasVariable matches the processes that were started with an environment variable. It reads the environment at the
+// start of the program (/proc/PID/environ), without later changes.
 func HasVariable(name, value string) Match {
 	return func(candidate procfs.Proc) bool {
 		environment, err := candidate.Environ()
@@ -81,7 +81,8 @@ func HasVariable(name, value string) Match {
 	}
 }
 
-// InNamespace matches the processes in a namespace, such as "net:[4026531840]": what a link like /proc/1/ns/net says.
+// InNamespace matches the processes in a namespace, such as "net:[4026531840]", the target of a link like
+// /proc/1/ns/net.
 func InNamespace(kind, namespace string) Match {
 	return func(candidate procfs.Proc) bool {
 		link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", candidate.PID, kind))

@@ -116,8 +116,8 @@ func Define(ctx context.Context, cluster *lab.Cluster) error {
 	return nil
 }
 
-// Install installs the driver of the working tree in a cluster. The binaries are those of bin, as they were built last:
-// it builds nothing.
+// Install installs the driver of the working tree in a cluster. It uses the existing binaries in bin and builds
+// nothing.
 func Install(ctx context.Context, cluster *lab.Cluster) error {
 	clone, err := Clone()
 	if err != nil {
@@ -128,8 +128,8 @@ func Install(ctx context.Context, cluster *lab.Cluster) error {
 }
 
 // Shared is the cluster of a run of tests, with the driver. The first test that needs it starts it. It is a package
-// variable of the tests, set before they run. Tests may call Get at once. A process that is killed, as when go test is
-// over time, takes the cluster with it (see lab.Up).
+// variable of the tests, set before they run. Tests may call Get concurrently. If the process is killed, as when go
+// test is over time, the cluster ends with it (see lab.Up).
 type Shared struct {
 	// Start starts the cluster, without the driver.
 	Start Start
@@ -151,7 +151,7 @@ func (s *Shared) Get(t *testing.T) (*lab.Cluster, kubernetes.Interface) {
 	return s.cluster, s.client
 }
 
-// start leaves a cluster in which the driver cannot be installed to Main, which ends it.
+// start keeps a cluster if the driver cannot be installed in it; Main ends that cluster.
 func (s *Shared) start() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
