@@ -306,7 +306,7 @@ func TestRefusals(t *testing.T) {
 	git(t, clone, "tag", "v0.1.0")
 	git(t, clone, "add", "more")
 	git(t, clone, "commit", "--quiet", "--message", "more")
-	refuse("tag of another commit", "v0.1.0", "localhost", "the tag is of another commit")
+	refuse("tag of another commit", "v0.1.0", "localhost", "the tag is on another commit")
 	if err := os.Mkdir(out, 0o755); err != nil {
 		t.Fatal(err)
 	}
