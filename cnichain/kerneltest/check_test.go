@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// called reads what the plugin was last called with.
+// called reads the last call of the plugin that the double recorded.
 func (b *bench) called(plugin, command string) string {
 	b.Helper()
 	data, err := os.ReadFile(b.plugins[plugin].path + "." + command)
@@ -34,7 +34,7 @@ func wantWords(t *testing.T, what string, err error, words ...string) {
 	}
 }
 
-// CHECK gets what DEL would get, changes nothing, and what the kernel shows counts more than what a plugin says.
+// CHECK gets the same input as DEL and changes nothing. The state of the kernel overrides the result of the plugin.
 func TestDoubleCheck(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -65,7 +65,7 @@ func TestDoubleCheck(t *testing.T) {
 	b.expect("after DEL", b.before)
 }
 
-// STATUS is about a network: the plugin is told of no container. Only "not available" is an answer.
+// STATUS concerns a network: its input names no container. Only the error code "not available" counts as a failure.
 func TestDoubleStatus(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -89,7 +89,7 @@ func TestDoubleStatus(t *testing.T) {
 	b.expect("after STATUS", b.before)
 }
 
-// GC frees what belongs to nobody and nothing else, and leaves networks alone that others may use too.
+// GC frees only entries without an attachment, and skips networks that other programs may use too.
 func TestDoubleGC(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// behaviour is what the plugin does at a command.
+// behaviour is the plugin's reaction to a command.
 type behaviour string
 
 const (
@@ -34,15 +34,15 @@ const (
 	hangs           behaviour = "hang"              // the effect, and then nothing, with a grandchild that holds stdout
 	waits           behaviour = "wait"              // until there is a file "go", then the effect
 	failsWithExists behaviour = "foreign link"      // another makes the link, and ADD fails with "file exists"
-	isNotAvailable  behaviour = "not available"     // STATUS says that ADD can't be served
+	isNotAvailable  behaviour = "not available"     // STATUS reports that ADD cannot be served
 	knowsNothing    behaviour = "unknown command"   // as plugins answer that promise a version and don't keep it
 )
 
-// script says what the plugin does at each command.
+// script maps each command to a behaviour.
 type script map[string]behaviour
 
-// plugin is a CNI plugin made of this test binary. Its effect is a bridge in the pod, called CNI_IFNAME, and a file for
-// what plugins keep on the host; DEL removes both, and does not mind if they are gone.
+// plugin is a CNI plugin made of this test binary. ADD creates a bridge named CNI_IFNAME in the pod, and a file on the
+// host that represents a plugin's own state. DEL removes both and accepts that they are missing.
 type plugin struct {
 	path string
 }
@@ -181,7 +181,7 @@ func pause() {
 	}
 }
 
-// note keeps what the plugin was called with.
+// note records the call.
 func (p *plugin) note(command string) error {
 	input, err := io.ReadAll(os.Stdin)
 	if err != nil {
@@ -194,7 +194,7 @@ func cniEnvironment() []string {
 	return slices.DeleteFunc(os.Environ(), func(entry string) bool { return !strings.HasPrefix(entry, "CNI_") })
 }
 
-// wait says that it has started, and waits for "go".
+// wait reports that the plugin has started, and waits for the file "go".
 func (p *plugin) wait() {
 	_ = os.WriteFile(p.path+".started", nil, 0o600)
 	gate, err := os.Open(p.path + ".go") // a named pipe: opening it waits for the other end

@@ -58,7 +58,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// restart ends the driver and starts it anew on the journal.
+// restart ends the driver and starts another one on the same journal.
 func (b *bench) restart() {
 	b.Helper()
 	if b.db != nil {
@@ -150,7 +150,7 @@ func TestDoubleFaultsAtAdd(t *testing.T) {
 	b.expect("no fault", b.before)
 }
 
-// The same at DEL: what the plugin does not do the driver does, as far as a kernel can show it, or it tries again.
+// The same at DEL: the driver removes interfaces that the plugin leaves in the kernel, or retries.
 func TestDoubleFaultsAtDel(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -181,7 +181,7 @@ func TestDoubleFaultsAtDel(t *testing.T) {
 	}
 }
 
-// forget removes what a plugin that won't has kept for itself, which nobody else can know of.
+// forget removes the private state of a plugin that does not clean up. No other component can find it.
 func (b *bench) forget() {
 	for _, p := range b.plugins {
 		b.must(os.RemoveAll(p.path + ".state"))
@@ -250,8 +250,8 @@ func TestDoubleLosesTheRaceForAName(t *testing.T) {
 	b.expect("but for the other's link", b.before)
 }
 
-// A driver is killed while a plugin runs, which goes on. The next driver waits for it before it undoes anything: an ADD
-// that ends after its DEL would leave what nobody knows.
+// A driver is killed while a plugin runs, and the plugin continues. The next driver waits for it before it undoes
+// anything: an ADD that ends after its DEL would leave interfaces that no component tracks.
 func TestKilledWhileAPluginRuns(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -273,7 +273,7 @@ func TestKilledWhileAPluginRuns(t *testing.T) {
 
 	next := s.process(orders{Recover: true})
 	b.must(next.Start())
-	// However long the plugin takes, nothing is undone before it ends: the first step's link is there.
+	// Nothing is undone before the plugin ends, however long it takes: the first step's link still exists.
 	b.must(inPod(b.pod, func(handle *netlink.Handle) error {
 		_, err := handle.LinkByName("net1")
 		return err
@@ -285,7 +285,7 @@ func TestKilledWhileAPluginRuns(t *testing.T) {
 	b.expect("after the plugin has ended", b.before)
 }
 
-// await waits until a file is there.
+// await waits until a file exists.
 func (b *bench) await(path string) {
 	b.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

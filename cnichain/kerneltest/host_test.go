@@ -16,16 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// host is what the tests of this file look at: everything that a chain could leave.
+// testHost is the state that the tests in this file compare: everything that a chain could leave behind.
 type testHost struct {
 	*testing.T
 	pods []string // paths of namespaces
 	dirs []string // where plugins and the driver keep files
 }
 
-// state describes everything that a chain could leave: links, addresses, routes, rules and queues of the host and of
-// the pods, packet filters, files. One line for each, as "where what link details"; sorted, and without what changes by
-// itself.
+// state describes everything that a chain could leave behind: links, addresses, routes, rules and queues of the host
+// and of the pods, packet filters, and files. Each line has the form "where kind link details". The lines are sorted
+// and omit state that the kernel changes on its own.
 func (h *testHost) state() []string {
 	h.Helper()
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -92,7 +92,7 @@ func (h *testHost) routing(where string, handle *netlink.Handle, names map[int]s
 			continue // comes and goes with the addresses that are left out above
 		}
 		if route.Table == unix.RT_TABLE_LOCAL && route.Dst != nil && route.Dst.IP.To4() == nil {
-			continue // is of an address of above, and comes some time later, when nobody else has that (RFC 4862, 5.4)
+			continue // derives from an address above and appears after duplicate address detection (RFC 4862, 5.4)
 		}
 		lines = append(lines, fmt.Sprintf("%s route %s table %d to %s via %s src %s scope %s", where,
 			names[route.LinkIndex], route.Table,
@@ -188,7 +188,7 @@ func (h *testHost) veth(name, peer string) {
 	}
 }
 
-// bridge makes a bridge with an address of its own: one without takes that of its ports.
+// bridge creates a bridge with a fixed address: a bridge without one takes the address of a port.
 func (h *testHost) bridge(name string) {
 	h.Helper()
 	h.must(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name,

@@ -19,8 +19,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
-// What can't be read says nothing of what is attached, so nothing is touched; and the driver comes up, but for a
-// journal that a newer one has written.
+// A damaged record does not reveal which devices are attached, so the driver touches nothing. It starts anyway, unless
+// a newer version wrote the journal.
 func TestDamagedJournalLeavesPodsAlone(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -188,7 +188,7 @@ func TestFullDisk(t *testing.T) {
 			delErr := b.executor.Del(context.Background(), made)
 			what := fmt.Sprintf("disk %s full at commit %d (%v, %v)", name, number, addErr, delErr)
 			if addErr != nil && !strings.Contains(addErr.Error(), "no space left") {
-				t.Errorf("%s: the error does not say it", what)
+				t.Errorf("%s: the error does not mention the full disk", what)
 			}
 			disk.free()
 			b.restart()
@@ -233,7 +233,7 @@ func TestReadOnlyDisk(t *testing.T) {
 	b.must(call())
 	b.must(unix.Mount("", disk.dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	if err := call(); err != nil {
-		t.Errorf("nothing can be undone any more: %v", err)
+		t.Errorf("attachments can no longer be undone: %v", err)
 	}
 	if opened, err := journal.Open(path, clock.RealClock{}); err == nil || !strings.Contains(err.Error(), "read-only") {
 		t.Errorf("it was opened: %v, %v", opened.SetAside, err)

@@ -121,8 +121,8 @@ func TestAddressesAndRoutesAreRestored(t *testing.T) {
 	}
 }
 
-// The node does not get an address back that a server has lent it for less time than the pod ran, nor for longer than
-// what is left.
+// After the pod, a lease address of the host is restored with the lifetime that is left, and not at all if it expired
+// while the pod ran.
 func TestLentAddressesEnd(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -165,7 +165,7 @@ func TestLentAddressesEnd(t *testing.T) {
 	})
 }
 
-// What can't be given back is told, and the device is not said to have returned.
+// A route that cannot be restored is reported, and the device does not count as returned.
 func TestRouteThatCannotBeRestored(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

@@ -45,7 +45,7 @@ func TestPluginsMoveToAnotherFolder(t *testing.T) {
 	l.expect(before)
 }
 
-// A pod may have two claims of one topology; plugins that make no interface know what they have made by network and
+// A pod may have two claims for one topology. Plugins that create no interface identify their state by network and
 // container.
 func TestTwoClaimsOfOneTopology(t *testing.T) {
 	if !cnitest.OnMachine(t) {
@@ -72,7 +72,7 @@ func TestTwoClaimsOfOneTopology(t *testing.T) {
 	l.expect(before)
 }
 
-// What a step changes on an interface is told to all that come later, whatever they depend on.
+// A step's change to an interface is visible to all later steps, even to those that do not depend on it.
 func TestAddressOfAnEarlierBranch(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -88,7 +88,7 @@ func TestAddressOfAnEarlierBranch(t *testing.T) {
 	for i := range a.attachment.Steps {
 		for _, made := range a.attachment.Steps[i].Merged.Interfaces {
 			if made.Name == "net1" && made.Mac != "02:00:00:00:00:99" {
-				t.Errorf("step %s says that net1 has %s", a.attachment.Steps[i].Step.Name, made.Mac)
+				t.Errorf("step %s reports %s for net1", a.attachment.Steps[i].Step.Name, made.Mac)
 			}
 		}
 	}
@@ -98,7 +98,7 @@ func TestAddressOfAnEarlierBranch(t *testing.T) {
 	a.del()
 }
 
-// Somebody removes the pin of a pod that lives: the namespace is not gone, and neither is the device in it.
+// The pin of a running pod's namespace is removed by hand. Neither the namespace nor the device in it has ended.
 func TestPinIsRemovedByHand(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -119,5 +119,5 @@ func TestPinIsRemovedByHand(t *testing.T) {
 	l.must(l.kernel().Unpin(b.attachment.Pin))
 	b.attachment.NetNSID = "another" // the path is another namespace's now
 	b.says(b.tryDel(), "device up0 is neither in the pod nor on the host")
-	b.has("net1 veth mtu=1500 up=true") // what is not proven to be the pod's is left alone
+	b.has("net1 veth mtu=1500 up=true") // links that are not proven to be the pod's are left alone
 }

@@ -91,8 +91,7 @@ func TestRealMoveIsCancelled(t *testing.T) {
 	}
 }
 
-// tampering is what an application may do to a device that was moved into its pod, or what meanwhile happens on the
-// host.
+// tampering is a change that an application can make to a device in its pod, or a change on the host in the meantime.
 type tampering struct {
 	happens func(*realPod)
 	// repair puts right what an administrator must; until then DEL fails and says all of complaint.
@@ -100,7 +99,7 @@ type tampering struct {
 	complaint []string
 	// attempts is, by plugin, how many DELs may fail before the driver repairs the device itself.
 	attempts map[string]int
-	// lost is true when the device does not exist any more.
+	// lost is true when the device no longer exists.
 	lost bool
 	// foreign is a link that the application has made and keeps.
 	foreign string

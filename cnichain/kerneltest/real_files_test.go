@@ -38,8 +38,8 @@ func (e readOnly) Call(
 	return e.PluginExec.Call(ctx, path, stdin, environ)
 }
 
-// writableMounts are those of files that outlive a process (proc_pid_mountinfo(5)), but for the one of the journal,
-// which is open.
+// writableMounts returns the writable mounts of file systems that outlive a process (proc_pid_mountinfo(5)), except the
+// one of the open journal.
 func writableMounts() ([]string, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	var found []string
@@ -72,7 +72,7 @@ func setReadOnly(mounts []string, want bool) error {
 
 const staticAddress = `ipam: {type: static, addresses: [{address: 10.9.0.5/24, gateway: 10.9.0.1}], routes: [{dst: 10.8.0.0/16}]}`
 
-// filelessChains have each plugin of which a schema says that it leaves no files.
+// filelessChains contain every plugin whose schema declares that it leaves no files.
 var filelessChains = map[string]string{
 	"macvlan":     `[{name: a, type: macvlan, config: {mode: bridge, mtu: 1400, ` + staticAddress + `}}]`,
 	"ipvlan":      `[{name: a, type: ipvlan, config: {` + staticAddress + `}}]`,
@@ -85,7 +85,7 @@ var filelessChains = map[string]string{
 	"static":      `[{name: a, type: macvlan, config: {` + staticAddress + `}}]`,
 }
 
-// missingTypes says what a plan needs that the kernel does not make.
+// missingTypes returns the link types of a plan that this kernel does not support, or "".
 func (l *realLab) missingTypes(plan *cnichain.Plan) string {
 	for _, step := range plan.Steps {
 		missing, err := cnichain.DefaultSchemas().KernelLacks([]string{step.Type}, host.MissingLinkTypes)
@@ -97,7 +97,7 @@ func (l *realLab) missingTypes(plan *cnichain.Plan) string {
 	return ""
 }
 
-// A plugin of which its schema says that it leaves no files works where none can be written.
+// A plugin whose schema declares that it leaves no files works on read-only file systems.
 func TestPluginsLeaveNoFiles(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -110,7 +110,7 @@ func TestPluginsLeaveNoFiles(t *testing.T) {
 	}
 	for name, schema := range cnichain.DefaultSchemas().All() {
 		if _, tried := filelessChains[name]; tried != schema.LeavesNoFiles {
-			t.Errorf("plugin %s: its schema says that it leaves no files: %v, and a chain tries that: %v", name,
+			t.Errorf("plugin %s: its schema declares no files: %v, and a chain tests that: %v", name,
 				schema.LeavesNoFiles, tried)
 		}
 	}
@@ -119,7 +119,7 @@ func TestPluginsLeaveNoFiles(t *testing.T) {
 			p := onReadOnly(t, filelessChains[name])
 			for _, step := range p.attachment.Steps {
 				if !step.Step.LeavesNoFiles {
-					t.Errorf("the plan says of step %s that it leaves files", step.Step.Name)
+					t.Errorf("the plan declares that step %s leaves files", step.Step.Name)
 				}
 			}
 			p.add()
@@ -130,7 +130,7 @@ func TestPluginsLeaveNoFiles(t *testing.T) {
 		p := onReadOnly(t, `[{name: a, type: macvlan, config: {ipam: {type: host-local, dataDir: /var/lib/leases,
 			ranges: [[{subnet: 10.1.0.0/24}]]}}}]`)
 		if p.attachment.Steps[0].Step.LeavesNoFiles {
-			t.Error("the plan says that it leaves no files")
+			t.Error("the plan declares that it leaves no files")
 		}
 		p.refused("read-only file system")
 	})

@@ -64,9 +64,9 @@ func TestRealDiamond(t *testing.T) {
 	}
 }
 
-// prime attaches and detaches a first pod. The first makes what plugins share between pods and never remove: tables and
-// base chains, the firewall plugin's CNI-FORWARD and CNI-ADMIN, portmap's CNI-HOSTPORT chains, bridge's gateway
-// address. Nothing there may be about the pod.
+// prime attaches and detaches a first pod. It creates the state that plugins share between pods and never remove:
+// tables and base chains, CNI-FORWARD and CNI-ADMIN of the firewall plugin, the CNI-HOSTPORT chains of portmap, and the
+// gateway address of bridge. None of it may refer to the pod.
 func (l *realLab) prime(plan cnichain.Plan) {
 	l.Helper()
 	p := l.pod("prime", plan)
@@ -99,8 +99,8 @@ func (l *realLab) mentions(what string, parts ...string) {
 	}
 }
 
-// limited expects that what goes to and comes from the pod's net1 is limited, in bytes per second: by a tbf on the
-// host's end of the veth, and by one on the ifb to which the ingress of that end is sent.
+// limited expects that traffic to and from the pod's net1 is limited, in bytes per second: by a tbf on the host end of
+// the veth, and by one on the ifb that receives the ingress of that end.
 func (l *realLab) limited(p *realPod, toPod, fromPod uint64) {
 	l.Helper()
 	peer := 0

@@ -53,7 +53,7 @@ type hazard struct {
 	moves string
 	// ends is true when the runtime has let go of the pod.
 	ends bool
-	// kills is true when a device that was moved into the pod does not exist any more.
+	// kills is true when a device that was moved into the pod no longer exists.
 	kills bool
 }
 
@@ -105,7 +105,7 @@ func hazards() []hazard {
 
 func nothing(*realPod) []string { return nil }
 
-// restarted goes on with what the journal gives a new process.
+// restarted continues with the records that a new process reads from the journal.
 func restarted(p *realPod) []string {
 	p.attachment = p.restart(nil)[p.attachment.SandboxID]
 	return nil
@@ -119,7 +119,7 @@ func deletedOnce(p *realPod) []string {
 	return nil
 }
 
-// What an application with CAP_NET_ADMIN may do.
+// Changes that an application with CAP_NET_ADMIN can make.
 
 func renamed(p *realPod) []string { p.rename("net1", "mine0"); return nil }
 

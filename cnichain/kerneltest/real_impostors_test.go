@@ -118,7 +118,7 @@ func (l *realLab) inPodOf(p *realPod) (names []string) {
 	return names
 }
 
-// What an application sets on the device, and what it attaches to it, does not go to the next tenant.
+// Settings and attachments that an application leaves on the device do not reach the next tenant.
 func TestRealNothingIsInherited(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -187,8 +187,8 @@ func dropAll() (fd int, err error) {
 	return int(loaded), nil
 }
 
-// What a link stands on is known while it is on the host: in a pod it shows no more. The peer of a veth is nothing to
-// stand on.
+// The lower device of a link is recorded while the link is on the host, because the pod's namespace hides it. The peer
+// of a veth is not a lower device.
 func TestLinksThatStandOnOthers(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -210,17 +210,17 @@ func TestLinksThatStandOnOthers(t *testing.T) {
 	}
 	want := &cnichain.LowerLink{Index: port0.Attrs().Index, PF: "0000:05:00.0"}
 	if diff := cmp.Diff(want, seen("upper0")); diff != "" {
-		t.Errorf("upper0 stands on (-want +got):\n%s", diff)
+		t.Errorf("lower devices of upper0 (-want +got):\n%s", diff)
 	}
 	if below := seen("port1"); below != nil {
-		t.Errorf("a veth stands on %+v", below)
+		t.Errorf("the veth has the lower devices %+v", below)
 	}
 	pod, err := netns.GetFromPath(cnitest.NewPod(t, "elsewhere"))
 	h.must(err)
 	defer func() { h.must(pod.Close()) }()
 	h.must(netlink.LinkSetNsFd(port0, int(pod)))
 	if below := seen("upper0"); below != nil {
-		t.Errorf("upper0 stands on %+v, which is in a pod", below)
+		t.Errorf("upper0 has the lower devices %+v, which are in a pod", below)
 	}
 }
 
@@ -250,7 +250,7 @@ func TestOtherPortIsNotTheDevice(t *testing.T) {
 	device, err := host.Linux{}.Snapshot(cnichain.Device{Name: "port0", IfName: "port0", PCIAddress: function,
 		Exclusive: true})
 	h.must(err)
-	// Links of virtio stand on a device between them and the function.
+	// A virtio link belongs to a virtio device below the PCI function.
 	inSys("0000:02:00.0/virtio3", "port1", "port1")
 	if onHost, err := (host.Linux{}).OnHost(cnichain.Device{Name: "port1", IfName: "port1",
 		PCIAddress: "0000:02:00.0"}); !onHost || err != nil {

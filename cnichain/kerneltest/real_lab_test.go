@@ -43,8 +43,8 @@ type realLab struct {
 	chains   *journal.Chains
 	executor *executor.Executor
 	pods     []*realPod
-	// index is the last that a link of the host was given. These are far from those that links get by themselves:
-	// indexes are of a namespace, and tests that want one of the host to be one of a pod's too say so.
+	// index is the last index that a host link was given. They are far from the indexes that the kernel chooses:
+	// indexes are per namespace, and tests that want the same index on the host and in a pod request it.
 	index int
 	// blocks are the node's blocks of AddressRanges.
 	blocks map[string][]cnichain.BlockRoom
@@ -102,7 +102,7 @@ func (l *realLab) uplink(name string, change ...func(*netlink.LinkAttrs)) {
 	l.Cleanup(func() { l.drop(name + "p") }) // and the other end, wherever it is
 }
 
-// bridge makes a bridge that is up. It has an address of its own: one without takes that of its ports.
+// bridge creates a bridge that is up. It has a fixed address: a bridge without one takes the address of a port.
 func (l *realLab) bridge(name string) {
 	l.Helper()
 	l.index++
@@ -113,7 +113,7 @@ func (l *realLab) bridge(name string) {
 	l.Cleanup(func() { l.drop(name) })
 }
 
-// drop deletes a link of the host if it is there.
+// drop deletes a link of the host if it exists.
 func (l *realLab) drop(name string) {
 	if link, err := netlink.LinkByName(name); err == nil {
 		l.must(netlink.LinkDel(link))
@@ -254,12 +254,12 @@ func (p *realPod) healthy() {
 	p.Helper()
 	before := p.state()
 	if err := p.executor.Check(context.Background(), p.attachment); err != nil {
-		p.Errorf("pod %s: CHECK of what is healthy: %v", p.name, err)
+		p.Errorf("pod %s: CHECK of a healthy attachment: %v", p.name, err)
 	}
 	p.expect(before)
 }
 
-// record is a copy of the attachment as the journal would give it back.
+// record returns a copy of the attachment as the journal would return it.
 func (p *realPod) record() *executor.Attachment {
 	p.Helper()
 	data, err := json.Marshal(p.attachment)
@@ -269,11 +269,11 @@ func (p *realPod) record() *executor.Attachment {
 	return loaded
 }
 
-// end is what the runtime does when the pod ends: it lets go of the namespace.
+// end releases the namespace, as the runtime does when the pod ends.
 func (p *realPod) end() { cnitest.RemovePod(p.path) }
 
-// reboot ends the namespace: nothing holds it any more. The kernel destroys it in the background. The next executor of
-// the lab works in another boot.
+// reboot releases the last reference to the namespace, which the kernel destroys in the background. The next executor
+// of the lab works in another boot.
 func (p *realPod) reboot() {
 	p.Helper()
 	p.bootID = "of the next boot"
@@ -291,7 +291,7 @@ func (p *realPod) awaitGone() {
 	})
 }
 
-// await waits for what the kernel does by itself.
+// await waits for an asynchronous change of the kernel.
 func (l *realLab) await(what string, done func() bool) {
 	l.Helper()
 	limit := time.After(10 * time.Second)
@@ -391,7 +391,7 @@ func (l *realLab) leases(want ...string) {
 	}
 }
 
-// reaches opens a TCP connection from an address of this pod to an address of the other and reads what that one says.
+// reaches opens a TCP connection from an address of this pod to an address of the other and reads its greeting.
 func (p *realPod) reaches(source string, other *realPod, address string) {
 	p.Helper()
 	listener, err := inNamespace(other.path,

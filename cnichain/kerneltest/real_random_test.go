@@ -46,7 +46,7 @@ func (l *realLab) rounds(do func(run int, random *rand.Rand)) {
 	l.Logf("%d runs", run)
 }
 
-// tenantActions are what a random tenant does: the operations that survive a move, and others that hide the device.
+// tenantActions are the random tenant's actions: the operations that survive a move, and others that hide the device.
 func tenantActions(nested string) map[string]func(tenant) error {
 	actions := operations()
 	inNested := func(do func(t tenant, namespace netns.NsHandle) error) func(tenant) error {
@@ -108,7 +108,7 @@ func anyLink() (netlink.Link, error) {
 			return link, nil
 		}
 	}
-	return nil, errors.New("the pod has no device any more")
+	return nil, errors.New("the pod no longer has a device")
 }
 
 // A tenant does anything for some time, and its pod ends in any way. Afterwards the kernel's description of the device
@@ -193,7 +193,7 @@ func (l *realLab) randomTenant(mover string, run int, random *rand.Rand) {
 	}
 }
 
-// retryLeftovers tries once more to return the devices that are in quarantine.
+// retryLeftovers retries the return of the quarantined devices.
 func (l *realLab) retryLeftovers() error {
 	var problems []error
 	for _, leftover := range l.executor.Leftovers() {

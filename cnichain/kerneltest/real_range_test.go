@@ -36,7 +36,7 @@ func TestRealAddressRange(t *testing.T) {
 		l.block(block)
 		return l.pod(name, l.plan(name, realRanged, l.shared("link", "up0")))
 	}
-	first := []*realPod{pod("a", 0), pod("b", 0)} // whose first two addresses are those of the network and the gateway
+	first := []*realPod{pod("a", 0), pod("b", 0)} // the range begins with the addresses of the network and the gateway
 	second := []*realPod{pod("d", 2), pod("e", 2), pod("f", 2)}
 	none, never, again := pod("c", 0), pod("g", 2), pod("h", 2)
 	before := l.state()

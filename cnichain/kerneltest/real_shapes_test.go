@@ -16,12 +16,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// shape is a chain and what it makes of a pod.
+// shape is a chain and its effect on a pod.
 type shape struct {
 	steps   string
 	devices func(*realLab) []cnichain.RootDevice
 	links   []string
-	// state has parts of lines of what the state has meanwhile, by the line's second word.
+	// state maps the second word of a line of the state to expected parts of that line while the pod runs.
 	state map[string][]string
 }
 
@@ -191,8 +191,8 @@ func TestRealInstancesWithPerNetworkState(t *testing.T) {
 				t.Errorf("the pod has %v", a.show())
 			}
 			if name == "masquerading" {
-				// The instances share a network, and with it, in one container, a chain of rules, which the first can't
-				// remove while the second uses it. Trying again is what the driver does.
+				// The instances share a network and therefore, in one container, a chain of rules. The first cannot
+				// remove it while the second uses it; the driver retries.
 				l.says(a.tryDel(), "CHAIN_DEL failed")
 			}
 			a.del()
@@ -254,7 +254,7 @@ func TestRealNameCollisions(t *testing.T) {
 			[]string{"a0", "already"}},
 		"a claim and a free name": {func(*realPod) {}, []string{wants(`"{{ pod.uid }}"`), wants("uid-a")},
 			[]string{"uid-a", "already"}},
-		"a name that is no name": {func(p *realPod) { p.attachment.Pod.Name = "../x" },
+		"an invalid name": {func(p *realPod) { p.attachment.Pod.Name = "../x" },
 			[]string{wants(`"{{ pod.name }}"`)}, []string{"not an interface name"}},
 		"a name that is too long": {func(p *realPod) { p.attachment.Pod.Name = "abcdefghijklmnop" },
 			[]string{wants(`"{{ pod.name }}"`)}, []string{"1 to 15 characters"}},
@@ -286,7 +286,7 @@ func (p *realPod) altName(name string) {
 	p.link("eth0", func(h *netlink.Handle, link netlink.Link) error { return h.LinkAddAltName(link, name) })
 }
 
-// Names that the driver chooses go round those that are taken.
+// The driver chooses interface names that are free in the pod.
 func TestRealNamesGoRoundTaken(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -358,7 +358,7 @@ func (l *realLab) atOnce(work ...func() error) {
 	wait.Wait()
 }
 
-// When a step fails, nothing is left of those before it, nor of what its plugin had done until then.
+// When a step fails, the earlier steps and the partial work of its plugin are undone.
 func TestRealFailuresLeaveNothing(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -405,7 +405,7 @@ func (l *realLab) emptyBut(id string) {
 	}
 }
 
-// An application may take the name in the moment before the plugin does: what it made stays its own.
+// An application may take the interface name just before the plugin does. Its link is left alone.
 func TestRealNameTakenMeanwhile(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return

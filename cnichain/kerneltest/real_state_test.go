@@ -32,7 +32,7 @@ func (l *realLab) state() []string {
 	return lines
 }
 
-// expect compares; nothing waits here: what is to be gone is gone when DEL has returned.
+// expect compares without waiting: DEL returns only after its effects are removed.
 func (l *realLab) expect(want []string) {
 	l.Helper()
 	if diff := cmp.Diff(want, l.state()); diff != "" {

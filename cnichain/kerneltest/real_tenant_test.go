@@ -145,7 +145,7 @@ func features(features map[string]bool) func(tenant) error {
 	return func(t tenant) error { return setFeatures(t.link.Attrs().Name, features) }
 }
 
-// operations are what a tenant can do to its device that survives the move of a link to another namespace.
+// operations are the changes to a device that a tenant can make and that survive its move to another namespace.
 func operations() map[string]func(tenant) error {
 	const gsoMaxSize, groMaxSize, gsoIPv4, groIPv4 = 41, 58, 63, 64
 	return map[string]func(tenant) error{
@@ -330,7 +330,7 @@ func TestRealStackedInANestedNamespace(t *testing.T) {
 					for _, link := range links {
 						name := link.Attrs().Name
 						if (name == "up0" || host.IsTransitName(name)) && link.Attrs().Flags&net.FlagUp != 0 {
-							t.Errorf("the link %s, on which a tenant has another one, is up", name)
+							t.Errorf("the link %s, which is below a link of a tenant, is up", name)
 						}
 					}
 					b := l.pod("b", plan)

@@ -36,7 +36,7 @@ func useRule(link string) *netlink.Rule {
 	return rule
 }
 
-// nodeUses are ways in which the node begins to use the link up0 while no pod has it.
+// nodeUses are ways in which the node can begin to use the link up0 while no pod has it.
 func nodeUses() map[string]func(*realLab, netlink.Link) error {
 	address := func(link netlink.Link) error {
 		return netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(192, 168, 50, 2),
@@ -161,8 +161,8 @@ func TestRealLinkThatBecameAnotherIsNotTaken(t *testing.T) {
 	}
 }
 
-// What an administrator changes on a link between two sandboxes of a claim is the new baseline: it is neither reverted
-// by the return of the link nor by the release of the claim.
+// An administrator's change to a link between two sandboxes of a claim becomes the new baseline. Neither the return of
+// the link nor the release of the claim reverts it.
 func TestRealChangesBetweenSandboxesAreKept(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return

@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
-// sharedMAC is what VLANs of one card have in common, whatever they are called.
+// sharedMAC is the MAC address that all VLANs of one NIC share.
 func sharedMAC() net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, 7} }
 
 // rebooted is the driver after a reboot: it undoes what the journal has, releases the claim, and tries again what it
@@ -42,8 +42,8 @@ func (p *realPod) rebooted(plans ...cnichain.Plan) {
 	p.empty()
 }
 
-// VLANs of one card have its address. After a boot another of them may have the index of the one that a pod had, and
-// the pod's may not be there yet.
+// VLANs of one NIC share its address. After a boot, another VLAN may have the index of the pod's VLAN, and the pod's
+// VLAN may not exist yet.
 func TestRebootMixesVLANsUp(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -97,8 +97,8 @@ func (l *realLab) aliases() []string {
 	return lines
 }
 
-// What an administrator changes with a reboot stays: the settings of the earlier boot do not come back, neither when
-// the earlier attachment is undone nor after the next pod of the same claim.
+// An administrator's change that takes effect with a reboot stays: the settings of the earlier boot are not restored,
+// neither when the earlier attachment is undone nor after the next pod of the same claim.
 func TestRebootEndsABaseline(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -154,7 +154,7 @@ func TestRebootMakesTheDeviceAnotherLink(t *testing.T) {
 	l.expect(before)
 }
 
-// What the node does with the link in this boot was not known when the claim was prepared.
+// The node uses the link in this boot, which was not known when the claim was prepared.
 func TestRebootGivesTheDeviceAUse(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -259,8 +259,8 @@ func TestRebootPermutesLinks(t *testing.T) {
 	}
 }
 
-// Links such as tun and wireguard have no address. One that somebody has made again on the host, under the name of the
-// one that a pod has, is not the device: that must neither be deleted in the pod nor be taken for returned.
+// Links such as tun and wireguard have no address. A link that was recreated on the host under the name of the pod's
+// device is another link: the driver must neither delete it in the pod nor take it for the returned device.
 func TestLinkWithoutAddressIsMadeAgain(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -395,7 +395,7 @@ func TestLinkBesideTheDevice(t *testing.T) {
 	a.attachment.Steps[0].Step.Path = "/nowhere"
 	a.attachment.Steps[0].Step.Type = "nothing" // the plugin is gone, and the driver does what it can
 	if err := a.tryDel(); err == nil {
-		t.Error("DEL without its plugin is no error")
+		t.Error("DEL without its plugin succeeds")
 	}
 	if current := l.aliases(); !slices.Equal(current, before) {
 		t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(before, "\n"), strings.Join(current, "\n"))

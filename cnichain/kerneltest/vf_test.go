@@ -22,13 +22,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// virtualFunction finds the function that the tests may play with: KERNELTEST_VF is its PCI address. Nobody may use it,
-// and the tests run in the namespace that it is in, not on a machine of their own.
+// virtualFunction returns the virtual function that the tests may change: KERNELTEST_VF is its PCI address. It must be
+// unused, and the tests run in its namespace instead of one of their own.
 func virtualFunction(t *testing.T) cnichain.Device {
 	t.Helper()
 	address := os.Getenv("KERNELTEST_VF")
 	if address == "" {
-		t.Skip("needs an SR-IOV virtual function: set KERNELTEST_VF to the PCI address of one that nobody uses")
+		t.Skip("needs an SR-IOV virtual function: set KERNELTEST_VF to the PCI address of an unused one")
 	}
 	dir := filepath.Join("/sys/bus/pci/devices", address)
 	pf, err := os.Readlink(filepath.Join(dir, "physfn"))
@@ -119,8 +119,8 @@ func (v *vfBench) awaitReturn() {
 	}
 }
 
-// Whoever takes the card takes what stands on its functions.
-func TestLinksOnVFsKnowTheCard(t *testing.T) {
+// A claim for the NIC also takes the upper devices of its virtual functions.
+func TestLinksOnVFsKnowTheNIC(t *testing.T) {
 	device := virtualFunction(t)
 	v := &testHost{T: t}
 	function, err := netlink.LinkByName(device.IfName)
@@ -132,7 +132,7 @@ func TestLinksOnVFsKnowTheCard(t *testing.T) {
 	v.must(err)
 	want := &cnichain.LowerLink{Index: function.Attrs().Index, PF: device.PF}
 	if diff := cmp.Diff(want, now.StandsOn); diff != "" {
-		t.Errorf("upper0 stands on (-want +got):\n%s", diff)
+		t.Errorf("lower devices of upper0 (-want +got):\n%s", diff)
 	}
 }
 
@@ -194,7 +194,7 @@ func comesHomeFromAChain(v *vfBench, mover string) {
 	v.awaitReturn()
 }
 
-// After a reboot a function is the one at its PCI address, but its settings are what the administrator wants now.
+// After a reboot a virtual function is identified by its PCI address, but keeps the administrator's new settings.
 func TestVFAfterAReboot(t *testing.T) {
 	v := newVFBench(t)
 	later := host.Linux{BootID: "of the next boot"}

@@ -25,8 +25,8 @@ import (
 // workerVariable holds the orders of a driver process.
 const workerVariable = "KERNELTEST_WORKER"
 
-// orders are what a driver process shall do on the journal in Dir, in this order: undo what an earlier process left,
-// attach, detach.
+// orders are the actions of a driver process on the journal in Dir, in this order: undo the attachments of an earlier
+// process, attach, detach.
 type orders struct {
 	Dir      string
 	CNIDirs  []string
@@ -134,7 +134,7 @@ type killPoints struct {
 	passed int
 }
 
-// pass is a kill point. What it was is in the file, for whoever looks at a failure.
+// pass is a kill point. It records its name in a file, to explain a failure.
 func (k *killPoints) pass(what string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
