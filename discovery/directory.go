@@ -12,9 +12,9 @@ import (
 )
 
 // directory is a directory with small files that one read returns completely, such as those of sysfs: a show function
-// of the kernel fills at most one page. Reading them with package os takes twice as many system calls, which are most
-// of the time of a reading on machines with thousands of functions. The directory is opened once, so that all threads
-// read the same one, even if the thread of the caller has its own mounts.
+// of the kernel fills at most one page. Package os needs twice as many system calls, which take most of the time on
+// machines with thousands of functions. The directory is opened once, so that all threads read the same one, even if
+// the caller's thread has its own mounts.
 type directory struct {
 	fs.ReadLinkFS
 	root *os.Root

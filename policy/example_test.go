@@ -16,8 +16,8 @@ func ExampleResolve() {
 		{Name: "eno1", Type: discovery.TypeNIC, DefaultRoute: true},
 		{Name: "eth1", Type: discovery.TypeNIC},
 	}}
-	cards := v1alpha1.DeviceExposurePolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: "cards"},
+	nics := v1alpha1.DeviceExposurePolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "nics"},
 		Spec: v1alpha1.DeviceExposurePolicySpec{
 			Selector: v1alpha1.DeviceSelector{CEL: `device.attributes["dra.networking"].type == "nic"`},
 			Exposure: &v1alpha1.Exposure{SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "host-device", Exclusive: true}}},
@@ -30,7 +30,7 @@ func ExampleResolve() {
 			Action:   v1alpha1.ActionExclude,
 		},
 	}
-	decision := policy.Resolve(facts, []v1alpha1.DeviceExposurePolicy{cards, infrastructure}, policy.Node{Name: "worker-1"})
+	decision := policy.Resolve(facts, []v1alpha1.DeviceExposurePolicy{nics, infrastructure}, policy.Node{Name: "worker-1"})
 	for _, d := range decision.Devices {
 		fmt.Printf("%s: %d entries\n", d.Device.Name, len(d.Personas))
 		for _, reason := range d.Reasons {
@@ -39,9 +39,9 @@ func ExampleResolve() {
 	}
 	// Output:
 	// eno1: 0 entries
-	//    policy cards: lost: policy infrastructure excludes the device
+	//    policy nics: lost: policy infrastructure excludes the device
 	//    policy infrastructure: excludes: the expression is true
 	// eth1: 1 entries
-	//    policy cards: exposes: the expression is true
+	//    policy nics: exposes: the expression is true
 	//    policy infrastructure: no match: the expression is false
 }

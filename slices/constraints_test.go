@@ -110,7 +110,7 @@ func pair(
 // constrained are two NICs that differ in everything, with functions, a bridge, a VLAN, and a link without known
 // properties.
 func constrained() []discovery.Device {
-	card := func(n int, settings *discovery.VFSettings, indexes ...int) []discovery.Device {
+	nic := func(n int, settings *discovery.VFSettings, indexes ...int) []discovery.Device {
 		name, address := fmt.Sprintf("p%d", n), fmt.Sprintf("0000:0%d:00", n)
 		common := discovery.Device{Kind: "device", MTU: 1000 * n, LinkSpeed: 10000 * n, NUMANode: n,
 			PCIeRoot: fmt.Sprintf("pci000%d:00", n), Vendor: fmt.Sprintf("000%d", n), Product: fmt.Sprintf("000%d", n),
@@ -144,13 +144,13 @@ func constrained() []discovery.Device {
 	vlan.Name, vlan.Interface, vlan.Kind, vlan.Type = "p1.7", "p1.7", "vlan", discovery.TypeVLAN
 	vlan.Parent, vlan.VLANID = "p1", 7
 	dummy.Name, dummy.Type = "x0", "dummy"
-	return append(append(card(1, first, 0, 1), card(2, second, 0)...), bridge, vlan, dummy)
+	return append(append(nic(1, first, 0, 1), nic(2, second, 0)...), bridge, vlan, dummy)
 }
 
 // constrainedFacts are the devices of constrained that have the same fact, by attribute. Devices that are in no group
 // lack it.
 func constrainedFacts() map[string][][]string {
-	cards := [][]string{{"p1", "p1v0", "p1v1"}, {"p2", "p2v0"}}
+	nics := [][]string{{"p1", "p1v0", "p1v1"}, {"p2", "p2v0"}}
 	physical := [][]string{{"p1"}, {"p2"}}
 	virtual := [][]string{{"p1v0", "p1v1"}, {"p2v0"}}
 	each := [][]string{{"p1"}, {"p1v0"}, {"p1v1"}, {"p2"}, {"p2v0"}}
@@ -169,7 +169,7 @@ func constrainedFacts() map[string][][]string {
 	for _, name := range []string{"mtu", "linkSpeed", "numaNode", "vendor", "product", "driver", "rdmaDevice",
 		"rdmaDevices", "rdmaLinkLayer", "rdmaNetns", "switchID", "device.k8s.io/pcieRoot",
 		"resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"} {
-		facts[name] = cards
+		facts[name] = nics
 	}
 	for _, name := range []string{"altNames", "mac", "portName", "totalVFs", "numVFs", "eswitchMode"} {
 		facts[name] = physical

@@ -114,7 +114,7 @@ func checkEnslaved(
 		if _, hadIt := before[id]; hadIt || !e.Persona.Exclusive {
 			continue
 		}
-		for _, c := range m.cards {
+		for _, c := range m.nics {
 			for _, vf := range c.vfs {
 				if vf.enslaved && string(e.Device.Name) == c.name {
 					t.Fatalf("%s was given while %s is a port of a bridge", id.Name, vf.name(c))
@@ -137,7 +137,7 @@ func checkBandwidth(t *testing.T, m machine, result draslices.Result, claims map
 		e, _ := result.Find(id.Pool, id.Name)
 		now[string(e.Device.PFName)] += e.Bandwidth
 	}
-	for _, c := range m.cards {
+	for _, c := range m.nics {
 		if got := now[c.name]; got > max(c.speed, taken[c.name]) {
 			t.Fatalf("functions of %s have %d Mbit/s of %d; they had %d", c.name, got, c.speed, taken[c.name])
 		}
@@ -237,7 +237,7 @@ func (d dice) change(m machine, held map[draslices.EntryID]draslices.Holding) ma
 		return false
 	}
 	var changed machine
-	for _, c := range m.cards {
+	for _, c := range m.nics {
 		if d.chance(50) {
 			c.speed = []int64{0, 90, 1000, 2550, 10000}[d.pick(5)]
 		}
@@ -256,7 +256,7 @@ func (d dice) change(m machine, held map[draslices.EntryID]draslices.Holding) ma
 			vfs = append(vfs, vfunc{index: last + 1, offers: d.offers(1+d.pick(3), true)})
 		}
 		c.vfs = vfs
-		changed.cards = append(changed.cards, c)
+		changed.nics = append(changed.nics, c)
 	}
 	return changed
 }
@@ -264,7 +264,7 @@ func (d dice) change(m machine, held map[draslices.EntryID]draslices.Holding) ma
 // edit changes policies, including the policies of held entries.
 func (d dice) edit(m machine) machine {
 	var edited machine
-	for _, c := range m.cards {
+	for _, c := range m.nics {
 		if d.chance(40) {
 			c.offers = d.offers(d.pick(4), false)
 		}
@@ -275,7 +275,7 @@ func (d dice) edit(m machine) machine {
 			}
 		}
 		c.vfs = vfs
-		edited.cards = append(edited.cards, c)
+		edited.nics = append(edited.nics, c)
 	}
 	return edited
 }

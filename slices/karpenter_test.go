@@ -106,7 +106,7 @@ const (
 	// severalOfPool: Karpenter skips a pool after a device has used up one of its counters, although other devices of
 	// the pool do not need that counter.
 	severalOfPool = "several devices of one pool"
-	// capacityAsked: Karpenter ignores the capacity that a request asks of an exclusive device.
+	// capacityAsked: Karpenter ignores the capacity request for an exclusive device.
 	capacityAsked = "a request for capacity"
 	unexplained   = "unexplained"
 )

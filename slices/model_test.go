@@ -13,10 +13,10 @@ import (
 // model and nothing that the driver computes.
 type (
 	machine struct {
-		cards []card
+		nics []modelNIC
 	}
-	// card is a NIC, with virtual functions if it is a physical function.
-	card struct {
+	// modelNIC is a NIC, with virtual functions if it is a physical function.
+	modelNIC struct {
 		name   string
 		speed  int64
 		offers []offer
@@ -54,7 +54,7 @@ type (
 // devices are what discovery finds on the machine.
 func (m machine) devices() []discovery.Device {
 	var all []discovery.Device
-	for _, c := range m.cards {
+	for _, c := range m.nics {
 		devices := pf(c.name, len(c.vfs))
 		if !c.pf && len(c.vfs) == 0 {
 			devices = []discovery.Device{nic(c.name)}
@@ -72,12 +72,12 @@ func (m machine) devices() []discovery.Device {
 	return all
 }
 
-func (vf vfunc) name(c card) string { return fmt.Sprintf("%sv%d", c.name, vf.index) }
+func (vf vfunc) name(c modelNIC) string { return fmt.Sprintf("%sv%d", c.name, vf.index) }
 
 // policies are the specs that make the offers.
 func (m machine) policies() []string {
 	var specs []string
-	for _, c := range m.cards {
+	for _, c := range m.nics {
 		first := true
 		for _, o := range c.offers {
 			var requests []int64
@@ -192,7 +192,7 @@ func (d dice) plugins() []string {
 func (d dice) machine() machine {
 	var m machine
 	for i := range 1 + d.pick(2) {
-		c := card{name: fmt.Sprintf("eth%d", i), speed: []int64{0, 90, 1000, 2550, 10000}[d.pick(5)],
+		c := modelNIC{name: fmt.Sprintf("eth%d", i), speed: []int64{0, 90, 1000, 2550, 10000}[d.pick(5)],
 			offers: d.offers(d.pick(4), false)}
 		if d.chance(20) {
 			c.requests = d.bandwidth()
@@ -204,7 +204,7 @@ func (d dice) machine() machine {
 			c.vfs = append(c.vfs, vf)
 		}
 		c.pf = len(c.vfs) > 0 || d.chance(50)
-		m.cards = append(m.cards, c)
+		m.nics = append(m.nics, c)
 	}
 	return m
 }

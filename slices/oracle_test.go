@@ -11,7 +11,7 @@ import (
 type thing struct {
 	name   string
 	device string
-	card   string
+	nic    string
 	// function reports whether the device is a virtual function of the NIC.
 	function bool
 	// exclusive things are had by one claim; of others, each claim takes some of the stock.
@@ -33,10 +33,10 @@ type had struct {
 func (m machine) things() map[string]thing {
 	all := map[string]thing{}
 	add := func(t thing) { all[t.name] = t }
-	for _, c := range m.cards {
+	for _, c := range m.nics {
 		first := true
 		for _, o := range c.offers {
-			t := thing{name: c.name + o.suffix, device: c.name, card: c.name, exclusive: o.exclusive,
+			t := thing{name: c.name + o.suffix, device: c.name, nic: c.name, exclusive: o.exclusive,
 				plugins: o.plugins, group: o.group, stock: o.stock}
 			if o.exclusive && first && len(c.requests) > 0 {
 				t.stock = []stock{{name: "bandwidth", value: c.requests[len(c.requests)-1]}}
@@ -60,7 +60,7 @@ func (m machine) things() map[string]thing {
 }
 
 // thingsOf are the things of one virtual function.
-func (c card) thingsOf(vf vfunc) []thing {
+func (c modelNIC) thingsOf(vf vfunc) []thing {
 	fair := c.speed / int64(len(c.vfs))
 	if fair >= 100 {
 		fair -= fair % 100
@@ -76,7 +76,7 @@ func (c card) thingsOf(vf vfunc) []thing {
 	}
 	var all []thing
 	for _, o := range vf.offers {
-		t := thing{name: vf.name(c) + o.suffix, device: vf.name(c), card: c.name, function: true,
+		t := thing{name: vf.name(c) + o.suffix, device: vf.name(c), nic: c.name, function: true,
 			exclusive: o.exclusive, plugins: o.plugins, group: o.group, stock: o.stock}
 		if o.exclusive {
 			all = append(all, t.withBandwidth(c.choices(o), fair)...)
@@ -100,7 +100,7 @@ func (c card) thingsOf(vf vfunc) []thing {
 }
 
 // choices are the bandwidths that policies name for an exclusive use of a function: its own policy, else the NIC's.
-func (c card) choices(o offer) []int64 {
+func (c modelNIC) choices(o offer) []int64 {
 	if len(o.bandwidth) > 0 || !stdslices.ContainsFunc(c.offers, func(o offer) bool { return o.exclusive }) {
 		return o.bandwidth
 	}
@@ -147,7 +147,7 @@ func (t thing) allot(w wish) (had, bool) {
 // exclusive reports whether two things must not be used together.
 func exclusive(a, b thing) bool {
 	switch {
-	case a.card != b.card:
+	case a.nic != b.nic:
 		return false
 	case a.device == b.device && a.name == b.name:
 		return a.exclusive
@@ -172,7 +172,7 @@ func (m machine) mistake(all []had) string {
 		}
 		if used[h.name] == nil {
 			used[h.name] = map[string]int64{}
-			taken[h.card] += h.takes
+			taken[h.nic] += h.takes
 		}
 		for _, s := range h.stock {
 			if used[h.name][s.name] += h.amounts[s.name]; !h.exclusive && used[h.name][s.name] > s.value {
@@ -180,7 +180,7 @@ func (m machine) mistake(all []had) string {
 			}
 		}
 	}
-	for _, c := range m.cards {
+	for _, c := range m.nics {
 		if taken[c.name] > c.speed {
 			return fmt.Sprintf("%s has only a bandwidth of %d", c.name, c.speed)
 		}

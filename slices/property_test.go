@@ -110,7 +110,7 @@ func (r *run) err() error {
 func (r *run) apply(result draslices.Result) error {
 	s := newScheduler(r.t, result)
 	things := r.machine.things()
-	holders := map[int][]had{} // what claims have, by the number of the claim
+	holders := map[int][]had{} // the devices of each claim, by its number
 	order := []int{}           // of the claims, to be deterministic
 	for i, step := range r.steps {
 		if step.release > 0 {
@@ -229,7 +229,7 @@ func (r run) smaller() []run {
 		all = append(all, run{t: r.t, features: r.features, machine: m, steps: s, spoil: r.spoil})
 	}
 	steps := func(s []step) { add(r.machine, s) }
-	cards := func(c []card) { add(machine{c}, r.steps) }
+	nics := func(c []modelNIC) { add(machine{c}, r.steps) }
 	for i, s := range r.steps {
 		steps(without(r.steps, i))
 		for j, c := range s.claims {
@@ -249,18 +249,18 @@ func (r run) smaller() []run {
 			}
 		}
 	}
-	for i, c := range r.machine.cards {
-		cards(without(r.machine.cards, i))
+	for i, c := range r.machine.nics {
+		nics(without(r.machine.nics, i))
 		for _, smaller := range c.smaller() {
-			cards(with(r.machine.cards, i, smaller))
+			nics(with(r.machine.nics, i, smaller))
 		}
 	}
 	return all
 }
 
 // smaller returns copies of the NIC, each without one offer, one function, or one offer of a function.
-func (c card) smaller() []card {
-	var all []card
+func (c modelNIC) smaller() []modelNIC {
+	var all []modelNIC
 	for i := range c.offers {
 		smaller := c
 		smaller.offers = without(c.offers, i)
@@ -301,9 +301,9 @@ func TestOracleFindsWrongEncodings(t *testing.T) {
 		}
 		return all
 	}
-	single := func(c card) func(dice) machine {
+	single := func(c modelNIC) func(dice) machine {
 		c.name, c.speed = "eth0", 1000
-		return func(dice) machine { return machine{[]card{c}} }
+		return func(dice) machine { return machine{[]modelNIC{c}} }
 	}
 	vf := offer{plugins: []string{"sriov", "host-device"}, exclusive: true}
 	groups := features()
@@ -314,13 +314,13 @@ func TestOracleFindsWrongEncodings(t *testing.T) {
 		features draslices.Features
 	}{
 		// The published design's own encodings: a shared persona takes its peers' counters but not its own.
-		"Example 4": {single(card{offers: []offer{shared("macvlan", "rx-handler", 64),
+		"Example 4": {single(modelNIC{offers: []offer{shared("macvlan", "rx-handler", 64),
 			shared("ipvlan", "rx-handler", 64)}}), peersOnly, features()},
-		"Example 5": {single(card{offers: []offer{shared("macvlan", "", 64), whole}}), peersOnly, features()},
-		"Example 6": {single(card{offers: []offer{shared("macvlan", "", 64), whole}, vfs: vfs(8, vf)}), peersOnly,
+		"Example 5": {single(modelNIC{offers: []offer{shared("macvlan", "", 64), whole}}), peersOnly, features()},
+		"Example 6": {single(modelNIC{offers: []offer{shared("macvlan", "", 64), whole}, vfs: vfs(8, vf)}), peersOnly,
 			features()},
 		"one slot for each virtual function though two entries may be held": {
-			single(card{offers: []offer{whole}, vfs: vfs(2, shared("macvlan", "", 1), shared("ipvlan", "", 1))}),
+			single(modelNIC{offers: []offer{whole}, vfs: vfs(2, shared("macvlan", "", 1), shared("ipvlan", "", 1))}),
 			slotsByFunctions, features()},
 		"one slot for each virtual function, on any machine": {anyMachine, slotsByFunctions, features()},
 		"bandwidth that is not counted":                      {anyMachine, withoutCounter("bandwidth"), features()},
@@ -348,7 +348,7 @@ func TestOracleFindsWrongEncodings(t *testing.T) {
 // anyMachine is a random machine without bridges.
 func anyMachine(d dice) machine {
 	m := d.machine()
-	for _, c := range m.cards {
+	for _, c := range m.nics {
 		for i := range c.vfs {
 			c.vfs[i].enslaved = false
 		}
@@ -403,7 +403,7 @@ func peersOnly(result draslices.Result, _ machine) {
 // slotsByFunctions makes exclusion-slots the number of virtual functions and one.
 func slotsByFunctions(result draslices.Result, m machine) {
 	slots := map[string]resourceapi.Counter{}
-	for _, c := range m.cards {
+	for _, c := range m.nics {
 		if len(c.vfs) > 0 {
 			slots[c.name+"-counters"] = resourceapi.Counter{Value: *resource.NewQuantity(int64(len(c.vfs))+1,
 				resource.DecimalSI)}

@@ -187,8 +187,8 @@ func checkDevice(t testing.TB, d resourceapi.Device, sets map[string]resourceapi
 	}
 }
 
-// checkGroups checks that of the devices that consume from a counter set, all or none have compatibility groups:
-// otherwise the scheduler would find them incompatible.
+// checkGroups checks that either all or none of the devices that consume from a counter set have compatibility groups.
+// Otherwise the scheduler would find them incompatible.
 func checkGroups(t testing.TB, d resourceapi.Device, groups map[string]bool) {
 	t.Helper()
 	for _, c := range d.ConsumesCounters {

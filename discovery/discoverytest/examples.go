@@ -11,8 +11,8 @@ import (
 // functions, a bridge for data, a NIC for the node itself, and Open vSwitch for the cluster network.
 func ReferenceNode() *Host {
 	h := NewHost()
-	h.card(firstPort(), 8)
-	h.card(secondPort(), 4)
+	h.nic(firstPort(), 8)
+	h.nic(secondPort(), 4)
 	h.cluster()
 	h.dataBridge("br-data")
 	h.Netlink.RDMANetns = discovery.RDMAShared
@@ -23,10 +23,10 @@ func ReferenceNode() *Host {
 // example1 to example9, and reference-node. These files contain the slices of the nodes.
 func Examples() map[string]*Host {
 	examples := map[string]*Host{
-		"example1": withCard(firstPort(), 2), "example2": withCard(firstPort(), 2),
-		"example3": withCard(secondPort(), 0), "example4": withCard(secondPort(), 0),
-		"example5": withCard(firstPort(), 0), "example6": withCard(firstPort(), 8),
-		"example7": withCard(firstPort(), 2), "example8": NewHost(), "example9": withCard(accelerated(), 2),
+		"example1": withNIC(firstPort(), 2), "example2": withNIC(firstPort(), 2),
+		"example3": withNIC(secondPort(), 0), "example4": withNIC(secondPort(), 0),
+		"example5": withNIC(firstPort(), 0), "example6": withNIC(firstPort(), 8),
+		"example7": withNIC(firstPort(), 2), "example8": NewHost(), "example9": withNIC(accelerated(), 2),
 		"reference-node": ReferenceNode(),
 	}
 	h := examples["example7"]
@@ -41,7 +41,7 @@ func Examples() map[string]*Host {
 	h.Speed("eno2", 1000)
 	h.Link("eno2").MAC = "02:00:00:00:00:01"
 
-	examples["example9"].card(localnet(), 0)
+	examples["example9"].nic(localnet(), 0)
 	return examples
 }
 
@@ -71,16 +71,16 @@ func accelerated() port { return port{"enp4s0f0", "0000:04:00.0", 0x04, 2, 10000
 
 func localnet() port { return port{"enp6s0f0", "0000:06:00.0", 0x06, 2, 25000, 1, ""} }
 
-// withCard returns a machine with one port of a NIC.
-func withCard(p port, vfs int) *Host {
+// withNIC returns a machine with one port of a NIC.
+func withNIC(p port, vfs int) *Host {
 	h := NewHost()
-	h.card(p, vfs)
+	h.nic(p, vfs)
 	return h
 }
 
-// card adds a port of a ConnectX NIC with RDMA and the given number of virtual functions. They also have interfaces and
+// nic adds a port of a ConnectX NIC with RDMA and the given number of virtual functions. They also have interfaces and
 // RDMA devices, but no address, as in the design.
-func (h *Host) card(p port, vfs int) {
+func (h *Host) nic(p port, vfs int) {
 	h.Function(p.address, fmt.Sprintf("numa_node=%d", p.numaNode))
 	addresses := addressesFrom(p.bus, p.first, vfs)
 	h.VirtualFunctions(p.address, addresses...)

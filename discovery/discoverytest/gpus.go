@@ -51,21 +51,21 @@ func h100() *Host {
 	h.Netlink.RDMANetns = "shared"
 	h.management("devices/pci0000:00/0000:00:10.0", "0000:0b:00.0", "eno3")
 	const rail, storage = 400000, 200000
-	for _, card := range []struct{ bus, ports, rdma, numaNode, speed int }{
+	for _, nic := range []struct{ bus, ports, rdma, numaNode, speed int }{
 		{0x18, 1, 0, 0, rail}, {0x29, 2, 1, 0, storage}, {0x40, 1, 3, 0, rail}, {0x4f, 1, 4, 0, rail},
 		{0x5e, 1, 5, 0, rail}, {0x9a, 1, 6, 1, rail}, {0xaa, 2, 7, 1, storage}, {0xc0, 1, 9, 1, rail},
 		{0xce, 1, 10, 1, rail}, {0xdc, 1, 11, 1, rail},
 	} {
 		// The switch's port to the NIC is on the bus above, its port to the processor on the bus above that.
-		root := fmt.Sprintf("0000:%02x", card.bus-3)
-		bridge := fmt.Sprintf("devices/pci%s/%s:01.0/0000:%02x:00.0/0000:%02x:00.0", root, root, card.bus-2, card.bus-1)
-		for port := range card.ports {
-			link := fmt.Sprintf("enp%ds0np0", card.bus)
-			if card.ports > 1 {
-				link = fmt.Sprintf("enp%ds0f%dnp%d", card.bus, port, port)
+		root := fmt.Sprintf("0000:%02x", nic.bus-3)
+		bridge := fmt.Sprintf("devices/pci%s/%s:01.0/0000:%02x:00.0/0000:%02x:00.0", root, root, nic.bus-2, nic.bus-1)
+		for port := range nic.ports {
+			link := fmt.Sprintf("enp%ds0np0", nic.bus)
+			if nic.ports > 1 {
+				link = fmt.Sprintf("enp%ds0f%dnp%d", nic.bus, port, port)
 			}
-			h.connectX7(networkFunction{bridge: bridge, address: fmt.Sprintf("0000:%02x:00.%d", card.bus, port),
-				link: link, rdma: fmt.Sprintf("mlx5_%d", card.rdma+port), numaNode: card.numaNode, speed: card.speed})
+			h.connectX7(networkFunction{bridge: bridge, address: fmt.Sprintf("0000:%02x:00.%d", nic.bus, port),
+				link: link, rdma: fmt.Sprintf("mlx5_%d", nic.rdma+port), numaNode: nic.numaNode, speed: nic.speed})
 		}
 	}
 	return h

@@ -12,7 +12,7 @@ import (
 
 // shape describes the devices of a node.
 type shape struct {
-	cards int
+	nics int
 	// functions is the number of virtual functions of each NIC.
 	functions int
 	// policies are the names of the node's policies in [policies].
@@ -25,27 +25,27 @@ type shape struct {
 // into separate links. A NIC or a separate link has one entry, which pods share (functions, links), or an exclusive
 // one, too, so that the entries must exclude each other (mixed-functions, mixed-links).
 func shapeOf(name string, devices int) (shape, error) {
-	cards := 4
+	nics := 4
 	if devices >= 512 {
-		cards = 8
+		nics = 8
 	}
 	whole := []string{"shared", "whole"}
 	switch name {
 	case "functions", "mixed-functions":
-		if devices%cards != 0 || devices < 2*cards {
+		if devices%nics != 0 || devices < 2*nics {
 			return shape{}, fmt.Errorf("%d devices are not the same number of functions for each of %d NICs",
-				devices, cards)
+				devices, nics)
 		}
-		s := shape{cards: cards, functions: devices/cards - 1, policies: []string{"shared", "function"},
+		s := shape{nics: nics, functions: devices/nics - 1, policies: []string{"shared", "function"},
 			plugin: "sriov"}
 		if name == "mixed-functions" {
 			s.policies = append(whole, "function")
 		}
 		return s, nil
 	case "links":
-		return shape{cards: devices, policies: []string{"shared"}, plugin: "macvlan"}, nil
+		return shape{nics: devices, policies: []string{"shared"}, plugin: "macvlan"}, nil
 	case "mixed-links":
-		return shape{cards: devices, policies: whole, plugin: "macvlan"}, nil
+		return shape{nics: devices, policies: whole, plugin: "macvlan"}, nil
 	}
 	return shape{}, fmt.Errorf("unknown shape %q: use functions, mixed-functions, links or mixed-links",
 		name)
@@ -53,10 +53,10 @@ func shapeOf(name string, devices int) (shape, error) {
 
 // entries is the number of devices that a node publishes.
 func (s shape) entries() int {
-	count := s.cards * s.functions
+	count := s.nics * s.functions
 	for _, p := range s.policies {
 		if p != "function" {
-			count += s.cards
+			count += s.nics
 		}
 	}
 	return count
@@ -66,9 +66,9 @@ func (s shape) entries() int {
 func (s shape) record(t *testing.T) string {
 	t.Helper()
 	h := discoverytest.NewHost()
-	for i := range s.cards {
+	for i := range s.nics {
 		bus := fmt.Sprintf("%04x:%02x", i/200, 1+i%200)
-		name, address := fmt.Sprintf("card%d", i), bus+":00.0"
+		name, address := fmt.Sprintf("nic%d", i), bus+":00.0"
 		h.Function(address)
 		h.NIC(name, address)
 		var addresses []string

@@ -21,8 +21,8 @@ const gpuDriver = "gpu.example.com"
 // roots are the PCI root complexes of a machine with the number of GPUs and NICs below each. Only the first and the
 // third satisfy a claim for a GPU and two NICs, the third twice.
 var roots = []struct {
-	name        string
-	gpus, cards int
+	name       string
+	gpus, nics int
 }{
 	{"pci0000:10", 1, 2}, {"pci0000:40", 2, 1}, {"pci0000:80", 2, 4}, {"pci0000:c0", 0, 2},
 }
@@ -35,7 +35,7 @@ func TestGPUsAndCardsBelowOneRoot(t *testing.T) {
 		var gpus []resourceapi.Device
 		for _, root := range roots {
 			bus := strings.TrimPrefix(root.name, "pci0000:")
-			for i := range root.cards {
+			for i := range root.nics {
 				name, address := fmt.Sprintf("eth%sx%d", bus, i), fmt.Sprintf("0000:%s:%02x.0", bus, 2+i)
 				h.FunctionBelow("devices/"+root.name+"/0000:"+bus+":01.0", address)
 				h.NIC(name, address)
@@ -51,7 +51,7 @@ func TestGPUsAndCardsBelowOneRoot(t *testing.T) {
 				below[name] = root.name
 			}
 		}
-		n := p.publish(t, "gpus", record(t, h), []v1alpha1.DeviceExposurePolicy{exposurePolicy(t, "cards", `
+		n := p.publish(t, "gpus", record(t, h), []v1alpha1.DeviceExposurePolicy{exposurePolicy(t, "nics", `
 selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}
 action: expose
 exposure: {supportedCNIPlugins: [{name: host-device, exclusive: true}]}

@@ -50,7 +50,7 @@ exposure:
 			for i, order := range asks {
 				t.Run(fmt.Sprint(order), func(t *testing.T) {
 					t.Parallel()
-					if err := n.request(t.Context(), cardName(i), order); err != nil {
+					if err := n.request(t.Context(), nicName(i), order); err != nil {
 						t.Error(err)
 					}
 				})
@@ -60,18 +60,18 @@ exposure:
 }
 
 // request creates claims for bandwidth of a NIC, each after the decision about the previous one.
-func (n node) request(ctx context.Context, card string, order []int64) error {
+func (n node) request(ctx context.Context, nic string, order []int64) error {
 	offered, err := n.devices()
 	if err != nil {
 		return err
 	}
 	var used, given int64
 	for i, amount := range order {
-		r := request{class: "sriov", card: card}
+		r := request{class: "sriov", nic: nic}
 		if amount > 0 {
 			r.capacity = map[string]string{"bandwidth": strconv.FormatInt(amount, 10)}
 		}
-		pod, err := n.pod(ctx, fmt.Sprintf("%s-%d", card, i), false, claim(r))
+		pod, err := n.pod(ctx, fmt.Sprintf("%s-%d", nic, i), false, claim(r))
 		if err != nil {
 			return err
 		}
@@ -136,7 +136,7 @@ exposure:
 			device   string // a part of its name; empty if the claim is refused
 			consumed string // of the capacity of a shared device
 		}{
-			{"two of the card's macvlans", request{class: anyPlugin, capacity: map[string]string{"macvlans": "2"}},
+			{"two of the NIC's macvlans", request{class: anyPlugin, capacity: map[string]string{"macvlans": "2"}},
 				"-macvlan", "2"},
 			{"the default", request{class: "macvlan"}, "-macvlan", "1"},
 			{"more than are left", request{class: anyPlugin, capacity: map[string]string{"macvlans": "3"}}, "", ""},
@@ -158,7 +158,7 @@ exposure:
 			if test.device == "" {
 				continue
 			}
-			if len(devices) != 1 || !strings.HasPrefix(devices[0].Device, cardName(0)+test.device) {
+			if len(devices) != 1 || !strings.HasPrefix(devices[0].Device, nicName(0)+test.device) {
 				t.Fatalf("%s: got %s", test.title, names(devices))
 			}
 			if used, shared := devices[0].ConsumedCapacity["dra.networking/macvlans"]; shared != (test.consumed != "") || shared && used.String() != test.consumed {

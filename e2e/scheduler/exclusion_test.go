@@ -18,7 +18,7 @@ func TestExclusion(t *testing.T) {
 		var results []*matrix
 		t.Run("cases", func(t *testing.T) {
 			for _, c := range exclusionMachines() {
-				m := &matrix{cards: c, rows: append(c.allSeries(2), c.allSeries(3)...), seen: map[string]bool{}}
+				m := &matrix{nics: c, rows: append(c.allSeries(2), c.allSeries(3)...), seen: map[string]bool{}}
 				results = append(results, m)
 				t.Run(m.name, func(t *testing.T) {
 					t.Parallel()
@@ -33,13 +33,13 @@ func TestExclusion(t *testing.T) {
 }
 
 // try uses a NIC in several ways and reports whether the scheduler allowed the last of them.
-func (n node) try(ctx context.Context, card, arrival string, s series, refusals *refusals) (bool, error) {
+func (n node) try(ctx context.Context, nic, arrival string, s series, refusals *refusals) (bool, error) {
 	if arrival == "pods" {
-		return n.tryPods(ctx, card, s, refusals)
+		return n.tryPods(ctx, nic, s, refusals)
 	}
 	var requests []request
 	for _, u := range s {
-		requests = append(requests, request{class: u.plugin, card: card})
+		requests = append(requests, request{class: u.plugin, nic: nic})
 	}
 	claims := []resourceapi.ResourceClaimSpec{claim(requests...)}
 	if arrival == "claims" {
@@ -48,23 +48,23 @@ func (n node) try(ctx context.Context, card, arrival string, s series, refusals 
 			claims = append(claims, claim(r))
 		}
 	}
-	pod, err := n.pod(ctx, card, n.templates, claims...)
+	pod, err := n.pod(ctx, nic, n.templates, claims...)
 	if err != nil {
 		return false, err
 	}
 	if s.fits() {
-		return true, n.got(ctx, pod, card, s...)
+		return true, n.got(ctx, pod, nic, s...)
 	}
 	return refusals.expect(ctx, n, pod)
 }
 
 // tryPods creates a pod for each use. If the last is refused, it must be scheduled after the pods that it excludes end.
-func (n node) tryPods(ctx context.Context, card string, s series, refusals *refusals) (bool, error) {
+func (n node) tryPods(ctx context.Context, nic string, s series, refusals *refusals) (bool, error) {
 	var pods []string
 	for i, u := range s {
-		pod, err := n.pod(ctx, fmt.Sprintf("%s-%d", card, i), false, claim(request{class: u.plugin, card: card}))
+		pod, err := n.pod(ctx, fmt.Sprintf("%s-%d", nic, i), false, claim(request{class: u.plugin, nic: nic}))
 		if err == nil && (i < len(s)-1 || s.fits()) {
-			err = n.got(ctx, pod, card, u)
+			err = n.got(ctx, pod, nic, u)
 		}
 		if err != nil {
 			return false, err
@@ -87,23 +87,23 @@ func (n node) tryPods(ctx context.Context, card string, s series, refusals *refu
 			return false, err
 		}
 	}
-	return false, n.got(ctx, pods[last], card, s[last])
+	return false, n.got(ctx, pods[last], nic, s[last])
 }
 
 // got waits until a pod is scheduled, and checks that it got devices of the NIC for these uses.
-func (n node) got(ctx context.Context, pod, card string, uses ...use) error {
+func (n node) got(ctx context.Context, pod, nic string, uses ...use) error {
 	devices, err := n.allocated(ctx, pod)
 	if err != nil {
 		return err
 	}
 	for i, u := range uses {
-		prefix := card + "-"
+		prefix := nic + "-"
 		if u.function {
-			prefix = card + "v"
+			prefix = nic + "v"
 		}
 		if i >= len(devices) || !strings.HasPrefix(devices[i].Device, prefix) ||
 			!strings.HasSuffix(devices[i].Device, "-"+u.name) {
-			return fmt.Errorf("pod %s got %s, want %s of %s", pod, names(devices), series(uses).names(), card)
+			return fmt.Errorf("pod %s got %s, want %s of %s", pod, names(devices), series(uses).names(), nic)
 		}
 	}
 	return nil

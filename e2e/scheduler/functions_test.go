@@ -51,16 +51,16 @@ func TestFunctionsComeAndGo(t *testing.T) {
 
 // A NIC that is offered as a whole while one of its virtual functions is in use waits for it. This also applies if the
 // virtual function was allocated when it was published without counters, since nothing excluded it then.
-func TestCardsAreOfferedAsAWholeUnderClaims(t *testing.T) {
+func TestNICsAreOfferedAsAWholeUnderClaims(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		passthrough := use{name: "passthrough", plugin: "host-device", exclusive: true}
 		vf := use{name: "vf", plugin: "sriov", function: true}
 		n := p.publish(t, "whole", record(t, machine(2, 2)), []v1alpha1.DeviceExposurePolicy{vf.policy(t)},
 			p.encodings...)
 		n.offers(t, 4)
-		asks := func(name, class, card string) string {
+		asks := func(name, class, nic string) string {
 			t.Helper()
-			pod, err := n.pod(t.Context(), name, p.templates, claim(request{class: class, card: card}))
+			pod, err := n.pod(t.Context(), name, p.templates, claim(request{class: class, nic: nic}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,19 +78,19 @@ func TestCardsAreOfferedAsAWholeUnderClaims(t *testing.T) {
 				t.Fatalf("pod %s should wait: %v", pod, err)
 			}
 		}
-		function := asks("function", "sriov", cardName(0))
+		function := asks("function", "sriov", nicName(0))
 		gets(function, "card0v0-vf")
 
 		if err := p.apply(t.Context(), n.owned(t, []v1alpha1.DeviceExposurePolicy{passthrough.policy(t)})); err != nil {
 			t.Fatal(err)
 		}
 		n.offers(t, 6)
-		first := asks("first", "host-device", cardName(0))
+		first := asks("first", "host-device", nicName(0))
 		waits(first)
-		gets(asks("free", "host-device", cardName(1)), "card1-passthrough") // the scheduler has seen what is new
-		second := asks("second", "host-device", cardName(0))
+		gets(asks("free", "host-device", nicName(1)), "card1-passthrough") // the scheduler has seen what is new
+		second := asks("second", "host-device", nicName(0))
 		waits(second)
-		waits(asks("other", "sriov", cardName(1)))
+		waits(asks("other", "sriov", nicName(1)))
 		if v, err := n.verdict(first); v == scheduled { // the refusal may predate the NIC in the scheduler's cache
 			t.Fatalf("pod %s has a NIC while one of its virtual functions is in use: %v", first, err)
 		}

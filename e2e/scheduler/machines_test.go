@@ -23,7 +23,7 @@ func machine(count, functions int) *discoverytest.Host {
 	for i := range count {
 		address := fmt.Sprintf("0000:%02x:00.0", i+1)
 		h.Function(address)
-		h.NIC(cardName(i), address)
+		h.NIC(nicName(i), address)
 		var addresses []string
 		for j := range functions {
 			addresses = append(addresses, fmt.Sprintf("0000:%02x:%02x.%d", i+1, 1+j/8, j%8))
@@ -32,10 +32,10 @@ func machine(count, functions int) *discoverytest.Host {
 			h.VirtualFunctions(address, addresses...)
 		}
 		for j, a := range addresses {
-			h.NIC(fmt.Sprintf("%sv%d", cardName(i), j), a)
+			h.NIC(fmt.Sprintf("%sv%d", nicName(i), j), a)
 		}
 	}
 	return h
 }
 
-func cardName(i int) string { return fmt.Sprintf("card%d", i) }
+func nicName(i int) string { return fmt.Sprintf("nic%d", i) }

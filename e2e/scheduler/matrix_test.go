@@ -14,7 +14,7 @@ import (
 
 // matrix records the allocations that the scheduler allowed on a machine.
 type matrix struct {
-	cards
+	nics
 	rows []series
 	mu   sync.Mutex
 	seen map[string]bool // by the key of a row and an arrival: whether the last was used, too
@@ -61,7 +61,7 @@ func (m *matrix) fillBy(t *testing.T, n node, arrival string) {
 			continue
 		}
 		group.Go(func() error {
-			used, err := n.try(t.Context(), cardName(i), arrival, s, &refusals)
+			used, err := n.try(t.Context(), nicName(i), arrival, s, &refusals)
 			if err != nil {
 				t.Errorf("%s: %v", s.names(), err)
 				return nil // all others are tried
@@ -98,7 +98,7 @@ func (m *matrix) fillBy(t *testing.T, n node, arrival string) {
 // String prints a row for each combination in use, and a column for each additional use.
 func (m *matrix) String() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s: what can be used beside what is in use? (%s)\n", m.title, strings.Join(allArrivals(), "/"))
+	fmt.Fprintf(&out, "%s: uses that are possible next to existing ones (%s)\n", m.title, strings.Join(allArrivals(), "/"))
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	// a strings.Builder takes everything
 	line := func(cells []string) { _, _ = fmt.Fprintln(w, strings.Join(cells, "\t")) }

@@ -54,8 +54,8 @@ spec:
 // request asks for one device of a class.
 type request struct {
 	class string
-	// card is the interface of the physical device, which or whose virtual function is requested. Empty means any NIC.
-	card string
+	// nic is the interface of the physical device, which or whose virtual function is requested. Empty means any NIC.
+	nic string
 	// capacity is the requested capacity of the device, such as "bandwidth": "10000".
 	capacity map[string]string
 }
@@ -65,11 +65,11 @@ func claim(requests ...request) resourceapi.ResourceClaimSpec {
 	var spec resourceapi.ResourceClaimSpec
 	for i, r := range requests {
 		exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: r.class}
-		if r.card != "" {
+		if r.nic != "" {
 			// Only functions have a pfName.
 			exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf(
 				`device.attributes["dra.networking"].ifName == %q || `+
-					`device.attributes["dra.networking"].?pfName.orValue("") == %q`, r.card, r.card)}}}
+					`device.attributes["dra.networking"].?pfName.orValue("") == %q`, r.nic, r.nic)}}}
 		}
 		if len(r.capacity) > 0 {
 			exactly.Capacity = &resourceapi.CapacityRequirements{

@@ -94,10 +94,10 @@ func pairs(count int, attribute resourceapi.QualifiedName) resourceapi.ResourceC
 	match, rail := resourceapi.FullyQualifiedName(attribute), resourceapi.FullyQualifiedName(railAttribute)
 	distinct := resourceapi.DeviceConstraint{DistinctAttribute: &rail}
 	for i := range count {
-		gpu, card := spec.Devices.Requests[2*i].Name, spec.Devices.Requests[2*i+1].Name
+		gpu, nic := spec.Devices.Requests[2*i].Name, spec.Devices.Requests[2*i+1].Name
 		spec.Devices.Constraints = append(spec.Devices.Constraints,
-			resourceapi.DeviceConstraint{Requests: []string{gpu, card}, MatchAttribute: &match})
-		distinct.Requests = append(distinct.Requests, card)
+			resourceapi.DeviceConstraint{Requests: []string{gpu, nic}, MatchAttribute: &match})
+		distinct.Requests = append(distinct.Requests, nic)
 	}
 	spec.Devices.Constraints = append(spec.Devices.Constraints, distinct)
 	return spec
@@ -130,12 +130,12 @@ func (n node) aligned(t *testing.T, name string, count int, attribute resourceap
 	}
 	rails := map[int64]bool{}
 	for i := range count {
-		gpu, card := byRequest[spec.Devices.Requests[2*i].Name], byRequest[spec.Devices.Requests[2*i+1].Name]
-		if derived == nil && text(gpu.Attributes[attribute]) != text(card.Attributes[attribute]) {
-			t.Errorf("pod %s has %s with %s, and %s with %s", pod, gpu.Name, text(gpu.Attributes[attribute]), card.Name,
-				text(card.Attributes[attribute]))
+		gpu, nic := byRequest[spec.Devices.Requests[2*i].Name], byRequest[spec.Devices.Requests[2*i+1].Name]
+		if derived == nil && text(gpu.Attributes[attribute]) != text(nic.Attributes[attribute]) {
+			t.Errorf("pod %s has %s with %s, and %s with %s", pod, gpu.Name, text(gpu.Attributes[attribute]), nic.Name,
+				text(nic.Attributes[attribute]))
 		}
-		rails[*card.Attributes[railAttribute].IntValue] = true
+		rails[*nic.Attributes[railAttribute].IntValue] = true
 	}
 	if len(rails) != count {
 		t.Errorf("pod %s has %d NICs on rails %v", pod, count, rails)

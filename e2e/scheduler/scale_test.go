@@ -20,8 +20,8 @@ import (
 func TestThousandDevices(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		// A computation needs 80 MiB, in KiB; 30 MiB stay, 36 after other tests.
-		const cards, functions, most = 8, 128, 50 << 10
-		m := machine(cards, functions)
+		const nics, functions, most = 8, 128, 50 << 10
+		m := machine(nics, functions)
 		recording := filepath.Join(t.TempDir(), "recording")
 		point(t, recording, m)
 		policies := []v1alpha1.DeviceExposurePolicy{
@@ -29,11 +29,11 @@ func TestThousandDevices(t *testing.T) {
 				function: true}.policy(t),
 		}
 		n := p.publish(t, "thousand", recording, policies, p.encodings...)
-		n.offers(t, cards*(1+functions))
-		link, other := m.Link(cardName(0)), m.Link(cardName(1))
+		n.offers(t, nics*(1+functions))
+		link, other := m.Link(nicName(0)), m.Link(nicName(1))
 		link.OperState, link.Carrier = "down", false
 		point(t, recording, m)
-		n.untilDevice(t, cardName(0)+"-passthrough", "is tainted", func(device *resourceapi.Device) bool {
+		n.untilDevice(t, nicName(0)+"-passthrough", "is tainted", func(device *resourceapi.Device) bool {
 			return len(device.Taints) > 0
 		})
 		before := n.versions(t)
@@ -41,12 +41,12 @@ func TestThousandDevices(t *testing.T) {
 			link.OperState, link.Carrier = map[bool]string{true: "up", false: "down"}[back], back
 			other.MTU++ // without it the test could not detect when the driver has seen the carrier
 			point(t, recording, m)
-			n.untilDevice(t, cardName(1)+"-passthrough", "has the new MTU", func(device *resourceapi.Device) bool {
+			n.untilDevice(t, nicName(1)+"-passthrough", "has the new MTU", func(device *resourceapi.Device) bool {
 				mtu := device.Attributes["dra.networking/mtu"].IntValue
 				return mtu != nil && *mtu == int64(other.MTU)
 			})
 		}
-		pool := n.name + "/" + cardName(1)
+		pool := n.name + "/" + nicName(1)
 		for name, after := range n.versions(t) {
 			if !strings.HasPrefix(name, pool+" ") && after != before[name] {
 				t.Errorf("slice %s was written", name)
@@ -59,7 +59,7 @@ func TestThousandDevices(t *testing.T) {
 				return anonymous <= most, nil // pages of the file are the page cache's
 			})
 		t.Logf("%d devices in %d slices; the driver has %d MiB of its own resident, and %d MiB of its binary",
-			cards*(1+functions), len(before), anonymous>>10, file>>10)
+			nics*(1+functions), len(before), anonymous>>10, file>>10)
 		if err != nil {
 			t.Errorf("the driver has %d KiB of its own resident, more than %d", anonymous, most)
 		}

@@ -65,8 +65,8 @@ func together(a, b use) bool {
 	return a.group == "" || a.group != b.group
 }
 
-// cards is a machine whose NICs are all offered in the same ways.
-type cards struct {
+// nics is a machine whose NICs are all offered in the same ways.
+type nics struct {
 	name, title string
 	functions   int // of each NIC; without any it is not a physical function
 	uses        []use
@@ -75,7 +75,7 @@ type cards struct {
 }
 
 // policies returns the policies of the machine.
-func (c cards) policies(t *testing.T) []v1alpha1.DeviceExposurePolicy {
+func (c nics) policies(t *testing.T) []v1alpha1.DeviceExposurePolicy {
 	t.Helper()
 	var list []v1alpha1.DeviceExposurePolicy
 	for _, u := range c.uses {
@@ -90,7 +90,7 @@ func (c cards) policies(t *testing.T) []v1alpha1.DeviceExposurePolicy {
 }
 
 // entries returns the number of published devices for each NIC and its virtual functions.
-func (c cards) entries() int {
+func (c nics) entries() int {
 	count := 0
 	for _, u := range c.uses {
 		if count++; u.function {
@@ -100,14 +100,14 @@ func (c cards) entries() int {
 	return count
 }
 
-func exclusionMachines() []cards {
+func exclusionMachines() []nics {
 	macvlan := use{name: "macvlan", plugin: "macvlan", capacity: "macvlans", group: "rx-handler"}
 	ipvlan := use{name: "ipvlan", plugin: "ipvlan", capacity: "ipvlans", group: "rx-handler"}
 	passthrough := use{name: "passthrough", plugin: "host-device", exclusive: true}
 	takeover := use{name: "takeover", plugin: "sriov", exclusive: true}
 	vf := use{name: "vf", plugin: "sriov", function: true}
 	free := func(u use) use { u.capacity, u.group = "shares", ""; return u }
-	return []cards{
+	return []nics{
 		{name: "grouped", title: "macvlan and ipvlan exclude each other", functions: 3,
 			uses: []use{macvlan, ipvlan, passthrough, vf}},
 		{name: "ungrouped", title: "macvlan and ipvlan have no group, and capacities of the same name", functions: 3,
@@ -143,7 +143,7 @@ func (s series) fits() bool {
 }
 
 // allSeries are all series of so many uses.
-func (c cards) allSeries(length int) []series {
+func (c nics) allSeries(length int) []series {
 	if length == 0 {
 		return []series{nil}
 	}

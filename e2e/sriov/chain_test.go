@@ -25,7 +25,7 @@ func oneStep(cniType, settings string, host int) string {
 func TestHostDeviceByPCIAddress(t *testing.T) {
 	b := newBench(t, 2)
 	d := newDriver(b)
-	before := b.card()
+	before := b.functionState()
 	left := d.attach("left", oneStep("host-device", "", 1), function{"nic", pf0, 0})
 	right := d.attach("right", oneStep("host-device", "", 2), function{"nic", pf1, 1})
 	left.Reaches(right, "10.9.0.2")
@@ -38,7 +38,7 @@ func TestHostDeviceByPCIAddress(t *testing.T) {
 func TestSRIOVSettingsAreEnforced(t *testing.T) {
 	b := newBench(t, 3)
 	d := newDriver(b)
-	before := b.card()
+	before := b.functionState()
 	const settings = `vlan: %d, vlanQoS: 3, spoofchk: "on", trust: "on", max_tx_rate: 200,`
 	a := d.attach("a", oneStep("sriov", fmt.Sprintf(settings, 100), 1), function{"nic", pf0, 0})
 	same := d.attach("same", oneStep("sriov", fmt.Sprintf(settings, 100), 2), function{"nic", pf1, 0})
@@ -78,7 +78,7 @@ func TestSRIOVSettingsAreEnforced(t *testing.T) {
 func TestSpoofCheck(t *testing.T) {
 	b := newBench(t, 2)
 	d := newDriver(b)
-	before := b.card()
+	before := b.functionState()
 	honest := d.attach("honest", oneStep("sriov", `spoofchk: "on",`, 1), function{"nic", pf0, 0})
 	free := d.attach("free", oneStep("sriov", `spoofchk: "off", trust: "on",`, 2), function{"nic", pf0, 1})
 	witness := d.attach("witness", oneStep("sriov", "", 3), function{"nic", pf1, 0})
@@ -123,7 +123,7 @@ const bondOfTwo = `
 func TestBondSurvivesTheLossOfACard(t *testing.T) {
 	b := newBench(t, 2)
 	d := newDriver(b)
-	before := b.card()
+	before := b.functionState()
 	var pods []*pod
 	for i := range 2 {
 		pods = append(pods, d.attach(fmt.Sprintf("bond%d", i), fmt.Sprintf(bondOfTwo, i+1),
@@ -163,7 +163,7 @@ func TestBondSurvivesTheLossOfACard(t *testing.T) {
 func TestBondWhoseNamespaceIsDestroyed(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)
-	before := b.card()
+	before := b.functionState()
 	steps := strings.Replace(fmt.Sprintf(bondOfTwo, 1), "failOverMac: 1", "failOverMac: 0", 1)
 	p := d.attach("bond", steps, function{"left", pf0, 0}, function{"right", pf1, 0})
 	p.Destroy()
@@ -190,7 +190,7 @@ func TestBondWhoseNamespaceIsDestroyed(t *testing.T) {
 func TestManyAtOnce(t *testing.T) {
 	b := newBench(t, 4)
 	d := newDriver(b)
-	before := b.card()
+	before := b.functionState()
 	var pods []*pod
 	for i := range 8 {
 		pf := []string{pf0, pf1}[i%2]
@@ -261,7 +261,7 @@ func TestDirtyFunctionComesHomeClean(t *testing.T) {
 			t.Run(cniType+" "+name, func(t *testing.T) {
 				b := newBench(t, 1)
 				d := newDriver(b)
-				before := b.card()
+				before := b.functionState()
 				p := d.attach(cniType[:4]+name[:3], oneStep(cniType, "", 1), function{"nic", pf0, 0})
 				b.soil(p, pf0, 0)
 				end(p)
@@ -291,7 +291,7 @@ func TestNextTenantMayChangeItsAddress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, 2)
 			d := newDriver(b)
-			before := b.card()
+			before := b.functionState()
 			functions := []function{{"nic", pf0, 0}, {"nic", pf0, 1}, {"nic", pf1, 0}, {"nic", pf1, 1}}
 			if test.dirty {
 				for _, f := range functions {
@@ -340,7 +340,7 @@ func TestChainsThatChangeAddressesInTurn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, 1)
 			d := newDriver(b)
-			before := b.card()
+			before := b.functionState()
 			for i := range 2 {
 				p := d.attach(fmt.Sprintf("turn%d", i), fmt.Sprintf(test.steps, i+1), test.functions...)
 				for range 3 { // the plugin can't restore the address while the function has another
@@ -363,7 +363,7 @@ func TestFunctionWithoutLink(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)
 	b.bind(b.VF(pf0, 0), "vfio-pci")
-	before := b.card()
+	before := b.functionState()
 	if _, err := d.Plan("link", `[{name: nic, type: sriov}]`, device("nic", b.VF(pf0, 0))); err == nil ||
 		!strings.Contains(err.Error(), "has no interface") {
 		t.Errorf("a step that wants a link: %v", err)

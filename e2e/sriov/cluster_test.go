@@ -48,7 +48,7 @@ func (c *cluster) part(name string, do func(*cluster)) {
 		cluster := *c
 		cluster.bench, cluster.Node = &bench{c.With(t)}, c.Part(t, strings.ReplaceAll(name, " ", "-"))
 		cluster.DriverReady()
-		cluster.before = cluster.card()
+		cluster.before = cluster.functionState()
 		cluster.Apply(fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", cluster.Namespace))
 		cluster.Until("default ServiceAccount", func(ctx context.Context) error {
 			_, err := cluster.Client.CoreV1().ServiceAccounts(cluster.Namespace).Get(ctx, "default",
@@ -78,7 +78,7 @@ func (c *cluster) part(name string, do func(*cluster)) {
 
 // different returns an error that describes how the virtual functions differ from the earlier state.
 func (c *cluster) different(before []string) error {
-	if now := c.card(); !slices.Equal(before, now) {
+	if now := c.functionState(); !slices.Equal(before, now) {
 		return fmt.Errorf("before\n%s\nnow\n%s", strings.Join(before, "\n"), strings.Join(now, "\n"))
 	}
 	return nil

@@ -133,7 +133,7 @@ func plug() int {
 // function to the host under the pod's name. The next driver finds it and restores all its properties.
 func TestKilledInTheMiddleOfAMove(t *testing.T) {
 	b := newBench(t, 1)
-	before := b.card()
+	before := b.functionState()
 	deadly := t.TempDir()
 	self, err := os.Executable()
 	b.must(err)
@@ -156,7 +156,7 @@ func TestKilledInTheMiddleOfAMove(t *testing.T) {
 		}
 		return err
 	})
-	if after := b.card(); after[0] == before[0] {
+	if after := b.functionState(); after[0] == before[0] {
 		t.Fatal("the plugin has changed nothing: there is nothing to recover")
 	}
 	o.VF = ""

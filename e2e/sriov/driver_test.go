@@ -62,8 +62,8 @@ func (d *driver) pod(name, steps string, functions ...function) *pod {
 	return d.Pod(name, steps, devices...)
 }
 
-// card returns all properties of the machine's virtual functions that a tenant could leave changed.
-func (b *bench) card() []string {
+// functionState returns all properties of the machine's virtual functions that a tenant could leave changed.
+func (b *bench) functionState() []string {
 	b.Helper()
 	var lines []string
 	for _, pf := range []string{pf0, pf1} {
@@ -86,7 +86,7 @@ func (b *bench) card() []string {
 // expect compares the machine's virtual functions, and looks for files of plugins.
 func (b *bench) expect(before []string) {
 	b.Helper()
-	if diff := cmp.Diff(before, b.card()); diff != "" {
+	if diff := cmp.Diff(before, b.functionState()); diff != "" {
 		b.Errorf("virtual functions are not as they were (-before +now):\n%s", diff)
 	}
 }

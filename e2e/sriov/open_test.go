@@ -26,7 +26,7 @@ const (
 func TestFunctionThatIsStillOpen(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)
-	before := b.card()
+	before := b.functionState()
 	p := d.attach("open", `[{name: nic, type: sriov, driver: vfio-pci, config: {vlan: 77}}]`,
 		function{"nic", pf0, 0})
 	closeIt := b.open(b.VF(pf0, 0))

@@ -115,9 +115,9 @@ func (c *cluster) ovnAddress(p *pod, index int) {
 		have = link.Attrs().HardwareAddr.String()
 		return nil
 	})
-	if card := c.info(pf1, index).Mac.String(); !strings.HasPrefix(address, "10.82.0.") || have != want ||
-		card != want {
+	if nic := c.info(pf1, index).Mac.String(); !strings.HasPrefix(address, "10.82.0.") || have != want ||
+		nic != want {
 		c.Errorf("%s has %s and %s, its physical function reports %s; want an address of 10.82.0.0/24, and %s",
-			p.Path, address, have, card, want)
+			p.Path, address, have, nic, want)
 	}
 }

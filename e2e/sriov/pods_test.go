@@ -212,15 +212,15 @@ func (c *cluster) published(want string) {
 
 // functionsOf returns the entries of the virtual functions of a NIC. The functions of the first NIC, which is also
 // offered as a whole, consume counters.
-func functionsOf(card, count, bandwidth int) string {
+func functionsOf(nic, count, bandwidth int) string {
 	text := ""
 	for i := range count {
 		consumed := ""
-		if card == 0 {
+		if nic == 0 {
 			consumed = fmt.Sprintf(" bandwidth %d exclusion-slots 1", bandwidth)
 		}
 		text += fmt.Sprintf("e2e-node/PF%[1]d: PF%[1]dv%[2]d%[3]s (dra.networking/bandwidth %[4]d) host_device sriov\n",
-			card, i, consumed, bandwidth)
+			nic, i, consumed, bandwidth)
 	}
 	return text
 }
@@ -445,7 +445,7 @@ func (c *cluster) followsNumVFs() {
 	c.SetVFs(pf1, 0)
 	c.SetVFs(pf1, 4)
 	c.published(publishedOfAll(4, 200))
-	c.before = c.card()               // they have other addresses
+	c.before = c.functionState()      // they have other addresses
 	c.must(os.RemoveAll(pluginState)) // the plugin's record of the removed function, which its DEL could not find
 }
 

@@ -27,7 +27,7 @@ func forged(origin, target *pod, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = sender.Close() }() // what was sent was sent
+	defer func() { _ = sender.Close() }() // the data was sent already
 	frame := append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, source...)
 	frame = append(frame, testProtocol>>8, testProtocol&0xff)
 	frame = append(frame, make([]byte, 46)...)

@@ -23,14 +23,14 @@ import (
 const opener = `exec 9<>/dev/vfio/vfio; for f in /dev/vfio/[0-9]*; do exec 8<>$f || exit 1; done; exec sleep 86400`
 
 // application creates a topology for applications that drive virtual functions of a NIC themselves.
-func (c *cluster) application(name, card string) {
+func (c *cluster) application(name, nic string) {
 	c.Helper()
 	c.topology(name, c.named(fmt.Sprintf(`
 - name: nic
   type: sriov
   selector: {cel: 'device.attributes["dra.networking"].pfName == "%s"'}
   driver: vfio-pci
-  config: {vlan: 55, trust: "on", spoofchk: "off"}`, card)), "nic")
+  config: {vlan: 55, trust: "on", spoofchk: "off"}`, nic)), "nic")
 }
 
 func driverOf(address string) string {
@@ -74,7 +74,7 @@ func (c *cluster) givesFunctionsToApplications() {
 		}
 	})
 	c.published(publishedOfAll(4, 200)) // it is offered as before
-	before := c.card()
+	before := c.functionState()
 	c.application("bound", "PF0")
 	c.topology("prepared", fmt.Sprintf(`
 - name: nic
@@ -101,9 +101,9 @@ spec:
 	c.createWith(opener, "bound", "one", "two")
 	c.createWith(opener, "addressed", "three")
 	c.Ready("one", "two", "three")
-	for pod, card := range map[string]string{"one": pf0, "two": pf0, "three": pf1} {
+	for pod, nic := range map[string]string{"one": pf0, "two": pf0, "three": pf1} {
 		c.attached(pod)
-		address := c.VF(card, c.index(pod, 0))
+		address := c.VF(nic, c.index(pod, 0))
 		if driver := driverOf(address); driver != "vfio-pci" {
 			c.Errorf("the function of pod %s has the driver %q", pod, driver)
 		}
@@ -135,7 +135,7 @@ spec:
 	// not change its address.
 	c.must(netlink.LinkSetVfHardwareAddr(c.LinkOf(pf1), 0, make(net.HardwareAddr, 6)))
 	c.bind(prepared, "")
-	c.before = c.card() // the kernel has assigned a new name and address to that function
+	c.before = c.functionState() // the kernel has assigned a new name and address to that function
 	// the plugin's record of namespaces with functions; the plugin ignores records of removed namespaces
 	c.must(os.RemoveAll(pluginState))
 }

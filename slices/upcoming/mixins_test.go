@@ -232,8 +232,8 @@ func FuzzNodes(f *testing.F) {
 // A node of 1024 virtual functions needs less than two fifths of the bytes with mixins.
 func TestSizeWithMixins(t *testing.T) {
 	var decision policy.Decision
-	for card := range 8 {
-		for i, d := range function(fmt.Sprintf("enp%ds0", card), 100_000, 128) {
+	for nic := range 8 {
+		for i, d := range function(fmt.Sprintf("enp%ds0", nic), 100_000, 128) {
 			p := policy.Persona{Policy: "p", Exclusive: true, Plugins: []string{"sriov", "host-device"}}
 			if i == 0 {
 				p.Suffix = "-passthrough"

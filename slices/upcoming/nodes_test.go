@@ -87,8 +87,8 @@ func (c *choices) decision() policy.Decision {
 		}
 		return all
 	}
-	for card := range 1 + c.pick(3) {
-		devices := function(fmt.Sprintf("eth%d", card), 100*c.pick(200), c.pick(40)*c.pick(2))
+	for nic := range 1 + c.pick(3) {
+		devices := function(fmt.Sprintf("eth%d", nic), 100*c.pick(200), c.pick(40)*c.pick(2))
 		d.Devices = append(d.Devices, policy.DeviceDecision{Device: devices[0], Personas: personas()})
 		all := personas()
 		for _, vf := range devices[1:] {

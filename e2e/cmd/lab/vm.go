@@ -57,7 +57,7 @@ func vmCommand(w *where) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "vm",
 		Short: "Run a virtual machine with real SR-IOV NICs, in seconds",
-		Long: `vm boots a small Debian with emulated Intel network cards (igb) that have SR-IOV: virtual functions whose VLANs, spoof
+		Long: `vm boots a small Debian with emulated Intel NICs (igb) that have SR-IOV: virtual functions whose VLANs, spoof
 checks and rates are really enforced, on PCIe roots and NUMA nodes of their own. All NICs are on one isolated network
 segment. The machine and its files outside of /share are gone when its command ends.
 
@@ -73,7 +73,7 @@ bin/ as they are shipped. "kubectl" inside, or "lab --name NAME-vm kubectl" outs
 value of --name). It ends with the machine.
 
 With --rdma the machine has the kernel of Debian's backports, RDMA's tools, and Soft RoCE ("rdma link add NAME type rxe
-netdev LINK"), whose devices follow their links into network namespaces as those of network cards do: the module is built of the
+netdev LINK"), whose devices follow their links into network namespaces as those of NICs do: the module is built of the
 kernel's source with a patch, which is fetched and kept, too. With --rdma=exclusive an RDMA device is in one namespace only.
 
 With --ovs the machine has Open vSwitch, OVN and the real ovs-cni. Nothing of them is started: "ovs-ctl start" does that in a shell.
