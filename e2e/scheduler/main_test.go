@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,6 +26,8 @@ const (
 	// compatibilityGroups separates the uses of a device by compatibility groups instead of counters.
 	compatibilityGroups = "--compatibility-groups"
 )
+
+var older = flag.Bool("older", false, "also test the oldest supported Kubernetes, which is compiled first")
 
 // version is a control plane that every test runs on.
 type version struct {
@@ -72,6 +75,9 @@ func onEvery(t *testing.T, test func(*testing.T, *plane)) {
 		t.Skip("needs root: starts control planes of Kubernetes in private namespaces")
 	}
 	for _, v := range versions {
+		if v.kubernetes != "" && !*older {
+			continue
+		}
 		t.Run(v.name, func(t *testing.T) {
 			p, err := planeOf(v)
 			if err != nil {
