@@ -63,8 +63,8 @@ func Tables(r *Results) string {
 		put("Not measured: %s (%s).\n", name, r.Skipped[name])
 	}
 	names := r.names()
-	put("\n### From create to Ready\n\nMilliseconds, P50 / P99. In brackets: P50 over that of pods without interfaces " +
-		"beside the same contestant.\n\n")
+	put("\n### From create to Ready\n\nMilliseconds, P50 / P99. In brackets: the difference between their P50 " +
+		"and that of pods without interfaces on the same cluster.\n\n")
 	put("| | no interfaces | 1 | 2 | 4 | 8 |\n|---|---|---|---|---|---|\n")
 	for _, name := range names {
 		plain := r.find(name, none, "single", 0)
@@ -78,11 +78,10 @@ func Tables(r *Results) string {
 	}
 	r.putSideBySide(put)
 	put("\n![Moved links](%s)\n\n![macvlan](%s)\n", chartOfLinks, chartOfMacvlans)
-	put("\n### In a tight loop, at once, and after a kill\n\nTen links and one of them for each pod, the next pod "+
-		"made as "+
-		"soon as the last one is being deleted; %d pods at once,\nwith one interface each; one pod right after the "+
-		"driver was killed. Milliseconds, P50 / P99.\n\n", crowd)
-	put("| | loop | loop, grace period 0 | %d at once | after SIGKILL |\n|---|---|---|---|---|\n", crowd)
+	put("\n### Tight loop, concurrent pods, and after a kill\n\nLoop: each pod takes one of ten links, and the next "+
+		"pod is created as soon as the previous one is being deleted. Concurrent: %d pods\nwith one interface "+
+		"each. After SIGKILL: one pod immediately after the driver was killed. Milliseconds, P50 / P99.\n\n", crowd)
+	put("| | loop | loop, grace period 0 | %d concurrent | after SIGKILL |\n|---|---|---|---|---|\n", crowd)
 	for _, name := range names {
 		for _, kind := range r.kinds(name) {
 			n := 1
@@ -110,9 +109,9 @@ func (r *Results) putSideBySide(put func(string, ...any)) {
 	if len(measured) == 0 {
 		return
 	}
-	put("\nSide by side: all clusters at the same time, and pods made on each of them in turn, %d of each kind. In "+
-		"brackets: P50 over\nthat of pods without interfaces, and what 95%% of 1,000 random resamples stay within. The "+
-		"last two columns are P50 in `RunPodSandbox`,\nwith what is not the plugins' time in brackets.\n\n",
+	put("\nSide by side: all clusters run at the same time, and pods are created on each in turn, %d of each kind. In "+
+		"brackets: the difference\nto pods without interfaces, with the range of 95%% of 1,000 random resamples. The "+
+		"last two columns are P50 in `RunPodSandbox`,\nwith the time outside of the CNI plugins in brackets.\n\n",
 		len(r.find(measured[0], none, sideBySideLoad, 0).Milliseconds))
 	put("| | no interfaces | 1 | 4 | 1, in `RunPodSandbox` | 4, in `RunPodSandbox` |\n|---|---|---|---|---|---|\n")
 	for _, name := range measured {
@@ -134,9 +133,9 @@ func (r *Results) putSideBySide(put func(string, ...any)) {
 // putHooks writes the table of the time that containerd waits. The duration of a plugin does not depend on its caller,
 // so the overhead of a contestant is shown separately.
 func (r *Results) putHooks(put func(string, ...any)) {
-	put("\n### In RunPodSandbox\n\nWhat containerd waits for before the first container, of the pods of the first table: " +
-		"milliseconds, P50. In brackets: P50\nof what is not its plugins' time, where the " +
-		"contestant tells it. A step is one call of one plugin; each interface here has one.\n\n")
+	put("\n### In RunPodSandbox\n\nTime that containerd waits before the first container, for the pods of the first table: " +
+		"milliseconds, P50. In brackets: P50\nof the time outside of the CNI plugins, if the " +
+		"driver reports it. A step is one call of one plugin; each interface here has one.\n\n")
 	put("| | 1 | 2 | 4 | 8 |\n|---|---|---|---|---|\n")
 	for _, name := range r.names() {
 		for _, kind := range r.kinds(name) {
@@ -167,9 +166,9 @@ func (s *Series) hooks() string {
 // putCosts writes the table of the resource usage of the contestants. It counts interfaces, not pods: a contestant that
 // attaches four interfaces to a pod has done four times the work.
 func (r *Results) putCosts(put func(string, ...any)) {
-	put("\n### What it costs\n\nOf the daemon and of what it starts, over all pods of the first table; memory " +
-		"also over those at once.\n\n")
-	put("| | CPU, s per 1,000 interfaces | most memory, MiB | slice writes per pod | links lost |\n" +
+	put("\n### Resource usage\n\nOf the daemon and its child processes, during the first table; memory " +
+		"also during the concurrent pods.\n\n")
+	put("| | CPU, s per 1,000 interfaces | peak memory, MiB | slice writes per pod | links lost |\n" +
 		"|---|---|---|---|---|\n")
 	for _, name := range r.names() {
 		var sum Cost

@@ -122,7 +122,7 @@ func alone(ctx context.Context, options Options, chosen []contestant, r *Results
 			switch {
 			case ctx.Err() != nil:
 				return ctx.Err()
-			case err != nil: // what was measured before stays: the others took their time, too
+			case err != nil: // keep earlier results: they took time, too
 				r.Skipped[c.name] = fmt.Sprintf("not whole: %v", err)
 			}
 			if options.Keep == nil {

@@ -36,12 +36,12 @@ func command() *cobra.Command {
 	d := &demo{out: os.Stdout, colours: wantsColours(os.Stdout, os.Getenv)}
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show the whole way on a real local Kubernetes",
-		Long: `demo starts a Kubernetes cluster on this machine, installs the driver as it is shipped, makes three links as
-hardware, applies the samples of deploy/samples and shows what becomes of them. It needs root, and Go and gcc the first
-time, when the Kubernetes programs are built (5 to 15 minutes).`,
-		Example: `  demo            show it, then remove everything
-  demo --keep     leave the cluster running to play with`,
+		Short: "Run the demo on a real local Kubernetes",
+		Long: `demo starts a Kubernetes cluster on this machine, installs the driver with its manifests, creates three links that
+represent hardware, applies deploy/samples and shows the results. It needs root. The first run also needs Go and gcc, to
+build the Kubernetes programs (5 to 15 minutes).`,
+		Example: `  demo            run the demo, then remove everything
+  demo --keep     keep the cluster running`,
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd.Context()) },
 	}
@@ -81,7 +81,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 			err = errors.Join(err, d.cluster.Down(context.WithoutCancel(ctx)))
 		}
 	}()
-	d.title("The driver and the controller, as they are shipped")
+	d.title("Installing the driver and the controller")
 	if err := stack.Install(ctx, d.cluster, stack.Options{Clone: d.clone, Bin: d.bin, Progress: d.out}); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (d *demo) hardware(context.Context) error {
 }
 
 func (d *demo) policies(ctx context.Context) error {
-	d.title("What administrators write: policies (what is offered) and topologies (how it is attached)")
+	d.title("Administrators write policies (which devices are offered) and topologies (how they are attached)")
 	for _, file := range []string{"policies.yaml", "topologies.yaml"} {
 		if err := d.show("kubectl", "apply", "-f", filepath.Join(d.samples, file)); err != nil {
 			return err
@@ -133,7 +133,7 @@ func (d *demo) policies(ctx context.Context) error {
 		return err
 	}
 	// The controller counts devices some moments later: a table with zeros would look like a failure.
-	if err := d.until(ctx, "devices counted for every policy that offers some", "sh", "-c",
+	if err := d.until(ctx, "device counts of all policies", "sh", "-c",
 		`test "$(kubectl get -f "$0" -o jsonpath='{.items[?(@.status.devices>0)].metadata.name}' | wc -w)" = 3`,
 		filepath.Join(d.samples, "policies.yaml")); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (d *demo) policies(ctx context.Context) error {
 }
 
 func (d *demo) pods(ctx context.Context) error {
-	d.title("What users write: a claim of three lines, and pods that name it")
+	d.title("Users write a claim of three lines, and pods that name it")
 	start := time.Now()
 	if err := d.show("kubectl", "apply", "-f", filepath.Join(d.samples, "pods.yaml")); err != nil {
 		return err
@@ -178,7 +178,7 @@ func (d *demo) pods(ctx context.Context) error {
 }
 
 func (d *demo) ping(ctx context.Context) error {
-	d.title("Two pods talk over macvlan")
+	d.title("Two pods communicate over macvlan")
 	output, err := d.cluster.Exec(ctx, "kubectl", "exec", "macvlan-2", "--", "ip", "-4", "-o", "addr", "show",
 		"dev", "net1")
 	if err != nil {
@@ -194,7 +194,7 @@ func (d *demo) ping(ctx context.Context) error {
 }
 
 func (d *demo) wholeLink(ctx context.Context) error {
-	d.title("A whole link goes into a pod, and comes back with its name")
+	d.title("A whole link moves into a pod and returns with its name")
 	if _, err := d.cluster.Exec(ctx, "ip", "link", "show", "uplink1"); err == nil {
 		return errors.New("uplink1 is on the node, but should be in the pod")
 	}
@@ -202,7 +202,7 @@ func (d *demo) wholeLink(ctx context.Context) error {
 	if err := d.show("kubectl", "delete", "pod", "whole-link", "--timeout=30s"); err != nil {
 		return err
 	}
-	if err := d.until(ctx, "uplink1 is back", "ip", "link", "show", "uplink1"); err != nil {
+	if err := d.until(ctx, "uplink1 is back on the node", "ip", "link", "show", "uplink1"); err != nil {
 		return err
 	}
 	return d.show("ip", "-br", "link", "show", "uplink1")
@@ -220,7 +220,7 @@ type call struct {
 }
 
 func (d *demo) log(context.Context) error {
-	d.title("The log of a claim: every call of a CNI plugin, with what went in and came out")
+	d.title("The log of a claim: every call of a CNI plugin with its input and output")
 	files, err := d.cluster.NodeGlob("/var/log/dra-network/default_macvlan-1-*/*.jsonl")
 	if err != nil {
 		return err
@@ -246,7 +246,7 @@ func (d *demo) log(context.Context) error {
 }
 
 func (d *demo) clean(ctx context.Context) error {
-	d.title("Nothing is left after deletion")
+	d.title("Cleanup after deletion")
 	if err := d.show("kubectl", "delete", "-f", filepath.Join(d.samples, "pods.yaml"), "--ignore-not-found",
 		"--timeout=60s"); err != nil {
 		return err
@@ -256,8 +256,8 @@ func (d *demo) clean(ctx context.Context) error {
 		{"no pinned network namespaces", `test -z "$(ls /var/run/netns | grep ^dra-)"`},
 		{"no leases", `test -z "$(find /var/lib/cni/networks -type f -name '*.*.*.*' 2>/dev/null)"`},
 		{"no CDI devices", `test -z "$(ls /var/run/cdi)"`},
-		{"every link is home", `ip link show uplink0 >/dev/null && ip link show uplink1 >/dev/null`},
-		{"no port is left on the bridge", `test -z "$(ls /sys/class/net/br-data/brif)"`},
+		{"all links are back on the node", `ip link show uplink0 >/dev/null && ip link show uplink1 >/dev/null`},
+		{"no ports on the bridge", `test -z "$(ls /sys/class/net/br-data/brif)"`},
 	} {
 		if err := d.until(ctx, check.what, "sh", "-c", check.test); err != nil {
 			return err
@@ -328,7 +328,7 @@ func (d *demo) until(ctx context.Context, what string, args ...string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("not so after 60 s: %s: %w\n%s", what, err, output)
+			return fmt.Errorf("timeout after 60 s: %s: %w\n%s", what, err, output)
 		case <-ticker.C:
 		}
 	}

@@ -79,7 +79,7 @@ func run() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&options.Bin, "bin", "bin", "folder with this driver's binaries")
 	cmd.Flags().StringVar(&options.Peers, "peers", "", "folder with the binaries of others: dranet, multus, "+
-		"and the folder before with those of another version of this driver")
+		"and the directory before with those of another version of this driver")
 	cmd.Flags().StringVar(&options.Cluster, "cluster", "duel", "name of the local cluster; side by side each has a number "+
 		"after it")
 	cmd.Flags().IntVar(&options.Samples, "samples", 20, "pods of each series in each round")
