@@ -57,8 +57,8 @@ func (v *validator) addressRange(path *field.Path, step *v1alpha1.Step) {
 		v.add(field.TooLong(rangePath, step.AddressRange, maxRangeName))
 	}
 	if step.Network != "" {
-		v.add(field.Forbidden(path.Child("network"), "the steps of an addressRange have one CNI network, so that none "+
-			"gives an address twice: remove network"))
+		v.add(field.Forbidden(path.Child("network"), "the steps of an addressRange have one CNI network, so that no "+
+			"address is assigned twice: remove network"))
 	}
 	if i := slices.Index(step.ClaimParameters, v1alpha1.ClaimIPs); i >= 0 {
 		v.add(field.Forbidden(path.Child("claimParameters").Index(i), "addresses of an addressRange come from the "+
@@ -80,7 +80,7 @@ func (v *validator) addressRange(path *field.Path, step *v1alpha1.Step) {
 		IPAM          map[string]json.RawMessage `json:"ipam"`
 		RuntimeConfig map[string]json.RawMessage `json:"runtimeConfig"`
 	}
-	_ = json.Unmarshal(rawConfig(step), &given) // what can't be read is refused for that
+	_ = json.Unmarshal(rawConfig(step), &given) // validation rejects a configuration that cannot be decoded
 	v.refuseKeys(ipamPath, given.IPAM, append([]string{schema.AddressBlocks.Parameter},
 		schema.AddressBlocks.Excludes...))
 	v.refuseKeys(path.Child("config", "runtimeConfig"), given.RuntimeConfig, []string{"ips", runtimeRanges})

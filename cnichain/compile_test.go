@@ -40,7 +40,7 @@ func TestValidateReportsEveryProblemWithItsPathAndFix(t *testing.T) {
 	}{
 		"step before its dependency": {
 			`[{name: b, type: tuning, dependOn: [a]}, {name: a, type: macvlan, selector: {cel: "true"}}]`,
-			[]string{"spec.steps[0].dependOn[0]", `step "b" must stand after "a": move it down`}},
+			[]string{"spec.steps[0].dependOn[0]", `step "b" must come after "a": move it down`}},
 		"steps that depend on each other": {
 			`[{name: a, type: tuning, dependOn: [c]}, {name: b, type: tuning, dependOn: [a]}, {name: c, type: ` +
 				`tuning, dependOn: [b]}]`,

@@ -192,7 +192,7 @@ func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
 		}
 		if slices.ContainsFunc(v.steps, func(s v1alpha1.Step) bool { return s.Name == parent }) {
 			v.add(field.Invalid(path.Index(i), parent,
-				fmt.Sprintf("step %q must stand after %q: move it down, below the steps in its dependOn", step.Name,
+				fmt.Sprintf("step %q must come after %q: move it down, below the steps in its dependOn", step.Name,
 					parent)))
 			continue
 		}
@@ -253,8 +253,8 @@ func (v *validator) root(path *field.Path, step *v1alpha1.Step) {
 		return
 	}
 	if step.Selector == nil || strings.TrimSpace(step.Selector.CEL) == "" {
-		v.add(field.Required(path.Child("selector", "cel"), "a step without dependOn is a root step: specify which "+
-			"devices it takes"))
+		v.add(field.Required(path.Child("selector", "cel"), "a step without dependOn is a root step: select its "+
+			"devices"))
 	}
 	if known && schema.Input.PrevResult == prevResultRequired {
 		v.add(field.Required(path.Child("dependOn"), fmt.Sprintf("%s works on an interface that another step made: "+
@@ -297,7 +297,7 @@ func (v *validator) rdma(path *field.Path, step *v1alpha1.Step) {
 	}
 	if step.RDMA == nil && (step.Limits.RDMAHandles != nil || step.Limits.RDMAObjects != nil) {
 		v.add(field.Forbidden(path.Child("limits"), "rdmaHandles and rdmaObjects limit the use of RDMA devices, which "+
-			"the step does not give: set rdma, or remove them"))
+			"the step does not provide: set rdma, or remove them"))
 	}
 }
 

@@ -164,7 +164,7 @@ func givenRanges(step *v1alpha1.Step, ipam map[string]any, schema *v1alpha1.CNIP
 	var config struct {
 		RuntimeConfig map[string]json.RawMessage `json:"runtimeConfig"`
 	}
-	_ = json.Unmarshal(rawConfig(step), &config) // what can't be read is refused for that
+	_ = json.Unmarshal(rawConfig(step), &config) // validation rejects a configuration that cannot be decoded
 	misspelt := slices.ContainsFunc(slices.Collect(maps.Keys(ipam)), func(key string) bool {
 		return key != "type" && !hasProperty(schema.Config, key)
 	})

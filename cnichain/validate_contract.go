@@ -46,7 +46,7 @@ type contracts struct {
 	schemas   Schemas
 	templates template.Engine
 	steps     map[string]*v1alpha1.Step // those before the one at hand, by name
-	made      map[string][]string       // what a step hands on: the names of the steps that made the interfaces
+	made      map[string][]string       // the steps that created the interfaces which a step passes on
 	unordered map[string]bool           // steps whose interfaces are unpredictable, by name; see isUnordered
 	problems  field.ErrorList
 }

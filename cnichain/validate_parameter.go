@@ -72,7 +72,7 @@ func (p *parameters) value(path *field.Path, value any, parameter *v1alpha1.Para
 	switch value := value.(type) {
 	case map[string]any:
 		if p.checkType(path, value, v1alpha1.TypeObject, parameter) {
-			nested := parameters{templates: p.templates, add: p.add} // what the driver sets is at the top
+			nested := parameters{templates: p.templates, add: p.add} // the driver's own keys are at the top level
 			nested.object(path, value, parameter, owner)
 		}
 	case []any:

@@ -62,10 +62,10 @@ func TestDefinitionOfBlocks(t *testing.T) {
 	d := newDefinition(t, find[*apiextensionsv1.CustomResourceDefinition](t, blockCRD))
 	for change, want := range map[string]string{
 		"networks: [10.60.0.0/24]=networks: [10.60.0.0/20]": "",
-		"nodeName: n1=nodeName: n2":                         "a block never goes to another node",
-		"nodeUID: u1=nodeUID: u2":                           "a block never goes to another node",
-		"10.60.0.16/28=10.60.0.32/28":                       "a block never goes to another node",
-		"index: 1=index: 2":                                 "a block never goes to another node",
+		"nodeName: n1=nodeName: n2":                         "a block is never reassigned to another node",
+		"nodeUID: u1=nodeUID: u2":                           "a block is never reassigned to another node",
+		"10.60.0.16/28=10.60.0.32/28":                       "a block is never reassigned to another node",
+		"index: 1=index: 2":                                 "a block is never reassigned to another node",
 	} {
 		before, after, _ := strings.Cut(change, "=")
 		got := said(t, d, blockSpec, strings.Replace(blockSpec, before, after, 1))

@@ -105,7 +105,7 @@ func TestValidate(t *testing.T) {
 			Replace(linkThenTune) + "  - {name: c, type: tuning, dependOn: [tune], config: {note: " +
 			"\"{{ link.interfaceName }}\"}}\n  - {name: d, type: vlan}\n", want: `
 ✗ DIR/t.yaml:13: unknown field "spec.steps[1].dependsOn"; did you mean dependOn?
-✗ DIR/t.yaml:16: spec.steps[3].selector.cel: Required value: a step without dependOn is a root step: specify which devices it takes
+✗ DIR/t.yaml:16: spec.steps[3].selector.cel: Required value: a step without dependOn is a root step: select its devices
 `},
 		"a range that the file does not have": {content: strings.NewReplacer(
 			", subnet: 10.99.0.0/24", "",

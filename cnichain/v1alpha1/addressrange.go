@@ -33,9 +33,9 @@ type AddressRange struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says which addresses there are, and which nodes get some.
+	// spec is the addresses of the range and the nodes that get blocks.
 	Spec AddressRangeSpec `json:"spec"`
-	// status is what the controller has given.
+	// status is reported by the controller.
 	// +optional
 	Status AddressRangeStatus `json:"status,omitempty"`
 }
@@ -48,13 +48,13 @@ type AddressRangeList struct {
 	Items           []AddressRange `json:"items"`
 }
 
-// AddressRangeSpec says which addresses there are, and which nodes get some.
+// AddressRangeSpec is the addresses of a range and the nodes that get blocks of it.
 // +kubebuilder:validation:XValidation:rule="self.blockSize == oldSelf.blockSize",message="blockSize cannot change, since nodes have blocks of it: make another range"
 // +kubebuilder:validation:XValidation:rule="size(self.cidrs) == size(oldSelf.cidrs) && self.cidrs.all(i, c, cidr(c).ip() == cidr(oldSelf.cidrs[i]).ip() && cidr(c).prefixLength() <= cidr(oldSelf.cidrs[i]).prefixLength())",message="cidrs cannot change but for becoming larger from the same first address, since nodes have blocks of them: make another range"
 type AddressRangeSpec struct {
-	// cidrs are the networks of the addresses: one of IPv4, one of IPv6, or one of each, of which pods then get an
-	// address each. Pods have the prefix length of the CIDR. Its first and last address are never given, and neither is
-	// the second, which gateways have by convention. A CIDR can grow from the same first address later.
+	// cidrs are the networks of the addresses: one IPv4 network, one IPv6 network, or one of each. Pods get one address
+	// of each, with the prefix length of the CIDR. The first and last address are never assigned, and neither is the
+	// second, which is the gateway by convention. A CIDR can be extended later if its first address stays the same.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:MaxLength=43
@@ -62,53 +62,53 @@ type AddressRangeSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self.all(c, isCIDR(c)) || size(self) < 2 || cidr(self[0]).ip().family() != cidr(self[1]).ip().family()",message="two CIDRs must be of different families: one of IPv4 and one of IPv6"
 	// +listType=atomic
 	CIDRs []string `json:"cidrs"`
-	// blockSize is how many addresses of each CIDR a block has. A node has room for as many pods with an address of the
-	// range as it has addresses; it gets another block before its last ones are used up.
+	// blockSize is the number of addresses of each CIDR in a block. A node has room for as many pods with an address of
+	// the range as its blocks have addresses; it gets another block before the last addresses are used.
 	// +kubebuilder:validation:Enum=4;8;16;32;64;128;256;512;1024;2048;4096
 	// +kubebuilder:default=64
 	// +optional
 	BlockSize int32 `json:"blockSize,omitempty"`
-	// exclude are addresses and networks that are never given, for example those of routers. One that is added while a
-	// pod has it stays the pod's. What is added counts for claims that are prepared afterwards: a pod that gets another
-	// sandbox, after a reboot for example, may be given what was not excluded when its claim was prepared.
+	// exclude are addresses and networks that are never assigned, for example those of routers. A pod keeps an address
+	// that is excluded later. An exclusion applies to claims that are prepared after it was added: a pod that gets a
+	// new sandbox, for example after a reboot, may get an address that was not excluded when its claim was prepared.
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=43
 	// +kubebuilder:validation:XValidation:rule="self.all(e, isIP(e) || (isCIDR(e) && cidr(e) == cidr(e).masked()))",message="each must be an address or a network, without bits after its prefix"
 	// +listType=set
 	// +optional
 	Exclude []string `json:"exclude,omitempty"`
-	// nodeSelector selects, by labels, the nodes that get blocks. A node that has some keeps them whatever its labels
-	// become. Default: all nodes.
+	// nodeSelector selects, by labels, the nodes that get blocks. A node keeps its blocks when its labels change.
+	// Default: all nodes.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
-	// returnDelay is how long the blocks of a node that is gone are kept from others: pods may still run on a machine
-	// whose Node object was deleted. It should be longer than it takes to be sure that the machine is off.
+	// returnDelay is the time for which the blocks of a deleted node are not assigned to other nodes, because pods may
+	// still run on a machine whose Node object was deleted. Choose a time after which the machine is certainly off.
 	// +kubebuilder:default="1h"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="must be at least 1m"
 	// +optional
 	ReturnDelay *metav1.Duration `json:"returnDelay,omitempty"`
 }
 
-// AddressRangeStatus is what the controller has given.
+// AddressRangeStatus is the state that the controller reports.
 type AddressRangeStatus struct {
 	// conditions has Accepted and BlocksAssigned.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// blocks is how many blocks there are.
+	// blocks is the number of blocks in the range.
 	// +optional
 	Blocks int32 `json:"blocks,omitempty"`
-	// given is how many of them belong to nodes, also to nodes that are gone.
+	// given is the number of blocks that belong to nodes, including deleted nodes.
 	// +optional
 	Given int32 `json:"given,omitempty"`
-	// returning is how many of those are kept from others because their node is gone, or the range.
+	// returning is the number of those blocks that wait for returnDelay because their node or range was deleted.
 	// +optional
 	Returning int32 `json:"returning,omitempty"`
 }
 
-// AddressBlock is one block of an AddressRange that belongs to a node. The controller makes and deletes it. Its name is
-// that of the range and the number of the block, so that no block can belong to two nodes.
+// AddressBlock is one block of an AddressRange that belongs to a node. The controller creates and deletes it. Its name
+// consists of the range's name and the number of the block, so that no block can belong to two nodes.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=ablock
 // +kubebuilder:subresource:status
@@ -122,9 +122,9 @@ type AddressBlock struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says which addresses a node has.
+	// spec is the addresses that the node has.
 	Spec AddressBlockSpec `json:"spec"`
-	// status says whether the node still has them.
+	// status reports whether the node still has the block.
 	// +optional
 	Status AddressBlockStatus `json:"status,omitempty"`
 }
@@ -137,8 +137,8 @@ type AddressBlockList struct {
 	Items           []AddressBlock `json:"items"`
 }
 
-// AddressBlockSpec says which addresses a node has.
-// +kubebuilder:validation:XValidation:rule="self.addressRange == oldSelf.addressRange && self.index == oldSelf.index && self.nodeName == oldSelf.nodeName && self.nodeUID == oldSelf.nodeUID && self.cidrs == oldSelf.cidrs",message="a block never goes to another node: it is deleted when nobody has its addresses"
+// AddressBlockSpec is the addresses that a node has.
+// +kubebuilder:validation:XValidation:rule="self.addressRange == oldSelf.addressRange && self.index == oldSelf.index && self.nodeName == oldSelf.nodeName && self.nodeUID == oldSelf.nodeUID && self.cidrs == oldSelf.cidrs",message="a block is never reassigned to another node: it is deleted when none of its addresses is in use"
 type AddressBlockSpec struct {
 	// addressRange is the name of the range.
 	// +kubebuilder:validation:MaxLength=63
@@ -149,7 +149,7 @@ type AddressBlockSpec struct {
 	// nodeName is the node that has the block.
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName"`
-	// nodeUID is the UID of its Node object: a node of the same name that registers later is another one.
+	// nodeUID is the UID of the Node object: a node that registers later under the same name is another node.
 	NodeUID types.UID `json:"nodeUID"`
 	// cidrs are the addresses, in the order of the range's cidrs.
 	// +kubebuilder:validation:MinItems=1
@@ -163,17 +163,18 @@ type AddressBlockSpec struct {
 	// +kubebuilder:validation:items:MaxLength=43
 	// +listType=atomic
 	Networks []string `json:"networks"`
-	// exclude is what the range excludes of the block.
+	// exclude is the part of the range's exclude that is in the block.
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=43
 	// +listType=atomic
 	Exclude []string `json:"exclude,omitempty"`
 }
 
-// AddressBlockStatus says whether the node still has the block.
+// AddressBlockStatus reports whether the node still has the block.
 type AddressBlockStatus struct {
-	// releasedAt is when the controller found that the node is gone, or the range. New pods get no address of the block
-	// any more, and the block is deleted after the range's returnDelay, unless a claim has an address of it.
+	// releasedAt is the time at which the controller found that the node or the range no longer exists. New pods get no
+	// address of the block, and the block is deleted after the range's returnDelay, unless a claim still has an address
+	// of it.
 	// +optional
 	ReleasedAt *metav1.Time `json:"releasedAt,omitempty"`
 }

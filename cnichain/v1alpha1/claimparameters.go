@@ -13,15 +13,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// ClaimParameters are the opaque parameters in a claim: what its author wants of one interface. They are honoured only
-// as far as the step allows it (claimParameters), and never name a device or a plugin's configuration.
+// ClaimParameters are the opaque parameters in a claim: its author's settings for one interface. They apply only as far
+// as the step allows them (claimParameters), and cannot name a device or change a plugin's configuration.
 type ClaimParameters struct {
 	// APIVersion is networking.dra.io/v1alpha1 or networking.dra.io/v1beta1, which mean the same. May be empty.
 	APIVersion string `json:"apiVersion,omitempty"`
 	// Kind is ClaimParameters. May be empty.
 	Kind string `json:"kind,omitempty"`
-	// Step is the step whose interface is meant: the one that the request's DeviceClass is of, which is the default, or
-	// one that depends on it.
+	// Step is the step whose interface the settings apply to: the step of the request's DeviceClass, which is the
+	// default, or a step that depends on it.
 	Step string `json:"step,omitempty"`
 	// InterfaceName is its name in the pod.
 	InterfaceName string `json:"interfaceName,omitempty"`
@@ -34,10 +34,10 @@ type ClaimParameters struct {
 // ClaimParametersKind is the kind of ClaimParameters.
 const ClaimParametersKind = "ClaimParameters"
 
-// maxClaimIPs bounds how many addresses a claim may ask for: as many as its status can show.
+// maxClaimIPs is the maximum number of addresses of a claim, which is the number that its status can show.
 const maxClaimIPs = 16
 
-// Given returns what is set.
+// Given returns the parameters that are set.
 func (p *ClaimParameters) Given() []ClaimParameter {
 	var given []ClaimParameter
 	if p.MAC != "" {
@@ -52,9 +52,9 @@ func (p *ClaimParameters) Given() []ClaimParameter {
 	return given
 }
 
-// DecodeClaimParameters reads a claim's opaque parameters strictly, and brings addresses into their usual form. Unknown
-// parameters, another kind, nothing that is set, and names and addresses that no interface can have are errors; each is
-// told, since the author of a claim sees the next one only with another pod.
+// DecodeClaimParameters decodes a claim's opaque parameters strictly, and normalizes addresses. Unknown parameters,
+// another kind, an empty object, and invalid names and addresses are errors. The error lists all of them, because the
+// author of a claim has to create another pod to see the next one.
 func DecodeClaimParameters(raw []byte) (ClaimParameters, error) {
 	if err := checkShape(raw); err != nil {
 		return ClaimParameters{}, err
@@ -92,8 +92,8 @@ func (p *ClaimParameters) normalize() error {
 	return joined(problems)
 }
 
-// checkShape says of every parameter whether there is one of that name, and whether its value has the right type. What
-// is no object is left to the decoder.
+// checkShape checks that every parameter exists and that its value has the right type. The decoder handles input that
+// is not an object.
 func checkShape(raw []byte) error {
 	var given map[string]json.RawMessage
 	if json.Unmarshal(raw, &given) != nil {
@@ -160,7 +160,7 @@ func joined(problems []error) error {
 	return errors.New(strings.Join(texts, "; "))
 }
 
-// stationAddress reads a MAC address that one interface may have (IEEE 802, section 8: neither a group's nor all
+// stationAddress parses a MAC address that an interface may have (IEEE 802, section 8: neither a group address nor all
 // zeros).
 func stationAddress(text string) (string, error) {
 	mac, err := net.ParseMAC(text)
@@ -186,7 +186,7 @@ func interfaceAddresses(texts []string) ([]string, error) {
 		case err != nil:
 			problems = append(problems, notPrefix(text))
 		case addr.IsUnspecified() || addr.IsMulticast() || addr.IsLoopback() || addr.Is4In6():
-			problems = append(problems, fmt.Errorf("ips: %q is no address of an interface", text))
+			problems = append(problems, fmt.Errorf("ips: %q cannot be the address of an interface", text))
 		case slices.Contains(addresses, prefix.String()):
 			problems = append(problems, errors.New("ips has "+text+" twice"))
 		default:
@@ -196,7 +196,7 @@ func interfaceAddresses(texts []string) ([]string, error) {
 	return addresses, joined(problems)
 }
 
-// notPrefix says what an address lacks that cannot be read.
+// notPrefix explains why text is not an address with a prefix length.
 func notPrefix(text string) error {
 	addr, err := netip.ParseAddr(text)
 	if err != nil || addr.Zone() != "" {

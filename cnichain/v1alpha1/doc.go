@@ -1,8 +1,8 @@
-// Package v1alpha1 holds the NetworkTopology, a DAG of CNI plugins that a platform team writes; the CNIPluginSchema,
-// the contract of one plugin as data; and the opaque parameters by which a generated DeviceClass refers to a topology's
-// step.
+// Package v1alpha1 holds the API types of NetworkTopology, a DAG of CNI plugins that a platform team writes; of
+// CNIPluginSchema, the description of one plugin; and of the opaque parameters by which a generated DeviceClass refers
+// to a topology's step.
 //
-// The rule of this package: wire types only. Validation and compilation are package cnichain's.
+// The rule of this package: it has wire types only. Package cnichain validates and compiles them.
 //
 // +kubebuilder:object:generate=true
 // +groupName=networking.dra.io

@@ -63,7 +63,7 @@ func CheckClaimInterfaceName(name string) error {
 		}
 	}
 	if name == "all" || name == "default" {
-		return fmt.Errorf("%q is not a valid interface name: it stands for all interfaces in sysctls", name)
+		return fmt.Errorf("%q is not a valid interface name: sysctls use it for all interfaces", name)
 	}
 	return nil
 }

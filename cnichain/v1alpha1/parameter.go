@@ -12,10 +12,10 @@ import (
 // maxNesting bounds how deep the objects of a parameter are that is read: more than any that is accepted has.
 const maxNesting = 64
 
-// UnmarshalJSON reads a parameter whatever it holds. The definition of the resource says nothing of parameters inside
-// parameters (Kubernetes' schemas cannot recurse), so the API server stores {"items": {"type": -1}}, and a list with
-// one object that cannot be read is one that no program can read: no driver would start. What cannot be read, and
-// fields that no parameter has, are in Unreadable and Unknown, for which the object is refused.
+// UnmarshalJSON decodes a parameter and never fails. The CRD does not validate nested parameters, because Kubernetes
+// schemas cannot recurse, so the API server stores {"items": {"type": -1}}. A decoding error would make the whole list
+// unreadable, and no driver would start. Values that cannot be decoded are in Unreadable and unknown fields in Unknown,
+// and the object is rejected because of them.
 func (p *Parameter) UnmarshalJSON(data []byte) error {
 	type plain Parameter // without this method
 	*p = Parameter{}
@@ -37,13 +37,13 @@ func (p *Parameter) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// nesting returns how deep the objects of a JSON text are.
+// nesting returns the depth of the objects in a JSON text.
 func nesting(data []byte) int {
 	deepest, depth, quoted := 0, 0, false
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
 		case quoted && c == '\\':
-			i++ // what is escaped is no end
+			i++ // an escaped quote does not end the string
 		case c == '"':
 			quoted = !quoted
 		case quoted:

@@ -44,8 +44,8 @@ func DecodeParameters(raw []byte) (Parameters, error) {
 	return parameters, nil
 }
 
-// decode reads opaque parameters. Unknown fields and a second document are errors: what the user meant by them would be
-// lost without a word.
+// decode decodes opaque parameters. Unknown fields and a second document are errors, since ignoring them would silently
+// drop a setting.
 func decode(raw []byte, target any) error {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
@@ -58,8 +58,8 @@ func decode(raw []byte, target any) error {
 	return nil
 }
 
-// checkKind takes what is empty for what is wanted. No API server converts parameters: claims keep the version that
-// their author wrote, so each that is served is read.
+// checkKind accepts an empty value for the wanted one. Every served version is accepted: no API server converts
+// parameters, so claims keep the version of their author.
 func checkKind(apiVersion, kind, want string) error {
 	if apiVersion != "" && !IsServed(apiVersion) {
 		return fmt.Errorf("parameters have apiVersion %q, this driver reads %q", apiVersion, servedNames())

@@ -17,8 +17,8 @@ func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: "networking.dra.io", Version: "v1alpha1"}
 }
 
-// ServedVersions returns the versions in which the API server has the kinds of the group, the stored one first. All of
-// them have the shape of the types in this package (ADR 31).
+// ServedVersions returns the versions that the API server serves for the kinds of the group, the stored one first. All
+// of them have the shape of the types in this package (ADR 31).
 func ServedVersions() []schema.GroupVersion {
 	stored := GroupVersion()
 	return []schema.GroupVersion{stored, {Group: stored.Group, Version: "v1beta1"}}
@@ -33,7 +33,7 @@ func servedNames() string {
 	return strings.Join(names, ", ")
 }
 
-// IsServed reports whether an apiVersion is that of a served version.
+// IsServed reports whether apiVersion is a served version of the group.
 func IsServed(apiVersion string) bool {
 	return slices.ContainsFunc(ServedVersions(), func(gv schema.GroupVersion) bool { return gv.String() == apiVersion })
 }

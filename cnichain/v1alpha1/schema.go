@@ -2,10 +2,10 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// CNIPluginSchema is the contract of one CNI plugin as data: its parameters, which of them names the allocated device,
-// whether it makes an interface, what it wants as prevResult. Topologies are checked against it when they are written.
-// Schemas of well-known plugins are built in; one in the cluster replaces the built-in one of the same type, so that a
-// new plugin needs no new driver.
+// CNIPluginSchema describes one CNI plugin: its parameters, the parameter that names the allocated device, the
+// interfaces that it creates, and the prevResult that it needs. Topologies are validated against it when they are
+// stored. Schemas of well-known plugins are built in. A schema in the cluster replaces the built-in one of the same
+// type, so a new plugin needs no new release of the driver.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=cnischema
 // +kubebuilder:subresource:status
@@ -19,7 +19,7 @@ type CNIPluginSchema struct {
 
 	// spec is the contract.
 	Spec CNIPluginSchemaSpec `json:"spec"`
-	// status is what the controller found.
+	// status is reported by the controller.
 	// +optional
 	Status CNIPluginSchemaStatus `json:"status,omitempty"`
 }
@@ -32,9 +32,9 @@ type CNIPluginSchemaList struct {
 	Items           []CNIPluginSchema `json:"items"`
 }
 
-// CNIPluginSchemaStatus is what the controller found.
+// CNIPluginSchemaStatus is the state that the controller reports.
 type CNIPluginSchemaStatus struct {
-	// conditions has Accepted: the schema is valid. What an invalid one says of parameters is not used.
+	// conditions has Accepted: the schema is valid. The parameters of an invalid schema are ignored.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -47,65 +47,67 @@ type CNIPluginSchemaSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	CNIType string `json:"cniType"`
-	// deviceParameters say which parameter names the allocated device. The first whose attribute is known is used.
+	// deviceParameters name the parameters that identify the allocated device. The first one whose attribute the device
+	// has is used.
 	// +kubebuilder:validation:MaxItems=8
 	// +listType=atomic
 	// +optional
 	DeviceParameters []DeviceParameter `json:"deviceParameters,omitempty"`
-	// config are the parameters of the plugin's configuration; of an IPAM plugin, those of ipam. Without it every
-	// parameter is taken.
+	// config are the parameters of the plugin's configuration, or of the ipam section for an IPAM plugin. Without it,
+	// every parameter is accepted.
 	// +optional
 	Config *PluginConfig `json:"config,omitempty"`
-	// input is what the plugin wants.
+	// input describes the input of the plugin.
 	// +optional
 	Input PluginInput `json:"input,omitempty"`
-	// output is what the plugin makes.
+	// output describes the result of the plugin.
 	// +optional
 	Output PluginOutput `json:"output,omitempty"`
-	// addressBlocks says how an IPAM plugin is given the addresses of a node. Without it no step can use the plugin
-	// with an addressRange.
+	// addressBlocks describes how an IPAM plugin receives the addresses of a node. Without it, no step can use the
+	// plugin with an addressRange.
 	// +optional
 	AddressBlocks *AddressBlocks `json:"addressBlocks,omitempty"`
-	// capabilities are the keys of the CNI runtime configuration that the plugin obeys and claims may set where a
-	// topology allows it: mac; ips of an IPAM plugin (CNI conventions, "Dynamic Plugin specific fields").
+	// capabilities are the keys of the CNI runtime configuration that the plugin supports and that claims may set if a
+	// topology allows it: mac, and ips for an IPAM plugin (CNI conventions, "Dynamic Plugin specific fields").
 	// +kubebuilder:validation:MaxItems=2
 	// +listType=set
 	// +optional
 	Capabilities []Capability `json:"capabilities,omitempty"`
-	// conflictsWith are the CNI types that can't work on the same interface as this one. It holds in both directions.
+	// conflictsWith are the CNI types that cannot use the same interface as this one. The rule applies in both
+	// directions.
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=63
 	// +listType=set
 	// +optional
 	ConflictsWith []string `json:"conflictsWith,omitempty"`
-	// hostPaths are files and folders of the host that the plugin needs, beside /var/lib/cni and /run/cni: the driver's
-	// pod must mount them.
+	// hostPaths are files and directories of the host that the plugin needs in addition to /var/lib/cni and /run/cni.
+	// The driver's pod must mount them.
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=256
 	// +kubebuilder:validation:items:Pattern=`^(/[^/]+)+$`
 	// +listType=set
 	// +optional
 	HostPaths []string `json:"hostPaths,omitempty"`
-	// linkTypes are the types of links that the kernel must make for every use of the plugin, as "ip -details link"
-	// shows them, such as vlan. A node whose kernel does not make one offers no devices for the plugin, and refuses
-	// claims with such a step; netdra doctor names what is missing.
+	// linkTypes are the link types that the kernel must support for every use of the plugin, as "ip -details link"
+	// shows them, such as vlan. A node whose kernel lacks one offers no devices for the plugin and rejects claims with
+	// such a step; netdra doctor reports the missing type.
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=31
 	// +kubebuilder:validation:items:Pattern=`^[a-z0-9][a-z0-9_-]*$`
 	// +listType=set
 	// +optional
 	LinkTypes []string `json:"linkTypes,omitempty"`
-	// leavesNoFiles is true when all that ADD does ends with the kernel, as links, addresses and rules do: the plugin
-	// writes no file that is still there when the machine boots again. Where it is wrongly true, a machine that loses its
-	// power while a pod starts keeps files of the plugin that nobody removes. It saves a wait for the disk before each
-	// call. What its IPAM plugin does is said in the schema of that.
+	// leavesNoFiles is true if all effects of ADD end with the kernel, as links, addresses and rules do: the plugin
+	// writes no file that persists across a reboot. It saves a wait for the disk before each call. If it is set
+	// wrongly, files of the plugin can remain after a power loss during a pod start. The IPAM plugin of a step has its
+	// own schema.
 	// +optional
 	LeavesNoFiles bool `json:"leavesNoFiles,omitempty"`
 	// podNetworks is set for a plugin that attaches a pod only to networks that an annotation of the pod selects.
 	// +optional
 	PodNetworks *PodNetworks `json:"podNetworks,omitempty"`
-	// remark warns the author of every topology that uses the plugin of a danger that nothing else shows. It is one
-	// line, and shown in the condition Accepted of those topologies, in a warning of the webhook, and by netdra.
+	// remark is a warning for the author of every topology that uses the plugin, about a danger that is not visible
+	// elsewhere. It is one line. The condition Accepted of those topologies, the webhook and netdra show it.
 	// +kubebuilder:validation:MaxLength=180
 	// +kubebuilder:validation:Pattern=`^[^\p{C}\p{Zl}\p{Zp}]*$`
 	// +optional
@@ -120,9 +122,9 @@ type CNIPluginSchemaSpec struct {
 type Capability string
 
 const (
-	// CapabilityMAC is the MAC address that the interface shall have.
+	// CapabilityMAC sets the MAC address of the interface.
 	CapabilityMAC Capability = "mac"
-	// CapabilityIPs are the addresses that it shall have, with their prefix lengths.
+	// CapabilityIPs sets the addresses of the interface, with their prefix lengths.
 	CapabilityIPs Capability = "ips"
 )
 
@@ -140,10 +142,10 @@ type DeviceParameter struct {
 	OnlyExclusive bool `json:"onlyExclusive,omitempty"`
 }
 
-// AddressBlocks says how an IPAM plugin is given addresses: in a parameter that is a list of lists, one for each IP
-// family, of each of which it gives a pod one address. The elements of the inner lists are objects, each of which is a
-// run of addresses; one run may stand beside the parameter. What topologies write there is checked: no list is empty or
-// of two families, networks have no bits after their prefix and room for pods, and no address is in two runs.
+// AddressBlocks describes how an IPAM plugin receives addresses: in a parameter that is a list of lists, one for each
+// IP family. A pod gets one address of each inner list. The elements of the inner lists are objects that describe runs
+// of addresses; one run may be given next to the parameter. The lists in topologies are validated: no list is empty or
+// mixes families, networks have no host bits and have room for pods, and no address is in two runs.
 type AddressBlocks struct {
 	// parameter is the key in the plugin's configuration (config.ipam of a step).
 	// +kubebuilder:validation:MinLength=1
@@ -161,8 +163,8 @@ type AddressBlocks struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Last string `json:"last"`
-	// excludes are further parameters of the plugin that a step with an addressRange may not have: those that would add
-	// addresses, and that would have the plugin look elsewhere for what it has given.
+	// excludes are other parameters of the plugin that a step with an addressRange must not set: parameters that add
+	// addresses or move the plugin's lease store.
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=63
 	// +listType=set
@@ -170,14 +172,14 @@ type AddressBlocks struct {
 	Excludes []string `json:"excludes,omitempty"`
 }
 
-// PluginConfig are the parameters of a plugin. What is not among them is refused, but for what every plugin may be
-// given: name, dev, dns, args, capabilities and runtimeConfig.
+// PluginConfig describes the parameters of a plugin. Other parameters are rejected, except name, dev, dns, args,
+// capabilities and runtimeConfig, which every plugin accepts.
 type PluginConfig struct {
 	// properties are the parameters by name.
 	// +kubebuilder:validation:MaxProperties=128
 	// +optional
 	Properties map[string]Parameter `json:"properties,omitempty"`
-	// required are the parameters that must be given, by the topology or as one of deviceParameters.
+	// required are the parameters that must be set, by the topology or as one of deviceParameters.
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=63
 	// +listType=set
@@ -185,7 +187,7 @@ type PluginConfig struct {
 	Required []string `json:"required,omitempty"`
 }
 
-// ParameterType is a type of JSON.
+// ParameterType is a JSON type.
 // +kubebuilder:validation:Enum=string;integer;number;boolean;array;object
 type ParameterType string
 
@@ -199,7 +201,7 @@ const (
 	TypeObject  ParameterType = "object"
 )
 
-// ParameterFormat is a form of strings that a regular expression does not describe well.
+// ParameterFormat is a string format that a regular expression does not describe well.
 // +kubebuilder:validation:Enum=ip;cidr;mac
 type ParameterFormat string
 
@@ -217,7 +219,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.items) || (has(self.type) && self.type == 'array')",message="items is for arrays: set type to array, or remove it"
 // +kubebuilder:validation:XValidation:rule="!(has(self.properties) || has(self.required) || has(self.additionalProperties)) || (has(self.type) && self.type == 'object')",message="properties, additionalProperties and required are for objects: set type to object, or remove them"
 type Parameter struct {
-	// Unreadable is what is wrong with a parameter that cannot be read, and Unknown are fields that no parameter has.
+	// Unreadable is the problem of a parameter that cannot be decoded. Unknown are fields that parameters do not have.
 	// Neither is part of the object.
 	Unreadable string   `json:"-"`
 	Unknown    []string `json:"-"`
@@ -225,18 +227,19 @@ type Parameter struct {
 	// type is the type of the value. Empty: any value.
 	// +optional
 	Type ParameterType `json:"type,omitempty"`
-	// enum are the values that a string may have.
+	// enum are the accepted values of a string.
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=128
 	// +listType=set
 	// +optional
 	Enum []string `json:"enum,omitempty"`
-	// pattern is a regular expression (RE2) that a string must match somewhere; ^ and $ hold it to the whole.
+	// pattern is a regular expression (RE2) that must match a part of the string; use ^ and $ to match the whole
+	// string.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Pattern string `json:"pattern,omitempty"`
-	// format is what a string must be: ip (an IPv4 or IPv6 address), cidr (one with a prefix length), or mac (six
-	// octets in hexadecimal with colons). Templates are not held against it.
+	// format is the format of a string: ip (an IPv4 or IPv6 address), cidr (an address with a prefix length), or mac
+	// (six octets in hexadecimal with colons). Templates are not checked.
 	// +optional
 	Format ParameterFormat `json:"format,omitempty"`
 	// minimum is the least number.
@@ -245,20 +248,21 @@ type Parameter struct {
 	// maximum is the greatest number.
 	// +optional
 	Maximum *int64 `json:"maximum,omitempty"`
-	// items is what the elements of an array are, of the same form as this. Empty: anything.
+	// items describes the elements of an array, in the same form as this object. Empty: any value.
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	Items *Parameter `json:"items,omitempty"`
-	// properties are the fields of an object, of the same form as this. Other fields are refused, but for what
-	// additionalProperties allows. An object with neither may have any fields.
+	// properties are the fields of an object, in the same form as this object. Other fields are rejected unless
+	// additionalProperties accepts them. An object with neither may have any fields.
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +optional
 	Properties map[string]Parameter `json:"properties,omitempty"`
-	// additionalProperties is what fields of an object are that properties doesn't name, of the same form as this.
+	// additionalProperties describes the fields of an object that properties does not name, in the same form as this
+	// object.
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -272,27 +276,27 @@ type Parameter struct {
 	Required []string `json:"required,omitempty"`
 }
 
-// PodNetworks says how a plugin finds out from its pod what to attach. The annotation is a list of networks as in the
-// Network Custom Resource Definition De-facto Standard of the Network Plumbing Working Group, section 4.1.
+// PodNetworks describes how a plugin reads the pod's networks from an annotation. The annotation is a list of networks
+// as in the Network Custom Resource Definition De-facto Standard of the Network Plumbing Working Group, section 4.1.
 type PodNetworks struct {
-	// annotation is the pod's annotation that selects networks, such as k8s.v1.cni.cncf.io/networks. A pod that does not
-	// select the network of a step is refused.
+	// annotation is the pod's annotation that selects networks, such as k8s.v1.cni.cncf.io/networks. A pod that does
+	// not select the network of a step is rejected.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=316
 	Annotation string `json:"annotation"`
-	// parameter is the parameter of the plugin that names the network, as namespace/name. Topologies must give it.
+	// parameter is the plugin's parameter that names the network, as namespace/name. Topologies must set it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Parameter string `json:"parameter"`
-	// interfaceNames is any (the plugin takes every name) or selected (only that which the annotation gives the
-	// network's interface, or else net<n> for the n-th network of the annotation).
+	// interfaceNames is any (the plugin accepts every name) or selected (only the name that the annotation sets for the
+	// network's interface, or net<n> for the n-th network of the annotation).
 	// +kubebuilder:validation:Enum=any;selected
 	// +kubebuilder:default=any
 	// +optional
 	InterfaceNames string `json:"interfaceNames,omitempty"`
-	// defined are the parameters that are written in the NetworkAttachmentDefinition of the network and need not be
-	// repeated in topologies, and with them the CNI network name. The driver reads it when a claim is prepared. Empty:
-	// the network need not have one.
+	// defined are the parameters, including the CNI network name, that the NetworkAttachmentDefinition of the network
+	// sets, so that topologies need not repeat them. The driver reads it when a claim is prepared. Empty: the network
+	// needs no NetworkAttachmentDefinition.
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=63
 	// +listType=set
@@ -300,15 +304,15 @@ type PodNetworks struct {
 	Defined []string `json:"defined,omitempty"`
 }
 
-// PluginInput is what a plugin wants.
+// PluginInput describes the input of a plugin.
 type PluginInput struct {
-	// prevResult is none, optional or required. Steps get one for optional and required.
+	// prevResult is none, optional or required. Steps receive one if it is optional or required.
 	// +kubebuilder:validation:Enum=none;optional;required
 	// +kubebuilder:default=none
 	// +optional
 	PrevResult string `json:"prevResult,omitempty"`
-	// interfaces says how many interfaces of earlier steps a derived step works on. A step that makes none stands for
-	// those of the steps that it depends on.
+	// interfaces limits the number of interfaces of earlier steps that a derived step works on. If one of these steps
+	// creates none, the interfaces of the steps that it depends on count instead.
 	// +optional
 	Interfaces InterfaceCount `json:"interfaces,omitempty"`
 }
@@ -316,29 +320,29 @@ type PluginInput struct {
 // InterfaceCount bounds a number of interfaces.
 // +kubebuilder:validation:XValidation:rule="!has(self.min) || !has(self.max) || self.min <= self.max",message="min is greater than max: no number of interfaces would be allowed"
 type InterfaceCount struct {
-	// min is the least number. Default: none.
+	// min is the minimum. Default: none.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=32
 	// +optional
 	Min *int32 `json:"min,omitempty"`
-	// max is the greatest number. Default: any.
+	// max is the maximum. Default: unlimited.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=32
 	// +optional
 	Max *int32 `json:"max,omitempty"`
 }
 
-// PluginOutput is what a plugin makes.
+// PluginOutput describes the result of a plugin.
 type PluginOutput struct {
-	// interfaces is appends (the plugin makes or moves in the interface CNI_IFNAME), modifies (it changes one that is
-	// there), passthrough (it leaves the pod's interfaces alone and returns what it was given) or none (an IPAM plugin,
-	// which others call).
+	// interfaces is appends (the plugin creates the interface CNI_IFNAME or moves it in), modifies (it changes an
+	// existing interface), passthrough (it does not change interfaces and returns its prevResult) or none (an IPAM
+	// plugin, which other plugins call).
 	// +kubebuilder:validation:Enum=appends;modifies;passthrough;none
 	// +kubebuilder:default=appends
 	// +optional
 	Interfaces string `json:"interfaces,omitempty"`
-	// devices says what becomes of the allocated device: stays (on the host, where others may share it) or moves (into
-	// the pod). A plugin that moves devices works in root steps only.
+	// devices is stays (the allocated device stays on the host, where pods may share it) or moves (it moves into the
+	// pod). A plugin that moves devices runs in root steps only.
 	// +kubebuilder:validation:Enum=stays;moves
 	// +kubebuilder:default=stays
 	// +optional
@@ -347,8 +351,8 @@ type PluginOutput struct {
 
 // PluginQuirks are known deviations from the CNI specification.
 type PluginQuirks struct {
-	// delWithoutNetns says how DEL is called when the pod's network namespace is gone: empty (CNI_NETNS is empty, as
-	// the specification says), stalePath (the old path is passed), skip (the plugin is not called).
+	// delWithoutNetns describes how DEL is called after the pod's network namespace has ended: empty (CNI_NETNS is
+	// empty, as the specification requires), stalePath (the old path is passed), skip (the plugin is not called).
 	// +kubebuilder:validation:Enum=empty;stalePath;skip
 	// +kubebuilder:default=empty
 	// +optional
@@ -357,16 +361,17 @@ type PluginQuirks struct {
 	// IPAM plugin itself.
 	// +optional
 	LeaksIPAM bool `json:"leaksIPAM,omitempty"`
-	// delFailsWithoutInterface is true when DEL is an error once the interface or its namespace is gone, although
-	// nothing is left but the addresses, which the driver then releases itself.
+	// delFailsWithoutInterface is true when DEL fails once the interface or its namespace no longer exists, although
+	// only the addresses remain. The driver then releases them itself.
 	// +optional
 	DelFailsWithoutInterface bool `json:"delFailsWithoutInterface,omitempty"`
-	// delNeedsInterface is true when DEL finds out from the pod's interface what to remove elsewhere, and leaves that
-	// when the interface is gone; the driver then gives it another one of the same name and addresses, in a namespace
-	// of its own.
+	// delNeedsInterface is true when DEL reads from the pod's interface which other state to remove, and leaves that
+	// state if the interface no longer exists. The driver then provides a stand-in with the same name and addresses in
+	// a temporary namespace.
 	// +optional
 	DelNeedsInterface bool `json:"delNeedsInterface,omitempty"`
-	// checkUnsafe is true when CHECK fails on a healthy attachment, or changes it: the driver then only looks itself.
+	// checkUnsafe is true when CHECK fails on a healthy attachment or changes it. The driver then relies on its own
+	// checks only.
 	// +optional
 	CheckUnsafe bool `json:"checkUnsafe,omitempty"`
 }

@@ -48,7 +48,7 @@ type NetworkTopology struct {
 
 	// spec is the DAG.
 	Spec NetworkTopologySpec `json:"spec"`
-	// status is what the controller found.
+	// status is reported by the controller.
 	// +optional
 	Status NetworkTopologyStatus `json:"status,omitempty"`
 }
@@ -64,33 +64,33 @@ type NetworkTopologyList struct {
 // NetworkTopologySpec is a DAG of CNI plugins.
 // +kubebuilder:validation:XValidation:rule="!has(self.attachment) || self.steps.all(s, !(has(s.dependOn) && size(s.dependOn) > 0) && !has(s.driver) && !has(s.rdma) && !has(s.limits) && !has(s.ifName) && !has(s.network) && !has(s.prevResult) && !has(s.claimParameters) && !has(s.config))",message="with attachment External a step has only name, type, selector and extendedResourceName: whoever attaches its device configures the rest"
 type NetworkTopologySpec struct {
-	// attachment is External where the pod's network, such as Multus with a NetworkAttachmentDefinition, attaches the
-	// devices. The driver then runs no plugin: it reserves the devices for the claim, tells which they are, and looks
-	// that they return to the host as they were. Each step takes a device, and type is the plugin that will work on it.
-	// Default: the driver runs the steps.
+	// attachment is External if the pod network, such as Multus with a NetworkAttachmentDefinition, attaches the
+	// devices. The driver then runs no plugins: it reserves the devices for the claim, reports their identities, and
+	// verifies that they return to the host unchanged. Each step takes a device, and type names the plugin that
+	// attaches it. Default: the driver runs the steps.
 	// +optional
 	Attachment Attachment `json:"attachment,omitempty"`
-	// description is for those who write claims: what a pod gets, and what for. The DeviceClasses have it as the annotation
-	// networking.dra.io/description.
+	// description explains to authors of claims what a pod gets, and its purpose. It becomes the annotation
+	// networking.dra.io/description of the DeviceClasses.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Description string `json:"description,omitempty"`
 	// allowedNamespaces selects, by labels, the namespaces whose claims may use the topology. Default: all.
 	// +optional
 	AllowedNamespaces *metav1.LabelSelector `json:"allowedNamespaces,omitempty"`
-	// steps are the nodes of the DAG. A step stands after the steps that it depends on.
+	// steps are the nodes of the DAG. A step is listed after the steps that it depends on.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.all(s, self.exists_one(t, t.name == s.name))",message="step names must be unique",messageExpression="'step names must be unique: ' + self.transformList(i, s, !self.exists_one(t, t.name == s.name), s.name)[0] + ' is the name of more than one'"
 	// +kubebuilder:validation:XValidation:rule="self.all(s, !has(s.dependOn) || s.dependOn.all(d, self.exists(t, t.name == d)))",message="dependOn names a step that does not exist",messageExpression="self.transformList(i, s, has(s.dependOn) && !s.dependOn.all(d, self.exists(t, t.name == d)), 'step ' + s.name + ': dependOn names step \"' + s.dependOn.filter(d, !self.exists(t, t.name == d))[0] + '\", which does not exist')[0]"
-	// +kubebuilder:validation:XValidation:rule="self.all(i, s, !has(s.dependOn) || s.dependOn.all(d, d == s.name || !self.exists(t, t.name == d) || self.exists(j, t, j < i && t.name == d)))",message="a step must stand after every step that it depends on: move it down, below the steps in its dependOn; if they depend on each other, remove one from dependOn",messageExpression="'a step must stand after every step that it depends on: move ' + self.transformList(i, s, has(s.dependOn) && !s.dependOn.all(d, d == s.name || !self.exists(t, t.name == d) || self.exists(j, t, j < i && t.name == d)), s.name + ' down, below ' + s.dependOn.join(', '))[0] + '; if they depend on each other, remove one from dependOn'"
+	// +kubebuilder:validation:XValidation:rule="self.all(i, s, !has(s.dependOn) || s.dependOn.all(d, d == s.name || !self.exists(t, t.name == d) || self.exists(j, t, j < i && t.name == d)))",message="a step must come after every step that it depends on: move it down, below the steps in its dependOn; if they depend on each other, remove one from dependOn",messageExpression="'a step must come after every step that it depends on: move ' + self.transformList(i, s, has(s.dependOn) && !s.dependOn.all(d, d == s.name || !self.exists(t, t.name == d) || self.exists(j, t, j < i && t.name == d)), s.name + ' down, below ' + s.dependOn.join(', '))[0] + '; if they depend on each other, remove one from dependOn'"
 	// +kubebuilder:validation:XValidation:rule="self.all(s, !has(s.dependOn) || s.dependOn.all(d, !self.exists(t, t.name == d && has(t.driver))))",message="nothing can depend on a step with a driver: it makes no interface",messageExpression="self.transformList(i, s, has(s.dependOn) && s.dependOn.exists(d, self.exists(t, t.name == d && has(t.driver))), 'step ' + s.name + ': nothing can depend on a step with a driver: it makes no interface; dependOn is ' + s.dependOn.join(', '))[0]"
-	// +kubebuilder:validation:XValidation:rule="self.all(s, !has(s.extendedResourceName) || self.exists_one(t, has(t.extendedResourceName) && t.extendedResourceName == s.extendedResourceName))",message="an extended resource stands for the devices of one step: give each step an extendedResourceName of its own"
+	// +kubebuilder:validation:XValidation:rule="self.all(s, !has(s.extendedResourceName) || self.exists_one(t, has(t.extendedResourceName) && t.extendedResourceName == s.extendedResourceName))",message="an extended resource represents the devices of one step: give each step an extendedResourceName of its own"
 	// +listType=atomic
 	Steps []Step `json:"steps"`
 }
 
-// Attachment says who attaches devices to pods.
+// Attachment names the component that attaches devices to pods.
 // +kubebuilder:validation:Enum=External
 type Attachment string
 
@@ -99,15 +99,15 @@ const AttachmentExternal Attachment = "External"
 
 // Step runs one CNI plugin.
 // +kubebuilder:validation:XValidation:rule="!has(self.dependOn) || !(self.name in self.dependOn)",message="a step depends on itself: remove its name from its dependOn",messageExpression="'step ' + self.name + ' depends on itself: remove its name from its dependOn'"
-// +kubebuilder:validation:XValidation:rule="(has(self.dependOn) && size(self.dependOn) > 0) || has(self.selector)",message="a step without dependOn is a root step and needs selector.cel, which says what devices it takes"
+// +kubebuilder:validation:XValidation:rule="(has(self.dependOn) && size(self.dependOn) > 0) || has(self.selector)",message="a step without dependOn is a root step and needs selector.cel, which selects its devices"
 // +kubebuilder:validation:XValidation:rule="!has(self.driver) || (!(has(self.dependOn) && size(self.dependOn) > 0) && !has(self.ifName))",message="driver is for root steps, and leaves the pod no interface that ifName could name: remove one of them"
 // +kubebuilder:validation:XValidation:rule="!(has(self.dependOn) && size(self.dependOn) > 0) || !has(self.selector)",message="a step with dependOn takes no device of its own: remove selector, or dependOn"
 // +kubebuilder:validation:XValidation:rule="!(has(self.rdma) || has(self.limits)) || !(has(self.dependOn) && size(self.dependOn) > 0)",message="rdma and limits are for root steps, which take a device: move them to the step that this one depends on"
 // +kubebuilder:validation:XValidation:rule="!has(self.extendedResourceName) || !(has(self.dependOn) && size(self.dependOn) > 0)",message="extendedResourceName is for root steps, which have a DeviceClass: move it to the step that this one depends on"
 // +kubebuilder:validation:XValidation:rule="!(has(self.rdma) && has(self.driver))",message="a device that is bound to another driver has no RDMA devices: remove rdma or driver"
-// +kubebuilder:validation:XValidation:rule="!has(self.limits) || has(self.rdma) || !(has(self.limits.rdmaHandles) || has(self.limits.rdmaObjects))",message="rdmaHandles and rdmaObjects limit the use of RDMA devices, which the step does not give: set rdma, or remove them"
-// +kubebuilder:validation:XValidation:rule="!has(self.addressRange) || !has(self.network)",message="the steps of an addressRange have one CNI network, so that none gives an address twice: remove network"
-// +kubebuilder:validation:XValidation:rule="!has(self.addressRange) || !has(self.claimParameters) || !('ips' in self.claimParameters)",message="addresses of an addressRange are those of the pod's node, which a claim cannot know: remove ips from claimParameters"
+// +kubebuilder:validation:XValidation:rule="!has(self.limits) || has(self.rdma) || !(has(self.limits.rdmaHandles) || has(self.limits.rdmaObjects))",message="rdmaHandles and rdmaObjects limit the use of RDMA devices, which the step does not provide: set rdma, or remove them"
+// +kubebuilder:validation:XValidation:rule="!has(self.addressRange) || !has(self.network)",message="the steps of an addressRange have one CNI network, so that no address is assigned twice: remove network"
+// +kubebuilder:validation:XValidation:rule="!has(self.addressRange) || !has(self.claimParameters) || !('ips' in self.claimParameters)",message="an addressRange assigns addresses of the pod's node, which a claim cannot know: remove ips from claimParameters"
 type Step struct {
 	// name is unique in the topology.
 	// +kubebuilder:validation:MaxLength=40
@@ -117,38 +117,39 @@ type Step struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	Type string `json:"type"`
-	// dependOn names the steps that must be done before this one. Empty: a root step.
+	// dependOn names the steps that must complete before this one. Empty: a root step.
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=40
 	// +listType=set
 	// +optional
 	DependOn []string `json:"dependOn,omitempty"`
-	// selector picks the devices that a root step may be given.
+	// selector limits the devices that a root step accepts.
 	// +optional
 	Selector *StepSelector `json:"selector,omitempty"`
-	// extendedResourceName is the name of an extended resource, such as example.com/sriov_vf, by which pods without a
-	// claim get the device of a root step: in resources.limits of a container, on nodes where no device plugin offers a
-	// resource of that name. No two DeviceClasses of a cluster should have the same. Any pod may use
-	// deviceclass.resource.kubernetes.io/<topology>-<step> as well. Default: no other name than that.
+	// extendedResourceName is the name of an extended resource, such as example.com/sriov_vf. Pods without a claim
+	// request the device of a root step by that name in resources.limits of a container, on nodes where no device
+	// plugin offers the same resource. DeviceClasses of a cluster must not share a name. Pods can always use
+	// deviceclass.resource.kubernetes.io/<topology>-<step> as well. Default: only that name.
 	// +kubebuilder:validation:MaxLength=308
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
 	// +kubebuilder:validation:XValidation:rule="!self.contains('kubernetes.io/') && !self.startsWith('requests.')",message="names that contain kubernetes.io/ or begin with requests. belong to Kubernetes: use a domain of your own"
 	// +optional
 	ExtendedResourceName string `json:"extendedResourceName,omitempty"`
-	// driver is the kernel driver that the device of a root step is bound to while a pod has it, for applications that
-	// drive it themselves. The pod gets device nodes in place of an interface; the plugin still sets what is set
-	// through the physical function. Devices that have the driver already keep it. Default: the device's own driver.
+	// driver is the kernel driver that the device of a root step is bound to while a pod has it, for applications with
+	// a user-space driver. The pod gets device nodes instead of an interface; the plugin still applies the settings of
+	// the virtual function through the physical function. A device that already uses the driver keeps it. Default: the
+	// device's own driver.
 	// +kubebuilder:validation:Enum=vfio-pci
 	// +optional
 	Driver string `json:"driver,omitempty"`
-	// rdma gives the containers that name the claim the RDMA devices of a root step's device: their verbs files
-	// (/dev/infiniband/uverbsN) and that of the connection manager (rdma_cm). Where an RDMA device belongs to one
-	// network namespace ("rdma system": netns exclusive) it moves into the pod with the interface. A device without
-	// RDMA devices is refused. Default: containers get none.
+	// rdma adds the RDMA devices behind a root step's device to the containers that name the claim: the verbs files
+	// (/dev/infiniband/uverbsN) and the file of the connection manager (rdma_cm). If an RDMA device belongs to one
+	// network namespace ("rdma system": netns exclusive), it moves into the pod with the interface. Claims for a device
+	// without RDMA devices are rejected. Default: no RDMA devices.
 	// +optional
 	RDMA *StepRDMA `json:"rdma,omitempty"`
-	// limits are resource limits of the containers that name the claim of a root step. A claim can't change them.
-	// Default: those of the container runtime.
+	// limits are resource limits of the containers that name the claim of a root step. A claim cannot change them.
+	// Default: the limits of the container runtime.
 	// +optional
 	Limits *StepLimits `json:"limits,omitempty"`
 	// ifName is the name of the interface in the pod (CNI_IFNAME). Default: config.name or config.dev of a derived
@@ -156,39 +157,38 @@ type Step struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	IfName string `json:"ifName,omitempty"`
-	// network is the CNI network name, under which IPAM plugins keep leases. Default: <topology>.<step>, followed by
-	// something of the claim where the plugin makes no interface.
+	// network is the CNI network name, under which IPAM plugins store leases. Default: <topology>.<step>, followed by
+	// an identifier of the claim if the plugin creates no interface.
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9_.-]*$`
 	// +optional
 	Network string `json:"network,omitempty"`
-	// addressRange names an AddressRange. The IPAM plugin of the step gives pods addresses of the range's blocks that
-	// belong to the node, which the driver writes into its configuration as the plugin's schema says. The CNI network
-	// is then that of the range. Default: the addresses that config.ipam says.
+	// addressRange names an AddressRange. The driver passes the node's blocks of the range to the IPAM plugin, in the
+	// form that the plugin's schema describes, and uses the range's name as the CNI network. Default: the addresses in
+	// config.ipam.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	// +optional
 	AddressRange string `json:"addressRange,omitempty"`
-	// prevResult says whether the plugin is given the results of the steps in dependOn. Default: as the plugin's
-	// schema says; parents when it has none.
+	// prevResult selects whether the plugin receives the results of the steps in dependOn. Default: the setting of the
+	// plugin's schema; parents if it has none.
 	// +optional
 	PrevResult PrevResult `json:"prevResult,omitempty"`
-	// claimParameters are what a claim may say of the interface that the step makes or works on. Default: nothing,
-	// since claims are written by users of a namespace. A claim says it with an opaque configuration of kind
-	// ClaimParameters.
+	// claimParameters are the settings of the step's interface that a claim may choose, in an opaque configuration of
+	// kind ClaimParameters. Default: none, because users of a namespace write claims.
 	// +kubebuilder:validation:MaxItems=3
 	// +listType=set
 	// +optional
 	ClaimParameters []ClaimParameter `json:"claimParameters,omitempty"`
-	// config is the plugin's configuration, without type, name, cniVersion and prevResult, which the driver sets.
-	// Strings may hold templates, for example {{ vf0.interfaceName }}.
+	// config is the plugin's configuration without type, name, cniVersion and prevResult, which the driver sets.
+	// Strings may contain templates, for example {{ vf0.interfaceName }}.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
 	// +optional
 	Config *runtime.RawExtension `json:"config,omitempty"`
 }
 
-// ClaimParameter is something that a claim may say of an interface.
+// ClaimParameter is a setting of an interface that a claim may choose.
 // +kubebuilder:validation:Enum=mac;ips;interfaceName
 type ClaimParameter string
 
@@ -201,13 +201,13 @@ const (
 	ClaimInterfaceName ClaimParameter = "interfaceName"
 )
 
-// ClaimParameterNames are all of them.
+// ClaimParameterNames returns all claim parameters.
 func ClaimParameterNames() []ClaimParameter {
 	return []ClaimParameter{ClaimMAC, ClaimIPs, ClaimInterfaceName}
 }
 
-// AllowedParameters returns what a claim may set in at least one step, each once, sorted. What no root step allows
-// comes with the step that a claim must name, as in "mac (step: addr)".
+// AllowedParameters returns the parameters that a claim may set in at least one step, sorted and without duplicates. A
+// parameter that only later steps allow is followed by the step that a claim must name, as in "mac (step: addr)".
 func (s *NetworkTopologySpec) AllowedParameters() []string {
 	var allowed []string
 	for _, parameter := range slices.Sorted(slices.Values(ClaimParameterNames())) {
@@ -248,9 +248,9 @@ func (s *NetworkTopologySpec) Plugins() []string {
 	return plugins
 }
 
-// StepRDMA says which files of RDMA devices containers get.
+// StepRDMA selects the files of RDMA devices that containers get.
 type StepRDMA struct {
-	// managementDevices also gives the files for management datagrams (/dev/infiniband/umadN and issmN), by which an
+	// managementDevices adds the files for management datagrams (/dev/infiniband/umadN and issmN). With them, an
 	// application can change the configuration of an InfiniBand fabric. Default: false.
 	// +optional
 	ManagementDevices bool `json:"managementDevices,omitempty"`
@@ -258,26 +258,26 @@ type StepRDMA struct {
 
 // StepLimits are resource limits of containers.
 type StepLimits struct {
-	// lockedMemory is how much memory a process may lock (RLIMIT_MEMLOCK): what RDMA and vfio applications register
-	// with their device. It is a quantity of bytes such as 8Gi, or unlimited. Processes with CAP_IPC_LOCK are not
-	// limited.
+	// lockedMemory is the memory that a process may lock (RLIMIT_MEMLOCK), which RDMA and vfio applications need to
+	// register buffers with the device. It is a quantity of bytes such as 8Gi, or unlimited. Processes with
+	// CAP_IPC_LOCK are not limited.
 	// +kubebuilder:validation:Pattern=`^(unlimited|[1-9][0-9]*([KMGT]i?)?|[1-9][0-9]*k)$`
 	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	LockedMemory string `json:"lockedMemory,omitempty"`
-	// rdmaHandles is how often each RDMA device of the step may be open at a time in a container (hca_handle of the
-	// cgroup's rdma.max).
+	// rdmaHandles is the number of times that each RDMA device of the step may be open in a container concurrently
+	// (hca_handle of the cgroup's rdma.max).
 	// +kubebuilder:validation:Minimum=1
 	// +optional
 	RDMAHandles *int32 `json:"rdmaHandles,omitempty"`
-	// rdmaObjects is how many objects, such as queue pairs and memory regions, a container may have of each RDMA device
-	// of the step (hca_object of the cgroup's rdma.max).
+	// rdmaObjects is the number of objects, such as queue pairs and memory regions, that a container may have on each
+	// RDMA device of the step (hca_object of the cgroup's rdma.max).
 	// +kubebuilder:validation:Minimum=1
 	// +optional
 	RDMAObjects *int32 `json:"rdmaObjects,omitempty"`
 }
 
-// StepSelector picks devices.
+// StepSelector selects devices.
 type StepSelector struct {
 	// cel is an expression over one device that yields true or false.
 	// +kubebuilder:validation:MinLength=1
@@ -285,7 +285,7 @@ type StepSelector struct {
 	CEL string `json:"cel"`
 }
 
-// PrevResult says what a plugin is given as prevResult.
+// PrevResult selects the prevResult that a plugin receives.
 // +kubebuilder:validation:Enum=none;parents
 type PrevResult string
 
@@ -296,7 +296,7 @@ const (
 	PrevResultParents PrevResult = "parents"
 )
 
-// NetworkTopologyStatus is what the controller found.
+// NetworkTopologyStatus is the state that the controller reports.
 type NetworkTopologyStatus struct {
 	// conditions has Accepted and ClassesReady.
 	// +listType=map
@@ -307,12 +307,12 @@ type NetworkTopologyStatus struct {
 	// +listType=atomic
 	// +optional
 	DeviceClasses []string `json:"deviceClasses,omitempty"`
-	// claimParameters are what a claim may set: those that a step allows. One that only a later step allows comes with
+	// claimParameters are the parameters that claims may set. A parameter that only later steps allow is followed by
 	// the step that the claim must name, as in "mac (step: addr)".
 	// +listType=atomic
 	// +optional
 	ClaimParameters []string `json:"claimParameters,omitempty"`
-	// plugins are the CNI plugins of the steps, in the order in which they first run.
+	// plugins are the CNI plugins of the steps, in the order of their first use.
 	// +listType=atomic
 	// +optional
 	Plugins []string `json:"plugins,omitempty"`

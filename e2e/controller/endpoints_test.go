@@ -73,7 +73,7 @@ func (p *plane) testBlocks() {
 	// A patch, since an update would conflict with concurrent writes of the controller.
 	move := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"nodeName": "n1"}}`))
 	if err := p.api.Patch(p.t.Context(), block, move); err == nil ||
-		!strings.Contains(err.Error(), "a block never goes to another node") {
+		!strings.Contains(err.Error(), "a block is never reassigned to another node") {
 		p.t.Errorf("a block went to another node: %v", err)
 	}
 	for patch, reason := range map[string]string{

@@ -208,7 +208,7 @@ func TestMistakesAreExplained(t *testing.T) {
 - {name: uplink, type: macvlan, selector: {cel: "true"}}`), "apply", "-f", "-")
 		if err == nil ||
 			!strings.Contains(output,
-				"a step must stand after every step that it depends on: move tune down, below uplink") {
+				"a step must come after every step that it depends on: move tune down, below uplink") {
 			t.Errorf("kubectl said %v:\n%s", err, output)
 		}
 	})

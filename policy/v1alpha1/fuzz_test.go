@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
 )
 
-// FuzzValidate: whatever can be read is judged, every error says where and why, and what is accepted can be written,
-// read and accepted again.
+// FuzzValidate checks that every decodable policy is validated, that every error names a field and a reason, and that
+// accepted policies can be encoded, decoded and accepted again.
 func FuzzValidate(f *testing.F) {
 	for _, c := range append(corpus.Valid(f), corpus.Invalid(f)...) {
 		f.Add(c.JSON(f))

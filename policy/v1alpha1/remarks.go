@@ -108,9 +108,9 @@ func sharingRemarks(e *Exposure) []string {
 	return remarks
 }
 
-// bandwidthRemark lists the bandwidths of a valid exposure that no claim can get, and how to offer them; empty if all
-// are available. Kubernetes has no counters from which a claim takes a requested amount, so ranges are reserved for
-// later releases.
+// bandwidthRemark lists the bandwidths of a valid exposure that no claim can get, and how to offer them. It returns ""
+// if all are available. Kubernetes has no counters from which a claim takes a requested amount, so ranges are reserved
+// for later releases.
 func bandwidthRemark(e *Exposure) string {
 	c, ok := e.Capacity[Bandwidth]
 	if e.AllowMultipleAllocations || !ok || c.RequestPolicy == nil || c.RequestPolicy.ValidRange == nil {

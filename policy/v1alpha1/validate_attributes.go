@@ -34,8 +34,8 @@ func validateAttributes(e *Exposure, path *field.Path) field.ErrorList {
 	return validateSources(e, path)
 }
 
-// validateSources checks that each attribute comes from one field only, and their total number. Users would not find
-// the value of an attribute that one field sets and another one replaces.
+// validateSources checks that each attribute is set by one field only, and the total number of attributes. A value that
+// another field replaces would be hard to find.
 func validateSources(e *Exposure, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	sources := map[string]string{}

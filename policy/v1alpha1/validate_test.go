@@ -28,8 +28,8 @@ func TestValidPolicies(t *testing.T) {
 	}
 }
 
-// TestInvalidPolicies: each breaks one rule and has one error, with the field, the reason and what to do. Those that
-// break no rule but the compiler's have none here.
+// TestInvalidPolicies runs policies that break one rule each and expects one error with the field, the reason and the
+// fix. Policies that fail only in the compiler are not part of it.
 func TestInvalidPolicies(t *testing.T) {
 	found := 0
 	for _, c := range corpus.Invalid(t) {

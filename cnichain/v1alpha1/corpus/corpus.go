@@ -1,8 +1,8 @@
-// Package corpus holds NetworkTopologies for tests: valid ones, and for every rule one that breaks it, with who refuses
-// it and what is said to its author; and CNIPluginSchemas that break a rule.
+// Package corpus holds NetworkTopologies for tests, valid ones and for every rule an invalid one with the component
+// that rejects it and the expected message, and invalid CNIPluginSchemas.
 //
-// The rule of this package: it is data. Tests of the definitions, of the validation, of the nodes and of the webhook
-// all run the same objects, so that a rule that one of them forgets is seen.
+// The rule of this package: it is data only. The tests of the CRDs, the validation, the nodes and the webhook run the
+// same objects, so that a component that lacks a rule fails a test.
 package corpus
 
 import (
@@ -25,21 +25,21 @@ const Name = "corpus"
 
 // Case is one object.
 type Case struct {
-	// Name says what is special about the object.
+	// Name describes the object.
 	Name string `json:"name"`
 	// Spec is the specification as its author writes it.
 	Spec json.RawMessage `json:"spec"`
-	// Definition is a part of what the definition of the resource says of an invalid object. It is empty where the
-	// schema and the CEL rules in it can't express the rule: these objects are refused by Go only.
+	// Definition is a part of the error of the CRD for an invalid object. It is empty if the schema and its CEL rules
+	// cannot express the rule, and only Go code rejects the object.
 	Definition string `json:"definition,omitempty"`
 	// Field and Reason are the field of the only error of Go, and a part of its message.
 	Field  string `json:"field,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Remarks are parts of the remarks on a valid topology, in order.
 	Remarks []string `json:"remarks,omitempty"`
-	// Written says that the topology is refused when it is written, and only then: nodes run it if it is stored.
+	// Written is true if the topology is rejected only when it is stored: nodes run a stored one.
 	Written bool `json:"written,omitempty"`
-	// Undecodable says that Go can't even read the object. No API server with the definition stores it.
+	// Undecodable is true if Go cannot decode the object. No API server with the CRD stores it.
 	Undecodable bool `json:"undecodable,omitempty"`
 
 	kind string

@@ -1,8 +1,8 @@
-// Package corpus holds DeviceExposurePolicies for tests: valid ones, and for every rule one that breaks it, with who
-// refuses it and what is said to its author.
+// Package corpus holds DeviceExposurePolicies for tests, valid ones and for every rule an invalid one with the
+// component that rejects it and the expected message.
 //
-// The rule of this package: it is data. Tests of the definition, of the validation, of the nodes and of the webhook all
-// run the same policies, so that a rule that one of them forgets is seen.
+// The rule of this package: it is data only. The tests of the CRD, the validation, the nodes and the webhook run the
+// same policies, so that a component that lacks a rule fails a test.
 package corpus
 
 import (
@@ -25,18 +25,18 @@ const Name = "corpus"
 
 // Case is one policy.
 type Case struct {
-	// Name says what is special about the policy.
+	// Name describes the policy.
 	Name string `json:"name"`
 	// Spec is the specification as its author writes it.
 	Spec json.RawMessage `json:"spec"`
-	// Definition is a part of what the definition of the resource says of an invalid policy. It is empty where the
-	// schema and the CEL rules in it can't express the rule: these policies are refused by Go only.
+	// Definition is a part of the error of the CRD for an invalid policy. It is empty if the schema and its CEL rules
+	// cannot express the rule, and only Go code rejects the policy.
 	Definition string `json:"definition,omitempty"`
 	// Field, Reason and Fix are the field of the only error of Go, and parts of its message.
 	Field  string `json:"field,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	Fix    string `json:"fix,omitempty"`
-	// Undecodable says that Go can't even read the policy. No API server with the definition stores it.
+	// Undecodable is true if Go cannot decode the policy. No API server with the CRD stores it.
 	Undecodable bool `json:"undecodable,omitempty"`
 	// Stored is what nodes make of an invalid policy that is stored all the same.
 	Stored Stored `json:"stored,omitempty"`

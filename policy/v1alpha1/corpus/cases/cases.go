@@ -1,6 +1,6 @@
-// Package cases reads the cases of a corpus: objects for tests, in YAML files that are embedded.
+// Package cases reads test objects from embedded YAML files.
 //
-// The rule of this package: it knows no kind of object. What a case says beside the specification is the corpus's own.
+// The rule of this package: it does not know the kinds of the objects. Other fields of a case belong to the corpus.
 package cases
 
 import (
