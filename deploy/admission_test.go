@@ -39,7 +39,7 @@ func TestNodesWriteTheirOwnSlices(t *testing.T) {
 		operation admission.Operation
 		object    *resourceapi.ResourceSlice
 		old       *resourceapi.ResourceSlice
-		want      string // what the policy says to it
+		want      string // the policy's decision
 	}{
 		"create its own":   {nodeAccount, "n1", admission.Create, ours, nil, "allowed"},
 		"update its own":   {nodeAccount, "n1", admission.Update, ours, ours, "allowed"},
@@ -64,7 +64,7 @@ func TestNodesWriteTheirOwnSlices(t *testing.T) {
 		"in a pool without a node":      {nodeAccount, "n1", admission.Create, inPool("eth0"), nil, "refused"},
 		"in a pool named as its node":   {nodeAccount, "n1", admission.Create, inPool("n1"), nil, "refused"},
 		"in a pool of several segments": {nodeAccount, "n1", admission.Create, inPool("n1/eth0/a"), nil, "allowed"},
-		"somebody else":                 {"system:node:n1", "", admission.Create, foreign, nil, "not asked"},
+		"another account":               {"system:node:n1", "", admission.Create, foreign, nil, "not asked"},
 	}
 	policy := find[*admissionregistration.ValidatingAdmissionPolicy](t, "admission.yaml")
 	for name, test := range tests {

@@ -31,7 +31,7 @@ func TestReadmeOfTheChart(t *testing.T) {
 	for line := range strings.Lines(string(readme)) {
 		if cells := strings.Split(line, " | "); strings.HasPrefix(line, "| `") && len(cells) == 3 {
 			if strings.TrimSpace(strings.Trim(cells[2], "|\n")) == "" {
-				t.Errorf("what it means is missing: %s", line)
+				t.Errorf("the description is missing: %s", line)
 			}
 			got = append(got, cells[0][2:]+" "+cells[1])
 		}
@@ -59,7 +59,7 @@ func addDefaults(t *testing.T, rows *[]string, prefix string, values map[string]
 	}
 }
 
-// `helm test` has what it needs to run netdra on the nodes while it runs, and the chart itself grants that to nobody.
+// `helm test` may run netdra on the nodes while it runs. The chart itself grants that right to no account.
 func TestHookOfTheChart(t *testing.T) {
 	text, problems, err := helm(t, "template", "dra-network", "chart", "--namespace", "dra-network", "--show-only",
 		"templates/tests/doctor.yaml")

@@ -68,7 +68,7 @@ func rendered(t *testing.T, settings ...string) (string, []runtime.Object) {
 	return text, load(t, file)
 }
 
-// TestManifestsAreTheChart: what is applied without Helm is what Helm installs.
+// TestManifestsAreTheChart checks that the manifests in this directory are the objects that Helm installs.
 func TestManifestsAreTheChart(t *testing.T) {
 	_, fromChart := rendered(t, "namespace.create=true")
 	var applied []runtime.Object
@@ -93,7 +93,7 @@ func TestChartIsWithoutRemarks(t *testing.T) {
 	}
 }
 
-// TestSettingsOfTheChart: what a setting adds, and what it takes away.
+// TestSettingsOfTheChart checks the lines that a setting adds and removes.
 func TestSettingsOfTheChart(t *testing.T) {
 	tests := map[string]struct {
 		set       []string
@@ -147,8 +147,8 @@ func TestSettingsOfTheChart(t *testing.T) {
 			"webhook.from[0].ipBlock.except={10.1.0.0/16}", "webhook.from[1].ipBlock.cidr=fd00::/64"},
 			want: []string{"cidr: 10.0.0.0/8", "- 10.1.0.0/16", "cidr: fd00::/64"}},
 		"resources": {set: []string{"node.resources.requests.cpu=1.5", "node.resources.limits.memory=1Gi",
-			"controller.resources.limits=null", `node.resources.requests.example\.com/cards=2`},
-			want: []string{`cpu: "1.5"`, "memory: 1Gi\n", "example.com/cards: 2\n"}, not: []string{"256Mi"}},
+			"controller.resources.limits=null", `node.resources.requests.example\.com/nics=2`},
+			want: []string{`cpu: "1.5"`, "memory: 1Gi\n", "example.com/nics: 2\n"}, not: []string{"256Mi"}},
 		"flags": {set: []string{"node.extraArgs={--kubeconfig=/etc/k}", "node.logLevel=4", "node.cniLogRetention=2h"},
 			want: []string{`- "--kubeconfig=/etc/k"`, "--v=4", "--cni-log-retention=2h"}},
 		"plugins": {set: []string{"cniPlugins.image=registry.example/cni:1"},
@@ -295,9 +295,9 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 		"no flag": {"node.extraArgs={kubeconfig}", "/node/extraArgs"},
 		"other pods": {`node.podLabels.app\.kubernetes\.io/name=mine`,
 			"invalid propertyName 'app.kubernetes.io/name'"},
-		"more than all":     {"node.maxUnavailable=101%", "/node/maxUnavailable"},
-		"nobody is updated": {"node.maxUnavailable=0", "/node/maxUnavailable"},
-		"out of reach":      {"monitoring.podMonitor=true", "Prometheus can't reach node.httpAddress"},
+		"more than all":      {"node.maxUnavailable=101%", "/node/maxUnavailable"},
+		"no node is updated": {"node.maxUnavailable=0", "/node/maxUnavailable"},
+		"out of reach":       {"monitoring.podMonitor=true", "Prometheus can't reach node.httpAddress"},
 		"out of reach, too": {"monitoring.podMonitor=true,node.httpAddress=[::1]:9680",
 			"Prometheus can't reach node.httpAddress"},
 		"mount of nothing":  {"node.extraMounts[0].name=x", "missing property 'hostPath'"},
@@ -354,7 +354,7 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 			// Helm prints nothing else of these keywords, and no description.
 			for _, unclear := range []string{"does not match pattern", "'not' failed", "'anyOf' failed"} {
 				if strings.Contains(problems, unclear) {
-					t.Errorf("%s: write the rule as \"if\", and what is wanted as \"const\" of \"else\": %s", test.set,
+					t.Errorf("%s: write the rule as \"if\", and the expected value as \"const\" of \"else\": %s", test.set,
 						problems)
 				}
 			}
@@ -415,8 +415,8 @@ func patternOf(t *testing.T, path ...string) *regexp.Regexp {
 	return regexp.MustCompile(pattern)
 }
 
-// TestFlagsAreKnown: a flag that the program lacks would keep it from starting on one node after another. Those that
-// the schema names are the program's, and each of the program's is set by a value or can be given.
+// TestFlagsAreKnown compares the flags in the schema with those of the programs: an unknown flag would stop the driver
+// on one node after another. Every flag of a program has a value of its own or can be passed in extraArgs.
 func TestFlagsAreKnown(t *testing.T) {
 	listed := regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z-]+)`)
 	for part, program := range map[string]string{"node": "dra-network-driver", "controller": "dra-network-controller"} {
@@ -442,7 +442,7 @@ func TestFlagsAreKnown(t *testing.T) {
 	}
 }
 
-// TestPatternsOfValuesAreThoseOfKubernetes compares what the schema takes with what the API server reads.
+// TestPatternsOfValuesAreThoseOfKubernetes compares the values that the schema accepts with those of the API server.
 func TestPatternsOfValuesAreThoseOfKubernetes(t *testing.T) {
 	cidr := patternOf(t, "definitions", "cidr", "if")
 	for _, text := range []string{"10.0.0.4/32", "0.0.0.0/0", "10.0.0.4", "10.0.0.4/33", "10.0.0/8", "256.0.0.1/32",
@@ -505,8 +505,8 @@ func TestNamesThatLookLikeSomethingElse(t *testing.T) {
 	}
 }
 
-// TestCNIPluginsAreCopied runs the script of the init container: folders and links that lead nowhere are no plugins,
-// and without any plugin it fails.
+// TestCNIPluginsAreCopied runs the script of the init container: it skips directories and dangling links, and fails
+// without any plugin.
 func TestCNIPluginsAreCopied(t *testing.T) {
 	_, objects := rendered(t, "cniPlugins.image=registry.example/cni")
 	container := all[*appsv1.DaemonSet](objects)[0].Spec.Template.Spec.InitContainers[0]

@@ -117,9 +117,9 @@ func created(t *testing.T, kind, spec string, annotations ...string) *admission.
 	return versioned
 }
 
-// TestClaimsOfExtendedResources: the claim that kube-scheduler makes is refused in words for the pod's author, who has
-// written no claim. It never says addresses, so it is refused where a topology has none of its own; claims of users are
-// not, since they may say them.
+// TestClaimsOfExtendedResources checks that the claim that kube-scheduler generates is rejected with a message for the
+// author of the pod, who has not written a claim. Such a claim never sets addresses, so it is rejected if the topology
+// assigns none. Claims of users can set addresses and are accepted.
 func TestClaimsOfExtendedResources(t *testing.T) {
 	const (
 		pair = `{metadata: {name: pair}, spec: {steps: []}, status: {deviceClasses: [pair-a, pair-b]}}`
@@ -169,7 +169,7 @@ func TestClaimsOfExtendedResources(t *testing.T) {
 	}
 }
 
-// TestClaimsPolicyNeverBlocksOthers: what can't be evaluated, and a cluster without topologies, lets claims pass.
+// TestClaimsPolicyNeverBlocksOthers: claims that cannot be evaluated are admitted, and all claims without topologies.
 func TestClaimsPolicyNeverBlocksOthers(t *testing.T) {
 	policy := find[*admissionregistration.ValidatingAdmissionPolicy](t, "claims.yaml")
 	binding := find[*admissionregistration.ValidatingAdmissionPolicyBinding](t, "claims.yaml")

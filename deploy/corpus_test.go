@@ -20,7 +20,7 @@ const (
 	schemaCRD   = "crds/networking.dra.io_cnipluginschemas.yaml"
 )
 
-// TestDefinitionTakesWhatGoTakes: no rule of the definition is stricter than those of Go.
+// TestDefinitionTakesWhatGoTakes checks that no rule of the CRD is stricter than Go's validation.
 func TestDefinitionTakesWhatGoTakes(t *testing.T) {
 	policies := newDefinition(t, find[*apiextensionsv1.CustomResourceDefinition](t, policyCRD))
 	for _, c := range corpus.Valid(t) {
@@ -30,9 +30,8 @@ func TestDefinitionTakesWhatGoTakes(t *testing.T) {
 	}
 }
 
-// TestDefinitionRefusesWhatItCan: every invalid policy is refused by the definition, with the words of the corpus, or
-// by Go where the corpus says that the definition can't. That it is refused by Go also in the first case is tested with
-// Go's rules.
+// TestDefinitionRefusesWhatItCan checks that the CRD rejects every invalid policy with the message of the corpus, or Go
+// does if the corpus declares that the CRD cannot. Go's validation of the former is tested with Go's rules.
 func TestDefinitionRefusesWhatItCan(t *testing.T) {
 	policies := newDefinition(t, find[*apiextensionsv1.CustomResourceDefinition](t, policyCRD))
 	onlyGo := 0
@@ -44,13 +43,13 @@ func TestDefinitionRefusesWhatItCan(t *testing.T) {
 			}
 			switch text := strings.Join(said, "\n"); {
 			case c.Definition == "" && text != "":
-				t.Errorf("the definition can express this rule, so the corpus must say how:\n%s", text)
+				t.Errorf("the CRD rejects this, so the corpus must have its message:\n%s", text)
 			case c.Definition == "":
 				onlyGo++
 				if p, err := c.Policy(t); err != nil {
-					t.Errorf("nobody refuses it in words, and Go fails to read it: %v", err)
+					t.Errorf("no rule rejects it, and Go cannot decode it: %v", err)
 				} else if problems, _ := policy.Check(p); len(problems) == 0 {
-					t.Error("nobody refuses it")
+					t.Error("no rule rejects it")
 				}
 			case !strings.Contains(text, c.Definition):
 				t.Errorf("the definition says %q, want ... %s ...", text, c.Definition)
@@ -90,7 +89,7 @@ func TestDefinitionRefusesTopologiesItCan(t *testing.T) {
 				}
 				switch text := strings.Join(said, "\n"); {
 				case c.Definition == "" && text != "":
-					t.Errorf("the definition can express this rule, so the corpus must say how:\n%s", text)
+					t.Errorf("the CRD rejects this, so the corpus must have its message:\n%s", text)
 				case c.Definition == "":
 					onlyGo++
 				case !strings.Contains(text, c.Definition):

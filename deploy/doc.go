@@ -1,6 +1,6 @@
-// Package deploy holds the manifests with which the driver is installed, and samples to learn from. It has no code.
+// Package deploy holds the manifests that install the driver, and samples. It has no code.
 //
-// The rule of this package: what a manifest promises is tested. Every file decodes strictly into the type that the code
-// reads, custom resources pass the same checks as at the API server and in the controller, and what security rests on
-// is asserted.
+// The rule of this package: the properties of a manifest are tested. Every file decodes strictly into the type that the
+// code reads, custom resources pass the checks of the API server and of the controller, and tests assert the settings
+// that security depends on.
 package deploy

@@ -33,7 +33,7 @@ import (
 // everyField has objects that set, together, every field of their kinds.
 const everyField = "testdata/every-field.yaml"
 
-// served is one version of a kind as the API server and as Go programs know it.
+// served is one version of a kind, for the API server and for Go programs.
 type served struct {
 	name string
 	definition
@@ -72,7 +72,7 @@ func examples(t *testing.T) []map[string]any {
 	t.Helper()
 	var objects []map[string]any
 	for _, document := range documents(t, everyField) {
-		for range 8 { // of some kinds there are no others
+		for range 8 { // some kinds have no other objects
 			objects = append(objects, decode(t, document))
 		}
 	}
@@ -93,9 +93,8 @@ func examples(t *testing.T) []map[string]any {
 	return objects
 }
 
-// TestConversion: random objects, made of those that are valid and of those that are not, are judged alike in all
-// served versions. What is valid can be written in one, read in another with every field, and the other way, by the API
-// server and by Go programs.
+// TestConversion checks that all served versions accept and reject the same random objects, made of valid and invalid
+// ones. The API server and Go programs can write a valid object in one version and read it in another with every field.
 func TestConversion(t *testing.T) {
 	kinds := versionsOf(t)
 	originals := examples(t)
@@ -186,7 +185,7 @@ func (s served) rewritten(t *testing.T, object map[string]any) map[string]any {
 	}
 	stored, problems := s.store(t, written)
 	if len(problems) > 0 {
-		t.Errorf("%s: what was read is refused when it is written: %v", s.name, problems)
+		t.Errorf("%s: an object that was read is rejected when it is written: %v", s.name, problems)
 	}
 	return stored
 }
@@ -240,7 +239,7 @@ func (s served) decodeTyped(t *testing.T, object map[string]any) runtime.Object 
 	return typed
 }
 
-// renamed is what the API server makes of an object when it converts it.
+// renamed returns an object as the API server converts it.
 func renamed(object map[string]any, apiVersion string) map[string]any {
 	object = runtime.DeepCopyJSON(object)
 	object["apiVersion"] = apiVersion
@@ -345,7 +344,7 @@ func TestEveryFieldIsSet(t *testing.T) {
 	}
 }
 
-// fieldsOf returns the paths of the fields of a schema, sorted, but for those of metadata.
+// fieldsOf returns the paths of the fields of a schema, sorted, without metadata.
 func fieldsOf(structural *schema.Structural, path string) (fields []string) {
 	for _, name := range slices.Sorted(maps.Keys(structural.Properties)) {
 		if path == "" && name != "spec" && name != "status" {

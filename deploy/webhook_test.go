@@ -28,7 +28,7 @@ func TestWebhookHoldsNothingUp(t *testing.T) {
 	if len(configuration.Webhooks) != 2 {
 		t.Fatalf("there are %d webhooks", len(configuration.Webhooks))
 	}
-	// What is wrong with these the rules of their definitions say; nobody writes blocks but the controller.
+	// The rules of their CRDs are sufficient, and only the controller writes blocks.
 	elsewhere := []string{"addressblocks", "addressranges"}
 	var resources []string
 	for _, file := range files(t, "crds/*.yaml") {
@@ -106,12 +106,12 @@ func TestWebhookIsReached(t *testing.T) {
 		}
 	}
 	if len(secret.Data)+len(secret.StringData) > 0 {
-		t.Error("applying the manifest again would take away what the controller has put into the Secret")
+		t.Error("applying the manifest again would remove the controller's data from the Secret")
 	}
 }
 
-// TestWhoReachesTheWebhook: nobody is kept out unless the chart is told who may come in, and then of the webhook's port
-// only.
+// TestWhoReachesTheWebhook checks that the network policy restricts access only if the chart's values list the allowed
+// peers, and then only to the webhook's port.
 func TestWhoReachesTheWebhook(t *testing.T) {
 	policies := func(settings ...string) []*networkingv1.NetworkPolicy {
 		_, objects := rendered(t, settings...)

@@ -85,7 +85,7 @@ func rules(prefix string, rules []rbacv1.PolicyRule) []string {
 	return lines
 }
 
-// TestRolesForPeople lists the rights that administrators may give to people; the manifests give them to nobody.
+// TestRolesForPeople lists the roles that administrators may bind to users. The manifests do not bind them.
 func TestRolesForPeople(t *testing.T) {
 	objects := load(t, "roles.yaml")
 	var got []string
@@ -118,11 +118,11 @@ func TestRolesForPeople(t *testing.T) {
 		t.Errorf("wrong rights (-want +got):\n%s", diff)
 	}
 	if len(all[*rbacv1.ClusterRoleBinding](objects))+len(all[*rbacv1.RoleBinding](objects)) != 0 {
-		t.Error("rights are given to somebody")
+		t.Error("the manifests bind a role")
 	}
 }
 
-// bound checks that every role of a file is bound to the service account of the file and to nobody else.
+// bound checks that every role of a file is bound to the service account of the file only.
 func bound(t *testing.T, objects []runtime.Object) {
 	t.Helper()
 	account := all[*corev1.ServiceAccount](objects)[0]
@@ -165,8 +165,8 @@ func TestNodeDriver(t *testing.T) {
 			t.Errorf("the probe %s asks %+v", name, get)
 		}
 	}
-	// Pods of the node wait for a driver that hangs, so it must not stand for long; but one that is only slow must not
-	// be killed in the middle of an attachment.
+	// Pods of the node wait for a driver that hangs, so it must be restarted soon. A slow driver must not be killed in
+	// the middle of an attachment.
 	live := container.LivenessProbe
 	if max(live.PeriodSeconds, live.TimeoutSeconds)*live.FailureThreshold > 25 || live.TimeoutSeconds < 8 ||
 		live.TerminationGracePeriodSeconds == nil || *live.TerminationGracePeriodSeconds > 5 {

@@ -36,7 +36,7 @@ func rewrite(path string) error {
 	if err != nil {
 		return fmt.Errorf("cannot add versions to %s: %w; make it of the types with controller-gen first", path, err)
 	}
-	return os.WriteFile(path, served, 0o644) //nolint:gosec // everybody may read the repository
+	return os.WriteFile(path, served, 0o644) //nolint:gosec // the repository is public
 }
 
 // serve returns a definition in which copies of its one version are served under more names. They differ from it in
