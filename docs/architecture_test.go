@@ -1,4 +1,4 @@
-// Package docs tests that what the documents say of the code is true.
+// Package docs tests statements of the documents about the code.
 package docs
 
 import (
@@ -49,7 +49,7 @@ func packageTable(t *testing.T) map[string]rule {
 	return table
 }
 
-// quoted returns what stands in backticks.
+// quoted returns the words in backticks.
 func quoted(text string) (words []string) {
 	for _, match := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(text, -1) {
 		words = append(words, match[1])
@@ -57,7 +57,7 @@ func quoted(text string) (words []string) {
 	return words
 }
 
-// packageOf returns the innermost listed package of a folder; "" if there is none.
+// packageOf returns the innermost listed package of a directory, or "".
 func packageOf(table map[string]rule, dir string) string {
 	for ; dir != "."; dir = filepath.Dir(dir) {
 		if _, ok := table[dir]; ok {
@@ -96,7 +96,7 @@ func TestImportsFollowTheTable(t *testing.T) {
 	}
 }
 
-// importsOf returns the folders of this project that a file imports.
+// importsOf returns the directories of this project that a file imports.
 func importsOf(path string) ([]string, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
 	if err != nil {
@@ -112,7 +112,7 @@ func importsOf(path string) ([]string, error) {
 	return imports, nil
 }
 
-// importProblems says which imports of a file the table forbids.
+// importProblems returns the imports of a file that the table forbids.
 func importProblems(table map[string]rule, file string, imports []string) (problems []string) {
 	name := packageOf(table, filepath.Dir(file))
 	if name == "" {
@@ -138,7 +138,7 @@ func importProblems(table map[string]rule, file string, imports []string) (probl
 	return problems
 }
 
-// What the table forbids is found.
+// importProblems finds forbidden imports.
 func TestImportProblems(t *testing.T) {
 	table := map[string]rule{
 		"plugin":       {production: []string{"discovery", "faketest"}, tests: []string{"recordings"}},
@@ -168,7 +168,7 @@ func TestImportProblems(t *testing.T) {
 	}
 }
 
-// The libraries that the project is built on must be direct requirements.
+// The libraries that the user of this project requires are direct requirements.
 func TestDirectRequirements(t *testing.T) {
 	data, err := os.ReadFile("../go.mod")
 	if err != nil {
@@ -189,7 +189,7 @@ func TestDirectRequirements(t *testing.T) {
 	}
 }
 
-// Every folder with Go code says what its one rule is.
+// Every directory with Go code has a package comment with its rule.
 func TestEveryPackageHasADoc(t *testing.T) {
 	for name := range packageTable(t) {
 		if name == "docs" || strings.HasPrefix(name, "cmd/") || name == "deploy" || name == "e2e" {

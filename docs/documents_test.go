@@ -22,8 +22,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// What howto.md shows is what a reader copies: objects that the webhook and the driver take, and claims of classes that
-// it has.
+// TestDocumentsOfTheHowTo checks the objects in howto.md, which readers copy: the webhook and the driver accept them,
+// and claims name classes that the page defines.
 func TestDocumentsOfTheHowTo(t *testing.T) {
 	text, err := os.ReadFile("howto.md")
 	if err != nil {
@@ -121,7 +121,7 @@ func TestDocumentsOfTheHowTo(t *testing.T) {
 	}
 }
 
-// TestReasonsAreDescribed: observing.md says what every reason of a condition means.
+// TestReasonsAreDescribed checks that observing.md explains every reason of a condition.
 func TestReasonsAreDescribed(t *testing.T) {
 	page, err := os.ReadFile("observing.md")
 	if err != nil {
@@ -150,8 +150,7 @@ func TestReasonsAreDescribed(t *testing.T) {
 	}
 }
 
-// checkOverlay: the images that an overlay names anew are those of the manifests, and so are the objects that it
-// patches.
+// checkOverlay checks that the images and objects which an overlay changes exist in the manifests.
 func checkOverlay(t *testing.T, text string) {
 	t.Helper()
 	var overlay struct {
@@ -188,7 +187,7 @@ func checkOverlay(t *testing.T, text string) {
 	}
 }
 
-// TestLinksLeadSomewhere: a link to a file of the project leads to one, and one to a heading to a heading.
+// TestLinksLeadSomewhere checks that links to files and headings of the project have a target.
 func TestLinksLeadSomewhere(t *testing.T) {
 	files, err := filepath.Glob("*.md")
 	if err != nil {
@@ -232,7 +231,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// anchors are the headings of a document as links name them.
+// anchors returns the link targets of a document's headings.
 func anchors(text string) []string {
 	var names []string
 	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
@@ -241,7 +240,7 @@ func anchors(text string) []string {
 	return names
 }
 
-// TestLongDocumentsHaveContents: a document of many parts begins with a list of all of them, in their order.
+// TestLongDocumentsHaveContents checks that a long document begins with a list of its sections, in order.
 func TestLongDocumentsHaveContents(t *testing.T) {
 	files, err := filepath.Glob("*.md")
 	if err != nil {

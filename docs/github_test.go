@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Actions of others are pinned by commit, and a workflow has no right that a job does not ask for.
+// Third-party actions are pinned by commit, and a workflow has only the permissions that its jobs need.
 func TestWorkflowsHaveLeastPermissions(t *testing.T) {
 	files, err := filepath.Glob("../.github/workflows/*.yml")
 	if err != nil || len(files) == 0 {
@@ -49,8 +49,7 @@ func TestWorkflowsHaveLeastPermissions(t *testing.T) {
 	}
 }
 
-// What is released is looked at before anything is done with it: the name of a tag that is a script is none of a
-// version.
+// The release workflow validates the tag before it uses it: a tag name that contains a script is rejected.
 func TestTagsOfReleases(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("there is no bash, which GitHub runs scripts with")
@@ -83,7 +82,7 @@ func TestTagsOfReleases(t *testing.T) {
 	}
 }
 
-// Each Go module of the repository is looked after.
+// Dependabot updates every Go module of the repository.
 func TestDependabotKnowsAllModules(t *testing.T) {
 	var config struct {
 		Updates []struct {
@@ -122,7 +121,7 @@ func TestDependabotKnowsAllModules(t *testing.T) {
 	}
 }
 
-// Templates of issues have what GitHub refuses them without.
+// Issue templates have the fields that GitHub requires.
 func TestTemplatesOfIssues(t *testing.T) {
 	for _, name := range []string{"bug", "feature"} {
 		var form struct {

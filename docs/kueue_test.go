@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// quotaObject is what the test reads of objects of Kueue.
+// quotaObject is the part of Kueue objects that the test reads.
 type quotaObject struct {
 	Kind     string
 	Metadata struct{ Name string }
@@ -34,8 +34,8 @@ type quotaObject struct {
 	}
 }
 
-// The parts of the example of Kueue name each other: the class of the claims is one of a topology and has a quota, and
-// the job goes to a queue that there is. Its kinds are those of Kueue 0.19; no Go module has them.
+// TestQuotaOfTheHowTo checks the references between the objects of the Kueue example: the claims' class belongs to a
+// topology and has a quota, and the job's queue exists. The kinds are from Kueue 0.19; no Go module defines them.
 func TestQuotaOfTheHowTo(t *testing.T) {
 	text, err := os.ReadFile("howto.md")
 	if err != nil {

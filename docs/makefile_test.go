@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// A test of e2e that no target runs holds nothing.
+// Every test of e2e is run by a target.
 func TestTargetsRunAllTests(t *testing.T) {
 	text, err := os.ReadFile("../Makefile")
 	if err != nil {
@@ -51,7 +51,7 @@ func TestTargetsRunAllTests(t *testing.T) {
 	}
 }
 
-// The documents name the Helm that "make chart" builds where they say how to install from a checkout.
+// The documents name the Helm version that "make chart" builds in their instructions for a checkout.
 func TestChartBuildsTheHelmOfTheDocuments(t *testing.T) {
 	makefile, err := os.ReadFile("../Makefile")
 	if err != nil {
@@ -76,8 +76,7 @@ func hasModule(dir string) bool {
 	return err == nil
 }
 
-// What make prints of itself into a file, or for somebody who refuses colours, has no escape sequence; on a terminal
-// it has.
+// The help of make has escape sequences on a terminal only, and not if NO_COLOR is set.
 func TestColoursOfMakeHelp(t *testing.T) {
 	for _, program := range []string{"make", "script"} {
 		if _, err := exec.LookPath(program); err != nil {

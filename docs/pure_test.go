@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// concurrent are imports of code that several goroutines may run. Of package sync, what computes a value at its first
-// use is not: without goroutines there is one use at a time.
+// concurrent are imports for code that runs in several goroutines. sync.OnceValue and similar functions are allowed:
+// without goroutines they are called once at a time.
 const concurrent = " sync/atomic golang.org/x/sync/errgroup golang.org/x/sync/singleflight "
 
-// The packages that are tested without the race detector (PURE in the Makefile) have nothing for it to find: neither
-// they nor their tests start goroutines or have locks.
+// The packages that are tested without the race detector (PURE in the Makefile) have no goroutines and no locks,
+// neither in the code nor in the tests.
 func TestPurePackagesStartNoGoroutines(t *testing.T) {
 	roots := purePackages(t)
 	files := 0
@@ -33,7 +33,7 @@ func TestPurePackagesStartNoGoroutines(t *testing.T) {
 	}
 }
 
-// What the test above looks for is found.
+// concurrency finds goroutines and locks.
 func TestConcurrencyIsFound(t *testing.T) {
 	for text, want := range map[string]int{
 		"package p\n\nimport \"sync\"\n\nvar mu sync.Mutex\n":            1,
@@ -49,7 +49,7 @@ func TestConcurrencyIsFound(t *testing.T) {
 	}
 }
 
-// purePackages reads PURE, each without "./"; those of a pattern end in "...".
+// purePackages returns the packages of PURE, without "./". Patterns end in "...".
 func purePackages(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../Makefile")
@@ -76,7 +76,7 @@ func isBelow(path string, packages []string) bool {
 	return false
 }
 
-// concurrency returns where a file starts goroutines, or imports what is for code that several may run.
+// concurrency returns the lines of a file that start goroutines or import packages for concurrent code.
 func concurrency(t *testing.T, path string, text []byte) (found []string) {
 	t.Helper()
 	set := token.NewFileSet()

@@ -12,13 +12,14 @@ import (
 	"unicode/utf8"
 )
 
-// maxColumns is how wide a line of code may be; a tab counts for four.
+// maxColumns is the maximum width of a line of code; a tab counts for four columns.
 const maxColumns = 120
 
-// longLines is how many of a thousand lines may be wider: raw strings, and markers of generators, can't be broken.
+// longLines is the number of wider lines per thousand that is accepted: raw strings and generator markers cannot be
+// wrapped.
 const longLines = 3
 
-// eachGoFile calls visit for every file of Go code that is written by people.
+// eachGoFile calls visit for every Go file that is not generated.
 func eachGoFile(t *testing.T, visit func(path string, text []byte)) {
 	t.Helper()
 	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
@@ -42,12 +43,12 @@ func eachGoFile(t *testing.T, visit func(path string, text []byte)) {
 	}
 }
 
-// idioms are names for which the field has others: query or request, validate, report or emit, inspect or check, reserve,
-// assign, missing, duplicate, onHost.
+// idioms are identifiers that have a standard alternative: query or request, validate, report or emit, inspect or
+// check, reserve, assign, missing, duplicate, onHost.
 const idioms = "ask judge Judge tell Tell look take give turn late twice lacks home apart overdrawn wishes grant born " +
 	"unfit sayable passedOn heard forsaken"
 
-// No identifier is an English function word, or an idiom (STYLE.md, "Names").
+// No identifier is an English function word or an idiom (STYLE.md, "Names").
 func TestIdentifiersAreNoFunctionWords(t *testing.T) {
 	eachGoFile(t, func(path string, text []byte) {
 		for _, name := range functionWords(t, path, text) {
@@ -56,7 +57,7 @@ func TestIdentifiersAreNoFunctionWords(t *testing.T) {
 	})
 }
 
-// functionWords returns where a file declares an identifier that is a function word.
+// functionWords returns the declarations of a file whose identifier is a function word.
 func functionWords(t *testing.T, path string, text []byte) (found []string) {
 	t.Helper()
 	words := map[string]string{}
@@ -111,7 +112,7 @@ func identifiers(expressions ...ast.Expr) (names []*ast.Ident) {
 	return names
 }
 
-// Every way to declare such an identifier is found.
+// functionWords finds every form of declaration.
 func TestFunctionWordsAreFound(t *testing.T) {
 	const code = `package p
 type of struct{ in int }
@@ -130,7 +131,7 @@ func (r of) tell() {}
 	}
 }
 
-// Lines have at most 120 columns, but for a few that can't be broken.
+// Lines have at most 120 columns, except for a few that cannot be wrapped.
 func TestLinesAreNotTooLong(t *testing.T) {
 	lines, long := 0, []string{}
 	eachGoFile(t, func(path string, text []byte) {
@@ -147,7 +148,7 @@ func TestLinesAreNotTooLong(t *testing.T) {
 	}
 }
 
-// A directory with many files is two packages (STYLE.md, "Layout").
+// A directory with too many files should be two packages (STYLE.md, "Layout").
 func TestDirectoriesAreNotTooLarge(t *testing.T) {
 	const most = 26
 	files := map[string]int{}

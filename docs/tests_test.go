@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// What these pages say is held by tests whose names they give: each is there.
+// Tests that the documents name exist.
 func TestNamedTestsExist(t *testing.T) {
 	declared := map[string]bool{}
 	declaration := regexp.MustCompile(`(?m)^func ((?:Test|Benchmark|Fuzz)\w+)\(`)
@@ -40,7 +40,7 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// testName is a test, or a benchmark, in code of a page.
+// testName matches the name of a test or a benchmark in code on a page.
 var testName = regexp.MustCompile("`(?:Test|Benchmark)[A-Z]\\w*`")
 
 func missingTests(page string, declared map[string]bool) (missing []string) {
@@ -59,7 +59,7 @@ func TestMissingTestsAreFound(t *testing.T) {
 	}
 }
 
-// TestMigrationsNameTheirTests: each row of migrate.md says which test has shown it, or that none has.
+// TestMigrationsNameTheirTests checks that each row of migrate.md names a test, or states that there is none.
 func TestMigrationsNameTheirTests(t *testing.T) {
 	text, err := os.ReadFile("migrate.md")
 	if err != nil {
@@ -74,8 +74,8 @@ func TestMigrationsNameTheirTests(t *testing.T) {
 	}
 }
 
-// untestedRows looks at tables whose last column is headed "tested", and returns how many rows they have, and what
-// stands in the first column of those that name no test.
+// untestedRows reads the tables whose last column is headed "tested". It returns the number of rows, and the first
+// column of the rows that name no test.
 func untestedRows(page string) (rows int, untested []string) {
 	inTable := false
 	for line := range strings.Lines(page) {

@@ -16,17 +16,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/docs/reference"
 )
 
-// TestAPI holds the page of the API against the definitions, which are made of the types.
+// TestAPI generates the API page from the CRDs, which are generated from the types.
 func TestAPI(t *testing.T) {
 	files, err := filepath.Glob("../../deploy/crds/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("found %d definitions, %v", len(files), err)
 	}
 	var text bytes.Buffer
-	text.WriteString("# The API\n\nMade of the definitions in `deploy/crds` by `make generate`. `[]` are the items " +
+	text.WriteString("# API reference\n\n`make generate` creates this page from the CRDs in `deploy/crds`. `[]` are the items " +
 		"of a list, `{}` the values of a map.\n" +
-		"Both versions of a kind are the same: what is written in one can be read in the other " +
-		"([which to use](../upgrade.md#which-version-of-the-apis)).\n")
+		"All versions of a kind have the same fields: an object that is written in one version can be read in " +
+		"another ([which version to use](../upgrade.md#which-version-of-the-apis)).\n")
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -41,7 +41,7 @@ func TestAPI(t *testing.T) {
 		for i := range definition.Spec.Versions {
 			served = append(served, fmt.Sprintf("`%s/%s`", definition.Spec.Group, definition.Spec.Versions[i].Name))
 		}
-		fmt.Fprintf(&text, "\n## %s\n\n%s, of the cluster. Short names: %s.\n\n%s\n", definition.Spec.Names.Kind,
+		fmt.Fprintf(&text, "\n## %s\n\n%s, cluster-scoped. Short names: %s.\n\n%s\n", definition.Spec.Names.Kind,
 			strings.Join(served, " and "),
 			strings.Join(definition.Spec.Names.ShortNames, ", "), version.Schema.OpenAPIV3Schema.Description)
 		for _, part := range []string{"spec", "status"} {
@@ -56,7 +56,7 @@ func TestAPI(t *testing.T) {
 	reference.Page(t, "api.md", text.Bytes())
 }
 
-// fields writes the fields below one, in the order of their names.
+// fields writes a row for each field below one, sorted by name.
 func fields(text *bytes.Buffer, path string, schema apiextensions.JSONSchemaProps) {
 	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
 		field, fieldPath := schema.Properties[name], path+"."+name
@@ -69,7 +69,7 @@ func fields(text *bytes.Buffer, path string, schema apiextensions.JSONSchemaProp
 	}
 }
 
-// below writes what is in a list, a map or an object.
+// below writes the fields in a list, a map or an object.
 func below(text *bytes.Buffer, fieldPath string, field apiextensions.JSONSchemaProps) {
 	switch {
 	case field.Items != nil && field.Items.Schema != nil:
@@ -89,12 +89,12 @@ func typeOf(field apiextensions.JSONSchemaProps) string {
 	case field.AdditionalProperties != nil && field.AdditionalProperties.Schema != nil:
 		return "map of " + typeOf(*field.AdditionalProperties.Schema)
 	case field.Type == "":
-		return "anything"
+		return "any"
 	}
 	return field.Type
 }
 
-// rules are what the API server checks of a field.
+// rules returns the checks of the API server on a field.
 func rules(field apiextensions.JSONSchemaProps) string {
 	var all []string
 	if field.Default != nil {
@@ -102,7 +102,7 @@ func rules(field apiextensions.JSONSchemaProps) string {
 	}
 	values, which := field.Enum, "One of "
 	if field.Items != nil && field.Items.Schema != nil && len(field.Items.Schema.Enum) > 0 {
-		values, which = field.Items.Schema.Enum, "Each is one of "
+		values, which = field.Items.Schema.Enum, "Each item is one of "
 	}
 	if len(values) > 0 {
 		var texts []string
@@ -128,7 +128,7 @@ func rules(field apiextensions.JSONSchemaProps) string {
 		refusals = slices.Concat(refusals, field.Items.Schema.XValidations)
 	}
 	for _, rule := range refusals {
-		all = append(all, `Refused with: "`+oneLine(rule.Message)+`".`)
+		all = append(all, `Otherwise rejected with: "`+oneLine(rule.Message)+`".`)
 	}
 	if len(all) == 0 {
 		return ""

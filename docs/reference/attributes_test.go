@@ -19,44 +19,48 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// introduction has ~ for the backquote.
-const introduction = `# Attributes of devices
+// introduction uses ~ for the backquote.
+const introduction = `# Device attributes
 
-What selectors and constraints may read of a device. Made of ~SOURCE~ by ~make generate~.
+Attributes that selectors and constraints can read. ~make generate~ creates this page from ~SOURCE~.
 
-In CEL an attribute is ~device.attributes["DOMAIN"].ifName~, and one with a domain in its name below is
+In CEL, an attribute is ~device.attributes["DOMAIN"].ifName~. An attribute that is listed with a domain, for example pcieRoot, is
 ~device.attributes["resource.kubernetes.io"].pcieRoot~.
 
-**In policies** all of them can be read as they are, whatever is published. ABSENT
+**In policies**, all attributes can be read without guards, whether they are published or not. ABSENT
 
-**Published** entries have facts only: what a device does not have is absent, so that no two devices are alike, for ~matchAttribute~ of a
-claim, in what neither of them has, and none that lacks it is told from others by ~distinctAttribute~. The column "published" says:
+**Published** entries only contain attributes that the device has. An absent attribute is not an empty value: with ~matchAttribute~, two devices
+never match because both lack it, and ~distinctAttribute~ does not distinguish devices by it. The column "published" has these values:
 
 - **always**: on every device.
-- **if known**: on devices that have it.
-- **on request**: on devices that have it, if the policy that exposes them names it in ~exposure.publish~.
-- **no**: never, since it changes too often: each change would write slices.
+- **if known**: on devices that have the attribute.
+- **on request**: on devices that have the attribute, if the policy that exposes them lists it in ~exposure.publish~.
+- **no**: never, because it changes often and each change would write slices.
 
-**In topologies** those that are published always or if known can be read as they are, with the same values for what is absent as in policies:
-the DeviceClass gets ~(has(…) ? … : "")~ around each ([ADR 24](../adr/0024-facts-only.md)). Others need a guard.
+**In topologies**, attributes that are published always or if known can be read without guards, with the same values for absent ones as in
+policies: the driver adds ~(has(…) ? … : "")~ to the DeviceClass ([ADR 24](../adr/0024-facts-only.md)). Other attributes need a guard.
 
-**In claims**, and in DeviceClasses that you write, guard whatever is not published always: to a scheduler, reading what a device lacks is an error
-that ends the scheduling of the pod. Only devices of the claim's class count, so ~pfName~ of a class for virtual functions is there. A guard is
-~device.attributes["DOMAIN"].?linkSpeed.orValue(0) >= 25000~, or ~has(…) &&~ before it.
+**In claims** and in DeviceClasses that you write, guard every attribute that is not published always. If a scheduler reads an absent attribute, the
+expression fails, and so does the scheduling of the pod. Only devices of the claim's class count, so ~pfName~ exists if the class selects virtual
+functions. Guard an access with ~device.attributes["DOMAIN"].?linkSpeed.orValue(0) >= 25000~, or with ~has(…) &&~ before it.
 
-~device.driver~ is the DRA driver that publishes the device, always ~dra.networking~. The kernel's driver of a card is the attribute
+~device.driver~ is the DRA driver that publishes the device, always ~dra.networking~. The kernel driver of a NIC is the attribute
 ~device.attributes["DOMAIN"].driver~.
 
-Published entries have more, which needs a guard everywhere: ~PLUGIN~ is true where the policy supports ~host-device~,
-and so on (the DeviceClass of a step asks for its plugin by itself), and there are the attributes of the policy:
-~additionalAttributes~, ~computedAttributes~ and ~attributesByPCIAddress~; ~resourceName~ adds ~k8s.cni.cncf.io/resourceName~ and
-~k8s.cni.cncf.io/deviceID~, which Multus reads ([migrate.md](../migrate.md#allocated-here-attached-by-multus)).
-~POLICY~ is the name of the policy, unless it has more than 64 bytes. A device with more attributes than Kubernetes takes lacks it, too.
-~SUPPORTED~ is for people. With ~--list-attributes~ it is a list, for classes, and so is ~resource.kubernetes.io/numaNode~: the device's own node
-first, then the others of its socket, and ~matchAttribute~ is satisfied by one that they share.
+Published entries have additional attributes, which always need a guard:
+
+- ~PLUGIN~ is true if the policy supports ~host-device~, and similarly for other plugins. The DeviceClass of a step requires its plugin
+  automatically.
+- The attributes of the policy: ~additionalAttributes~, ~computedAttributes~ and ~attributesByPCIAddress~. ~resourceName~ adds
+  ~k8s.cni.cncf.io/resourceName~ and ~k8s.cni.cncf.io/deviceID~, which Multus reads
+  ([migrate.md](../migrate.md#allocated-here-attached-by-multus)).
+- ~POLICY~ is the name of the policy. It is absent if the name has more than 64 bytes, or if the device already has the maximum number of
+  attributes.
+- ~SUPPORTED~ lists the plugins as text. With ~--list-attributes~ it is a list that classes can use, and so is ~resource.kubernetes.io/numaNode~: the
+  device's own node, then the other nodes of its socket. ~matchAttribute~ is satisfied by a common node.
 `
 
-// TestAttributes generates the page of attributes from the only description, which is above policy.Attributes.
+// TestAttributes generates the page of attributes from the comment of policy.Attributes.
 func TestAttributes(t *testing.T) {
 	const source = "policy/attributes.go"
 	blocks := documentation(t, "../../"+source, "Attributes")
@@ -80,7 +84,7 @@ func TestAttributes(t *testing.T) {
 			if more != "" {
 				text.WriteString(more + ".\n\n")
 			}
-			text.WriteString("| name | type | it is | published |\n|---|---|---|---|\n")
+			text.WriteString("| name | type | description | published |\n|---|---|---|---|\n")
 		case *comment.Code:
 			for line := range strings.Lines(block.Text) {
 				name, meaning, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -119,7 +123,7 @@ func kindOf(attribute resourceapi.DeviceAttribute) string {
 	return "string"
 }
 
-// publication says when an attribute is published.
+// publication returns the condition under which an attribute is published.
 func publication(name resourceapi.QualifiedName) string {
 	switch {
 	case slices.Contains(policy.AlwaysPublished(), name):
@@ -132,7 +136,7 @@ func publication(name resourceapi.QualifiedName) string {
 	return "no"
 }
 
-// documentation is the comment of a function.
+// documentation returns the comment of a function.
 func documentation(t *testing.T, file, name string) []comment.Block {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)

@@ -20,7 +20,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// claimParameters writes what a claim may say, of the type and its comments: it is in claims, so no definition has it.
+// claimParameters writes the parameters of claims from the Go type and its comments. They are in claims, so no CRD
+// describes them.
 func claimParameters(t *testing.T, text *bytes.Buffer) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), "../../cnichain/v1alpha1/claimparameters.go", nil,
@@ -62,10 +63,10 @@ func claimParameters(t *testing.T, text *bytes.Buffer) {
 	}
 }
 
-// variable is what {{ }} in a step's configuration may name.
+// variable is a name that {{ }} in a step's configuration may contain.
 type variable struct{ name, meaning string }
 
-// variables are all of them, of objects and of the steps of a topology. "up" is a step.
+// variables returns all variables, of objects and of the steps of a topology. "up" is a step.
 func variables() []variable {
 	return []variable{
 		{"pod.name", "the pod's name"},
@@ -75,24 +76,24 @@ func variables() []variable {
 		{"claim.namespace", "its namespace"},
 		{"claim.uid", "its UID"},
 		{"node.name", "the node's name"},
-		{"device.ifName", "of a root step: this or any other attribute of its device that is published " +
+		{"device.ifName", "in a root step: this or any other published attribute of its device " +
 			"([attributes](attributes.md))"},
-		{"up.interfaceName", "of a step `up` that this one depends on, directly or not: the name of its interface in " +
-			"the pod"},
-		{"up.mac", "the MAC address of that"},
-		{"up.sandbox", "the network namespace of that, as the plugin has returned it"},
-		{"up.interfaces", "a list of the names of all interfaces in its result"},
-		{"up.pciAddress", "the PCI address of its device"},
-		{"up.ips[N].address", "the address number N of its result, from 0, with the prefix length"},
+		{"up.interfaceName", "the name of the interface of step `up` in the pod. This step must depend on `up`, directly or " +
+			"indirectly"},
+		{"up.mac", "the MAC address of that interface"},
+		{"up.sandbox", "the network namespace of that interface, from the plugin's result"},
+		{"up.interfaces", "the names of all interfaces in the step's result, as a list"},
+		{"up.pciAddress", "the PCI address of the step's device"},
+		{"up.ips[N].address", "address N of the step's result, starting at 0, with the prefix length"},
 		{"up.ips[N].gateway", "the gateway of that address"},
 	}
 }
 
-// templates writes what templates may name, and sees that just this is taken.
+// templates writes the table of templates, and checks that topologies accept these and no others.
 func templates(t *testing.T, text *bytes.Buffer) {
 	t.Helper()
-	text.WriteString("\n## Templates\n\nWhat strings in a step's `config` may have between `{{` and `}}`. A string " +
-		"that is nothing else takes the type of what it names.\n\n| template | it is |\n|---|---|\n")
+	text.WriteString("\n## Templates\n\nStrings in a step's `config` can contain these templates. If the whole string " +
+		"is one template, it has the type of the value.\n\n| template | value |\n|---|---|\n")
 	byRoot := map[string][]string{}
 	for _, v := range variables() {
 		fmt.Fprintf(text, "| `{{ %s }}` | %s |\n", v.name, v.meaning)
@@ -115,7 +116,7 @@ func templates(t *testing.T, text *bytes.Buffer) {
 	}
 }
 
-// refusal is what a topology with a template is refused with, if it is.
+// refusal returns the error of a topology with a template, or "" if it is valid.
 func refusal(t *testing.T, name string) string {
 	t.Helper()
 	config, err := json.Marshal(map[string]string{"any": "{{ " + name + " }}"})

@@ -1,7 +1,7 @@
-// Package reference has the pages of reference, and for tests what makes them of the code.
+// Package reference holds the reference pages, and generates them from the code in tests.
 //
-// The rule of this package: pages are made, never written. A test of whatever a page describes holds it against the
-// page, and writes it anew when `make generate` runs it.
+// The rule of this package: pages are generated. The test of the described code compares the page, and `make generate`
+// makes the test write it.
 package reference
 
 import (
@@ -18,15 +18,15 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// updating is the environment variable that has pages written.
+// updating is the environment variable that makes tests write the pages.
 const updating = "UPDATE_REFERENCE"
 
-// Command holds the page of a command, with all commands below it, against what its --help says.
+// Command compares the page of a command and its subcommands with the output of --help.
 func Command(t *testing.T, root *cobra.Command) {
 	t.Helper()
 	root.DisableAutoGenTag = true
 	var text bytes.Buffer
-	text.WriteString("# " + root.Name() + "\n\nWhat `--help` says. Made by `make generate`.\n\n")
+	text.WriteString("# " + root.Name() + "\n\n`make generate` creates this page from the output of `--help`.\n\n")
 	var commands bytes.Buffer
 	describe(t, &commands, root)
 	if contents := Contents(commands.String()); strings.Count(contents, "\n") > 10 {
@@ -51,7 +51,7 @@ func Anchor(heading string) string {
 	return strings.ReplaceAll(name, " ", "-")
 }
 
-// Page holds a page against the text that it should have.
+// Page compares a page with its generated text, or writes it if UPDATE_REFERENCE is set.
 func Page(t *testing.T, name string, text []byte) {
 	t.Helper()
 	text = literal(text)
@@ -70,7 +70,7 @@ func Page(t *testing.T, name string, text []byte) {
 	}
 }
 
-// literal keeps "<name>" in prose from being taken for HTML, of which Markdown shows nothing. Code stays as it is.
+// literal escapes "<name>" in prose, which Markdown would drop as an HTML element. Code is not changed.
 func literal(text []byte) []byte {
 	element := regexp.MustCompile(`<[a-zA-Z/]`)
 	var out bytes.Buffer
