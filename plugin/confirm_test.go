@@ -378,7 +378,7 @@ func lostJournal(t *testing.T, stopped bool) {
 	f.expect("host [up1] pods [] leases [a-0/net1]")
 }
 
-// An interface that vanishes from a pod is reported once, and so is its return.
+// A vanished interface of a pod is reported once, and its return too.
 func TestVanishedInterfaceIsTold(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))

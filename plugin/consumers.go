@@ -38,9 +38,9 @@ func shareable(claim *resourceapi.ResourceClaim) bool {
 		})
 }
 
-// addConsumers resolves the pods that the claim is reserved for, by name or as members of a PodGroup (KEP-5729), of
-// which it adds the members that are on this node by now. attaches reports whether they get interfaces. A claim without
-// a reservation is rejected: the kubelet prepares none, and no component would release a claim that another caller
+// addConsumers resolves the pods that the claim is reserved for, by name or as members of a PodGroup (KEP-5729). It
+// adds the members that are on this node at present. attaches reports whether they get interfaces. A claim without a
+// reservation is rejected: the kubelet prepares none, and no component would release a claim that another caller
 // prepared. It returns the pods that the API server has.
 func (p *planner) addConsumers(
 	ctx context.Context, claim *resourceapi.ResourceClaim, record *claims.Record, attaches bool,

@@ -31,7 +31,7 @@ func (d *Driver) state() nodestate.State {
 			DeviceInfoDir: c.DeviceInfoDir,
 		},
 	}
-	if plugins, err := publish.Binaries(c.CNIDirs); err == nil { // else the publisher says why not
+	if plugins, err := publish.Binaries(c.CNIDirs); err == nil { // the publisher reports an error
 		state.CNIPlugins = sets.List(plugins)
 	}
 	if node, err := d.cluster.ThisNode(); err == nil {

@@ -100,7 +100,7 @@ func (p *planner) plan(
 		return nil, err
 	}
 	missing, err := schemas.KernelLacks(cnichain.Types(topology), p.missingLinkTypes)
-	if err != nil { // what the plugins need may be there
+	if err != nil { // the kernel may still support the link types
 		klog.FromContext(ctx).Error(err,
 			"Cannot query the link types of the kernel; assuming that all are available")
 	}

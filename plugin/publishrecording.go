@@ -152,7 +152,7 @@ func (p polled) Subscribe(ctx context.Context, changed func()) (<-chan error, er
 // state changes when a file of the recording is written or replaced.
 func (p polled) state() string {
 	var state strings.Builder
-	entries, _ := os.ReadDir(p.dir) // what can't be read is said when it is read as a recording
+	entries, _ := os.ReadDir(p.dir) // an error is reported when the recording is read
 	for _, entry := range entries {
 		if info, err := os.Stat(filepath.Join(p.dir, entry.Name())); err == nil {
 			fmt.Fprintln(&state, entry.Name(), info.ModTime().UnixNano(), info.Size())

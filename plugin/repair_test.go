@@ -39,7 +39,7 @@ func TestRemovedFilesAreRepaired(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		damage func() error
-		repair func() error // what the driver can't do; may be nil
+		repair func() error // the administrator's repair; may be nil
 		want   string       // what /readyz says until then
 	}{
 		{name: "CDI directory removed", damage: func() error { return os.RemoveAll(d.config.CDIDir) }},

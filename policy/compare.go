@@ -64,7 +64,7 @@ func withTokens(expression string, replace func(last byte, token, rest string) (
 		text, drop := replace(last, token, rest)
 		rest = rest[drop:]
 		corrected.WriteString(text)
-		optional := last == '.' && text == "?" // what comes is a field, as after a point alone
+		optional := last == '.' && text == "?" // a field follows, as after a single point
 		if text := strings.TrimSpace(text); text != "" && !optional {
 			last = text[len(text)-1]
 		}

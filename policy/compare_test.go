@@ -76,7 +76,7 @@ func TestOtherLanguagesAreNamed(t *testing.T) {
 		{`@type == "vf" and not(@mtu == 9000)`, `; write @type == "vf" && !(@mtu == 9000)`},
 		{`type = "vf" and ifName.startswith("eth") and pfName in 'p0'`,
 			`; write @type == "vf" && @ifName.startsWith("eth") && @pfName in ['p0']`},
-		{`not @type == "vf"`, operators}, // what it refers to is not known
+		{`not @type == "vf"`, operators}, // its operand is unknown
 		{`device.attributes["dra.networking"].?ifName.orValue("") = "eth0"`,
 			`; write device.attributes["dra.networking"].?ifName.orValue("") == "eth0"`},
 		{`@type == "vf" and ["a"].exists(driver, driver == @ifName)`,

@@ -47,7 +47,7 @@ type walker struct {
 	mismatches []error       // see CheckTypes
 	values     []string      // see noteValue
 	names      []namedDevice // see probablyMeant
-	mentioned  []access      // what is read or asked for, guarded or not, as often as it is
+	mentioned  []access      // every access or presence test, guarded or not, with duplicates
 	// offsets are the positions of expressions in the text, by their ids.
 	offsets map[int64]ast.OffsetRange
 }

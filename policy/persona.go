@@ -21,8 +21,8 @@ func personas(p *v1alpha1.DeviceExposurePolicy, attributes policyAttributes) []P
 	return entries
 }
 
-// withoutAttributes separates the plugins: those that need the device alone and those that share it cannot be offered
-// by one entry, since an entry is allocated either once or many times.
+// withoutAttributes separates the exclusive plugins from the shared ones. One entry cannot offer both, since an entry
+// is allocated either once or several times.
 func withoutAttributes(p *v1alpha1.DeviceExposurePolicy) []Persona {
 	e := p.Spec.Exposure
 	if !e.AllowMultipleAllocations {

@@ -223,7 +223,7 @@ func ClassRemarks(expression string) []string {
 	}
 	var remarks []string
 	for _, a := range w.mentioned {
-		near := a.meant()
+		near := a.suggestion()
 		if near == "" {
 			continue
 		}
@@ -234,10 +234,10 @@ func ClassRemarks(expression string) []string {
 	return append(remarks, w.values...)
 }
 
-// meant returns the attribute, in the form of an expression, for which an unknown one was probably mistyped; empty if
+// suggestion returns the attribute that was probably mistyped, in the form of an expression, or "" if
 // there is none. Policies add attributes of other domains, so attributes of a domain that does not resemble the
 // driver's are accepted.
-func (a access) meant() string {
+func (a access) suggestion() string {
 	if _, known := Attributes(discovery.Device{})[a.qualifiedName()]; known || a.capacity || a.computed ||
 		a.domain == v1alpha1.CNIDomain {
 		return ""
@@ -269,7 +269,7 @@ func (a access) unguarded() error {
 		guard = fmt.Sprintf("write %s.orValue(%s) in its place, or has(%s) && before it", a.field(".?"), absent,
 			a.field("."))
 	}
-	if near := a.meant(); near != "" {
+	if near := a.suggestion(); near != "" {
 		return fmt.Errorf("%w If a policy adds it, %s", a.misspelt("", near), guard)
 	}
 	condition := ""

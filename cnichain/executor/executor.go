@@ -151,7 +151,7 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 		}
 	}
 	if slices.ContainsFunc(attachment.Steps, func(record StepRecord) bool { return len(record.RDMA) > 0 }) {
-		if err := e.note(attachment); err != nil { // what comes may take a while
+		if err := e.note(attachment); err != nil { // the next call may take a while
 			return err
 		}
 		e.readVerbs(ctx, attachment)
@@ -326,20 +326,20 @@ func (e *Executor) nameTaken(attachment *Attachment, record *StepRecord, failure
 		return false
 	}
 	device := record.Step.Device
-	if device != nil && (isDevice(link, device) || standsOn(link, device.Index, true)) {
+	if device != nil && (isDevice(link, device) || isAbove(link, device.Index, true)) {
 		return false
 	}
 	for _, parent := range record.Step.DependsOn {
-		if made := attachment.Steps[parent].Link; made != nil && standsOn(link, made.Index, false) {
+		if made := attachment.Steps[parent].Link; made != nil && isAbove(link, made.Index, false) {
 			return false
 		}
 	}
 	return true
 }
 
-// standsOn reports whether a link was created on top of another, in the same namespace or elsewhere. Indexes of
+// isAbove reports whether a link was created on top of another, in the same namespace or elsewhere. Indexes of
 // different namespaces are not comparable, and the other end of a veth is not a parent.
-func standsOn(link *cnichain.Link, index int, elsewhere bool) bool {
+func isAbove(link *cnichain.Link, index int, elsewhere bool) bool {
 	return index != 0 && link.Parent == index && link.ParentElsewhere == elsewhere && !linkkind.IsPair(link.Kind)
 }
 

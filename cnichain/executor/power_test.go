@@ -144,7 +144,7 @@ func TestAnnouncedSteps(t *testing.T) {
 	}
 	w := attach(t, 1)
 	made := attachment(w.plan("c", withSharedLeases, devicesOf(withSharedLeases)...))
-	made.Steps[0], made.Steps[1] = made.Steps[1], made.Steps[0] // what is shared comes first
+	made.Steps[0], made.Steps[1] = made.Steps[1], made.Steps[0] // the shared device comes first
 	made.Steps[2].Step.Device = made.Steps[1].Step.Device       // and the last one is exclusive, too
 	w.executor = executor.New(executor.Options{Exec: w.node, Host: w.node, Clock: w.clock,
 		Journal: &dyingJournal{Journal: w.journal, left: 1}, Dirs: []string{cnitest.PluginDir}})

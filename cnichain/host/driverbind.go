@@ -118,7 +118,7 @@ func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", device.Name, err)
 	}
-	if driver := driverOf(&device); driver != device.BindTo { // what an administrator has bound stays as it is
+	if driver := driverOf(&device); driver != device.BindTo { // keep a driver that an administrator has bound
 		if err := changeBinding(&device, driverBinding{driver: device.BindTo, override: device.BindTo}); err != nil {
 			return nil, err
 		}

@@ -167,16 +167,16 @@ func linkAt(handle *netlink.Handle, path string) (netlink.Link, error) {
 		return nil, err
 	}
 	link, err := handle.LinkByIndex(index)
-	if errors.As(err, &netlink.LinkNotFoundError{}) || err == nil && !standsOn(link.Attrs(), filepath.Dir(path)) {
+	if errors.As(err, &netlink.LinkNotFoundError{}) || err == nil && !belongsTo(link.Attrs(), filepath.Dir(path)) {
 		return nil, nil
 	}
 	return link, err
 }
 
-// standsOn says whether a link is of the device whose links are in a directory of sysfs. One that moves to another
+// belongsTo says whether a link is of the device whose links are in a directory of sysfs. One that moves to another
 // network namespace at this moment may have its index there already, which sysfs shows, and which is another link's
 // here (__dev_change_net_namespace).
-func standsOn(attrs *netlink.LinkAttrs, dir string) bool {
+func belongsTo(attrs *netlink.LinkAttrs, dir string) bool {
 	if attrs.ParentDev != "" {
 		return attrs.ParentDev == filepath.Base(filepath.Dir(dir))
 	}

@@ -153,7 +153,7 @@ func TestLinkTypesAreAskedForSeldom(t *testing.T) {
 		}
 	}
 	failure = errors.New("no namespace")
-	check(nil, []string{"veth", "vlan"}, "veth", "vlan") // what is not known counts as there
+	check(nil, []string{"veth", "vlan"}, "veth", "vlan") // unknown types count as available
 	failure = nil
 	check([]string{"vlan"}, []string{"veth", "vlan"}, "veth", "vlan")
 	check([]string{"vlan", "bond"}, []string{"bond"}, "vlan", "veth", "bond")

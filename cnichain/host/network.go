@@ -130,7 +130,7 @@ func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.
 	if found, err = readNetwork(handle, link); err != nil { // addresses bring routes with them
 		return errors.Join(append(problems, err)...)
 	}
-	for _, route := range wanted.Routes { // in an order in which they can be added
+	for _, route := range wanted.Routes { // ordered so that gateways are reachable
 		if !slices.Contains(found.Routes, route) {
 			problems = append(problems, addRoute(handle, link, &route))
 		}

@@ -147,7 +147,7 @@ func (s State) readFiles(name string) error {
 		}
 		info, err := os.Lstat(path)
 		if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o222 == 0 {
-			continue // what is read-only is reported by netlink too, or never changes
+			continue // netlink also reports read-only files, or they never change
 		}
 		if data, err := os.ReadFile(path); err == nil {
 			s["sysfs."+strings.TrimPrefix(path, root+"/")] = []byte(strings.TrimSpace(string(data)))

@@ -149,7 +149,7 @@ func (n *Node) boot(ctx context.Context, images []string) error {
 	defer cancel()
 	bootID := string(uuid.NewUUID())
 	for _, step := range []func() error{
-		func() error { return n.off(ctx) }, // what a boot that was broken off left
+		func() error { return n.off(ctx) }, // remains of an interrupted boot
 		func() error { return makeCgroups(n.state.Cgroup) },
 		func() error { return n.startInit(ctx, bootID) },
 		func() error { return n.launchSaved(ctx, Containerd) },

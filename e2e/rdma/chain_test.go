@@ -294,7 +294,7 @@ func TestChainOnASharedPort(t *testing.T) {
 		if len(devices) != 1 || !slices.Equal(devices[0].Links, []int{b.LinkByName("port").Attrs().Index}) {
 			t.Errorf("the machine has %+v", devices)
 		}
-		return // what is refused, unit tests say
+		return // unit tests cover the rejected ones
 	}
 	pods := []*tenant{d.tenant("one", fmt.Sprintf(step, 1), "port", false),
 		d.tenant("two", fmt.Sprintf(step, 2), "port", false)}

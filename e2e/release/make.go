@@ -71,7 +71,7 @@ func makeRelease(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(work) }() // what is wanted of it has another name by then
+	defer func() { _ = os.RemoveAll(work) }() // the results were renamed out of it
 	m := maker{Options: o, files: filepath.Join(work, "files"), work: work}
 	if err := os.Mkdir(m.files, 0o755); err != nil {
 		return err

@@ -164,7 +164,7 @@ func (e *env) probe() error {
 	if broken == nil {
 		broken = ended
 	}
-	if broken != nil { // what was left is put right before the next look
+	if broken != nil { // clean up before the next check
 		e.takePrivileges(nil)
 		e.gone("p")
 		e.driverReady()

@@ -77,7 +77,7 @@ func TestTokenOfAnotherNode(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		err  error
-		want string // what the refusal says, empty if there must be none
+		want string // part of the rejection, empty if the request succeeds
 	}{
 		"own slice":                 {create(driver, here), ""},
 		"slice of another node":     {create(driver, "elsewhere"), "may write ResourceSlices of that node only"},

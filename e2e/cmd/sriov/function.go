@@ -58,7 +58,7 @@ func (p *plugin) find(address string) (*function, error) {
 
 // settings are the settings that are made through the physical function.
 type settings struct {
-	PF           string // what the physical function was called at ADD
+	PF           string // name of the physical function at ADD
 	MAC          string
 	VLAN, QoS    int
 	SpoofCheck   bool

@@ -142,7 +142,7 @@ func (p *Pod) crosses(target *Pod, address string, messages int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = sender.Close() }() // what was sent was sent
+	defer func() { _ = sender.Close() }() // the data was sent already
 	buffer := make([]byte, 16)
 	for range messages {
 		_, _ = sender.Write([]byte("x")) // it may return the error of the previous packet, which found no receiver

@@ -51,7 +51,7 @@ func Build(ctx context.Context, clone, cache, commit string) (Version, error) {
 	if err != nil {
 		return version, fmt.Errorf("cannot build commit %s: %w", commit, err)
 	}
-	defer func() { _ = os.RemoveAll(tmp) }() // what is kept has been moved
+	defer func() { _ = os.RemoveAll(tmp) }() // the results were moved out of it
 	if err := buildInto(ctx, clone, commit, tmp); err != nil {
 		return version, fmt.Errorf("cannot build commit %s: %w", commit, err)
 	}

@@ -49,7 +49,7 @@ type fixture struct {
 
 	mu     sync.Mutex
 	failed []string
-	stuck  []string // what could not be detached
+	stuck  []string // steps that could not be detached
 	// unguarded are the claims whose files were written while their sandbox could have been detached; described is how
 	// often any were written.
 	unguarded []string

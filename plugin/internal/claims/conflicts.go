@@ -82,16 +82,16 @@ func stackingReason(a, b *cnichain.Device) string {
 		return ""
 	case a.Pool != b.Pool && a.Index != 0 && a.Index == b.Index && a.Kind == b.Kind && a.MAC == b.MAC:
 		return "both are one link, which was renamed meanwhile"
-	case b.Exclusive && standsOn(a, b):
+	case b.Exclusive && isAbove(a, b):
 		return fmt.Sprintf("%s is on top of %s, which is allocated as a whole", a.Name, b.Name)
-	case a.Exclusive && standsOn(b, a):
+	case a.Exclusive && isAbove(b, a):
 		return fmt.Sprintf("%s is on top of %s, which is allocated as a whole", b.Name, a.Name)
 	}
 	return ""
 }
 
-// standsOn reports whether a device is on top of another one, or of one of its virtual functions.
-func standsOn(upper, lower *cnichain.Device) bool {
+// isAbove reports whether a device is on top of another one, or of one of its virtual functions.
+func isAbove(upper, lower *cnichain.Device) bool {
 	below := upper.StandsOn
 	return below != nil && (below.Index == lower.Index || below.PF != "" && below.PF == lower.PCIAddress)
 }

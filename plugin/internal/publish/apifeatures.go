@@ -165,7 +165,7 @@ func (s *apiServer) keeps(ctx context.Context, candidate feature) (bool, error) 
 	stored, err := s.client.ResourceV1().ResourceSlices().Create(ctx, slice,
 		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	// A dry run goes through strategy and validation like any other write, and stores nothing.
-	if apierrors.IsInvalid(err) { // what is left without the field makes no sense
+	if apierrors.IsInvalid(err) { // the rest is invalid without the field
 		return false, nil
 	}
 	if err != nil {

@@ -313,7 +313,7 @@ func (s *Writer) write(ctx context.Context, uid string) error {
 	}
 	// The UID is part of the request: another claim of the same name is a conflict.
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		s.atStart.Delete(uid) // what is there is known now, or of no interest
+		s.atStart.Delete(uid) // its status is known now, or no longer needed
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // the claim is gone, or another one has its name
 		s.forget(uid)
