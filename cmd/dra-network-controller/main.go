@@ -49,7 +49,7 @@ type options struct {
 	webhook              webhookOptions
 }
 
-// SetupSignalHandler ends the context with the first signal, and the process with the second.
+// main runs the command until the first signal. SetupSignalHandler exits the process at the second signal.
 func main() {
 	if err := command().ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		fmt.Fprintln(os.Stderr, "dra-network-controller:", err)
@@ -61,22 +61,22 @@ func command() *cobra.Command {
 	o := &options{}
 	c := &cobra.Command{
 		Use:   "dra-network-controller",
-		Short: "Make DeviceClasses, give nodes address blocks, judge topologies and policies",
-		Long: `Make one DeviceClass for each root step of every NetworkTopology, keep it as it should be, and say in the status of
-NetworkTopologies and DeviceExposurePolicies, and through a webhook if asked to, what is wrong with them. Give nodes blocks of
-AddressRanges, and return those of nodes that are gone. Write EndpointSlices of annotated Services, if asked to. One instance
-works for the whole cluster; all of them serve the webhook.`,
-		Example: `  # In the cluster, one of several replicas at work:
+		Short: "Manage DeviceClasses and node address blocks, and validate topologies and policies",
+		Long: `Create one DeviceClass for each root step of every NetworkTopology and keep it up to date. Report errors
+of NetworkTopologies and DeviceExposurePolicies in their status and, if enabled, through a webhook. Assign blocks of
+AddressRanges to nodes, and release the blocks of deleted nodes. If enabled, write EndpointSlices for annotated
+Services. One instance, the leader, does this for the whole cluster; all instances serve the webhook.`,
+		Example: `  # In the cluster, with several replicas of which one is the leader:
   dra-network-controller --leader-elect --health-probe-bind-address=:9682
 
   # On a workstation, for the cluster of a kubeconfig file, with metrics on http://127.0.0.1:9683/metrics:
   dra-network-controller --kubeconfig ~/.kube/config --metrics-bind-address 127.0.0.1:9683 -v 4
 
-  # With the webhook, as deploy/ has it: certificate and trust in it are kept in objects of the cluster
+  # With the webhook, as in deploy/: the controller creates the certificate and registers its authority
   dra-network-controller --leader-elect --webhook-bind-address :9684 \
     --webhook-certificate-secret dra-network/dra-network-controller-webhook
 
-  # With the webhook, whose certificate and ValidatingWebhookConfiguration somebody else keeps:
+  # With the webhook, using a certificate and a ValidatingWebhookConfiguration that you manage:
   dra-network-controller --leader-elect --webhook-cert-dir /etc/webhook --webhook-bind-address :9684`,
 		Version:       version.Get().Describe(),
 		Args:          cobra.NoArgs,
@@ -87,23 +87,22 @@ works for the whole cluster; all of them serve the webhook.`,
 	flags := c.Flags()
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file (default: $KUBECONFIG, else the pod's service "+
 		"account)")
-	flags.BoolVar(&o.leaderElect, "leader-elect", false, "work only while holding the lease dra-network-controller")
+	flags.BoolVar(&o.leaderElect, "leader-elect", false, "run only while holding the lease dra-network-controller")
 	flags.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", "",
 		"namespace of the lease (default: the pod's own)")
 	flags.StringVar(&o.healthAddress, "health-probe-bind-address", "127.0.0.1:9682",
-		"address of /healthz and /readyz; a pod with a network of its own needs :9682 for kubelet to reach it; 0 "+
-			"is off")
+		"address of /healthz and /readyz; a pod without host network needs :9682 so that the kubelet can reach it; "+
+			"0 disables it")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "0",
-		"address of /metrics, for example 127.0.0.1:9683; 0 is off")
+		"address of /metrics, for example 127.0.0.1:9683; 0 disables it")
 	o.webhook.addFlags(flags)
 	flags.BoolVar(&o.listAttributes, "list-attributes", false,
-		"make classes that read the list of CNI plugins; needs the feature DRAListTypeAttributes on all components "+
-			"and the same option on all nodes")
+		"create DeviceClasses that read the list of CNI plugins; needs the feature gate DRAListTypeAttributes on all "+
+			"components and the same option on all nodes")
 	flags.BoolVar(&o.serviceEndpoints, "service-endpoints", false,
-		"write EndpointSlices of Services with the annotation "+endpoints.AnnotationTopology+
-			"; keeps a part of every pod in memory")
-	// Of klog's flags only the verbosity is offered: the others configure files of logs, which a container does not
-	// have.
+		"write EndpointSlices for Services with the annotation "+endpoints.AnnotationTopology+
+			"; caches a few fields of every pod in memory")
+	// Only the verbosity flag of klog is added: the others configure log files, which a container does not have.
 	logging := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(logging)
 	flags.AddGoFlag(logging.Lookup("v"))
@@ -117,7 +116,7 @@ func run(c *cobra.Command, o *options) error {
 	}
 	config, err := kubeconfig(o.kubeconfig)
 	if err != nil {
-		return fmt.Errorf("cannot find the cluster, give --kubeconfig outside of a pod: %w", err)
+		return fmt.Errorf("cannot load the cluster configuration: %w; outside of a pod, set --kubeconfig", err)
 	}
 	manager, err := newManager(config, o)
 	if err != nil {
@@ -143,7 +142,7 @@ func run(c *cobra.Command, o *options) error {
 		reconcilers = append(reconcilers, &endpoints.Reconciler{Client: manager.GetClient(),
 			Live: manager.GetAPIReader(), Events: manager.GetEventRecorder("dra-network-controller")})
 	}
-	// A controller begins when its caches are filled, in Start.
+	// Controllers start after their caches are synced, in Start.
 	for _, reconciler := range reconcilers {
 		if err := reconciler.SetupWithManager(manager); err != nil {
 			return fmt.Errorf("cannot set up a controller: %w", err)
@@ -152,7 +151,7 @@ func run(c *cobra.Command, o *options) error {
 	return manager.Start(c.Context())
 }
 
-// kubeconfig finds the cluster as kubectl does: the file, else $KUBECONFIG, else the pod's service account.
+// kubeconfig loads the configuration like kubectl: from the file, $KUBECONFIG, or the pod's service account.
 func kubeconfig(path string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = path
@@ -160,16 +159,16 @@ func kubeconfig(path string) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The controllers have a handful of requests under way at most, and API servers share out their time themselves.
-	// The client's own limit, 20 a second, would have hundreds of topologies wait for minutes.
+	// The controllers have only a handful of requests in flight, and the API server has its own flow control. With the
+	// client's default limit of 20 requests per second, hundreds of topologies would wait for minutes.
 	config.QPS = -1
 	return config, nil
 }
 
-// newManager makes the manager, and restricts its cache: objects are stripped before they are stored, and of
-// EndpointSlices only those of this controller are listed. Otherwise memory would grow with the size of every object
-// that users create. The informers stream their first list object by object (WatchList), so it is never in memory as a
-// whole.
+// newManager creates the manager and restricts its cache: objects are stripped before they are stored, and only
+// EndpointSlices managed by this controller are listed. Otherwise, memory would grow with the size of every object that
+// users create. The informers stream their first list object by object (WatchList), so the complete list is never in
+// memory.
 func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), topologyapi.AddToScheme(scheme),
@@ -208,8 +207,8 @@ func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 	return manager, nil
 }
 
-// strip removes managed fields, which the controller does not read, and the annotations of objects of which only
-// metadata is cached: of nodes, the labels are read.
+// strip removes managed fields, which the controller does not read. It also removes the annotations of metadata-only
+// objects: the controller reads only the labels of nodes.
 func strip(object any) (any, error) {
 	if accessor, err := meta.Accessor(object); err == nil {
 		accessor.SetManagedFields(nil)
@@ -220,7 +219,8 @@ func strip(object any) (any, error) {
 	return object, nil
 }
 
-// elapsed returns the time of this process. It reads the monotonic clock, which is never set (package time).
+// elapsed returns the time since its call. It reads the monotonic clock, which clock changes do not affect (package
+// time).
 func elapsed() func() time.Duration {
 	start := time.Now()
 	return func() time.Duration { return time.Since(start) }

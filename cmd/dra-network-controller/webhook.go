@@ -16,8 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/webhook"
 )
 
-// webhookOptions say whether the webhook is served, and whose certificate it has: somebody else's in a folder, or the
-// controller's own in a Secret.
+// webhookOptions configures whether the webhook is served and where its certificate comes from: a directory that the
+// user manages, or a Secret that the controller manages.
 type webhookOptions struct {
 	address       string
 	certDir       string
@@ -26,25 +26,26 @@ type webhookOptions struct {
 	validity      time.Duration
 }
 
-// addFlags defines the flags. The defaults serve nobody outside of the pod: the chart sets what its Service needs.
+// addFlags defines the flags. By default, the webhook listens only on localhost; the chart sets the address that its
+// Service needs.
 func (o *webhookOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.address, "webhook-bind-address", "127.0.0.1:9684",
-		"address of the webhook; a pod with a network of its own needs :9684 for the API server to reach it")
+		"address of the webhook; a pod without host network needs :9684 so that the API server can reach it")
 	flags.StringVar(&o.certDir, "webhook-cert-dir", "",
-		"folder with tls.crt and tls.key, with which to serve "+webhook.Path+
-			" for a ValidatingWebhookConfiguration that somebody else keeps; empty is off")
+		"directory with tls.crt and tls.key for serving "+webhook.Path+
+			"; you manage the ValidatingWebhookConfiguration; empty disables it")
 	flags.StringVar(&o.secret, "webhook-certificate-secret", "",
-		"namespace/name of the Secret for the certificate with which to serve "+webhook.Path+
-			", which the controller makes and replaces in time; empty is off")
+		"namespace/name of the Secret with the certificate for serving "+webhook.Path+
+			", which the controller creates and rotates; empty disables it")
 	flags.StringVar(&o.configuration, "webhook-configuration", "dra-network-controller",
-		"ValidatingWebhookConfiguration that is told to trust the certificate of --webhook-certificate-secret")
+		"ValidatingWebhookConfiguration whose caBundle is set for --webhook-certificate-secret")
 	flags.DurationVar(&o.validity, "webhook-certificate-validity", certificate.DefaultValidity,
-		"how long a certificate of --webhook-certificate-secret is valid; the next one is made when a third of it "+
-			"is left")
+		"validity of the certificate of --webhook-certificate-secret; it is replaced when a third of the validity is "+
+			"left")
 }
 
-// validate refuses contradictions before anything is started: a controller that starts with a webhook that cannot work
-// would only show that in its log.
+// validate rejects contradictory options before anything starts: otherwise, a webhook that cannot work would only show
+// up in the log.
 func (o *webhookOptions) validate() error {
 	namespace, name, _ := strings.Cut(o.secret, "/")
 	switch {
@@ -54,20 +55,21 @@ func (o *webhookOptions) validate() error {
 		return errors.New("cannot configure the webhook: --webhook-cert-dir and --webhook-certificate-secret are " +
 			"both set; set only one")
 	case namespace == "" || name == "" || strings.Contains(name, "/"):
-		return fmt.Errorf("--webhook-certificate-secret must be namespace/name, not %q", o.secret)
+		return fmt.Errorf("cannot configure the webhook: --webhook-certificate-secret must be namespace/name, not %q",
+			o.secret)
 	case o.configuration == "":
-		return errors.New("--webhook-configuration must name the ValidatingWebhookConfiguration that is to trust the " +
-			"certificate")
+		return errors.New("cannot configure the webhook: --webhook-configuration is empty; set it to the name of the " +
+			"ValidatingWebhookConfiguration")
 	case o.validity < certificate.MinValidity:
-		return fmt.Errorf("--webhook-certificate-validity must be at least %s, not %s",
+		return fmt.Errorf("cannot configure the webhook: --webhook-certificate-validity must be at least %s, not %s",
 			certificate.MinValidity, o.validity)
 	}
 	return nil
 }
 
-// serve has the manager serve the webhook, in all replicas: questions go to any of them. With a certificate of its own,
-// readiness waits for the first look at the Secret and not for a certificate: the certificate is made by the leader,
-// and a rollout may wait for this replica to be ready before there is one.
+// serve adds the webhook to the manager in all replicas, because API servers may call any of them. If the controller
+// manages the certificate, readiness waits for the first read of the Secret, but not for a certificate: the leader
+// creates the certificate, and a rollout may wait for this replica to become ready before that happens.
 func (o *webhookOptions) serve(m ctrl.Manager) error {
 	server := webhook.Options{Address: o.address, CertDir: o.certDir}
 	var runnables []manager.Runnable
@@ -96,8 +98,8 @@ func (o *webhookOptions) serve(m ctrl.Manager) error {
 	return nil
 }
 
-// ownCertificate are the reader and the keeper of the certificate that the controller makes for itself. Both read the
-// Secret from the API server, not from a cache, which would need the right to list all Secrets.
+// ownCertificate returns the source and the keeper of the certificate that the controller manages. Both read the Secret
+// from the API server instead of a cache, which would need permission to list all Secrets.
 func (o *webhookOptions) ownCertificate(m ctrl.Manager) (*certificate.Source, *certificate.Keeper) {
 	namespace, name, _ := strings.Cut(o.secret, "/")
 	secret := types.NamespacedName{Namespace: namespace, Name: name}

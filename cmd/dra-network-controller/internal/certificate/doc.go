@@ -2,14 +2,14 @@
 // expires. The served certificate is trusted at every moment.
 //
 // The rule of this package: [Rotation.Wanted] is pure and decides the content of the Secret. [Keeper], in one replica,
-// writes it; [Source], in all of them, serves the current certificate. Both check every few seconds, only need
-// permissions on the two objects by name, and log errors: nothing else of the controller waits for them, or ends with
-// them.
+// writes it; [Source], in all of them, serves the current certificate. Both check every few seconds, need permissions
+// only on the two objects by name, and log errors instead of returning them: the controllers neither wait for them nor
+// stop with them.
 //
 // A certificate passes through the Secret in stages, each of which may last until a problem is fixed:
 //
 //  1. next: it is created, and its authority is added to the webhook's configuration.
-//  2. current: API servers have had the time to read that. Replicas serve it; replicas that are behind serve the
-//     previous one.
-//  3. former: the next one is current. Only the authority is kept, so that replicas that are behind stay trusted.
+//  2. current: API servers have had time to read the configuration. Replicas serve the certificate; replicas that lag
+//     behind serve the previous one.
+//  3. former: the next one is current. Only the authority is kept, so that replicas that lag behind stay trusted.
 package certificate

@@ -18,30 +18,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// FieldOwner is the name under which trust is written into the webhook's configuration.
+// FieldOwner is the field manager that owns caBundle in the webhook's configuration.
 const FieldOwner = "dra-network-controller-webhook"
 
 // Keeper keeps a valid certificate in the Secret, and its authority in the webhook's configuration. It is a manager's
 // runnable in the leading replica. Two concurrent keepers are harmless: each write is rejected if the object has
 // changed since it was read.
 type Keeper struct {
-	// Reader reads from the API server: nothing here is worth a cache.
+	// Reader reads from the API server; a cache is not worth its memory here.
 	Reader client.Reader
-	// Client writes to it.
+	// Client writes to the API server.
 	Client client.Client
-	// Secret must exist. It belongs to the keeper, who replaces all of its data.
+	// Secret must exist. It belongs to the keeper, which replaces all of its data.
 	Secret types.NamespacedName
-	// Configuration is the name of the ValidatingWebhookConfiguration. Of each of its webhooks the keeper reads under
-	// which name it is asked for, and writes caBundle.
+	// Configuration is the name of the ValidatingWebhookConfiguration. The keeper reads the host name of each of its
+	// webhooks and writes caBundle.
 	Configuration string
-	// Rotation says when certificates are replaced.
+	// Rotation decides when certificates are replaced.
 	Rotation Rotation
-	// Now is the time, by which certificates are valid.
+	// Now returns the time for the validity of certificates.
 	Now func() time.Time
-	// Elapsed is the time of this process, by which it waits: clocks of replicas may differ, and may be adjusted.
+	// Elapsed returns the monotonic time of this process for waiting: wall clocks of replicas differ and are adjusted.
 	Elapsed func() time.Duration
 
-	// trusted is the authority that the configuration was seen to trust since the time seen.
+	// trusted is the authority that the configuration has contained since the time seen, as far as this process knows.
 	trusted []byte
 	seen    time.Duration
 }
@@ -49,18 +49,18 @@ type Keeper struct {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (*Keeper) NeedLeaderElection() bool { return true }
 
-// Start keeps the certificate until the context ends. It never fails. An error that Start returned would end the
-// manager, and with it the controllers, which need no webhook.
+// Start maintains the certificate until the context ends. It never fails: an error would stop the manager and its
+// controllers, which do not need the webhook.
 func (k *Keeper) Start(ctx context.Context) error {
 	log := newSparing(ctrl.Log.WithName("webhook-certificate"),
-		"cannot keep the webhook's certificate, objects are judged by their condition only while it is so")
+		"cannot maintain the webhook's certificate; until this is fixed, errors are reported only in conditions")
 	for failures := 0; ; {
 		err := k.keep(ctx)
 		failures++
 		if err == nil {
 			failures = 0
 		}
-		if !apierrors.IsConflict(err) { // else somebody was faster, and the next look sees what he did
+		if !apierrors.IsConflict(err) { // after a concurrent write, the next check reads the new state
 			log.report(err)
 		}
 		select {
@@ -71,9 +71,9 @@ func (k *Keeper) Start(ctx context.Context) error {
 	}
 }
 
-// pause is the time until the next look after so many failures. Few are over soon: an installation may start the
-// controller before it makes the objects of the webhook. The pause grows by a second with each failure, up to the
-// period.
+// pause returns the time until the next check after a number of consecutive failures. The first failures are often
+// short-lived: an installation may start the controller before it creates the objects of the webhook. The pause grows
+// by one second with each failure, up to the period.
 func (k *Keeper) pause(failures int) time.Duration {
 	if failures == 0 {
 		return k.Rotation.Period()
@@ -81,25 +81,25 @@ func (k *Keeper) pause(failures int) time.Duration {
 	return min(k.Rotation.Period(), time.Duration(failures)*impatience)
 }
 
-// keep checks once and makes the necessary changes: first the Secret, since no API server may trust a certificate that
-// a crash could lose.
+// keep checks once and makes the necessary changes. It writes the Secret first, since no API server may trust a
+// certificate that a crash could lose.
 //
-// Trust is compared and written in each check, even if no certificate changes: this repairs a configuration whose
-// caBundle was removed. trust gets the bundle of the current content of the Secret, so it never writes an authority
-// that only this process knows.
+// Each check compares and writes caBundle, even if no certificate changes: this repairs a configuration whose caBundle
+// was removed. trust gets the bundle of the current content of the Secret, so it never writes an authority that exists
+// only in this process.
 func (k *Keeper) keep(ctx context.Context) error {
 	var configuration admissionregistration.ValidatingWebhookConfiguration
 	if err := k.Reader.Get(ctx, types.NamespacedName{Name: k.Configuration}, &configuration); err != nil {
-		return fmt.Errorf("cannot read the ValidatingWebhookConfiguration %s, which deploy/webhook.yaml makes: %w",
+		return fmt.Errorf("cannot read the ValidatingWebhookConfiguration %s: %w; apply deploy/webhook.yaml",
 			k.Configuration, err)
 	}
 	names, err := names(&configuration)
 	if err != nil {
-		return fmt.Errorf("ValidatingWebhookConfiguration %s: %w", k.Configuration, err)
+		return fmt.Errorf("cannot use ValidatingWebhookConfiguration %s: %w", k.Configuration, err)
 	}
 	var secret corev1.Secret
 	if err := k.Reader.Get(ctx, k.Secret, &secret); err != nil {
-		return fmt.Errorf("cannot read the Secret %s, which deploy/webhook.yaml makes: %w", k.Secret, err)
+		return fmt.Errorf("cannot read the Secret %s: %w; apply deploy/webhook.yaml", k.Secret, err)
 	}
 	held := read(secret.Data)
 	wanted, why, err := k.Rotation.Wanted(held, names, k.trustedFor(&configuration, held.Next.CA), k.Now())
@@ -116,9 +116,9 @@ func (k *Keeper) keep(ctx context.Context) error {
 	return k.trust(ctx, &configuration, wanted.Bundle())
 }
 
-// names are those under which API servers ask the webhooks of a configuration, sorted. A service is asked as
-// NAME.NAMESPACE.svc, a URL by its host (kubernetes, apiserver/pkg/util/webhook). The controller must not guess them
-// from its own settings: whoever installs it may rename the Service.
+// names returns the sorted host names by which API servers call the webhooks of a configuration: NAME.NAMESPACE.svc for
+// a Service, the host for a URL (kubernetes, apiserver/pkg/util/webhook). The controller must not derive them from its
+// own settings, because an installation may rename the Service.
 func names(configuration *admissionregistration.ValidatingWebhookConfiguration) ([]string, error) {
 	var names []string
 	for i := range configuration.Webhooks {
@@ -137,13 +137,13 @@ func names(configuration *admissionregistration.ValidatingWebhookConfiguration) 
 	slices.Sort(names)
 	names = slices.Compact(names)
 	if len(names) == 0 {
-		return nil, errors.New("it has no webhooks")
+		return nil, errors.New("it contains no webhooks")
 	}
 	return names, nil
 }
 
-// trustedFor returns how long this process has seen all webhooks of a configuration trust an authority. It is negative if
-// they do not.
+// trustedFor returns how long all webhooks of a configuration have trusted an authority, as observed by this process.
+// It is negative if they do not trust it.
 func (k *Keeper) trustedFor(
 	configuration *admissionregistration.ValidatingWebhookConfiguration, ca []byte,
 ) time.Duration {
@@ -157,8 +157,8 @@ func (k *Keeper) trustedFor(
 	return k.Elapsed() - k.seen
 }
 
-// trusts reports whether all webhooks of a configuration have an authority in their bundle. It returns false for an
-// empty authority, of a missing next certificate, which every text contains.
+// trusts reports whether all webhooks of a configuration contain an authority in their bundle. It returns false for the
+// empty authority of a missing next certificate, because every bundle contains the empty text.
 func trusts(configuration *admissionregistration.ValidatingWebhookConfiguration, ca []byte) bool {
 	for i := range configuration.Webhooks {
 		if len(ca) == 0 || !bytes.Contains(configuration.Webhooks[i].ClientConfig.CABundle, ca) {
@@ -168,7 +168,7 @@ func trusts(configuration *admissionregistration.ValidatingWebhookConfiguration,
 	return true
 }
 
-// trust writes the bundle into all webhooks of a configuration that have another one, and touches nothing else of it.
+// trust writes the bundle into all webhooks of a configuration that have a different one, and changes no other field.
 func (k *Keeper) trust(
 	ctx context.Context, configuration *admissionregistration.ValidatingWebhookConfiguration, bundle []byte,
 ) error {
@@ -177,8 +177,8 @@ func (k *Keeper) trust(
 		Path  string `json:"path"`
 		Value any    `json:"value"`
 	}
-	// With the version, the API server rejects the patch after a concurrent change: webhooks are identified by their
-	// index.
+	// With the resource version, the API server rejects the patch after a concurrent change. This is required because
+	// webhooks are addressed by index.
 	operations := []operation{{"replace", "/metadata/resourceVersion", configuration.ResourceVersion}}
 	for i := range configuration.Webhooks {
 		if !bytes.Equal(configuration.Webhooks[i].ClientConfig.CABundle, bundle) {

@@ -31,7 +31,7 @@ type cluster struct {
 	keeper *Keeper
 	source *Source
 	now    time.Time
-	set    time.Duration // by which the clock was set, forward or back
+	set    time.Duration // the current adjustment of the clock, forward or back
 	fail   string        // the kind that can't be written
 	writes []string
 }
@@ -179,7 +179,7 @@ func TestClockIsSetWhileACertificateIsReplaced(t *testing.T) {
 		c.now, c.set = c.now.Add(jump), c.set+jump
 		c.looks(1)
 		if !c.served().Equal(first) {
-			t.Errorf("clock set by %s: the certificate was replaced at once", jump)
+			t.Errorf("clock set by %s: the certificate was replaced immediately", jump)
 		}
 		c.looks(2)
 		if c.served().Equal(first) {
@@ -309,9 +309,9 @@ func TestKeeperSaysWhatIsMissing(t *testing.T) {
 	empty := configuration()
 	empty.Webhooks = nil
 	for want, objects := range map[string][]client.Object{
-		"cannot read the ValidatingWebhookConfiguration ours, which deploy/webhook.yaml makes": {secret()},
-		"cannot read the Secret ns/webhook, which deploy/webhook.yaml makes":                   {configuration()},
-		"ValidatingWebhookConfiguration ours: it has no webhooks":                              {secret(), empty},
+		"cannot read the ValidatingWebhookConfiguration ours: ":                   {secret()},
+		"cannot read the Secret ns/webhook: ":                                     {configuration()},
+		"cannot use ValidatingWebhookConfiguration ours: it contains no webhooks": {secret(), empty},
 	} {
 		if err := newCluster(t, objects...).keeper.keep(t.Context()); err == nil ||
 			!strings.Contains(err.Error(), want) {
@@ -353,7 +353,7 @@ func TestSource(t *testing.T) {
 		t.Errorf("a Secret that is missing holds the controller up: %v", err)
 	}
 	if _, err := c.source.GetCertificate(nil); err == nil ||
-		!strings.Contains(err.Error(), "there is no certificate in the Secret ns/webhook yet") {
+		!strings.Contains(err.Error(), "the Secret ns/webhook contains no certificate yet") {
 		t.Errorf("without a certificate: %v", err)
 	}
 	c = newCluster(t, secret(), configuration())
@@ -365,11 +365,11 @@ func TestSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.source.reload(t.Context()); err == nil ||
-		!strings.Contains(err.Error(), "the certificate in the Secret ns/webhook is of no use") {
+		!strings.Contains(err.Error(), "cannot use the certificate in the Secret ns/webhook") {
 		t.Errorf("with a damaged key: %v", err)
 	}
 	if !c.served().Equal(before) {
-		t.Error("what was there before is not served any more")
+		t.Error("the previous certificate is no longer served")
 	}
 }
 
@@ -393,7 +393,7 @@ func TestErrorsAreLoggedOnce(t *testing.T) {
 	for _, err := range []error{nil, errors.New("a"), errors.New("a"), errors.New("b"), nil, nil, errors.New("b")} {
 		log.report(err)
 	}
-	want := []string{`"msg"="cannot" "error"="a"`, `"msg"="cannot" "error"="b"`, `"level"=0 "msg"="over: cannot"`,
+	want := []string{`"msg"="cannot" "error"="a"`, `"msg"="cannot" "error"="b"`, `"level"=0 "msg"="resolved: cannot"`,
 		`"msg"="cannot" "error"="b"`}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("wrong log (-want +got):\n%s", diff)

@@ -2,9 +2,9 @@ package certificate
 
 import "github.com/go-logr/logr"
 
-// sparing logs the errors of something that is tried again and again: each when it appears, and that it is over. Errors
-// are compared by their text: one with a changing part, such as a time, would be logged at each look. It is used by one
-// goroutine.
+// sparing logs the errors of an operation that is retried continually: each error once when it appears, and once when
+// it is resolved. Errors are compared by text, so an error with a changing part, such as a time, is logged each time.
+// It is not safe for concurrent use.
 type sparing struct {
 	log  logr.Logger
 	what string
@@ -13,12 +13,12 @@ type sparing struct {
 
 func newSparing(log logr.Logger, what string) *sparing { return &sparing{log: log, what: what} }
 
-// report logs an error when it is another one than before, and its end. Whoever calls tries again every few seconds,
-// and a log of equal lines hides everything else.
+// report logs an error if it differs from the previous one, and logs when it is resolved. Callers retry every few
+// seconds, and repeated lines would hide everything else in the log.
 func (s *sparing) report(err error) {
 	switch {
 	case err == nil && s.last != "":
-		s.log.Info("over: " + s.what)
+		s.log.Info("resolved: " + s.what)
 		s.last = ""
 	case err != nil && err.Error() != s.last:
 		s.log.Error(err, s.what)

@@ -17,16 +17,16 @@ import (
 	"time"
 )
 
-// backdate is how long before it is made a certificate begins to be valid. API servers and other replicas accept it
-// although their clocks are behind by that much. A certificate is replaced when a third of its validity is left, which
-// is as much in the other direction.
+// backdate is how far before its creation a certificate becomes valid. API servers and other replicas accept it even if
+// their clocks are slow by that much. A certificate is replaced when a third of its validity is left, which tolerates
+// clocks that are fast by the same amount.
 const backdate = DefaultValidity / 3
 
-// serialBits is the length of serial numbers: RFC 5280 allows 20 octets.
+// serialBits is the length of serial numbers. RFC 5280 allows up to 20 octets.
 const serialBits = 128
 
-// Pair is a certificate of the server and the authority that signed only this one: its key is discarded, so that no
-// second certificate can be signed. All fields are PEM.
+// Pair is a server certificate and the authority that signed it. The key of the authority is discarded, so it can never
+// sign a second certificate. All fields are PEM.
 type Pair struct {
 	// CA is the certificate of the authority.
 	CA []byte
@@ -34,18 +34,18 @@ type Pair struct {
 	Certificate, Key []byte
 }
 
-// newPair creates a pair for names, which are DNS names and IP addresses. The authority may sign no further authorities
-// (MaxPathLenZero). Both certificates expire together, since one of them alone is useless.
+// newPair creates a pair for names, which are DNS names and IP addresses. The authority cannot sign further authorities
+// (MaxPathLenZero). Both certificates expire together, since one is useless without the other.
 func newPair(names []string, now time.Time, validity time.Duration) (Pair, error) {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return Pair{}, fmt.Errorf("cannot make a key: %w", err)
+		return Pair{}, fmt.Errorf("cannot generate a key: %w", err)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return Pair{}, fmt.Errorf("cannot make a key: %w", err)
+		return Pair{}, fmt.Errorf("cannot generate a key: %w", err)
 	}
-	// The name is different for each authority, so that they are never confused.
+	// Each authority has its own name, so that they can be told apart.
 	ca, err := template("dra-network-controller webhook CA "+now.UTC().Format(time.RFC3339), now, validity)
 	if err != nil {
 		return Pair{}, err
@@ -67,7 +67,7 @@ func newPair(names []string, now time.Time, validity time.Duration) (Pair, error
 	serverDER, serverErr := x509.CreateCertificate(rand.Reader, server, ca, key.Public(), caKey)
 	keyDER, keyErr := x509.MarshalPKCS8PrivateKey(key)
 	if err := errors.Join(caErr, serverErr, keyErr); err != nil {
-		return Pair{}, fmt.Errorf("cannot make a certificate for %q: %w", names, err)
+		return Pair{}, fmt.Errorf("cannot create a certificate for %q: %w", names, err)
 	}
 	return Pair{
 		CA:          pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}),
@@ -76,12 +76,12 @@ func newPair(names []string, now time.Time, validity time.Duration) (Pair, error
 	}, nil
 }
 
-// template is what both certificates have in common. The serial number is random and above 0, as RFC 5280 (4.1.2.2)
-// wants it.
+// template returns the fields that both certificates have in common. The serial number is random and positive, as
+// required by RFC 5280, section 4.1.2.2.
 func template(commonName string, now time.Time, validity time.Duration) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), serialBits))
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a serial number: %w", err)
+		return nil, fmt.Errorf("cannot generate a serial number: %w", err)
 	}
 	return &x509.Certificate{
 		SerialNumber: serial.Add(serial, big.NewInt(1)), Subject: pkix.Name{CommonName: commonName},
@@ -89,8 +89,8 @@ func template(commonName string, now time.Time, validity time.Duration) (*x509.C
 	}, nil
 }
 
-// check returns the server's certificate, or why a client that trusts the authority would not take it under each of the
-// names.
+// check returns the server certificate. It fails if a client that trusts the authority would reject the certificate for
+// any of the names.
 func (p Pair) check(names []string, now time.Time) (*x509.Certificate, error) {
 	pair, err := tls.X509KeyPair(p.Certificate, p.Key)
 	if err != nil {
@@ -98,9 +98,9 @@ func (p Pair) check(names []string, now time.Time) (*x509.Certificate, error) {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(p.CA) {
-		return nil, errors.New("there is no certificate of an authority")
+		return nil, errors.New("the certificate of the authority is missing or invalid")
 	}
-	// Verification requires at least one name.
+	// Verify checks the host name only if one is given.
 	for _, name := range names {
 		if _, err := pair.Leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: roots, CurrentTime: now}); err != nil {
 			return nil, err
@@ -111,21 +111,21 @@ func (p Pair) check(names []string, now time.Time) (*x509.Certificate, error) {
 
 // Held is the content of the Secret.
 type Held struct {
-	// Current is what replicas serve.
+	// Current is the pair that replicas serve.
 	Current Pair
-	// Next is the pair that replicas will serve when the API servers trust it; usually empty.
+	// Next is the pair that replicas will serve once the API servers trust it; usually empty.
 	Next Pair
 	// FormerCA is the authority of the previous pair; empty if there was none.
 	FormerCA []byte
 }
 
-// Bundle returns all that API servers should trust. It is PEM, one certificate after the other; parts that are empty
-// add nothing.
+// Bundle returns all authorities that API servers should trust, as concatenated PEM blocks. Empty authorities add
+// nothing.
 func (h Held) Bundle() []byte {
 	return slices.Concat(h.Current.CA, h.Next.CA, h.FormerCA)
 }
 
-// Keys of the Secret. The first three are the usual ones.
+// Keys of the Secret. The first three are the conventional keys of TLS Secrets.
 const (
 	keyCA, keyCertificate, keyKey             = "ca.crt", "tls.crt", "tls.key"
 	keyNextCA, keyNextCertificate, keyNextKey = "next-ca.crt", "next-tls.crt", "next-tls.key"
@@ -141,8 +141,8 @@ func read(data map[string][]byte) Held {
 	}
 }
 
-// data is the opposite of read. Keys without a value are left out, so that the Secret shows at a look whether a
-// certificate waits.
+// data is the inverse of read. Keys without a value are omitted, so that the Secret shows at a glance whether a next
+// certificate is pending.
 func (h Held) data() map[string][]byte {
 	data := map[string][]byte{
 		keyCA: h.Current.CA, keyCertificate: h.Current.Certificate, keyKey: h.Current.Key,

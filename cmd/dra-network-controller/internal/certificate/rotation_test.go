@@ -17,7 +17,7 @@ var (
 	rotation = Rotation{Validity: 90 * 24 * time.Hour}
 )
 
-// pairFor makes a pair that is valid as long as those of the rotation.
+// pairFor creates a pair with the validity of the rotation.
 func pairFor(t *testing.T, names []string, now time.Time) Pair {
 	t.Helper()
 	pair, err := newPair(names, now, rotation.Validity)
@@ -82,7 +82,7 @@ func TestCheckRefuses(t *testing.T) {
 		"nothing":           {Pair{}, "failed to find any PEM data"},
 		"another key":       {Pair{good.CA, good.Certificate, other.Key}, "private key does not match"},
 		"another authority": {Pair{other.CA, good.Certificate, good.Key}, "unknown authority"},
-		"no authority":      {Pair{nil, good.Certificate, good.Key}, "there is no certificate of an authority"},
+		"no authority":      {Pair{nil, good.Certificate, good.Key}, "the certificate of the authority is"},
 		"garbage":           {Pair{good.CA, []byte("x"), good.Key}, "failed to find any PEM data"},
 		"other names":       {pairFor(t, []string{"x"}, epoch), "valid for x, not " + service[0]},
 	} {
@@ -104,30 +104,31 @@ func TestWanted(t *testing.T) {
 		why     string
 		want    string // current, next and former, as letters: o(ld), n(ext), f(resh), - for none
 	}{
-		"nothing yet": {Held{}, service, -1, epoch, "a certificate is made", "f--"},
+		"nothing yet": {Held{}, service, -1, epoch, "created a certificate", "f--"},
 		"young":       {Held{Current: old}, service, -1, epoch.Add(59 * day), "", "o--"},
 		"a third is left": {Held{Current: old}, service, -1, epoch.Add(60 * day),
-			"the next certificate is made", "of-"},
+			"created the next certificate", "of-"},
 		"a third is left, with history": {Held{Current: next, FormerCA: old.CA}, service, -1, epoch.Add(120 * day),
-			"the next certificate is made", "nfo"},
+			"created the next certificate", "nfo"},
 		"next is not trusted": {Held{Current: old, Next: next}, service, -1,
 			epoch.Add(61 * day), "", "on-"},
 		"next is trusted, but new": {Held{Current: old, Next: next}, service, 19 * time.Second,
 			epoch.Add(61 * day), "", "on-"},
 		"next is trusted": {Held{Current: old, Next: next}, service, 20 * time.Second,
-			epoch.Add(60 * day), "takes the place", "n-o"},
+			epoch.Add(60 * day), "promoted the next certificate, which", "n-o"},
 		"the clock of another replica is behind": {Held{Current: old, Next: next}, service, 20 * time.Second,
-			epoch.Add(60*day - 12*time.Hour), "takes the place", "n-o"},
+			epoch.Add(60*day - 12*time.Hour), "promoted the next certificate, which", "n-o"},
 		"clock of another replica is behind, young": {Held{Current: old}, service, -1, epoch.Add(-12 * time.Hour),
 			"", "o--"},
-		"expired":                      {Held{Current: old}, service, -1, expired, "a certificate is made", "f--"},
-		"expired, but there is a next": {Held{Current: old, Next: next}, service, -1, expired, "comes early", "n-o"},
+		"expired": {Held{Current: old}, service, -1, expired, "created a certificate", "f--"},
+		"expired, but there is a next": {Held{Current: old, Next: next}, service, -1, expired,
+			"promoted the next certificate early", "n-o"},
 		"other names": {Held{Current: old, Next: next}, renamed, time.Hour, epoch.Add(61 * day),
-			"a certificate is made", "f--"},
+			"created a certificate", "f--"},
 		"damaged": {Held{Current: Pair{CA: old.CA, Certificate: []byte("?"), Key: old.Key}},
-			service, -1, epoch, "a certificate is made", "f--"},
+			service, -1, epoch, "created a certificate", "f--"},
 		"next is damaged": {Held{Current: old, Next: Pair{CA: next.CA}}, service, time.Hour,
-			epoch.Add(61 * day), "the next certificate is made", "of-"},
+			epoch.Add(61 * day), "created the next certificate", "of-"},
 		"shorter validity from now on": {Held{Current: pairFor(t, service, epoch.Add(-day))}, service, -1,
 			epoch, "", "?--"},
 	} {
@@ -153,15 +154,15 @@ func TestWanted(t *testing.T) {
 				t.Errorf("got %s, want %s", letters, test.want)
 			}
 			if _, err := got.Current.check(test.names, test.now); err != nil {
-				t.Errorf("what is served then: %v", err)
+				t.Errorf("the served certificate: %v", err)
 			}
 		})
 	}
 }
 
-// TestEveryReplicaIsTrustedAtEveryMoment goes through a year by looks of the keeper, each at a time when something may
-// happen. API servers and replicas have read the objects up to one look of the keeper later, each independently. Clocks
-// are wrong by hours: those of API servers, and those of the replicas that lead in turns.
+// TestEveryReplicaIsTrustedAtEveryMoment simulates a year of checks by the keeper, each at a time when something may
+// happen. API servers and replicas read the objects with an independent delay of up to one check. The clocks of the API
+// servers and of the replicas, which lead in turns, are wrong by hours.
 func TestEveryReplicaIsTrustedAtEveryMoment(t *testing.T) {
 	var held Held
 	var bundles, served [][]byte // as they were at each look, the newest last
@@ -213,7 +214,7 @@ func TestSecretHoldsEverything(t *testing.T) {
 	}
 	held.Next, held.FormerCA = Pair{}, nil
 	if got := held.data(); len(got) != 3 {
-		t.Errorf("what is empty is written: %v", got)
+		t.Errorf("empty values are written: %v", got)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// impatience is the time between two looks while there is nothing to serve.
+// impatience is the time between two reads while there is no certificate to serve.
 const impatience = time.Second
 
 // Source serves the current certificate of the Secret. It is a manager's runnable in all replicas. GetCertificate and
@@ -23,22 +23,22 @@ const impatience = time.Second
 type Source struct {
 	// Reader reads from the API server.
 	Reader client.Reader
-	// Secret is where the certificate is.
+	// Secret contains the certificate.
 	Secret types.NamespacedName
-	// Period is the time between two looks.
+	// Period is the time between two reads.
 	Period time.Duration
 
 	current atomic.Pointer[tls.Certificate]
 	looked  atomic.Bool
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: questions go to any replica.
+// NeedLeaderElection implements manager.LeaderElectionRunnable. It returns false because API servers call any replica.
 func (*Source) NeedLeaderElection() bool { return false }
 
-// Start looks until the context ends. It never fails.
+// Start reads the Secret periodically until the context ends. It never fails.
 func (s *Source) Start(ctx context.Context) error {
 	log := newSparing(ctrl.Log.WithName("webhook-certificate"),
-		"cannot read the webhook's certificate, the one before is served while there is one")
+		"cannot read the webhook's certificate; the previous certificate, if any, is still served")
 	for {
 		log.report(s.reload(ctx))
 		pause := s.Period
@@ -53,8 +53,8 @@ func (s *Source) Start(ctx context.Context) error {
 	}
 }
 
-// reload reads the Secret once. If that fails, the previous content stays. An expired certificate is served, too: the
-// client rejects it with a clear error, which is better than no answer.
+// reload reads the Secret once. If that fails, the previous certificate stays in use. An expired certificate is served,
+// too: the client rejects it with a clear error, which is better than no answer.
 func (s *Source) reload(ctx context.Context) error {
 	defer s.looked.Store(true)
 	var secret corev1.Secret
@@ -63,11 +63,11 @@ func (s *Source) reload(ctx context.Context) error {
 	}
 	held := read(secret.Data)
 	if len(held.Current.Certificate) == 0 {
-		return nil // the keeper has not been there yet
+		return nil // the keeper has not created it yet
 	}
 	pair, err := tls.X509KeyPair(held.Current.Certificate, held.Current.Key)
 	if err != nil {
-		return fmt.Errorf("the certificate in the Secret %s is of no use: %w", s.Secret, err)
+		return fmt.Errorf("cannot use the certificate in the Secret %s: %w", s.Secret, err)
 	}
 	s.current.Store(&pair)
 	return nil
@@ -78,14 +78,14 @@ func (s *Source) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 	if certificate := s.current.Load(); certificate != nil {
 		return certificate, nil
 	}
-	return nil, fmt.Errorf("there is no certificate in the Secret %s yet", s.Secret)
+	return nil, fmt.Errorf("cannot serve TLS: the Secret %s contains no certificate yet", s.Secret)
 }
 
-// Ready is a readiness check: it waits for the first read of the Secret, not for a certificate. A ready replica thus
-// serves an existing certificate, and a missing one does not block anything.
+// Ready is a readiness check. It waits for the first read of the Secret, not for a certificate: a ready replica serves
+// a certificate if one exists, and a missing one blocks nothing.
 func (s *Source) Ready(*http.Request) error {
 	if !s.looked.Load() {
-		return errors.New("the webhook's certificate was not looked for yet")
+		return errors.New("the Secret of the webhook's certificate has not been read yet")
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 const (
 	// ReasonValid is the reason of an object without problems.
 	ReasonValid = "Valid"
-	// ReasonValidWithRemarks is the reason of an object without problems of which its author should know something.
+	// ReasonValidWithRemarks is the reason of an object without problems but with remarks for its author.
 	ReasonValidWithRemarks = "ValidWithRemarks"
 	// ReasonInvalid is the reason of an object with problems.
 	ReasonInvalid = "Invalid"
@@ -23,17 +23,17 @@ const (
 const Accepted = "Accepted"
 
 const (
-	// maxMessage is the API server's limit for the message of a condition, in bytes to be on the safe side.
+	// maxMessage is the API server's limit for the message of a condition. It counts bytes, which is stricter.
 	maxMessage = 32 * 1024
-	// maxProblem is how much of one problem is shown, so that a huge value doesn't hide the other problems.
+	// maxProblem limits the text of one problem, so that a huge value does not hide the other problems.
 	maxProblem = 2 * 1024
-	// maxValue is how much of a refused value is repeated. The author has the rest.
+	// maxValue limits the part of a rejected value that is repeated in a message.
 	maxValue = 160
 )
 
-// Of returns the condition Accepted: True with the summary and the remarks without problems, otherwise False with all
-// problems. LastTransitionTime is left out: meta.SetStatusCondition keeps the old one while the status stays the same,
-// so that equal conditions compare equal and nothing is written.
+// Of returns the condition Accepted: False with all problems if there are any, otherwise True with the summary and the
+// remarks. LastTransitionTime is not set: meta.SetStatusCondition keeps the old time while the status stays the same,
+// so an unchanged condition causes no write.
 func Of(generation int64, summary string, problems field.ErrorList, remarks ...string) metav1.Condition {
 	condition := metav1.Condition{
 		Type:               Accepted,
@@ -52,7 +52,7 @@ func Of(generation int64, summary string, problems field.ErrorList, remarks ...s
 	return condition
 }
 
-// Describe words problems on one line: "2 problems: (1) spec.a: ...; (2) spec.b: ...".
+// Describe formats problems on one line: "2 problems: (1) spec.a: ...; (2) spec.b: ...".
 func Describe(problems field.ErrorList) string {
 	var texts []string
 	for _, problem := range problems {
@@ -61,8 +61,8 @@ func Describe(problems field.ErrorList) string {
 	return enumerate("problem", texts)
 }
 
-// enumerate puts texts on one line, as many as a condition holds. A single text gets no number, and is not bounded
-// here.
+// enumerate joins numbered texts on one line, as many as fit into a condition. A single text is returned unchanged: not
+// numbered and not shortened.
 func enumerate(what string, texts []string) string {
 	if len(texts) == 1 {
 		return texts[0]
@@ -74,7 +74,7 @@ func enumerate(what string, texts []string) string {
 		if i > 0 {
 			next = "; " + next
 		}
-		rest := fmt.Sprintf("; and %d more: correct these first", len(texts)-i)
+		rest := fmt.Sprintf("; and %d more: fix these first", len(texts)-i)
 		if line.Len()+len(next)+len(rest) > maxMessage {
 			line.WriteString(rest)
 			break
@@ -89,7 +89,7 @@ func describe(problem *field.Error) string {
 	return Cut(oneLine(short.Error()), maxProblem)
 }
 
-// shortened returns a problem that repeats only the beginning of a refused value.
+// shortened returns a copy of a problem with the rejected value shortened to maxValue.
 func shortened(problem *field.Error) *field.Error {
 	short := *problem
 	if value, isText := short.BadValue.(string); isText {
@@ -98,8 +98,8 @@ func shortened(problem *field.Error) *field.Error {
 	return &short
 }
 
-// Causes returns problems as the API server details a refusal: each with its field, and all together not much longer
-// than a condition. kubectl prints each on a line of its own.
+// Causes returns problems in the form that the API server uses for rejected objects: each with its field. The total
+// size is limited to roughly that of a condition. kubectl prints each cause on its own line.
 func Causes(problems field.ErrorList) []metav1.StatusCause {
 	var causes []metav1.StatusCause
 	size := 0
@@ -108,15 +108,15 @@ func Causes(problems field.ErrorList) []metav1.StatusCause {
 			Message: Cut(oneLine(shortened(problem).ErrorBody()), maxProblem)}
 		if size += len(cause.Message) + len(cause.Field); size > maxMessage {
 			return append(causes, metav1.StatusCause{
-				Message: fmt.Sprintf("and %d more: correct these first", len(problems)-i)})
+				Message: fmt.Sprintf("and %d more: fix these first", len(problems)-i)})
 		}
 		causes = append(causes, cause)
 	}
 	return causes
 }
 
-// oneLine puts text on one line, as tables need it, without the lines in which CEL repeats the expression and points
-// into it with a caret: the line and column are said before.
+// oneLine joins the lines of text, as tables need it. It drops the lines in which CEL repeats the expression and marks
+// the position with a caret, because CEL also reports the line and column.
 func oneLine(text string) string {
 	var kept []string
 	for line := range strings.Lines(text) {
@@ -128,18 +128,18 @@ func oneLine(text string) string {
 	return strings.ReplaceAll(strings.Join(kept, " "), " ; ", "; ")
 }
 
-// hintMark is where the hint of a message begins.
+// hintMark is the beginning of a hint in a message.
 const hintMark = `; "kubectl `
 
-// WithHint appends a command, which begins with kubectl, and its purpose to the message of a condition. The hint always
-// fits: the message before it is cut. cutBeforeHint finds it by hintMark.
+// WithHint appends a kubectl command and its purpose to the message of a condition. The hint always fits, because the
+// message before it is shortened. cutBeforeHint finds the hint by hintMark.
 func WithHint(condition metav1.Condition, command, shows string) metav1.Condition {
 	hint := fmt.Sprintf("; %q %s", command, shows)
 	condition.Message = Cut(condition.Message, maxMessage-len(hint)) + hint
 	return condition
 }
 
-// cutBeforeHint shortens a message to at most size bytes, and leaves its hint whole.
+// cutBeforeHint shortens a message to at most size bytes and keeps its hint complete.
 func cutBeforeHint(message string, size int) string {
 	if i := strings.LastIndex(message, hintMark); i >= 0 && len(message)-i < size/2 {
 		return Cut(message[:i], size-len(message[i:])) + message[i:]
@@ -150,8 +150,8 @@ func cutBeforeHint(message string, size int) string {
 // Bound cuts a message to the maximum length of a condition.
 func Bound(message string) string { return Cut(message, maxMessage) }
 
-// Cut shortens text to at most size bytes, at a character, and shows that it did. size must not be less than the mark
-// is long.
+// Cut shortens text to at most size bytes at a character boundary, and marks a shortened text with "...". size must be
+// at least the length of that mark.
 func Cut(text string, size int) string {
 	const mark = "..."
 	if len(text) <= size {

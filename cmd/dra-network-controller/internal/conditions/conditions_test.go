@@ -79,11 +79,11 @@ func TestDescribeFitsAndKeepsTheAdvice(t *testing.T) {
 	}
 	causes := Causes(problems)
 	if last := causes[len(causes)-1]; last.Field != "" ||
-		last.Message != fmt.Sprintf("and %d more: correct these first", len(problems)-len(causes)+1) {
+		last.Message != fmt.Sprintf("and %d more: fix these first", len(problems)-len(causes)+1) {
 		t.Errorf("%d causes end with %+v", len(causes), last)
 	}
 	shown := strings.Count(message, "use another value")
-	if want := fmt.Sprintf("; and %d more: correct these first", len(problems)-shown); shown < 50 ||
+	if want := fmt.Sprintf("; and %d more: fix these first", len(problems)-shown); shown < 50 ||
 		!strings.HasSuffix(message, want) {
 		t.Errorf("the message shows %d problems and ends with %q, want it to end with %q", shown,
 			message[len(message)-60:], want)

@@ -8,13 +8,13 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
-// maxEvent is how much of a condition's message fits into an event with its type, in bytes.
+// maxEvent limits the part of a condition's message that is copied to an event, in bytes.
 const maxEvent = 900
 
-// EmitEvents writes an event about an object for each written condition that reports a problem, or the end of one. A
-// new object without problems gets none. before are the previous conditions of the object, written the current ones.
-// The events API rejects notes of more than 1,024 bytes, which package events only logs, so messages are cut to
-// maxEvent.
+// EmitEvents emits an event about an object for each written condition that starts or stops reporting a problem, or
+// reports another one. A new object without problems gets no event. before contains the previous conditions of the
+// object, written the current ones. The events API rejects notes of more than 1,024 bytes, which package events only
+// logs, so messages are shortened to maxEvent.
 func EmitEvents(recorder events.EventRecorder, object runtime.Object, before, written []metav1.Condition) {
 	for i := range written {
 		now := &written[i]

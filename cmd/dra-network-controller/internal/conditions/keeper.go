@@ -17,27 +17,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// soon is when to look again after a conflict. By then the cache has caught up.
+// soon is the retry delay after a conflict. By then, the cache has caught up.
 const soon = 200 * time.Millisecond
 
-// Keeper keeps the condition Accepted of every object of a kind. All fields are required. It is for kinds whose
-// condition depends on nothing but the object itself; what depends on other objects needs a reconciler of its own,
-// which watches those.
+// Keeper maintains the condition Accepted of every object of a kind. All fields are required. It only supports kinds
+// whose condition depends on nothing but the object itself. If other objects matter, write a reconciler that watches
+// them.
 type Keeper[T client.Object] struct {
 	// Client reads through a cache and writes to the API server.
 	Client client.Client
 	// Kind is the kind of the objects.
 	Kind string
-	// New makes an empty object.
+	// New returns an empty object.
 	New func() T
-	// Conditions are those in an object's status.
+	// Conditions returns a pointer to the conditions in an object's status.
 	Conditions func(T) *[]metav1.Condition
-	// Accepted returns the condition that an object should have. It must be pure.
+	// Accepted returns the wanted condition of an object. It must be pure.
 	Accepted func(T) metav1.Condition
 }
 
-// SetupWithManager has the manager call Reconcile for every object whose specification changed. Writing a status does
-// not change the generation, so the keeper does not wake itself.
+// SetupWithManager registers the keeper for every object whose spec changes. Writing a status does not change the
+// generation, so the keeper does not trigger itself.
 func (k *Keeper[T]) SetupWithManager(manager ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(manager).
 		Named(strings.ToLower(k.Kind)).
@@ -45,8 +45,8 @@ func (k *Keeper[T]) SetupWithManager(manager ctrl.Manager) error {
 		Complete(k)
 }
 
-// Reconcile implements reconcile.Reconciler. An update carries the resource version that was read, so a judgement of an
-// older specification is never written over one of a newer.
+// Reconcile implements reconcile.Reconciler. An update carries the resource version that was read, so the result for an
+// older spec never overwrites that for a newer one.
 func (k *Keeper[T]) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	object := k.New()
 	if err := k.Client.Get(ctx, request.NamespacedName, object); err != nil {

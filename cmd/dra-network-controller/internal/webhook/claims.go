@@ -15,17 +15,17 @@ import (
 	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// checkClaim judges what a claim asks of its interfaces, by the functions that nodes call when they prepare it. A claim
-// that is found wrong there has been allocated already, and keeps devices from others until its pod is deleted.
+// checkClaim checks the parameters of a claim with the functions that nodes call when they prepare it. An error found
+// at that point is too late: the claim is already allocated and blocks its devices until the pod is deleted.
 func (h *Handler) checkClaim(ctx context.Context, raw []byte) assessment {
 	var claim resourceapi.ResourceClaim
 	if err := json.Unmarshal(raw, &claim); err != nil {
-		return assessment{err: err} // the kind is not ours to refuse
+		return assessment{err: err} // ResourceClaim is not the driver's API: do not reject it
 	}
 	return h.checkClaimSpec(ctx, &claim, field.NewPath("spec"))
 }
 
-// checkTemplate judges the claims that will be made of a template.
+// checkTemplate checks the claims that will be created from a template.
 func (h *Handler) checkTemplate(ctx context.Context, raw []byte) assessment {
 	var template resourceapi.ResourceClaimTemplate
 	if err := json.Unmarshal(raw, &template); err != nil {
@@ -35,11 +35,11 @@ func (h *Handler) checkTemplate(ctx context.Context, raw []byte) assessment {
 	return h.checkClaimSpec(ctx, &claim, field.NewPath("spec", "spec"))
 }
 
-// checkClaimSpec asks the cache, and refuses nothing that it has not asked the API server about: who applies a topology
-// and a claim together may be ahead of the cache.
+// checkClaimSpec checks against the cached topologies, and confirms a problem with the API server before it rejects the
+// claim: the cache may lag behind a client that applies a topology and a claim together.
 func (h *Handler) checkClaimSpec(ctx context.Context, claim *resourceapi.ResourceClaim, path *field.Path) assessment {
 	var list topologyapi.NetworkTopologyList
-	if err := h.cluster.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil { // they are read only
+	if err := h.cluster.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil { // read-only
 		return assessment{err: fmt.Errorf("cannot list NetworkTopologies: %w", err)}
 	}
 	var asked []*topologyapi.NetworkTopology
@@ -62,7 +62,7 @@ func (h *Handler) checkClaimSpec(ctx context.Context, claim *resourceapi.Resourc
 	return assessment{problems: claimspec.CheckWritten(claim, current, path)}
 }
 
-// asksFor is true for a claim with a request for a DeviceClass that the controller has made of the topology.
+// asksFor reports whether the claim requests a DeviceClass that the controller created for the topology.
 func asksFor(claim *resourceapi.ResourceClaim, topology *topologyapi.NetworkTopology) bool {
 	return slices.ContainsFunc(claim.Spec.Devices.Requests, func(request resourceapi.DeviceRequest) bool {
 		return request.Exactly != nil && slices.Contains(topology.Status.DeviceClasses, request.Exactly.DeviceClassName)

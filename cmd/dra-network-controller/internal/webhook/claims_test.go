@@ -73,7 +73,7 @@ func TestClaimsAreHeldAgainstTopologies(t *testing.T) {
 	const refusal = "refused: spec.devices: Invalid value: "
 	for name, test := range map[string]struct {
 		kind, mac                 string
-		cached, stored            string // what the topology allows, as the cache knows it, and as it is
+		cached, stored            string // the parameters that the topology allows, in the cache and in the API server
 		cacheBroken, serverBroken bool
 		want                      string
 	}{

@@ -17,12 +17,12 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// maxNamed is how many claims a warning names.
+// maxNamed is the maximum number of claims that a warning names.
 const maxNamed = 5
 
-// deletionWarnings says what becomes of claims that use an object that is being deleted. Nothing is refused: pods keep
-// what they have. What can't be read is said by nobody: a deletion must not wait for a courtesy. Claims are read from
-// the cache, so the answer takes no request to the API server.
+// deletionWarnings describes the effect of a deletion on claims that use the object. The deletion is never rejected:
+// running pods keep their interfaces. Read errors produce no warning, since a deletion must not depend on it. Claims
+// are read from the cache, so this sends no request to the API server.
 func (h *Handler) deletionWarnings(ctx context.Context, kind metav1.GroupVersionKind, raw []byte) []string {
 	var deleted metav1.PartialObjectMetadata
 	known := kind.Kind == kindTopology && kind.Group == topologyapi.GroupVersion().Group ||
@@ -31,7 +31,7 @@ func (h *Handler) deletionWarnings(ctx context.Context, kind metav1.GroupVersion
 		return nil
 	}
 	var list resourceapi.ResourceClaimList
-	if h.cluster.List(ctx, &list, client.UnsafeDisableDeepCopy) != nil { // they are read only
+	if h.cluster.List(ctx, &list, client.UnsafeDisableDeepCopy) != nil { // read-only
 		return nil
 	}
 	var users, holders []string
@@ -70,22 +70,22 @@ func (h *Handler) deletionWarnings(ctx context.Context, kind metav1.GroupVersion
 		return []string{fmt.Sprintf("NetworkTopology %s is used by %s: their pods keep their interfaces, and "+
 			"claims that are not prepared yet get none", deleted.Name, naming(users))}
 	case kind.Kind == kindPolicy && len(holders) > 0:
-		return []string{fmt.Sprintf("DeviceExposurePolicy %s %s devices that are held by %s: what no other "+
-			"policy exposes stays with these claims, and nobody else gets it; \"kubectl netdra devices --all-nodes -o "+
-			"wide\" lists the devices",
+		return []string{fmt.Sprintf("DeviceExposurePolicy %s %s devices that are held by %s: the claims keep these "+
+			"devices, but a device that no other policy exposes cannot be allocated again; \"kubectl netdra devices "+
+			"--all-nodes -o wide\" lists the devices",
 			deleted.Name, exposes, counted(holders))}
 	}
 	return nil
 }
 
-// publishedDevice is a device as allocations name it.
+// publishedDevice identifies a device in allocations.
 type publishedDevice struct{ pool, name string }
 
-// exposingPolicies returns the policy of each published device that names one. Drivers that are older than the
-// attribute name none.
+// exposingPolicies returns the policy of each published device that names its policy. Drivers that predate the
+// attribute publish no policy name.
 func (h *Handler) exposingPolicies(ctx context.Context) (map[publishedDevice]string, error) {
 	var list resourceapi.ResourceSliceList
-	if err := h.cluster.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil { // they are read only
+	if err := h.cluster.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil { // read-only
 		return nil, err
 	}
 	policies := map[publishedDevice]string{}
@@ -107,7 +107,7 @@ func counted(claims []string) string {
 	return fmt.Sprintf("%d claims", len(claims))
 }
 
-// naming counts claims and names the first of them.
+// naming returns the number of claims and the names of the first maxNamed.
 func naming(claims []string) string {
 	count, more := counted(claims), ""
 	slices.Sort(claims)

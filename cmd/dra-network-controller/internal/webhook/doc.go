@@ -1,9 +1,10 @@
-// Package webhook tells whoever writes a DeviceExposurePolicy, a NetworkTopology, or a claim with parameters for the
-// driver at once what is wrong with it.
+// Package webhook reports errors in DeviceExposurePolicies, NetworkTopologies, CNIPluginSchemas, and claims with
+// parameters for the driver when they are written.
 //
-// The rule of this package: it is a courtesy. It asks the same functions as the conditions and the nodes, refuses only
-// what they refuse, and lets pass what it can't judge: it must never be why something else can't be written.
+// The rule of this package: the webhook is optional feedback. It uses the same functions as the conditions and the
+// nodes, rejects only what they reject, and allows everything that it cannot check. It must never block other objects.
 //
-// A request goes through limit.go, which bounds what strangers can take, package admission, which decodes it, and
-// [Handler]. What claims ask is judged in claims.go. Answers for deletions are in deletion.go: they only warn.
+// A request passes through limit.go, which bounds the resources that untrusted clients can consume, package admission,
+// which decodes it, and [Handler]. Claims are checked in claims.go. Deletions are handled in deletion.go, which only
+// returns warnings.
 package webhook

@@ -33,13 +33,13 @@ type Handler struct {
 	live client.Reader
 }
 
-// NewHandler returns a handler that reads CNIPluginSchemas, NetworkTopologies and ResourceClaims through the cluster's
-// cache, and before it refuses a claim, NetworkTopologies from the API server (live).
+// NewHandler returns a handler. It reads objects from the cache of the cluster, and NetworkTopologies from the API
+// server (live) before it rejects a claim.
 func NewHandler(cluster, live client.Reader) *Handler {
 	return &Handler{cluster: cluster, live: live}
 }
 
-// Kinds of objects.
+// Kinds that the webhook checks.
 const (
 	kindPolicy   = "DeviceExposurePolicy"
 	kindTopology = "NetworkTopology"
@@ -48,20 +48,21 @@ const (
 	kindTemplate = "ResourceClaimTemplate"
 )
 
-// assessment is the result of a check: problems refuse the object, remarks are warnings for its author. err is why the
-// object could not be checked; it passes then, since the condition Accepted will say what is wrong.
+// assessment is the result of a check. Problems reject the object; remarks become warnings for its author. err is set
+// if the object could not be checked; the object is then allowed, since the condition Accepted reports its problems.
 type assessment struct {
 	problems field.ErrorList
 	remarks  []string
 	err      error
 }
 
-// Handle answers one request. An object whose specification is not changed passes even if it is wrong, so that labels
-// and finalizers of what was stored before a rule can still be written.
+// Handle answers one request. An update that does not change the spec is allowed even if the object is invalid, so that
+// labels and finalizers of objects that predate a rule can still be written.
 //
-// The order matters: deletions first, since they have no new object; then what is none of our business, which passes
-// without a word; then kinds that a newer or foreign configuration sends here, which pass with a warning; then objects
-// that are to be judged. Answers are deterministic and have no side effects, so the API server may ask twice.
+// The order matters: deletions first, since they have no new object; then unrelated operations, which are allowed
+// without a warning; then unknown kinds from a newer or foreign webhook configuration, which are allowed with a
+// warning; then the check itself. Responses are deterministic and have no side effects, so the API server may call
+// twice.
 func (h *Handler) Handle(ctx context.Context, request admission.Request) admission.Response {
 	if request.Operation == admissionv1.Delete && request.SubResource == "" {
 		return admission.Allowed("").WithWarnings(h.deletionWarnings(ctx, request.Kind, request.OldObject.Raw)...)
@@ -71,7 +72,7 @@ func (h *Handler) Handle(ctx context.Context, request admission.Request) admissi
 	}
 	validate := h.checkOf(request.Kind)
 	if validate == nil {
-		return admission.Allowed("").WithWarnings(fmt.Sprintf("not checked: dra-network-controller knows nothing of "+
+		return admission.Allowed("").WithWarnings(fmt.Sprintf("not checked: dra-network-controller does not support "+
 			"%s in %s", request.Kind.Kind, request.Kind.Group))
 	}
 	if request.Operation == admissionv1.Update && sameSpec(request.OldObject.Raw, request.Object.Raw) {
@@ -87,9 +88,9 @@ func (h *Handler) Handle(ctx context.Context, request admission.Request) admissi
 	}
 }
 
-// checkOf returns the check of a kind; nil if there is none. Our configuration has the API server ask in the stored
-// version whatever version somebody writes (matchPolicy Equivalent); one that names other served versions is
-// asked in those, which have the same shape.
+// checkOf returns the check for a kind, or nil if the kind is not supported. With the shipped configuration, the API
+// server converts objects to the stored version before it calls the webhook (matchPolicy Equivalent). A configuration
+// that lists other served versions receives those, which have the same schema.
 func (h *Handler) checkOf(kind metav1.GroupVersionKind) func(context.Context, []byte) assessment {
 	version := schema.GroupVersionKind(kind).GroupVersion()
 	switch {
@@ -111,22 +112,21 @@ func (h *Handler) checkOf(kind metav1.GroupVersionKind) func(context.Context, []
 	return nil
 }
 
-// checkPolicy judges a policy by the function that nodes use, so the two cannot disagree.
+// checkPolicy checks a policy with the function that nodes use, so that both always agree.
 func (h *Handler) checkPolicy(ctx context.Context, raw []byte) assessment {
 	var p policyapi.DeviceExposurePolicy
 	if err := json.Unmarshal(raw, &p); err != nil {
 		return unreadable(err)
 	}
 	problems, remarks := policy.Check(&p)
-	if schemas, err := topology.Schemas(ctx, h.cluster); err == nil { // a policy is right or wrong without them
+	if schemas, err := topology.Schemas(ctx, h.cluster); err == nil { // schemas only add remarks
 		remarks = append(remarks, cnichain.MisspeltPlugins(exposure.Plugins(&p), schemas)...)
 	}
 	return assessment{problems: problems, remarks: remarks}
 }
 
-// checkTopology refuses broken contracts of plugins, too. The controller accepts those of a topology that was accepted
-// before (see Reconciler.evaluate in package topology), but here somebody is changing the specification, and can
-// correct it.
+// checkTopology also rejects violated plugin contracts. The controller tolerates them in a topology that was accepted
+// earlier (see Reconciler.evaluate in package topology), but here an author is changing the spec and can fix it.
 func (h *Handler) checkTopology(ctx context.Context, raw []byte) assessment {
 	var t topologyapi.NetworkTopology
 	if err := json.Unmarshal(raw, &t); err != nil {
@@ -148,15 +148,15 @@ func checkSchema(_ context.Context, raw []byte) assessment {
 	return assessment{problems: cnichain.ValidateSchema(&s.Spec)}
 }
 
-// unreadable is the assessment of an object that the driver could not read either. The API server has checked it
-// against the definition, so this is a definition that is newer or older than this binary.
+// unreadable is the assessment of an object that the driver cannot decode either. The API server has validated the
+// object against the CRD, so the CRD is newer or older than this binary.
 func unreadable(err error) assessment {
 	return assessment{problems: field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{},
-		fmt.Sprintf("cannot be read: %v", err))}}
+		fmt.Sprintf("cannot be decoded: %v; install the CRDs of the controller's version", err))}}
 }
 
-// sameSpec reports whether two objects have the same specification. Objects without a specification are never the same:
-// nothing would be compared. JSON is compared as values, since the API server may order keys otherwise.
+// sameSpec reports whether two objects have the same spec. It returns false for objects without a spec, since there is
+// nothing to compare. JSON is compared by value, because the API server may change the order of keys.
 func sameSpec(before, after []byte) bool {
 	var old, updated struct {
 		Spec any `json:"spec"`
@@ -165,9 +165,9 @@ func sameSpec(before, after []byte) bool {
 		reflect.DeepEqual(old.Spec, updated.Spec)
 }
 
-// refused answers as the API server does when the definition of a resource refuses an object. Of the details kubectl
-// prints the object, and each problem on a line of its own; the message is for others. Without Details kubectl would
-// print the message alone, on one line however many problems there are.
+// refused returns the response that the API server itself would return for an object that violates the CRD. kubectl
+// prints the object and each cause in Details on its own line; other clients print the message. Without Details,
+// kubectl would print only the message, with all problems on one line.
 func refused(kind, name string, problems field.ErrorList) admission.Response {
 	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{
 		Result: &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity,

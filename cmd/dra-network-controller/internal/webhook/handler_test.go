@@ -84,7 +84,7 @@ func request(kind string, operation admissionv1.Operation, object, old []byte) a
 	}}
 }
 
-// answer prints a response: allowed or refused, and what is said.
+// answer formats a response: allowed or refused, and its messages.
 func answer(r admission.Response) string {
 	if r.Allowed {
 		return strings.Join(append([]string{"allowed"}, r.Warnings...), ": ")
@@ -191,10 +191,13 @@ func TestHandle(t *testing.T) {
 		"was invalid, only labels change": {request("DeviceExposurePolicy", admissionv1.Update, labelled, invalid),
 			false, "allowed"},
 		"is deleted": {request("DeviceExposurePolicy", admissionv1.Delete, nil, invalid),
-			false, "allowed: DeviceExposurePolicy  may expose devices that are held by 1 claim: what no other"},
+			false, "allowed: DeviceExposurePolicy  may expose devices that are held by 1 claim: " +
+				"the claims keep these devices"},
 		"is deleted while claims hold its devices": {request("DeviceExposurePolicy", admissionv1.Delete, nil,
 			object("metadata: {name: exposing}")), false,
-			"allowed: DeviceExposurePolicy exposing may expose devices that are held by 3 claims: what no other"},
+			"allowed: DeviceExposurePolicy exposing may expose devices that are held by 3 claims: " +
+				"the claims keep these devices, but a " +
+				"device that no other policy exposes cannot be allocated again"},
 		"is deleted while claims can't be read": {request("DeviceExposurePolicy", admissionv1.Delete, nil, invalid),
 			true, "allowed"},
 		"topology in use is deleted": {request("NetworkTopology", admissionv1.Delete, nil,
@@ -214,20 +217,21 @@ func TestHandle(t *testing.T) {
 			false, "allowed"},
 		"its status is written": {status, false, "allowed"},
 		"no object": {request("DeviceExposurePolicy", admissionv1.Create, nil, nil), false,
-			"refused: spec: Invalid value: cannot be read: unexpected end of JSON input"},
+			"refused: spec: Invalid value: cannot be decoded: unexpected end of JSON input; " +
+				"install the CRDs of the controller's version"},
 		"null, with no specification before": {request("DeviceExposurePolicy", admissionv1.Update, []byte("null"),
 			[]byte("null")), false, "refused: 2 problems"},
 		"another shape": {request("DeviceExposurePolicy", admissionv1.Create,
-			[]byte(`{"spec": 7}`), nil), false, "refused: spec: Invalid value: cannot be read: json: cannot " +
+			[]byte(`{"spec": 7}`), nil), false, "refused: spec: Invalid value: cannot be decoded: json: cannot " +
 			"unmarshal number"},
 		"of another group": {foreign, false,
-			"allowed: not checked: dra-network-controller knows nothing of Pod in "},
+			"allowed: not checked: dra-network-controller does not support Pod in "},
 		"a kind that there is not": {request("NetworkPlan", admissionv1.Create, valid, nil), false,
-			"allowed: not checked: dra-network-controller knows nothing of NetworkPlan in networking.dra.io"},
+			"allowed: not checked: dra-network-controller does not support NetworkPlan in networking.dra.io"},
 		"valid schema": {request("CNIPluginSchema", admissionv1.Create,
 			object("spec: {cniType: mine, config: {properties: {x: {type: string}}}}"), nil), false, "allowed"},
 		"schema that can't be read": {request("CNIPluginSchema", admissionv1.Create, []byte(`{"spec": 7}`),
-			nil), false, "refused: spec: Invalid value: cannot be read"},
+			nil), false, "refused: spec: Invalid value: cannot be decoded"},
 		"invalid in the other version": {withVersion(request("DeviceExposurePolicy", admissionv1.Update, invalid, valid),
 			"v1beta1"), false, refusal},
 		"valid in the other version": {withVersion(request("DeviceExposurePolicy", admissionv1.Create, valid, nil),
@@ -235,7 +239,7 @@ func TestHandle(t *testing.T) {
 		"topology in the other version": {withVersion(request("NetworkTopology", admissionv1.Create,
 			topology("tuning", ""), nil), "v1beta1"), false, "refused: spec.steps[0].dependOn"},
 		"schema in the other version": {withVersion(request("CNIPluginSchema", admissionv1.Create, []byte(`{"spec": 7}`),
-			nil), "v1beta1"), false, "refused: spec: Invalid value: cannot be read"},
+			nil), "v1beta1"), false, "refused: spec: Invalid value: cannot be decoded"},
 		"topology in use is deleted in the other version": {withVersion(request("NetworkTopology", admissionv1.Delete, nil,
 			object("metadata: {name: used}")), "v1beta1"), false,
 			"allowed: NetworkTopology used is used by 2 claims (apps/db, apps/web): their pods keep their interfaces"},
@@ -250,7 +254,7 @@ func TestHandle(t *testing.T) {
 		"topology with a misspelt plugin": {request("NetworkTopology", admissionv1.Create, topology("mcvlan", ""), nil),
 			false, "allowed: no schema for plugin mcvlan"},
 		"topology that can't be read": {request("NetworkTopology", admissionv1.Create,
-			[]byte(`{"spec": {"steps": {}}}`), nil), false, "refused: spec: Invalid value: cannot be read"},
+			[]byte(`{"spec": {"steps": {}}}`), nil), false, "refused: spec: Invalid value: cannot be decoded"},
 		"topology while schemas can't be": {request("NetworkTopology", admissionv1.Create, topology("tuning", ""), nil),
 			true, "allowed: not checked: cannot list CNIPluginSchemas: no connection"},
 		"topology with an expression that could stop pods": {request("NetworkTopology", admissionv1.Create,

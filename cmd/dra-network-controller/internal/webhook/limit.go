@@ -15,25 +15,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// Anybody who reaches the port may send requests: an API server has no client certificate of its own for webhooks. So
-// what requests take together has bounds.
+// Limits of all requests together. Any client that can reach the port may send requests, because an API server does not
+// authenticate itself to webhooks with a client certificate.
 const (
-	// maxBody is the size of a request in bytes. An object and its predecessor are in it, each with its managed fields.
+	// maxBody is the maximum size of a request in bytes. It contains the new and the old object, with managed fields.
 	maxBody = 1 << 20
-	// maxDiscarded is how much beyond that is read and thrown away.
+	// maxDiscarded is the number of bytes beyond maxBody that are read and discarded.
 	maxDiscarded = 8 << 20
-	// maxRequests is how many requests are read at once: with maxBody it bounds the memory.
+	// maxRequests is the number of requests in progress. Together with maxBody, it bounds the memory.
 	maxRequests = 16
-	// requestLimit is how long a request may take, waiting included. The API server waits as long.
+	// requestLimit is the maximum duration of a request, including waiting. It equals the timeout of the API server.
 	requestLimit = 2 * time.Second
 )
 
-// limited passes requests on one at a time, and refuses those that are too large or wait too long. Judging compiles CEL
-// expressions, which takes processor time that controllers need: one at a time is what may be taken from them. Requests
-// that wait hold their bodies, so their number is bounded, too.
+// limited passes on one request at a time, and rejects requests that are too large or wait too long. A check compiles
+// CEL expressions and competes with the controllers for CPU time, so only one check runs at a time. Waiting requests
+// hold their bodies in memory, so their number is bounded, too.
 type limited struct {
 	next http.Handler
-	// requests has a place for each request that is being read or waits; slots has one for the request that is judged.
+	// requests holds a token for each request that is being read, waits, or is checked; slots for the one being
+	// checked.
 	requests, slots chan struct{}
 }
 
@@ -45,27 +46,25 @@ func newLimited(next http.Handler) *limited {
 func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestLimit)
 	defer cancel()
-	// The place is taken before the body is read: a client that sends its body slowly fills one place, until the
-	// deadline.
+	// Acquire before reading the body, so that a slow client occupies a single place, and only until the deadline.
 	if !acquire(ctx, l.requests) {
 		refuse(w, http.StatusServiceUnavailable,
-			fmt.Errorf("cannot judge the object: %d other requests are not done; write it again later", maxRequests))
+			fmt.Errorf("cannot check the object: %d other requests are in progress; retry later", maxRequests))
 		return
 	}
 	defer release(l.requests)
 	if deadline, ok := ctx.Deadline(); ok {
-		// A connection without deadlines is one of a test.
+		// Only connections in tests do not support deadlines.
 		_ = http.NewResponseController(w).SetReadDeadline(deadline)
 	}
-	// The body is read here and not by the handler: the turn below must not be held by a client that has not sent all
-	// yet.
+	// Read the body here instead of in the handler: a client that sends slowly must not hold the slot below.
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	switch {
 	case len(body) > maxBody:
-		// Who still writes when the connection is closed may not see the answer.
+		// A client that is still writing when the connection is closed may not receive the response.
 		_, _ = io.CopyN(io.Discard, r.Body, maxDiscarded)
 		refuse(w, http.StatusRequestEntityTooLarge,
-			fmt.Errorf("cannot judge the object: the request has more than %d bytes; make the object smaller", maxBody))
+			fmt.Errorf("cannot check the object: the request has more than %d bytes; make the object smaller", maxBody))
 		return
 	case err != nil:
 		refuse(w, http.StatusBadRequest, fmt.Errorf("cannot read the request: %w", err))
@@ -73,7 +72,7 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if !acquire(ctx, l.slots) {
 		refuse(w, http.StatusServiceUnavailable,
-			errors.New("cannot judge the object: other objects are being judged; write it again later"))
+			errors.New("cannot check the object: other objects are being checked; retry later"))
 		return
 	}
 	defer release(l.slots)
@@ -84,7 +83,7 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.next.ServeHTTP(w, r)
 }
 
-// acquire takes a place, and is false if there is none until ctx ends.
+// acquire takes a place, and returns false if none becomes free before ctx ends.
 func acquire(ctx context.Context, places chan struct{}) bool {
 	select {
 	case places <- struct{}{}:
@@ -96,14 +95,13 @@ func acquire(ctx context.Context, places chan struct{}) bool {
 
 func release(places chan struct{}) { <-places }
 
-// refuse answers without having judged. The API server takes that as a webhook that has failed. The shipped
-// configuration has the failurePolicy Ignore, so the object passes unjudged, and the condition Accepted tells the
-// author.
+// refuse responds without a check. The API server treats this as a webhook failure. With the failurePolicy Ignore of
+// the shipped configuration, the object is stored unchecked, and the condition Accepted reports its problems.
 func refuse(w http.ResponseWriter, code int, err error) {
 	response := admission.Errored(int32(code), err) //nolint:gosec // it is one of the codes of HTTP
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{ // whoever asked has gone
+	_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{ // fails only if the client has disconnected
 		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
 		Response: &response.AdmissionResponse,
 	})

@@ -20,14 +20,14 @@ func post(t *testing.T, handler http.Handler, body io.Reader) (int, string) {
 	return recorder.Code, recorder.Body.String()
 }
 
-// One object is judged at a time, and nobody waits for longer than an API server does.
+// Objects are checked one at a time, and no request waits longer than the timeout of the API server.
 func TestRequestsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		judging, judged := 0, 0
 		leave := make(chan struct{})
 		handler := newLimited(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if judging++; judging > 1 {
-				t.Errorf("%d requests are judged at once", judging)
+				t.Errorf("%d requests are checked concurrently", judging)
 			}
 			if body, err := io.ReadAll(r.Body); err != nil || string(body) != "{}" {
 				t.Errorf("the body is %q, %v", body, err)

@@ -12,35 +12,36 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// Path is where the server answers admission requests.
+// Path is the URL path of admission requests.
 const Path = "/validate"
 
-// Options say where a server answers and with which certificate, which is one of two.
+// Options configures the address of a server and its certificate, which comes from CertDir or GetCertificate.
 type Options struct {
-	// Address is like 127.0.0.1:9684 or :9684.
+	// Address is the listen address, for example 127.0.0.1:9684 or :9684.
 	Address string
-	// CertDir has the certificate and its key in tls.crt and tls.key. When those are replaced, the new ones are served.
+	// CertDir contains the certificate and its key in tls.crt and tls.key. Replaced files are reloaded.
 	CertDir string
-	// GetCertificate is that of tls.Config. It is asked where there is no CertDir.
+	// GetCertificate is used for tls.Config if CertDir is empty.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 }
 
-// NewServer returns a server, which reads through cluster and live as [NewHandler] says. It listens to nothing before
-// the manager starts it. The files of CertDir are tried at once: a manager whose server fails later ends as a
-// whole.
+// NewServer returns a server that reads through cluster and live (see [NewHandler]). It starts to listen when the
+// manager starts it. The files of CertDir are checked here, because a server that fails later terminates the whole
+// manager.
 func NewServer(o Options, cluster, live client.Reader) (webhook.Server, error) {
 	host, portText, err := net.SplitHostPort(o.Address)
 	if err != nil {
-		return nil, fmt.Errorf("the webhook's address must be like 127.0.0.1:9684 or :9684: %w", err)
+		return nil, fmt.Errorf("cannot parse the webhook's address: %w; set it to an address like 127.0.0.1:9684 or "+
+			":9684", err)
 	}
 	port, err := strconv.ParseUint(portText, 10, 16)
 	if err != nil || port == 0 {
-		return nil, fmt.Errorf("the webhook's address %s must end in a port from 1 to 65535", o.Address)
+		return nil, fmt.Errorf("cannot use the webhook's address %s: it must end in a port from 1 to 65535", o.Address)
 	}
 	if o.CertDir != "" {
 		if _, err := tls.LoadX509KeyPair(filepath.Join(o.CertDir, "tls.crt"),
 			filepath.Join(o.CertDir, "tls.key")); err != nil {
-			return nil, fmt.Errorf("the webhook needs a certificate and its key in tls.crt and tls.key of %s: %w",
+			return nil, fmt.Errorf("cannot load the webhook's certificate from tls.crt and tls.key in %s: %w",
 				o.CertDir, err)
 		}
 	}
@@ -48,7 +49,7 @@ func NewServer(o Options, cluster, live client.Reader) (webhook.Server, error) {
 		Host: host, Port: int(port), CertDir: o.CertDir,
 		TLSOpts: []func(*tls.Config){func(c *tls.Config) {
 			c.MinVersion = tls.VersionTLS12
-			// With CertDir, package webhook watches the files itself; it does so only if GetCertificate is not set.
+			// With CertDir, package webhook watches the files, but only if GetCertificate is not set.
 			if o.CertDir == "" {
 				c.GetCertificate = o.GetCertificate
 			}

@@ -138,7 +138,7 @@ func TestServer(t *testing.T) {
 		"no request": {"application/json",
 			[]byte(`{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}`), " 200 allowed"},
 		"endless": {"application/json", append(review(`{}`), bytes.Repeat([]byte(" "), 8<<20)...),
-			" 413 refused: cannot judge the object: the request has more than 1048576 bytes"},
+			" 413 refused: cannot check the object: the request has more than 1048576 bytes"},
 		"deep": {"application/json",
 			review(`{"spec": ` + strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000) + `}`),
 			"7 422 refused: "},
@@ -204,8 +204,8 @@ func TestNewServerSaysWhatIsMissing(t *testing.T) {
 	with, empty := t.TempDir(), t.TempDir()
 	writeCertificate(t, with, 1)
 	for _, test := range []struct{ address, dir, want string }{
-		{"127.0.0.1:9684", empty, "the webhook needs a certificate and its key in tls.crt and tls.key of " + empty},
-		{"9684", with, "the webhook's address must be like"},
+		{"127.0.0.1:9684", empty, "cannot load the webhook's certificate from tls.crt and tls.key in " + empty},
+		{"9684", with, "cannot parse the webhook's address: "},
 		{":0", with, "must end in a port from 1 to 65535"},
 		{":http", with, "must end in a port from 1 to 65535"},
 		{":70000", with, "must end in a port from 1 to 65535"},
