@@ -186,14 +186,14 @@ func TestExtendedResourcesThatAreRefused(t *testing.T) {
 			"  allowedNamespaces: {matchLabels: {team: nobody}}\n  steps:", 1),
 		topology("ex-first", single+"\n  extendedResourceName: example.com/ex")))
 	e.offer("ex0")
-	e.condition("ex-first", "ClassesReady=True", "asks for the extended resources: example.com/ex")
+	e.condition("ex-first", "ClassesReady=True", "can request the extended resources: example.com/ex")
 	e.apply(topology("ex-second", single+"\n  extendedResourceName: example.com/ex"))
 	e.condition("ex-second", "ClassesReady=False ExtendedResourceTaken",
 		"example.com/ex (DeviceClass ex-first-a of NetworkTopology ex-first)")
 	if output, err := e.kubectl(topology("ex-first", single), "apply", "-f", "-"); err != nil {
 		t.Fatal(err, output)
 	}
-	e.condition("ex-second", "ClassesReady=True", "asks for the extended resources: example.com/ex")
+	e.condition("ex-second", "ClassesReady=True", "can request the extended resources: example.com/ex")
 	e.condition("ex-first", "ClassesReady=True", "one request for each of: ex-first-a\n")
 	half := fmt.Sprintf(`main: {%s: 1}`, classResource("ex-pair-a"))
 	e.create(documents(extendedPod("half", half),
@@ -232,7 +232,7 @@ func TestExtendedResourcesAreExplained(t *testing.T) {
 		strings.Replace(topology("et-theirs", fmt.Sprintf(step, "a")), "  steps:",
 			"  allowedNamespaces: {matchLabels: {team: nobody}}\n  steps:", 1)))
 	e.offer("et0", "et1")
-	e.condition("et", "ClassesReady=True", "asks for the extended resources: example.com/et")
+	e.condition("et", "ClassesReady=True", "can request the extended resources: example.com/et")
 	e.condition("et-pair", "ClassesReady=True")
 	e.condition("et-theirs", "ClassesReady=True")
 	says := func(command, pod string, texts ...string) {

@@ -15,20 +15,20 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Accepted returns the condition of a schema: its errors, or its summary.
+// Accepted returns the condition of a schema, with its errors or a summary.
 func Accepted(schema *v1alpha1.CNIPluginSchema) metav1.Condition {
 	summary := fmt.Sprintf("topologies are checked against this contract of %s", schema.Spec.CNIType)
-	// A schema of the cluster goes before the built-in one of the same plugin, and stays what it is when the driver is
-	// upgraded. Authors who copied a built-in schema to change one line do not expect that.
+	// A schema in the cluster overrides the built-in one of the same plugin, and does not change when the driver is
+	// upgraded. Authors who copy a built-in schema to change one line do not expect that.
 	var remarks []string
 	if _, builtIn := cnichain.DefaultSchemas().Lookup(schema.Spec.CNIType); builtIn {
-		remarks = append(remarks, "it replaces the built-in schema of "+schema.Spec.CNIType+
-			", whose corrections in later versions of the driver it doesn't get")
+		remarks = append(remarks, "it overrides the built-in schema of "+schema.Spec.CNIType+
+			" and does not receive the corrections of later driver versions")
 	}
 	return conditions.Of(schema.Generation, summary, cnichain.ValidateSchema(&schema.Spec), remarks...)
 }
 
-// Reconciler keeps the condition Accepted of every CNIPluginSchema. The client reads through a cache.
+// Reconciler returns a keeper of the condition Accepted of every CNIPluginSchema. The client reads through a cache.
 func Reconciler(api client.Client) *conditions.Keeper[*v1alpha1.CNIPluginSchema] {
 	return &conditions.Keeper[*v1alpha1.CNIPluginSchema]{
 		Client: api, Kind: "CNIPluginSchema", Accepted: Accepted,

@@ -28,7 +28,7 @@ func TestReconcile(t *testing.T) {
 		"valid": {v1alpha1.CNIPluginSchemaSpec{CNIType: "mine", DeviceParameters: device}, metav1.ConditionTrue,
 			"topologies are checked against this contract of mine"},
 		"built in": {v1alpha1.CNIPluginSchemaSpec{CNIType: "macvlan", DeviceParameters: device}, metav1.ConditionTrue,
-			"it replaces the built-in schema of macvlan"},
+			"it overrides the built-in schema of macvlan"},
 		"invalid": {v1alpha1.CNIPluginSchemaSpec{CNIType: "mine",
 			Config: &v1alpha1.PluginConfig{Properties: map[string]v1alpha1.Parameter{"a": {Type: "string",
 				Pattern: "("}}}}, metav1.ConditionFalse,

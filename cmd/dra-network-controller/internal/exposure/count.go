@@ -12,19 +12,19 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// ifName is the attribute that two entries of one device have in common.
+// ifName is the attribute that all entries of one device share.
 const ifName resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/ifName"
 
-// Offers is what is published in the name of a policy.
+// Offers counts the devices that are published because of a policy.
 type Offers struct {
-	// Devices are counted once, also those with several entries.
+	// Devices is the number of devices. A device with several entries counts once.
 	Devices int32
-	// Nodes are those with such a device.
+	// Nodes is the number of nodes with such a device.
 	Nodes int32
 }
 
-// Transform reduces a ResourceSlice to what Count reads: of a large cluster, the slices are most of what there is to
-// remember, and what changes in them is mostly something else.
+// Transform reduces a ResourceSlice to the fields that Count reads. In a large cluster, slices account for most of the
+// cached data, and most of their changes affect other fields.
 func Transform(object any) (any, error) {
 	slice, ok := object.(*resourceapi.ResourceSlice)
 	if !ok {
@@ -52,11 +52,11 @@ func Transform(object any) (any, error) {
 	return slice, nil
 }
 
-// Count returns what the slices of the driver offer by the name of the policy, and how many devices don't name theirs:
-// those of drivers that are older than the attribute, those with more attributes than the API takes, and those of
-// policies whose name is too long for one. Devices with a taint and no policy are not counted: a claim holds them and
-// no policy offers them any more. Nor are devices without a CNI plugin, which no DeviceClass picks: their node has none
-// of those that the policy names.
+// Count returns the offers of each policy, by name, and the number of devices that do not name their policy: the driver
+// predates the attribute, the device already has the maximum number of attributes, or the name of the policy is too
+// long for an attribute. Count ignores devices with a taint and no policy, which a claim still holds although no policy
+// exposes them anymore. It also ignores devices without a CNI plugin, which no DeviceClass selects: their node has none
+// of the plugins of the policy.
 func Count(published []*resourceapi.ResourceSlice) (byPolicy map[string]Offers, unnamed int) {
 	published = slices.SortedFunc(slices.Values(published), func(a, b *resourceapi.ResourceSlice) int {
 		return cmp.Or(cmp.Compare(nodeOf(a), nodeOf(b)), cmp.Compare(a.Spec.Pool.Name, b.Spec.Pool.Name),
@@ -65,8 +65,8 @@ func Count(published []*resourceapi.ResourceSlice) (byPolicy map[string]Offers, 
 	byPolicy = map[string]Offers{}
 	lastNode := map[string]string{}
 	type entry struct{ policy, device string }
-	var newest *resourceapi.ResourceSlice // of the pool: older generations are on their way out
-	var seen map[entry]bool               // of the pool, which has all entries of its devices
+	var newest *resourceapi.ResourceSlice // a slice of the newest generation of the pool; older ones are outdated
+	var seen map[entry]bool               // in the pool, which contains all entries of its devices
 	for _, slice := range published {
 		if newest == nil || !samePool(newest, slice) {
 			newest, seen = slice, map[entry]bool{}
@@ -102,7 +102,7 @@ func samePool(a, b *resourceapi.ResourceSlice) bool {
 
 func nodeOf(slice *resourceapi.ResourceSlice) string { return ptr.Deref(slice.Spec.NodeName, "") }
 
-// hasPlugin reports whether a device is published with a CNI plugin, in either form (slices, addPlugins).
+// hasPlugin reports whether a device is published with a CNI plugin, as a list or as one attribute for each plugin.
 func hasPlugin(d *resourceapi.Device) bool {
 	_, listed := d.Attributes[policy.SupportedCNIs]
 	for name := range d.Attributes {
@@ -111,7 +111,7 @@ func hasPlugin(d *resourceapi.Device) bool {
 	return listed
 }
 
-// nameOf returns the policy that a device names; empty if it names none.
+// nameOf returns the name of the policy of a device, or "" if the device does not name it.
 func nameOf(d *resourceapi.Device) string {
 	return ptr.Deref(d.Attributes[policy.ExposurePolicy].StringValue, "")
 }

@@ -32,37 +32,37 @@ import (
 )
 
 const (
-	// gather is how long changes of slices are gathered, and so the shortest time between two counts: while many nodes
-	// start, a policy has one new status in this time, and not one for each of them.
+	// gather is the delay in which changes of slices are collected, and thus the minimum time between two counts. While
+	// many nodes start, the status of a policy changes once in this time instead of once for each node.
 	gather = 5 * time.Second
-	// again is when to look although nothing has changed: a definition that was older than the controller has dropped
-	// the counts, and nobody says when it is replaced.
+	// again is the interval of counts without a change. It restores counts that a CRD older than the controller has
+	// dropped: the replacement of the CRD causes no event.
 	again = 10 * time.Minute
-	// soon is when to look again after a conflict. By then the cache has caught up.
+	// soon is the retry delay after a conflict. By then, the cache has caught up.
 	soon = 200 * time.Millisecond
 )
 
 // Reasons of the condition DevicesOffered.
 const (
-	// ReasonOffered is the reason of a policy in whose name devices are published.
+	// ReasonOffered is the reason of a policy that devices are published for.
 	ReasonOffered = "Offered"
-	// ReasonNoDevices is the reason of a policy in whose name nothing is published.
+	// ReasonNoDevices is the reason of a policy that no device is published for.
 	ReasonNoDevices = "NoDevices"
 	// ReasonNotAccepted is the reason of a policy that offers nothing because it is not accepted.
 	ReasonNotAccepted = "NotAccepted"
-	// ReasonNotNamed is the reason where devices are published that don't name their policy.
+	// ReasonNotNamed is the reason if no device names the policy, but some devices do not name any policy.
 	ReasonNotNamed = "PoliciesNotNamed"
 )
 
-// Counter keeps in the status of every DeviceExposurePolicy how many devices are offered because of it. It counts for
-// all policies at once. All fields are required.
+// Counter maintains the number of offered devices in the status of every DeviceExposurePolicy. Each reconciliation
+// counts for all policies. All fields are required.
 type Counter struct {
-	// Client reads through a cache, which has the slices of the driver, through Transform, and writes to the API
+	// Client reads through a cache, which contains the slices of the driver reduced by Transform, and writes to the API
 	// server.
 	Client client.Client
 }
 
-// SetupWithManager has the manager call Reconcile some time after slices or the specification of a policy changed.
+// SetupWithManager registers the counter for changes of slices and of the spec of policies and schemas.
 func (c *Counter) SetupWithManager(manager ctrl.Manager) error {
 	specChanged := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	devicesChanged := builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
@@ -78,7 +78,7 @@ func (c *Counter) SetupWithManager(manager ctrl.Manager) error {
 		Complete(c)
 }
 
-// gathered makes one request, a while later, of all changes until then.
+// gathered returns a handler that combines all changes within the time gather into one request.
 func gathered() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	later := func(q queue) {
@@ -92,10 +92,10 @@ func gathered() handler.EventHandler {
 	}
 }
 
-// Reconcile implements reconcile.Reconciler. Whatever the request is for, it is for all policies.
+// Reconcile implements reconcile.Reconciler. It ignores the request and updates all policies.
 func (c *Counter) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	var policies v1alpha1.DeviceExposurePolicyList
-	if err := c.Client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil { // they are read only
+	if err := c.Client.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil { // read-only
 		return reconcile.Result{}, fmt.Errorf("cannot list DeviceExposurePolicies: %w", err)
 	}
 	if len(policies.Items) == 0 {
@@ -135,7 +135,7 @@ func (c *Counter) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// write writes a status, if it is another one.
+// write writes a status if it has changed.
 func (c *Counter) write(
 	ctx context.Context, p *v1alpha1.DeviceExposurePolicy, status v1alpha1.DeviceExposurePolicyStatus,
 ) error {
@@ -151,10 +151,10 @@ func (c *Counter) write(
 	return fmt.Errorf("cannot write the status of DeviceExposurePolicy %s: %w", p.Name, err)
 }
 
-// Status returns the status of a policy of which so much is offered, beside so many devices that don't name their
-// policy. It is equal to the one that the policy has where nothing has changed. One that hides devices has no counts:
-// what is hidden is not published. misspelt says which of its plugins are probably other ones: devices are published
-// for them, and no topology takes them.
+// Status returns the status of a policy with the given offers, while unnamed devices do not name their policy. It
+// equals the current status if nothing has changed. A policy that hides devices has no counts, because hidden devices
+// are not published. misspelt contains a message for each plugin whose name is probably misspelt: devices are published
+// for such a plugin, but no topology uses them.
 func Status(
 	p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int, misspelt []string,
 ) v1alpha1.DeviceExposurePolicyStatus {
@@ -174,8 +174,8 @@ func Status(
 	return status
 }
 
-// devicesOffered is the condition of a policy by what the nodes publish because of it. unnamed is how many published
-// devices name no policy at all: while there are some, that none names this one proves nothing.
+// devicesOffered returns the condition of a policy. unnamed is the number of published devices that do not name a
+// policy. If there are any, the absence of devices that name this policy proves nothing.
 func devicesOffered(p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionDevicesOffered, ObservedGeneration: p.Generation,
 		Status: metav1.ConditionFalse}
@@ -183,22 +183,22 @@ func devicesOffered(p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int
 	case offers.Devices > 0:
 		condition.Status, condition.Reason = metav1.ConditionTrue, ReasonOffered
 		condition.Message = fmt.Sprintf("devices: %d, nodes: %d", offers.Devices, offers.Nodes)
-	case Accepted(p.DeepCopy()).Status == metav1.ConditionFalse: // p is the cache's, and quantities keep their text
+	case Accepted(p.DeepCopy()).Status == metav1.ConditionFalse: // formatting a quantity caches its text in the object
 		condition.Reason = ReasonNotAccepted
 		condition.Message = "the policy is not accepted, so it offers no devices: see the condition Accepted"
 	case unnamed > 0:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, ReasonNotNamed
-		condition.Message = fmt.Sprintf("no device names this policy, but some devices don't name any (%d): "+
+		condition.Message = fmt.Sprintf("no device names this policy, but some devices do not name their policy (%d): "+
 			"their driver is older than the controller, the name of their policy has more than %d bytes, or they "+
-			"have as many attributes as the API takes", unnamed, policy.MaxString)
+			"already have the maximum number of attributes", unnamed, policy.MaxString)
 	default:
 		condition.Reason = ReasonNoDevices
 		condition.Message = "no node offers a device because of this policy: nodeSelector and selector match none, " +
-			"other policies decide about those that they match, or the nodes lack its CNI plugins"
+			"other policies take precedence for the matching devices, or the nodes lack its CNI plugins"
 	}
-	shows := "shows what nodes make of it"
+	shows := "shows its effect on each node"
 	if condition.Reason == ReasonNoDevices {
-		shows += ", and names in it that are almost those of devices"
+		shows += ", and names that are similar to names of devices"
 	}
 	return conditions.WithHint(condition, fmt.Sprintf("kubectl netdra policies list %s --all-nodes", p.Name), shows)
 }

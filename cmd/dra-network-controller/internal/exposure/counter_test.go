@@ -24,8 +24,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// publishedSlice is a slice of a pool NODE/POOL. The devices are NAME=POLICY, or NAME alone; what is behind a dot of
-// a name tells entries of one device apart, and a taint ends with !.
+// publishedSlice returns a slice of a pool NODE/POOL. The devices are NAME=POLICY, or only NAME. A suffix after a dot
+// distinguishes entries of one device, and a trailing ! stands for a taint.
 func publishedSlice(pool string, generation int64, devices ...string) *resourceapi.ResourceSlice {
 	node, _, _ := strings.Cut(pool, "/")
 	slice := &resourceapi.ResourceSlice{
@@ -82,7 +82,7 @@ func TestCount(t *testing.T) {
 					}
 					slice = reduced.(*resourceapi.ResourceSlice)
 					if _, kept := slice.Spec.Devices[0].Attributes["dra.networking/mtu"]; kept {
-						t.Error("an attribute is kept that nobody reads")
+						t.Error("an unused attribute is kept")
 					}
 				}
 				slices = append(slices, slice)
@@ -133,7 +133,7 @@ func newOffersCluster(t *testing.T, objects ...client.Object) *offersCluster {
 	return c
 }
 
-// count has all counted, and returns what is said of the policy p, and how often was written.
+// count runs the counter, and returns the number of writes and the status of the policy p.
 func (c *offersCluster) count() string {
 	c.t.Helper()
 	c.writes = 0
@@ -186,12 +186,12 @@ func TestDevicesOffered(t *testing.T) {
 	const (
 		exposes = `{action: expose, selector: {cel: "device.attributes['dra.networking'].type == 'nic'"}, ` +
 			`exposure: {supportedCNIPlugins: [{name: sriov, exclusive: true}]}}`
-		hint = `; "kubectl netdra policies list p --all-nodes" shows what nodes make of it`
+		hint = `; "kubectl netdra policies list p --all-nodes" shows its effect on each node`
 	)
 	c := newOffersCluster(t, newPolicy(t, 1, exposes))
 	const none = "no node offers a device because of this policy: nodeSelector and selector match none, " +
-		"other policies decide about those that they match, or the nodes lack its CNI plugins" + hint +
-		", and names in it that are almost those of devices"
+		"other policies take precedence for the matching devices, or the nodes lack its CNI plugins" + hint +
+		", and names that are similar to names of devices"
 	c.expect("nothing is published", "1 writes, 0 devices, 0 nodes; DevicesOffered=False NoDevices of 1: "+none)
 	c.expect("the same again", "0 writes, 0 devices, 0 nodes; DevicesOffered=False NoDevices of 1: "+none)
 
@@ -214,11 +214,12 @@ func TestDevicesOffered(t *testing.T) {
 	old := publishedSlice("c/eth0", 1, "eth0", "eth1")
 	c.must(c.api.Create(t.Context(), old))
 	c.expect("a driver that is older", "1 writes, - devices, - nodes; DevicesOffered=Unknown PoliciesNotNamed of 3: "+
-		"no device names this policy, but some devices don't name any (2): their driver is older than the controller, "+
-		"the name of their policy has more than 64 bytes, or they have as many attributes as the API takes"+hint)
+		"no device names this policy, but some devices do not name their policy (2): their driver is older than "+
+		"the controller, the name of their policy has more than 64 bytes, or they already have the maximum "+
+		"number of attributes"+hint)
 
 	c.edit(4, `{action: exclude, selector: {cel: "true"}}`)
-	c.expect("what is hidden is not published", "1 writes, - devices, - nodes")
+	c.expect("hidden devices are not published", "1 writes, - devices, - nodes")
 }
 
 // A policy that has changed since it was read is counted again soon, and the others are written all the same.
@@ -256,8 +257,8 @@ func TestCountAgainAfterAConflict(t *testing.T) {
 	}
 }
 
-// A plugin whose name is almost that of a known one is named as long as the policy has it, also when devices are
-// published for it; one of somebody's own is not, nor one that gets a schema.
+// A plugin whose name resembles that of a known one is reported as long as the policy names it, even if devices are
+// published for it. A custom plugin with another name is not reported, nor is one that gets a schema.
 func TestMisspeltPlugins(t *testing.T) {
 	p := &v1alpha1.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", Generation: 1}}
 	p.Spec.Exposure = &v1alpha1.Exposure{SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "sriovv", Exclusive: true},

@@ -1,6 +1,6 @@
-// Package exposure tells the author of a DeviceExposurePolicy what is wrong with it.
+// Package exposure reports errors in DeviceExposurePolicies, and the devices that they offer, to their authors.
 //
-// The rule of this package: [Accepted], [Count] and [Status] are pure and say it; [Reconciler] and [Counter] write it
-// into the status and nothing else. The nodes don't wait for it: they judge policies themselves, and what they publish
-// names its policy, so that they don't write it.
+// The rule of this package: [Accepted], [Count] and [Status] are pure and compute the status; [Reconciler] and
+// [Counter] only write it. The nodes do not depend on it: they evaluate policies themselves. Published devices name
+// their policy, so nodes do not write to policies.
 package exposure

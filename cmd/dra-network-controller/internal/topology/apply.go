@@ -6,16 +6,16 @@ import (
 	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
 )
 
-// applyConfiguration returns exactly the fields of a class that the controller owns. A resource version, where the
-// class has one, makes the API server refuse to change another version of it. Owner references must have Controller and
-// BlockOwnerDeletion set, as deviceclasses.Of does: a nil pointer would panic here.
+// applyConfiguration returns exactly the fields of a class that the controller owns. If the class has a resource
+// version, the API server rejects a change of any other version. Owner references must have Controller and
+// BlockOwnerDeletion set, as deviceclasses.Of does; otherwise, this panics on a nil pointer.
 func applyConfiguration(class *resourceapi.DeviceClass) *resourceapply.DeviceClassApplyConfiguration {
 	configuration := resourceapply.DeviceClass(class.Name).
 		WithLabels(class.Labels).
 		WithAnnotations(class.Annotations).
 		WithSpec(applySpec(class.Spec))
-	// With the UID an apply cannot make a class that was deleted meanwhile: the API server answers with a conflict, and
-	// the next look makes it with create, which sees a class of somebody else.
+	// With the UID, apply cannot recreate a class that was deleted in the meantime: the API server returns a conflict.
+	// The next reconciliation then calls create, which detects a class of another owner.
 	if class.ResourceVersion != "" {
 		configuration.WithUID(class.UID).WithResourceVersion(class.ResourceVersion)
 	}
@@ -31,8 +31,8 @@ func applyConfiguration(class *resourceapi.DeviceClass) *resourceapply.DeviceCla
 	return configuration
 }
 
-// applySpec is the part of a class that the controller owns by server-side apply. It has every field that
-// deviceclasses.Of may set: a field that is missing here would be removed from the class by the API server.
+// applySpec returns the part of the spec that the controller owns by server-side apply. It must include every field
+// that deviceclasses.Of may set: the API server removes a missing field from the class.
 func applySpec(spec resourceapi.DeviceClassSpec) *resourceapply.DeviceClassSpecApplyConfiguration {
 	configuration := resourceapply.DeviceClassSpec()
 	if spec.ExtendedResourceName != nil {

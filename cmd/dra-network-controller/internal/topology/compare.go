@@ -18,38 +18,37 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Changes are what makes the classes of the cluster those of a topology. Lists are sorted by name.
+// Changes are the actions that give a topology its wanted classes, and the obstacles. Lists are sorted by name.
 type Changes struct {
-	// Create are wanted classes that don't exist.
+	// Create contains wanted classes that do not exist.
 	Create []resourceapi.DeviceClass
-	// Repair are wanted classes that exist and differ, with UID and resource version of what exists.
+	// Repair contains wanted classes that exist and differ, with the UID and resource version of the existing class.
 	Repair []resourceapi.DeviceClass
-	// Strip are existing classes that have something which they should not have.
+	// Strip contains existing classes with an unwanted extended resource or description.
 	Strip []Strip
-	// Delete are existing classes of the topology that aren't wanted.
+	// Delete contains existing classes of the topology that are not wanted.
 	Delete []resourceapi.DeviceClass
-	// Taken are existing classes of somebody else that have the name of a wanted class.
+	// Taken contains existing classes of other owners that have the name of a wanted class.
 	Taken []resourceapi.DeviceClass
-	// Named are existing classes that have the name of an extended resource which a wanted class was to have. That one
-	// does without: Kubernetes would give the resource to the class that was made last, and so to other pods' devices.
+	// Named contains existing classes that have the extendedResourceName of a wanted class. The wanted class is created
+	// without it: Kubernetes would assign the resource to the newest class, and pods would get other devices.
 	Named []resourceapi.DeviceClass
-	// Ready are the names of the wanted classes that exist as they should be.
+	// Ready contains the names of wanted classes that exist as wanted.
 	Ready []string
 }
 
-// Strip is what becomes of a class that has the name of an extended resource, or a description, which it should not
-// have. What else differs is repaired later.
+// Strip is a class before and after the removal of an unwanted extended resource or description. Other differences are
+// repaired later.
 type Strip struct {
 	Found, Without resourceapi.DeviceClass
 }
 
-// Compare returns what is to be done so that the topology has the wanted classes. existing are all classes of the
-// cluster.
+// Compare returns the changes that give the topology the wanted classes. existing contains all classes of the cluster.
 //
-// Its cases, in the order of the switch: ours and not wanted, to be deleted, if the owner reference proves it; not
-// wanted and not provably ours, which is left alone; wanted but somebody else's, which is reported and left alone; ours
-// and right; ours with something that it may not have; ours and different. What no class of the cluster matches is
-// created.
+// The cases of the switch, in order: an unwanted class that belongs to the topology by its owner reference is deleted;
+// any other unwanted class is ignored; a class of another owner with a wanted name is reported and not changed; a
+// correct class is ready; a class with an unwanted field is stripped; a class that differs otherwise is repaired.
+// Wanted classes that do not exist are created.
 func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass) Changes {
 	var changes Changes
 	wanted, changes.Named = withoutTakenNames(topology, wanted, existing)
@@ -90,15 +89,15 @@ func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.
 	return changes
 }
 
-// withoutTakenNames returns the wanted classes without the names of extended resources that other classes have, and
-// those others. kube-scheduler maps a resource to one class, and of several it takes the one that was made last
-// (KEP-5004). Without this check a new topology would take over the pods that ask for the resource of another.
+// withoutTakenNames returns the wanted classes without extended resources that other classes already have, and these
+// other classes. kube-scheduler maps a resource to a single class, the newest one (KEP-5004). Without this check, a new
+// topology would take over the pods that request the resource of another one.
 func withoutTakenNames(
 	topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass,
 ) (free, holders []resourceapi.DeviceClass) {
 	free = slices.Clone(wanted)
 	isOurs := func(class *resourceapi.DeviceClass) bool {
-		// A copy that somebody made of a class of ours has its label, and a name of its own.
+		// A user's copy of our class has our label, but a different name.
 		isCopy := metav1.GetControllerOf(class) == nil && !slices.ContainsFunc(wanted,
 			func(want resourceapi.DeviceClass) bool { return want.Name == class.Name })
 		return belongsTo(class, topology) && !isCopy
@@ -112,9 +111,9 @@ func withoutTakenNames(
 	return free, holders
 }
 
-// holderOfName returns the class that has the name of the extended resource which a wanted class is to have; nil if the
-// name is free. A class that nobody made for a topology always comes first. Of two that were made for topologies it is
-// the one that has the name, and the older one where both have it: two reconciles at once come to the same end.
+// holderOfName returns the class that already has the extended resource of a wanted class; nil if the name is free. A
+// class that was not created for a topology always takes precedence. Among classes of topologies, the one that has the
+// name wins, and the older one if both have it, so that concurrent reconciliations reach the same result.
 func holderOfName(
 	want *resourceapi.DeviceClass, existing []resourceapi.DeviceClass, isOurs func(*resourceapi.DeviceClass) bool,
 ) *resourceapi.DeviceClass {
@@ -141,7 +140,7 @@ func holderOfName(
 	return nil
 }
 
-// isOlder orders classes by the time at which they were made, which has seconds, and then by name.
+// isOlder compares the creation times of classes, which have a resolution of one second, and then their names.
 func isOlder(a, b *resourceapi.DeviceClass) bool {
 	if a.CreationTimestamp.Equal(&b.CreationTimestamp) {
 		return a.Name < b.Name
@@ -149,9 +148,9 @@ func isOlder(a, b *resourceapi.DeviceClass) bool {
 	return a.CreationTimestamp.Before(&b.CreationTimestamp)
 }
 
-// belongsTo reports whether a class was made for this very topology, not for one of the same name that is gone. One of
-// the two marks is enough, so that a class that lost the other is repaired. To be deleted it needs the owner reference:
-// the label is copied by whoever makes a class of his own from one of ours.
+// belongsTo reports whether a class was created for this topology, not for a deleted one of the same name. Either the
+// owner reference or the label suffices, so that a class that lost the other is repaired. Deletion requires the owner
+// reference, because users who copy a class also copy its label.
 func belongsTo(class *resourceapi.DeviceClass, topology *v1alpha1.NetworkTopology) bool {
 	if owner := metav1.GetControllerOf(class); owner != nil {
 		return owner.UID == topology.UID
@@ -159,9 +158,9 @@ func belongsTo(class *resourceapi.DeviceClass, topology *v1alpha1.NetworkTopolog
 	return topology.UID != "" && class.Labels[v1alpha1.LabelTopologyUID] == string(topology.UID)
 }
 
-// isAsWanted reports whether everything that we set is there. Labels and annotations of others are theirs. The lists of
-// selectors and configuration must be equal as a whole: a selector more would hide devices, and a configuration more
-// would change what the driver attaches.
+// isAsWanted reports whether a class has all wanted values. Labels and annotations of other managers are ignored. The
+// lists of selectors and configurations must be equal: an additional selector would hide devices, and an additional
+// configuration would change the attached interfaces.
 func isAsWanted(found, want *resourceapi.DeviceClass) bool {
 	for key, value := range want.Labels {
 		if found.Labels[key] != value {
@@ -176,8 +175,7 @@ func isAsWanted(found, want *resourceapi.DeviceClass) bool {
 		slices.EqualFunc(found.Spec.Config, want.Spec.Config, sameConfig)
 }
 
-// hasMore reports whether a class has the name of an extended resource, or a description, where the wanted one has
-// none.
+// hasMore reports whether a class has an extended resource or a description that the wanted class does not have.
 func hasMore(found, want *resourceapi.DeviceClass) bool {
 	_, described := found.Annotations[v1alpha1.AnnotationDescription]
 	return found.Spec.ExtendedResourceName != nil && want.Spec.ExtendedResourceName == nil ||
@@ -195,7 +193,7 @@ func stripOf(found, want *resourceapi.DeviceClass) Strip {
 	return Strip{Found: *found, Without: *without}
 }
 
-// sameConfig compares the parameters as JSON: an API server may write them in another order.
+// sameConfig compares the parameters as JSON values, because an API server may change the order of keys.
 func sameConfig(a, b resourceapi.DeviceClassConfiguration) bool {
 	if a.Opaque == nil || b.Opaque == nil {
 		return a.Opaque == b.Opaque
@@ -207,10 +205,10 @@ func sameConfig(a, b resourceapi.DeviceClassConfiguration) bool {
 	return a.Opaque.Driver == b.Opaque.Driver && reflect.DeepEqual(left, right)
 }
 
-// Orphans returns the classes that were made for topologies of a name but not for the one that has it, which has the
-// UID; empty if there is none. Those that are deleted already, and held by somebody's finalizer, need nothing more.
+// Orphans returns the classes that were created for topologies with a name, except for the current one, which has the
+// UID; uid is empty if none exists. Classes that are being deleted and wait for a finalizer are left out.
 //
-// The UID decides: a topology that was deleted and made again under its name owns none of the classes of the first,
+// The UID decides: a topology that was deleted and recreated under its name does not own the classes of the first one,
 // although labels and names are the same.
 func Orphans(name string, uid types.UID, existing []resourceapi.DeviceClass) []resourceapi.DeviceClass {
 	var orphans []resourceapi.DeviceClass
@@ -224,8 +222,8 @@ func Orphans(name string, uid types.UID, existing []resourceapi.DeviceClass) []r
 	return orphans
 }
 
-// topologyOf is the reference to the topology that a class was made for, nil if it wasn't made for one. The version in
-// it is the one that a controller stored by: of two controllers, each knows the classes of the other.
+// topologyOf returns the reference to the topology that a class was created for; nil if there is none. It accepts all
+// served versions, so that controllers of different releases recognize each other's classes.
 func topologyOf(class metav1.Object) *metav1.OwnerReference {
 	owner := metav1.GetControllerOf(class)
 	if owner == nil || owner.Kind != deviceclasses.OwnerKind || !v1alpha1.IsServed(owner.APIVersion) {
@@ -234,10 +232,9 @@ func topologyOf(class metav1.Object) *metav1.OwnerReference {
 	return owner
 }
 
-// concerned returns the names of the topologies that a class is, was or should be of, so that they are looked at again
-// when it changes, also when it takes or frees a name that one of them wants, or when its topology is gone. The prefix
-// finds classes that nobody owns and that have the name of a wanted class. It may name topologies without need; a look
-// that changes nothing costs no request.
+// concerned returns the names of the topologies to reconcile when a class changes: the topologies that own, owned or
+// want it, and those that want its name or its extended resource. The prefix finds classes without an owner that have
+// the name of a wanted class. It may return unaffected topologies; a reconciliation without changes sends no request.
 func concerned(class metav1.Object, topologies []v1alpha1.NetworkTopology) []string {
 	var names []string
 	owner := metav1.GetControllerOf(class)
@@ -262,10 +259,10 @@ func concerned(class metav1.Object, topologies []v1alpha1.NetworkTopology) []str
 	return names
 }
 
-// holder says whose a class is.
+// holder describes the owner of a class.
 func holder(class *resourceapi.DeviceClass) string {
 	if owner := metav1.GetControllerOf(class); owner != nil {
 		return fmt.Sprintf("%s %s", owner.Kind, owner.Name)
 	}
-	return "somebody else"
+	return "another owner"
 }

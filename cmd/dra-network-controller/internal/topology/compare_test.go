@@ -48,13 +48,13 @@ func TestCompare(t *testing.T) {
 		"config of another driver added": {change: func(c *resourceapi.DeviceClass) {
 			c.Spec.Config = append(c.Spec.Config, resourceapi.DeviceClassConfiguration{})
 		}, want: "repair"},
-		"an extended resource of somebody's added": {change: func(c *resourceapi.DeviceClass) {
+		"an extended resource added by a user": {change: func(c *resourceapi.DeviceClass) {
 			c.Spec.ExtendedResourceName = ptr.To("example.com/x")
 		}, want: "strip"},
 		"parameters changed": {change: func(c *resourceapi.DeviceClass) {
 			c.Spec.Config[0].Opaque.Parameters = runtime.RawExtension{Raw: []byte(`{"step": "vf1"}`)}
 		}, want: "repair"},
-		"made by somebody": {change: func(c *resourceapi.DeviceClass) { c.Labels, c.OwnerReferences = nil, nil },
+		"created by a user": {change: func(c *resourceapi.DeviceClass) { c.Labels, c.OwnerReferences = nil, nil },
 			want: "taken"},
 		"of a topology of the same name that is gone": {change: func(c *resourceapi.DeviceClass) {
 			c.Labels[v1alpha1.LabelTopologyUID], c.OwnerReferences[0].UID = "uid-0", "uid-0"
@@ -96,7 +96,7 @@ func TestCompareDeletesOnlyItsOwn(t *testing.T) {
 	topology := parse(t, bonded)
 	existing := append(deviceclasses.Of(topology, false),
 		resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu.example.com"}},
-		// A copy that somebody made for himself has our labels, but nobody owns it.
+		// A user's copy has our labels, but no owner.
 		resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "copied",
 			Labels: map[string]string{v1alpha1.LabelTopologyUID: "uid-1"}}})
 	changes := Compare(topology, nil, existing)
@@ -112,7 +112,7 @@ func TestCompareDeletesOnlyItsOwn(t *testing.T) {
 	}
 }
 
-// verb says what becomes of the class of that name.
+// verb returns the change to the class of a name.
 func verb(changes Changes, name string) string {
 	for verb, classes := range map[string][]resourceapi.DeviceClass{
 		"create": changes.Create, "repair": changes.Repair, "delete": changes.Delete, "taken": changes.Taken,
@@ -210,7 +210,7 @@ func TestOneClassHasAnExtendedResource(t *testing.T) {
 		"free":  {nil, "create", ""},
 		"ours":  {[]resourceapi.DeviceClass{aged(mine[0], 5)}, "ready", ""},
 		"taken": {[]resourceapi.DeviceClass{aged(theirs, 5)}, "create", "other-b"},
-		"taken, and ours is there": {[]resourceapi.DeviceClass{aged(unnamed, 5), aged(theirs, 9)},
+		"taken, and ours exists": {[]resourceapi.DeviceClass{aged(unnamed, 5), aged(theirs, 9)},
 			"ready", "other-b"},
 		"both have it, ours is older": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(theirs, 9)},
 			"ready", ""},
@@ -218,9 +218,9 @@ func TestOneClassHasAnExtendedResource(t *testing.T) {
 			"strip", "other-b"},
 		"both have it since the same second": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(theirs, 5)},
 			"ready", ""},
-		"somebody's, which is younger": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(foreign, 9)},
+		"a user's, which is younger": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(foreign, 9)},
 			"strip", "theirs"},
-		"somebody's copy of ours": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(copied, 9)},
+		"a user's copy of ours": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(copied, 9)},
 			"strip", "copied"},
 		"ours has lost its owner": {[]resourceapi.DeviceClass{aged(orphaned, 5)}, "repair", ""},
 		"free again":              {[]resourceapi.DeviceClass{aged(unnamed, 5)}, "repair", ""},
@@ -233,7 +233,7 @@ func TestOneClassHasAnExtendedResource(t *testing.T) {
 				named += class.Name
 			}
 			if got := verb(changes, "net-a"); got != test.want || named != test.named {
-				t.Errorf("net-a: %s, the name is that of %q; want %s, %q", got, named, test.want, test.named)
+				t.Errorf("net-a: %s, the name belongs to %q; want %s, %q", got, named, test.want, test.named)
 			}
 			for _, class := range changes.Create {
 				if class.Name == "net-a" && (class.Spec.ExtendedResourceName == nil) != (test.named != "") {

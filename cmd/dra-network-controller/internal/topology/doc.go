@@ -1,10 +1,10 @@
-// Package topology makes the DeviceClasses of a NetworkTopology, one for each root step, and tells its author what is
-// wrong with it.
+// Package topology creates the DeviceClasses of a NetworkTopology, one for each root step, and reports errors to its
+// author.
 //
-// The rule of this package: [Judge], [Compare] and [Status] are pure and say what should be; [Reconciler] is
-// the only code that talks to the API server. A topology that isn't accepted has no classes, so that nothing can be
-// scheduled to it, and a class of somebody else is never changed.
+// The rule of this package: [Validate], [Compare] and [Status] are pure and compute the wanted state; only [Reconciler]
+// accesses the API server. A topology that is not accepted has no classes, so that nothing can be scheduled to it.
+// Classes of other owners are never changed.
 //
-// The path of a topology: [Judge] finds its problems, package deviceclasses computes the wanted classes, [Compare] what
-// to do, [Reconciler] does it, and [Status] tells what has come of that.
+// The processing of a topology: [Validate] finds its problems, package deviceclasses computes the wanted classes,
+// [Compare] computes the changes, [Reconciler] makes them, and [Status] describes the result.
 package topology

@@ -31,33 +31,34 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// FieldOwner is the name under which the controller applies DeviceClasses.
+// FieldOwner is the field manager under which the controller applies DeviceClasses.
 const FieldOwner = "dra-network-controller"
 
-// workers is how many topologies are looked at at a time. Most of that time is spent on the API server's disk.
+// workers is the number of topologies that are reconciled concurrently. Most of the time is spent waiting for the API
+// server's disk.
 const workers = 4
 
-// soon is when to look again after a conflict. By then the cache has caught up.
+// soon is the retry delay after a conflict. By then, the cache has caught up.
 const soon = 200 * time.Millisecond
 
-// Reconciler keeps the DeviceClasses and the status of every NetworkTopology as they should be. All fields but
-// ListAttributes are required.
+// Reconciler maintains the DeviceClasses and the status of every NetworkTopology. All fields but ListAttributes are
+// required.
 type Reconciler struct {
 	// Client reads through a cache and writes to the API server.
 	Client client.Client
 	// Live reads from the API server.
 	Live client.Reader
-	// CheckSelector returns what is wrong with the CEL expression of a root step.
+	// CheckSelector returns an error if the CEL expression of a root step is invalid.
 	CheckSelector func(expression string) error
-	// Events takes the events of topologies.
+	// Events records events of topologies.
 	Events events.EventRecorder
-	// ListAttributes is as in deviceclasses.Of.
+	// ListAttributes is passed to deviceclasses.Of.
 	ListAttributes bool
 }
 
-// SetupWithManager has the manager call Reconcile for every topology whose specification changed, whose classes
-// changed, and for all when a CNIPluginSchema changed. Changes of classes have no predicate: a class that somebody
-// edits or deletes must be put right, and the next look at it, after our own write, finds nothing to do.
+// SetupWithManager registers the reconciler for every topology whose spec or classes change, and for all topologies
+// when a CNIPluginSchema or an AddressRange changes. Changes of classes are not filtered: a class that a user edits or
+// deletes must be repaired, and the reconciliation after our own write changes nothing.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	specChanged := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	return ctrl.NewControllerManagedBy(manager).
@@ -72,9 +73,8 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 
 // Reconcile implements reconcile.Reconciler.
 //
-// Orphans are removed before anything is made: a class of an earlier topology of the same name would be in the way of
-// create. A topology that is being deleted is left to the garbage collector. The status is written last, and describes
-// what the changes above have come to.
+// It removes orphans first, because a class of an earlier topology of the same name would make create fail. A deleted
+// topology is left to the garbage collector. The status is written last and describes the result of the changes.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	topology := &v1alpha1.NetworkTopology{}
 	err := r.Client.Get(ctx, request.NamespacedName, topology)
@@ -83,7 +83,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	var existing resourceapi.DeviceClassList
-	if err := r.Client.List(ctx, &existing, client.UnsafeDisableDeepCopy); err != nil { // they are read only
+	if err := r.Client.List(ctx, &existing, client.UnsafeDisableDeepCopy); err != nil { // read-only
 		return reconcile.Result{}, fmt.Errorf("cannot list DeviceClasses: %w", err)
 	}
 	if orphans := Orphans(request.Name, topology.UID, existing.Items); len(orphans) > 0 {
@@ -106,22 +106,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		err = errors.Join(err, r.writeStatus(ctx, topology, Status(topology, problems, remarks, outcome)))
 	}
 	if apierrors.IsConflict(err) {
-		// the object has changed since the cache read it: no failure of the controller, so the status stays
+		// The object has changed since the cache read it. This is not a failure, so do not report it in the status.
 		return reconcile.Result{RequeueAfter: soon}, nil
 	}
 	return reconcile.Result{}, err
 }
 
-// removeOrphans deletes classes of topologies that are gone, unless only our cache says so. The garbage collector does
-// this as well, but for up to 30 seconds after the definition of NetworkTopologies was made it doesn't know the kind,
-// and what is deleted then it misses for good. The API server is asked since the cache of topologies may be behind that
-// of classes: both are filled by watches of their own.
+// removeOrphans deletes classes of topologies that no longer exist. The garbage collector does the same, but after the
+// CRD of NetworkTopologies is installed, it does not know the kind for up to 30 seconds, and permanently misses
+// deletions in that time. removeOrphans reads the topology from the API server, because the caches of topologies and
+// classes are filled by separate watches, and the former may lag behind.
 func (r *Reconciler) removeOrphans(
 	ctx context.Context, name types.NamespacedName, orphans []resourceapi.DeviceClass,
 ) error {
 	topology := &v1alpha1.NetworkTopology{}
 	if err := r.Live.Get(ctx, name, topology); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("cannot find out whether NetworkTopology %s is gone: %w", name.Name, err)
+		return fmt.Errorf("cannot check whether NetworkTopology %s still exists: %w", name.Name, err)
 	}
 	var failures []error
 	for _, class := range Orphans(name.Name, topology.UID, orphans) {
@@ -130,9 +130,9 @@ func (r *Reconciler) removeOrphans(
 	return errors.Join(failures...)
 }
 
-// evaluate returns the problems of a topology. A broken contract of a plugin is no problem of a topology that was
-// accepted with the same specification: contracts come with new versions of the driver and with objects of the cluster,
-// and must not remove the classes of a topology that works.
+// evaluate returns the problems of a topology. If the topology was accepted with the same spec, a violated plugin
+// contract is only a remark: contracts change with versions of the driver and with objects of the cluster, which must
+// not remove the classes of a working topology.
 func (r *Reconciler) evaluate(
 	ctx context.Context, topology *v1alpha1.NetworkTopology,
 ) (problems field.ErrorList, remarks []string, err error) {
@@ -146,22 +146,22 @@ func (r *Reconciler) evaluate(
 		return append(problems, breaches...), judged, nil
 	}
 	for _, breach := range breaches {
-		remarks = append(remarks, breach.Error()+" (it was accepted before this was known)")
+		remarks = append(remarks, breach.Error()+" (accepted before this rule existed)")
 	}
 	return problems, append(remarks, judged...), nil
 }
 
-// wasAccepted reports whether the topology was accepted as it is now. A new generation is judged by all rules: whoever
-// changes a topology can also correct it.
+// wasAccepted reports whether the current generation of the topology was accepted. A new generation is checked by all
+// rules, because the author who changes a topology can also fix it.
 func wasAccepted(topology *v1alpha1.NetworkTopology) bool {
 	accepted := meta.FindStatusCondition(topology.Status.Conditions, v1alpha1.ConditionAccepted)
 	return accepted != nil && accepted.Status == metav1.ConditionTrue &&
 		accepted.ObservedGeneration == topology.Generation
 }
 
-// Schemas returns the built-in schemas and those of the cluster, which go before them. What one that is invalid says of
-// parameters is left out. An invalid schema keeps what it says beside parameters, such as which parameter names the
-// device: without that, every topology with the plugin would lose its classes for a spelling mistake.
+// Schemas returns the built-in schemas and the schemas of the cluster, which take precedence. If a schema is invalid,
+// its parameters are dropped. Its other properties are kept, such as the parameter that contains the device name:
+// without them, a typo would remove the classes of every topology with the plugin.
 func Schemas(ctx context.Context, reader client.Reader) (cnichain.Schemas, error) {
 	var schemas v1alpha1.CNIPluginSchemaList
 	if err := reader.List(ctx, &schemas); err != nil {
@@ -176,9 +176,8 @@ func Schemas(ctx context.Context, reader client.Reader) (cnichain.Schemas, error
 	return cnichain.DefaultSchemas().With(schemas.Items...), nil
 }
 
-// Remarks says of a topology that Judge has no problems with what its author should know of its plugins and selectors,
-// and of AddressRanges that the cluster does not have. A topology is right or wrong without these, so nothing is said
-// of them where they can't be read.
+// Remarks returns remarks for the author of a valid topology: about its plugins and selectors, and about AddressRanges
+// that do not exist. The validity of a topology does not depend on AddressRanges, so a failure to list them is ignored.
 func Remarks(
 	ctx context.Context, reader client.Reader, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
 ) []string {
@@ -194,7 +193,7 @@ func Remarks(
 	return append(remarks, cnichain.RangeRemarks(topology, known)...)
 }
 
-// carryOut makes the changes. It goes on after a failure, so that one class doesn't hold up the others.
+// carryOut makes the changes. It continues after a failure, so that one class does not block the others.
 func (r *Reconciler) carryOut(ctx context.Context, changes Changes) Outcome {
 	outcome := Outcome{Ready: changes.Ready, Taken: changes.Taken, Named: changes.Named}
 	var failures []error
@@ -230,48 +229,48 @@ func (r *Reconciler) carryOut(ctx context.Context, changes Changes) Outcome {
 	return outcome
 }
 
-// create makes a class that must not exist: the API server sees to it that none of somebody else, or of a topology that
-// is looked at in this very moment, is overwritten. If there is one, the cache doesn't know yet, and that is a
-// conflict.
+// create creates a class that must not exist. The API server guarantees that a class of another owner, or one created
+// by a concurrent reconciliation, is not overwritten. An existing class is one that the cache does not contain yet, so
+// it is reported as a conflict.
 func (r *Reconciler) create(ctx context.Context, class *resourceapi.DeviceClass) error {
 	err := r.Client.Create(ctx, class, client.FieldOwner(FieldOwner))
 	if apierrors.IsAlreadyExists(err) {
-		return apierrors.NewConflict(resourceapi.Resource("deviceclasses"), class.Name, errors.New("it exists already"))
+		return apierrors.NewConflict(resourceapi.Resource("deviceclasses"), class.Name, errors.New("it already exists"))
 	}
 	return r.explain("create", class.Name, err)
 }
 
-// repair sets the fields of a class that the controller owns (server-side apply, by force). Fields of other managers
-// stay as they are. The patch has the resource version of the class that was compared, so a class that has changed
-// since is compared again.
+// repair sets the fields of a class that the controller owns (server-side apply with force). Fields of other managers
+// are kept. The patch contains the resource version of the compared class, so a class that has changed since is
+// compared again.
 func (r *Reconciler) repair(ctx context.Context, class *resourceapi.DeviceClass) error {
 	err := r.Client.Apply(ctx, applyConfiguration(class), client.FieldOwner(FieldOwner), client.ForceOwnership)
 	return r.explain("apply", class.Name, err)
 }
 
-// strip takes from a class what it should not have. To apply the class without it would leave it there: a field belongs
-// to whoever set it, and that was the request that made the class, or somebody else. What else differs is repaired when
-// the class comes back from the API server.
+// strip removes an unwanted extended resource or description from a class. Applying the class without the field would
+// not remove it, because the field belongs to the manager that set it: the create request, or another client. Other
+// differences are repaired when the watch returns the changed class.
 func (r *Reconciler) strip(ctx context.Context, class *Strip) error {
 	patch := client.MergeFromWithOptions(&class.Found, client.MergeFromWithOptimisticLock{})
 	return r.explain("patch", class.Found.Name,
 		r.Client.Patch(ctx, &class.Without, patch, client.FieldOwner(FieldOwner)))
 }
 
-// explain says what failed. An API server without lists in attributes refuses a class with the rule that it broke,
-// which tells nobody that a flag of the controller is the reason.
+// explain wraps an error of the API server. An API server without list attributes rejects a class by naming the
+// violated rule, which does not reveal that a flag of the controller is the cause.
 func (r *Reconciler) explain(verb, class string, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case r.ListAttributes && apierrors.IsInvalid(err):
-		return fmt.Errorf("cannot %s DeviceClass %s: %w; --list-attributes needs the feature DRAListTypeAttributes "+
-			"on the API server", verb, class, err)
+		return fmt.Errorf("cannot %s DeviceClass %s: %w; --list-attributes needs the feature gate "+
+			"DRAListTypeAttributes on the API server", verb, class, err)
 	}
 	return fmt.Errorf("cannot %s DeviceClass %s: %w", verb, class, err)
 }
 
-// delete removes just the class that was looked at, not one that took its name since.
+// delete deletes exactly the class that was inspected, not a new one of the same name.
 func (r *Reconciler) delete(ctx context.Context, class *resourceapi.DeviceClass) error {
 	preconditions := client.Preconditions{UID: ptr.To(class.UID), ResourceVersion: ptr.To(class.ResourceVersion)}
 	if err := r.Client.Delete(ctx, class, preconditions); client.IgnoreNotFound(err) != nil {
@@ -280,8 +279,8 @@ func (r *Reconciler) delete(ctx context.Context, class *resourceapi.DeviceClass)
 	return nil
 }
 
-// writeStatus writes only what differs: an unchanged status that is written wakes every watch of topologies, among them
-// those of all nodes. The events come after the write, so that a conflict tells nothing twice.
+// writeStatus writes the status only if it differs, because each write wakes every watcher of topologies, including all
+// nodes. Events are emitted after the write, so that a conflict does not cause duplicates.
 func (r *Reconciler) writeStatus(
 	ctx context.Context, topology *v1alpha1.NetworkTopology, status v1alpha1.NetworkTopologyStatus,
 ) error {
@@ -297,8 +296,8 @@ func (r *Reconciler) writeStatus(
 	return nil
 }
 
-// all asks for every topology to be reconciled. It is for changes that may concern any of them, such as that of a
-// CNIPluginSchema; the queue takes equal requests for one.
+// all returns requests for all topologies. It handles changes that may affect any of them, such as a changed
+// CNIPluginSchema; the queue merges equal requests.
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	return requests(r.names(ctx, func(topologies []v1alpha1.NetworkTopology) []string {
 		var names []string
@@ -314,13 +313,13 @@ func (r *Reconciler) concerned(ctx context.Context, class client.Object) []recon
 		func(topologies []v1alpha1.NetworkTopology) []string { return concerned(class, topologies) }))
 }
 
-// names returns the names that pick chooses. A watch's handler can't return an error, and the cache, which is what is
-// read here, has none to give once it is filled.
+// names returns the names that pick chooses from all topologies. The handler of a watch cannot return an error, and
+// reading from a synced cache does not fail.
 func (r *Reconciler) names(ctx context.Context, pick func([]v1alpha1.NetworkTopology) []string) []string {
 	var topologies v1alpha1.NetworkTopologyList
-	if err := r.Client.List(ctx, &topologies, client.UnsafeDisableDeepCopy); err != nil { // they are read only
+	if err := r.Client.List(ctx, &topologies, client.UnsafeDisableDeepCopy); err != nil { // read-only
 		ctrl.LoggerFrom(ctx).Error(err,
-			"cannot list NetworkTopologies: a change of a class or schema is not acted upon")
+			"cannot list NetworkTopologies; ignoring the change of a class, schema or range")
 		return nil
 	}
 	return pick(topologies.Items)

@@ -206,7 +206,7 @@ func TestReconcileTellsMissingRanges(t *testing.T) {
 	}
 }
 
-// What kubectl get shows to those who write claims is that of a topology that has classes.
+// Only a topology with classes lists the parameters and plugins that kubectl get shows to authors of claims.
 func TestStatusSaysWhatClaimsMaySet(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step {
@@ -262,10 +262,10 @@ func TestReconcileLeavesClassesOfOthersAlone(t *testing.T) {
 	c.expect("taken", `
 writes: create net-b, status net
 Accepted=True Valid @1: steps: 2, root steps: 2
-ClassesReady=False NameTaken @1: DeviceClasses of others have the names of classes of this topology: net-a (of somebody else); delete or rename them, or rename the topology or its steps; "kubectl netdra classes" lists the classes that claims can name
+ClassesReady=False NameTaken @1: DeviceClasses of other owners have the names of classes of this topology: net-a (of another owner); delete or rename them, or rename the topology or its steps; "kubectl netdra classes" lists the classes that claims can request
 status: net-b; cluster: net-a net-b`)
 	if class := c.class("net-a"); len(class.Labels)+len(class.OwnerReferences)+len(class.Spec.Selectors) > 0 {
-		t.Errorf("the class of somebody else was changed: %+v", class)
+		t.Errorf("the class of another owner was changed: %+v", class)
 	}
 	c.must(c.api.Delete(t.Context(), foreign))
 	c.expect("free again", `
@@ -288,11 +288,11 @@ func TestReconcileExtendedResources(t *testing.T) {
 	c.expect("taken", `
 writes: create net-a, create net-b, status net
 Accepted=True Valid @2: steps: 2, root steps: 2
-ClassesReady=False ExtendedResourceTaken @2: extended resources of this topology are those of other DeviceClasses: example.com/vf (DeviceClass theirs of somebody else); the DeviceClasses of this topology are there without these names; choose another extendedResourceName, or remove it there; "kubectl netdra classes" lists the classes that claims can name
+ClassesReady=False ExtendedResourceTaken @2: other DeviceClasses already have the extended resources of this topology: example.com/vf (DeviceClass theirs of another owner); the DeviceClasses of this topology exist without them; choose another extendedResourceName, or remove it from the other class; "kubectl netdra classes" lists the classes that claims can request
 status: net-a net-b; cluster: net-a net-b theirs`)
 	c.must(c.api.Delete(t.Context(), foreign))
 	const free = `Accepted=True Valid @2: steps: 2, root steps: 2
-ClassesReady=True Ready @2: a claim needs one request for each of: net-a, net-b; a pod without a claim asks for the extended resources: example.com/vf
+ClassesReady=True Ready @2: a claim needs one request for each of: net-a, net-b; a pod without a claim can request the extended resources: example.com/vf
 status: net-a net-b; cluster: net-a net-b`
 	c.expect("free", "writes: apply net-a, status net\n"+free)
 	if name := c.class("net-a").Spec.ExtendedResourceName; name == nil || *name != "example.com/vf" {
@@ -300,7 +300,7 @@ status: net-a net-b; cluster: net-a net-b`
 	}
 
 	c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step { steps[0].ExtendedResourceName = ""; return steps })
-	c.expect("not wanted any more", `
+	c.expect("no longer wanted", `
 writes: patch net-a, status net
 Accepted=True Valid @3: steps: 2, root steps: 2
 ClassesReady=True Ready @3: a claim needs one request for each of: net-a, net-b
@@ -340,7 +340,7 @@ func TestReconcileDescriptions(t *testing.T) {
 	expect("patch net-a, patch net-b, status net", "")
 }
 
-// TestReconcileWithAStaleCache: the cache doesn't know yet of a class that somebody made.
+// TestReconcileWithAStaleCache: the cache does not contain a class that a user has just created.
 func TestReconcileWithAStaleCache(t *testing.T) {
 	foreign := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "net-a"}}
 	c := newCluster(t, parse(t, netSteps), foreign)
@@ -359,7 +359,7 @@ again in 200ms
 writes: create net-a, create net-b
 status: ; cluster: net-a net-b`)
 	if class := c.class("net-a"); len(class.Labels) > 0 {
-		t.Errorf("the class of somebody else was changed: %+v", class)
+		t.Errorf("the class of another owner was changed: %+v", class)
 	}
 	c.r.Client = watched
 	c.must(c.api.Delete(t.Context(), foreign))
@@ -370,7 +370,7 @@ ClassesReady=True Ready @1: a claim needs one request for each of: net-a, net-b
 status: net-a net-b; cluster: net-a net-b`)
 }
 
-// TestReconcileWithAStaleTopology: somebody writes the status between our reading and our writing.
+// TestReconcileWithAStaleTopology: another client writes the status between our read and our write.
 func TestReconcileWithAStaleTopology(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	watched := c.r.Client
@@ -400,7 +400,7 @@ func TestReconcileReportsAFailureAndGoesOn(t *testing.T) {
 error: cannot create DeviceClass net-a: forbidden by an admission policy
 writes: create net-b, status net
 Accepted=True Valid @1: steps: 2, root steps: 2
-ClassesReady=False Failed @1: cannot create DeviceClass net-a: forbidden by an admission policy; it is tried again; "kubectl netdra classes" lists the classes that claims can name
+ClassesReady=False Failed @1: cannot create DeviceClass net-a: forbidden by an admission policy; the controller retries; "kubectl netdra classes" lists the classes that claims can request
 status: net-b; cluster: net-b`)
 }
 
@@ -426,8 +426,8 @@ spec: {steps: [{name: a, type: tuning, selector: {cel: "true"}}]}
 	}
 }
 
-// TestRemarkComesLater: what the schema of a plugin warns of is in the status of topologies that use it, also of those
-// that were there before, and leaves it with the schema's remark.
+// TestRemarkComesLater: a warning in the schema of a plugin appears in the status of all topologies that use it,
+// including older ones, and disappears when it is removed from the schema.
 func TestRemarkComesLater(t *testing.T) {
 	c := newCluster(t, parse(t, `
 metadata: {name: net, generation: 1}
@@ -451,8 +451,8 @@ ClassesReady=True Ready @1: a claim needs one request for each of: net-a
 status: net-a; cluster: net-a`)
 }
 
-// TestContractsComeLater: a schema that is stricter than the one by which a topology was accepted takes no classes
-// away, only when the topology is written again.
+// TestContractsComeLater: a schema that is stricter than the one by which a topology was accepted removes no classes
+// until the topology is changed.
 func TestContractsComeLater(t *testing.T) {
 	c := newCluster(t, parse(t, `
 metadata: {name: net, generation: 1}
@@ -475,7 +475,7 @@ spec: {steps: [{name: a, type: mine, selector: {cel: "true"}, config: {colour: r
 		`"color"?`
 	c.expect("stricter", `
 writes: status net
-Accepted=True ValidWithRemarks @1: steps: 1, root steps: 1; but `+breach+` (it was accepted before this was known)
+Accepted=True ValidWithRemarks @1: steps: 1, root steps: 1; but `+breach+` (accepted before this rule existed)
 ClassesReady=True Ready @1: a claim needs one request for each of: net-a
 status: net-a; cluster: net-a`)
 	c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step { steps[0].IfName = "data0"; return steps })
@@ -494,7 +494,7 @@ ClassesReady=True Ready @2: a claim needs one request for each of: net-a
 status: net-a; cluster: net-a`)
 }
 
-// TestEventsOnlyOfChanges: what is as it was has no event.
+// TestEventsOnlyOfChanges: an unchanged condition emits no event.
 func TestEventsOnlyOfChanges(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	expect := func(state string, want ...string) {
@@ -513,10 +513,10 @@ func TestEventsOnlyOfChanges(t *testing.T) {
 	expect("again")
 	c.must(c.api.Delete(t.Context(), c.class("net-a")))
 	c.must(c.api.Create(t.Context(), &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "net-a"}}))
-	expect("taken", "Warning NameTaken ClassesReady: DeviceClasses of others have the names of classes of this "+
-		"topology: net-a (of somebody else); "+
+	expect("taken", "Warning NameTaken ClassesReady: DeviceClasses of other owners have the names of classes of this "+
+		"topology: net-a (of another owner); "+
 		`delete or rename them, or rename the topology or its steps; "kubectl netdra classes" lists the classes that `+
-		"claims can name")
+		"claims can request")
 	another := func(ifName string) {
 		c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step { steps[1].IfName = ifName; return steps })
 	}
@@ -537,7 +537,7 @@ func TestListAttributesOfAnAPIServerWithout(t *testing.T) {
 		field.ErrorList{field.Invalid(field.NewPath("spec", "selectors"), "", "undeclared reference to 'includes'")})
 	got := c.state()
 	for _, want := range []string{"ClassesReady=False Failed",
-		"undeclared reference to 'includes'; --list-attributes needs the feature DRAListTypeAttributes"} {
+		"undeclared reference to 'includes'; --list-attributes needs the feature gate DRAListTypeAttributes"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got\n%s\nwant ... %s ...", got, want)
 		}
@@ -568,14 +568,14 @@ func TestReconcileOfATopologyThatGoes(t *testing.T) {
 	c.expect("deleted, held by a finalizer", "writes: \nstatus: ; cluster: ")
 }
 
-// TestClassesOfTopologiesThatAreGone: nobody else may delete them, and another topology of the name must not wait for
-// ever.
+// TestClassesOfTopologiesThatAreGone: no other component may delete them, and a new topology of the same name must not
+// wait forever.
 func TestClassesOfTopologiesThatAreGone(t *testing.T) {
 	topology := parse(t, netSteps)
 	topology.UID = "first"
 	c := newCluster(t, topology)
 	c.state()
-	copied := c.class("net-a").DeepCopy() // by somebody, with its labels, but without its owner
+	copied := c.class("net-a").DeepCopy() // a user's copy, with the labels, but without the owner
 	copied.Name, copied.ResourceVersion, copied.UID, copied.OwnerReferences = "copied", "", "", nil
 	c.must(c.api.Create(t.Context(), copied))
 	watched := c.r.Client
@@ -586,7 +586,7 @@ func TestClassesOfTopologiesThatAreGone(t *testing.T) {
 		},
 	})
 	if got := c.state(); !strings.Contains(got, "again in 200ms\nwrites: \n") {
-		t.Errorf("the cache alone says that it is gone:\n%s", got)
+		t.Errorf("only the cache lacks the topology:\n%s", got)
 	}
 	c.r.Client = watched
 
@@ -615,7 +615,7 @@ func TestClassesOfTopologiesThatAreGone(t *testing.T) {
 	}
 }
 
-// TestClassesThatAreHeld: an old class that somebody's finalizer keeps is deleted once, and is said to be in the way.
+// TestClassesThatAreHeld: an old class with a foreign finalizer is deleted once, and reported as an obstacle.
 func TestClassesThatAreHeld(t *testing.T) {
 	topology := parse(t, netSteps)
 	topology.UID = "first"

@@ -16,35 +16,35 @@ import (
 
 // Reasons of the condition ClassesReady.
 const (
-	// ReasonReady is the reason when there is a class for every root step.
+	// ReasonReady is the reason if a class exists for every root step.
 	ReasonReady = "Ready"
-	// ReasonNotAccepted is the reason when the topology isn't accepted and so has no classes.
+	// ReasonNotAccepted is the reason if the topology is not accepted and therefore has no classes.
 	ReasonNotAccepted = "NotAccepted"
-	// ReasonNameTaken is the reason when the name of a class belongs to somebody else.
+	// ReasonNameTaken is the reason if another owner has a class with the name of a wanted class.
 	ReasonNameTaken = "NameTaken"
-	// ReasonExtendedResourceTaken is the reason when the name of an extended resource belongs to another class. The
-	// classes are there without it.
+	// ReasonExtendedResourceTaken is the reason if another class has the name of an extended resource of the topology.
+	// The classes exist without that name.
 	ReasonExtendedResourceTaken = "ExtendedResourceTaken"
-	// ReasonFailed is the reason when the API server refused a change. It is tried again.
+	// ReasonFailed is the reason if the API server rejected a change. The change is retried.
 	ReasonFailed = "Failed"
 )
 
-// Outcome is what has become of the classes of a topology.
+// Outcome is the result of the changes to the classes of a topology.
 type Outcome struct {
-	// Ready are the names of the classes that are as they should be, sorted.
+	// Ready are the names of the classes that exist as wanted, sorted.
 	Ready []string
-	// Taken are the classes of others that have the name of one of ours, sorted.
+	// Taken are the classes of other owners that have the name of a wanted class, sorted.
 	Taken []resourceapi.DeviceClass
-	// Named are the classes of others that have the names of extended resources of ours, sorted.
+	// Named are the classes of other owners that have the name of a wanted extended resource, sorted.
 	Named []resourceapi.DeviceClass
-	// Err is what went wrong.
+	// Err contains the failed changes.
 	Err error
 }
 
-// Status returns the status of a topology. It is equal to the one that the topology has where nothing has changed.
+// Status returns the status of a topology. It equals the current status if nothing has changed.
 //
-// It starts from the status that is there, so that SetStatusCondition keeps the times of conditions that stay. The two
-// hints exclude each other: with a topology that is not accepted, why it has no classes is not worth a second command.
+// It starts from the current status, so that SetStatusCondition keeps the times of unchanged conditions. At most one of
+// the two hints is added: if a topology is not accepted, it needs no second command that explains its missing classes.
 func Status(
 	topology *v1alpha1.NetworkTopology, problems field.ErrorList, remarks []string, outcome Outcome,
 ) v1alpha1.NetworkTopologyStatus {
@@ -61,19 +61,19 @@ func Status(
 	case accepted.Status == metav1.ConditionFalse:
 		accepted = conditions.WithHint(accepted, validateCommand(topology), "shows each problem with its line")
 	case classes.Status == metav1.ConditionFalse:
-		classes = conditions.WithHint(classes, "kubectl netdra classes", "lists the classes that claims can name")
+		classes = conditions.WithHint(classes, "kubectl netdra classes", "lists the classes that claims can request")
 	}
 	meta.SetStatusCondition(&status.Conditions, accepted)
 	meta.SetStatusCondition(&status.Conditions, classes)
 	return status
 }
 
-// validateCommand is what prints the problems of a topology with their lines.
+// validateCommand returns the command that prints the problems of a topology with their lines.
 func validateCommand(topology *v1alpha1.NetworkTopology) string {
 	return fmt.Sprintf("kubectl get ntopo %s -o yaml | kubectl netdra chain validate -", topology.Name)
 }
 
-// rootSteps counts the steps that take a device, which is as many as the topology has classes.
+// rootSteps counts the root steps. The topology has one class for each of them.
 func rootSteps(topology *v1alpha1.NetworkTopology) int {
 	n := 0
 	for i := range topology.Spec.Steps {
@@ -84,8 +84,8 @@ func rootSteps(topology *v1alpha1.NetworkTopology) int {
 	return n
 }
 
-// classesReady is the condition ClassesReady. The cases go from what hides the others to what is least: a failure may
-// be why a class is missing, and a taken name of a resource leaves classes that work.
+// classesReady returns the condition ClassesReady. The cases are ordered by severity: a failure may be the reason for a
+// missing class, and a taken resource name leaves classes that work.
 func classesReady(topology *v1alpha1.NetworkTopology, accepted bool, outcome Outcome) metav1.Condition {
 	condition := metav1.Condition{
 		Type:               v1alpha1.ConditionClassesReady,
@@ -94,7 +94,7 @@ func classesReady(topology *v1alpha1.NetworkTopology, accepted bool, outcome Out
 	}
 	switch {
 	case outcome.Err != nil:
-		condition.Reason, condition.Message = ReasonFailed, outcome.Err.Error()+"; it is tried again"
+		condition.Reason, condition.Message = ReasonFailed, outcome.Err.Error()+"; the controller retries"
 	case !accepted:
 		condition.Reason, condition.Message = ReasonNotAccepted, "the topology is not accepted, so it has no "+
 			"DeviceClasses: see the condition Accepted"
@@ -111,7 +111,7 @@ func classesReady(topology *v1alpha1.NetworkTopology, accepted bool, outcome Out
 	return condition
 }
 
-// describeExtended says what pods without a claim ask for.
+// describeExtended lists the extended resources that pods without a claim can request.
 func describeExtended(topology *v1alpha1.NetworkTopology) string {
 	var names []string
 	for i := range topology.Spec.Steps {
@@ -122,19 +122,20 @@ func describeExtended(topology *v1alpha1.NetworkTopology) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return "; a pod without a claim asks for the extended resources: " + strings.Join(names, ", ")
+	return "; a pod without a claim can request the extended resources: " + strings.Join(names, ", ")
 }
 
-// describeNamed says which classes have the names already. Two classes with one extendedResourceName make the scheduler
-// choose one of them by age (KEP-5004), so the name is left to the class that had it first.
+// describeNamed lists the classes that already have the names. If two classes have the same extendedResourceName, the
+// scheduler chooses one of them by age (KEP-5004), so the name is left to the class that had it first.
 func describeNamed(holders []resourceapi.DeviceClass) string {
 	var names []string
 	for i := range holders {
 		names = append(names, fmt.Sprintf("%s (DeviceClass %s of %s)", *holders[i].Spec.ExtendedResourceName,
 			holders[i].Name, holder(&holders[i])))
 	}
-	return fmt.Sprintf("extended resources of this topology are those of other DeviceClasses: %s; the DeviceClasses "+
-		"of this topology are there without these names; choose another extendedResourceName, or remove it there",
+	return fmt.Sprintf("other DeviceClasses already have the extended resources of this topology: %s; the "+
+		"DeviceClasses of this topology exist without them; choose another extendedResourceName, or remove it from the "+
+		"other class",
 		strings.Join(names, ", "))
 }
 
@@ -143,6 +144,6 @@ func describeTaken(taken []resourceapi.DeviceClass) string {
 	for i := range taken {
 		names = append(names, fmt.Sprintf("%s (of %s)", taken[i].Name, holder(&taken[i])))
 	}
-	return fmt.Sprintf("DeviceClasses of others have the names of classes of this topology: %s; "+
+	return fmt.Sprintf("DeviceClasses of other owners have the names of classes of this topology: %s; "+
 		"delete or rename them, or rename the topology or its steps", strings.Join(names, ", "))
 }

@@ -14,14 +14,14 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Validate reports every problem of a topology: its structure and the expressions of its root steps, which
-// checkSelector compiles; and, apart from them, where it breaks the contracts of its plugins or compares attributes
-// with what they can't be, which may have been accepted before. The classes of a topology without problems are ones
-// that the API server takes and the scheduler can evaluate on any device.
+// Validate returns the problems of a topology: of its structure, and of the expressions of its root steps, which
+// checkSelector compiles. It returns breaches separately, since they may have been accepted earlier: violations of
+// plugin contracts, and comparisons of attributes with literals of the wrong type. The API server accepts the classes
+// of a topology without problems, and the scheduler can evaluate them on any device.
 func Validate(
 	topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, checkSelector func(string) error,
 ) (problems, breaches field.ErrorList) {
-	// The name becomes the value of a label on each class, and such values are shorter than names of objects.
+	// The name becomes a label value of each class. Label values are limited to fewer characters than object names.
 	if size := len(topology.Name); size > validation.LabelValueMaxLength {
 		problems = append(problems,
 			field.TooLong(field.NewPath("metadata", "name"), topology.Name, validation.LabelValueMaxLength))
@@ -39,7 +39,7 @@ func Validate(
 	return problems, append(cnichain.CheckContracts(topology, schemas), mismatches(topology)...)
 }
 
-// mismatches are the comparisons of root steps with literals of a type that the attribute doesn't have.
+// mismatches returns an error for each root step that compares an attribute with a literal of the wrong type.
 func mismatches(topology *v1alpha1.NetworkTopology) field.ErrorList {
 	var problems field.ErrorList
 	for i := range topology.Spec.Steps {
@@ -55,9 +55,9 @@ func mismatches(topology *v1alpha1.NetworkTopology) field.ErrorList {
 	return problems
 }
 
-// judgeRoot checks what classes are made of. The plugin's name becomes the name of a device attribute, which must be a
-// C identifier of at most 32 characters: no device could have another, so no pod with the class would ever be
-// scheduled.
+// judgeRoot checks the fields of a root step from which its class is built. The plugin's name becomes the name of a
+// device attribute, which must be a C identifier of at most 32 characters. With any other name, no device could match,
+// and a pod with the class would never be scheduled.
 func judgeRoot(path *field.Path, step *v1alpha1.Step, checkSelector func(string) error) field.ErrorList {
 	if !isRoot(step) {
 		return nil
@@ -66,11 +66,11 @@ func judgeRoot(path *field.Path, step *v1alpha1.Step, checkSelector func(string)
 	if attribute := policyapi.CNIAttribute(step.Type); step.Type != "" &&
 		(len(validation.IsCIdentifier(attribute)) > 0 || len(attribute) > resourceapi.DeviceMaxIDLength) {
 		problems = append(problems, field.Invalid(path.Child("type"), step.Type,
-			"no device can say that it supports this plugin, since the name of a device attribute starts with a "+
-				"letter and has at most 32 characters: install the plugin under another name"))
+			"no device can advertise this plugin: the name of a device attribute must start with a letter and have at "+
+				"most 32 characters; install the plugin under another name"))
 	}
 	if step.Selector == nil || strings.TrimSpace(step.Selector.CEL) == "" {
-		return problems // that it is missing is said with the structure
+		return problems // the structural check reports a missing selector
 	}
 	if err := checkSelector(step.Selector.CEL); err != nil {
 		problems = append(problems, field.Invalid(path.Child("selector", "cel"), step.Selector.CEL, err.Error()))

@@ -39,7 +39,7 @@ spec:
 				`spec.allowedNamespaces: Invalid value`,
 				`spec.steps[2].selector.cel: Required value`,
 				`spec.steps[0].selector.cel: Invalid value: "broken": does not compile`,
-				`spec.steps[1].type: Invalid value: "8021q": no device can say that it supports this plugin`,
+				`spec.steps[1].type: Invalid value: "8021q": no device can advertise this plugin`,
 			},
 		},
 		"contracts come last": {
@@ -92,7 +92,7 @@ spec:
 	}
 }
 
-// What was accepted before types were compared must go on: it is a breach, no problem.
+// A topology that was accepted before types were compared must keep working: a mismatch is a breach, not a problem.
 func TestMismatchesAreBreaches(t *testing.T) {
 	const quoted = `
 metadata: {name: a}
