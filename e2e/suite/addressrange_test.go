@@ -58,11 +58,11 @@ spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
 			e.reaches("pod0", "net1", address)
 		}
 	}
-	e.rangeSays("BlocksAssigned=False Exhausted", "few addresses left or none: ")
+	e.rangeSays("BlocksAssigned=False Exhausted", "nodes with few or no addresses left: ")
 	e.eventually("an event reports that the range is exhausted", func(context.Context) (bool, error) {
 		output, err := e.kubectl("", "-n", "default", "get", "events", "--field-selector",
 			"involvedObject.kind=AddressRange,involvedObject.name=storage")
-		return err == nil && containsAll(output, []string{"Exhausted", "all 2 blocks are given"}),
+		return err == nil && containsAll(output, []string{"Exhausted", "all 2 blocks are assigned"}),
 			fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be none
 	})
 	e.create(pod("last", "ar-left"))

@@ -19,31 +19,31 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// place is a topology on a node. Claims do not name ranges: a range is found through the topology, whose steps may
-// change while the claim lives.
+// place is a topology on a node. Claims do not reference ranges: a range is found through the topology, whose steps may
+// change during the life of a claim.
 type place struct{ node, topology string }
 
-// use is the demand of a claim: how often a pod gets each topology, the number of pods, and their addresses.
+// use is the demand of a claim: the instances of each topology in a pod, the number of pods, and their addresses.
 type use struct {
-	created time.Time // only to sort claims: those of two API servers may be in another order
-	// seen is when this process first saw that the claim takes something.
+	created time.Time // only used for sorting; not comparable between API servers
+	// seen is the time at which this process first saw the demand of the claim.
 	seen      time.Duration
 	instances map[place]int
 	pods      int
-	// group is the PodGroup whose members the pods are, if any. Until its size is known it counts as one pod.
+	// group is the PodGroup of the pods, if any. It counts as one pod until its size is known.
 	group     Group
 	addresses []string
 }
 
-// Group is a PodGroup for which claims are reserved (KEP-5729). The UID is part of the key: a PodGroup that is made
-// again under its name has another size.
+// Group is a PodGroup for which claims are reserved (KEP-5729). The UID is part of the key, because a PodGroup that is
+// recreated under the same name may have another size.
 type Group struct {
 	Namespace, Name string
 	UID             types.UID
 }
 
-// demand tracks the addresses that claims take on the nodes. It receives every change of a claim, so that a plan need
-// not inspect all of them. It is safe for concurrent use.
+// demand tracks the addresses that claims use on the nodes. It receives every change of a claim, so that a plan does
+// not need to inspect all claims. It is safe for concurrent use.
 //
 // Invariant: instances is the sum over byClaim of instances × pods, where pods is podsOf at the time of the last
 // change. A change of a claim or of the size of a group subtracts the old amount before, and adds the new one after.
@@ -51,11 +51,11 @@ type demand struct {
 	mu        sync.Mutex
 	byClaim   map[types.UID]use
 	instances map[place]int // of all claims, for each of their pods
-	// shared has the claims of several pods, and those of a PodGroup. They are few, and each has one block.
+	// shared contains the claims for several pods or for a PodGroup. They are few, and each step uses a single block.
 	shared map[types.UID]bool
-	// sizes are how many pods groups of claims have.
+	// sizes are the numbers of pods of PodGroups.
 	sizes map[Group]int
-	// elapsed is the time of the process.
+	// elapsed returns the monotonic time of the process.
 	elapsed func() time.Duration
 }
 
@@ -64,8 +64,8 @@ func newDemand(elapsed func() time.Duration) *demand {
 		sizes: map[Group]int{}, elapsed: elapsed}
 }
 
-// useOf returns the demand of a claim. A claim that the driver rejects takes nothing. A step that is instantiated
-// several times takes an address for each instance. The steps of one topology are instantiated together, so the most
+// useOf returns the demand of a claim. A claim that the driver rejects has no demand. A step that is instantiated
+// several times uses an address for each instance. The steps of one topology are instantiated together, so the most
 // frequent one determines the number.
 func useOf(claim *resourceapi.ResourceClaim) use {
 	found := use{created: claim.CreationTimestamp.Time, instances: map[place]int{}}
@@ -78,7 +78,7 @@ func useOf(claim *resourceapi.ResourceClaim) use {
 		step string
 	}
 	perStep := map[root]int{}
-	// A claim that is allocated and not reserved yet is about to get its first pod.
+	// A claim that is allocated but not reserved yet is about to get its first pod.
 	found.pods = max(1, len(claim.Status.ReservedFor))
 	for _, reference := range claim.Status.ReservedFor {
 		if reference.APIGroup == schedulingapi.GroupName && reference.Resource == "podgroups" {
@@ -99,30 +99,31 @@ func useOf(claim *resourceapi.ResourceClaim) use {
 	return found
 }
 
-// nodeOf returns the node of a pool: pools of the driver are called <node>/<device>. Names of nodes have no slash (RFC
+// nodeOf returns the node of a pool. The driver names pools <node>/<device>, and node names contain no slash (RFC
 // 1123).
 func nodeOf(pool string) string {
 	node, _, _ := strings.Cut(pool, "/")
 	return node
 }
 
-// set notes what a claim takes now, and returns the topologies that it takes, or took, of a node.
+// set records the current demand of a claim. It returns the current and previous topologies if their ranges must be
+// reconciled.
 func (d *demand) set(claim *resourceapi.ResourceClaim) []string {
 	return d.replace(claim.UID, useOf(claim))
 }
 
-// forget notes that a claim is gone.
+// forget removes a deleted claim. It returns the topologies whose ranges must be reconciled.
 func (d *demand) forget(claim *resourceapi.ResourceClaim) []string {
 	return d.replace(claim.UID, use{})
 }
 
-// replace replaces the demand of a claim, with nothing for a deleted claim. It returns the topologies whose ranges must
-// be reconciled: none if only a condition or an address has changed, as in most updates of claims.
+// replace replaces the demand of a claim; an empty use removes it. It returns the topologies whose ranges must be
+// reconciled: none if only a condition or an address has changed, as in most updates of claims.
 func (d *demand) replace(uid types.UID, now use) (topologies []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// The order matters: the old amount goes out with the size of its group, which is forgotten only then, and may be
-	// the new group's, too.
+	// The order matters: subtract the old amount with the size of its group before that size is forgotten, since the
+	// new demand may belong to the same group.
 	before := d.byClaim[uid]
 	d.add(before, -1)
 	delete(d.byClaim, uid)
@@ -140,7 +141,7 @@ func (d *demand) replace(uid types.UID, now use) (topologies []string) {
 	d.add(now, 1)
 	if maps.Equal(before.instances, now.instances) && before.pods == now.pods && before.group == now.group &&
 		(len(d.shared) == 0 || slices.Equal(before.addresses, now.addresses)) {
-		return nil // addresses matter when a block is to be returned, and for whom they leave room
+		return nil // addresses matter only for the return of blocks, and for the packing of shared claims
 	}
 	for _, instances := range []map[place]int{before.instances, now.instances} {
 		for spot := range instances {
@@ -151,7 +152,7 @@ func (d *demand) replace(uid types.UID, now use) (topologies []string) {
 	return slices.Compact(topologies)
 }
 
-// forgetSize forgets the size of a group without claims.
+// forgetSize removes the size of a group if no claim refers to it.
 func (d *demand) forgetSize(group Group) {
 	for uid := range d.shared {
 		if d.byClaim[uid].group == group {
@@ -161,11 +162,11 @@ func (d *demand) forgetSize(group Group) {
 	delete(d.sizes, group)
 }
 
-// podsOf is how many pods a claim is for. The size of no group is 0, as the empty group is never measured.
+// podsOf returns the number of pods of a claim. The empty group has size 0, because it is never measured.
 func (d *demand) podsOf(u *use) int { return max(u.pods, d.sizes[u.group]) }
 
-// add adds what a claim takes, with a sign. Entries that become 0 are deleted: places of deleted topologies and nodes
-// would otherwise stay for the life of the process.
+// add adds the demand of a claim, multiplied by sign. Entries that become 0 are deleted; otherwise, places of deleted
+// topologies and nodes would stay for the life of the process.
 func (d *demand) add(u use, sign int) {
 	for spot, count := range u.instances {
 		if d.instances[spot] += sign * count * d.podsOf(&u); d.instances[spot] == 0 {
@@ -174,7 +175,7 @@ func (d *demand) add(u use, sign int) {
 	}
 }
 
-// unknown are the groups whose claims take addresses of a range, and whose size is not known.
+// unknown returns the groups of unknown size whose claims use addresses of a range.
 func (d *demand) unknown(perPod map[string]int) []Group {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -188,7 +189,7 @@ func (d *demand) unknown(perPod map[string]int) []Group {
 	return groups
 }
 
-// takes reports whether a claim takes addresses of a range.
+// takes reports whether a claim uses addresses of a range.
 func (u *use) takes(perPod map[string]int) bool {
 	for spot := range u.instances {
 		if perPod[spot.topology] > 0 {
@@ -198,8 +199,8 @@ func (u *use) takes(perPod map[string]int) bool {
 	return false
 }
 
-// resize notes how many pods a group has. It is called with a size that was read without the lock. Claims of the group
-// that came meanwhile are counted here, too.
+// resize records the size of a group, which the caller has read without the lock. Claims of the group that appeared in
+// the meantime are counted, too.
 func (d *demand) resize(group Group, pods int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -211,7 +212,7 @@ func (d *demand) resize(group Group, pods int) {
 		}
 	}
 	if len(ofGroup) == 0 {
-		return // its claims have gone meanwhile
+		return // its claims were deleted in the meantime
 	}
 	d.sizes[group] = pods
 	for i := range ofGroup {
@@ -219,7 +220,7 @@ func (d *demand) resize(group Group, pods int) {
 	}
 }
 
-// perPod is how many addresses of a range a pod takes with each topology.
+// perPod returns the number of addresses of a range that a pod uses with each topology.
 func perPod(name string, topologies []v1alpha1.NetworkTopology) map[string]int {
 	counts := map[string]int{}
 	for i := range topologies {
@@ -230,9 +231,10 @@ func perPod(name string, topologies []v1alpha1.NetworkTopology) map[string]int {
 	return counts
 }
 
-// ofRange is how many addresses claims take, by node, of the range that perPod is of. A claim has one block for each of
-// its steps, so it takes a block's addresses at most, whatever number its PodGroup says: that may be any. The second
-// loop takes back the excess over a block, which add has counted for every pod.
+// ofRange returns the number of addresses of a range that claims use, by node. perPod belongs to the range. A claim
+// uses one block for each of its steps, so it uses at most the addresses of a block, regardless of the size of its
+// PodGroup, which may be arbitrary. The second loop subtracts the excess over a block, which add has counted for every
+// pod.
 func (d *demand) ofRange(perPod map[string]int, blockSize int) map[string]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -254,8 +256,8 @@ func (d *demand) ofRange(perPod map[string]int, blockSize int) map[string]int {
 	return taken
 }
 
-// sharedOn returns the claims that take addresses of a range, oldest first, by node, for nodes with a claim for several
-// pods. Claims are sorted by time and UID, so that every reconciliation packs them alike.
+// sharedOn returns the claims that use addresses of a range, by node, for the nodes with at least one claim for several
+// pods. Claims are sorted by creation time and UID, so that every reconciliation packs them in the same way.
 func (d *demand) sharedOn(perPod map[string]int) map[string][]Claim {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -269,7 +271,7 @@ func (d *demand) sharedOn(perPod map[string]int) map[string][]Claim {
 		}
 	}
 	if len(found) == 0 {
-		return nil // as nearly always: there is no need to look at all claims
+		return nil // the usual case: skip the loop over all claims
 	}
 	for uid, u := range d.byClaim {
 		for spot, instances := range u.instances {
@@ -287,19 +289,21 @@ func (d *demand) sharedOn(perPod map[string]int) map[string][]Claim {
 	return found
 }
 
-// watchLag is the maximum delay of the watch of claims after the watch of blocks: a claim that appears so soon after a
-// release may be older than the release.
+// watchLag is the maximum delay of the watch of claims compared to the watch of blocks: a claim that appears within
+// this time after a release may be older than the release.
 const watchLag = time.Minute
 
-// inUse reports whether pods may have addresses of a block that this process saw released at a time: a claim on the
-// node that it has seen until then takes addresses of the range, or a later claim has an address of the block in its
-// status, or the topologies have changed. The first condition does not need the status, which a driver may write late.
+// inUse reports whether pods may still use addresses of a block. released is the time at which this process saw the
+// release. A block is in use if a claim on its node that was seen until then uses the range, or if any claim on the
+// node has an address of the block in its status. The first condition does not depend on the status, which a driver may
+// write late; the second one holds even if the topologies have changed.
 //
-// Times are those of this process. The clocks of the API server and of other controllers are not comparable, so a
+// Times are those of this process, because the clocks of the API server and of other controllers are not comparable. A
 // process that has just started treats every claim as older than the release.
 //
-// It compares the name of the node, not its UID, since claims only have names. A block of a recreated Node object
-// therefore stays while claims of the new one are as old as the release; its return is late at worst, and never early.
+// It compares the name of the node instead of its UID, since claims contain only the name. A block of a recreated Node
+// object therefore stays while claims of the new one are as old as the release: it may be returned late, but never
+// early.
 func (d *demand) inUse(block *v1alpha1.AddressBlock, perPod map[string]int, released time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -321,7 +325,7 @@ func (d *demand) inUse(block *v1alpha1.AddressBlock, perPod map[string]int, rele
 	return false
 }
 
-// overlapping are the names of other ranges whose networks have addresses of a range, sorted.
+// overlapping returns the names of other ranges whose networks overlap with a range, sorted.
 func overlapping(r *v1alpha1.AddressRange, all []v1alpha1.AddressRange) []string {
 	var names []string
 	for i := range all {

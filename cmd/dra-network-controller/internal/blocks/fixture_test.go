@@ -25,12 +25,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// cluster is an API server with the range r, the topology t, of which a pod takes one address, and one controller.
+// cluster is an API server with the range r, the topology t, which uses one address per pod, and one controller.
 type cluster struct {
 	*testing.T
 	api    client.WithWatch
 	clock  *testingclock.FakeClock // the time of every process
-	wall   *testingclock.FakeClock // what they take for the time of day
+	wall   *testingclock.FakeClock // the wall clock of the controller
 	events *events.FakeRecorder
 	r      *Reconciler
 	uids   int
@@ -59,7 +59,7 @@ func newCluster(t *testing.T, spec string) *cluster {
 	return c
 }
 
-// restart has another controller process take over, which has the claims that it is told of.
+// restart simulates that another controller process takes over, which receives the given claims.
 func (c *cluster) restart(claims ...*resourceapi.ResourceClaim) {
 	start := c.clock.Now()
 	c.r = &Reconciler{Client: c.api, Live: c.api, Events: c.events, Clock: c.wall,
@@ -76,7 +76,7 @@ func (c *cluster) must(err error) {
 	}
 }
 
-// reconcile runs until nothing changes any more, and returns when the controller wants to look again.
+// reconcile reconciles until nothing changes, and returns the requeue delay.
 func (c *cluster) reconcile() time.Duration {
 	c.Helper()
 	before := ""
@@ -141,7 +141,7 @@ func (c *cluster) list() []v1alpha1.AddressBlock {
 	return blocks.Items
 }
 
-// blocks are "name node-UID cidrs", and "released" behind those that are.
+// blocks returns lines of "name node-UID cidrs", with the suffix "released" for released blocks.
 func (c *cluster) blocks() string {
 	c.Helper()
 	var lines []string

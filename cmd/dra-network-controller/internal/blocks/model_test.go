@@ -68,9 +68,9 @@ func (l *lagging) List(_ context.Context, list client.ObjectList, _ ...client.Li
 	return nil
 }
 
-// machine is a computer with a kubelet, a driver and an IPAM plugin, which know what they have heard last.
+// machine is a computer with a kubelet, a driver and an IPAM plugin, which act on the state that they received last.
 type machine struct {
-	node   *corev1.Node // as its driver knows it
+	node   *corev1.Node // the last version that its driver received
 	blocks []v1alpha1.AddressBlock
 	// leases are the addresses of pods that run, by the name of the claim.
 	leases map[string]lease
@@ -89,7 +89,7 @@ type world struct {
 	random      *rand.Rand
 	controllers []*Reconciler
 	caches      []*lagging
-	machines    []*machine // those that are on
+	machines    []*machine // the running machines
 	claims      map[string]*resourceapi.ResourceClaim
 	pods        int
 	refused     int // pods that got no address
@@ -106,7 +106,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// restart starts a controller anew: it knows what the API server has now, and nothing else.
+// restart restarts a controller with the current state of the API server and without memory.
 func (w *world) restart(i int) {
 	w.caches[i] = &lagging{Client: w.api}
 	w.must(w.caches[i].catchUp(w.Context(), w.caches[i].kinds()...))
@@ -150,7 +150,7 @@ func (w *world) machine() *machine {
 	return w.machines[w.random.IntN(len(w.machines))]
 }
 
-// notify tells the controllers of a claim, each or not: what they miss they hear when they start again.
+// notify delivers a claim to a random part of the controllers. The others receive it when they restart.
 func (w *world) notify(claim *resourceapi.ResourceClaim, gone bool) {
 	for _, r := range w.controllers {
 		switch {
@@ -296,9 +296,8 @@ func (w *world) check(step int) {
 	}
 }
 
-// TestPodsNeverShareAnAddress lets 1,000 pods start on nodes that come and go, register again under their name as the
-// same machine or another one, and are partitioned, while two controllers with caches that are behind take turns, fail
-// and start anew.
+// TestPodsNeverShareAnAddress starts 1,000 pods on nodes that come and go, register again under their name as the same
+// or another machine, and are partitioned, while two controllers with stale caches take turns, fail and restart.
 func TestPodsNeverShareAnAddress(t *testing.T) {
 	seeds := uint64(2)
 	if testing.Short() {
@@ -331,7 +330,7 @@ func TestPodsNeverShareAnAddress(t *testing.T) {
 				}
 				w.check(step)
 			}
-			t.Logf("%d nodes registered, %d of %d pods were refused, %d blocks were returned, and %d are there", w.uids,
+			t.Logf("%d nodes registered, %d of %d pods were refused, %d blocks were returned, and %d exist", w.uids,
 				w.refused, w.pods, returned, len(w.list()))
 			if returned < 5 || w.refused > w.pods/2 {
 				t.Error("hardly anything was tried")

@@ -10,12 +10,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Claim is the demand of a claim for a range: each of its steps takes an address for each pod, all from one block.
+// Claim is the demand of a claim for a range: each of its steps uses an address for each pod, all from one block.
 type Claim struct {
 	UID         types.UID
 	Created     time.Time
 	Pods, Steps int
-	// Addresses are the addresses of its pods in its status, which determine its blocks.
+	// Addresses are the addresses in the status of the claim, which determine its blocks.
 	Addresses []string
 }
 
@@ -25,13 +25,13 @@ type room struct {
 	left int
 }
 
-// shortage returns the number of pods for which a node lacks a block: the pods of the largest claim without a block
-// that has room; 0 if all have one. Claims with known addresses stay in their blocks. Others get the block that the
-// node's driver would choose: the first one with room, by number, in the order of the claims' creation, which is nearly
-// the order in which the kubelet prepares them. The driver rejects a claim for more pods than a block has addresses, so
-// no block is for it.
+// shortage returns the size of the block that a node lacks, in pods: the pods of the largest claim that fits into no
+// block; 0 if all claims fit. Claims with known addresses stay in their blocks. Other claims get the block that the
+// node's driver would choose: the first one with room, by number. Claims are processed in the order of their creation,
+// which is close to the order in which the kubelet prepares them. A claim for more pods than a block has addresses is
+// ignored, because the driver rejects it.
 //
-// It simulates the driver's Prepare, and may be wrong if claims are prepared in another order. The kubelet then calls
+// This simulates the driver's Prepare, and may be wrong if claims are prepared in another order. The kubelet then calls
 // Prepare again, and the next reconciliation uses the addresses that claims have by then.
 func (c *Changes) shortage(s *State, node string) int {
 	rooms := c.rooms(s, node)
@@ -61,9 +61,10 @@ func (c *Changes) shortage(s *State, node string) int {
 	return least
 }
 
-// known are the blocks, by their index, of the steps of a claim whose addresses its status has: one step for each
-// block, or for as many addresses of it as pods take for several steps. Addresses of a pod are one of each family, so a
-// step's addresses are families × pods; a claim whose pods have not all started has fewer, which still is one step.
+// known returns the indexes of the blocks of those steps of a claim whose addresses are in its status: one step for
+// each block, or several if the block contains the addresses of several steps. A pod has one address of each family, so
+// a step has families × pods addresses. A claim whose pods have not all started has fewer, which still count as one
+// step.
 func known(claim *Claim, rooms []room) []int {
 	var steps []int
 	for i := range rooms {

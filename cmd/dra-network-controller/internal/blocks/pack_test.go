@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// TestClaimsOfSeveralPodsFindABlock: that two blocks together have room for a claim is no help to it.
+// TestClaimsOfSeveralPodsFindABlock: a claim needs a single block with enough room, not two blocks together.
 func TestClaimsOfSeveralPodsFindABlock(t *testing.T) {
 	c := newCluster(t, `{cidrs: [10.0.0.0/25], blockSize: 16, returnDelay: 10m}`)
 	c.node("a")
@@ -82,7 +82,7 @@ func TestMembersOfPodGroupsAreCounted(t *testing.T) {
 	if len(c.r.claims().sizes) > 0 {
 		t.Errorf("sizes of groups without claims: %v", c.r.claims().sizes)
 	}
-	// One of the name that came later says nothing about the claim's, and of a group that is gone nobody knows.
+	// A later PodGroup of the same name does not determine the size, and the size of a deleted group is unknown.
 	claim.Status.ReservedFor[0].UID = "gang#0"
 	c.r.claims().set(claim)
 	c.reconcile()
@@ -94,7 +94,7 @@ func TestMembersOfPodGroupsAreCounted(t *testing.T) {
 	}
 }
 
-// TestHugePodGroupTakesOneBlock: anybody may say that a group has a billion members; other nodes get their blocks.
+// TestHugePodGroupTakesOneBlock: a user may declare a group of a billion members; other nodes still get blocks.
 func TestHugePodGroupTakesOneBlock(t *testing.T) {
 	c := newCluster(t, `{cidrs: [10.0.0.0/25], blockSize: 16, returnDelay: 10m}`)
 	c.node("a")

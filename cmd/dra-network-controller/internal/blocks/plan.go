@@ -13,40 +13,38 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// defaultReturnDelay is the default of the definition, for deleted ranges.
+// defaultReturnDelay equals the default in the CRD. It is used for ranges that no longer exist.
 const defaultReturnDelay = time.Hour
 
-// recheck is how long a block that may be in use is left alone before it is looked at again, and the least time to
-// wait.
+// recheck is the delay until a block that may be in use is checked again, and the minimum of Changes.Next.
 const recheck = 30 * time.Second
 
 // Node is the part of a node that a plan depends on.
 type Node struct {
 	UID types.UID
-	// Selected is true where the range's nodeSelector takes the node.
+	// Selected reports whether the range's nodeSelector matches the node.
 	Selected bool
 }
 
-// State is everything that a plan depends on. All of it is read from caches, so it may be old. Plan need not know: what
-// it wants is refused by the API server, or looked up there, where an old reading would do harm.
+// State is the complete input of a plan. It is read from caches and may be outdated. Plan can ignore this: where an
+// outdated input would do harm, the API server rejects the change, or the reconciler verifies it with the API server.
 type State struct {
-	// Range is the range; of one that is gone it has the name and a deletion timestamp.
+	// Range is the range. If it no longer exists, only its name and a deletion timestamp are set.
 	Range *v1alpha1.AddressRange
-	// Addresses is the parsed range; nil for an invalid one, from which no block is assigned.
+	// Addresses is the parsed range; nil if the range is invalid and assigns no block.
 	Addresses *addresses.Range
 	// Nodes are the nodes of the cluster, by name.
 	Nodes map[string]Node
 	// Blocks are the blocks of the range.
 	Blocks []v1alpha1.AddressBlock
-	// Demand is how many addresses claims take that are allocated on a node, by its name.
+	// Demand is the number of addresses that the claims on a node use, by node name.
 	Demand map[string]int
-	// Shared are the claims, oldest first, by the name of their node, for nodes with a claim for several pods, which
-	// takes its addresses from one block.
+	// Shared contains the claims, oldest first, of each node with a claim for several pods, which uses a single block.
 	Shared map[string][]Claim
-	// Unused is for how long this process has seen each released block without use, by the name of the block. Blocks
-	// that pods of a node may still use are missing.
+	// Unused is how long this process has seen each released block unused, by block name. Blocks that pods may still
+	// use are missing.
 	Unused map[string]time.Duration
-	// Now is the time that people read in objects. Nothing is decided by it.
+	// Now is the time that is written to objects for users. No decision depends on it.
 	Now time.Time
 }
 
@@ -54,14 +52,14 @@ type State struct {
 // defines their order. A block is in at most one of the lists.
 type Changes struct {
 	Create, Update []v1alpha1.AddressBlock
-	// Release are blocks whose node is gone, or whose range, with the time of that in their status.
+	// Release contains blocks whose node or range no longer exists, with the time of the release in their status.
 	Release []v1alpha1.AddressBlock
-	// Return are blocks that others may have.
+	// Return contains blocks that may be assigned to other nodes.
 	Return []v1alpha1.AddressBlock
-	// Without are the nodes that should have a block and for which there is none; Short are the nodes that should have
-	// another one. Both are sorted.
+	// Without contains the nodes that have no block because none is free; Short contains the nodes that need another
+	// one. Both are sorted.
 	Without, Short []string
-	// Next is in how much time a block may be returned; 0 for never.
+	// Next is the time until a block may be returned; 0 for never.
 	Next time.Duration
 }
 
@@ -69,15 +67,15 @@ type Changes struct {
 // an outdated cache gets a conflict and retries, instead of assigning a second block to a node.
 //
 // Its phases: the fate of each existing block; a first block for every selected node, in the order of names, before any
-// node gets a second; further blocks by demand; and blocks for claims of several pods, which need one with room for all
-// of them.
+// node gets a second one; further blocks by demand; and blocks for claims of several pods, each of which needs one
+// block with room for all of its pods.
 func Plan(s State) Changes {
 	var c Changes
 	for i := range s.Blocks {
 		c.keep(&s, &s.Blocks[i])
 	}
-	// Blocks of an invalid range stay with their nodes, since pods use them. It gives none, and a range that is being
-	// deleted gives none either.
+	// Blocks of an invalid range stay with their nodes, since pods use them. An invalid range assigns no blocks, and
+	// neither does a deleted one.
 	if s.Addresses == nil || s.Range.DeletionTimestamp != nil {
 		return c
 	}
@@ -112,8 +110,8 @@ func Plan(s State) Changes {
 			has += size(&c.Create[len(c.Create)-1])
 		}
 	}
-	// Last, since a sum of free addresses says nothing of claims that need them in one block. Each round gives a block,
-	// so it ends when all claims find room, or when the range has none left.
+	// Do this last: a claim needs its addresses in one block, so the sum of free addresses is not enough. Each round
+	// assigns a block, so the loop ends when all claims fit, or when the range has no blocks left.
 	for _, name := range slices.Sorted(maps.Keys(s.Shared)) {
 		if _, owns := capacity[name]; !owns || slices.Contains(c.Short, name) {
 			continue
@@ -132,7 +130,7 @@ func Plan(s State) Changes {
 // keep decides about an existing block.
 //
 // A node that the range's nodeSelector no longer selects keeps its blocks, and gets further ones while its claims need
-// them: its pods have addresses of the range.
+// them, because its pods have addresses of the range.
 func (c *Changes) keep(s *State, block *v1alpha1.AddressBlock) {
 	switch {
 	case block.DeletionTimestamp != nil:
@@ -143,7 +141,7 @@ func (c *Changes) keep(s *State, block *v1alpha1.AddressBlock) {
 			c.Return = append(c.Return, *block)
 			return
 		}
-		if !isUnused { // the end of a claim that keeps the block is no event of the range
+		if !isUnused { // the deletion of a claim that keeps the block does not trigger the range
 			rest = recheck
 		}
 		if next := max(rest, recheck); c.Next == 0 || next < c.Next {
@@ -161,8 +159,8 @@ func (c *Changes) keep(s *State, block *v1alpha1.AddressBlock) {
 	}
 }
 
-// current returns a block with the current networks and exclusions of the range; nil if they are equal, and for blocks
-// that do not belong to the current range. The networks of a block never change: the driver of its node has assigned
+// current returns a block with the current exclusions of the range; nil if nothing has changed, or if the block does
+// not belong to the current range. The networks of a block never change, because the driver of its node has assigned
 // their addresses.
 func current(s *State, block *v1alpha1.AddressBlock) *v1alpha1.AddressBlock {
 	if int(block.Spec.Index) >= s.Addresses.Count() {
@@ -178,8 +176,8 @@ func current(s *State, block *v1alpha1.AddressBlock) *v1alpha1.AddressBlock {
 	return updated
 }
 
-// capacities returns the number of addresses in the blocks of nodes, by node, without released blocks and blocks of
-// another node of the same name.
+// capacities returns the number of addresses in the blocks of each node. It ignores released blocks and blocks of an
+// earlier node of the same name.
 func capacities(s *State) map[string]int {
 	capacity := map[string]int{}
 	for i := range s.Blocks {
@@ -192,7 +190,7 @@ func capacities(s *State) map[string]int {
 	return capacity
 }
 
-// size is how many pods can have addresses of a block; none of one that can't be read.
+// size returns the number of pods that can have addresses of a block; 0 if the block is invalid.
 func size(block *v1alpha1.AddressBlock) int {
 	parsed, err := addresses.ParseBlock(block)
 	if err != nil {
@@ -201,8 +199,8 @@ func size(block *v1alpha1.AddressBlock) int {
 	return parsed.Size
 }
 
-// spare is how many addresses a node shall have left, so that those who come while another block is made find one. It
-// covers the time from the allocation of claims until a block is created and its driver has heard of it.
+// spare returns the number of free addresses that a node should have in reserve. It covers the time from the allocation
+// of claims until a new block is created and received by the driver.
 func spare(r *v1alpha1.AddressRange) int { return max(1, int(r.Spec.BlockSize)/4) }
 
 func returnDelay(r *v1alpha1.AddressRange) time.Duration {
@@ -216,15 +214,15 @@ func returnDelay(r *v1alpha1.AddressRange) time.Duration {
 type freeBlocks struct {
 	state *State
 	taken map[int]bool
-	// odd are blocks that do not belong to the current range: it was force-deleted, and created again with other
+	// odd are blocks that do not belong to the current range: the range was force-deleted and recreated with other
 	// blocks.
 	odd []*v1alpha1.AddressBlockSpec
-	// index is a number below which no block is free.
+	// index is a lower bound of the free numbers.
 	index int
 }
 
-// newFreeBlocks also finds odd blocks: blocks that the current range would not have in this form, because its cidrs or
-// its blockSize have changed. They stay assigned, so new blocks must not contain any of their addresses.
+// newFreeBlocks also finds odd blocks, which the current range would not contain in this form, because its cidrs or its
+// blockSize have changed. They stay assigned, so new blocks must not contain any of their addresses.
 func newFreeBlocks(s *State) *freeBlocks {
 	f := &freeBlocks{state: s, taken: map[int]bool{}}
 	for i := range s.Blocks {
@@ -238,8 +236,8 @@ func newFreeBlocks(s *State) *freeBlocks {
 	return f
 }
 
-// next is the free block with the least number that has so many addresses to give, at least one. It counts the block as
-// taken, so the next call returns another.
+// next returns the free block with the lowest number that has at least least addresses. It marks the block as taken, so
+// the next call returns another one.
 func (f *freeBlocks) next(least int) (v1alpha1.AddressBlockSpec, bool) {
 	for f.taken[f.index] {
 		f.index++
@@ -252,7 +250,7 @@ func (f *freeBlocks) next(least int) (v1alpha1.AddressBlockSpec, bool) {
 		overlaps := func(odd *v1alpha1.AddressBlockSpec) bool { return addresses.Overlap(odd, &spec) }
 		block := size(&v1alpha1.AddressBlock{Spec: spec})
 		if block == 0 || slices.ContainsFunc(f.odd, overlaps) {
-			f.taken[index] = true // gives nothing to anybody
+			f.taken[index] = true // unusable for any node
 			continue
 		}
 		if block >= least {

@@ -40,24 +40,25 @@ import (
 )
 
 const (
-	// soon is when to look again after a conflict. By then the cache has caught up.
+	// soon is the retry delay after a conflict. By then, the cache has caught up.
 	soon = 200 * time.Millisecond
 	// gather is how long changes of claims and nodes are collected: a range is reconciled once for all of them.
 	gather = 100 * time.Millisecond
 )
 
-// Reconciler gives nodes blocks of every AddressRange. All fields are required. It may be running in two processes for
-// a moment, when a lease changes hands: nothing that is written depends on being alone.
+// Reconciler assigns blocks of every AddressRange to nodes. All fields are required. Two processes may briefly run one
+// each when the lease changes hands, and no write depends on being alone.
 type Reconciler struct {
-	// Client reads through a cache and writes to the API server. It has only the metadata of nodes.
+	// Client reads through a cache and writes to the API server. For nodes, the cache contains only metadata.
 	Client client.Client
 	// Live reads from the API server.
 	Live client.Reader
-	// Events takes the events of ranges.
+	// Events records events of ranges.
 	Events events.EventRecorder
-	// Clock is for people: its time is written to objects and decides nothing. It may be wrong, and jump.
+	// Clock provides times that are written to objects for users. No decision depends on it, so it may be wrong or
+	// jump.
 	Clock clock.PassiveClock
-	// Elapsed returns how long the process has been running, by a clock that never jumps.
+	// Elapsed returns the monotonic time since the start of the process.
 	Elapsed func() time.Duration
 
 	once     sync.Once
@@ -65,15 +66,15 @@ type Reconciler struct {
 	released releases
 }
 
-// claims returns the demand of claims.
+// claims returns the demand of all claims.
 func (r *Reconciler) claims() *demand {
 	r.once.Do(func() { r.demand = newDemand(r.Elapsed) })
 	return r.demand
 }
 
-// SetupWithManager has the manager call Reconcile for every range that changed, or whose blocks, nodes, topologies or
-// claims did. Nodes are watched by their metadata: their status is most of them, and what kubelet writes all the time,
-// while only names, UIDs and labels count here.
+// SetupWithManager registers the reconciler for every range that changes, or whose blocks, nodes, topologies or claims
+// change. It watches only the metadata of nodes: just names, UIDs and labels matter, while the status is the largest
+// part of a node and the kubelet updates it constantly.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	specChanged := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	ofBlock := func(_ context.Context, block client.Object) []reconcile.Request {
@@ -96,10 +97,9 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Complete(r)
 }
 
-// later delays reconciliations. The change of an object, or its deletion, is recorded immediately, including all
-// objects that exist at the start before any range is reconciled. Package controller-runtime starts no worker before
-// each handler has received the objects of the first list (source.Kind, HasSynced), so demand is complete when the
-// first block could be returned.
+// later returns a handler that delays reconciliations by gather. It records the change or deletion of an object
+// immediately. Package controller-runtime starts no worker before each handler has received the objects of the first
+// list (source.Kind, HasSynced), so the demand is complete before the first block can be returned.
 func (r *Reconciler) later(
 	ranges func(ctx context.Context, object client.Object, gone bool) []string,
 ) handler.EventHandler {
@@ -117,11 +117,11 @@ func (r *Reconciler) later(
 	}
 }
 
-// all returns the names of all ranges. A handler cannot return an error, and reading from a filled cache does not fail.
+// all returns the names of all ranges. A handler cannot return an error, and reading from a synced cache does not fail.
 func (r *Reconciler) all(ctx context.Context, _ client.Object, _ bool) []string {
 	var ranges v1alpha1.AddressRangeList
-	if err := r.Client.List(ctx, &ranges, client.UnsafeDisableDeepCopy); err != nil { // they are read only
-		ctrl.LoggerFrom(ctx).Error(err, "Cannot list AddressRanges: a change of a node is not acted upon")
+	if err := r.Client.List(ctx, &ranges, client.UnsafeDisableDeepCopy); err != nil { // read-only
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot list AddressRanges; ignoring the change of a node or topology")
 		return nil
 	}
 	var names []string
@@ -131,7 +131,7 @@ func (r *Reconciler) all(ctx context.Context, _ client.Object, _ bool) []string 
 	return names
 }
 
-// ofClaim records the demand of a claim, and returns the ranges of its current and previous addresses.
+// ofClaim records the demand of a claim, and returns the ranges of its current and previous topologies.
 func (r *Reconciler) ofClaim(ctx context.Context, object client.Object, gone bool) []string {
 	claim, ok := object.(*resourceapi.ResourceClaim)
 	if !ok {
@@ -142,7 +142,7 @@ func (r *Reconciler) ofClaim(ctx context.Context, object client.Object, gone boo
 		changed = r.claims().forget
 	}
 	var ranges []string
-	// A deleted topology has no ranges any longer; its change has woken all of them.
+	// A topology that no longer exists has no ranges; its deletion has already triggered all of them.
 	for _, name := range changed(claim) {
 		topology := &v1alpha1.NetworkTopology{}
 		if err := r.Client.Get(ctx, types.NamespacedName{Name: name}, topology); err == nil {
@@ -162,11 +162,10 @@ func requests(names []string) []reconcile.Request {
 
 // Reconcile implements reconcile.Reconciler.
 //
-// Phases: the sizes of PodGroups are read, then everything else, the plan is made and carried out, the status is
-// written. A partially carried out plan is not continued: the next reconciliation makes a new one from the current
-// state.
+// It reads the sizes of PodGroups, then everything else, makes a plan and carries it out, and writes the status. A plan
+// that failed halfway is not resumed: the next reconciliation makes a new one from the current state.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	unmeasured := r.measure(ctx, request.Name) // nobody has to wait for that
+	unmeasured := r.measure(ctx, request.Name) // does not stop the reconciliation
 	state, problems, remarks, err := r.read(ctx, request.Name)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -177,7 +176,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		err = r.writeStatus(ctx, state.Range, Status(state, &changes, problems, remarks))
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		// an object has changed since the cache read it: no failure of the controller, so the status stays
+		// An object has changed since the cache read it. This is not a failure, so do not report it in the status.
 		return reconcile.Result{RequeueAfter: soon}, nil
 	}
 	if err = errors.Join(err, unmeasured); err != nil {
@@ -186,9 +185,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: changes.Next}, nil
 }
 
-// read reads the inputs of a plan. A deleted range is replaced by one with a deletion timestamp: blocks of a range
-// whose finalizer was removed are returned, too. The lists are shared with the cache and must not be changed; the
-// range, which carryOut changes, is a copy.
+// read reads the inputs of a plan. If the range no longer exists, read substitutes a range with a deletion timestamp,
+// so that the blocks of a range whose finalizer was removed are returned, too. The lists are shared with the cache and
+// must not be changed; the range, which carryOut changes, is a copy.
 func (r *Reconciler) read(
 	ctx context.Context, name string,
 ) (state *State, problems field.ErrorList, remarks []string, err error) {
@@ -198,7 +197,7 @@ func (r *Reconciler) read(
 	nodes := metav1.PartialObjectMetadataList{}
 	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
 	for _, list := range []client.ObjectList{&blocks, &ranges, &topologies, &nodes} {
-		if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil { // they are read only
+		if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil { // read-only
 			return nil, nil, nil, fmt.Errorf("cannot list %T: %w", list, err)
 		}
 	}
@@ -218,7 +217,7 @@ func (r *Reconciler) read(
 		}
 	}
 	selector, problems := r.validate(state)
-	// Of an invalid range no size is known, and nothing is given, so demand need not be bounded.
+	// The block size of an invalid range is unknown. It assigns nothing, so its demand need not be bounded.
 	counts, blockSize := perPod(name, topologies.Items), math.MaxInt32
 	if state.Addresses != nil {
 		blockSize = state.Addresses.BlockSize()
@@ -233,26 +232,26 @@ func (r *Reconciler) read(
 		state.Nodes[node.Name] = Node{UID: node.UID, Selected: selector.Matches(labels.Set(node.Labels))}
 	}
 	for _, other := range overlapping(state.Range, ranges.Items) {
-		remarks = append(remarks, fmt.Sprintf("its cidrs have addresses of AddressRange %s, too, which is right only "+
-			"if no pod of one can reach a pod of the other", other))
+		remarks = append(remarks, fmt.Sprintf("its cidrs overlap with AddressRange %s, which is safe only if pods "+
+			"with addresses of one range cannot reach pods with addresses of the other", other))
 	}
 	return state, problems, remarks, nil
 }
 
-// measure reads the number of pods of PodGroups whose claims take addresses of a range: the number that is scheduled
-// together. It is read once; later pods take the remaining addresses. The size of a group without such a number is
-// unknown. A PodGroup that is gone, or whose API the cluster does not serve, counts as one pod: its absence must not
-// keep nodes from blocks.
+// measure reads the sizes of PodGroups whose claims use a range: the number of pods that are scheduled together. The
+// size is read once; pods that are added later use the remaining addresses. A PodGroup without a gang size, one that no
+// longer exists, or one whose API the cluster does not serve counts as one pod, so that it does not keep nodes from
+// getting blocks.
 func (r *Reconciler) measure(ctx context.Context, name string) error {
 	var topologies v1alpha1.NetworkTopologyList
-	if err := r.Client.List(ctx, &topologies, client.UnsafeDisableDeepCopy); err != nil { // they are read only
+	if err := r.Client.List(ctx, &topologies, client.UnsafeDisableDeepCopy); err != nil { // read-only
 		return fmt.Errorf("cannot list NetworkTopologies: %w", err)
 	}
 	for _, group := range r.claims().unknown(perPod(name, topologies.Items)) {
 		found := &schedulingapi.PodGroup{}
 		err := r.Live.Get(ctx, types.NamespacedName{Namespace: group.Namespace, Name: group.Name}, found)
 		if client.IgnoreNotFound(err) != nil && !meta.IsNoMatchError(err) {
-			return fmt.Errorf("cannot find out how many pods PodGroup %s/%s has: %w", group.Namespace, group.Name, err)
+			return fmt.Errorf("cannot read the size of PodGroup %s/%s: %w", group.Namespace, group.Name, err)
 		}
 		pods := 1
 		if gang := found.Spec.SchedulingPolicy.Gang; gang != nil && found.UID == group.UID {
@@ -263,7 +262,7 @@ func (r *Reconciler) measure(ctx context.Context, name string) error {
 	return nil
 }
 
-// validate reports what is wrong with a range, and reads it if nothing is.
+// validate returns the node selector and the problems of a range. It sets state.Addresses if the range is valid.
 func (r *Reconciler) validate(state *State) (labels.Selector, field.ErrorList) {
 	selector := labels.Everything()
 	parsed, problems := addresses.Parse(&state.Range.Spec)
@@ -280,11 +279,11 @@ func (r *Reconciler) validate(state *State) (labels.Selector, field.ErrorList) {
 	return selector, problems
 }
 
-// carryOut makes the changes. Before a block is released the API server itself is asked: a cache may lack a node that
-// has just registered.
+// carryOut makes the changes. Before it releases a block, it reads the node from the API server, because the cache may
+// lack a node that has just registered.
 //
-// The finalizer comes first: without it a range could vanish between this look and the creation of its block. The first
-// failure ends the look, since the rest of the plan was made on the assumption that it succeeds.
+// The finalizer comes first: without it, the range could vanish before its first block is created. The first failure
+// stops the reconciliation, since the rest of the plan assumes success.
 func (r *Reconciler) carryOut(ctx context.Context, state *State, changes *Changes) error {
 	if err := r.keepFinalizer(ctx, state); err != nil {
 		return err
@@ -312,8 +311,8 @@ func (r *Reconciler) carryOut(ctx context.Context, state *State, changes *Change
 	return nil
 }
 
-// keepFinalizer adds the finalizer to a range before the first block is assigned, and removes it when the API server
-// has no block of it any longer. It asks the API server, since the cache may lack a block that was just created.
+// keepFinalizer adds the finalizer to a range before the first block is assigned, and removes it after the last block
+// is deleted. It lists the blocks from the API server, since the cache may lack a block that was just created.
 func (r *Reconciler) keepFinalizer(ctx context.Context, state *State) error {
 	changed := state.Range.DeepCopy()
 	switch {
@@ -333,7 +332,7 @@ func (r *Reconciler) keepFinalizer(ctx context.Context, state *State) error {
 		if slices.ContainsFunc(live.Items, func(block v1alpha1.AddressBlock) bool {
 			return block.Spec.AddressRange == state.Range.Name
 		}) {
-			return nil // the cache hears of it
+			return nil // the watch will deliver the block
 		}
 	}
 	patch := client.MergeFromWithOptions(state.Range, client.MergeFromWithOptimisticLock{})
@@ -344,9 +343,9 @@ func (r *Reconciler) keepFinalizer(ctx context.Context, state *State) error {
 	return nil
 }
 
-// release notes that the node of a block was found to be gone. The time in the object is for people: each process
-// counts for itself since when it has seen the block released and without use, see releases. The update carries the
-// version that was looked at: a block that was released by another process keeps its earlier time.
+// release marks a block as released after its node has disappeared. The time in the status is informational: each
+// process measures for itself how long the block has been released and unused, see releases. The update carries the
+// inspected version, so a block that another process has released keeps its earlier time.
 func (r *Reconciler) release(ctx context.Context, state *State, block *v1alpha1.AddressBlock) error {
 	if entitled, err := r.entitled(ctx, state, block); err != nil || entitled {
 		return err
@@ -357,8 +356,8 @@ func (r *Reconciler) release(ctx context.Context, state *State, block *v1alpha1.
 	return nil
 }
 
-// giveBack deletes a released block in the version that was inspected. This is final even if the node still exists: it
-// assigns no address of the block any longer.
+// giveBack deletes a released block in the version that was inspected. This is safe even if the node still exists,
+// because its driver no longer assigns addresses of a released block.
 func (r *Reconciler) giveBack(ctx context.Context, block *v1alpha1.AddressBlock) error {
 	exactly := client.Preconditions{UID: ptr.To(block.UID), ResourceVersion: ptr.To(block.ResourceVersion)}
 	if err := r.Client.Delete(ctx, block, exactly); client.IgnoreNotFound(err) != nil {
@@ -367,16 +366,16 @@ func (r *Reconciler) giveBack(ctx context.Context, block *v1alpha1.AddressBlock)
 	return nil
 }
 
-// entitled reports whether the API server still has the node of a block, and the range, which is not being deleted. A
-// UID that is gone never returns, so the answer false needs no lock and no repetition, while the answer true may become
-// outdated.
+// entitled reports whether, according to the API server, the node of a block exists and the range is not deleted, so
+// that the block must not be released. The result false is final, because a UID is never reused. The result true may
+// become outdated.
 func (r *Reconciler) entitled(ctx context.Context, state *State, block *v1alpha1.AddressBlock) (bool, error) {
 	node := &metav1.PartialObjectMetadata{}
 	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
 	err := r.Live.Get(ctx, types.NamespacedName{Name: block.Spec.NodeName}, node)
 	switch {
 	case client.IgnoreNotFound(err) != nil:
-		return false, fmt.Errorf("cannot find out whether node %s is gone: %w", block.Spec.NodeName, err)
+		return false, fmt.Errorf("cannot check whether node %s still exists: %w", block.Spec.NodeName, err)
 	case apierrors.IsNotFound(err) || node.UID != block.Spec.NodeUID:
 		return false, nil
 	}
@@ -386,13 +385,13 @@ func (r *Reconciler) entitled(ctx context.Context, state *State, block *v1alpha1
 	live := &v1alpha1.AddressRange{}
 	err = r.Live.Get(ctx, types.NamespacedName{Name: block.Spec.AddressRange}, live)
 	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("cannot find out whether AddressRange %s is gone: %w", block.Spec.AddressRange, err)
+		return false, fmt.Errorf("cannot check whether AddressRange %s still exists: %w", block.Spec.AddressRange, err)
 	}
 	return err == nil && live.DeletionTimestamp == nil, nil
 }
 
-// writeStatus skips a range whose finalizer is gone: the API server deletes it with that write, and an update would
-// only be answered with a conflict or that it is not there.
+// writeStatus skips an unchanged status, and a deleted range whose finalizer was removed: the API server deletes the
+// range with that write, and an update would fail with a conflict or NotFound.
 func (r *Reconciler) writeStatus(
 	ctx context.Context, old *v1alpha1.AddressRange, status v1alpha1.AddressRangeStatus,
 ) error {
@@ -406,13 +405,14 @@ func (r *Reconciler) writeStatus(
 		return fmt.Errorf("cannot write the status of AddressRange %s: %w", old.Name, err)
 	}
 	conditions.EmitEvents(r.Events, old, old.Status.Conditions, slices.DeleteFunc(slices.Clone(status.Conditions),
-		func(c metav1.Condition) bool { return c.Reason == ReasonDeleted })) // who deletes it knows
+		func(c metav1.Condition) bool { return c.Reason == ReasonDeleted })) // the user who deletes it needs no event
 	return nil
 }
 
-// Transform reduces a claim to the fields that the controller reads, before the cache stores it. Users decide how large
-// a claim is: its configurations alone may have 320 KiB, for any driver. So a claim without valid devices of this
-// driver keeps its identity only, and of others the parts that DeviceClasses, scheduler and driver have written stay.
+// Transform reduces a claim to the fields that the controller reads, before the cache stores it. Users control the size
+// of a claim: its configurations alone may have 320 KiB, for any driver. A claim without valid devices of this driver
+// is reduced to its identity. Of other claims, only the parts written by DeviceClasses, the scheduler and the driver
+// remain.
 func Transform(object any) (any, error) {
 	claim, ok := object.(*resourceapi.ResourceClaim)
 	if !ok {

@@ -77,10 +77,10 @@ func TestBlocksOfPodsThatRunAreKept(t *testing.T) {
 		after  time.Duration // when the claim came after the release; 0 for before
 		kept   bool
 	}{
-		"an old claim whose status nobody has written": {nil, 0, true},
-		"a claim whose watch was behind":               {nil, watchLag, true},
-		"a later claim has others' addresses":          {[]string{"10.0.0.17/26"}, watchLag + time.Second, false},
-		"a later claim, by a node that was late":       {[]string{"10.0.0.3/26"}, time.Hour, true},
+		"an old claim whose status was never written": {nil, 0, true},
+		"a claim whose watch was behind":              {nil, watchLag, true},
+		"a later claim has others' addresses":         {[]string{"10.0.0.17/26"}, watchLag + time.Second, false},
+		"a later claim, by a node that was late":      {[]string{"10.0.0.3/26"}, time.Hour, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, `{cidrs: [10.0.0.0/26], blockSize: 16, returnDelay: 2h}`)
@@ -111,8 +111,8 @@ func TestBlocksOfPodsThatRunAreKept(t *testing.T) {
 	}
 }
 
-// No clock for the time of day decides anything: neither those of controllers, which may be wrong and may jump, nor
-// that of the API server, which stamps claims.
+// No decision depends on a wall clock: neither on those of controllers, which may be wrong and may jump, nor on that of
+// the API server, which sets the creation time of claims.
 func TestWallClocksDecideNothing(t *testing.T) {
 	const hours = 5 * time.Hour
 	for name, test := range map[string]struct {
@@ -143,7 +143,7 @@ func TestWallClocksDecideNothing(t *testing.T) {
 			c.r.claims().set(claim)
 			step(test.released)
 			c.delete(a)
-			c.node("a") // registered again at once; its pods run on
+			c.node("a") // registered again immediately; its pods keep running
 			c.reconcile()
 			step(test.later)
 			if test.restart {
@@ -186,7 +186,7 @@ func TestNodesGetAnotherBlockBeforeTheyNeedIt(t *testing.T) {
 	c.r.claims().set(c.claim("many", "a", 50))
 	c.reconcile()
 	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28", "r-2 a#1 10.0.0.32/28", "r-3 a#1 10.0.0.48/28")
-	if got := c.condition(v1alpha1.ConditionBlocksAssigned); !strings.Contains(got, "few addresses left or none: a") {
+	if got := c.condition(v1alpha1.ConditionBlocksAssigned); !strings.Contains(got, "few or no addresses left: a") {
 		t.Error(got)
 	}
 }
@@ -201,8 +201,8 @@ func TestExhaustion(t *testing.T) {
 	c.reconcile()
 	c.expect("r-0 a#1 10.0.0.0/30", "r-2 b#2 10.0.0.8/30", "r-3 c#3 10.0.0.12/30")
 	if got := c.condition(v1alpha1.ConditionBlocksAssigned); !strings.HasPrefix(got, "False Exhausted: all 4 blocks "+
-		"are given, 0 of them to nodes that are gone; nodes without a block, on which pods with topologies of "+
-		"this range do not start: d; nodes that have few addresses left or none: a;") {
+		"are assigned, 0 of them to nodes that no longer exist; nodes without a block, where pods with topologies of "+
+		"this range cannot start: d; nodes with few or no addresses left: a;") {
 		t.Error(got)
 	}
 	if told := c.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Warning Exhausted BlocksAssigned: all 4") {
@@ -239,11 +239,11 @@ func TestRangesEndAfterTheirBlocks(t *testing.T) {
 	c.reconcile()
 	err := c.api.Get(t.Context(), types.NamespacedName{Name: "r"}, &v1alpha1.AddressRange{})
 	if !apierrors.IsNotFound(err) {
-		t.Errorf("the range is there: %v", err)
+		t.Errorf("the range still exists: %v", err)
 	}
 }
 
-// TestForcedDeletion: somebody removes the finalizer, and makes another range of the name.
+// TestForcedDeletion: a user removes the finalizer and creates another range of the same name.
 func TestForcedDeletion(t *testing.T) {
 	c := newCluster(t, small)
 	a := c.node("a")
@@ -266,8 +266,8 @@ func TestForcedDeletion(t *testing.T) {
 	c.expect("r-0 a#1 10.0.0.0/28 released", "r-2 b#2 10.0.0.16/29 released")
 }
 
-// TestReleaseIsFinal: somebody removes the finalizer of a range that ends, and makes it again. Blocks that were
-// released are returned all the same, and not kept from everybody for as long as their nodes live.
+// TestReleaseIsFinal: a user removes the finalizer of a range that is being deleted, and recreates the range. Released
+// blocks are returned nevertheless, instead of being reserved as long as their nodes exist.
 func TestReleaseIsFinal(t *testing.T) {
 	c := newCluster(t, small)
 	c.node("a")

@@ -9,27 +9,27 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// releases are the released blocks that this process has seen. It is safe for concurrent use, and its zero value has
-// seen none.
+// releases tracks the released blocks that this process has seen. It is safe for concurrent use. Its zero value is
+// empty.
 //
-// The delay until a block is returned is counted here, by the time of one process, and begins again when another
-// process takes over. A time in the object would be compared with the clock of whoever reads it: where that is ahead,
-// or was set forward, addresses would be given to others while pods have them. Counting again is late at worst.
+// The delay until a block is returned is measured here, with the monotonic time of one process, and starts over when
+// another process takes over. A timestamp in the object would be compared with another clock: if that clock were fast,
+// or set forward, addresses would be reassigned while pods use them. Starting over can only return a block late.
 type releases struct {
 	mu      sync.Mutex
 	byRange map[string]map[string]release // by the names of the range and of the block
 }
 
-// release is the observation of a released block, by the time of the process.
+// release is an observed release of a block, in the time of the process.
 type release struct {
-	// uid is the block's: another one may get its name.
+	// uid is the UID of the block, whose name may be reused.
 	uid types.UID
-	// seen is when the block was first seen released, unused since when it was seen without use.
+	// seen is when the release was first observed; unused is the start of the current period without use.
 	seen, unused time.Duration
 }
 
-// observe notes the blocks of a range at a time, and returns for how long each released block was without use, by
-// name. Blocks in use are missing.
+// observe records the state of the blocks of a range, and returns how long each released block has been unused, by
+// name. Blocks in use are omitted.
 func (r *releases) observe(
 	name string, blocks []v1alpha1.AddressBlock, now time.Duration,
 	inUse func(block *v1alpha1.AddressBlock, since time.Duration) bool,

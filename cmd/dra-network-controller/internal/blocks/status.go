@@ -14,22 +14,21 @@ import (
 
 // Reasons of the condition BlocksAssigned.
 const (
-	// ReasonAssigned is the reason when every node has as many blocks as it needs.
+	// ReasonAssigned is the reason if every node has enough blocks.
 	ReasonAssigned = "Assigned"
-	// ReasonExhausted is the reason when nodes need blocks and all are given.
+	// ReasonExhausted is the reason if nodes need blocks and all are assigned.
 	ReasonExhausted = "Exhausted"
-	// ReasonNotAccepted is the reason when the range isn't accepted and so gives no blocks.
+	// ReasonNotAccepted is the reason if the range is not accepted and therefore assigns no blocks.
 	ReasonNotAccepted = "NotAccepted"
-	// ReasonDeleted is the reason while the range is being deleted, and waits until no node has a block.
+	// ReasonDeleted is the reason while the range is being deleted and waits for its blocks to be returned.
 	ReasonDeleted = "Deleted"
 )
 
-// manyNodes is how many nodes a condition names.
+// manyNodes is the maximum number of nodes that a condition names.
 const manyNodes = 10
 
-// Status returns the status of a range after changes were carried out. It is equal to the one that the range has where
-// nothing has changed. Counts are those after the changes, computed from the plan: the cache shows only later what was
-// written, so counts of it would be wrong until the next look.
+// Status returns the status of a range after the changes were made. It equals the current status if nothing has
+// changed. Counts are computed from the plan, because the cache does not contain the written changes yet.
 func Status(s *State, c *Changes, problems field.ErrorList, remarks []string) v1alpha1.AddressRangeStatus {
 	status := *s.Range.Status.DeepCopy()
 	status.Given = int32(len(s.Blocks) + len(c.Create) - len(c.Return)) //nolint:gosec // at most 65,536
@@ -39,10 +38,10 @@ func Status(s *State, c *Changes, problems field.ErrorList, remarks []string) v1
 			status.Returning++
 		}
 	}
-	summary := "the range gives nothing"
+	summary := "the range assigns no blocks"
 	if s.Addresses != nil {
 		status.Blocks = int32(s.Addresses.Count()) //nolint:gosec // at most 65,536
-		summary = fmt.Sprintf("blocks of the range: %d, each of %d addresses", status.Blocks, s.Range.Spec.BlockSize)
+		summary = fmt.Sprintf("blocks in the range: %d, each with %d addresses", status.Blocks, s.Range.Spec.BlockSize)
 	}
 	meta.SetStatusCondition(&status.Conditions,
 		conditions.Of(s.Range.Generation, summary, problems, remarks...))
@@ -58,34 +57,34 @@ func assigned(s *State, c *Changes, status *v1alpha1.AddressRangeStatus) metav1.
 		ObservedGeneration: s.Range.Generation}
 	switch {
 	case s.Range.DeletionTimestamp != nil:
-		condition.Reason, condition.Message = ReasonDeleted, fmt.Sprintf("the range is being deleted when its blocks "+
-			"are returned: %d are left, which end %s after the last claim on their node that takes addresses of the "+
-			"range", status.Given, returnDelay(s.Range))
+		condition.Reason, condition.Message = ReasonDeleted, fmt.Sprintf("the range is deleted after its %d remaining "+
+			"blocks are returned; a block is returned %s after its node has no more claims that use the range",
+			status.Given, returnDelay(s.Range))
 	case s.Addresses == nil:
-		condition.Reason, condition.Message = ReasonNotAccepted, "the range is not accepted, so it gives no blocks: "+
+		condition.Reason, condition.Message = ReasonNotAccepted, "the range is not accepted, so it assigns no blocks: "+
 			"see the condition Accepted"
 	case len(c.Without)+len(c.Short) > 0:
 		condition.Reason, condition.Message = ReasonExhausted, exhausted(c, status)
 	default:
 		condition.Status, condition.Reason = metav1.ConditionTrue, ReasonAssigned
-		condition.Message = "every node that the range selects has as many blocks as it needs"
+		condition.Message = "every node that the range selects has enough blocks"
 	}
 	condition.Message = conditions.Bound(condition.Message)
 	return condition
 }
 
-// exhausted lists the nodes that lack addresses, and the remedy.
+// exhausted returns a message with the nodes that lack addresses and the remedy.
 func exhausted(c *Changes, status *v1alpha1.AddressRangeStatus) string {
 	var missing []string
 	if len(c.Without) > 0 {
-		missing = append(missing, "nodes without a block, on which pods with topologies of this range do not start: "+
+		missing = append(missing, "nodes without a block, where pods with topologies of this range cannot start: "+
 			some(c.Without))
 	}
 	if len(c.Short) > 0 {
-		missing = append(missing, "nodes that have few addresses left or none: "+some(c.Short))
+		missing = append(missing, "nodes with few or no addresses left: "+some(c.Short))
 	}
-	return fmt.Sprintf("all %d blocks are given, %d of them to nodes that are gone; %s; make cidrs larger, or let "+
-		"nodeSelector select fewer nodes, or wait until blocks are returned", status.Blocks, status.Returning,
+	return fmt.Sprintf("all %d blocks are assigned, %d of them to nodes that no longer exist; %s; enlarge cidrs, "+
+		"select fewer nodes with nodeSelector, or wait until blocks are returned", status.Blocks, status.Returning,
 		strings.Join(missing, "; "))
 }
 

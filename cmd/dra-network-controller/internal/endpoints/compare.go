@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// ManagedBy is the value of the label by which slices of the controller are known (KEP-752).
+// ManagedBy is the value of the label endpointslice.kubernetes.io/managed-by of the controller's slices (KEP-752).
 const ManagedBy = "dra-network-controller.networking.dra.io"
 
 // maxEndpoints is the maximum number of endpoints in a slice, equal to the default of Kubernetes. kube-proxy and others
@@ -43,7 +43,7 @@ func Compare(
 	slices.SortFunc(existing, func(a, b discoveryapi.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
 	kept := make([][]discoveryapi.Endpoint, len(existing))
 	groups := make([]Group, len(existing))
-	for i := range existing { // first all that stays, so that none that stays elsewhere is added here
+	for i := range existing { // keep all endpoints that stay before filling slices, so that none is added twice
 		if groups[i], err = groupOf(&existing[i]); err != nil {
 			return c, err
 		}
@@ -78,8 +78,8 @@ func compareGroups(a, b Group) int {
 	return strings.Compare(string(a.Family)+a.Ports, string(b.Family)+b.Ports)
 }
 
-// groupOf is the group that an existing slice belongs to. Ports are compared as text: no ports and an empty list of
-// them are the same to the API server, so they are made the same here.
+// groupOf returns the group of an existing slice. Ports are compared as text. The API server does not distinguish
+// missing ports from an empty list, so they are normalized here.
 func groupOf(slice *discoveryapi.EndpointSlice) (Group, error) {
 	ports := slice.Ports
 	if ports == nil {
@@ -92,8 +92,8 @@ func groupOf(slice *discoveryapi.EndpointSlice) (Group, error) {
 	return Group{Family: slice.AddressType, Ports: string(text)}, nil
 }
 
-// keep removes the endpoints of a slice from the wanted ones and returns them. An address in two slices, as after a
-// conflict, therefore stays in the first.
+// keep moves the endpoints of a slice from rest to the result. An address in two slices, as after a conflict, therefore
+// stays in the first.
 func keep(slice *discoveryapi.EndpointSlice, rest Endpoints) []discoveryapi.Endpoint {
 	var kept []discoveryapi.Endpoint
 	for i := range slice.Endpoints {
@@ -109,7 +109,7 @@ func keep(slice *discoveryapi.EndpointSlice, rest Endpoints) []discoveryapi.Endp
 	return kept
 }
 
-// fill takes as many endpoints as a slice has room for.
+// fill moves as many endpoints from rest to a slice as it has room for.
 func fill(endpoints []discoveryapi.Endpoint, rest Endpoints) []discoveryapi.Endpoint {
 	for _, address := range slices.Sorted(maps.Keys(rest)) {
 		if len(endpoints) >= maxEndpoints {
@@ -121,9 +121,9 @@ func fill(endpoints []discoveryapi.Endpoint, rest Endpoints) []discoveryapi.Endp
 	return endpoints
 }
 
-// with is a slice as it shall be; nil if it is so. Labels and owners are set as a whole: the slice belongs to the
-// controller (KEP-752, managed-by), and the garbage collector removes it with its Service. headless is the label by
-// which kube-proxy ignores slices of Services without a cluster IP.
+// with returns a slice with the given endpoints; nil if the slice is already equal. Labels and owners are replaced as a
+// whole: the slice belongs to the controller (KEP-752, managed-by), and the garbage collector removes it with its
+// Service. Because of the headless label, kube-proxy ignores slices of Services without a cluster IP.
 func with(
 	service *corev1.Service, old *discoveryapi.EndpointSlice, endpoints []discoveryapi.Endpoint,
 ) *discoveryapi.EndpointSlice {
@@ -142,8 +142,8 @@ func with(
 	return slice
 }
 
-// freeName returns the name of a further slice. It has a number instead of a random part, so that creating a slice that
-// the cache does not have yet is a conflict.
+// freeName returns the name of an additional slice. It is numbered instead of random, so that creating a slice that the
+// cache does not contain yet causes a conflict.
 func freeName(service *corev1.Service, names map[string]bool) string {
 	for i := 0; ; i++ {
 		if name := fmt.Sprintf("%s-dra-network-%d", service.Name, i); !names[name] {

@@ -1,5 +1,5 @@
-// Package endpoints writes EndpointSlices of Services whose pods are reached over interfaces of a NetworkTopology: with
-// the addresses in the status of their claims.
+// Package endpoints writes EndpointSlices for Services whose pods are reached over interfaces of a NetworkTopology,
+// with the addresses in the status of their claims.
 //
 // The rule of this package: [Wanted] and [Compare] are pure and compute the slices of a Service; [Reconciler] writes
 // them. A Service is annotated in its own namespace, and only pods of that namespace are its endpoints, so it cannot

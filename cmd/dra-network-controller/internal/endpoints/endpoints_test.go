@@ -265,11 +265,11 @@ func TestManyEndpoints(t *testing.T) {
 
 func TestServicesThatGetNone(t *testing.T) {
 	for reason, changes := range map[string][]string{
-		"the Service has a spec.selector":          {"clusterIP: None", "clusterIP: None\n  selector: {app: db}"},
-		"a Service of type ExternalName":           {"clusterIP: None", "type: ExternalName"},
-		"endpoints-selector is no selector":        {"app=db", "app in"},
-		"is no selector of labels":                 {"app=db", "app in " + strings.Repeat("long", 1000)},
-		"say in the annotation networking.dra.io/": {"app=db", "''"},
+		"the Service has a spec.selector":         {"clusterIP: None", "clusterIP: None\n  selector: {app: db}"},
+		"a Service of type ExternalName":          {"clusterIP: None", "type: ExternalName"},
+		"endpoints-selector is not a valid":       {"app=db", "app in"},
+		"is not a valid label selector":           {"app=db", "app in " + strings.Repeat("long", 1000)},
+		"endpoints-selector is missing or empty;": {"app=db", "''"},
 	} {
 		t.Run(reason, func(t *testing.T) {
 			c := newCluster(t, changes...)
@@ -320,8 +320,8 @@ func TestPortsOfSidecars(t *testing.T) {
 	}
 }
 
-// TestNameThatIsTaken: of a slice of somebody else the author is told, once, until it is gone; of our own that the
-// cache does not have yet nobody is.
+// TestNameThatIsTaken: a foreign slice causes one event for the author until it is deleted; our own slice that the
+// cache does not contain yet causes none.
 func TestNameThatIsTaken(t *testing.T) {
 	c := newCluster(t)
 	c.pod("a", nil, "10.60.0.2/16")
@@ -334,7 +334,7 @@ func TestNameThatIsTaken(t *testing.T) {
 	}
 	foreign := &discoveryapi.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "db-dra-network-0"},
 		AddressType: discoveryapi.AddressTypeIPv4}
-	for range 2 { // what was told is forgotten when it is no longer so
+	for range 2 { // a resolved problem is forgotten, so its return emits another event
 		c.must(c.api.Create(t.Context(), foreign.DeepCopy()))
 		retry(later)
 		retry(later)
@@ -387,7 +387,7 @@ func (s staleSlices) List(ctx context.Context, list client.ObjectList, options .
 	return s.Client.List(ctx, list, options...)
 }
 
-// TestOneAddressOfTwoPods: the endpoint is that of the pod that is ready, whatever the order of the pods.
+// TestOneAddressOfTwoPods: the endpoint belongs to the ready pod, regardless of the order of the pods.
 func TestOneAddressOfTwoPods(t *testing.T) {
 	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} { // the API server lists them by name
 		c := newCluster(t)
@@ -409,7 +409,7 @@ func TestOneAddressOfTwoPods(t *testing.T) {
 	}
 }
 
-// TestAnnotationRemoved: what was made for it goes.
+// TestAnnotationRemoved: slices are deleted with the annotation.
 func TestAnnotationRemoved(t *testing.T) {
 	c := newCluster(t)
 	c.pod("a", nil, "10.60.0.2/16")

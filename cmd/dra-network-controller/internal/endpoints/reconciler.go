@@ -24,35 +24,34 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 )
 
-// soon is when to look again after a conflict. By then the cache has caught up.
+// soon is the retry delay after a conflict. By then, the cache has caught up.
 const soon = 200 * time.Millisecond
 
-// later is the delay before another attempt to use a name that a foreign slice has. The cache only has the controller's
-// slices, so its deletion causes no event.
+// later is the retry delay if the name of a slice is taken by a foreign slice. The cache contains only the controller's
+// slices, so the deletion of the foreign slice causes no event.
 const later = time.Minute
 
-// maxEvent is how much of a problem fits into an event, in bytes: the API server refuses longer ones, and annotations
-// that a problem cites may be long.
+// maxEvent limits the size of a problem in an event, in bytes: the API server rejects longer notes, and a problem may
+// quote a long annotation.
 const maxEvent = 1000
 
-// Reconciler keeps the EndpointSlices of every annotated Service as they should be. All fields are required. Use one
-// for a process: told is what keeps events from being repeated.
+// Reconciler maintains the EndpointSlices of every annotated Service. All fields are required. A process must use a
+// single Reconciler, because told prevents repeated events.
 type Reconciler struct {
 	// Client reads through a cache and writes to the API server.
 	Client client.Client
-	// Live reads from the API server: slices of others are not in the cache.
+	// Live reads from the API server: the cache does not contain foreign slices.
 	Live client.Reader
-	// Events takes the events of Services.
+	// Events records events of Services.
 	Events events.EventRecorder
 
 	mu sync.Mutex
-	// told is the last message for the author of a Service.
+	// told contains the last reported problem of each Service.
 	told map[types.NamespacedName]string
 }
 
-// SetupWithManager has the manager call Reconcile for every annotated Service that changed, or whose pods, claims or
-// slices did. Pods and claims change far more often than Services, so their handler decides first which Services are
-// concerned.
+// SetupWithManager registers the reconciler for every Service that changes, or whose pods, claims or slices change.
+// Pods and claims change far more often than Services, so their handler first selects the affected Services.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	ofObject := handler.EnqueueRequestsFromMapFunc(r.ofObject)
 	return ctrl.NewControllerManagedBy(manager).
@@ -64,9 +63,9 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Complete(r)
 }
 
-// ofObject returns the annotated Services of an object's namespace whose endpoints it may change: for a pod, the
-// Services that select it; for a claim, those with a topology of its devices. An update also calls it with the old
-// object. A handler cannot return an error, and reading from a filled cache does not fail.
+// ofObject returns requests for the annotated Services in an object's namespace whose endpoints the object may change:
+// for a pod, the Services that select it; for a claim, the Services with a topology of its devices. An update also
+// calls it with the old object. A handler cannot return an error, and reading from a synced cache does not fail.
 func (r *Reconciler) ofObject(ctx context.Context, object client.Object) []reconcile.Request {
 	concerns := concerns(object)
 	if concerns == nil {
@@ -75,12 +74,12 @@ func (r *Reconciler) ofObject(ctx context.Context, object client.Object) []recon
 	var services corev1.ServiceList
 	if err := r.Client.List(ctx, &services, client.InNamespace(object.GetNamespace()),
 		client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Cannot list Services: a change of a pod is not acted upon")
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot list Services; ignoring the change of a pod or claim")
 		return nil
 	}
 	var requests []reconcile.Request
 	for i := range services.Items {
-		// Of a query that can't be read the author of the Service is told when the Service changes.
+		// An invalid query is reported when the Service itself changes.
 		if query, err := ParseQuery(&services.Items[i]); err == nil && query != nil && concerns(query) {
 			requests = append(requests,
 				reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&services.Items[i])})
@@ -89,7 +88,7 @@ func (r *Reconciler) ofObject(ctx context.Context, object client.Object) []recon
 	return requests
 }
 
-// concerns returns a filter for the queries whose result an object may change; nil if there are none.
+// concerns returns a filter for the queries whose result an object may change; nil if it cannot change any.
 func concerns(object client.Object) func(*Query) bool {
 	switch object := object.(type) {
 	case *corev1.Pod:
@@ -100,15 +99,15 @@ func concerns(object client.Object) func(*Query) bool {
 	case *resourceapi.ResourceClaim:
 		devices, err := claimspec.Devices(object)
 		if err != nil || len(devices) == 0 {
-			return nil // refused by the driver, or without devices of it
+			return nil // rejected by the driver, or without devices of it
 		}
 		return func(query *Query) bool { return len(ofQuery(devices, query)) > 0 }
 	}
 	return nil
 }
 
-// Reconcile implements reconcile.Reconciler. It is called for every Service of the cluster. One without our annotation
-// has no slices and no query, and costs two reads of the cache.
+// Reconcile implements reconcile.Reconciler. It is called for every Service of the cluster. A Service without the
+// annotation has no slices and no query, and costs two reads of the cache.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	service := &corev1.Service{}
 	if err := r.Client.Get(ctx, request.NamespacedName, service); apierrors.IsNotFound(err) {
@@ -128,7 +127,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.emitEvent(request.NamespacedName, service, problem)
 	}
 	var wanted map[Group]Endpoints
-	// Without a query no slice is wanted, so slices are removed with the annotation, or when it becomes invalid.
+	// Without a query, no slice is wanted, so slices are removed with the annotation, or when it becomes invalid.
 	// Keeping them would send traffic to pods that are no longer selected.
 	if query != nil {
 		if wanted, err = r.wanted(ctx, service, query); err != nil {
@@ -152,8 +151,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, err
 }
 
-// wanted reads the Service's pods and their claims from the cache, and has the pure function decide. Both lists are of
-// one moment each, not of the same: whatever changes in between is reconciled again.
+// wanted reads the Service's pods and claims from the cache and passes them to Wanted. The two lists may reflect
+// different points in time; any change in between triggers another reconciliation.
 func (r *Reconciler) wanted(
 	ctx context.Context, service *corev1.Service, query *Query,
 ) (map[Group]Endpoints, error) {
@@ -161,7 +160,7 @@ func (r *Reconciler) wanted(
 	var claims resourceapi.ResourceClaimList
 	for _, list := range []client.ObjectList{&pods, &claims} {
 		err := r.Client.List(ctx, list, client.InNamespace(service.Namespace), client.UnsafeDisableDeepCopy)
-		if err != nil { // they are read only
+		if err != nil { // read-only
 			return nil, fmt.Errorf("cannot list %T: %w", list, err)
 		}
 	}
@@ -172,8 +171,9 @@ func (r *Reconciler) wanted(
 	return Wanted(service, query, pods.Items, byName)
 }
 
-// carryOut makes the changes. What goes comes first: pods that died leave at once. A name that somebody else has keeps
-// no other slice from being created; the error, one line for each, is about nothing else then.
+// carryOut makes the changes. Updates and deletions come first, so that terminated pods leave the endpoints
+// immediately. A name that a foreign slice has does not prevent the creation of other slices. A returned
+// foreignSliceError has one line for each such name and contains no other errors.
 func (r *Reconciler) carryOut(ctx context.Context, changes *Changes) error {
 	for i := range changes.Update {
 		if err := r.Client.Update(ctx, &changes.Update[i]); err != nil {
@@ -199,17 +199,18 @@ func (r *Reconciler) carryOut(ctx context.Context, changes *Changes) error {
 	return taken
 }
 
-// foreignSliceError is of a slice of somebody else that has the name of one that is to be created. It is for the author
-// of the Service.
+// foreignSliceError reports that the name of a wanted slice is taken by a slice of another owner. It is shown to the
+// author of the Service.
 type foreignSliceError struct{ name string }
 
 func (e *foreignSliceError) Error() string {
-	return fmt.Sprintf("cannot create EndpointSlice %q: there is one of this name that is not the controller's; "+
-		"delete it, or give the Service another name", e.name)
+	return fmt.Sprintf("cannot create EndpointSlice %q: a slice of this name exists that the controller does not "+
+		"manage; delete it, or rename the Service", e.name)
 }
 
-// create makes a slice. If there is one of its name, the cache does not know it yet, which is AlreadyExists, or never
-// will, since its labels say that it is not one of this Service's: that is a foreignSliceError.
+// create creates a slice. If a slice of its name exists, there are two cases: the slice belongs to this Service, but
+// the cache does not contain it yet, which returns AlreadyExists; or its labels differ, so the cache will never contain
+// it, which returns a foreignSliceError.
 func (r *Reconciler) create(ctx context.Context, slice *discoveryapi.EndpointSlice) error {
 	err := r.Client.Create(ctx, slice)
 	if !apierrors.IsAlreadyExists(err) {
@@ -218,9 +219,9 @@ func (r *Reconciler) create(ctx context.Context, slice *discoveryapi.EndpointSli
 	existing := &discoveryapi.EndpointSlice{}
 	switch readErr := r.Live.Get(ctx, client.ObjectKeyFromObject(slice), existing); {
 	case apierrors.IsNotFound(readErr):
-		return err // it has gone since
+		return err // it was deleted in the meantime
 	case readErr != nil:
-		return fmt.Errorf("cannot read the one of this name: %w", readErr)
+		return fmt.Errorf("cannot read the existing EndpointSlice of this name: %w", readErr)
 	}
 	for _, label := range []string{discoveryapi.LabelServiceName, discoveryapi.LabelManagedBy} {
 		if existing.Labels[label] != slice.Labels[label] {
@@ -230,7 +231,7 @@ func (r *Reconciler) create(ctx context.Context, slice *discoveryapi.EndpointSli
 	return err
 }
 
-// emitEvent writes an event for a problem that has none yet.
+// emitEvent emits an event for a problem unless it was the last one emitted for the Service.
 func (r *Reconciler) emitEvent(name types.NamespacedName, service *corev1.Service, problem error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

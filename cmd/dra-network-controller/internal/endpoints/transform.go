@@ -7,15 +7,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Users decide how many pods and Services a namespace has, and how large each is. These limits bound what the cache
-// stores of one of them.
+// Limits of what the cache stores of a pod or Service, whose number and size users control.
 const (
-	// maxText is the size of all labels of a pod, and of an annotation of a Service, in bytes.
+	// maxText is the maximum size of all labels of a pod, and of an annotation of a Service, in bytes.
 	maxText = 4096
-	// maxPorts is the number of ports of a Service and of a pod: an EndpointSlice has at most 100 (discovery/v1,
-	// EndpointSlice.ports).
+	// maxPorts is the maximum number of ports of a Service and of a pod: an EndpointSlice has at most 100
+	// (discovery/v1, EndpointSlice.ports).
 	maxPorts = 100
-	// maxClaims is the number of claims of a pod.
+	// maxClaims is the maximum number of claims of a pod.
 	maxClaims = 256
 )
 
@@ -23,7 +22,7 @@ const (
 const tooLong = "(longer than 4096 bytes)"
 
 // TransformService reduces a Service to the fields that endpoints depend on, before the cache stores it. A Service
-// without the annotation keeps its identity only.
+// without the annotation is reduced to its identity.
 func TransformService(object any) (any, error) {
 	service, ok := object.(*corev1.Service)
 	if !ok {
@@ -45,15 +44,15 @@ func TransformService(object any) (any, error) {
 	kept.Spec = corev1.ServiceSpec{Type: service.Spec.Type, ClusterIP: service.Spec.ClusterIP,
 		PublishNotReadyAddresses: service.Spec.PublishNotReadyAddresses}
 	if len(service.Spec.Selector) > 0 {
-		kept.Spec.Selector = map[string]string{"": ""} // ParseQuery checks only whether it is empty
+		kept.Spec.Selector = map[string]string{"": ""} // ParseQuery only checks whether the selector is empty
 	}
-	kept.Spec.Ports = service.Spec.Ports[:min(len(service.Spec.Ports), maxPorts+1)] // ParseQuery rejects the one more
+	kept.Spec.Ports = service.Spec.Ports[:min(len(service.Spec.Ports), maxPorts+1)] // ParseQuery rejects the excess
 	return kept, nil
 }
 
 // TransformPod reduces a pod to the fields that endpoints depend on, before the cache stores it. A pod without claims,
-// or beyond one of the limits, keeps its identity only and is in no endpoints. Containers are stripped to their ports,
-// in their order, since the first port of a name counts; of init containers only sidecars stay.
+// or beyond one of the limits, is reduced to its identity and gets no endpoints. Containers are reduced to their ports,
+// in order, since the first port of a name counts. Only sidecars remain of the init containers.
 func TransformPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -89,7 +88,7 @@ func TransformPod(object any) (any, error) {
 	return kept, nil
 }
 
-// isTooLarge reports whether a pod is beyond one of the limits.
+// isTooLarge reports whether a pod exceeds one of the limits.
 func isTooLarge(pod *corev1.Pod) bool {
 	text, ports := 0, 0
 	for key, value := range pod.Labels {

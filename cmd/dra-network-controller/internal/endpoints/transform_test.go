@@ -20,7 +20,7 @@ func hostile(name string) metav1.ObjectMeta {
 	return meta
 }
 
-// What the cache stores of an object is bounded, whatever its user has written into it.
+// The cache stores a bounded part of an object, whatever its user has written into it.
 func TestHostileObjectsStaySmall(t *testing.T) {
 	const limit = 32 << 10 // bytes of one object, as protobuf
 	plain := &corev1.Service{ObjectMeta: hostile("plain")}

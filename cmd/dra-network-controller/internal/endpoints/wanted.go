@@ -22,64 +22,66 @@ import (
 
 // Annotations of a Service.
 const (
-	// AnnotationTopology names a NetworkTopology, or one of its root steps as topology/step: the Service's endpoints
-	// are addresses of interfaces that are made with its devices.
+	// AnnotationTopology names a NetworkTopology, or one of its root steps as topology/step. The Service's endpoints
+	// are the addresses of interfaces that are created from its devices.
 	AnnotationTopology = "networking.dra.io/endpoints-topology"
-	// AnnotationSelector selects the pods by labels, in the form of kubectl's --selector.
+	// AnnotationSelector selects the pods by labels, in the syntax of kubectl's --selector.
 	AnnotationSelector = "networking.dra.io/endpoints-selector"
 )
 
-// Query is what a Service asks for. An empty Step stands for all root steps.
+// Query is the parsed annotations of a Service. An empty Step stands for all root steps.
 type Query struct {
 	Topology, Step string
 	Pods           labels.Selector
 }
 
-// ParseQuery reads the annotations of a Service. Without ours it returns nil; an error is for the Service's author.
+// ParseQuery parses the annotations of a Service. It returns nil if the Service has no such annotation. An error is
+// shown to the Service's author.
 func ParseQuery(service *corev1.Service) (*Query, error) {
 	topology, asked := service.Annotations[AnnotationTopology]
 	switch {
 	case !asked || service.DeletionTimestamp != nil:
 		return nil, nil
 	case len(service.Spec.Selector) > 0:
-		return nil, fmt.Errorf("cannot make endpoints: the Service has a spec.selector, by which Kubernetes makes "+
-			"others of the pods' first addresses; move it to the annotation %s", AnnotationSelector)
+		return nil, fmt.Errorf("cannot create endpoints: the Service has a spec.selector, so Kubernetes already "+
+			"creates endpoints from the pods' primary addresses; move the selector to the annotation %s",
+			AnnotationSelector)
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
-		return nil, fmt.Errorf("cannot make endpoints of a Service of type %s; use ClusterIP with clusterIP None",
+		return nil, fmt.Errorf("cannot create endpoints for a Service of type %s; use ClusterIP with clusterIP None",
 			service.Spec.Type)
 	}
 	if len(service.Spec.Ports) > maxPorts {
-		return nil, fmt.Errorf("cannot make endpoints: the Service has more than %d ports, and an EndpointSlice cannot; "+
-			"split it into several Services", maxPorts)
+		return nil, fmt.Errorf("cannot create endpoints: the Service has more than %d ports, the limit of an "+
+			"EndpointSlice; split it into several Services", maxPorts)
 	}
 	selector, err := labels.Parse(service.Annotations[AnnotationSelector])
 	if err != nil {
-		return nil, fmt.Errorf("cannot make endpoints: the annotation %s is no selector of labels such as app=db: %w",
-			AnnotationSelector, err)
+		return nil, fmt.Errorf("cannot create endpoints: the annotation %s is not a valid label selector: %w; use a "+
+			"selector such as app=db", AnnotationSelector, err)
 	}
 	if selector.Empty() {
-		return nil, fmt.Errorf("cannot make endpoints: say in the annotation %s which pods they are, such as app=db",
-			AnnotationSelector)
+		return nil, fmt.Errorf("cannot create endpoints: the annotation %s is missing or empty; set it to a label "+
+			"selector such as app=db", AnnotationSelector)
 	}
 	query := &Query{Pods: selector}
 	query.Topology, query.Step, _ = strings.Cut(topology, "/")
 	return query, nil
 }
 
-// Group is what all endpoints of a slice have in common. A slice has one address type and one list of ports for all of
-// its endpoints (KEP-752), so pods whose named ports have other numbers are in slices of their own.
+// Group contains the properties that all endpoints of a slice share. A slice has one address type and one list of ports
+// for all of its endpoints (KEP-752), so pods whose named ports have other numbers need separate slices.
 type Group struct {
 	Family discoveryapi.AddressType
-	// Ports are those of the slice as JSON, sorted.
+	// Ports are the sorted ports of the slice as JSON.
 	Ports string
 }
 
 // Endpoints are the endpoints of a group, by address.
 type Endpoints map[string]discoveryapi.Endpoint
 
-// add adds an endpoint. Of two pods with one address, such as one that has ended and has not gone yet and one that was
-// given its address since, it is that of the one that is ready, and else of the first by name, so that it does not
-// change with the order of the pods.
+// add adds an endpoint. Two pods can have the same address, for example a terminated pod that still exists and a pod
+// that has got its address since. The ready pod wins, otherwise the first by name, so that the result does not depend
+// on the order of the pods.
 func (e Endpoints) add(endpoint discoveryapi.Endpoint) {
 	address := endpoint.Addresses[0]
 	if other, taken := e[address]; taken {
@@ -91,8 +93,8 @@ func (e Endpoints) add(endpoint discoveryapi.Endpoint) {
 	e[address] = endpoint
 }
 
-// Wanted are the endpoints that a Service shall have. Pods and claims are those of its namespace, claims by name. Pods
-// that ended are left out at once, since their addresses may be given to others while the pod object stays.
+// Wanted returns the endpoints that a Service should have. pods and claims are those of its namespace, claims by name.
+// Terminated pods are omitted immediately, since their addresses may be reassigned while the pod object still exists.
 func Wanted(
 	service *corev1.Service, query *Query, pods []corev1.Pod, claims map[string]*resourceapi.ResourceClaim,
 ) (map[Group]Endpoints, error) {
@@ -123,16 +125,17 @@ func Wanted(
 	return wanted, nil
 }
 
-// addressesOf are the addresses that a claim's devices have in a pod, by its status. Of a claim that several pods use
-// the status does not say whose an address is, so it has none. The UID is compared: a pod that was made again under its
-// name, as in a StatefulSet, may find a claim that is still reserved for the old one.
+// addressesOf returns the addresses of a claim's devices in a pod, according to the status of the claim. It returns
+// none for a claim of several pods, because the status does not contain the pod of an address. The UID is compared
+// because a pod that was recreated under its name, as in a StatefulSet, may find a claim that is still reserved for the
+// old one.
 func addressesOf(claim *resourceapi.ResourceClaim, pod types.UID, query *Query) []netip.Addr {
 	if claim == nil || len(claim.Status.ReservedFor) != 1 || claim.Status.ReservedFor[0].UID != pod {
 		return nil
 	}
 	devices, err := claimspec.Devices(claim)
 	if err != nil {
-		return nil // refused by the driver
+		return nil // rejected by the driver
 	}
 	var found []netip.Addr
 	for _, device := range ofQuery(devices, query) {
@@ -149,7 +152,7 @@ func addressesOf(claim *resourceapi.ResourceClaim, pod types.UID, query *Query) 
 	return found
 }
 
-// ofQuery are the devices of the topology, and of its step, that a Service asks for.
+// ofQuery returns the devices of the topology and step of a query.
 func ofQuery(devices []claimspec.Device, query *Query) (found []*claimspec.Device) {
 	for i := range devices {
 		class := &devices[i].Class
@@ -160,8 +163,8 @@ func ofQuery(devices []claimspec.Device, query *Query) (found []*claimspec.Devic
 	return found
 }
 
-// reachable are the addresses that the API server takes as those of endpoints: none that mean something on one node
-// only. Status has addresses with their prefix length (KEP-4817).
+// reachable returns the addresses that the API server accepts in endpoints, which excludes addresses with a scope of
+// one node. The status contains addresses with their prefix length (KEP-4817).
 func reachable(texts []string) []netip.Addr {
 	var found []netip.Addr
 	for _, text := range texts {
@@ -178,8 +181,8 @@ func reachable(texts []string) []netip.Addr {
 	return found
 }
 
-// endpoint has the conditions that Kubernetes gives endpoints of pods: a pod that is being deleted is not ready, and
-// serves while its probe says so.
+// endpoint returns the endpoint of a pod, with the same conditions that Kubernetes sets: a pod that is being deleted is
+// not ready, and keeps serving while its readiness probe succeeds.
 func endpoint(service *corev1.Service, pod *corev1.Pod, address netip.Addr) discoveryapi.Endpoint {
 	serving := isReady(pod) || service.Spec.PublishNotReadyAddresses
 	terminating := pod.DeletionTimestamp != nil
@@ -202,8 +205,8 @@ func isReady(pod *corev1.Pod) bool {
 	})
 }
 
-// portsOf are the ports of a Service on a pod, sorted. One that is named in the Service and not in the pod is left out,
-// as Kubernetes does.
+// portsOf returns the sorted ports of a Service on a pod. Like Kubernetes, it omits a named target port that the pod
+// does not have.
 func portsOf(service *corev1.Service, pod *corev1.Pod) []discoveryapi.EndpointPort {
 	ports := []discoveryapi.EndpointPort{}
 	for i := range service.Spec.Ports {
@@ -223,8 +226,8 @@ func portsOf(service *corev1.Service, pod *corev1.Pod) []discoveryapi.EndpointPo
 	return ports
 }
 
-// namedPort is 0 if no container has a port of that name. As for Kubernetes, containers count first, and then sidecars,
-// which run beside them (KEP-753).
+// namedPort returns the number of a named port; 0 if no container has it. Like Kubernetes, it checks containers first,
+// and then sidecars (KEP-753).
 func namedPort(pod *corev1.Pod, name string, protocol corev1.Protocol) int32 {
 	find := func(container *corev1.Container) int32 {
 		for _, port := range container.Ports {
@@ -250,7 +253,7 @@ func namedPort(pod *corev1.Pod, name string, protocol corev1.Protocol) int32 {
 	return 0
 }
 
-// isSidecar reports whether an init container runs as long as the pod does.
+// isSidecar reports whether an init container runs for the whole life of the pod.
 func isSidecar(container *corev1.Container) bool {
 	return ptr.Deref(container.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways
 }
