@@ -14,10 +14,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// add gives the pod the device, and returns the result in the version of the configuration. It has three phases: under
-// the lock the link moves; then, without it, the IPAM plugin is asked, which may wait for a server; then addresses and
-// routes are set. A failure after the move takes the link back at once: the CNI specification has the runtime call DEL
-// after a failed ADD, but a runtime that crashes in between never does.
+// add moves the device into the pod, and returns the result in the version of the configuration. It has three phases:
+// it moves the link under the lock; then, without the lock, it calls the IPAM plugin, which may wait for a server; then
+// it sets addresses and routes. A failure after the move moves the link back immediately: according to the CNI
+// specification, the runtime calls DEL after a failed ADD, but a runtime that crashes in between never does.
 func add(ctx context.Context, args *skel.CmdArgs) (types.Result, error) {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {
@@ -28,8 +28,8 @@ func add(ctx context.Context, args *skel.CmdArgs) (types.Result, error) {
 		return nil, err
 	}
 	defer host.close()
-	// The result is built in the newest version that the library has. [types100.Result.GetAsVersion] converts it at the
-	// end, so nothing above it depends on the version of the configuration.
+	// The result is built in the newest version that the library supports. [types100.Result.GetAsVersion] converts it
+	// at the end, so no other code depends on the version of the configuration.
 	result := &types100.Result{
 		CNIVersion: types100.ImplementedSpecVersion,
 		Interfaces: []*types100.Interface{{Name: args.IfName, Sandbox: args.Netns}},
@@ -41,7 +41,7 @@ func add(ctx context.Context, args *skel.CmdArgs) (types.Result, error) {
 	}
 	if conf.IPAM.Type != "" {
 		if result, err = addAddresses(conf, args, result, r != nil); err != nil {
-			// addAddresses has given its lease back already. Without a record there is no link either.
+			// addAddresses has already released the addresses. Without a record, there is no link to move back.
 			if r != nil {
 				err = errors.Join(err, releaseLocked(ctx, host, r, args.Netns))
 			}
@@ -51,12 +51,12 @@ func add(ctx context.Context, args *skel.CmdArgs) (types.Result, error) {
 	return result.GetAsVersion(conf.CNIVersion)
 }
 
-// addLink gives the pod the device, and says what brings it back: nothing if it is a function without a link. An ADD of
-// the same interface that was killed, and whose DEL never came, is undone first.
+// addLink moves the device into the pod, and returns the record for moving it back; nil for a function without a link.
+// It first undoes an earlier ADD of the same interface that was killed and never followed by DEL.
 //
-// The lock covers the search for the device, the record and the move as one: of two containers that ask for one device
-// the second must not find the link while the first still writes down where it takes it. given gets the hardware
-// address of the link; without one it tells CHECK and DEL that there is no link to look for.
+// The lock covers the search for the device, the record and the move: if two containers request the same device, the
+// second must not find the link while the first is still writing its record. addLink sets the hardware address in
+// given; without it, CHECK and DEL expect no link.
 func addLink(
 	ctx context.Context, host *namespace, conf *config, args *skel.CmdArgs, given *types100.Interface,
 ) (*record, error) {
@@ -69,9 +69,9 @@ func addLink(
 	if err != nil {
 		return nil, err
 	}
-	// The specification forbids a second ADD without a DEL in between. It happens nevertheless, after a caller that was
-	// killed before it noted that it called ADD. The record of the first is the only one that knows the link's name on
-	// the host, so it is used before it is replaced.
+	// The specification forbids a second ADD without a DEL in between, but it happens after the caller was killed
+	// before it recorded its ADD. Only the first record contains the link's name on the host, so release it before it
+	// is replaced.
 	if older != nil {
 		if err := older.release(host, args.Netns); err != nil {
 			return nil, err
@@ -87,8 +87,8 @@ func addLink(
 		return nil, err
 	}
 	defer pod.close()
-	// A pod with the host's network: the move would only rename a link of the host, which DEL could not tell from a
-	// link that never left.
+	// In a pod with host network, the move would only rename a link of the host, and DEL could not distinguish it from
+	// a link that never left.
 	if pod.id() == host.id() {
 		return nil, types.NewError(types.ErrInvalidNetNS, "CNI_NETNS is the network namespace of the host", "")
 	}
@@ -96,19 +96,19 @@ func addLink(
 	if err != nil {
 		return nil, err
 	}
-	// The link may be in either namespace now: release looks for it and does what there is to do. Its error comes
-	// second, as the first is the cause.
+	// After a failure, the link may be in either namespace: release finds it. Its error comes second, because the first
+	// one is the cause.
 	if err := moveIn(host, pod, r); err != nil {
 		return nil, errors.Join(err, r.release(host, args.Netns))
 	}
 	return r, nil
 }
 
-// newRecord writes down where a link will be.
+// newRecord writes the record of a link before it moves.
 //
-// The index in the pod is chosen here and not by the kernel, so that it is in the record before the link moves: a crash
-// in between leaves a record that still finds the link, whatever the application calls it by then. Indexes of other
-// records count as taken also while their links are not in the pod: their ADD may be about to move them there.
+// It chooses the index in the pod instead of the kernel, so that the record contains it before the link moves: after a
+// crash, the record still identifies the link, even if the application has renamed it. The indexes of other records are
+// reserved even while their links are not in the pod, because their ADD may be about to move them there.
 func newRecord(pod *namespace, conf *config, args *skel.CmdArgs, device netlink.Link) (*record, error) {
 	link, before := device.Attrs(), seen(device)
 	r := &record{
@@ -133,7 +133,7 @@ func newRecord(pod *namespace, conf *config, args *skel.CmdArgs, device netlink.
 	return r, r.write()
 }
 
-// moveIn moves the link and sets it up.
+// moveIn moves the link into the pod and sets it up.
 func moveIn(host, pod *namespace, r *record) error {
 	source := linkLocation{space: host, name: r.Name, index: r.HostIndex}
 	if err := move(source, linkLocation{space: pod, name: r.IfName, index: r.Index, inPod: true}); err != nil {
@@ -143,7 +143,7 @@ func moveIn(host, pod *namespace, r *record) error {
 	if err != nil {
 		return fmt.Errorf("cannot find link %q in the pod: %w", r.IfName, err)
 	}
-	if now := seen(link); r.Index != link.Attrs().Index || *r.Seen != now { // an old kernel, or no hardware
+	if now := seen(link); r.Index != link.Attrs().Index || *r.Seen != now { // an old kernel, or a virtual device
 		r.Index, r.Seen = link.Attrs().Index, &now
 		if err := r.write(); err != nil {
 			return err
@@ -155,9 +155,9 @@ func moveIn(host, pod *namespace, r *record) error {
 	return nil
 }
 
-// addAddresses has the IPAM plugin give addresses and sets them on the interface, if there is one. A result without
-// addresses is an error: the IPAM plugin was configured, so the author expects some. After any error the addresses are
-// given back, with the same configuration by which they were taken, since DEL may never come.
+// addAddresses calls the IPAM plugin and sets the addresses on the interface, if there is one. A result without
+// addresses is an error: a configured IPAM plugin is expected to return some. After any error, the addresses are
+// released with the configuration that allocated them, since DEL may never be called.
 func addAddresses(conf *config, args *skel.CmdArgs, result *types100.Result, hasLink bool) (*types100.Result, error) {
 	answer, err := ipam.ExecAdd(conf.IPAM.Type, args.StdinData)
 	if err != nil {
@@ -169,10 +169,10 @@ func addAddresses(conf *config, args *skel.CmdArgs, result *types100.Result, has
 			return err
 		}
 		if len(addresses.IPs) == 0 {
-			return fmt.Errorf("IPAM plugin %s gave no address", conf.IPAM.Type)
+			return fmt.Errorf("IPAM plugin %s returned no address", conf.IPAM.Type)
 		}
-		// Index 0 is the pod's interface, the only one of the result. IPAM plugins leave it out: they know no
-		// interfaces.
+		// Index 0 is the pod's interface, the only one in the result. IPAM plugins do not set it, because they do not
+		// handle interfaces.
 		for _, address := range addresses.IPs {
 			address.Interface = types100.Int(0)
 		}

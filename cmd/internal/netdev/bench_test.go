@@ -16,9 +16,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// BenchmarkAttachments gives a veth to a pod and takes it back, with this plugin, as it is shipped, and with
-// host-device. An operation is both calls, processes included; add-ms and del-ms are medians, start-ms is that of a
-// process that only says its versions.
+// BenchmarkAttachments attaches a veth to a pod and detaches it, with this plugin as it is shipped, and with
+// host-device. An operation is both calls, including processes. add-ms and del-ms are medians; start-ms is the median
+// of a process that only prints its versions.
 func BenchmarkAttachments(b *testing.B) {
 	if os.Getuid() != 0 {
 		b.Skip("needs root: makes network namespaces and mounts")
@@ -57,7 +57,7 @@ func becomeMachine() error {
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", 0, ""); err != nil {
 		return err
 	}
-	// The same path for everybody: making a namespace takes another thread, which is not in these.
+	// All variants use the same path, since creating a namespace needs another thread, which is not measured.
 	return os.MkdirAll("/run/netns", 0o750)
 }
 

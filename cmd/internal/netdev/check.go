@@ -11,8 +11,8 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 )
 
-// check compares the pod with what ADD has returned. It takes no lock: a link that moves meanwhile is one whose DEL
-// runs, and then the runtime has no use for the answer.
+// check compares the pod with the result of ADD. It takes no lock: if the link moves concurrently, its DEL is running,
+// and the runtime ignores the result of CHECK.
 func check(args *skel.CmdArgs) error {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {
@@ -43,8 +43,8 @@ func check(args *skel.CmdArgs) error {
 	})
 }
 
-// checkLink compares the link with the result, and with the record where there is one. The hardware address alone does
-// not identify a link: an application may give its own link the name and the address of ours. The index does, see
+// checkLink compares the link with the result, and with the record if one exists. The hardware address alone does not
+// identify a link, because an application may give its own link the same name and address. The index does, see
 // [record].
 func checkLink(args *skel.CmdArgs, given *types100.Interface) error {
 	pod, err := openNamespace(args.Netns)
@@ -57,10 +57,10 @@ func checkLink(args *skel.CmdArgs, given *types100.Interface) error {
 		return err
 	}
 	if link == nil {
-		return fmt.Errorf("the pod has no interface %q", args.IfName)
+		return fmt.Errorf("cannot find interface %q in the pod", args.IfName)
 	}
 	if mac := link.Attrs().HardwareAddr.String(); mac != given.Mac {
-		return fmt.Errorf("interface %q has the address %s, not %s", args.IfName, mac, given.Mac)
+		return fmt.Errorf("interface %q has the hardware address %s, not %s", args.IfName, mac, given.Mac)
 	}
 	r, err := readRecord(recordPath(args.ContainerID, args.IfName))
 	if err != nil || r == nil {
@@ -78,7 +78,7 @@ func checkLink(args *skel.CmdArgs, given *types100.Interface) error {
 	return err
 }
 
-// status reports whether ADD could work as far as that does not depend on the device, which may be in a pod.
+// status reports whether ADD could succeed, apart from the device, which may be in a pod.
 func status(args *skel.CmdArgs) error {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {

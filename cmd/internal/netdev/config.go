@@ -10,17 +10,18 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// config is what the plugin is given. Keys that are not here are ignored: runtimes and Multus add some of their own.
+// config is the configuration of the plugin. Unknown keys are ignored: runtimes and Multus add their own.
 type config struct {
 	types.NetConf
 	// Device is the name of the link on the host.
 	Device string `json:"device"`
-	// PCIAddress is that of a network function. With both, the link must be that function's.
+	// PCIAddress is the address of a PCI function. If Device is also set, the link must belong to that function.
 	PCIAddress string `json:"pciBusID"`
-	// DeviceID is how Multus names what was allocated for the network: a PCI function, an auxiliary device, or a link.
-	// It replaces Device and PCIAddress, of which Multus sets the second to the same, whatever it is.
+	// DeviceID is set by Multus to the device allocated for the network: a PCI function, an auxiliary device, or a
+	// link. It replaces Device and PCIAddress. Multus also sets PCIAddress to the same value, whatever the kind of
+	// device.
 	DeviceID string `json:"deviceID"`
-	// RuntimeConfig has what the runtime was told by a device plugin.
+	// RuntimeConfig contains the device that a device plugin has passed to the runtime.
 	RuntimeConfig struct {
 		// DeviceID is the address of a PCI function or the name of an auxiliary device. It replaces Device and
 		// PCIAddress.
@@ -28,9 +29,9 @@ type config struct {
 	} `json:"runtimeConfig,omitempty"`
 }
 
-// readConfig reads the configuration that a runtime gives on standard input. Its errors are of type *types.Error with
-// the codes of the CNI specification, which runtimes tell apart. After it, DeviceID is resolved: the other fields say
-// what is meant, and nothing else in this package reads it.
+// readConfig parses the configuration that a runtime passes on standard input. Its errors are of type *types.Error with
+// the codes of the CNI specification, which runtimes evaluate. readConfig resolves DeviceID into the other fields; no
+// other code reads it.
 func readConfig(data []byte) (*config, error) {
 	conf := &config{}
 	if err := json.Unmarshal(data, conf); err != nil {
@@ -50,15 +51,15 @@ func readConfig(data []byte) (*config, error) {
 	return conf, nil
 }
 
-// isOnBus reports whether an ID is that of a device of a bus. A PCI address is one also when its function is gone: no
-// link can have such a name, in which the kernel refuses colons.
+// isOnBus reports whether an ID is a device on a bus. A PCI address is one even if its function no longer exists: the
+// kernel does not allow colons in the name of a link.
 func isOnBus(id string) bool {
 	_, err := deviceFolder("auxiliary", id)
 	return err == nil || strings.Contains(id, ":")
 }
 
-// previous is the result of ADD, as the runtime has kept it; nil if it gives none. DEL has it since version 0.4.0 of
-// the specification, and CHECK always.
+// previous returns the result of ADD that the runtime has passed; nil if it passes none. DEL gets it since version
+// 0.4.0 of the specification, and CHECK always.
 func (c *config) previous() (*types100.Result, error) {
 	if c.PrevResult == nil {
 		return nil, nil
@@ -70,8 +71,8 @@ func (c *config) previous() (*types100.Result, error) {
 	return result, nil
 }
 
-// interfaceOf is what a result says of an interface in a pod; nil if it says nothing. An interface without a sandbox is
-// one of the host, such as the other end of a veth pair.
+// interfaceOf returns the interface of a pod in a result; nil if the result does not contain it. An interface without a
+// sandbox is on the host, such as the peer of a veth pair.
 func interfaceOf(result *types100.Result, name string) *types100.Interface {
 	if result == nil {
 		return nil

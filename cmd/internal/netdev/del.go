@@ -15,10 +15,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// del takes the link back, then gives the addresses back: nobody else may get them while the link still has them. What
-// of it is done already, or can't be done as the namespace is gone, is no error. The specification wants DEL to succeed
-// also when resources are missing, and lets the runtime repeat it: an error for what is done would keep the pod from
-// ending.
+// del moves the link back and then releases the addresses, which must not be reassigned while the link still has them.
+// It is not an error if a step is already done, or impossible because the namespace no longer exists. According to the
+// specification, DEL should succeed even if resources are missing, and the runtime may repeat it: an error would keep
+// the pod from terminating.
 func del(ctx context.Context, args *skel.CmdArgs) error {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {
@@ -30,7 +30,7 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 	}
 	defer host.close()
 	if err := delLink(ctx, host, conf, args); err != nil {
-		return err // the namespace answers for its addresses still, also without a process; the runtime repeats DEL
+		return err // the namespace may still use its addresses, even without a process; the runtime repeats DEL
 	}
 	if conf.IPAM.Type == "" {
 		return nil
@@ -38,9 +38,9 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 	return ipam.ExecDel(conf.IPAM.Type, args.StdinData)
 }
 
-// delLink reads the record without the lock: nobody else writes the record of this attachment, since runtimes do not
-// call plugins in parallel for one container. removeIncomplete comes last, as its error must not keep a link from its
-// host.
+// delLink reads the record without the lock: no other process writes the record of this attachment, since runtimes do
+// not call plugins concurrently for one container. removeIncomplete comes last, so that its error does not prevent the
+// return of the link.
 func delLink(ctx context.Context, host *namespace, conf *config, args *skel.CmdArgs) error {
 	r, err := readRecord(recordPath(args.ContainerID, args.IfName))
 	if err == nil && r == nil {
@@ -64,12 +64,11 @@ func releaseLocked(ctx context.Context, host *namespace, r *record, netns string
 	return r.release(host, netns)
 }
 
-// release brings a link to the host if it is in the pod's namespace, which may have another path by now, and forgets
-// it.
+// release moves a link to the host if it is in the pod's namespace, which may have a new path, and removes the record.
 //
-// It is idempotent, and the record is removed last: a crash anywhere before leaves a record, by which the next DEL, ADD
-// or GC begins again. Two paths are tried, since a runtime may call DEL with an empty CNI_NETNS, and may have mounted
-// the namespace elsewhere since ADD. The namespace counts only if it is the one of the record: a path can be reused.
+// It is idempotent, and the record is removed last: after a crash, the next DEL, ADD or GC starts over with the record.
+// Two paths are tried, since a runtime may call DEL with an empty CNI_NETNS, and may have mounted the namespace at
+// another path since ADD. A path can be reused, so the namespace must have the ID in the record.
 func (r *record) release(host *namespace, netns string) error {
 	for _, path := range slices.Compact([]string{netns, r.Netns}) {
 		if path == "" {
@@ -77,7 +76,7 @@ func (r *record) release(host *namespace, netns string) error {
 		}
 		pod, err := openNamespace(path)
 		if isGone(err) {
-			continue // a device of hardware is on the host then, any other has ended
+			continue // then a hardware device is back on the host, and any other device no longer exists
 		}
 		if err != nil {
 			return err
@@ -96,13 +95,13 @@ func (r *record) release(host *namespace, netns string) error {
 	return r.remove()
 }
 
-// moveOut moves the link to the host if it is in the pod. The link is found by its index: applications may rename
-// links, and may give the old name to another. One that has deleted or hidden the link may make another of its index,
-// which stays where it is. What the application has added to the names of the link goes: it could be the name that the
-// link gets on the host, or that of another link there.
+// moveOut moves the link to the host if it is in the pod. The link is found by its index, because an application may
+// rename it, and give the old name to another link. An application that has deleted or hidden the link may create
+// another one with its index, which stays in the pod. Alternative names that the application has added are removed:
+// they could collide with the name of the link on the host, or with other links there.
 //
-// The index on the host may be taken by now, for example by a link that came from another namespace with its index;
-// then the link gets a new one, and HostIndex follows it for restoreUp.
+// The index on the host may be taken, for example by a link that came from another namespace with its index. The link
+// then gets a new index, and HostIndex is updated for restoreUp.
 func (r *record) moveOut(host, pod *namespace) error {
 	link, err := pod.byIndex(r.Index)
 	if err != nil || link == nil {
@@ -113,7 +112,7 @@ func (r *record) moveOut(host, pod *namespace) error {
 	}
 	atHome, err := host.owner(r.Name)
 	if err != nil || atHome != nil && atHome.Attrs().Index == r.HostIndex {
-		return err // it never left, and the application has given another the index
+		return err // the link never left, and the application created another one with its index
 	}
 	if err := r.removeAltNames(pod, link); err != nil {
 		return err
@@ -128,11 +127,11 @@ func (r *record) moveOut(host, pod *namespace) error {
 	if link, err = host.links.LinkByName(r.Name); err != nil {
 		return fmt.Errorf("cannot find link %q on the host: %w", r.Name, err)
 	}
-	r.HostIndex = link.Attrs().Index // an old kernel has chosen it
+	r.HostIndex = link.Attrs().Index // an old kernel chooses it
 	return nil
 }
 
-// removeAltNames removes the alternative names that a link did not have on the host, if it is known which it had.
+// removeAltNames removes the alternative names that a link did not have on the host, if the record contains them.
 func (r *record) removeAltNames(pod *namespace, link netlink.Link) error {
 	if r.Seen == nil {
 		return nil
@@ -148,9 +147,9 @@ func (r *record) removeAltNames(pod *namespace, link netlink.Link) error {
 	return nil
 }
 
-// restoreUp sets the link up again if it was up before ADD: the kernel closes a device that changes its namespace. The
-// name and the index must both be those of the record, so that a stranger's link which took the name meanwhile is left
-// alone.
+// restoreUp sets the link up again if it was up before ADD, because the kernel closes a device that changes its
+// namespace. Both the name and the index must match the record, so that an unrelated link that has taken the name is
+// not changed.
 func (r *record) restoreUp(host *namespace) error {
 	if !r.Up {
 		return nil
@@ -165,13 +164,13 @@ func (r *record) restoreUp(host *namespace) error {
 	return nil
 }
 
-// recordOfResult makes up for a record that is lost: the link is the one in the pod that ADD has returned, if it is
-// still so. It returns nil if there is none.
+// recordOfResult reconstructs a lost record from prevResult: the link is the interface that ADD has returned, if it
+// still matches. It returns nil if there is no such link.
 //
-// Records are in a directory that is emptied at boot, but also when an administrator cleans up. Then only prevResult
-// tells what ADD did. Every doubt ends in nil: a link that stays in the pod returns with the end of its namespace if it
-// is hardware, while a stranger's link that is moved to the host is lost to the application. The name on the host is a
-// guess where the configuration names no link.
+// The directory of records is emptied at boot, but an administrator may also remove it. Then only prevResult describes
+// the result of ADD. In case of doubt, recordOfResult returns nil: a hardware link returns to the host with the end of
+// its namespace, while moving an unrelated link to the host would take it from the application. If the configuration
+// does not contain the name of the link, the name on the host is a guess.
 func (c *config) recordOfResult(host *namespace, args *skel.CmdArgs) (*record, error) {
 	result, err := c.previous()
 	given := interfaceOf(result, args.IfName)
@@ -195,11 +194,11 @@ func (c *config) recordOfResult(host *namespace, args *skel.CmdArgs) (*record, e
 		return nil, nil
 	}
 	if now := seen(link); now.ParentDev == "" && now.Namespace < 0 {
-		return nil, nil // an application can make such a link
+		return nil, nil // an application can create such a link
 	}
 	name := cmp.Or(c.linkName(), args.IfName)
 	if other, err := host.owner(name); err != nil || other != nil {
-		return nil, err // the device is on the host
+		return nil, err // the device is already on the host
 	}
 	return &record{
 		Network: c.Name, ContainerID: args.ContainerID, IfName: args.IfName, Netns: args.Netns, NamespaceID: pod.id(),
@@ -207,10 +206,10 @@ func (c *config) recordOfResult(host *namespace, args *skel.CmdArgs) (*record, e
 	}, nil
 }
 
-// collect releases what the network has that no attachment has any more. It is the verb GC of CNI 1.1. Attachments of
-// other networks are never touched: the runtime lists those of one network only. A record that cannot be read does not
-// keep the others from being released. What is listed as valid may be without a record, such as a function without a
-// link.
+// collect implements the command GC of CNI 1.1: it releases the links of the network that belong to no valid
+// attachment. It ignores attachments of other networks, because the runtime lists those of one network only. An
+// unreadable record does not prevent the release of the others. A valid attachment may have no record, for example a
+// function without a link.
 func collect(args *skel.CmdArgs) error {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {
@@ -230,10 +229,10 @@ func collect(args *skel.CmdArgs) error {
 			continue
 		}
 		if err := releaseLocked(context.Background(), host, r, r.Netns); err != nil {
-			problems, valid = append(problems, err), append(valid, attachment) // it keeps its addresses, as in del
+			problems, valid = append(problems, err), append(valid, attachment) // keep its addresses, as in del
 		}
 	}
-	if conf.IPAM.Type != "" && err == nil { // else nobody knows whose addresses are in use still
+	if conf.IPAM.Type != "" && err == nil { // with an unreadable record, the addresses in use are unknown
 		config, err := withValid(args.StdinData, valid)
 		if err == nil {
 			err = invoke.DelegateGC(context.Background(), conf.IPAM.Type, config, nil)
@@ -243,8 +242,8 @@ func collect(args *skel.CmdArgs) error {
 	return errors.Join(problems...)
 }
 
-// withValid returns a configuration for GC with other valid attachments. Package libcni writes them under a second name
-// as well, which was that of an earlier draft of the specification.
+// withValid returns a configuration for GC with the given valid attachments. Package libcni also writes them under a
+// second name, from an earlier draft of the specification.
 func withValid(config []byte, valid []types.GCAttachment) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	list, err := json.Marshal(append([]types.GCAttachment{}, valid...)) // never null

@@ -14,17 +14,17 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// sysfs is where the devices of the buses are.
+// sysfs is the directory of the devices by bus.
 const sysfs = "/sys/bus"
 
-// userspaceDrivers hand a function to an application, without a link. A function that is bound to one of them has no
-// link until it is bound to a kernel driver again, so ADD has nothing to move. ADD still asks the IPAM plugin: the
-// application may want an address.
+// userspaceDrivers returns the drivers that pass a function to an application. A function that is bound to one of them
+// has no link until it is bound to a kernel driver again, so ADD has nothing to move. ADD still calls the IPAM plugin,
+// because the application may need an address.
 func userspaceDrivers() []string { return []string{"vfio-pci", "uio_pci_generic", "igb_uio"} }
 
-// findDevice looks up the link that is asked for. It is nil if the device is a function that a driver for applications
-// has. A device that is named by its place on a bus is looked up by index: between sysfs and netlink another program
-// may rename the link.
+// findDevice returns the link of the configured device; nil if the device is a function with a userspace driver. A
+// device that is configured by its bus address is looked up by index, because another process may rename the link
+// between the reads of sysfs and netlink.
 func findDevice(conf *config, host *namespace) (netlink.Link, error) {
 	dir, err := conf.folder()
 	if err != nil {
@@ -52,7 +52,7 @@ func findDevice(conf *config, host *namespace) (netlink.Link, error) {
 	return link, nil
 }
 
-// linkName is the name that the link must have; "" if any will do.
+// linkName returns the required name of the link; "" if any name is accepted.
 func (c *config) linkName() string {
 	if c.RuntimeConfig.DeviceID != "" {
 		return ""
@@ -60,8 +60,9 @@ func (c *config) linkName() string {
 	return c.Device
 }
 
-// folder is that of the device in sysfs; "" if it is looked up by its name. runtimeConfig.deviceID comes first: it is
-// what a device plugin has allocated, while the rest of the configuration is the same for every pod of the network.
+// folder returns the directory of the device in sysfs; "" if the device is looked up by link name.
+// runtimeConfig.deviceID takes precedence: it is the device that a device plugin has allocated, while the rest of the
+// configuration is the same for every pod of the network.
 func (c *config) folder() (string, error) {
 	if id := c.RuntimeConfig.DeviceID; id != "" {
 		for _, bus := range []string{"pci", "auxiliary"} {
@@ -88,9 +89,9 @@ func (c *config) folder() (string, error) {
 	return "", nil
 }
 
-// deviceFolder is the directory of a device in sysfs. Its error matches [fs.ErrNotExist] for a device that is not
-// there. Names with a slash, or that begin with a dot, are refused before they reach the file system: the configuration
-// may come from the annotation of a pod.
+// deviceFolder returns the directory of a device in sysfs. Its error matches [fs.ErrNotExist] if the device does not
+// exist. Names with a slash or a leading dot are rejected before they reach the file system, because the configuration
+// may come from a pod annotation.
 func deviceFolder(bus, name string) (string, error) {
 	if name != filepath.Base(name) || strings.HasPrefix(name, ".") {
 		return "", types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("%q is not the name of a device", name),
@@ -101,14 +102,14 @@ func deviceFolder(bus, name string) (string, error) {
 	return dir, err
 }
 
-// linkIndexBelow is the index of a device's link. A device with several, such as a card with representors, needs a
-// name.
+// linkIndexBelow returns the index of a device's link. A device with several links, such as a NIC with representors,
+// needs a name.
 //
-// sysfs shows links of the network namespace in which it was mounted, so a link that is in a pod is not listed: that is
-// how a device that somebody else has already is noticed.
+// sysfs shows the links of the network namespace in which it was mounted. A link that was moved into a pod is not
+// listed, which is how a device that is already in use is detected.
 func linkIndexBelow(dir, name string) (int, error) {
 	var links []string
-	// The link of a virtio card is below the device on the virtio bus, which is a child of the PCI function.
+	// The link of a virtio NIC is below the device on the virtio bus, which is a child of the PCI function.
 	for _, pattern := range []string{"net/*", "virtio*/net/*"} {
 		found, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {
@@ -123,13 +124,14 @@ func linkIndexBelow(dir, name string) (int, error) {
 	i := slices.Index(names, name)
 	switch device := filepath.Base(dir); {
 	case len(links) == 0:
-		const problem = "device %s has no link on the host; give it a driver of network devices, or end what has " +
-			"the link"
+		const problem = "device %s has no link on the host; bind it to a network driver, or stop the process or pod " +
+			"that uses the link"
 		return 0, fmt.Errorf(problem, device)
 	case name != "" && i < 0:
 		return 0, fmt.Errorf("device %s has no link %q on the host, only %s", device, name, strings.Join(names, ", "))
 	case name == "" && len(links) > 1:
-		return 0, fmt.Errorf("device %s has several links: %s; name one by device", device, strings.Join(names, ", "))
+		return 0, fmt.Errorf("device %s has several links: %s; select one with device", device,
+			strings.Join(names, ", "))
 	}
 	data, err := os.ReadFile(filepath.Join(links[max(i, 0)], "ifindex"))
 	if err != nil {

@@ -103,7 +103,7 @@ func (b *bench) veth(name string, index int) {
 	})
 }
 
-// links are those of a namespace that the test has made, with what counts.
+// links returns the relevant properties of the links in a namespace that the test has created.
 func (b *bench) links(space *namespace) []string {
 	b.Helper()
 	found, err := space.links.LinkList()

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace is a network namespace that is open. It is used by one goroutine. Its sockets stay in the namespace in
-// which they were made, so a thread has to enter it only for that: package netlink locks one meanwhile.
+// namespace is an open network namespace. It is not safe for concurrent use. Sockets stay in the namespace in which
+// they were created, so a thread enters it only to create one; package netlink locks the thread in the meantime.
 type namespace struct {
 	handle netns.NsHandle
 	links  *netlink.Handle
@@ -27,19 +27,19 @@ func openNamespace(path string) (*namespace, error) {
 	links, err := netlink.NewHandleAt(handle, unix.NETLINK_ROUTE)
 	if err != nil {
 		_ = handle.Close()
-		return nil, fmt.Errorf("cannot ask for the links of network namespace %q: %w", path, err)
+		return nil, fmt.Errorf("cannot open a netlink socket in network namespace %q: %w", path, err)
 	}
 	return &namespace{handle: handle, links: links}, nil
 }
 
-// isGone reports whether a namespace could not be opened since nothing is at its path, or a file on which none is
-// mounted any more. The kernel answers EINVAL for such a file: it opens like any other, and only setns refuses it.
+// isGone reports whether an error of openNamespace means that the namespace no longer exists: the path is missing, or
+// no namespace is mounted on the file. In the latter case, the file can be opened, but setns fails with EINVAL.
 func isGone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EINVAL)
 }
 
-// openHost opens the namespace of this process. Not /proc/self: that is the main thread, which is in another namespace
-// if a goroutine was locked to it and left it so.
+// openHost opens the namespace of the current thread. It does not use /proc/self, which is the main thread: a goroutine
+// may have locked the main thread and left it in another namespace.
 func openHost() (*namespace, error) { return openNamespace("/proc/thread-self/ns/net") }
 
 func (n *namespace) close() {
@@ -47,19 +47,19 @@ func (n *namespace) close() {
 	_ = n.handle.Close()
 }
 
-// id tells namespaces apart while they are there. It is made of the device and inode of the namespace's file
-// (namespaces(7)). An inode can be reused after the end of its namespace, so a record counts only together with the
+// id identifies a namespace while it exists. It consists of the device and inode of the namespace's file
+// (namespaces(7)). An inode can be reused after the end of its namespace, so a record is only valid together with the
 // index of its link.
 func (n *namespace) id() string { return n.handle.UniqueId() }
 
-// has reports whether a link has an index. The kernel gives the error ENODEV for none, which netlink turns into
-// LinkNotFoundError; any other error says nothing about the link.
+// has reports whether a link with an index exists. For a missing link, the kernel returns ENODEV, which netlink
+// converts to LinkNotFoundError; any other error leaves the question open.
 func (n *namespace) has(index int) (bool, error) {
 	link, err := n.byIndex(index)
 	return link != nil, err
 }
 
-// byIndex is the link that has an index; nil if none has.
+// byIndex returns the link with an index; nil if none exists.
 func (n *namespace) byIndex(index int) (netlink.Link, error) {
 	link, err := n.links.LinkByIndex(index)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -71,7 +71,7 @@ func (n *namespace) byIndex(index int) (netlink.Link, error) {
 	return link, nil
 }
 
-// owner is the link that has a name, or has it as an alternative name; nil if none has.
+// owner returns the link with a name or alternative name; nil if none exists.
 func (n *namespace) owner(name string) (netlink.Link, error) {
 	link, err := n.links.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -80,8 +80,8 @@ func (n *namespace) owner(name string) (netlink.Link, error) {
 	return link, err
 }
 
-// freeIndex is an index that no link has and that is not reserved: the wanted one if possible. It is free at this
-// moment only: if an application makes a link with it meanwhile, the move fails.
+// freeIndex returns an index that is neither in use nor reserved: the wanted one if possible. If an application creates
+// a link with this index before the move, the move fails.
 func (n *namespace) freeIndex(wanted int, reserved ...int) (int, error) {
 	taken, err := n.has(wanted)
 	if err != nil || !taken && !slices.Contains(reserved, wanted) {
@@ -98,17 +98,16 @@ func (n *namespace) freeIndex(wanted int, reserved ...int) (int, error) {
 	return highest + 1, nil
 }
 
-// linkLocation is where a link is, and what it is called there.
+// linkLocation is the namespace, name and index of a link.
 type linkLocation struct {
 	space *namespace
 	name  string
 	index int
-	// inPod is true for the pod's namespace, false for the host's.
+	// inPod is true in the pod's namespace, and false in the host's.
 	inPod bool
 }
 
-// describe returns the side and what a user changes to free a name there: only the pod's name of a link is chosen in a
-// topology or claim.
+// describe returns the side and the action that frees a name there. Topologies and claims set only the name in the pod.
 func (l linkLocation) describe() (side, action string) {
 	if l.inPod {
 		return "pod", "choose another ifName"
@@ -116,12 +115,12 @@ func (l linkLocation) describe() (side, action string) {
 	return "host", "rename that link"
 }
 
-// move moves the link at one place to another in a single request. The kernel moves first and renames then, unless the
-// old name is taken there: what would make the second fail is looked for before, and if it fails nevertheless, the link
-// goes back.
+// move moves a link from one location to another in a single request. The kernel first moves and then renames it,
+// unless the old name is taken at the target. move checks the known reasons for a failed rename before; if the rename
+// fails nevertheless, it moves the link back.
 //
-// Two requests, move and rename, were the alternative: a process that is killed between them leaves a link in the pod
-// under its name of the host, where it may collide with the pod's own links.
+// The alternative, separate requests for move and rename, is not safe: if the process is killed between them, the link
+// is in the pod under its host name, where it may collide with the pod's own links.
 func move(source, target linkLocation) error {
 	if err := checkName(source, target); err != nil {
 		return err
@@ -131,8 +130,8 @@ func move(source, target linkLocation) error {
 		return nil
 	}
 	err = fmt.Errorf("cannot move link %q: %w", source.name, err)
-	// The kernel does not say how far it came, so both sides are asked. Only a link that is surely in the target, and
-	// surely not in the source, is sent back: anything else could move a stranger.
+	// The kernel does not report how far the request got, so check both sides. Move the link back only if it certainly
+	// is in the target and not in the source; otherwise, this could move an unrelated link.
 	arrived, lookErr := target.space.has(target.index)
 	stayed, stayErr := source.space.has(source.index)
 	if lookErr != nil || stayErr != nil || !arrived || stayed {
@@ -141,14 +140,14 @@ func move(source, target linkLocation) error {
 	return errors.Join(err, request(target, source))
 }
 
-// checkName returns an error if a link cannot have the name that it is to get at its target.
+// checkName returns an error if a link cannot get its new name at the target.
 func checkName(source, target linkLocation) error {
 	link, err := source.space.links.LinkByIndex(source.index)
 	if err != nil {
 		return fmt.Errorf("cannot find link %q: %w", source.name, err)
 	}
 	if slices.Contains(link.Attrs().AltNames, target.name) {
-		const problem = "cannot rename link %q to %q: it is an alternative name of the link; remove that"
+		const problem = "cannot rename link %q to %q: it is an alternative name of the link; remove that name"
 		return fmt.Errorf(problem, link.Attrs().Name, target.name)
 	}
 	side, action := target.describe()
@@ -158,17 +157,17 @@ func checkName(source, target linkLocation) error {
 			target.name, err)
 	}
 	if other != nil {
-		// With the kernel's words for it: a runtime can tell by them that the link of that name is not this plugin's.
+		// Include the kernel's error: it tells the runtime that the existing link does not belong to this plugin.
 		return fmt.Errorf("cannot move link %q to the %s: the name %q is taken by link %q: %w; %s", link.Attrs().Name,
 			side, target.name, other.Attrs().Name, unix.EEXIST, action)
 	}
 	return nil
 }
 
-// request moves and renames a link in one netlink message. Kernels before 5.13 choose the index themselves. The socket
-// is in the source namespace, which is where the kernel looks up link.Index; the descriptor names the target
-// (IFLA_NET_NS_FD). The answer comes when the link has arrived: do_setlink holds the lock for changes of links (RTNL)
-// throughout, so no other request changes a link between the move and the new name.
+// request moves and renames a link in one netlink message. Kernels before 5.13 ignore the requested index and choose
+// one. The socket is in the source namespace, where the kernel looks up link.Index; the descriptor refers to the target
+// (IFLA_NET_NS_FD). The kernel responds after the link has arrived: do_setlink holds the lock for link changes (RTNL)
+// throughout, so no other request can change a link between the move and the rename.
 func request(source, target linkLocation) error {
 	socket, err := nl.GetNetlinkSocketAt(source.space.handle, netns.None(), unix.NETLINK_ROUTE)
 	if err != nil {

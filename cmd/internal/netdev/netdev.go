@@ -14,13 +14,14 @@ import (
 // Name is the type of the plugin in a CNI configuration.
 const Name = "netdev"
 
-// Main is the plugin as a process: it reads its order from the environment and its configuration from standard input.
+// Main runs the plugin as a process: it reads the command from the environment and the configuration from standard
+// input.
 func Main() {
 	skel.PluginMainFuncs(functions(), versions(), "CNI plugin "+Name+": moves a network device of the host into a pod")
 }
 
-// versions begins after 0.2.0, whose results name no interfaces: DEL without a record could not know the link by
-// prevResult.
+// versions returns the supported CNI versions. They start after 0.2.0, whose results contain no interfaces: DEL without
+// a record could not identify the link from prevResult.
 func versions() version.PluginInfo { return version.PluginSupports("0.3.1", "0.4.0", "1.0.0", "1.1.0") }
 
 func functions() skel.CNIFuncs {
@@ -37,29 +38,29 @@ func functions() skel.CNIFuncs {
 	}
 }
 
-// InProcess is the plugin as a part of another process, without the time that a process of its own takes to start. It
-// does what [Main] does, in the same order and with the same files, so whatever kills it leaves what DEL undoes. It is
-// safe for concurrent use. The reasons, and what was measured, are in docs/adr/0030-netdev-in-process.md.
+// InProcess runs the plugin in the current process, which saves the time to start a separate one. It does the same as
+// [Main], in the same order and with the same files, so DEL can undo it after a crash at any point. It is safe for
+// concurrent use. The reasons and measurements are in docs/adr/0030-netdev-in-process.md.
 type InProcess struct {
-	// slot has room for whoever moves a link: others wait here no longer than they want to. The file lock excludes
-	// them, too, but whoever waits for that polls it: a move takes 15 ms, and the turn passes at once.
+	// slot serializes moves, and waiting callers can time out. The file lock excludes them, too, but waiting for it
+	// means polling, while the slot passes on immediately; a move takes 15 ms.
 	slot chan struct{}
 }
 
-// NewInProcess does no I/O.
+// NewInProcess returns an InProcess. It does no I/O.
 func NewInProcess() *InProcess { return &InProcess{slot: make(chan struct{}, 1)} }
 
-// Accepts reports whether Call can do what a process would. Processes are what asks others for addresses: an IPAM
-// plugin has the environment of its caller, and a context must be able to end it. CHECK, STATUS and GC are rare, so
-// their few milliseconds are not worth a second way to run them.
+// Accepts reports whether Call supports a command with a configuration. Configurations with an IPAM plugin need a
+// process: an IPAM plugin inherits the environment of its caller, and a context must be able to kill it. CHECK, STATUS
+// and GC are rare, so saving a few milliseconds is not worth a second implementation.
 func (*InProcess) Accepts(command string, stdin []byte) bool {
 	conf, err := readConfig(stdin)
 	return err == nil && conf.IPAM.Type == "" && (command == "ADD" || command == "DEL")
 }
 
-// Call is ADD or DEL. It returns what the process would print; its errors are of type *types.Error. When ctx ends
-// before it has begun to move the link, it stops; a move that has begun is carried out, as it is in the kernel. The
-// version is checked as package skel does it for a process, so that the same configuration is refused with the same
+// Call executes ADD or DEL. It returns the output that the process would print; its errors are of type *types.Error. If
+// ctx ends before the move of the link begins, Call stops; a move that has begun is completed, since the kernel does
+// not interrupt it. The version is checked as in package skel, so that both ways reject a configuration with the same
 // error.
 func (p *InProcess) Call(ctx context.Context, command string, args *skel.CmdArgs) ([]byte, error) {
 	stdout, err := p.call(ctx, command, args)
@@ -84,7 +85,7 @@ func (p *InProcess) call(ctx context.Context, command string, args *skel.CmdArgs
 	case p.slot <- struct{}{}:
 		defer func() { <-p.slot }()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("other links are being moved: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("cannot start: other links are being moved: %w", context.Cause(ctx))
 	}
 	if command == "DEL" {
 		return nil, del(ctx, args)

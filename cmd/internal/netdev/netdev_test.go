@@ -77,7 +77,7 @@ func TestReturnsDown(t *testing.T) {
 	b.clean(before)
 }
 
-// What has a name that is needed is not touched, and neither is the device.
+// A link that has a required name is not changed, and neither is the device.
 func TestTakenNames(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -140,7 +140,7 @@ func TestDeviceOfMultus(t *testing.T) {
 	b.clean(before)
 }
 
-// Two links at once, each of which has on the host the name that the other gets in the pod.
+// Two links are moved, each of which has on the host the name that the other one gets in the pod.
 func TestNamesAreSwapped(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -170,7 +170,7 @@ func TestNamesAreSwapped(t *testing.T) {
 	}
 }
 
-// Of two pods that want one link, one gets it, and the other's failure does not take it away.
+// If two pods request the same link, one gets it, and the failure of the other does not remove it.
 func TestOneGetsTheLink(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -212,7 +212,8 @@ func TestRenamedInThePod(t *testing.T) {
 	result := b.add("net1", up0)
 	b.rename(b.inPod, "net1", "mine0")
 	b.bridge(b.inPod, "net1")
-	b.fails(order{command: "CHECK", ifName: "net1", netns: b.pod, config: up0, previous: result}, "has the address")
+	b.fails(order{command: "CHECK", ifName: "net1", netns: b.pod, config: up0, previous: result},
+		"has the hardware address")
 	b.del("net1", up0)
 	b.expectLinks(b.host, before...)
 	if links := b.links(b.inPod); len(links) != 1 || !strings.HasPrefix(links[0], "net1 ") {
@@ -224,8 +225,8 @@ func TestRenamedInThePod(t *testing.T) {
 	}
 }
 
-// An application that hides the device, or deletes it, can make a link of the same name, address and index. That stays
-// where it is, and CHECK says that it is another.
+// An application that hides or deletes the device can create a link with the same name, address and index. This link
+// stays in the pod, and CHECK reports it.
 func TestImpostors(t *testing.T) {
 	for name, impostor := range map[string]func(netlink.LinkAttrs) netlink.Link{
 		"veth": func(attrs netlink.LinkAttrs) netlink.Link {
@@ -257,7 +258,7 @@ func TestImpostors(t *testing.T) {
 	}
 }
 
-// A pod may have namespaces of its own, in which links have any index. What a link stands on is known by both.
+// A pod may create namespaces, in which links have any index. The lower link is identified by both.
 func TestImpostorsOnHiddenLinks(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -310,8 +311,8 @@ GC) cat > "$(dirname "$0")/told" ;;
 esac
 `
 
-// At GC a link that cannot return keeps its addresses, and nobody else's. Where a record cannot be read, nothing is
-// known of what links have.
+// GC keeps the addresses of a link that cannot return, and releases others. With an unreadable record, the addresses of
+// links are unknown.
 func TestGarbageThatCannotReturn(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -351,7 +352,7 @@ func TestGarbageThatCannotReturn(t *testing.T) {
 	b.must(os.WriteFile(filepath.Join(stateDir, "c9_net1.json"), []byte("{"), 0o600))
 	b.fails(gc, "cannot read record")
 	if _, err := os.Stat(filepath.Join(dir, "told")); err == nil {
-		t.Error("the IPAM plugin is told what nobody knows")
+		t.Error("the IPAM plugin is called although a record is unreadable")
 	}
 	b.must(os.Remove(filepath.Join(stateDir, "c9_net1.json")))
 }
@@ -378,7 +379,7 @@ func TestBothEndsOfAPair(t *testing.T) {
 	b.expectLinks(b.inPod)
 }
 
-// An application may give the device the name that it has on the host, or that of another link there.
+// An application may give the device its own host name, or the name of another link on the host.
 func TestAlternativeNamesOfThePod(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -426,7 +427,7 @@ func TestRecordIsLost(t *testing.T) {
 	}
 }
 
-// ADD that comes again begins anew, also with another device.
+// A repeated ADD starts over, even with another device.
 func TestAddAgain(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -443,7 +444,7 @@ func TestAddAgain(t *testing.T) {
 	b.clean(before)
 }
 
-// What no attachment has any more returns to the host; what one has stays.
+// Links without a valid attachment return to the host; the others stay.
 func TestGarbage(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -472,7 +473,7 @@ const addresses = up0 +
 	`, "ipam": {"type": "host-local", "dataDir": "/run/leases", "ranges": [[{"subnet": "10.1.0.0/24"}]], ` +
 	`"routes": [{"dst": "10.9.0.0/16"}]}`
 
-// Addresses are set in the pod, and given back: with the link, without its namespace, and if they can't be set.
+// Addresses are set in the pod, and released: with the link, without its namespace, and if they cannot be set.
 func TestAddresses(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -512,7 +513,7 @@ func TestAddresses(t *testing.T) {
 	b.clean(before)
 
 	b.add("net1", addresses)
-	_, err = b.call(order{command: "DEL", ifName: "net1", config: addresses}) // the runtime has no namespace any more
+	_, err = b.call(order{command: "DEL", ifName: "net1", config: addresses}) // the namespace no longer exists
 	b.must(err)
 	leases(0)
 	b.clean(before)
@@ -578,11 +579,11 @@ func TestLinkOfADevice(t *testing.T) {
 	expect("eth0", 7, "")
 	expect("eth1", 0, "only eth0")
 	make("net/rep0", "8")
-	expect("", 0, "several links: rep0, eth0; name one by device")
+	expect("", 0, "several links: rep0, eth0; select one with device")
 	expect("rep0", 8, "")
 }
 
-// Every command that the plugin says it has is there.
+// Every command that the plugin advertises is implemented.
 func TestCommands(t *testing.T) {
 	if f := functions(); f.Add == nil || f.Del == nil || f.Check == nil || f.Status == nil || f.GC == nil {
 		t.Errorf("functions are %+v", f)
@@ -594,7 +595,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// killsVariable says how often TestKilled kills the plugin.
+// killsVariable is the environment variable for the number of times that TestKilled kills the plugin.
 const killsVariable = "NETDEV_KILLS"
 
 // The plugin is killed at random moments of ADD and DEL: a veth, which ends with the namespace that it is in, is never

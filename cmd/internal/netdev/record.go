@@ -18,46 +18,46 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 )
 
-// stateDir is emptied at boot, as namespaces are.
+// stateDir contains the records. Like namespaces, it does not survive a reboot.
 //
-// It is on a tmpfs, so records survive a process and not a boot, and need no fsync. The driver's pod mounts /run/cni of
-// the host: a plugin that runs as a process on the host finds the same records.
+// It is on a tmpfs, so records survive the process but not a reboot, and need no fsync. The driver's pod mounts
+// /run/cni of the host, so a plugin that runs as a process on the host finds the same records.
 const stateDir = "/run/cni/netdev"
 
-// record is what brings a link back. It is written before the link moves, and removed when it is back.
+// record is the data for moving a link back. It is written before the link moves, and removed when it is back.
 //
-// The name of its file is the attachment: the runtime's ID of the container and the name of the interface, which
-// identify an ADD for the DEL that comes later. Unknown fields of a newer version are ignored, so that a downgraded
-// driver can still undo.
+// The name of its file identifies the attachment, by the runtime's container ID and the name of the interface, so that
+// DEL finds the record of ADD. Unknown fields of a newer version are ignored, so that a downgraded driver can still
+// undo an attachment.
 type record struct {
 	Network     string `json:"network"`
 	ContainerID string `json:"containerID"`
 	IfName      string `json:"ifName"`
-	// Netns is the path of the pod's namespace, and NamespaceID what it is.
+	// Netns is the path of the pod's namespace, and NamespaceID identifies the namespace.
 	Netns       string `json:"netns"`
 	NamespaceID string `json:"namespaceID"`
-	// Index is that of the link in the pod, which the plugin has chosen, and no other record of the namespace has:
-	// whatever the link is called, and whatever has its name.
+	// Index is the index of the link in the pod. The plugin has chosen it, and no other record of the namespace has the
+	// same. It identifies the link even if an application renames it or gives its name to another link.
 	Index int `json:"index"`
-	// Name and HostIndex are those of the link on the host.
+	// Name and HostIndex are the name and index of the link on the host.
 	Name      string `json:"name"`
 	HostIndex int    `json:"hostIndex"`
 	// Up reports whether the link was up.
 	Up bool `json:"up"`
-	// Seen is the link as it was seen last; nil in records of versions that did not note it.
+	// Seen contains the last observed properties of the link; nil in records of older versions.
 	Seen *seenLink `json:"seen,omitempty"`
 	// AltNames are the alternative names that the link had on the host.
 	AltNames []string `json:"altNames,omitempty"`
 }
 
-// seenLink is of a link what tells it from others that an application makes: it can give these any name, address and
-// index.
+// seenLink contains the properties that distinguish a link from links that an application creates, which can have any
+// name, address and index.
 type seenLink struct {
 	Kind string `json:"kind"`
 	// ParentDev is the bus address of hardware (IFLA_PARENT_DEV_NAME).
 	ParentDev string `json:"parentDev,omitempty"`
-	// Parent is the index of the link below, or of a veth's peer (IFLA_LINK); 0 without one. Namespace is that of the
-	// parent, by the number that the pod's namespace has for it (IFLA_LINK_NETNSID); -1 for the pod's own, and on the
+	// Parent is the index of the lower link, or of the peer of a veth (IFLA_LINK); 0 if there is none. Namespace is the
+	// namespace of the parent, by its ID in the pod's namespace (IFLA_LINK_NETNSID); -1 for the pod's own, and on the
 	// host.
 	Parent    int `json:"parent,omitempty"`
 	Namespace int `json:"namespace"`
@@ -66,7 +66,7 @@ type seenLink struct {
 func seen(link netlink.Link) seenLink {
 	attrs := link.Attrs()
 	found := seenLink{Kind: link.Type(), ParentDev: attrs.ParentDev, Parent: attrs.ParentIndex, Namespace: -1}
-	if found.Parent == attrs.Index { // tunnels stand on none, and name themselves in another namespace than their own
+	if found.Parent == attrs.Index { // a tunnel has no lower link, and reports itself if it is in another namespace
 		found.Parent = 0
 	}
 	if found.Parent != 0 {
@@ -75,12 +75,13 @@ func seen(link netlink.Link) seenLink {
 	return found
 }
 
-// isLink reports whether a link in the pod that has the index of the record is the one that was moved there.
+// isLink reports whether a link in the pod with the index of the record is the link that was moved there.
 //
-// What it stands on may have another place than when the link was seen last: on the host it is usually in the same
-// namespace, which counts if nothing was seen in the pod, since ADD was killed; and another pod may have got it
-// meanwhile. An application changes nothing of that, so then the link is taken for ours if the host has no link of that
-// index any more. With one of a pair it can: the other one goes with it. Of that a record must say where it is.
+// The location of the lower link may have changed since the link was last observed. On the host, it is usually in the
+// same namespace; this counts if the link was never observed in the pod because ADD was killed. Another pod may also
+// have got the lower link since. An application cannot change either, so in these cases the link is ours if the host no
+// longer has a link with the index of the lower link. Pairs are different, because an application can delete a link of
+// a pair together with its peer. For a pair, a record must therefore confirm that the peer has moved.
 func (r *record) isLink(link netlink.Link, host *namespace) (bool, error) {
 	if r.Seen == nil {
 		return true, nil
@@ -102,7 +103,7 @@ func (r *record) isLink(link netlink.Link, host *namespace) (bool, error) {
 	return !stays && err == nil, err
 }
 
-// peerMoved reports whether the other one of a pair was given to a pod, too, in which it has an index.
+// peerMoved reports whether the peer of a pair was moved to a pod, too, where it has an index.
 func (r *record) peerMoved(index int) (bool, error) {
 	records, err := readRecords()
 	moved := slices.ContainsFunc(records, func(other *record) bool {
@@ -113,17 +114,17 @@ func (r *record) peerMoved(index int) (bool, error) {
 
 func (r *record) path() string { return recordPath(r.ContainerID, r.IfName) }
 
-// incomplete is a record that is being written, of which there is one at a time: whoever writes has the lock. A process
-// that was killed may leave it.
+// incomplete returns the path of the record that is being written. There is only one, because writing requires the
+// lock. A killed process may leave it.
 func incomplete() string { return filepath.Join(stateDir, "incomplete") }
 
-// recordPath keeps both parts inside of the directory, whatever a runtime passes on.
+// recordPath returns the path of a record. It stays inside the directory for any input.
 func recordPath(containerID, ifName string) string {
 	return filepath.Join(stateDir, filepath.Base(containerID)+"_"+filepath.Base(ifName)+".json")
 }
 
-// write makes the file appear whole. Whoever calls it has the lock: all writers use one incomplete file. A reader
-// without the lock sees the old record or the new one (rename(2)).
+// write writes the record atomically. The caller must hold the lock, because all writers use the same incomplete file.
+// A reader without the lock sees either the old or the new record (rename(2)).
 func (r *record) write() error {
 	data, err := json.Marshal(r)
 	if err == nil {
@@ -136,7 +137,7 @@ func (r *record) write() error {
 		err = os.Rename(incomplete(), r.path())
 	}
 	if err != nil {
-		return fmt.Errorf("cannot write down where link %q is: %w", r.Name, err)
+		return fmt.Errorf("cannot write the record of link %q: %w", r.Name, err)
 	}
 	return nil
 }
@@ -148,7 +149,7 @@ func (r *record) remove() error {
 	return nil
 }
 
-// removeIncomplete removes what an ADD has left that was killed while it wrote its record: nothing was moved then.
+// removeIncomplete removes the file of an ADD that was killed while it wrote its record, before it moved anything.
 func removeIncomplete(ctx context.Context) error {
 	if _, err := os.Lstat(incomplete()); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -164,7 +165,7 @@ func removeIncomplete(ctx context.Context) error {
 	return nil
 }
 
-// readRecord returns nil if there is none.
+// readRecord reads a record; it returns nil if the file does not exist.
 func readRecord(path string) (*record, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -180,12 +181,13 @@ func readRecord(path string) (*record, error) {
 	return r, nil
 }
 
-// lockInterval is after what time a lock that another process has is tried again.
+// lockInterval is the retry interval for a lock that another process holds.
 const lockInterval = time.Millisecond
 
-// lock keeps others from moving links; it ends with this process at the latest. It waits no longer than ctx. The lock
-// is flock(2) on a file that is never removed: if it were, two processes could lock two files of one name. It belongs
-// to the open file, so goroutines of one process exclude each other, too. unlock closes the file.
+// lock prevents other processes from moving links. It waits until ctx ends. The lock is released by unlock, or when
+// this process ends. It is flock(2) on a file that is never removed: otherwise, two processes could lock two files of
+// the same name. It belongs to the open file, so it also excludes goroutines of the same process. unlock closes the
+// file.
 func lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
 		return nil, err
@@ -195,7 +197,7 @@ func lock(ctx context.Context) (unlock func(), err error) {
 		return nil, err
 	}
 	mode := unix.LOCK_EX
-	if ctx.Done() != nil { // a thread that waits in the kernel could not be told
+	if ctx.Done() != nil { // a thread that is blocked in the kernel could not be interrupted
 		mode |= unix.LOCK_NB
 	}
 	for {
@@ -216,8 +218,8 @@ func lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// readRecords returns all. A record that cannot be read is in the error, and the others are returned with it. newRecord
-// refuses to go on then: the index that it would choose may be reserved by what it could not read.
+// readRecords returns all readable records, and an error for the others. newRecord stops if there is an error: the
+// index that it would choose may be reserved by an unreadable record.
 func readRecords() ([]*record, error) {
 	entries, err := os.ReadDir(stateDir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,7 +1,7 @@
-// Package version says which build of the project a program is.
+// Package version reports the build of a program.
 //
-// The rule of this package: nothing is set by flags of the linker. What is said is what the Go command has put into the
-// binary, so that every way of building it says the same.
+// The rule of this package: linker flags set nothing. The information is stamped into the binary by the Go command, so
+// that every way of building it reports the same.
 package version
 
 import (
@@ -12,23 +12,23 @@ import (
 // Unknown is the version of a program that was built outside of a module or a repository, such as a test.
 const Unknown = "unknown"
 
-// whyUnknown explains Unknown to people. Where the version is data, as in metrics and JSON, it stays away.
+// whyUnknown explains Unknown to users. It is not part of data such as metrics and JSON.
 const whyUnknown = `built without version-control data; build in a git clone, without -buildvcs=false in GOFLAGS, ` +
 	`or with "make release VERSION=v0.1.0"`
 
-// Info is what is known of a build.
+// Info describes a build.
 type Info struct {
-	// Version is the module's, made of the commit where there is no tag.
+	// Version is the version of the module; a pseudo-version of the commit if it has no tag.
 	Version string `json:"version"`
-	// Revision is the commit, and Time when it was made.
+	// Revision is the commit, and Time is the time of the commit.
 	Revision string `json:"revision,omitempty"`
 	Time     string `json:"time,omitempty"`
-	// Modified says that the files differed from the commit.
+	// Modified reports whether the files differed from the commit.
 	Modified bool   `json:"modified,omitempty"`
 	Go       string `json:"go,omitempty"`
 }
 
-// Get is that of this program.
+// Get returns the build of this program.
 func Get() Info {
 	build, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -37,8 +37,8 @@ func Get() Info {
 	return infoOf(build)
 }
 
-// infoOf reads what cmd/go stamps into binaries (go help buildvcs). "(devel)" is the version of a main module that was
-// built without a repository.
+// infoOf evaluates the data that cmd/go stamps into binaries (go help buildvcs). "(devel)" is the version of a main
+// module that was built outside of a repository.
 func infoOf(build *debug.BuildInfo) Info {
 	info := Info{Version: build.Main.Version, Go: build.GoVersion}
 	for _, setting := range build.Settings {
@@ -57,8 +57,8 @@ func infoOf(build *debug.BuildInfo) Info {
 	return info
 }
 
-// Explain returns why a version that a program printed of itself is unknown, and how to build one that is not. It is
-// empty for a version, and for a commit without one.
+// Explain returns why the printed version of a program is unknown, and how to build it with one. It returns "" for a
+// known version, and for an unknown one with a commit.
 func Explain(printed string) string {
 	if printed == Unknown || strings.HasPrefix(printed, Unknown+" (") {
 		return whyUnknown
@@ -66,7 +66,7 @@ func Explain(printed string) string {
 	return ""
 }
 
-// Describe is String with the explanation of an unknown version, for --version.
+// Describe returns String and the explanation of an unknown version, for --version.
 func (i Info) Describe() string {
 	text := i.String()
 	if why := Explain(text); why != "" {
@@ -75,8 +75,9 @@ func (i Info) Describe() string {
 	return text
 }
 
-// String is for people: the version, the commit if the version does not have it, and Go's. A pseudo-version ends in the
-// first twelve digits of the commit, and one of a changed tree in "+dirty": neither is said twice.
+// String formats the build for users: the version, the commit if the version does not contain it, and the Go version.
+// It does not repeat the parts of a pseudo-version, which ends in the first twelve digits of the commit, and "+dirty"
+// for a modified tree.
 func (i Info) String() string {
 	text := i.Version
 	if short := i.Revision[:min(len(i.Revision), 12)]; short != "" && !strings.Contains(text, short) {
