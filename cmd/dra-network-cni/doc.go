@@ -1,11 +1,11 @@
-// Command dra-network-cni is what the driver needs on the host as programs of their own, in one small binary: it is the
-// one that it is called as, by a link or a copy of that name, or else the one that its first argument names. With
-// --version it says which build it is.
+// Command dra-network-cni contains the programs that the driver installs on the host, in one small binary. The name of
+// the link or copy by which it is called selects the program; otherwise, the first argument does. --version prints the
+// build.
 //
-//	netdev   a CNI plugin that gives a pod a network device of the host
-//	gate     an OCI hook that refuses containers whose claim is not attached to their network namespace
+//	netdev   a CNI plugin that moves a network device of the host into a pod
+//	gate     an OCI hook that rejects containers whose claim is not attached to their network namespace
 //
-// It is one binary since most of its size is Go's runtime, and the driver installs it on the host. It is not the
-// driver's own binary: a hook runs for every container with a claim, and starts in 3 ms in place of 23
+// It is a single binary because most of its size is the Go runtime. It is separate from the driver's binary because a
+// hook runs for every container with a claim, and starts in 3 ms instead of 23 ms
 // (docs/adr/0020-gates-name-namespaces.md).
 package main

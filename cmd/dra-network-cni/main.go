@@ -13,14 +13,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// programs are those that this binary is, by name.
+// programs returns the programs in this binary, by name.
 func programs() map[string]func() {
 	return map[string]func(){netdev.Name: netdev.Main, nodeapi.GateHookCommand: gatehook.Main}
 }
 
 func main() {
-	// The name decides first, as in BusyBox: a runtime calls a CNI plugin by its path, and gives it no arguments. The
-	// hook is called with arguments, so it may be the second case.
+	// The name of the binary takes precedence, as in BusyBox: a runtime calls a CNI plugin by its path, without
+	// arguments. The hook is called with arguments.
 	all := programs()
 	name := filepath.Base(os.Args[0])
 	if _, known := all[name]; !known && len(os.Args) > 1 {
@@ -39,8 +39,7 @@ func main() {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	fmt.Fprintf(os.Stderr, "dra-network-cni: no program is called %q; call it as, or with the first argument, one "+
-		"of: %s\n",
-		name, strings.Join(names, ", "))
+	fmt.Fprintf(os.Stderr, "dra-network-cni: cannot run %q: unknown program; use one of these names as the name of "+
+		"the binary or as the first argument: %s\n", name, strings.Join(names, ", "))
 	os.Exit(2)
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestMain makes this binary the program, too.
+// TestMain runs the program in this binary if an environment variable is set.
 func TestMain(m *testing.M) {
 	if os.Getenv("DRA_NETWORK_CNI_TEST") != "" {
 		main()
@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The binary is the program that it is called as, wherever it lies, or the one that its first argument names.
+// The name of the binary selects the program, regardless of its directory; otherwise, the first argument does.
 func TestPrograms(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -40,8 +40,8 @@ func TestPrograms(t *testing.T) {
 		{"dra-network-cni", []string{"netdev"}, 0, "CNI plugin netdev"},
 		{"other", []string{"netdev"}, 0, "CNI plugin netdev"},
 		{"dra-network-cni", []string{"--version"}, 0, "dra-network-cni version "},
-		{"dra-network-cni", nil, 2, `no program is called "dra-network-cni"`},
-		{"dra-network-cni", []string{"sriov"}, 2, `no program is called "sriov"`},
+		{"dra-network-cni", nil, 2, `cannot run "dra-network-cni": unknown program`},
+		{"dra-network-cni", []string{"sriov"}, 2, `cannot run "sriov": unknown program`},
 	} {
 		command := exec.CommandContext(t.Context(), filepath.Join(dir, test.name), test.arguments...)
 		command.Env = append(os.Environ(), "DRA_NETWORK_CNI_TEST=1", "CNI_COMMAND=")

@@ -1,6 +1,6 @@
-// Package gatehook is the OCI hook by which the container runtime refuses containers that name a claim which is not
-// attached to their network namespace: see [nodeapi.CheckGate]. It needs nothing but the kernel and the claim's CDI
-// spec, so it decides also while every component of the driver is down.
+// Package gatehook is the OCI hook by which the container runtime rejects a container with a claim that is not attached
+// to its network namespace, see [nodeapi.CheckGate]. It depends only on the kernel and the claim's CDI spec, so it
+// works while all components of the driver are down.
 package gatehook
 
 import (
@@ -15,12 +15,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// maxState bounds what is read of the container's state: annotations are the user's.
+// maxState limits the size of the container's state, which contains annotations of the user.
 const maxState = 8 << 20
 
-// Main runs the hook with the arguments and the standard input of the process, and ends the process. The runtime reads
-// nothing but the exit status: any other than 0 ends the creation of the container (OCI runtime specification,
-// "createRuntime Hooks"). runc repeats standard error in its own error, which kubelet shows in an event of the pod.
+// Main runs the hook with the arguments and standard input of the process, and exits. The runtime evaluates only the
+// exit status: a status other than 0 aborts the creation of the container (OCI runtime specification, "createRuntime
+// Hooks"). runc includes standard error in its own error, which the kubelet reports in an event of the pod.
 func Main() {
 	if err := Run(os.Args[1:], os.Stdin, "/proc"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -29,13 +29,13 @@ func Main() {
 	os.Exit(0)
 }
 
-// Run checks the container whose state is read (OCI runtime specification, "State"). The argument is the path of the
-// CDI spec; procDir is where the kernel shows processes. Every doubt is an error: a container that waits is created
-// again by kubelet, while one that started without its interfaces may be lost to its owner.
+// Run checks the container whose state it reads (OCI runtime specification, "State"). The argument is the path of the
+// CDI spec; procDir is the directory of processes. In case of doubt, Run returns an error: the kubelet retries a
+// rejected container, while a container that starts without its interfaces may never recover.
 func Run(args []string, state io.Reader, procDir string) error {
 	if len(args) != 1 {
-		return errors.New("cannot check a container; give the path of the CDI spec of its claim as the argument, and " +
-			"the state of the container as standard input")
+		return errors.New("cannot check a container; pass the path of the claim's CDI spec as the argument, and the " +
+			"state of the container on standard input")
 	}
 	var container struct {
 		ID  string `json:"id"`
@@ -44,10 +44,10 @@ func Run(args []string, state io.Reader, procDir string) error {
 	if err := json.NewDecoder(io.LimitReader(state, maxState)).Decode(&container); err != nil {
 		return fmt.Errorf("cannot read the state of the container: %w", err)
 	}
-	// The state has no process before the container is created and after it has ended: then there is no namespace to
+	// Before a container is created and after it has ended, the state has no process, so there is no namespace to
 	// compare.
 	if container.Pid <= 0 {
-		return fmt.Errorf("cannot check container %s: its state has no process", container.ID)
+		return fmt.Errorf("cannot check container %s: its state contains no process", container.ID)
 	}
 	if err := nodeapi.CheckGate(args[0], filepath.Join(procDir, strconv.Itoa(container.Pid), "ns", "net")); err != nil {
 		return fmt.Errorf("cannot start container %s: %w", container.ID, err)

@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// The hook compares inodes, so plain files stand in for namespaces.
+// The hook compares inodes, so plain files can represent namespaces.
 func TestContainersStartOnlyWhereTheirClaimIsAttached(t *testing.T) {
 	dir := t.TempDir()
 	namespace := func(name string) string {
@@ -80,9 +80,9 @@ func TestWrongCalls(t *testing.T) {
 		state string
 		want  string
 	}{
-		{nil, `{"pid":1}`, "give the path of the CDI spec"},
+		{nil, `{"pid":1}`, "pass the path of the claim's CDI spec"},
 		{[]string{"spec"}, `{`, "cannot read the state"},
-		{[]string{"spec"}, `{"id":"c"}`, "has no process"},
+		{[]string{"spec"}, `{"id":"c"}`, "contains no process"},
 	} {
 		if err := Run(test.args, strings.NewReader(test.state), "/proc"); err == nil ||
 			!strings.Contains(err.Error(), test.want) {
