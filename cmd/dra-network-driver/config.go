@@ -10,12 +10,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// applyFile sets the flags that a file names, unless the command line has set them. The file is a YAML map with the
-// names of flags as keys and strings, numbers, booleans or lists of strings as values. A key that is no flag is an
-// error: a setting that is silently ignored would be worse.
+// applyFile sets flags from a file, unless they are set on the command line. The file is a YAML map of flag names to
+// strings, numbers, booleans or lists of strings. An unknown key is an error, because silently ignoring a setting would
+// be worse.
 //
-// It must be called after the command line was parsed, since that marks flags as changed. Names are applied in their
-// order, so that of several errors always the same is reported.
+// It must be called after the command line is parsed, since parsing marks flags as changed. Names are processed in
+// sorted order, so that the reported error is deterministic.
 func applyFile(flags *pflag.FlagSet, path string) error {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -29,10 +29,10 @@ func applyFile(flags *pflag.FlagSet, path string) error {
 	for _, name := range sortedNames(settings) {
 		flag := flags.Lookup(name)
 		if flag == nil || name == configFlag || isOfCobra(name) {
-			return fmt.Errorf("--config %s: there is no setting %q; settings are called as flags are, see --help", path,
-				name)
+			return fmt.Errorf("cannot apply --config %s: unknown setting %q; settings have the names of flags, see "+
+				"--help", path, name)
 		}
-		// The command line wins: an administrator adds a flag to try something without touching the file of all nodes.
+		// The command line wins: to try a setting, an administrator adds a flag without changing the file of all nodes.
 		if flag.Changed {
 			continue
 		}
@@ -41,14 +41,14 @@ func applyFile(flags *pflag.FlagSet, path string) error {
 			err = flags.Set(name, value)
 		}
 		if err != nil {
-			return fmt.Errorf("--config %s: %s: %w", path, name, err)
+			return fmt.Errorf("cannot apply --config %s: %s: %w", path, name, err)
 		}
 	}
 	return nil
 }
 
-// asText returns a value as it would be on the command line. Lists are joined by commas, as pflag reads them, so an
-// element can have none.
+// asText formats a value for the command line. Lists are joined by commas, which pflag splits again, so an element
+// cannot contain a comma.
 func asText(value any) (string, error) {
 	switch value := value.(type) {
 	case string, bool, int64, float64:
@@ -58,19 +58,19 @@ func asText(value any) (string, error) {
 		for i := range value {
 			part, ok := value[i].(string)
 			if !ok {
-				return "", fmt.Errorf("%v is no string", value[i])
+				return "", fmt.Errorf("%v is not a string", value[i])
 			}
 			parts[i] = part
 		}
 		return strings.Join(parts, ","), nil
 	}
-	return "", fmt.Errorf("%v is neither a string, a number, a boolean nor a list of strings", value)
+	return "", fmt.Errorf("%v is not a string, a number, a boolean or a list of strings", value)
 }
 
-// isOfCobra reports whether a flag is one that cobra adds to every command and acts upon before a file is read.
+// isOfCobra reports whether a flag is one that cobra adds to every command and handles before a file is read.
 func isOfCobra(name string) bool { return name == "help" || name == "version" }
 
-// settings are all flags with their values, for the log.
+// settings returns all flags with their values, for the log.
 func settings(flags *pflag.FlagSet) []string {
 	var all []string
 	flags.VisitAll(func(flag *pflag.Flag) {

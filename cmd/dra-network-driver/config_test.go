@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Settings come from the command line, else from the file, else they have their defaults.
+// Settings come from the command line, then from the file, then from the defaults.
 func TestSettings(t *testing.T) {
 	for name, test := range map[string]struct {
 		file      string
@@ -23,15 +23,15 @@ func TestSettings(t *testing.T) {
 				"cni-log-retention": "2h0m0s"}, ""},
 		"command line": {"v: 4\ncdi-dir: /file", []string{"-v=6"},
 			map[string]string{"v": "6", "cdi-dir": "/file"}, ""},
-		"unknown":             {"verbosity: 4", nil, nil, `there is no setting "verbosity"`},
-		"not itself":          {"config: /x", nil, nil, `there is no setting "config"`},
-		"not the version":     {"version: true", nil, nil, `there is no setting "version"`},
-		"not the help":        {"help: true", nil, nil, `there is no setting "help"`},
+		"unknown":             {"verbosity: 4", nil, nil, `unknown setting "verbosity"`},
+		"not itself":          {"config: /x", nil, nil, `unknown setting "config"`},
+		"not the version":     {"version: true", nil, nil, `unknown setting "version"`},
+		"not the help":        {"help: true", nil, nil, `unknown setting "help"`},
 		"twice":               {"v: 4\nv: 5", nil, nil, "already set"},
 		"no map":              {"- v", nil, nil, "write a YAML map of flag names to values"},
 		"wrong type":          {"v: many", nil, nil, "v: "},
-		"wrong structure":     {"v: {a: b}", nil, nil, "v: map[a:b] is neither"},
-		"wrong list":          {"cni-bin-dir: [1]", nil, nil, "1 is no string"},
+		"wrong structure":     {"v: {a: b}", nil, nil, "v: map[a:b] is not a string"},
+		"wrong list":          {"cni-bin-dir: [1]", nil, nil, "1 is not a string"},
 		"wrong duration":      {"cni-log-retention: 2", nil, nil, "cni-log-retention: "},
 		"null":                {"cdi-dir:", nil, nil, "cdi-dir: "},
 		"empty file is valid": {"{}", nil, map[string]string{"v": "2"}, ""},
@@ -69,7 +69,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// The log has settings, and no flags that are none.
+// The log contains all settings, and no other flags.
 func TestLoggedSettings(t *testing.T) {
 	cmd := command()
 	cmd.InitDefaultHelpFlag()

@@ -25,8 +25,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// The first signal cancels the context, and the driver then ends by itself: it waits for plugins that run and closes
-// its gates. Kubelet kills what takes longer than the pod's grace period.
+// main runs the command. The first signal cancels the context; the driver then waits for running plugins, closes its
+// gates, and exits. The kubelet kills it after the pod's grace period.
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
@@ -42,20 +42,20 @@ func command() *cobra.Command {
 	var verbosity int
 	cmd := &cobra.Command{
 		Use:   "dra-network-driver",
-		Short: "Publish this node's network devices and attach what is allocated of them to pods",
-		Long: `dra-network-driver runs on every node. It discovers the node's network devices, publishes those that
-DeviceExposurePolicies allow as ResourceSlices, and attaches what the scheduler allocated to pods by running the CNI
-plugins of a NetworkTopology before the pod's first container starts.
+		Short: "Publish the network devices of this node and attach allocated devices to pods",
+		Long: `dra-network-driver runs on every node. It discovers the node's network devices, publishes the devices
+that DeviceExposurePolicies expose as ResourceSlices, and attaches allocated devices to pods by running the CNI plugins
+of a NetworkTopology before the pod's first container starts.
 
-It needs: root, kubelet's plugin directories, the container runtime's NRI socket, and the CNI plugins of the node, all
-at the same paths as on the host.`,
-		Example: `  # as the DaemonSet runs it
+It needs: root, the kubelet's plugin directories, the container runtime's NRI socket, and the CNI plugins of the node,
+all at the same paths as on the host.`,
+		Example: `  # As in the DaemonSet
   dra-network-driver --node-name=$(NODE_NAME)
 
-  # with settings from a file, whose keys are called as the flags; flags win
+  # With settings from a file, whose keys are names of flags; flags take precedence
   dra-network-driver --node-name=$(NODE_NAME) --config=/etc/dra-network/config.yaml
 
-  # from a shell on the node, with another kubeconfig and more logs
+  # From a shell on the node, with another kubeconfig and more logs
   dra-network-driver --node-name=worker-1 --kubeconfig=/etc/kubernetes/admin.conf -v=4`,
 		Version:       version.Get().Describe(),
 		Args:          cobra.NoArgs,
@@ -75,85 +75,85 @@ at the same paths as on the host.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&file, configFlag, "", "YAML file with settings: a map with the names of these flags as keys")
-	flags.StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API server; default: as a pod")
+	flags.StringVar(&kubeconfig, "kubeconfig", "", kubeconfigHelp)
 	addFlags(flags, &config)
 	flags.IntVarP(&verbosity, "v", "v", 2, verbosityHelp)
 	cmd.AddCommand(replayCommand())
 	return cmd
 }
 
-// inProcess are the CNI plugins of dra-network-cni that need no process of their own. Here is the only place that names
-// one: the engine knows paths of programs and this interface.
+// inProcess returns the CNI plugins of dra-network-cni that need no separate process. Only this function refers to such
+// a plugin: the engine uses paths of programs and this interface.
 func inProcess() map[string]executor.InProcess {
 	return map[string]executor.InProcess{netdev.Name: netdev.NewInProcess()}
 }
 
-// addFlags adds those that are fields of the driver's configuration. Defaults are the paths of a stock kubelet and
-// containerd. The DaemonSet mounts these paths at the same place, so one value is right inside of the container and on
-// the host.
+// addFlags adds the flags for fields of the driver's configuration. The defaults are the paths of a stock kubelet and
+// containerd. The DaemonSet mounts these paths unchanged, so one value is valid both in the container and on the host.
 func addFlags(flags *pflag.FlagSet, config *plugin.Config) {
 	flags.StringVar(&config.NodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node in Kubernetes")
 	flags.StringVar(&config.PluginDir, "plugin-dir", "/var/lib/kubelet/plugins/dra.networking",
-		"directory of sockets and journal")
+		"directory of the sockets and the journal")
 	flags.StringVar(&config.RegistrarDir, "registrar-dir", "/var/lib/kubelet/plugins_registry",
-		"kubelet's directory for plugin registration")
+		"the kubelet's directory for plugin registration")
 	flags.StringSliceVar(&config.CNIDirs, "cni-bin-dir", []string{"/opt/cni/bin"},
 		"directories of CNI plugins, first match wins")
 	flags.StringVar(&config.HostProcDir, "host-proc-dir", "/proc",
-		"host /proc, used to find a sandbox's network namespace when the runtime no longer reports it")
-	flags.StringVar(&config.NetNSDir, "netns-dir", "/var/run/netns", "directory in which network namespaces are pinned")
+		"/proc of the host, used to find a sandbox's network namespace when the runtime no longer reports it")
+	flags.StringVar(&config.NetNSDir, "netns-dir", "/var/run/netns", "directory where network namespaces are pinned")
 	flags.StringVar(&config.CDIDir, "cdi-dir", "/var/run/cdi", "directory of CDI specs")
 	flags.StringVar(&config.DeviceInfoDir, "device-info-dir", nodeapi.DefaultDeviceInfoDir,
-		"directory in which Multus reads about allocated devices")
+		"directory where Multus looks up allocated devices")
 	flags.StringVar(&config.LogDir, "cni-log-dir", "/var/log/dra-network",
-		"directory of the CNI logs, one folder for each claim")
+		"directory of the CNI logs, with one subdirectory for each claim")
 	flags.DurationVar(&config.LogRetention, "cni-log-retention", time.Hour,
-		"how long the CNI log of a released claim stays")
-	flags.StringVar(&config.NRISocket, "nri-socket", "/var/run/nri/nri.sock", "the container runtime's NRI socket")
+		"how long the CNI log of a released claim is kept")
+	flags.StringVar(&config.NRISocket, "nri-socket", "/var/run/nri/nri.sock", "NRI socket of the container runtime")
 	flags.StringVar(&config.HTTPAddress, "http-address", "127.0.0.1:9680",
-		"address of /healthz, /readyz and /metrics; empty: none")
+		"address of /healthz, /readyz and /metrics; empty disables it")
 	flags.BoolVar(&config.ListAttributes, "list-attributes", false, listsHelp)
 	flags.BoolVar(&config.CompatibilityGroups, "compatibility-groups", false, groupsHelp)
 	flags.BoolVar(&config.NetworkStatus, "network-status", false,
-		"write the interfaces of pods into their annotation k8s.v1.cni.cncf.io/network-status")
+		"write the interfaces of pods to their annotation k8s.v1.cni.cncf.io/network-status")
 }
 
-// configFlag names a file with settings.
+// configFlag is the name of the flag for the file with settings.
 const configFlag = "config"
 
 const (
-	listsHelp = "publish CNI plugins as a list attribute: all nodes and the controller must agree, and the " +
-		"feature DRAListTypeAttributes be on"
-	groupsHelp = "keep devices apart by compatibility groups where those can say it; the feature " +
-		"DRADeviceCompatibilityGroups must be on in all components"
-	verbosityHelp = "log level: 0 problems only, 2 what happened, 4 why, 6 every call"
+	listsHelp = "publish CNI plugins as a list attribute; all nodes and the controller need the same setting, and " +
+		"all components need the feature gate DRAListTypeAttributes"
+	groupsHelp = "express mutually exclusive uses of a device as compatibility groups instead of counters where " +
+		"possible; all components need the feature gate DRADeviceCompatibilityGroups"
+	kubeconfigHelp = "kubeconfig file; default: the pod's service account"
+	verbosityHelp  = "log level: 0 only problems, 2 actions, 4 reasons, 6 every call"
 )
 
-// replayCommand makes "publish", with which schedulers and policies are tried on hardware that is elsewhere. It only
-// publishes: kubelet and the container runtime never hear of it.
+// replayCommand returns the command "publish", for testing schedulers and policies without the hardware. It only
+// publishes devices, and does not register with the kubelet or the container runtime.
 func replayCommand() *cobra.Command {
 	config := plugin.ReplayConfig{}
 	var kubeconfig string
 	var verbosity int
 	cmd := &cobra.Command{
 		Use:   "publish --recording DIR --node-name NAME",
-		Short: "Publish the devices of a recorded machine, to try policies and schedulers without it",
-		Long: `publish offers the devices of a recorded machine in the cluster, as the driver of that machine would, until it is ended.
-The ResourceSlices stay; they go with the Node object. Pods are scheduled, but a pod that gets one of these devices never
-starts: nothing is attached.
+		Short: "Publish the devices of a recorded machine, to test policies and schedulers without it",
+		Long: `publish publishes the devices of a recorded machine in the cluster, like the driver of that machine, until
+it is terminated. The ResourceSlices remain until the Node object is deleted. Pods are scheduled, but a pod that gets
+one of these devices never starts, because nothing is attached.
 
-The recording is what "netdra facts --record DIR" writes. It is read again every second: change it, and the slices change.`,
-		Example: `  # on the machine with the hardware
+"netdra facts --record DIR" creates the recording. It is read every second; if you change it, the slices change.`,
+		Example: `  # On the machine with the hardware
   netdra facts --record /tmp/worker-7
 
-  # anywhere: offer its devices as those of the node "worker-7", which must exist
+  # On any machine: publish the devices for the node "worker-7", which must exist
   mkdir /tmp/cni && touch /tmp/cni/sriov /tmp/cni/macvlan && chmod +x /tmp/cni/*
   dra-network-driver publish --recording=/tmp/worker-7 --node-name=worker-7 --cni-bin-dir=/tmp/cni --kubeconfig=$HOME/.kube/config`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := logging(cmd.Context(), verbosity)
 			if config.NodeName == "" || config.Recording == "" {
-				return fmt.Errorf("which machine, and as which node? Give --recording and --node-name")
+				return fmt.Errorf("cannot publish: --recording or --node-name is missing; set both")
 			}
 			var err error
 			if config.RestConfig, err = restConfig(kubeconfig); err != nil {
@@ -164,17 +164,17 @@ The recording is what "netdra facts --record DIR" writes. It is read again every
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&config.Recording, "recording", "", "directory of the recording")
-	flags.StringVar(&config.NodeName, "node-name", "", "name of the Node object that gets the devices")
-	flags.StringVar(&kubeconfig, "kubeconfig", "", "how to reach the API server; default: as a pod")
+	flags.StringVar(&config.NodeName, "node-name", "", "name of the Node object that the devices are published for")
+	flags.StringVar(&kubeconfig, "kubeconfig", "", kubeconfigHelp)
 	flags.StringSliceVar(&config.CNIDirs, "cni-bin-dir", []string{"/opt/cni/bin"},
-		"directories of CNI plugins; devices are offered for those only")
+		"directories of CNI plugins; devices are published only for installed plugins")
 	flags.BoolVar(&config.ListAttributes, "list-attributes", false, listsHelp)
 	flags.BoolVar(&config.CompatibilityGroups, "compatibility-groups", false, groupsHelp)
 	flags.IntVarP(&verbosity, "v", "v", 2, verbosityHelp)
 	return cmd
 }
 
-// logging sets up logs as text on stderr.
+// logging returns a context with a logger that writes text to stderr.
 func logging(ctx context.Context, verbosity int) context.Context {
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(verbosity)))
 	klog.SetLogger(logger) // for libraries that have no context
@@ -183,7 +183,7 @@ func logging(ctx context.Context, verbosity int) context.Context {
 
 func run(ctx context.Context, config plugin.Config, kubeconfig string) error {
 	if config.NodeName == "" {
-		return fmt.Errorf("the name of this node is not known; give --node-name or set NODE_NAME")
+		return fmt.Errorf("cannot determine the name of this node; set --node-name or NODE_NAME")
 	}
 	var err error
 	if config.RestConfig, err = restConfig(kubeconfig); err != nil {
@@ -196,16 +196,16 @@ func run(ctx context.Context, config plugin.Config, kubeconfig string) error {
 	return driver.Run(ctx)
 }
 
-// restConfig returns how to reach the API server: a pod's service account for an empty path. The rate limit is above
-// client-go's default of 5 a second: package kubeletplugin reads every claim before it is prepared, so pods that start
-// together would wait for each other.
+// restConfig returns the client configuration for the API server; an empty path stands for the pod's service account.
+// The rate limit exceeds client-go's default of 5 requests per second: package kubeletplugin reads every claim before
+// it is prepared, so pods that start together would wait for each other.
 //
-// Objects of Kubernetes come as protobuf, as for Kubernetes' own components: the API server encodes each of them once
-// for all who watch, and at the start of a pod JSON would be one more encoding of pod and claim.
+// Built-in objects are requested as protobuf, like in Kubernetes' own components: the API server encodes each of them
+// once for all watchers, and JSON would add another encoding of pod and claim at the start of a pod.
 func restConfig(kubeconfig string) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("cannot find the API server; give --kubeconfig or run in a pod: %w", err)
+		return nil, fmt.Errorf("cannot load the cluster configuration: %w; set --kubeconfig, or run in a pod", err)
 	}
 	config.QPS, config.Burst = 50, 100
 	config.UserAgent = "dra-network-driver"

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// An API server is asked for protobuf first, and may answer in JSON, as it does for custom resources.
+// The driver requests protobuf first, and accepts JSON, which the API server uses for custom resources.
 func TestProtobufIsAskedFor(t *testing.T) {
 	var accepted string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -44,6 +44,6 @@ clusters: [{name: c, cluster: {server: "`+server.URL+`"}}]
 		t.Errorf("the pod is read as %q: %v", pod.UID, err)
 	}
 	if !strings.HasPrefix(accepted, "application/vnd.kubernetes.protobuf,") {
-		t.Errorf("the API server is asked for %q", accepted)
+		t.Errorf("the Accept header is %q", accepted)
 	}
 }
