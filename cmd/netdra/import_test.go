@@ -30,11 +30,11 @@ func TestImport(t *testing.T) {
 		code           int
 		stdout, stderr string
 	}{
-		"objects": {network("eth1"), nil, exit.OK, "kind: ResourceClaimTemplate", "0 findings to look at"},
-		"report":  {network("eth1"), []string{"-o", "text"}, exit.OK, "0 findings to look at", ""},
+		"objects": {network("eth1"), nil, exit.OK, "kind: ResourceClaimTemplate", "0 findings to review"},
+		"report":  {network("eth1"), []string{"-o", "text"}, exit.OK, "0 findings to review", ""},
 		"by hand": {strings.Replace(network("eth1"), `"mode"`, `"modus": "x", "mode"`, 1), nil, exit.Failed,
-			"kind: NetworkTopology", `modus = "x": macvlan has no such parameter`},
-		"nothing to import": {"", nil, exit.Refused, "", "there is nothing to import"},
+			"kind: NetworkTopology", `modus = "x": topologies cannot set this parameter of macvlan`},
+		"nothing to import": {"", nil, exit.Refused, "", "the input contains nothing to translate"},
 		"no YAML":           {"a: [", nil, exit.Refused, "", "not YAML"},
 		"form":              {network("eth1"), []string{"-o", "csv"}, exit.Refused, "", "cannot use --output"},
 		"json with a dry run": {network("eth1"), []string{"-o", "json", "--machines", "x"}, exit.Refused, "",

@@ -21,8 +21,8 @@ func (m *importer) change(w *workload) bool {
 	asked := w.takeResources(m.resources())
 	var kept []map[string]any
 	changed := len(asked) > 0
-	// Multus numbers interfaces by their place in the annotation, including named ones, and the driver numbers those of
-	// claims by theirs. Both assign the same names until a network has a name, or stays with Multus.
+	// Multus numbers interfaces by their position in the annotation, including named ones. The driver numbers those of
+	// claims in the same way. Both assign the same names until a network has a name, or stays with Multus.
 	sameNumbers := true
 	for i, s := range w.networks {
 		sameNumbers = m.keepName(i, s, len(kept), sameNumbers)
@@ -30,7 +30,7 @@ func (m *importer) change(w *workload) bool {
 		if n == nil || n.topology == nil {
 			isMeant := m.options.KeepMultus && n != nil && n.resource == ""
 			w.add(!isMeant, s.place(), qualified(s.namespace, s.name),
-				"no topology was made of this network, so the pod still has it in the annotation, for Multus")
+				"the network has no topology, so it stays in the pod's annotation for Multus")
 			kept = append(kept, s.values)
 			w.keepsResource(s, n, asked)
 			continue
@@ -45,9 +45,10 @@ func (m *importer) change(w *workload) bool {
 			continue
 		}
 		if slices.Contains(known().AnnotationPlugins, n.root().Type) {
-			w.add(true, s.place(), qualified(s.namespace, s.name), "the pod still has it in the annotation, since a "+
+			w.add(true, s.place(), qualified(s.namespace, s.name), "stays in the pod's annotation, because a "+
 				"controller of %s "+
-				"gives addresses to pods that do: see that no Multus on the nodes attaches it, too", n.root().Type)
+				"assigns addresses by it: make sure that no Multus on the nodes attaches the network, too",
+				n.root().Type)
 			kept = append(kept, s.values)
 		}
 		w.addClaim(n, m.templateFor(w, s, n), asked[n.resource])
@@ -65,17 +66,17 @@ func (m *importer) change(w *workload) bool {
 	return changed
 }
 
-// isUnclear reports, as a finding too, whether it cannot be said which network of a pod a device of its containers is
-// for: the annotation names a network that is not among what is imported. Without the device Multus could not attach
-// it.
+// isUnclear reports whether the network of a requested device is unclear, because the annotation names a network that
+// is not in the input; this is also reported as a finding. Without the device, Multus could not attach that network.
 func (m *importer) isUnclear(w *workload) bool {
 	for _, s := range w.networks {
 		if m.network(s.namespace, s.name) != nil {
 			continue
 		}
 		if asked, _ := w.resourcesInOrder(m.resources()); len(asked) > 0 {
-			w.add(true, s.place(), qualified(s.namespace, s.name), "is not among what is imported, and may be what the "+
-				"containers ask for %s for, so the pod was left unchanged: import it with that network", asked[0])
+			w.add(true, s.place(), qualified(s.namespace, s.name), "is not in the input and may need a device of %s "+
+				"that the containers request, so the pod was not changed: import the network together with the pod",
+				asked[0])
 			return true
 		}
 	}
@@ -99,7 +100,7 @@ func (m *importer) keepName(i int, s *selection, before int, sameNumbers bool) b
 	if n == nil || n.topology == nil || n.isReserved() || slices.Contains(known().AnnotationPlugins, n.root().Type) {
 		return false
 	}
-	if stepThatTakes(n.topology, v1alpha1.ClaimInterfaceName) == "" { // it has no interface, or names it itself
+	if stepThatTakes(n.topology, v1alpha1.ClaimInterfaceName) == "" { // no interface, or a fixed name
 		return false
 	}
 	if !sameNumbers {
@@ -115,20 +116,20 @@ func (w *workload) keepsResource(s *selection, n *network, asked map[string]*nee
 		return
 	}
 	asked[n.resource].count--
-	w.add(true, s.place(), n.resource, "other networks of the pod with this resource have claims now, so it is not "+
-		"among the containers' limits any more: add it again for this network")
+	w.add(true, s.place(), n.resource, "the resource was removed from the limits of the containers, since other "+
+		"networks of the pod with this resource have claims now: add it again for this network")
 }
 
-// need is how many devices of a resource the containers of a pod ask for, and which containers do.
+// need is the number of devices of a resource that the containers of a pod request, and these containers.
 type need struct {
 	count      int64
 	containers []string
-	// passing is how many there are while an init container runs that ends before the others begin.
+	// passing is the maximum number while an init container runs that ends before the others start.
 	passing int64
 }
 
-// add adds what a container asks for. Init containers come first, in their order. One that ends leaves its devices to
-// those after it, as kubelet reuses them.
+// add adds the request of a container. Init containers must be added first, in order. The devices of an init container
+// that ends are reused by later containers, as the kubelet does.
 func (n *need) add(container map[string]any, isInit bool, count int64) {
 	name, _ := container["name"].(string)
 	n.containers = append(n.containers, name)
@@ -147,9 +148,9 @@ func (m *importer) giveRest(w *workload, name string, left *need) {
 	}
 	n := m.ownNetworkOf(name)
 	if n == nil || n.topology == nil {
-		w.add(true, w.path+"spec.containers", name, "the containers ask for %d more than the annotation names "+
-			"networks of "+
-			"this resource, and these have no topology: name one of its ResourceClaimTemplates in spec.resourceClaims",
+		w.add(true, w.path+"spec.containers", name, "the containers request %d more devices than the annotation has "+
+			"networks with this resource, and these networks have no topology: add one of its ResourceClaimTemplates "+
+			"to spec.resourceClaims",
 			left.count)
 		return
 	}
@@ -171,14 +172,14 @@ func (m *importer) templateFor(w *workload, s *selection, n *network) string {
 	wanted.ips = ips
 	parameters, refused := wanted.parameters(n.topology)
 	for _, reason := range refused {
-		w.add(true, path, nil, "%s, so it was left out: the pod gets what the topology says", reason)
+		w.add(true, path, nil, "%s, so it was left out: the pod gets the value of the topology", reason)
 	}
 	if len(parameters) == 0 && s.deviceID == "" {
 		return m.plainTemplate(n, w.namespace)
 	}
 	t := template(n, w.namespace, m.unique("template "+w.namespace, w.name, n.topology.Name))
 	if err := choose(t, parameters); err != nil {
-		w.add(true, path, nil, "what the pod wants was left out: %v", err)
+		w.add(true, path, nil, "the parameters of the pod were left out: %v", err)
 	}
 	if s.deviceID != "" {
 		pick(t, s.deviceID)
@@ -187,8 +188,8 @@ func (m *importer) templateFor(w *workload, s *selection, n *network) string {
 	return t.Name
 }
 
-// plainTemplate returns the name of a network's claim template in a namespace, which it makes if there is none. A
-// template that was made for one pod may have the name already.
+// plainTemplate returns the name of a network's claim template in a namespace, and creates the template if necessary. A
+// template that was created for one pod may already have the default name.
 func (m *importer) plainTemplate(n *network, namespace string) string {
 	if name, made := n.templates[namespace]; made {
 		return name
@@ -224,7 +225,7 @@ func (w *workload) addClaim(n *network, templateName string, asked *need) {
 	})
 }
 
-// claimName is a name that no claim of the pod has yet.
+// claimName returns a name that no other claim of the pod has.
 func claimName(base string, claims []any) string {
 	taken := func(name string) bool {
 		return slices.ContainsFunc(claims, func(c any) bool {
@@ -239,8 +240,8 @@ func claimName(base string, claims []any) string {
 	return name
 }
 
-// eachContainer visits init containers first, as kubelet starts them first; path is the container's place in the
-// manifest.
+// eachContainer visits all containers, init containers first, in the order in which the kubelet starts them. path is
+// the path of the container in the manifest.
 func (w *workload) eachContainer(do func(container map[string]any, path string)) {
 	for _, key := range []string{"initContainers", "containers"} {
 		list, _ := objectAt(w.pod, "spec")[key].([]any)
@@ -252,8 +253,9 @@ func (w *workload) eachContainer(do func(container map[string]any, path string))
 	}
 }
 
-// takeResources removes the resources of device plugins from the containers, and returns what was asked for. Requests
-// and limits of an extended resource are equal where both are set (Kubernetes refuses others), so one of them counts.
+// takeResources removes the resources of device plugins from the containers, and returns the requested devices.
+// Kubernetes requires requests and limits of an extended resource to be equal if both are set, so only one of them
+// counts.
 func (w *workload) takeResources(known []string) map[string]*need {
 	asked := map[string]*need{}
 	w.eachContainer(func(container map[string]any, path string) {
@@ -273,7 +275,7 @@ func (w *workload) takeResources(known []string) map[string]*need {
 				amount, readable := devicesOf(value)
 				if !readable {
 					w.add(true, path+".resources."+key+"."+resourceName, value, "is not a number of devices up to "+
-						"%d, and counts as none", maxDevices)
+						"%d, and counts as 0", maxDevices)
 					continue
 				}
 				count = amount
@@ -297,18 +299,18 @@ func (w *workload) isInit(path string) bool {
 	return strings.HasPrefix(path, w.path+"spec.initContainers")
 }
 
-// devicesOf reads how many devices of a resource a container asks for: an integer, as Kubernetes wants. It reads no
-// quantity: "1e30" is none at all for who asks for its value, and others take as long to parse as their author likes.
+// devicesOf parses the number of devices that a container requests, which Kubernetes requires to be an integer. It does
+// not parse quantities: "1e30" has no integer value, and a malicious quantity can take arbitrarily long to parse.
 func devicesOf(value any) (count int64, readable bool) {
 	count, err := strconv.ParseInt(fmt.Sprint(value), 10, 64)
 	return count, err == nil && count >= 0 && count <= maxDevices
 }
 
-// maxDevices bounds how many devices a container may ask for: a claim may have as many.
+// maxDevices is the maximum number of devices that a container may request, which is also the limit of a claim.
 const maxDevices = 32
 
-// setNetworks leaves networks in the annotation that only Multus can attach. What stays is written as JSON, also where
-// it was the short form: elements may have fields that the short form has not.
+// setNetworks keeps networks in the annotation that only Multus can attach. They are written as JSON even if the
+// original used the short form, because elements may have fields that the short form does not support.
 func (w *workload) setNetworks(kept []map[string]any) {
 	annotations := objectAt(objectAt(w.pod, "metadata"), "annotations")
 	delete(annotations, annotationNetworks)
@@ -323,8 +325,8 @@ func (w *workload) setNetworks(kept []map[string]any) {
 	}
 }
 
-// clean removes what the cluster has written into an object, so that it can be created again. Only a pod that was read
-// from a cluster has a node; with it the scheduler, and so the allocation of claims, would be passed by.
+// clean removes the fields that the cluster has set, so that the object can be created again. Only a pod that was read
+// from a cluster has a nodeName, which would bypass the scheduler, and thus the allocation of claims.
 func (w *workload) clean() {
 	delete(w.document, "status")
 	for _, metadata := range []map[string]any{objectAt(w.document, "metadata"), objectAt(w.pod, "metadata")} {
@@ -361,7 +363,7 @@ func (m *importer) resources() []string {
 	return sortedKeys(names)
 }
 
-// ownNetworkOf returns the network that was made for a pool which no network names; nil if there is none.
+// ownNetworkOf returns the network that was created for a pool without networks; nil if there is none.
 func (m *importer) ownNetworkOf(resourceName string) *network {
 	for _, n := range m.networks {
 		if n.resource == resourceName && n.ofPool {
@@ -388,5 +390,5 @@ func (m *importer) users(n *network) []string {
 	return sortedKeys(names)
 }
 
-// root is the step that takes a device.
+// root returns the step that uses a device.
 func (n *network) root() *v1alpha1.Step { return &n.topology.Spec.Steps[0] }

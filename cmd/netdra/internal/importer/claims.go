@@ -15,8 +15,8 @@ import (
 // request is the name of the only request of a template.
 const request = "net"
 
-// template makes the claim template of a network in a namespace. A topology that import makes has one root step, so a
-// claim asks for one class.
+// template creates the claim template of a network in a namespace. An imported topology has one root step, so a claim
+// requests one class.
 func template(n *network, namespace, name string) *resourceapi.ResourceClaimTemplate {
 	t := &resourceapi.ResourceClaimTemplate{}
 	t.APIVersion, t.Kind = resourceapi.SchemeGroupVersion.String(), "ResourceClaimTemplate"
@@ -27,8 +27,8 @@ func template(n *network, namespace, name string) *resourceapi.ResourceClaimTemp
 	return t
 }
 
-// choose adds to a template what a pod wants of the interface, step by step. Parameters are decoded as the driver does
-// it before they are written, so that a pod never waits for a claim that the driver refuses.
+// choose adds the parameters of a pod for the interface to a template, step by step. It decodes them with the driver's
+// function first, so that a pod never waits for a claim that the driver rejects.
 func choose(t *resourceapi.ResourceClaimTemplate, all []v1alpha1.ClaimParameters) error {
 	for i := range all {
 		all[i].APIVersion, all[i].Kind = v1alpha1.GroupVersion().String(), v1alpha1.ClaimParametersKind
@@ -73,12 +73,12 @@ type podRequests struct {
 	ips                []string
 }
 
-// parameters sorts requests by the steps that take them. What none takes is returned as text.
+// parameters assigns requests to the steps that support them. Unsupported requests are returned as text.
 func (w podRequests) parameters(topology *v1alpha1.NetworkTopology) (all []v1alpha1.ClaimParameters, refused []string) {
 	set := func(parameter v1alpha1.ClaimParameter, assign func(*v1alpha1.ClaimParameters)) {
 		step := stepThatTakes(topology, parameter)
 		if step == "" {
-			refused = append(refused, fmt.Sprintf("the topology %s does not let claims choose "+
+			refused = append(refused, fmt.Sprintf("the topology %s does not let claims set "+
 				"%s", topology.Name, parameter))
 			return
 		}

@@ -37,7 +37,7 @@ func importText(t *testing.T, text string, options Options) (*Result, []manifest
 	return result, made
 }
 
-// A value of another type may restrict what is selected, so a policy with one selects nothing until somebody has seen
+// A value of the wrong type may restrict the selection, so a policy with one selects nothing until the user has handled
 // the finding.
 func TestWhatCannotBeReadSelectsNothing(t *testing.T) {
 	const plugin, operator = `
@@ -95,8 +95,8 @@ func policiesIn(t *testing.T, documents []manifest.Document) []policyapi.DeviceE
 	return policies
 }
 
-// A pod gets as many claims as it would get devices: an init container that ends leaves its own to those after it.
-// What is no small integer is a finding, and costs no time.
+// A pod gets as many claims as it would get devices: an init container that ends leaves its devices to later
+// containers. A value other than a small integer is a finding, and takes no time to parse.
 func TestDevicesOfContainers(t *testing.T) {
 	const pool = `
 apiVersion: v1

@@ -8,25 +8,25 @@ import (
 	"strings"
 )
 
-// Finding is a field of the input that the output does not have as it was.
+// Finding is a field of the input that was not translated unchanged.
 type Finding struct {
-	// Location is FILE:LINE of the document.
+	// Location is the FILE:LINE of the document.
 	Location string `json:"location"`
-	// Object is kind and name of the object.
+	// Object is the kind and name of the object.
 	Object string `json:"object"`
-	// Field is its path; a path in JSON inside of a string follows a colon.
+	// Field is the path of the field; a path inside a JSON string follows a colon.
 	Field string `json:"field,omitempty"`
 	// Value is the value as JSON, shortened.
 	Value string `json:"value,omitempty"`
 	// Action is true if the user has to act, and false if the field is no longer needed.
 	Action bool `json:"action"`
-	// Reason is why, and what to do.
+	// Reason is the reason for the finding, and the required action.
 	Reason string `json:"reason"`
 
 	order int // of the object in the input
 }
 
-// source is an object of the input, which findings are about. order keeps findings in the order of the input, although
+// source is an object of the input to which findings refer. order keeps findings in the order of the input, although
 // objects are read in several passes.
 type source struct {
 	location, object string
@@ -40,10 +40,10 @@ func (s *source) add(action bool, field string, value any, format string, argume
 		Value: shorten(value), Action: action, Reason: fmt.Sprintf(format, arguments...)})
 }
 
-// maxValue is how many characters of a value are shown.
+// maxValue is the maximum number of characters of a value that are shown.
 const maxValue = 60
 
-// shorten makes a value one line of a report. It is cut by characters, not by bytes, which would leave half of one.
+// shorten formats a value as one line of a report. It cuts at a character, not at a byte.
 func shorten(value any) string {
 	if value == nil {
 		return ""
@@ -58,26 +58,26 @@ func shorten(value any) string {
 	return string(encoded)
 }
 
-// fields are the fields of one object of the input. Reading a field marks it; close reports unread fields. A child is
-// closed with its parent; an object inside of a string is a child, too. Not safe for concurrent use.
+// fields contains the fields of one object of the input. Reading a field marks it; close reports unread fields. A child
+// is closed with its parent; an object inside a string is a child, too. It is not safe for concurrent use.
 type fields struct {
 	*source
 	path     string // with a separator at its end, or empty
 	values   map[string]any
 	read     map[string]bool
 	children []*fields
-	mistyped bool // a value was not read, since it has another type
+	mistyped bool // a value was not read because it has the wrong type
 }
 
 func newFields(s *source, path string, values map[string]any) *fields {
 	return &fields{source: s, path: path, values: values, read: map[string]bool{}}
 }
 
-// whole is the path of the object itself.
+// whole returns the path of the object itself.
 func (f *fields) whole() string { return strings.TrimRight(f.path, ".: ") }
 
-// pop returns a value and marks it as read; nil if there is none. The programs that read the input ignore the case of
-// keys, as encoding/json does. An exact key comes first, as it does there; of others the first by name counts.
+// pop returns a value and marks it as read; nil if it does not exist. Like encoding/json in the programs that read the
+// input, it ignores the case of keys. An exact match takes precedence, then the first key in sorted order.
 func (f *fields) pop(key string) any {
 	if _, exact := f.values[key]; exact {
 		f.read[key] = true
@@ -92,13 +92,13 @@ func (f *fields) pop(key string) any {
 	return nil
 }
 
-// typed returns a value of a type; one of another type is a finding. YAML gives all numbers as float64.
+// typed returns a value of a type; a value of another type is a finding. YAML decodes all numbers as float64.
 func typed[T any](f *fields, key, want string) T {
 	value := f.pop(key)
 	result, matches := value.(T)
 	if value != nil && !matches {
 		f.mistyped = true
-		f.add(true, f.path+key, value, "is not %s, so it was not read: correct it", want)
+		f.add(true, f.path+key, value, "is not %s, so it was not read: fix it", want)
 	}
 	return result
 }
@@ -118,7 +118,7 @@ func (f *fields) texts(key string) []string {
 	list, isList := value.([]any)
 	if value != nil && !isList {
 		f.mistyped = true
-		f.add(true, f.path+key, value, "is not a list of strings, so it was not read: correct it")
+		f.add(true, f.path+key, value, "is not a list of strings, so it was not read: fix it")
 	}
 	var texts []string
 	for i, item := range list {
@@ -126,7 +126,7 @@ func (f *fields) texts(key string) []string {
 		if !isText {
 			f.mistyped = true
 			f.add(true, fmt.Sprintf("%s%s[%d]", f.path, key, i), item, "is not a string, so it was not read: "+
-				"correct it")
+				"fix it")
 			continue
 		}
 		texts = append(texts, text)
@@ -134,12 +134,12 @@ func (f *fields) texts(key string) []string {
 	return texts
 }
 
-// child returns the fields of an object inside of this one, without any if there is none.
+// child returns the fields of a nested object; it has no fields if the object does not exist.
 func (f *fields) child(key string) *fields {
 	return f.adopt(f.path+key+".", typed[map[string]any](f, key, "an object"))
 }
 
-// list returns the objects of a list; an object alone counts as a list of one.
+// list returns the objects of a list; a single object counts as a list of one.
 func (f *fields) list(key string) []*fields {
 	value := f.pop(key)
 	if single, isObject := value.(map[string]any); isObject {
@@ -148,7 +148,7 @@ func (f *fields) list(key string) []*fields {
 	list, isList := value.([]any)
 	if value != nil && !isList {
 		f.mistyped = true
-		f.add(true, f.path+key, value, "is not a list, so it was not read: correct it")
+		f.add(true, f.path+key, value, "is not a list, so it was not read: fix it")
 	}
 	var all []*fields
 	for i, item := range list {
@@ -156,7 +156,7 @@ func (f *fields) list(key string) []*fields {
 		object, isObject := item.(map[string]any)
 		if !isObject {
 			f.mistyped = true
-			f.add(true, path, item, "is not an object, so it was not read: correct it")
+			f.add(true, path, item, "is not an object, so it was not read: fix it")
 			continue
 		}
 		all = append(all, f.adopt(path+".", object))
@@ -205,7 +205,7 @@ func isEmpty(value any) bool {
 	return false
 }
 
-// ignore marks fields that the API server writes, and not the author.
+// ignore marks fields that the API server sets as read.
 func (f *fields) ignore(keys ...string) {
 	for _, key := range keys {
 		f.pop(key)
@@ -216,8 +216,8 @@ func (f *fields) ignore(keys ...string) {
 func (f *fields) close() {
 	for _, key := range slices.Sorted(maps.Keys(f.values)) {
 		if !f.read[key] {
-			f.add(true, f.path+key, f.values[key], "import does not know this field, and has not translated it: see "+
-				"whether you need it")
+			f.add(true, f.path+key, f.values[key], "the field is unknown and was not translated: check whether you "+
+				"need it")
 		}
 	}
 	for _, child := range f.children {
@@ -225,17 +225,17 @@ func (f *fields) close() {
 	}
 }
 
-// restricts returns the terms of a selector, with one that nothing fulfils if a part of it was not understood.
+// restricts returns the terms of a selector, and adds never if the selector contains unknown fields or wrong types.
 //
-// It must be called when everything that is known of the selector has been read. A policy that ignored a restriction
-// would offer devices that the original kept back.
+// It must be called after all known fields of the selector are read. A policy that ignored a restriction would offer
+// devices that the original did not.
 func (f *fields) restricts(terms []string) []string {
 	for _, key := range slices.Sorted(maps.Keys(f.values)) {
 		if !f.read[key] {
 			f.pop(key)
 			f.mistyped = true
-			f.add(true, f.path+key, f.values[key], "import does not know this selector, so the policy selects "+
-				"nothing: replace %q in its selector by what tells these devices apart, or by true", never)
+			f.add(true, f.path+key, f.values[key], "the selector is unknown, so the policy selects nothing: replace "+
+				"%q in its selector with an expression for these devices, or with true", never)
 		}
 	}
 	if f.mistyped {
@@ -244,15 +244,15 @@ func (f *fields) restricts(terms []string) []string {
 	return terms
 }
 
-// nothing returns the terms of a policy with one that nothing fulfils, since a value was not read that may restrict it.
+// nothing returns the terms of a policy with never, since an unread value may restrict it.
 func (f *fields) nothing(terms []string) []string {
-	f.add(true, f.whole(), nil, "has a value that was not read, so the policy selects nothing: correct it and import it "+
+	f.add(true, f.whole(), nil, "has a value that was not read, so the policy selects nothing: fix it and import it "+
 		"again, or remove %q from its selector", never)
 	return append(terms, never)
 }
 
-// decodeJSON reads an object in JSON, as it stands inside of a string. A key that stands twice is an error. Package
-// json takes the last of two equal keys, and other parsers the first.
+// decodeJSON decodes a JSON object in a string. A duplicate key is an error: package json uses the last value, and
+// other parsers the first.
 func decodeJSON(text string) (map[string]any, error) {
 	decoder := json.NewDecoder(strings.NewReader(text))
 	var object map[string]any
@@ -260,7 +260,7 @@ func decodeJSON(text string) (map[string]any, error) {
 		return nil, err
 	}
 	if decoder.More() {
-		return nil, fmt.Errorf("something follows the object")
+		return nil, fmt.Errorf("more text follows the object")
 	}
 	return object, checkDuplicates(text)
 }

@@ -23,10 +23,10 @@ type Options struct {
 	// DevicePluginPrefix and OperatorPrefix are the prefixes of the resources of the device plugin, and of the
 	// resources that the operator creates.
 	DevicePluginPrefix, OperatorPrefix string
-	// KeepResourceNames gives the classes of topologies the names of the device plugin's resources, and leaves pods as
-	// they are that need no more than these.
+	// KeepResourceNames gives the classes of topologies the names of the device plugin's resources, and does not change
+	// pods for which these suffice.
 	KeepResourceNames bool
-	// KeepMultus makes topologies that reserve the devices of resources, for Multus to attach, and no others.
+	// KeepMultus creates only topologies that reserve the devices of resources, for Multus to attach.
 	KeepMultus bool
 	// Schemas are the contracts of CNI plugins.
 	Schemas cnichain.Schemas
@@ -40,18 +40,19 @@ type Result struct {
 	Findings []Finding `json:"findings"`
 }
 
-// importer is one translation: first the input, then the output. It is used once, by one goroutine.
+// importer performs one translation: it reads the input, then creates the output. It is not reusable, and not safe for
+// concurrent use.
 type importer struct {
 	options   Options
 	pools     []*pool
 	networks  []*network
 	workloads []*workload
 	templates []*resourceapi.ResourceClaimTemplate
-	names     map[string]bool // "KIND NAME" of what was made
+	names     map[string]bool // "KIND NAME" of created objects
 }
 
-// Import translates documents. The error is about documents that cannot be read; everything else is a finding. Output
-// depends on the input only: whatever a map holds is sorted, so that two runs can be compared.
+// Import translates documents. It returns an error if documents cannot be read; every other problem is a finding. The
+// output depends only on the input: all maps are processed in sorted order, so that two runs can be compared.
 func Import(documents []manifest.Document, options Options) (*Result, error) {
 	result := &Result{Objects: []any{}, Findings: []Finding{}}
 	objects, err := expand(documents, &result.Findings)
@@ -73,8 +74,9 @@ func Import(documents []manifest.Document, options Options) (*Result, error) {
 		m.skip(o, "objects of this kind are not translated")
 	}
 	if len(m.pools)+len(m.networks)+len(m.workloads) == 0 && len(result.Findings) == 0 {
-		return nil, errors.New("there is nothing to import: give files with NetworkAttachmentDefinitions, the " +
-			"ConfigMap of the SR-IOV device plugin, SriovNetworkNodePolicies, SriovNetworks, or pods")
+		return nil, errors.New("cannot import: the input contains nothing to translate; pass files with " +
+			"NetworkAttachmentDefinitions, the ConfigMap of the SR-IOV device plugin, SriovNetworkNodePolicies, " +
+			"SriovNetworks, or pods")
 	}
 	err = m.make(result)
 	for _, o := range objects {
@@ -84,7 +86,7 @@ func Import(documents []manifest.Document, options Options) (*Result, error) {
 	return result, err
 }
 
-// first reads what pools and networks of operators are made of.
+// first reads the objects from which pools and networks of operators are created.
 func (m *importer) first(o *object) bool {
 	_, isOperatorNetwork := known().Networks[o.kind]
 	switch {
@@ -115,7 +117,7 @@ func (m *importer) third(o *object) bool {
 	return hasPod
 }
 
-// skip reports an object without a translation. Objects that are often in the same file and do not concern networks
+// skip reports an object that is not translated. Kinds that are often in the same file and are unrelated to networks
 // require no action.
 func (m *importer) skip(o *object, reason string) {
 	o.forget()
@@ -147,11 +149,11 @@ func (m *importer) make(result *Result) error {
 		switch {
 		case m.staysAsItIs(w):
 			w.explainStay()
-		case m.isUnclear(w): // which says so
+		case m.isUnclear(w): // adds a finding
 		case m.change(w):
 			changed = append(changed, w.document)
 		default:
-			w.add(false, "", nil, "was not changed: it uses nothing that was translated")
+			w.add(false, "", nil, "was not changed: it uses none of the translated networks and resources")
 		}
 	}
 	for _, policy := range slices.Concat(m.poolPolicies(), m.linkPolicies()) {
@@ -173,15 +175,15 @@ func (m *importer) make(result *Result) error {
 	for i, object := range result.Objects {
 		values, err := tidy(object)
 		if err != nil {
-			return fmt.Errorf("cannot write what was made: %w", err)
+			return fmt.Errorf("cannot encode the result: %w", err)
 		}
 		result.Objects[i] = values
 	}
 	return nil
 }
 
-// templatesOf makes the claim template of a network in its namespace. A pool's own network has none, and gets one only
-// where no pod has needed it.
+// templatesOf creates the claim template of a network in its namespace. The network of a pool has no namespace, and
+// gets a template only if no pod has needed one.
 func (m *importer) templatesOf(n *network) {
 	class := template(n, "", "").Spec.Spec.Devices.Requests[0].Exactly.DeviceClassName
 	if n.namespace == "" && slices.ContainsFunc(m.templates, func(t *resourceapi.ResourceClaimTemplate) bool {
@@ -192,7 +194,7 @@ func (m *importer) templatesOf(n *network) {
 	m.plainTemplate(n, orDefault(n.namespace, m.options.Namespace))
 }
 
-// ownNetworks makes topologies of pools that no network names: device plugins need none. Their pods get the function
+// ownNetworks creates topologies for pools without a network, which device plugins support. Their pods get the function
 // and nothing else, as before.
 func (m *importer) ownNetworks() {
 	for _, p := range m.pools {
@@ -204,22 +206,22 @@ func (m *importer) ownNetworks() {
 		n.plugins = []*fields{newFields(p.source, "", map[string]any{"type": known().FunctionPlugin})}
 		m.networks = append(m.networks, n)
 		m.translate(n)
-		p.add(false, "", p.resource, "no network names this resource: its topology attaches devices with %s and "+
+		p.add(false, "", p.resource, "no network uses this resource: its topology attaches devices with %s and "+
 			"without addresses", known().FunctionPlugin)
 	}
 }
 
-// explainNamespaces reports whose claims may use the topology of a network.
+// explainNamespaces reports the namespaces whose claims may use the topology of a network.
 func (m *importer) explainNamespaces(n *network) {
 	if users := m.users(n); len(users) > 0 {
-		n.add(false, "metadata.namespace", nil, "claims of namespace %s may use topology %s, and of others that you "+
-			"add to allowedNamespaces; without namespaceIsolation Multus lets all", strings.Join(users, ", "+
-			""), n.topology.Name)
+		n.add(false, "metadata.namespace", nil, "claims in namespace %s may use topology %s; add other namespaces to "+
+			"allowedNamespaces; without namespaceIsolation, Multus allows all namespaces", strings.Join(users, ", "),
+			n.topology.Name)
 	}
 }
 
-// problemsOf are what the API server, the controller or the webhook would refuse a topology for. An invalid topology is
-// not written: its author would learn of it only from the API server.
+// problemsOf returns the errors with which the API server, the controller or the webhook would reject a topology. An
+// invalid topology is not written, because its author would learn of the errors only from the API server.
 func (m *importer) problemsOf(topology *v1alpha1.NetworkTopology) []string {
 	var problems []string
 	for _, problem := range cnichain.Validate(topology, m.options.Schemas) {
@@ -235,7 +237,7 @@ func (m *importer) problemsOf(topology *v1alpha1.NetworkTopology) []string {
 	return problems
 }
 
-// unique returns a name of a kind that nothing has yet. kind may contain a namespace, so that names of templates may
+// unique returns an unused name for an object of a kind. kind may include a namespace, so that names of templates may
 // repeat in others.
 func (m *importer) unique(kind string, parts ...string) string {
 	base := objectName(parts...)
@@ -273,8 +275,8 @@ func (r *Result) YAML() ([]byte, error) {
 	return all, nil
 }
 
-// tidy returns an object without the unset fields that the types of Kubernetes write. Go's types write an empty status
-// and creationTimestamp: null, which kubectl would send.
+// tidy returns an object without unset fields: the Go types of Kubernetes encode an empty status and creationTimestamp:
+// null, which kubectl would send.
 func tidy(object any) (map[string]any, error) {
 	data, err := json.Marshal(object)
 	if err != nil {

@@ -86,8 +86,8 @@ func compare(t *testing.T, file string, got []byte) {
 	}
 }
 
-// checkObjects holds objects against what the API server, the webhook and the controller would say of them: each is
-// decoded strictly, and claims ask for classes that the topologies have.
+// checkObjects applies the checks of the API server, the webhook and the controller to objects: each is decoded
+// strictly, and claims request classes of existing topologies.
 func checkObjects(t *testing.T, data []byte) {
 	t.Helper()
 	documents, err := manifest.ReadDocuments("-", bytes.NewReader(data))
@@ -212,10 +212,9 @@ func plant(t *testing.T, file string, documents []manifest.Document, i int, path
 	if !slices.ContainsFunc(result.Findings, func(f Finding) bool {
 		return f.Field == path+".planted" && f.Action
 	}) {
-		// What the operator makes is skipped as a whole, with a finding of its own.
+		// A network that the operator creates is skipped as a whole, with its own finding.
 		if !slices.ContainsFunc(result.Findings, func(f Finding) bool {
-			return strings.Contains(f.Reason, "read "+
-				"already")
+			return strings.Contains(f.Reason, "was already read")
 		}) {
 			t.Errorf("%s: a field of %s in %s is lost", file, documents[i].Kind, path)
 		}
@@ -223,19 +222,19 @@ func plant(t *testing.T, file string, documents []manifest.Document, i int, path
 	return 1
 }
 
-// Terms are those of the device plugin's notation; what is none is refused.
+// Terms use the notation of the device plugin; anything else is rejected.
 func TestCardsAndIndexes(t *testing.T) {
 	for text, want := range map[string]string{
 		"a":       `P == "a" || O == "a"`,
 		"a#0":     `P == "a" && I in [0]`,
 		"a#0-2,5": `P == "a" && ((I >= 0 && I <= 2) || I in [5])`,
-		"a#":      "no index",
-		"a#2-1":   "no range",
-		"a#-1":    "no index",
-		"a#x-2":   "no index",
+		"a#":      "not an index",
+		"a#2-1":   "not a range",
+		"a#-1":    "not an index",
+		"a#x-2":   "not an index",
 		`q"#0`:    `P == "q\"" && I in [0]`,
 	} {
-		got, err := ofCards([]string{text}, "pfName", "ifName", false)
+		got, err := ofNICs([]string{text}, "pfName", "ifName", false)
 		got = strings.NewReplacer(attribute("pfName"), "P", attribute("ifName"), "O", attribute("vfIndex"), "I").
 			Replace(got)
 		if got != want && (err == nil || !strings.Contains(err.Error(), want)) {
@@ -386,7 +385,7 @@ spec:
 			t.Errorf("addresses %q: the pod is given a claim: %t:\n%s", addresses, changed, data)
 		}
 		said := slices.ContainsFunc(result.Findings, func(f Finding) bool {
-			return strings.Contains(f.Reason, "the network has no addresses of its own")
+			return strings.Contains(f.Reason, "the network configures no addresses")
 		})
 		if said == keeps {
 			t.Errorf("addresses %q: findings are %v", addresses, result.Findings)

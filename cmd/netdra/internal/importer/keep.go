@@ -8,7 +8,7 @@ import (
 )
 
 // isKept reports whether the class of a network may have the name of its resource: pods then request it in the same way
-// as from the device plugin. A name belongs to one class, so no other network may have the resource.
+// as from the device plugin. A name belongs to one class, so no other network may use the resource.
 func (m *importer) isKept(n *network) bool {
 	if !m.options.KeepResourceNames || n.resource == "" {
 		return false
@@ -20,8 +20,8 @@ func (m *importer) isKept(n *network) bool {
 		}
 	}
 	if users > 1 {
-		n.add(true, "metadata.annotations", n.resource, "%d networks have this resource, and the name of a resource "+
-			"can stand for one topology: pods with it are given claims, as without --keep-resource-names", users)
+		n.add(true, "metadata.annotations", n.resource, "%d networks use this resource, and the name of a resource "+
+			"can refer to only one topology: pods with it get claims, as without --keep-resource-names", users)
 	}
 	return users <= 1
 }
@@ -35,15 +35,15 @@ func (n *network) keepClaims(topology *v1alpha1.NetworkTopology) {
 		return
 	}
 	root.ExtendedResourceName = ""
-	n.add(true, "metadata.annotations", n.resource, "the network has no addresses of its own, and only a claim can choose "+
-		"some: pods with this resource are given claims, as without --keep-resource-names")
+	n.add(true, "metadata.annotations", n.resource, "the network configures no addresses, so claims must set them: "+
+		"pods with this resource get claims, as without --keep-resource-names")
 }
 
-// staysAsItIs reports whether a pod gets all of its networks by the resources that its containers ask for, under the
-// same names of interfaces. It can't choose anything then, since it has no claim of its own.
+// staysAsItIs reports whether a pod gets all of its networks by the resources that its containers request, with the
+// same names of interfaces. Such a pod cannot set parameters, since it has no claim of its own.
 //
-// The order of interfaces is what decides: Multus numbers them by the annotation, and the driver by the requests of the
-// claim that kube-scheduler makes. Where both give the same sequence of resources, net1 stays net1.
+// The order of interfaces is decisive: Multus numbers them by the annotation, and the driver by the requests of the
+// claim that kube-scheduler creates. If both have the same sequence of resources, net1 stays net1.
 func (m *importer) staysAsItIs(w *workload) bool {
 	if !m.options.KeepResourceNames {
 		return false
@@ -63,7 +63,7 @@ func (m *importer) staysAsItIs(w *workload) bool {
 	}
 	for _, name := range asked {
 		for _, n := range m.networks {
-			isOther := len(annotated) == 0 && !n.ofPool // the device plugin gave a device, and no network
+			isOther := len(annotated) == 0 && !n.ofPool // the device plugin assigned a device, and no network
 			if n.resource == name && (n.topology == nil || n.root().ExtendedResourceName == "" || isOther) {
 				return false
 			}
@@ -79,20 +79,20 @@ func (w *workload) explainStay() {
 		return
 	}
 	w.add(true, w.path+"metadata.annotations["+annotationNetworks+"]", nil, "was not changed: its containers get the "+
-		"networks by the names of the resources. Multus would attach them a second time: remove it from a node before "+
-		"the node has topologies, or remove the annotation")
+		"networks by the names of the resources, and Multus would attach them a second time: remove Multus from a "+
+		"node before you use topologies on it, or remove the annotation")
 }
 
-// chooses reports whether the annotation says more of a network than its name.
+// chooses reports whether the annotation sets parameters for a network.
 func (s *selection) chooses() bool {
 	return s.requests.mac != "" || s.requests.interfaceName != "" || len(s.requests.ips) > 0 || s.deviceID != ""
 }
 
-// resourcesInOrder are the resources that containers ask for, each as often as it is asked for, in the order in which
-// kube-scheduler writes them into the claim that it makes (Kubernetes enhancement proposal 5004): container by
-// container, and sorted in each. Interfaces are numbered in that order. It reports false if something cannot be read,
-// or if an init container asks, too: whether such a device is another one depends on the containers after it. Requests
-// are sorted by their names, in which container 10 comes before container 2, so it reports false for those, too.
+// resourcesInOrder returns the resources that containers request, once for each device, in the order in which
+// kube-scheduler writes them into the claim that it creates (KEP-5004): by container, and sorted within each container.
+// Interfaces are numbered in this order. It reports false if a value cannot be parsed, or if an init container requests
+// devices, because the containers after it may reuse them. It also reports false for more than ten containers or
+// resources: requests are sorted by name, and container 10 comes before container 2.
 func (w *workload) resourcesInOrder(known []string) (asked []string, readable bool) {
 	const inOrder = 10 // containers, and resources of one
 	readable = true

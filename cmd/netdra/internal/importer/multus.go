@@ -7,9 +7,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// reserve makes of a network with a resource a topology that gives pods its devices and attaches nothing: Multus goes
-// on running the plugins of the network. Of a network without a resource nothing is made: Multus needs no device for
-// it. Parameters of the plugins are not read then: none of them is ours to translate.
+// reserve creates the root step of a topology that allocates the devices of a network and attaches nothing: Multus
+// keeps running the plugins of the network. It returns nil for a network without a resource, because Multus needs no
+// device for it. The parameters of the plugins are not read, because they are not translated.
 func (m *importer) reserve(n *network, topology *v1alpha1.NetworkTopology) *v1alpha1.Step {
 	cniType := n.plugins[0].text("type")
 	for _, plugin := range n.plugins {
@@ -20,20 +20,21 @@ func (m *importer) reserve(n *network, topology *v1alpha1.NetworkTopology) *v1al
 		n.add(false, "", nil, "has no resource of a device plugin: Multus attaches it as before")
 		return nil
 	case cniType == "":
-		n.add(true, n.plugins[0].path+"type", nil, "is missing, so the plugin is not known: correct it")
+		n.add(true, n.plugins[0].path+"type", nil, "is missing, so the plugin is unknown: add it")
 		return nil
 	}
 	for _, p := range n.pools {
 		if p.vfio || p.rdma {
-			n.add(true, "metadata.annotations", n.resource,
-				"containers get files of these devices (vfio, RDMA) from the device plugin, and from this driver "+
-					"only where it attaches them, so nothing was made of it: import it without --keep-multus")
+			n.add(true, "metadata.annotations", n.resource, "the network was not translated: the device plugin gives "+
+				"containers the files of these devices (vfio, RDMA), but this driver does so only for devices that it "+
+				"attaches: import it without --keep-multus")
 			return nil
 		}
 	}
-	n.add(true, "metadata.annotations", n.resource, "Multus until 4.2.3 finds the device by the name of a "+
-		"ResourceClaim, so it works for claims that users make, with one device each: make one for each pod in place of the "+
-		"template, and write its name here. A Multus that reads the attributes of devices (#1492) finds it as it is")
+	n.add(true, "metadata.annotations", n.resource, "Multus up to 4.2.3 finds the device by the name of a "+
+		"ResourceClaim, so it supports only claims that users create, with one device each: create one for each pod "+
+		"instead of the template, and write its name here. A Multus that reads the attributes of devices (#1492) "+
+		"needs no change")
 	topology.Spec.Attachment = v1alpha1.AttachmentExternal
 	step := &v1alpha1.Step{Name: stepName(cniType, nil), Type: cniType}
 	n.selector = m.ofResource(n)
@@ -44,15 +45,15 @@ func (m *importer) reserve(n *network, topology *v1alpha1.NetworkTopology) *v1al
 	return step
 }
 
-// ofResource is the term for devices of the resource of a network.
+// ofResource returns the term for devices of the resource of a network.
 func (m *importer) ofResource(n *network) string {
 	if len(n.pools) == 0 {
 		fields := fmt.Sprintf("additionalAttributes: {%s: %s}", attributeResource, attributeValue(n.resource))
 		if m.options.KeepMultus {
-			fields += " and resourceName: " + n.resource // by which the device gets the attributes that Multus reads
+			fields += " and resourceName: " + n.resource // sets the attributes that Multus reads
 		}
-		n.add(true, "metadata.annotations", n.resource, "nothing that was imported has this resource, so no "+
-			"policy offers its devices: import the configuration of its device plugin, too, or write a policy with %s",
+		n.add(true, "metadata.annotations", n.resource, "the input does not define this resource, so no policy offers "+
+			"its devices: import the configuration of its device plugin, too, or write a policy with %s",
 			fields)
 	}
 	return fmt.Sprintf("%s.?%s.orValue(\"\") == %q", strings.TrimSuffix(attribute(""), "."), attributeResource,
@@ -64,8 +65,8 @@ func (n *network) isReserved() bool {
 	return n.topology != nil && n.topology.Spec.Attachment == v1alpha1.AttachmentExternal
 }
 
-// reservedTemplate returns the name of the claim template for a network that Multus attaches: what else the pod wants
-// it wants of Multus.
+// reservedTemplate returns the name of the claim template for a network that Multus attaches. The template has no
+// parameters, because Multus applies those of the annotation.
 func (m *importer) reservedTemplate(w *workload, s *selection, n *network) string {
 	if s.deviceID == "" {
 		return m.plainTemplate(n, w.namespace)

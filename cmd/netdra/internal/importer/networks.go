@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// network is a network that a pod may name in the annotation of Multus. It is filled in two phases: reading sets the
+// network is a network that a pod may use in the annotation of Multus. It is filled in two phases: reading sets the
 // configuration, and translate sets topology, selector, link, refused and pools. A network without a topology could not
 // be translated.
 type network struct {
@@ -19,17 +19,17 @@ type network struct {
 	resource        string // of a device plugin; empty without one
 	cniName         string
 	plugins         []*fields
-	selector        string // of devices, if no resource says it
-	link            string // the device that the configuration names
-	refused         bool   // for a reason that is a finding
-	ofPool          bool   // made for the pods that ask for a resource and name no network
+	selector        string // of devices, if no resource defines them
+	link            string // the device in the configuration
+	refused         bool   // not translated; a finding contains the reason
+	ofPool          bool   // created for pods that request a resource without a network
 	topology        *v1alpha1.NetworkTopology
 	templates       map[string]string // the name of its claim template, by namespace
 	pools           []*pool
 }
 
-// readNetwork reads a NetworkAttachmentDefinition. The operator's kinds are read before, since the operator creates the
-// same network from them.
+// readNetwork reads a NetworkAttachmentDefinition. The operator's kinds are read earlier, since the operator creates
+// the same network from them.
 func (m *importer) readNetwork(o *object) {
 	annotations := o.readMetadata()
 	n := &network{source: o.source, namespace: o.namespace, name: o.name,
@@ -38,12 +38,12 @@ func (m *importer) readNetwork(o *object) {
 	switch {
 	case m.network(o.namespace, o.name) != nil:
 		o.forget()
-		o.add(false, "", nil, "a network of this name was read already, and this one was left out: the SR-IOV "+
-			"operator makes it, or it is there twice")
+		o.add(false, "", nil, "a network of this name was already read, so this one was skipped: either the SR-IOV "+
+			"operator creates it, or the input contains it twice")
 		return
 	case config == nil && o.child("spec").text("config") == "":
 		o.add(true, "spec.config", nil, "is empty, so the configuration is a file in the CNI directory of the "+
-			"nodes: put its content here, and import it again")
+			"nodes: copy its content to this field, and import it again")
 	case config != nil:
 		n.readConfig(config)
 		m.networks = append(m.networks, n)
@@ -61,18 +61,18 @@ func (n *network) readConfig(f *fields) {
 		return
 	}
 	for _, key := range []string{"disableCheck", "disableGC", "loadOnlyInlinedPlugins", "cniVersions"} {
-		f.note(key, "is for runtimes that call CHECK and GC or read folders of configurations: the driver looks at "+
-			"what it has attached by itself")
+		f.note(key, "is for runtimes that call CHECK and GC or read directories of configurations: the driver checks "+
+			"its attachments itself")
 	}
 	for _, plugin := range f.list("plugins") {
 		plugin.note("cniVersion", "the driver negotiates the version with each plugin")
-		plugin.note("name", "the name of the list counts")
+		plugin.note("name", "the name of the list is used")
 		n.plugins = append(n.plugins, plugin)
 	}
 }
 
-// readOperatorNetwork reads a kind that the SR-IOV operator makes NetworkAttachmentDefinitions of. It builds the
-// configuration that the operator would write, and translates that.
+// readOperatorNetwork reads a kind from which the SR-IOV operator creates NetworkAttachmentDefinitions. It builds the
+// configuration that the operator would write, and translates it.
 func (m *importer) readOperatorNetwork(o *object) {
 	o.readMetadata()
 	kind, spec := known().Networks[o.kind], o.child("spec")
@@ -101,7 +101,7 @@ func (m *importer) readOperatorNetwork(o *object) {
 		var plugins []map[string]any
 		if err := json.Unmarshal([]byte("["+meta+"]"), &plugins); err != nil {
 			o.add(true, "spec.metaPlugins", meta, "is not a list of objects in JSON, so it was not read: %v; "+
-				"correct it", err)
+				"fix it", err)
 		}
 		for i, plugin := range plugins {
 			n.plugins = append(n.plugins, spec.adopt(fmt.Sprintf("spec.metaPlugins: [%d].", i), plugin))
@@ -110,7 +110,7 @@ func (m *importer) readOperatorNetwork(o *object) {
 	m.networks = append(m.networks, n)
 }
 
-// network returns the one of a name, nil if none was read.
+// network returns the network with a name, or nil if none was read.
 func (m *importer) network(namespace, name string) *network {
 	for _, n := range m.networks {
 		if n.namespace == namespace && n.name == name {

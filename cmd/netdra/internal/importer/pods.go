@@ -17,8 +17,8 @@ const (
 	annotationDefault  = "v1.multus-cni.io/default-network"
 )
 
-// workload is a pod, or an object that makes pods. Its document is changed in place, so whatever else it has stays. pod
-// is a part of document, so that what is written into the one is in the other.
+// workload is a pod, or an object that creates pods. Its document is changed in place, so all other fields are kept.
+// pod is a part of document, so a change of pod changes document.
 type workload struct {
 	*source
 	document        map[string]any
@@ -36,10 +36,10 @@ type selection struct {
 	deviceID        string
 }
 
-// place is its path in the document.
+// place returns the path of the selection in the document.
 func (s *selection) place() string { return strings.TrimSuffix(s.path, ".") }
 
-// podPaths says where the pod is in an object of a kind.
+// podPaths returns the path of the pod in an object of each kind.
 func podPaths() map[string][]string {
 	template := []string{"spec", "template"}
 	return map[string][]string{"Pod": nil, "Deployment": template, "StatefulSet": template, "DaemonSet": template,
@@ -56,19 +56,19 @@ func (m *importer) readWorkload(o *object) {
 		w.path += key + "."
 	}
 	if objectAt(w.document, "metadata") == nil || objectAt(w.pod, "spec") == nil {
-		w.add(true, w.path+"spec", nil, "metadata or the spec of the pod is missing, so it was not changed: correct it")
+		w.add(true, w.path+"spec", nil, "metadata or the spec of the pod is missing, so it was not changed: add it")
 		return
 	}
 	annotations, _ := objectAt(w.pod, "metadata")["annotations"].(map[string]any)
 	text, _ := annotations[annotationNetworks].(string)
 	path := w.path + "metadata.annotations[" + annotationNetworks + "]"
 	if value := annotations[annotationDefault]; value != nil {
-		w.add(true, w.path+"metadata.annotations["+annotationDefault+"]", value, "the driver leaves the pod's first "+
-			"interface to the cluster's network: keep Multus for that")
+		w.add(true, w.path+"metadata.annotations["+annotationDefault+"]", value, "the driver does not change the "+
+			"pod's first interface, which belongs to the cluster's network: keep Multus for that")
 	}
 	elements, err := parseSelections(text)
 	if err != nil {
-		w.add(true, path, text, "cannot be read, so the pod was not changed: %v; correct it", err)
+		w.add(true, path, text, "cannot be parsed, so the pod was not changed: %v; fix it", err)
 		return
 	}
 	for i, element := range elements {
@@ -88,10 +88,10 @@ func objectAt(object map[string]any, key string) map[string]any {
 	return value
 }
 
-// shortSelection is NAMESPACE/NAME@INTERFACE.
+// shortSelection matches NAMESPACE/NAME@INTERFACE.
 var shortSelection = regexp.MustCompile(`^(?:([a-z0-9.-]+)/)?([a-z0-9.-]+)(?:@([^/\s]{1,15}))?$`)
 
-// parseSelections reads the annotation: JSON, or NAMESPACE/NAME@INTERFACE separated by commas. It is the syntax of the
+// parseSelections parses the annotation: JSON, or NAMESPACE/NAME@INTERFACE separated by commas, according to the
 // Kubernetes Network Custom Resource Definition De-facto Standard.
 func parseSelections(text string) ([]map[string]any, error) {
 	text = strings.TrimSpace(text)
@@ -127,23 +127,23 @@ func unmarshal(text string, elements *[]map[string]any) error {
 	return checkDuplicates(text)
 }
 
-// read reads the parameters of the pod for the interface.
+// read reads the pod's parameters for the interface.
 func (s *selection) read() {
 	s.requests = podRequests{mac: s.text("mac"), interfaceName: s.text("interface"), ips: s.texts("ips")}
 	if short := s.text("interfaceRequest"); s.requests.interfaceName == "" {
 		s.requests.interfaceName = short
 	}
 	s.deviceID = s.text("deviceID")
-	s.action("default-route", "claims don't choose routes: write them into config.ipam.routes of the step, for all "+
-		"its pods")
-	s.action("gateway", "claims don't choose routes: write them into config.ipam.routes of the step, for all its pods")
-	s.action("infiniband-guid", "claims don't choose the GUID: write config.runtimeConfig.infinibandGUID into the "+
-		"step, for all its pods")
-	s.action("cni-args", "claims don't choose parameters of plugins: write config.args of the step, for all its pods")
-	s.action("portMappings", "claims don't choose it: write config.runtimeConfig.portMappings into the step that "+
-		"has the capability, for all its pods")
-	s.action("bandwidth", "claims don't choose it: write the rates into the step of the plugin, for all its pods")
-	s.action("ipam-claim-reference", "there are no IPAMClaims: addresses that stay are set by ips in ClaimParameters")
+	s.action("default-route", "claims cannot set routes: set config.ipam.routes of the step, for all its pods")
+	s.action("gateway", "claims cannot set routes: set config.ipam.routes of the step, for all its pods")
+	s.action("infiniband-guid", "claims cannot set the GUID: set config.runtimeConfig.infinibandGUID of the step, for "+
+		"all its pods")
+	s.action("cni-args", "claims cannot set parameters of plugins: set config.args of the step, for all its pods")
+	s.action("portMappings", "claims cannot set it: set config.runtimeConfig.portMappings of the step that has the "+
+		"capability, for all its pods")
+	s.action("bandwidth", "claims cannot set it: set the rates in the step of the plugin, for all its pods")
+	s.action("ipam-claim-reference", "IPAMClaims are not supported: set persistent addresses with ips in "+
+		"ClaimParameters")
 	s.close()
 }
 
@@ -161,7 +161,7 @@ func withPrefixes(ips []string, topology *v1alpha1.NetworkTopology) ([]string, e
 		}
 		prefix := subnetOf(address, topology)
 		if !prefix.IsValid() {
-			return nil, fmt.Errorf("%s has no prefix length, and no subnet of the network has it: write it as "+
+			return nil, fmt.Errorf("%s has no prefix length, and no subnet of the network contains it: write it as "+
 				"ADDRESS/LENGTH",
 				text)
 		}
@@ -170,11 +170,11 @@ func withPrefixes(ips []string, topology *v1alpha1.NetworkTopology) ([]string, e
 	return all, nil
 }
 
-// subnetField finds the subnets that host-local ("subnet") and whereabouts ("range") are configured with.
+// subnetField matches the subnets in configurations of host-local ("subnet") and whereabouts ("range").
 var subnetField = regexp.MustCompile(`"(?:subnet|range)":"(?:[0-9A-Fa-f.:]+-)?([0-9A-Fa-f.:]+/[0-9]+)"`)
 
-// subnetOf finds the subnet of the configuration that has an address. It searches the text for the parameters of known
-// IPAM plugins, wherever they are nested.
+// subnetOf returns the subnet in the configuration that contains an address. It searches the text for the parameters of
+// known IPAM plugins, so that nesting does not matter.
 func subnetOf(address netip.Addr, topology *v1alpha1.NetworkTopology) netip.Prefix {
 	for i := range topology.Spec.Steps {
 		if topology.Spec.Steps[i].Config == nil {

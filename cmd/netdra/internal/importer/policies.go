@@ -12,12 +12,12 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// poolPolicies offer the devices of pools, each to one pod at a time, as device plugins do.
+// poolPolicies returns policies that offer the devices of pools, each to one pod at a time, like device plugins.
 func (m *importer) poolPolicies() []*policyapi.DeviceExposurePolicy {
 	var all []*policyapi.DeviceExposurePolicy
 	for _, p := range m.pools {
 		if len(p.plugins) == 0 {
-			p.add(true, "", p.resource, "no policy was made for this resource, since none of its networks has a "+
+			p.add(true, "", p.resource, "no policy was created for this resource, since none of its networks has a "+
 				"topology")
 			continue
 		}
@@ -28,7 +28,7 @@ func (m *importer) poolPolicies() []*policyapi.DeviceExposurePolicy {
 			attributeResource: {String: &value},
 		}
 		if p.reserved {
-			made.Spec.Exposure.ResourceName = p.resource // as Multus knows the devices
+			made.Spec.Exposure.ResourceName = p.resource // the name by which Multus identifies the devices
 		}
 		if len(p.nodes) > 0 {
 			made.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: p.nodes}
@@ -38,13 +38,13 @@ func (m *importer) poolPolicies() []*policyapi.DeviceExposurePolicy {
 	return all
 }
 
-// appendValid appends a policy that the API server and the webhook would accept. Their errors for an invalid one are
-// findings of its source.
+// appendValid appends a policy that the API server and the webhook would accept. For an invalid policy, it reports
+// their errors as findings of its source.
 func appendValid(all []*policyapi.DeviceExposurePolicy, made *policyapi.DeviceExposurePolicy,
 	s *source) []*policyapi.DeviceExposurePolicy {
 	problems, _ := policy.Check(made)
 	for _, problem := range problems {
-		s.add(true, "", nil, "policy %s was not made, since it would not be valid: %v", made.Name, problem)
+		s.add(true, "", nil, "policy %s was not created, since it would not be valid: %v", made.Name, problem)
 	}
 	if len(problems) > 0 {
 		return all
@@ -52,7 +52,7 @@ func appendValid(all []*policyapi.DeviceExposurePolicy, made *policyapi.DeviceEx
 	return append(all, made)
 }
 
-// sharers is how many pods may share a link: Multus has no bound, and schedulers count with one.
+// sharers is the number of pods that may share a link: Multus has no limit, but schedulers need one.
 const sharers = "1024"
 
 // linkPolicies returns policies for the links in configurations, one for each link and plugin. Networks with a resource
@@ -76,22 +76,21 @@ func (m *importer) linkPolicies() []*policyapi.DeviceExposurePolicy {
 		made.Spec.Exposure.DeviceNameSuffix = suffix(plugin)
 		if !moves {
 			made.Spec.Exposure.ExclusionGroup = m.exclusionGroup(n.selector, plugin)
-			n.add(false, "", nil, "up to %s pods share link %q: the capacity of policy %s says how "+
-				"many", sharers, n.link,
-				made.Name)
+			n.add(false, "", nil, "up to %s pods share link %q: to change the number, set the capacity of policy %s",
+				sharers, n.link, made.Name)
 		}
 		all = appendValid(all, made, n.source)
 	}
 	return all
 }
 
-// suffix returns the suffix of a plugin's entries of a link.
+// suffix returns the device name suffix for the entries of a plugin.
 func suffix(plugin string) string {
 	return "-" + strings.Trim(stepName(plugin, nil)[:min(len(stepName(plugin, nil)), 31)], "-")
 }
 
-// exclusionGroup is the same for plugins of a link that cannot share it; empty if all can. One name is enough, since a
-// group is about the entries of one link.
+// exclusionGroup returns the group of the plugins of a link that cannot share it; empty if all can. A constant name is
+// sufficient, because a group applies to the entries of one link.
 func (m *importer) exclusionGroup(selector, plugin string) string {
 	schema, _ := m.options.Schemas.Lookup(plugin)
 	for _, n := range m.networks {
@@ -107,8 +106,8 @@ func (m *importer) exclusionGroup(selector, plugin string) string {
 	return ""
 }
 
-// newPolicy is a policy that offers what a selector finds for plugins. Devices that are shared get a capacity, since
-// without one nothing bounds how many pods share them.
+// newPolicy returns a policy that offers the selected devices for plugins. Shared devices get a capacity, since
+// otherwise the number of pods that share them is unlimited.
 func newPolicy(name, selector string, plugins []string, exclusive bool) *policyapi.DeviceExposurePolicy {
 	exposure := &policyapi.Exposure{}
 	plugins = slices.Clone(plugins)

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// pool is a resource of a device plugin: devices, of which pods ask for some by its name. terms are parts of a CEL
-// expression that must all be true; plugins and reserved are known only when all networks were translated.
+// pool is a resource of a device plugin: a set of devices that pods request by its name. terms are parts of a CEL
+// expression that must all be true; plugins and reserved are set after all networks are translated.
 type pool struct {
 	*source
 	resource string // with prefix, as pods name it
@@ -14,19 +14,19 @@ type pool struct {
 	terms    []string
 	nodes    map[string]string
 	priority int32
-	vfio     bool // applications drive the devices themselves
+	vfio     bool // applications access the devices directly
 	rdma     bool
 	reserved bool     // Multus attaches the devices
 	plugins  []string // of the networks that use it
 }
 
-// maxAttribute is how many bytes a string attribute of a device may have.
+// maxAttribute is the maximum size of a string attribute of a device, in bytes.
 const maxAttribute = 64
 
-// attributeResource is the attribute of devices by which topologies know the pool.
+// attributeResource is the device attribute by which topologies select the devices of a pool.
 const attributeResource = "resourceName"
 
-// attributeValue is the resource's name as an attribute can hold it: without prefix if it is too long.
+// attributeValue returns the resource's name as an attribute value, without the prefix if it is too long.
 func attributeValue(resource string) string {
 	if _, name, found := strings.Cut(resource, "/"); found && len(resource) > maxAttribute {
 		return name
@@ -37,7 +37,7 @@ func attributeValue(resource string) string {
 // defaultPriority is the priority of a policy without one.
 const defaultPriority = 100
 
-// readConfigMap reads the pools of the SR-IOV device plugin. It is nil for any other ConfigMap.
+// readConfigMap reads the pools of the SR-IOV device plugin. It skips any other ConfigMap.
 func (m *importer) readConfigMap(o *object) {
 	data := o.child("data")
 	found := false
@@ -54,12 +54,12 @@ func (m *importer) readConfigMap(o *object) {
 		resources := config.list("resourceList")
 		for i, resource := range resources {
 			p := m.readResource(resource)
-			// The plugin gives a device to the first resource that selects it.
+			// The plugin assigns a device to the first resource that selects it.
 			p.priority = int32(min(defaultPriority+len(resources)-1-i, 1000)) //nolint:gosec // at most 1000
 			if key != "config.json" {
 				p.nodes = map[string]string{"kubernetes.io/hostname": key}
-				o.add(true, "data."+key, nil, "the SR-IOV operator has a key for each node, so the policies of it "+
-					"are for node %q: correct nodeSelector if the key is something else", key)
+				o.add(true, "data."+key, nil, "the SR-IOV operator uses one key for each node, so the policies are "+
+					"for node %q: fix nodeSelector if the key is not the name of a node", key)
 			}
 		}
 	}
@@ -81,13 +81,13 @@ func (m *importer) readResource(f *fields) *pool {
 	kind := f.text("deviceType")
 	if kind != "" && !strings.EqualFold(kind, "netDevice") {
 		p.terms = append(p.terms, never)
-		f.add(true, f.path+"deviceType", kind, "only network devices on the PCI bus are offered, so the policy "+
+		f.add(true, f.path+"deviceType", kind, "only network devices on the PCI bus are supported, so the policy "+
 			"selects nothing: keep the device plugin for this resource")
 	}
-	f.note("excludeTopology", "the driver takes no part in the decisions of kubelet's topology manager: claims "+
-		"choose by the attributes numaNode and pcieRoot")
-	f.action("additionalInfo", "containers get no PCIDEVICE_… variables: the PCI address is in the claim's metadata "+
-		"file, and what else there is can be additionalAttributes of the policy")
+	f.note("excludeTopology", "the driver does not participate in the kubelet's topology manager: claims can select "+
+		"the attributes numaNode and pcieRoot")
+	f.action("additionalInfo", "containers get no PCIDEVICE_… variables: read the PCI address from the claim's "+
+		"metadata file, and add other values to additionalAttributes of the policy")
 	// Several selectors are alternatives.
 	var alternatives []string
 	for _, selector := range f.list("selectors") {
@@ -104,8 +104,8 @@ func (m *importer) readResource(f *fields) *pool {
 	case len(alternatives) > 0:
 		p.terms = append(p.terms, anyOf(alternatives))
 	default:
-		f.add(true, f.whole(), nil, "the resource has no selectors, so it is every network card "+
-			"without functions: add a selector to the policy if that is not meant")
+		f.add(true, f.whole(), nil, "the resource has no selectors, so it includes every NIC without virtual "+
+			"functions: add a selector to the policy if this is not intended")
 	}
 	return p
 }
@@ -125,13 +125,13 @@ func (m *importer) readSelector(f *fields, p *pool) []string {
 	m.applications(f, p, drivers)
 	require("pciAddress", pciAddresses(f.texts("pciAddresses")))
 	require("interface", f.texts("nicNames"))
-	cards := func(key, parent, device string) {
+	nics := func(key, parent, device string) {
 		if values := f.texts(key); len(values) > 0 {
-			terms = append(terms, f.cards(key, values, parent, device, false))
+			terms = append(terms, f.nics(key, values, parent, device, false))
 		}
 	}
-	cards("pfNames", "pfName", "ifName")
-	cards("rootDevices", "pfAddress", "pciAddress")
+	nics("pfNames", "pfName", "ifName")
+	nics("rootDevices", "pfAddress", "pciAddress")
 	if types := f.texts("linkTypes"); len(types) > 0 {
 		layers := make([]string, len(types))
 		for i, value := range types {
@@ -147,36 +147,37 @@ func (m *importer) readSelector(f *fields, p *pool) []string {
 		if value := f.pop(key); !isEmpty(value) {
 			terms = append(terms, never)
 			f.add(true, f.path+key, value, "devices have no such attribute, so the policy selects nothing: replace "+
-				"%q in its selector by what tells these devices apart, or by true", never)
+				"%q in its selector with an expression for these devices, or with true", never)
 		}
 	}
-	f.action("needVhostNet", "containers don't get /dev/vhost-net: mount it as a hostPath, with the privileges for it")
+	f.action("needVhostNet", "containers do not get /dev/vhost-net: mount it as a hostPath, with the required "+
+		"privileges")
 	return f.restricts(terms)
 }
 
-// applications says whether the drivers of a pool are for applications.
+// applications records whether a pool has a driver for applications, and reports mixed drivers.
 func (m *importer) applications(f *fields, p *pool, drivers []string) {
 	forApplications := slices.Contains(drivers, driverVFIO)
 	p.vfio = p.vfio || forApplications
 	if forApplications && len(drivers) > 1 {
-		f.add(true, f.path+"drivers", drivers, "devices that a topology gives are all bound to one driver, so here to "+
-			"%s: make a pool for each driver", driverVFIO)
+		f.add(true, f.path+"drivers", drivers, "a topology binds all of its devices to one driver, here %s: create a "+
+			"pool for each driver", driverVFIO)
 	}
 }
 
-// cards returns the term for the functions of NICs; never, and a finding, if it cannot be read.
-func (f *fields) cards(key string, values []string, parent, device string, functionsOnly bool) string {
-	term, err := ofCards(values, parent, device, functionsOnly)
+// nics returns the term for the functions of NICs; never, and a finding, if a value cannot be parsed.
+func (f *fields) nics(key string, values []string, parent, device string, functionsOnly bool) string {
+	term, err := ofNICs(values, parent, device, functionsOnly)
 	if err != nil {
-		f.add(true, f.path+key, values, "cannot be read: %v; the policy selects nothing until %q in its selector is "+
-			"replaced", err, never)
+		f.add(true, f.path+key, values, "cannot be parsed, so the policy selects nothing: %v; replace %q in its "+
+			"selector",
+			err, never)
 		return never
 	}
 	return term
 }
 
-// linkType is the term for Ethernet or InfiniBand. A port of InfiniBand is an RDMA device with that link layer; without
-// it there is none.
+// linkType returns the term for Ethernet or InfiniBand. An InfiniBand port is an RDMA device with that link layer.
 func (f *fields) linkType(key, value string) string {
 	layer := attribute("rdmaLinkLayer")
 	switch strings.ToLower(value) {
@@ -212,7 +213,7 @@ func (m *importer) readNodePolicy(o *object) {
 		p.nodes = setIn(p.nodes, key, nodes.text(key))
 	}
 	p.terms = nodes.restricts(p.terms)
-	// Of two policies the operator takes the one with the lower number, which is 0 if there is none.
+	// The operator prefers the policy with the lower number; the default is 0.
 	p.priority = defaultPriority + 99 - int32(min(max(spec.number("priority"), 0), 99))
 	p.terms = append(p.terms, attribute("type")+` == "vf"`)
 	m.nicSelector(spec.child("nicSelector"), p)
@@ -226,34 +227,34 @@ func (m *importer) readNodePolicy(o *object) {
 	if kind := spec.text("deviceType"); kind == driverVFIO {
 		p.vfio = true
 	} else if kind != "" && kind != "netdevice" {
-		spec.add(true, "spec.deviceType", kind, "is not a known type: the interfaces of the functions are given")
+		spec.add(true, "spec.deviceType", kind, "is not a known type: pods get the network interfaces of the functions")
 	}
 	m.hostSettings(spec)
-	if spec.mistyped { // nodeSelector, linkType or isRdma may be what was not read
+	if spec.mistyped { // nodeSelector, linkType or isRdma may be unread
 		p.terms = spec.nothing(p.terms)
 	}
 }
 
-// hostSettings reports what the operator does to the node, which the driver leaves to others.
+// hostSettings reports settings that the operator applies to the node and the driver does not.
 func (m *importer) hostSettings(spec *fields) {
 	managed := spec.flag("externallyManaged")
 	if managed {
-		spec.note("numVfs", "somebody else makes the functions (externallyManaged), as the driver expects it")
+		spec.note("numVfs", "the functions are created externally (externallyManaged), as the driver expects")
 	}
-	spec.action("numVfs", "the driver makes no functions: let something on the node write sriov_numvfs at boot, or "+
-		"keep the operator for that alone, without its device plugin")
-	spec.action("mtu", "the driver leaves the MTU of cards alone: set it where the functions are made")
+	spec.action("numVfs", "the driver does not create virtual functions: write sriov_numvfs at boot, or keep the "+
+		"operator for this purpose, without its device plugin")
+	spec.action("mtu", "the driver does not set the MTU of NICs: set it where the functions are created")
 	if mode := spec.text("eSwitchMode"); mode != "" && mode != "legacy" {
-		spec.add(true, "spec.eSwitchMode", mode, "the driver leaves the mode of cards alone: set it where the "+
-			"functions are made (devlink dev eswitch set)")
+		spec.add(true, "spec.eSwitchMode", mode, "the driver does not set the mode of NICs: set it where the "+
+			"functions are created (devlink dev eswitch set)")
 	}
-	spec.action("needVhostNet", "containers don't get /dev/vhost-net: mount it as a hostPath, with the privileges "+
-		"for it")
-	spec.action("vdpaType", "there are no vDPA devices: keep the device plugin for this resource")
-	spec.action("bridge", "the driver makes no bridges: make it where the functions are made")
-	spec.action("eSwitchParams", "the driver leaves the mode of cards alone: set it where the functions are made")
-	spec.note("excludeTopology", "the driver takes no part in the decisions of kubelet's topology manager: claims "+
-		"choose by the attributes numaNode and pcieRoot")
+	spec.action("needVhostNet", "containers do not get /dev/vhost-net: mount it as a hostPath, with the required "+
+		"privileges")
+	spec.action("vdpaType", "vDPA devices are not supported: keep the device plugin for this resource")
+	spec.action("bridge", "the driver does not create bridges: create it where the functions are created")
+	spec.action("eSwitchParams", "the driver does not set the mode of NICs: set it where the functions are created")
+	spec.note("excludeTopology", "the driver does not participate in the kubelet's topology manager: claims can "+
+		"select the attributes numaNode and pcieRoot")
 }
 
 // nicSelector reads the selector of the functions' NICs.
@@ -267,31 +268,31 @@ func (m *importer) nicSelector(f *fields, p *pool) {
 		p.terms = append(p.terms, f.functionsOf(vendor, id))
 	}
 	if names := f.texts("pfNames"); len(names) > 0 {
-		p.terms = append(p.terms, f.cards("pfNames", names, "pfName", "ifName", true))
+		p.terms = append(p.terms, f.nics("pfNames", names, "pfName", "ifName", true))
 	}
 	if addresses := f.texts("rootDevices"); len(addresses) > 0 {
-		p.terms = append(p.terms, f.cards("rootDevices", addresses, "pfAddress", "pciAddress", true))
+		p.terms = append(p.terms, f.nics("rootDevices", addresses, "pfAddress", "pciAddress", true))
 	}
 	if filter := f.text("netFilter"); filter != "" {
 		p.terms = append(p.terms, never)
 		f.add(true, f.path+"netFilter", filter, "devices have no such attribute, so the policy selects nothing: "+
-			"replace %q in its selector by what tells these devices apart", never)
+			"replace %q in its selector with an expression for these devices", never)
 	}
 	p.terms = f.restricts(p.terms)
 	if len(p.terms) == before {
 		p.terms = append(p.terms, never)
-		f.add(true, f.whole(), nil, "selects no card, so the policy selects nothing: replace "+
+		f.add(true, f.whole(), nil, "selects no NIC, so the policy selects nothing: replace "+
 			"%q in its selector", never)
 	}
 }
 
-// functionsOf returns the term for the virtual functions of a NIC with a PCI id. Functions have their own ids, so a
-// selector by the NIC's id would match no function.
+// functionsOf returns the term for the virtual functions of a NIC with a PCI ID. Functions have different IDs, so a
+// selector with the NIC's ID would match no function.
 func (f *fields) functionsOf(vendor, id string) string {
 	vendors := []string{vendor}
 	if vendor == "" {
-		for _, card := range sortedKeys(known().Functions) {
-			if v, product, _ := strings.Cut(card, ":"); product == id {
+		for _, nic := range sortedKeys(known().Functions) {
+			if v, product, _ := strings.Cut(nic, ":"); product == id {
 				vendors = append(vendors, v)
 			}
 		}
@@ -300,13 +301,14 @@ func (f *fields) functionsOf(vendor, id string) string {
 		if product, found := known().Functions[v+":"+id]; found {
 			terms := []string{isOneOf("vendor", []string{v}), isOneOf("product", []string{product})}
 			if v == vendor {
-				terms = terms[1:] // the selector has it already
+				terms = terms[1:] // the selector already has it
 			}
 			return allOf(terms)
 		}
 	}
-	f.add(true, f.path+"deviceID", id, "is the id of the card, and that of its functions is not known, so the policy "+
-		"selects nothing: replace %q in its selector by %s == the id that lspci -n shows for a function", never,
+	f.add(true, f.path+"deviceID", id, "is the ID of the NIC, and the ID of its virtual functions is unknown, so the "+
+		"policy selects nothing: replace %q in its selector with %s == the ID that lspci -n shows for a function",
+		never,
 		attribute("product"))
 	return never
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 )
 
-// Kinds that are read.
+// Kinds that the importer reads.
 const (
 	kindNetwork    = "NetworkAttachmentDefinition"
 	kindConfigMap  = "ConfigMap"
@@ -23,8 +23,8 @@ type object struct {
 	kind, namespace, name string
 }
 
-// expand returns the objects of documents; the items of a list, as kubectl writes them, are objects of their own.
-// Documents are read strictly: of two equal keys it could not be said which one counts.
+// expand returns the objects of documents. The items of a list, as kubectl writes them, are separate objects. Documents
+// are parsed strictly, because it is unclear which of two equal keys is used.
 func expand(documents []manifest.Document, findings *[]Finding) ([]*object, error) {
 	var all []*object
 	for i := range documents {
@@ -48,8 +48,8 @@ func expand(documents []manifest.Document, findings *[]Finding) ([]*object, erro
 	return all, nil
 }
 
-// newObject reads the metadata of an object. Fields that do not concern networks are marked as read: all others must be
-// read, or become a finding.
+// newObject reads the metadata of an object. Fields that are unrelated to networks are marked as read: all others must
+// be read, or become a finding.
 func newObject(location string, order int, values map[string]any, findings *[]Finding) *object {
 	s := &source{location: location, order: order, findings: findings}
 	o := &object{fields: newFields(s, "", values)}
@@ -69,15 +69,15 @@ func qualified(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// annotationResource names the resource of a device plugin that pods of a network ask for.
+// annotationResource is the annotation with the device plugin resource that pods of a network request.
 const annotationResource = "k8s.v1.cni.cncf.io/resourceName"
 
-// readMetadata marks the fields that the API server wrote, and returns the unread annotations.
+// readMetadata marks the fields that the API server sets, and returns the annotations.
 func (o *object) readMetadata() *fields {
 	metadata := o.child("metadata")
 	metadata.ignore("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields",
 		"selfLink", "ownerReferences", "finalizers")
-	metadata.note("labels", "labels are not copied: nothing that is made of this object needs them")
+	metadata.note("labels", "labels are not copied: no created object needs them")
 	annotations := metadata.child("annotations")
 	annotations.ignore("kubectl.kubernetes.io/last-applied-configuration")
 	return annotations
@@ -92,7 +92,7 @@ func (f *fields) inside(key string) *fields {
 	}
 	values, err := decodeJSON(text)
 	if err != nil {
-		f.add(true, f.path+key, text, "cannot be read as an object in JSON, so nothing was made of it: %v; correct it", err)
+		f.add(true, f.path+key, text, "is not a valid JSON object, so it was not translated: %v; fix it", err)
 		return nil
 	}
 	return f.adopt(f.path+key+": ", values)

@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/simulate"
 )
 
-// Command is the flags of "import".
+// Command contains the flags of "import".
 type Command struct {
 	Options
 	Files, Machines []string
@@ -33,11 +33,11 @@ func (c *Command) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 		return err
 	}
 	if tried := c.DryRun || len(c.Machines) > 0; tried && c.Output == printer.FormJSON {
-		return errors.New("cannot use --output json with a dry run, which prints text; leave one of them out")
+		return errors.New("cannot use --output json with a dry run, which prints text; omit one of them")
 	}
 	if c.KeepMultus && c.KeepResourceNames {
-		return errors.New("cannot use --keep-multus with --keep-resource-names: Multus finds no device of a pod " +
-			"without a claim of its own; leave one of them out")
+		return errors.New("cannot use --keep-multus with --keep-resource-names: Multus finds devices only by a claim " +
+			"of the pod; omit one of them")
 	}
 	result, err := c.translate(streams.In)
 	if err != nil {
@@ -92,11 +92,12 @@ func (c *Command) print(streams printer.Streams, result *Result) error {
 	return err
 }
 
-// simulate shows the offers of the policies on machines, and tries the claims on them, with the commands that a user
-// would run on the written file.
+// simulate prints the offers of the policies on machines, and simulates the claims on them, with the commands that a
+// user would run on the written file.
 func (c *Command) simulate(ctx context.Context, deps osdeps.Deps, streams printer.Streams, result *Result) error {
 	if !slices.ContainsFunc(result.Objects, func(o any) bool { return kindOf(o) == manifest.KindPolicy }) {
-		return exit.Refusef("cannot try claims: no policy was made, so nothing would be offered; see the report")
+		return exit.Refusef("cannot simulate claims: the import created no policy, so no device is offered; see the " +
+			"report")
 	}
 	data, err := result.YAML()
 	if err != nil {
@@ -120,8 +121,7 @@ func (c *Command) simulate(ctx context.Context, deps osdeps.Deps, streams printe
 	return trial.Run(ctx, deps, streams)
 }
 
-// Report writes the parts of the input that the objects lack, by object; findings without an action come last, once for
-// all their objects.
+// Report writes the findings, grouped by object. Findings without an action come last, once for all their objects.
 func (r *Result) Report(out *printer.Printer) {
 	title := ""
 	for _, f := range r.Findings {
@@ -152,7 +152,7 @@ func (r *Result) Report(out *printer.Printer) {
 	if len(made) == 0 {
 		made = []string{"nothing"}
 	}
-	out.Printf("made: %s; %s to look at", strings.Join(made, ", "), printer.Plural(actions, "finding"))
+	out.Printf("created: %s; %s to review", strings.Join(made, ", "), printer.Plural(actions, "finding"))
 }
 
 func kindOf(object any) string {
@@ -189,7 +189,7 @@ func (r *Result) reportNotes(out *printer.Printer) {
 		}
 	}
 	if len(notes) > 0 {
-		out.Printf("nothing to do:")
+		out.Printf("no action needed:")
 	}
 	for _, n := range notes {
 		objects := strings.Join(n.objects, ", ")
@@ -200,7 +200,7 @@ func (r *Result) reportNotes(out *printer.Printer) {
 	}
 }
 
-// line is the finding without its object, which stands above all of that object's findings.
+// line returns the finding without its object, which is the title of the findings of that object.
 func (f *Finding) line() string {
 	place := f.Field
 	if f.Value != "" && place != "" {

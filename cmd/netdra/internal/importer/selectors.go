@@ -10,17 +10,17 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// never is the term of a restriction that cannot be translated: a policy that offers more than its original is worse
-// than one that offers nothing until the user replaces the term.
+// never is the term for a restriction that cannot be translated: a policy that offers nothing until the user replaces
+// the term is better than one that offers more than its original.
 const never = "false"
 
-// attribute is the CEL expression of an attribute. Policies are evaluated on facts, of which every device has all, so
-// no test for its presence is needed; ofResource, which becomes part of a class, has one.
+// attribute returns the CEL expression of an attribute. Policies are evaluated on facts, which contain all attributes
+// for every device, so no presence test is needed. The term of ofResource, which becomes part of a class, has one.
 func attribute(name string) string {
 	return fmt.Sprintf("device.attributes[%q].%s", policyapi.AttributeDomain, name)
 }
 
-// isOneOf is the term for a string attribute with one of some values.
+// isOneOf returns the term for a string attribute with one of several values.
 func isOneOf(name string, values []string) string {
 	quoted := make([]string, len(values))
 	for i, value := range values {
@@ -38,8 +38,8 @@ func allOf(terms []string) string { return join(terms, " && ", "||") }
 // anyOf joins terms by "||".
 func anyOf(terms []string) string { return join(terms, " || ", "&&") }
 
-// join puts brackets around terms that have the other operator. A single term is returned as it is; its caller puts it
-// into a place of its own.
+// join adds parentheses to terms that contain the other operator. It returns a single term unchanged, because its
+// caller does not combine it with others.
 func join(terms []string, operator, other string) string {
 	if len(terms) == 1 {
 		return terms[0]
@@ -54,25 +54,25 @@ func join(terms []string, operator, other string) string {
 	return strings.Join(bracketed, operator)
 }
 
-// ofCards returns the term for the functions of NICs, each "NIC" or "NIC#0-3,5" with the indexes of virtual functions.
+// ofNICs returns the term for the functions of NICs, each "NIC" or "NIC#0-3,5" with the indexes of virtual functions.
 // Without indexes, it includes the NIC itself. parent is the attribute with a function's NIC, and device the attribute
-// with the name of the device itself. Addresses are compared as text, so they are written in the form of sysfs.
-func ofCards(cards []string, parent, device string, functionsOnly bool) (string, error) {
+// with the name of the device itself. Addresses are compared as text, so they are normalized to the form of sysfs.
+func ofNICs(nics []string, parent, device string, functionsOnly bool) (string, error) {
 	var terms, whole []string
-	for _, text := range cards {
-		card, ranges, hasRanges := strings.Cut(text, "#")
+	for _, text := range nics {
+		nic, ranges, hasRanges := strings.Cut(text, "#")
 		if device == "pciAddress" {
-			card = pciAddress(card)
+			nic = pciAddress(nic)
 		}
 		if !hasRanges {
-			whole = append(whole, card)
+			whole = append(whole, nic)
 			continue
 		}
 		indexes, err := indexesOf(ranges)
 		if err != nil {
 			return "", fmt.Errorf("%q: %w", text, err)
 		}
-		terms = append(terms, allOf([]string{isOneOf(parent, []string{card}), indexes}))
+		terms = append(terms, allOf([]string{isOneOf(parent, []string{nic}), indexes}))
 	}
 	if len(whole) > 0 {
 		terms = append(terms, isOneOf(parent, whole))
@@ -83,14 +83,14 @@ func ofCards(cards []string, parent, device string, functionsOnly bool) (string,
 	return anyOf(terms), nil
 }
 
-// indexesOf is the term for virtual functions of "0-3,5".
+// indexesOf returns the term for virtual functions in the form "0-3,5".
 func indexesOf(text string) (string, error) {
 	var terms, single []string
 	for _, part := range strings.Split(text, ",") {
 		first, last, isRange := strings.Cut(strings.TrimSpace(part), "-")
 		low, err := strconv.ParseUint(first, 10, 16)
 		if err != nil {
-			return "", fmt.Errorf("%q is no index of a virtual function", part)
+			return "", fmt.Errorf("%q is not an index of a virtual function", part)
 		}
 		if !isRange {
 			single = append(single, strconv.FormatUint(low, 10))
@@ -98,7 +98,7 @@ func indexesOf(text string) (string, error) {
 		}
 		high, err := strconv.ParseUint(last, 10, 16)
 		if err != nil || high < low {
-			return "", fmt.Errorf("%q is no range of indexes of virtual functions", part)
+			return "", fmt.Errorf("%q is not a range of indexes of virtual functions", part)
 		}
 		terms = append(terms, fmt.Sprintf("%s >= %d && %s <= "+
 			"%d", attribute("vfIndex"), low, attribute("vfIndex"), high))
@@ -111,7 +111,7 @@ func indexesOf(text string) (string, error) {
 
 var addressInDomain = regexp.MustCompile(`^[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$`)
 
-// pciAddress adds the domain where it is left out.
+// pciAddress adds the domain to an address without one.
 func pciAddress(text string) string {
 	if addressInDomain.MatchString(text) {
 		text = "0000:" + text
@@ -127,7 +127,7 @@ func pciAddresses(texts []string) []string {
 	return all
 }
 
-// lower returns PCI ids as sysfs has them.
+// lower returns PCI IDs in the form of sysfs.
 func lower(texts []string) []string {
 	all := slices.Clone(texts)
 	for i := range all {
@@ -136,7 +136,7 @@ func lower(texts []string) []string {
 	return all
 }
 
-// noNameRunes are what names of objects and steps cannot have.
+// noNameRunes matches characters that names of objects and steps cannot contain.
 var noNameRunes = regexp.MustCompile(`[^a-z0-9]+`)
 
 // objectName converts any text to the name of an object. Names are cut to 40 bytes, so that suffixes, such as the

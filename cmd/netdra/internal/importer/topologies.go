@@ -25,9 +25,9 @@ const (
 	byName         = "ifName"
 )
 
-// translate makes the topology of a network; it has none if that cannot be, for a reason that is a finding. The first
-// plugin must be translated; a later one that cannot be is left out with a finding, and the network works without what
-// it adds.
+// translate creates the topology of a network. If that is impossible, it adds a finding instead. The first plugin must
+// be translated; a later plugin that cannot be translated is left out with a finding, and the network works without its
+// effect.
 func (m *importer) translate(n *network) {
 	defer func() {
 		if n.topology == nil {
@@ -37,7 +37,7 @@ func (m *importer) translate(n *network) {
 		}
 	}()
 	if len(n.plugins) == 0 {
-		n.add(true, "", nil, "has no plugins, so nothing was made of it: correct it")
+		n.add(true, "", nil, "has no plugins, so it was not translated: fix it")
 		return
 	}
 	for _, p := range m.pools {
@@ -73,14 +73,14 @@ func (m *importer) translate(n *network) {
 	topology.Name = m.unique("topology", n.name)
 	if problems := m.problemsOf(topology); len(problems) > 0 {
 		for _, problem := range problems {
-			n.add(true, "", nil, "no topology was made, since it would not be valid: %s", problem)
+			n.add(true, "", nil, "no topology was created, since it would not be valid: %s", problem)
 		}
 		return
 	}
 	n.topology = topology
 	for i := range topology.Spec.Steps {
 		if step := &topology.Spec.Steps[i]; claimspec.LacksAddresses(step) && !claimspec.NeedsIPs(step) {
-			n.add(true, "", nil, "has no addresses of its own, and claims cannot choose them, so nothing is attached: name "+
+			n.add(true, "", nil, "configures no addresses, and claims cannot set them, so nothing is attached: set "+
 				"addresses in config.ipam of step %s", step.Name)
 		}
 	}
@@ -89,7 +89,7 @@ func (m *importer) translate(n *network) {
 	}
 }
 
-// namespacesOf selects namespaces by their names; nil without any.
+// namespacesOf returns a selector for namespaces by their names; nil if there are none.
 func namespacesOf(names []string) *metav1.LabelSelector {
 	const label = "kubernetes.io/metadata.name"
 	switch len(names) {
@@ -103,11 +103,12 @@ func namespacesOf(names []string) *metav1.LabelSelector {
 	}}}
 }
 
-// step translates a plugin of a network. The first is the root step, and each of the others depends on the one before.
+// step translates a plugin of a network. The first is the root step, and each of the others depends on the previous
+// one.
 func (m *importer) step(n *network, f *fields, before []v1alpha1.Step) *v1alpha1.Step {
 	cniType := f.text("type")
 	if cniType == "" {
-		f.add(true, f.path+"type", nil, "is missing, so the plugin is not known: correct it")
+		f.add(true, f.path+"type", nil, "is missing, so the plugin is unknown: add it")
 		return nil
 	}
 	root := len(before) == 0
@@ -118,20 +119,20 @@ func (m *importer) step(n *network, f *fields, before []v1alpha1.Step) *v1alpha1
 	if !root && slices.Contains(known().RDMAPlugins, cniType) {
 		before[0].RDMA = &v1alpha1.StepRDMA{}
 		f.takeAll()
-		f.add(false, f.path+"type", cniType, "the driver moves the RDMA device itself, and gives containers its files "+
-			"(rdma of the root step)")
+		f.add(false, f.path+"type", cniType, "the driver moves the RDMA device itself, and gives containers its "+
+			"device files (rdma of the root step)")
 		return nil
 	}
 	step := &v1alpha1.Step{Name: stepName(cniType, before), Type: cniType}
 	if root && hasSchema && (schema.Input.PrevResult == requiresResult || schema.Input.Interfaces.Min != nil) {
-		n.add(true, f.path+"type", cniType, "works on interfaces of other networks of the pod, so nothing was made "+
-			"of it: write one topology with a root step for each of those networks, and a step with this plugin that "+
+		n.add(true, f.path+"type", cniType, "needs interfaces of other networks of the pod, so it was not translated: "+
+			"write one topology with a root step for each of those networks, and a step with this plugin that "+
 			"depends on them")
 		return nil
 	}
 	if root && inPod(f) {
-		n.add(true, f.path+"type", cniType, "stands on an interface of another network of the pod, so nothing was made "+
-			"of it: add a step with this plugin to the topology of that network, which depends on its step")
+		n.add(true, f.path+"type", cniType, "needs an interface of another network of the pod, so it was not "+
+			"translated: add a step with this plugin to the topology of that network, which depends on its step")
 		return nil
 	}
 	if root && !m.root(n, f, step, &schema, hasSchema) {
@@ -146,8 +147,8 @@ func (m *importer) step(n *network, f *fields, before []v1alpha1.Step) *v1alpha1
 	return step
 }
 
-// spell writes keys in the case of the schema: plugins ignore the case, and topologies do not. If a key exists in the
-// right case, the other one becomes a finding.
+// spell changes keys to the case of the schema: plugins ignore the case, and topologies do not. If a key also exists in
+// the correct case, the other one becomes a finding.
 func spell(config map[string]any, properties map[string]v1alpha1.Parameter) {
 	for _, key := range sortedKeys(config) {
 		for _, property := range sortedKeys(properties) {
@@ -173,7 +174,7 @@ func stepName(cniType string, before []v1alpha1.Step) string {
 	return name
 }
 
-// root sets the devices of the root step: those of the resource, or the one that the configuration names. It reports
+// root sets the selector of the root step: the devices of the resource, or the device in the configuration. It reports
 // false, with a finding, if there is neither. The resource takes precedence over a device in the configuration, which
 // runtimes replace by the allocated device.
 func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec,
@@ -183,8 +184,8 @@ func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1al
 	case n.resource != "":
 		term = m.ofResource(n)
 	case term == "":
-		n.add(true, f.path+"type", step.Type, "names no device of the node, and the driver attaches devices only, so "+
-			"nothing was made of it: name one, or keep this network with Multus")
+		n.add(true, f.path+"type", step.Type, "uses no device of the node, and the driver attaches only devices, so "+
+			"it was not translated: set a device, or keep this network with Multus")
 		return false
 	}
 	step.Selector = &v1alpha1.StepSelector{CEL: term}
@@ -195,8 +196,8 @@ func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1al
 	if cnichain.IsNetworkName(n.cniName) && len(n.cniName) <= 128 {
 		step.Network = n.cniName // IPAM plugins keep their leases below it
 	} else if n.cniName != "" {
-		n.add(true, "name", n.cniName, "is no name of a CNI network, so IPAM plugins begin anew: keep their ranges "+
-			"apart")
+		n.add(true, "name", n.cniName, "is not a valid name of a CNI network, so IPAM plugins start without the "+
+			"existing leases: use separate address ranges")
 	}
 	for _, p := range n.pools {
 		if p.vfio {
@@ -208,13 +209,14 @@ func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1al
 	if step.Driver != "" {
 		step.RDMA = nil
 	} else {
-		step.ClaimParameters = []v1alpha1.ClaimParameter{v1alpha1.ClaimInterfaceName} // Multus lets every pod name it
+		// With Multus, every pod may set the name.
+		step.ClaimParameters = []v1alpha1.ClaimParameter{v1alpha1.ClaimInterfaceName}
 	}
 	return true
 }
 
-// namedDevice is the term for the device that a parameter of the configuration names; empty if none does. The driver
-// sets the parameters of plugins with a schema. Others keep theirs.
+// namedDevice returns the term for the device in a parameter of the configuration; empty if there is none. For plugins
+// with a schema, the parameter is removed, since the driver sets it. For other plugins, it is kept.
 func (m *importer) namedDevice(n *network, f *fields, schema *v1alpha1.CNIPluginSchemaSpec, hasSchema bool) string {
 	parameters := schema.DeviceParameters
 	if !hasSchema {
@@ -232,8 +234,8 @@ func (m *importer) namedDevice(n *network, f *fields, schema *v1alpha1.CNIPlugin
 		switch {
 		case !isText || value == "" || term != "":
 		case n.resource != "" && hasSchema:
-			f.add(true, f.path+parameter.Parameter, value, "the network has a resource, too, whose devices are "+
-				"taken: write a selector by hand if this is another device")
+			f.add(true, f.path+parameter.Parameter, value, "the network also has a resource, whose devices are used: "+
+				"write a selector by hand if this is another device")
 		case parameter.Attribute == byName:
 			n.link, term = value, isOneOf("ifName", []string{value})
 		default:
@@ -246,15 +248,15 @@ func (m *importer) namedDevice(n *network, f *fields, schema *v1alpha1.CNIPlugin
 // inPod reports whether a plugin is configured for a lower device in the pod.
 func inPod(f *fields) bool {
 	for _, key := range []string{"linkInContainer", "linksInContainer"} {
-		if told, _ := f.values[key].(bool); told {
+		if enabled, _ := f.values[key].(bool); enabled {
 			return true
 		}
 	}
 	return false
 }
 
-// inside connects a plugin with a lower device in the pod to the preceding one. The configuration has the name that
-// Multus would assign; in the new pod, the claim chooses names.
+// inside connects a plugin with a lower device in the pod to the previous step. The configuration contains the name
+// that Multus would assign; in the new pod, claims set names.
 func (m *importer) inside(f *fields, schema *v1alpha1.CNIPluginSchemaSpec, before []v1alpha1.Step) {
 	if inPod, _ := f.values["linkInContainer"].(bool); !inPod {
 		return
@@ -262,14 +264,14 @@ func (m *importer) inside(f *fields, schema *v1alpha1.CNIPluginSchemaSpec, befor
 	for _, parameter := range schema.DeviceParameters {
 		if value, isText := f.values[parameter.Parameter].(string); isText && parameter.Attribute == byName {
 			f.values[parameter.Parameter] = "{{ " + before[len(before)-1].Name + ".interfaceName }}"
-			f.add(false, f.path+parameter.Parameter, value, "it stands on the interface of the step before, "+
-				"whatever that is called in the pod")
+			f.add(false, f.path+parameter.Parameter, value, "it uses the interface of the previous step, regardless "+
+				"of its name in the pod")
 		}
 	}
 }
 
-// capabilities translates data that a runtime would pass on from the pod. In CNI, the runtime fills runtimeConfig for
-// capabilities that are true; here claims set those that the topology allows.
+// capabilities translates data that a runtime would pass from the pod to the plugin. In CNI, the runtime fills
+// runtimeConfig for enabled capabilities; here, claims set the parameters that the topology allows.
 func (m *importer) capabilities(f *fields, step *v1alpha1.Step) {
 	capabilities := f.child("capabilities")
 	for _, key := range sortedKeys(capabilities.values) {
@@ -280,20 +282,20 @@ func (m *importer) capabilities(f *fields, step *v1alpha1.Step) {
 		switch {
 		case parameter == v1alpha1.ClaimMAC || parameter == v1alpha1.ClaimIPs:
 			if reason := m.allowed(f, step, parameter); reason != "" {
-				capabilities.add(true, capabilities.path+key, nil, "claims cannot choose it: %s", reason)
+				capabilities.add(true, capabilities.path+key, nil, "claims cannot set it: %s", reason)
 				continue
 			}
 			step.ClaimParameters = append(step.ClaimParameters, parameter)
 		case strings.EqualFold(key, "deviceID"):
-			capabilities.add(false, capabilities.path+key, nil, "the driver tells the plugin which device it is")
+			capabilities.add(false, capabilities.path+key, nil, "the driver passes the device to the plugin")
 		default:
-			capabilities.add(true, capabilities.path+key, nil, "pods cannot pass it on: write what all have in "+
-				"common into config.runtimeConfig of the step")
+			capabilities.add(true, capabilities.path+key, nil, "pods cannot set it: set a common value for all pods "+
+				"in config.runtimeConfig of the step")
 		}
 	}
 }
 
-// allowed returns why claims cannot choose something; empty if they can.
+// allowed returns the reason why claims cannot set a parameter; empty if they can.
 func (m *importer) allowed(f *fields, step *v1alpha1.Step, parameter v1alpha1.ClaimParameter) string {
 	cniType, capability := step.Type, v1alpha1.CapabilityMAC
 	if parameter == v1alpha1.ClaimIPs {
@@ -304,18 +306,18 @@ func (m *importer) allowed(f *fields, step *v1alpha1.Step, parameter v1alpha1.Cl
 		case cniType == "":
 			return "the plugin has no ipam"
 		case step.Driver != "":
-			return "the application drives the device, so there is no interface"
+			return "the application accesses the device directly, so there is no interface"
 		}
 	}
 	if schema, isKnown := m.options.Schemas.Lookup(cniType); isKnown &&
 		!slices.Contains(schema.Capabilities, capability) {
-		return fmt.Sprintf("the schema of %s has no capability %s; give the cluster a CNIPluginSchema that has it "+
-			"if you trust those who write claims", cniType, capability)
+		return fmt.Sprintf("the schema of %s has no capability %s; if you trust the authors of claims, create a "+
+			"CNIPluginSchema with this capability", cniType, capability)
 	}
 	return ""
 }
 
-// configure copies the rest of the configuration, without parameters that the schema does not have.
+// configure copies the rest of the configuration, except for parameters that the schema does not have.
 func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec,
 	hasSchema bool) {
 	f.ignore("prevResult")
@@ -327,8 +329,8 @@ func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step, schema 
 		value := f.pop(key)
 		if hasSchema && schema.Config != nil && !isCommon(key) {
 			if _, accepted := schema.Config.Properties[key]; !accepted {
-				f.add(true, f.path+key, value, "%s has no such parameter that a topology may set, so it was left "+
-					"out%s", step.Type,
+				f.add(true, f.path+key, value, "topologies cannot set this parameter of %s, so it was left out%s",
+					step.Type,
 					suggestion(key, schema.Config.Properties))
 				continue
 			}
@@ -343,20 +345,20 @@ func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step, schema 
 	}
 	raw, err := json.Marshal(config)
 	if err != nil {
-		f.add(true, f.whole(), nil, "cannot be written: %v", err)
+		f.add(true, f.whole(), nil, "cannot be encoded: %v", err)
 		return
 	}
 	if strings.Contains(strings.ReplaceAll(string(raw), "{{ "+strings.Join(step.DependOn, "")+".interfaceName }}", ""),
 		"{{") {
-		f.add(true, f.whole(), nil, "has {{, which begins a template in a topology, so "+
-			"nothing was made of it: write the topology by hand")
+		f.add(true, f.whole(), nil, "contains {{, which starts a template in a topology, so it was not translated: "+
+			"write the topology by hand")
 		n.refused = true
 	}
 	step.Config = &runtime.RawExtension{Raw: raw}
 }
 
-// addresses copies the parameters of the IPAM plugin that its schema has. The whole object goes under ipam, as the
-// driver passes it to the plugin that delegates.
+// addresses copies the parameters of the IPAM plugin that its schema has. The whole object is written to ipam, because
+// the driver passes it to the delegating plugin.
 func (m *importer) addresses(f *fields, ipam map[string]any) map[string]any {
 	cniType, _ := ipam["type"].(string)
 	schema, hasSchema := m.options.Schemas.Lookup(cniType)
@@ -367,8 +369,8 @@ func (m *importer) addresses(f *fields, ipam map[string]any) map[string]any {
 	for _, key := range sortedKeys(ipam) {
 		if hasSchema && schema.Config != nil && key != "type" {
 			if _, accepted := schema.Config.Properties[key]; !accepted {
-				f.add(true, f.path+"ipam."+key, ipam[key], "%s has no such parameter that a topology may set, so it "+
-					"was left out%s", cniType, suggestion(key, schema.Config.Properties))
+				f.add(true, f.path+"ipam."+key, ipam[key], "topologies cannot set this parameter of %s, so it was "+
+					"left out%s", cniType, suggestion(key, schema.Config.Properties))
 				continue
 			}
 		}
@@ -377,7 +379,7 @@ func (m *importer) addresses(f *fields, ipam map[string]any) map[string]any {
 	return kept
 }
 
-// isCommon reports whether every plugin may be given a parameter.
+// isCommon reports whether a parameter is valid for every plugin.
 func isCommon(key string) bool {
 	return slices.Contains([]string{"args", "dns", "runtimeConfig"}, key)
 }
