@@ -143,11 +143,12 @@ func TestExplainFindsDevicesByAllTheirNames(t *testing.T) {
 		}
 	}
 	code, _, stderr := runNetdra(t, "", "explain", "eth7", "-f", file, "--from", recording)
-	if code != exit.Refused || !strings.Contains(stderr, "there is no device eth7: there are br0, eth0, eth0v0") {
+	if code != exit.Refused || !strings.Contains(stderr,
+		"cannot find device eth7; devices of this machine: br0, eth0, eth0v0") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
 	if code, _, stderr := runNetdra(t, "", "explain", "eth0", "--from", recording); code != exit.Refused ||
-		!strings.Contains(stderr, "give a file of them with -f") {
+		!strings.Contains(stderr, "pass a file with -f") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
 }
@@ -197,7 +198,7 @@ func TestExplainAsksTheDriver(t *testing.T) {
 	answers["/sandboxes"] = `[{"pod": {"namespace": "ns", "name": "p"}, "claims": ["u"], "state": "ready",
 		"interfaces": [{"claimUID": "u", "pool": "worker-1/eth1", "device": "eth1", "missing": "net1"}]}]`
 	for published, want := range map[string]string{
-		answers["/published"]: "✗ nic eth1 is published, and its interface has vanished from the pod that has it",
+		answers["/published"]: "✗ nic eth1 is published, but its interface has disappeared from the pod that uses it",
 		strings.Replace(answers["/published"], `"Name"`, `"Spec": {"taints": [{"value": "gone"}]}, "Name"`,
 			1): "✗ nic eth1 no longer exists on the node",
 	} {
@@ -225,8 +226,9 @@ func TestExplainAsksTheDriver(t *testing.T) {
 	answers["/state"] = `{"cniPlugins": ["bridge"]}`
 	var out bytes.Buffer
 	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &out}, "explain", "eth0", "--socket",
-		socket); code != exit.Failed || !strings.Contains(out.String(), "eth0 is published, and no class picks it: no "+
-		"CNI plugin of its policy is installed on the node: host-device") ||
+		socket); code != exit.Failed || !strings.Contains(out.String(), "eth0 is published, "+
+		"but no class can select it: "+
+		"no CNI plugin of its policy is installed on the node: host-device") ||
 		!strings.Contains(out.String(), "CNI plugin host-device is not installed on the node") {
 		t.Errorf("without the plugin: exit status %d:\n%s", code, out.String())
 	}
@@ -251,7 +253,7 @@ func TestExplainOfAHeldDevice(t *testing.T) {
 			"/sandboxes": []any{},
 		}
 	}
-	const kept = "! claim ns/c keeps d0 as it is until it is released; then policy whole offers it "
+	const kept = "! claim ns/c keeps d0 unchanged until the claim is released; then policy whole offers it "
 	const row = "d0      n/d0  exclusive  netdev       -         -         whole   ns/c\n"
 	for name, test := range map[string]struct {
 		exposure, taints string
@@ -264,7 +266,7 @@ func TestExplainOfAHeldDevice(t *testing.T) {
 			[]string{"✓ nic d0 is offered as 1 device", row, kept + "exclusive, for host-device\n"}},
 		"shared": {`{"allowMultipleAllocations": true, "supportedCNIPlugins": [{"name": "macvlan"}]}`,
 			`"taints": [{"value": "withdrawn"}]`, exit.Failed,
-			[]string{"✗ nic d0 is withdrawn: its policy offers it otherwise now", row,
+			[]string{"✗ nic d0 is withdrawn: its policy now offers it differently", row,
 				kept + "shared, for macvlan\n"}},
 	} {
 		t.Run(name, func(t *testing.T) {

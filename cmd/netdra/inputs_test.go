@@ -72,7 +72,7 @@ spec:
 		"cluster": {[]string{"--socket", "/nowhere", "--kubeconfig", kubeconfig}, "c", "[10.3.0.1]", "host-1/eth1",
 			"from the cluster"},
 		"nobody": {[]string{"--socket", "/nowhere", "--node-labels", "zone=x"}, "x", "[]", "host-1/eth1",
-			"the node's addresses are not known"},
+			"the node's addresses are unknown"},
 		"driver wins": {[]string{"--socket", socket, "--kubeconfig", kubeconfig}, "b", "[10.2.0.1]", "worker-2/eth1",
 			"from the driver"},
 	} {

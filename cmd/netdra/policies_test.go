@@ -114,7 +114,7 @@ spec:
 		t.Errorf("the remark is said %d times", n)
 	}
 	if strings.Contains(stdout, "matches no device") ||
-		!strings.Contains(stdout, "is not evaluated for devices until that is corrected") {
+		!strings.Contains(stdout, "is not evaluated for devices until it is fixed") {
 		t.Errorf("wrong words for the invalid policy")
 	}
 	if t.Failed() {
@@ -131,7 +131,7 @@ func TestPoliciesTestTellsErrorsFromFalse(t *testing.T) {
 			"  no device is called \"ethO\"; there is \"eth0\"\n",
 		`selector: {cel: '@ifName in ["br0 ", "storage7"]'}`: "its expression is false for each\n" +
 			"  no device is called \"br0 \"; there is \"br0\"\n\n",
-		`selector: {cel: '@type == "eth" && @ifName != "eth9"'}`: "its expression is false for each\n\nWhat",
+		`selector: {cel: '@type == "eth" && @ifName != "eth9"'}`: "its expression is false for each\n\nChanges",
 		`selector: {cel: '@mtu'}`:                                "  fails for all 6 devices of this machine\n\n",
 		`selector: {cel: '@type == "bridge" && int(@ifName) > 1'}`: "  fails for 1 device: br0\n" +
 			"  matches none of the other 5 devices: its expression is false there\n",
@@ -179,9 +179,9 @@ func TestPoliciesTestWithoutPolicies(t *testing.T) {
 	pods := policyFile(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
 	misspelt := policyFile(t, strings.Replace(somePolicies, "DeviceExposurePolicy", "DeviceExposurePolcy", 1))
 	for file, want := range map[string]string{
-		pods: "there is no DeviceExposurePolicy in " + pods +
-			", so nothing would be published; give a file that has one",
-		misspelt: "there is no kind DeviceExposurePolcy in networking.dra.io; did you mean DeviceExposurePolicy?",
+		pods: "cannot find a DeviceExposurePolicy in " + pods +
+			", so nothing would be published; pass a file that contains one",
+		misspelt: "unknown kind DeviceExposurePolcy in networking.dra.io; did you mean DeviceExposurePolicy?",
 	} {
 		if code, _, stderr := runNetdra(t, "", "policies", "test", file, "--from", t.TempDir()); code != exit.Refused ||
 			!strings.Contains(stderr, want) {
@@ -219,8 +219,8 @@ spec:
 	file := policyFile(t, policy)
 	code, _, stderr := runNetdra(t, "", "policies", "test", file, "--from", recordedFunctions(t))
 	for _, want := range []string{
-		":10: spec.exposure.capacity.a.value: \"x\" is no quantity: write a number, such as 8, 100M or 1Gi",
-		":11: spec.exposure.capacity.b.requestPolicy.default: \"10K\" is no quantity",
+		":10: spec.exposure.capacity.a.value: \"x\" is not a quantity: use a number, such as 8, 100M or 1Gi",
+		":11: spec.exposure.capacity.b.requestPolicy.default: \"10K\" is not a quantity",
 	} {
 		if code != exit.Refused || !strings.Contains(stderr, want) {
 			t.Errorf("exit status %d, want %q: %s", code, want, stderr)
@@ -330,7 +330,7 @@ func TestPoliciesList(t *testing.T) {
 		"policies list nobody --all-nodes": {exit.OK, "NODE  POLICY  ACTION   STATE     EXPOSES  UNUSABLE  HIDES  LOSES  FAILS\n" +
 			"n1    nobody  exclude  no match  0        0         0      0      0\n" +
 			"n2    nobody  exclude  no match  0        0         0      0      0\n"},
-		"policies list al --node n1": {exit.Refused, "there is no DeviceExposurePolicy al"},
+		"policies list al --node n1": {exit.Refused, "cannot find DeviceExposurePolicy al"},
 	} {
 		code, stdout, stderr := w.run(line)
 		if code != want.code || !strings.HasPrefix(stdout+stderr, want.text) && want.code == exit.OK ||
@@ -358,9 +358,9 @@ func TestPoliciesWithoutPlugins(t *testing.T) {
 	const why = "eth0 (no CNI plugin of its policy is installed on the node: macvaln)"
 	for line, want := range map[string][]string{
 		"policies list": {"far     expose  unusable  0        1         0",
-			"policy far exposes 1 device that no class can pick: " + why},
+			"policy far exposes 1 device that no class can select: " + why},
 		"policies test " + file + " --alone": {"! policy new\n", "\n  ! CNI plugin macvaln is not installed",
-			"would expose, but no class can pick 1 device: eth0\n"},
+			"would expose, but no class can select 1 device: eth0\n"},
 	} {
 		var out, errs strings.Builder
 		code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, append(strings.Fields(line), "--socket",
@@ -408,9 +408,9 @@ func TestDryRunsAskTheKernel(t *testing.T) {
 		"policies test " + file + " --alone": "  ! CNI plugin ipvlan cannot work on the node, so no device is " +
 			"offered for it on the node: the kernel makes no links of type ipvlan",
 		"policies test " + file + " --alone -o json":          `"unusable": [`,
-		"explain eth0 -f " + file:                             "no class picks it: " + noLinkType,
+		"explain eth0 -f " + file:                             "no class can select it: " + noLinkType,
 		"explain enp3s0f0 -f " + file + " --from " + recorded: "is offered as 1 device",
-		"explain eth0": "no class picks it: " + none + "macvlan: known",
+		"explain eth0": "no class can select it: " + none + "macvlan: known",
 	} {
 		asked = nil
 		var out, errs strings.Builder
@@ -432,7 +432,7 @@ func TestPoliciesTestWithoutDriver(t *testing.T) {
 	code, stdout, stderr := runNetdra(t, "", "policies", "test", policyFile(t, somePolicies), "--alone", "--socket",
 		filepath.Join(t.TempDir(), "none.sock"))
 	if code != exit.Refused || !strings.Contains(stderr, "the driver of this node does not answer") ||
-		!strings.Contains(stderr, "give the current policies with --policies FILE, or a recorded machine "+
+		!strings.Contains(stderr, "pass the current policies with --policies FILE, or a recorded machine "+
 			"with --from DIR") {
 		t.Errorf("exit status %d:\n%s%s", code, stdout, stderr)
 	}

@@ -248,10 +248,10 @@ func TestSlicesRefuses(t *testing.T) {
 	file := policyFile(t, somePolicies)
 	unknown := policyFile(t, strings.Replace(somePolicies, "exposure:", "exposures: 1\n  expo:", 1))
 	for want, arguments := range map[string][]string{
-		"give a file of them with -f":       {"--from", dir},
-		"there is a policy vfs already, at": {"-f", file, "-f", file, "--from", dir},
-		`unknown field "spec.expo"`:         {"-f", unknown, "--from", dir},
-		`unknown field "spec.exposures"`:    {"-f", unknown, "--from", dir},
+		"pass a file with -f":              {"--from", dir},
+		"policy vfs is already defined at": {"-f", file, "-f", file, "--from", dir},
+		`unknown field "spec.expo"`:        {"-f", unknown, "--from", dir},
+		`unknown field "spec.exposures"`:   {"-f", unknown, "--from", dir},
 		"the policy has no name": {"-f",
 			policyFile(t, strings.Replace(somePolicies, "{name: vfs}", "{}", 1)), "--from", dir},
 		"use counters, kep5941, mixins, flat":    {"-f", file, "--from", dir, "--form", "best"},

@@ -114,7 +114,7 @@ func decodeSlices(t *testing.T, text string) []resourceapi.ResourceSlice {
 func TestTemplateRefuses(t *testing.T) {
 	file, dir := policyFile(t, templatePolicies), recordedFunctions(t)
 	for want, arguments := range map[string][]string{
-		"leave out --node":                    {"--node", "worker-1"},
+		"omit --node":                         {"--node", "worker-1"},
 		"cannot print a template in the form": {"--form", "kep5941"},
 	} {
 		code, _, stderr := runSlices(t, "", append([]string{"-f", file, "--from", dir, "--template"}, arguments...)...)

@@ -66,7 +66,7 @@ func TestValidate(t *testing.T) {
 			code: exit.Refused, content: strings.Replace(linkThenTune, "    type: tuning",
 				"    type: tuning\n    type: tuning\n    ifname: x", 1),
 			want: `
-✗ DIR/t.yaml:13: the field "type" stands twice
+✗ DIR/t.yaml:13: the field "type" is set twice
 ✗ DIR/t.yaml:14: unknown field "spec.steps[1].ifname"; did you mean ifName?
 `,
 		},
@@ -117,8 +117,8 @@ func TestValidate(t *testing.T) {
 ✓ DIR/t.yaml:17: range r2 is fine; a step uses it by addressRange
 `},
 		"another version": {code: exit.Refused, content: strings.Replace(linkThenTune, "v1alpha1", "v1", 1),
-			want: "✗ DIR/t.yaml:2: netdra reads NetworkTopology of apiVersion networking.dra.io/v1alpha1 and " +
-				"networking.dra.io/v1beta1 only\n"},
+			want: "✗ DIR/t.yaml:2: netdra supports NetworkTopology only with apiVersion " +
+				"networking.dra.io/v1alpha1 or networking.dra.io/v1beta1\n"},
 		"in both versions": {content: strings.Replace(linkThenTune, "v1alpha1", "v1beta1", 1) +
 			"---\napiVersion: networking.dra.io/v1beta1\nkind: AddressRange\n" +
 			"metadata: {name: r}\nspec: {cidrs: [10.0.0.0/24]}\n" +
@@ -132,17 +132,17 @@ func TestValidate(t *testing.T) {
 		"no YAML": {code: exit.Refused, content: linkThenTune + "---\na: [\n",
 			want: "✗ DIR/t.yaml:16: not YAML: did not find expected node content\n"},
 		"no object": {code: exit.Refused, content: "\nspec: {}\n",
-			want: "✗ DIR/t.yaml:2: the document has no apiVersion or no kind: a topology begins with \"apiVersion: " +
+			want: "✗ DIR/t.yaml:2: the document has no apiVersion or no kind: a topology starts with \"apiVersion: " +
 				"networking.dra.io/v1alpha1\" and \"kind: NetworkTopology\"\n"},
 		"empty": {code: exit.Refused, content: "# nothing\n",
-			want: "✗ DIR/t.yaml is empty: it must have a NetworkTopology\n"},
+			want: "✗ DIR/t.yaml is empty: it must contain a NetworkTopology\n"},
 		"another kind": {code: exit.Refused, content: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n",
 			want: "✗ DIR/t.yaml has no NetworkTopology, only Pod p\n"},
 		"misspelt kind": {code: exit.Refused, content: linkThenTune +
 			"---\napiVersion: networking.dra.io/v1alpha1\nkind: DeviceExposurePolcy\n", want: "✗ DIR/t.yaml:16: " +
-			"there is no kind DeviceExposurePolcy in networking.dra.io; did you mean DeviceExposurePolicy?\n"},
+			"unknown kind DeviceExposurePolcy in networking.dra.io; did you mean DeviceExposurePolicy?\n"},
 		"no such kind": {code: exit.Refused, content: "apiVersion: networking.dra.io/v1alpha1\nkind: Plan\n",
-			want: "✗ DIR/t.yaml:1: there is no kind Plan in networking.dra.io; it has NetworkTopology, " +
+			want: "✗ DIR/t.yaml:1: unknown kind Plan in networking.dra.io; use one of NetworkTopology, " +
 				"CNIPluginSchema, DeviceExposurePolicy, AddressRange, AddressBlock\n"},
 		"a range": {content: linkThenTune + "---\napiVersion: networking.dra.io/v1alpha1\nkind: AddressRange\n" +
 			"metadata: {name: r}\nspec: {cidrs: [10.0.0.0/24]}\n",
@@ -242,8 +242,8 @@ DIR/s.yaml:5: spec.output.interfaces: Unsupported value: "modify": supported val
 		},
 		"another kind": {schemas: linkThenTune, code: exit.Refused,
 			want: "netdra: DIR/s.yaml:2: this is a NetworkTopology, want a CNIPluginSchema\n"},
-		"none": {schemas: "\n", code: exit.Refused, want: "netdra: DIR/s.yaml is empty: it must have objects of kind " +
-			"CNIPluginSchema\n"},
+		"none": {schemas: "\n", code: exit.Refused, want: "netdra: DIR/s.yaml is empty: it must contain objects of " +
+			"kind CNIPluginSchema\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// problem is what is wrong with one value of a document. The path leads to it; without one, the line counts, and
-// without both it is somewhere.
+// problem is an error in a value of a document. path is the path of the value; if it is empty, line is used. If both
+// are missing, the position is unknown.
 type problem struct {
 	path, text string
 	line       int
@@ -28,7 +28,7 @@ type problem struct {
 // Error implements error.
 func (p problem) Error() string { return p.text }
 
-// At returns FILE:LINE of what an error is about, if [DecodeStrict] has said so; of the document, if not.
+// At returns the FILE:LINE of an error, or of the document if [DecodeStrict] has not set a position.
 func (d *Document) At(err error) string {
 	var found problem
 	switch {
@@ -40,7 +40,7 @@ func (d *Document) At(err error) string {
 	return d.Position(found.path)
 }
 
-// Located puts its place before each of some problems.
+// Located prefixes each problem with its position.
 func (d *Document) Located(problems []error) []error {
 	placed := make([]error, len(problems))
 	for i, problem := range problems {
@@ -49,16 +49,16 @@ func (d *Document) Located(problems []error) []error {
 	return placed
 }
 
-// Texts of packages yaml and json, and the indexes of a path.
+// Patterns of errors in packages yaml and json, and of the indexes of a path.
 var (
 	duplicateKey = regexp.MustCompile(`line (\d+): key "([^"]+)" already set in map`)
 	unknownField = regexp.MustCompile(`^unknown field "([^"]+)"$`)
 	pathIndex    = regexp.MustCompile(`\[[^]]*\]`)
 )
 
-// explainDecodeError says in the words of YAML what is wrong with a document that cannot be read into a Go type, which
-// may be nil if it is not known. Errors that it does not know are returned as they are. It reads texts of packages json
-// and yaml, so a change there makes the explanation worse and never wrong.
+// explainDecodeError explains in terms of YAML why a document cannot be decoded into a Go type, which may be nil if it
+// is unknown. Unknown errors are returned unchanged. It parses errors of packages json and yaml, so a change of their
+// texts makes the explanation worse, but never wrong.
 func explainDecodeError(err error, document []byte, goType reflect.Type) []error {
 	var mistyped *json.UnmarshalTypeError
 	if errors.As(err, &mistyped) && mistyped.Field != "" {
@@ -67,8 +67,8 @@ func explainDecodeError(err error, document []byte, goType reflect.Type) []error
 	if duplicates := duplicateKey.FindAllStringSubmatch(err.Error(), -1); duplicates != nil {
 		var problems []error
 		for _, match := range duplicates {
-			line, _ := strconv.Atoi(match[1]) // digits; without a line the document's counts
-			problems = append(problems, problem{line: line, text: fmt.Sprintf("the field %q stands twice", match[2])})
+			line, _ := strconv.Atoi(match[1]) // always digits
+			problems = append(problems, problem{line: line, text: fmt.Sprintf("the field %q is set twice", match[2])})
 		}
 		return problems
 	}
@@ -89,11 +89,11 @@ func explainDecodeError(err error, document []byte, goType reflect.Type) []error
 	return []error{unknown}
 }
 
-// mostMistyped bounds how many values of a wrong type are found in a document.
+// mostMistyped is the maximum number of values with a wrong type that are reported for a document.
 const mostMistyped = 50
 
-// decodeAll decodes a document, and as long as a value is of a wrong type, again without it: package json stops at the
-// first. It returns those errors, and that of the last attempt.
+// decodeAll decodes a document. While a value has a wrong type, it repeats the decoding without the value, because
+// package json stops at the first error. It returns these errors, and the error of the last attempt.
 func decodeAll(document []byte, decode func(document []byte) error) (mistypedValues []error, last error) {
 	for {
 		err := decode(document)
@@ -110,8 +110,8 @@ func decodeAll(document []byte, decode func(document []byte) error) (mistypedVal
 	}
 }
 
-// without returns a document with null for a value of a wrong type, which every type takes; nil if the value is not
-// found.
+// without returns a document in which a value of a wrong type is replaced by null, which every type accepts; nil if the
+// value is not found.
 func without(mistyped *json.UnmarshalTypeError, document []byte) []byte {
 	var content any
 	if yaml.Unmarshal(document, &content) != nil {
@@ -134,8 +134,7 @@ func splitPath(path string) (parents []string, name string) {
 	return parts[:len(parts)-1], parts[len(parts)-1]
 }
 
-// fieldNames returns the names, as in YAML, of the fields of what the path leads to; none if that has no fields of
-// its own.
+// fieldNames returns the YAML names of the fields of the type at a path; none if the type is not a struct.
 func fieldNames(t reflect.Type, path []string) []string {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -157,7 +156,7 @@ func fieldNames(t reflect.Type, path []string) []string {
 	return names
 }
 
-// badQuantities finds the values of capacities that are no quantities: the error of their type does not name them.
+// badQuantities finds the invalid quantities in capacities, because the decoding error does not contain their path.
 func badQuantities(document []byte) (problems []error) {
 	var content any
 	if yaml.Unmarshal(document, &content) != nil {
@@ -176,7 +175,7 @@ func badQuantities(document []byte) (problems []error) {
 			}
 		case string:
 			if _, err := resource.ParseQuantity(value); err != nil && ofCapacity {
-				problems = append(problems, problem{path: path, text: fmt.Sprintf("%s: %q is no quantity: write a "+
+				problems = append(problems, problem{path: path, text: fmt.Sprintf("%s: %q is not a quantity: use a "+
 					"number, such as 8, 100M or 1Gi", path, value)})
 			}
 		}
@@ -185,7 +184,7 @@ func badQuantities(document []byte) (problems []error) {
 	return problems
 }
 
-// describeMistyped says where a value is of the wrong type, what it is and what it must be.
+// describeMistyped describes the position of a value with a wrong type, its type, and the expected type.
 func describeMistyped(mistyped *json.UnmarshalTypeError, document []byte) error {
 	actual, _, _ := strings.Cut(mistyped.Value, " ") // without the number
 	names := map[string]string{"string": "a string", "number": "a number", "bool": "true or false", "array": "a list",
@@ -202,8 +201,8 @@ func describeMistyped(mistyped *json.UnmarshalTypeError, document []byte) error 
 		expectedType(mistyped.Type, field, isElement))}
 }
 
-// locate returns the place of the first value of a type that the fields lead to, through lists with the index, and
-// replaces it by nil. It is given what replaces the value in what holds it.
+// locate returns the path of the first value of a type at the given fields, with indexes of lists, and replaces the
+// value by nil. replace sets the value in its container.
 func locate(value any, fields []string, actual string, replace func(any)) (string, bool) {
 	if list, isList := value.([]any); isList && (len(fields) > 0 || actual != "array") {
 		for i, item := range list {
@@ -226,7 +225,7 @@ func locate(value any, fields []string, actual string, replace func(any)) (strin
 	return "." + fields[0] + rest, exists && found
 }
 
-// typeOf names a value's type as package json does.
+// typeOf returns the name that package json uses for a value's type.
 func typeOf(value any) string {
 	switch value.(type) {
 	case string:
@@ -243,7 +242,7 @@ func typeOf(value any) string {
 	return ""
 }
 
-// expectedType describes what a field, or an element of its list, must be, with an example of small objects.
+// expectedType describes the type of a field, or of an element of its list, with an example for small objects.
 func expectedType(t reflect.Type, field string, isElement bool) string {
 	switch t.Kind() {
 	case reflect.String:
@@ -268,8 +267,8 @@ func expectedType(t reflect.Type, field string, isElement bool) string {
 	return "an object"
 }
 
-// exampleFields are the fields of a type in the order of an example: as they are declared, and those that must be there
-// first.
+// exampleFields returns the fields of a type in the order of an example: required fields first, then in the order of
+// declaration.
 func exampleFields(t reflect.Type) []string {
 	names := fieldNames(t, nil)
 	optional := map[string]bool{}

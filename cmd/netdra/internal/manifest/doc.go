@@ -1,8 +1,8 @@
 // Package manifest reads the YAML files that users write: topologies, policies, schemas and objects of Kubernetes.
 //
-// The rule of this package: reading is strict, and every problem names file, line and field. What is absent is as the
-// API server would set it.
+// The rule of this package: reading is strict, and every problem includes file, line and field. Absent fields get the
+// defaults of the API server.
 //
-// [Read] cuts a file into documents and looks at nothing but their kinds. What a kind means is read by a function of
-// its own, and judged by those functions that the controller and the webhook use.
+// [Read] splits a file into documents and evaluates only their kinds. A separate function decodes each kind, and
+// validates it with the functions of the controller and the webhook.
 package manifest

@@ -30,14 +30,14 @@ type Document struct {
 	Name string
 }
 
-// Location returns FILE:LINE, which editors open.
+// Location returns FILE:LINE, in the form that editors open.
 func (d *Document) Location() string { return fmt.Sprintf("%s:%d", d.file, d.line) }
 
-// maxFile bounds what is read, in bytes: an object in Kubernetes is smaller than 1.5 MiB.
+// maxFile is the maximum size of a file in bytes. A Kubernetes object is smaller than 1.5 MiB.
 const maxFile = 16 << 20
 
-// Read reads the objects of a file, or of stdin for "-": its documents, and of lists, as "kubectl get -o yaml" writes
-// them, the items. Otherwise it is as [ReadDocuments].
+// Read reads the objects of a file, or of stdin for "-": its documents, and the items of lists, as "kubectl get -o
+// yaml" writes them. It is otherwise like [ReadDocuments].
 func Read(path string, stdin io.Reader) ([]Document, error) {
 	documents, err := ReadDocuments(path, stdin)
 	if err != nil {
@@ -57,8 +57,9 @@ func Read(path string, stdin io.Reader) ([]Document, error) {
 	return objects, nil
 }
 
-// ReadDocuments reads the documents of a file, or of stdin for "-". Those that hold only comments are left out. Input
-// is bounded before it is parsed. Standard input can be read once: of two files named "-" the second is empty.
+// ReadDocuments reads the documents of a file, or of stdin for "-". It skips documents that contain only comments. The
+// size of the input is limited before it is parsed. Standard input can be read only once: of two files named "-", the
+// second is empty.
 func ReadDocuments(path string, stdin io.Reader) ([]Document, error) {
 	name, reader := path, stdin
 	if path == "-" {
@@ -96,8 +97,8 @@ type part struct {
 	text string
 }
 
-// split cuts a YAML stream at its "---" lines. Every part begins with as many empty lines as stand before it, so that
-// parsers count lines as editors do. A "---" inside of a block of text is indented, as YAML wants it, and so does not
+// split splits a YAML stream at its "---" lines. Every part starts with an empty line for each line before it, so that
+// parsers report the line numbers of the file. A "---" inside a block of text is indented in valid YAML, so it does not
 // count.
 func split(stream string) []part {
 	var parts []part
@@ -118,7 +119,7 @@ func split(stream string) []part {
 	return append(parts, part{line: begin, text: text.String()})
 }
 
-// identify reads kind and name of a document; it returns nil for an empty one.
+// identify reads the kind and name of a document; it returns nil for an empty document.
 func identify(file string, part part) (*Document, error) {
 	var header struct {
 		metav1.TypeMeta `json:",inline"`
@@ -140,17 +141,17 @@ func identify(file string, part part) (*Document, error) {
 	}
 	found.Kind, found.Name = header.Kind, header.Metadata.Name
 	if header.Kind == "" || header.APIVersion == "" {
-		return nil, fmt.Errorf("%s: the document has no apiVersion or no kind: a topology begins with \"apiVersion: "+
+		return nil, fmt.Errorf("%s: the document has no apiVersion or no kind: a topology starts with \"apiVersion: "+
 			"%s\" and \"kind: %s\"",
 			found.Location(), v1alpha1.GroupVersion(), KindTopology)
 	}
 	return found, checkKind(found, header.APIVersion)
 }
 
-// lineOfSyntax is what package yaml puts before an error of a line.
+// lineOfSyntax matches the prefix that package yaml adds to syntax errors.
 var lineOfSyntax = regexp.MustCompile(`^line (\d+): (.*)$`)
 
-// identifyError says why a document cannot be read: it is not YAML, or what should be its kind or name is not.
+// identifyError explains why a document cannot be identified: it is not YAML, or its kind or name has the wrong type.
 func identifyError(found *Document, err error) error {
 	if _, syntax, isSyntax := strings.Cut(err.Error(), "yaml: "); isSyntax {
 		if match := lineOfSyntax.FindStringSubmatch(syntax); match != nil {
@@ -164,8 +165,8 @@ func identifyError(found *Document, err error) error {
 	return fmt.Errorf("%s: not a Kubernetes object, which begins with apiVersion and kind", found.Location())
 }
 
-// checkKind refuses kinds that the driver's group does not have. Those of other groups are for others. A misspelt kind
-// would otherwise be skipped like a kind of others, and its author would wonder why nothing happens.
+// checkKind rejects unknown kinds of the driver's group. Kinds of other groups are ignored. Without this check, a
+// misspelt kind would be silently skipped.
 func checkKind(found *Document, apiVersion string) error {
 	group, _, _ := strings.Cut(apiVersion, "/")
 	kinds := []string{KindTopology, KindSchema, KindPolicy, KindRange, KindBlock}
@@ -173,9 +174,9 @@ func checkKind(found *Document, apiVersion string) error {
 		return nil
 	}
 	if near := nearest.Word(found.Kind, kinds); near != "" {
-		return fmt.Errorf("%s: there is no kind %s in %s; did you mean %s?", found.Location(), found.Kind, group, near)
+		return fmt.Errorf("%s: unknown kind %s in %s; did you mean %s?", found.Location(), found.Kind, group, near)
 	}
-	return fmt.Errorf("%s: there is no kind %s in %s; it has %s", found.Location(), found.Kind, group,
+	return fmt.Errorf("%s: unknown kind %s in %s; use one of %s", found.Location(), found.Kind, group,
 		strings.Join(kinds, ", "))
 }
 
@@ -185,7 +186,7 @@ func blankLines(part part) int {
 	for i, line := range slices.Collect(strings.Lines(part.text)) {
 		text := strings.TrimSpace(line)
 		if i+1 < part.line {
-			continue // the lines of the documents before
+			continue // lines of previous documents
 		}
 		if text != "" && !strings.HasPrefix(text, "#") {
 			return blank
@@ -200,13 +201,13 @@ const (
 	KindTopology = "NetworkTopology"
 	KindSchema   = "CNIPluginSchema"
 	KindRange    = "AddressRange"
-	// KindBlock is the kind of what the controller makes of ranges; it is read over.
+	// KindBlock is the kind that the controller creates from ranges; it is skipped.
 	KindBlock = "AddressBlock"
 )
 
-// DecodeStrict reads a document into an object, or into a new object of its kind if that is nil. A field that the type
-// does not have, that stands twice, or whose value is of another type, is an error, and every such error is one of the
-// result; [Document.At] says where it is. A field that is dropped without a word would change what the object means.
+// DecodeStrict decodes a document into an object, or into a new object of its kind if that is nil. A field that is
+// unknown or duplicate, or has a value of the wrong type, is an error: silently dropping a field would change the
+// meaning of the object. The result contains all such errors; [Document.At] returns their positions.
 func DecodeStrict(
 	found *Document, object runtime.Object, builders ...func(*runtime.Scheme) error,
 ) (decoded runtime.Object, problems []error) {
@@ -234,8 +235,8 @@ func DecodeStrict(
 	return decoded, problems
 }
 
-// decodeServed reads a document of the driver's group, in any version that is served: all have one shape. The object is
-// of the stored version then, so that whatever is printed of it names that one, as the objects do that netdra makes.
+// decodeServed decodes a document of the driver's group in any served version; all versions have the same schema. It
+// sets the stored version, so that printed objects have the same version as objects that netdra creates.
 func decodeServed(
 	found *Document, object runtime.Object, builders ...func(*runtime.Scheme) error,
 ) (runtime.Object, []error) {
@@ -246,7 +247,8 @@ func decodeServed(
 			for _, served := range v1alpha1.ServedVersions() {
 				versions = append(versions, served.String())
 			}
-			problems[0] = fmt.Errorf("netdra reads %s of apiVersion %s only", found.Kind, strings.Join(versions, " and "))
+			problems[0] = fmt.Errorf("netdra supports %s only with apiVersion %s", found.Kind,
+				strings.Join(versions, " or "))
 		}
 		return decoded, problems
 	}
@@ -254,7 +256,8 @@ func decodeServed(
 	return decoded, nil
 }
 
-// decode reads a document of a kind of the driver's group. With problems the object is what could be read, if anything.
+// decode decodes a document of a kind of the driver's group. If there are problems, it returns the object as far as it
+// could be decoded.
 func decode[T runtime.Object](found *Document, kind string) (object T, problems []error) {
 	decoded, problems := decodeServed(found, nil, v1alpha1.AddToScheme, v1beta1.AddToScheme)
 	object, matches := decoded.(T)
@@ -267,7 +270,7 @@ func decode[T runtime.Object](found *Document, kind string) (object T, problems 
 	return object, nil
 }
 
-// ChooseTopology picks the topology of a name; without a name there must be only one.
+// ChooseTopology returns the topology with a name. Without a name, there must be only one.
 func ChooseTopology(file string, documents []Document, name string) (*Document, error) {
 	var topologies, rest []string
 	var found *Document
@@ -283,7 +286,7 @@ func ChooseTopology(file string, documents []Document, name string) (*Document, 
 	}
 	switch {
 	case len(topologies) == 0 && len(rest) == 0:
-		return nil, fmt.Errorf("%s is empty: it must have a %s", file, KindTopology)
+		return nil, fmt.Errorf("%s is empty: it must contain a %s", file, KindTopology)
 	case len(topologies) == 0:
 		return nil, fmt.Errorf("%s has no %s, only %s", file, KindTopology, strings.Join(rest, ", "))
 	case name == "" && len(topologies) > 1:

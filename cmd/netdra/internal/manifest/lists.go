@@ -7,10 +7,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// listSuffix ends the kinds of lists: List, as kubectl makes it, and those that the API server has for each kind.
+// listSuffix is the suffix of list kinds: List, as kubectl writes it, and the list kinds of the API server.
 const listSuffix = "List"
 
-// items are the objects of a list. isList is false for any other document.
+// items returns the objects of a list. isList is false for any other document.
 func (d *Document) items() (items []Document, isList bool, err error) {
 	if !strings.HasSuffix(d.Kind, listSuffix) {
 		return nil, false, nil
@@ -19,7 +19,7 @@ func (d *Document) items() (items []Document, isList bool, err error) {
 	if err := yaml.Unmarshal(d.Data, &root); err != nil {
 		return nil, true, fmt.Errorf("%s: cannot read the list: %w", d.Location(), err)
 	}
-	_, list := child(root.Content[0], "items") // there is content, of which the kind was read
+	_, list := child(root.Content[0], "items") // there is content, because the kind was read from it
 	if list == nil || list.Kind != yaml.SequenceNode {
 		return nil, false, nil
 	}
@@ -45,9 +45,9 @@ func (d *Document) items() (items []Document, isList bool, err error) {
 	return items, true, nil
 }
 
-// itemText is an item as a document of its own, whose lines have the numbers that they have in the file. That of a list
-// with a line for each field is cut out of its lines: without its indentation these are YAML again. Any other, such as
-// one in JSON, is written anew, on the line on which it begins.
+// itemText returns an item as a separate document with the line numbers of the file. An item in block style is cut out
+// of its lines: without its indentation, these are valid YAML. Any other item, such as JSON, is encoded again, starting
+// on its original line.
 func itemText(item *yaml.Node, style yaml.Style, lines []string, end int) (string, error) {
 	before := strings.Repeat("\n", item.Line-1)
 	if style&yaml.FlowStyle != 0 || item.Style&yaml.FlowStyle != 0 {
@@ -59,7 +59,7 @@ func itemText(item *yaml.Node, style yaml.Style, lines []string, end int) (strin
 	for _, line := range lines[item.Line:end] {
 		blank := strings.TrimSpace(line) == ""
 		if !blank && (len(line) < indent || strings.TrimSpace(line[:indent]) != "") {
-			break // what comes after the list
+			break // the end of the list
 		}
 		cut = append(cut, line[min(indent, len(line)):])
 	}

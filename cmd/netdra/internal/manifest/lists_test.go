@@ -32,7 +32,7 @@ kind: Pod
 metadata: {name: third}
 `
 
-// The items of a list are objects of their own, and the lines of their fields are those of the file.
+// The items of a list are separate objects, with the line numbers of the file.
 func TestItemsOfLists(t *testing.T) {
 	objects, err := Read("-", strings.NewReader(listed))
 	if err != nil {
@@ -49,7 +49,7 @@ func TestItemsOfLists(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if text := string(objects[1].Data); strings.Contains(text, "kindOfTail") {
-		t.Errorf("the second has what comes after the list:\n%s", text)
+		t.Errorf("the second item contains text after the list:\n%s", text)
 	}
 	documents, err := ReadDocuments("-", strings.NewReader(listed))
 	if err != nil || len(documents) != 2 {
@@ -57,7 +57,7 @@ func TestItemsOfLists(t *testing.T) {
 	}
 }
 
-// JSON, lists of one kind, lists without items, and what is no object.
+// JSON, lists of one kind, lists without items, and invalid objects.
 func TestOtherLists(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}},
@@ -67,7 +67,7 @@ func TestOtherLists(t *testing.T) {
 		"apiVersion: v1\nkind: List\nitems: []\n":                        "",
 		"apiVersion: v1\nkind: List\nitems: [1]\n":                       "stdin:1: items[0] is not an object",
 		"apiVersion: v1\nkind: List\nitems:\n- kind: Pod\n":              "of a list: stdin:4: the document has no",
-		"apiVersion: networking.dra.io/v1alpha1\nkind: TopologiesList\n": "there is no kind TopologiesList",
+		"apiVersion: networking.dra.io/v1alpha1\nkind: TopologiesList\n": "unknown kind TopologiesList",
 	} {
 		objects, err := Read("-", strings.NewReader(text))
 		var got []string

@@ -11,17 +11,17 @@ import (
 	policybeta "github.com/dra-networking/dra-network-driver/policy/v1beta1"
 )
 
-// KindPolicy is the kind of what an administrator says of devices.
+// KindPolicy is the kind of policies.
 const KindPolicy = "DeviceExposurePolicy"
 
-// defaultPriority is what the API server gives a policy without a priority.
+// defaultPriority is the priority that the API server sets by default.
 const defaultPriority = 100
 
-// ReadPolicies reads the policies of files, each complete as the API server would have it. None at all is an error: an
-// empty list would look like a cluster that hides every device.
+// ReadPolicies reads the policies of files, with the defaults of the API server. It returns an error if there are none,
+// because an empty list would look like a cluster that hides every device.
 func ReadPolicies(files []string, stdin io.Reader) ([]policyapi.DeviceExposurePolicy, error) {
 	var policies []policyapi.DeviceExposurePolicy
-	first := map[string]string{} // where a policy is, by name
+	first := map[string]string{} // the location of each policy, by name
 	for _, file := range files {
 		documents, err := Read(file, stdin)
 		if err != nil {
@@ -37,7 +37,7 @@ func ReadPolicies(files []string, stdin io.Reader) ([]policyapi.DeviceExposurePo
 				return nil, err
 			}
 			if other, duplicate := first[p.Name]; duplicate {
-				return nil, fmt.Errorf("%s: there is a policy %s already, at %s: in a cluster one would replace the "+
+				return nil, fmt.Errorf("%s: policy %s is already defined at %s: in a cluster, one would replace the "+
 					"other", found.Location(), p.Name, other)
 			}
 			first[p.Name] = found.Location()
@@ -46,17 +46,16 @@ func ReadPolicies(files []string, stdin io.Reader) ([]policyapi.DeviceExposurePo
 	}
 	switch {
 	case len(policies) == 0 && len(files) > 0:
-		return nil, fmt.Errorf("there is no %s in %s, so nothing would be published; give a file that has one",
+		return nil, fmt.Errorf("cannot find a %s in %s, so nothing would be published; pass a file that contains one",
 			KindPolicy, strings.Join(files, ", "))
 	case len(policies) == 0:
-		return nil, fmt.Errorf("there is no %s, so nothing would be published; give a file of them with -f", KindPolicy)
+		return nil, fmt.Errorf("cannot find a %s, so nothing would be published; pass a file with -f", KindPolicy)
 	}
 	return policies, nil
 }
 
-// DecodePolicy reads a policy strictly: a field that the type does not have, or has twice, is an error. What is absent
-// is as the API server would set it. Defaults are set before decoding, so that a value that is written as empty stays
-// empty.
+// DecodePolicy decodes a policy strictly: an unknown or duplicate field is an error. Absent fields get the defaults of
+// the API server. They are set before decoding, so that a field that is explicitly empty stays empty.
 func DecodePolicy(found *Document) (*policyapi.DeviceExposurePolicy, error) {
 	p := &policyapi.DeviceExposurePolicy{Spec: policyapi.DeviceExposurePolicySpec{
 		Priority: defaultPriority, Action: policyapi.ActionExpose,
@@ -71,8 +70,8 @@ func DecodePolicy(found *Document) (*policyapi.DeviceExposurePolicy, error) {
 	return p, nil
 }
 
-// TypeMismatches are the problems with what policies compare attributes with: nodes have nothing to say of those by
-// which a device is never selected.
+// TypeMismatches returns the comparisons in policies with a literal of the wrong type. Nodes do not report those in
+// comparisons that never select a device.
 func TypeMismatches(policies []policyapi.DeviceExposurePolicy) []policy.Problem {
 	var problems []policy.Problem
 	for i := range policies {

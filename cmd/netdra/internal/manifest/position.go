@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Position returns FILE:LINE of a field, or of its last parent that exists: a missing field is missing there. Lines are
-// right without an offset, since every document begins with the empty lines of those before it.
+// Position returns the FILE:LINE of a field, or of its last existing parent. Lines need no offset, since every document
+// starts with an empty line for each line before it.
 func (d *Document) Position(field string) string {
 	var root yaml.Node
 	if err := yaml.Unmarshal(d.Data, &root); err != nil || len(root.Content) == 0 {
@@ -32,7 +32,7 @@ var fieldPart = regexp.MustCompile(`[^.[\]]+`)
 // fieldParts splits spec.steps[1].config into its keys and indexes.
 func fieldParts(field string) []string { return fieldPart.FindAllString(field, -1) }
 
-// child returns the value of a key, or an item of a list, and the node at its beginning; nil if there is none.
+// child returns the value of a key, or an item of a list, and the node where it starts; nil if it does not exist.
 func child(node *yaml.Node, part string) (start, value *yaml.Node) {
 	switch node.Kind {
 	case yaml.AliasNode:

@@ -31,6 +31,6 @@ h: text
 		}
 	}
 	if got := (&Document{file: "f", line: 3, Data: []byte("a: [")}).Position("a"); got != "f:3" {
-		t.Errorf("in what is no YAML it is at %s", got)
+		t.Errorf("in invalid YAML, it is at %s", got)
 	}
 }

@@ -17,14 +17,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// TopologySource says where a topology and what is known of plugins come from.
+// TopologySource selects a topology and the schemas of plugins.
 type TopologySource struct {
 	File    string
 	Name    string
 	Schemas string
 }
 
-// Load reads the topology and the schemas. Every problem is one line of the error, with file and path.
+// Load reads the topology and the schemas. Every problem is a line of the error, with file and path.
 func (s *TopologySource) Load(stdin io.Reader) (*v1alpha1.NetworkTopology, cnichain.Schemas, error) {
 	schemas, err := LoadSchemas(s.Schemas, stdin)
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *TopologySource) Load(stdin io.Reader) (*v1alpha1.NetworkTopology, cnich
 	return topology, schemas, invalidError(topology, problems)
 }
 
-// LoadAll reads the topology that is named, and all of the file if none is.
+// LoadAll reads the topology with the configured name, or all topologies of the file if no name is set.
 func (s *TopologySource) LoadAll(stdin io.Reader) ([]*v1alpha1.NetworkTopology, error) {
 	schemas, err := LoadSchemas(s.Schemas, stdin)
 	if err != nil {
@@ -64,12 +64,12 @@ func (s *TopologySource) LoadAll(stdin io.Reader) ([]*v1alpha1.NetworkTopology, 
 		topologies = append(topologies, topology)
 	}
 	if len(topologies) == 0 {
-		_, err = ChooseTopology(s.File, documents, s.Name) // says what the file has instead
+		_, err = ChooseTopology(s.File, documents, s.Name) // lists the contents of the file
 	}
 	return topologies, err
 }
 
-// invalidError joins the problems of a topology to an error; nil without any.
+// invalidError joins the problems of a topology to an error; nil if there are none.
 func invalidError(topology *v1alpha1.NetworkTopology, problems []string) error {
 	if len(problems) == 0 {
 		return nil
@@ -81,7 +81,7 @@ func invalidError(topology *v1alpha1.NetworkTopology, problems []string) error {
 	return fmt.Errorf("%s is not valid, so nothing was run:\n  %s", title, strings.Join(problems, "\n  "))
 }
 
-// ReadTopology reads and judges one document; a problem is "file:line: path: reason".
+// ReadTopology decodes and validates one document. A problem has the form "file:line: path: reason".
 func ReadTopology(found *Document, schemas cnichain.Schemas) (*v1alpha1.NetworkTopology, []string) {
 	var lines []string
 	topology, problems := decode[*v1alpha1.NetworkTopology](found, KindTopology)
@@ -99,13 +99,13 @@ func ReadTopology(found *Document, schemas cnichain.Schemas) (*v1alpha1.NetworkT
 	return topology, lines
 }
 
-// mayFollow reports whether a problem of a field may be there only because something else could not be read: in the
-// same step, in a step before, of which this one names the interface, or, of what is no step, beside the field.
+// mayFollow reports whether a problem of a field may only be a consequence of an unread field: in the same step; in an
+// earlier step whose interface this step refers to; or, outside of steps, in the same object.
 func mayFollow(path string, unread []error) bool {
 	return slices.ContainsFunc(unread, func(err error) bool {
 		var found problem
 		if !errors.As(err, &found) || found.path == "" {
-			return true // it may be anywhere
+			return true // the unread field may be anywhere
 		}
 		parent := parentPath(found.path)
 		for strings.Count(parent, ".") > 1 {
@@ -120,12 +120,12 @@ func mayFollow(path string, unread []error) bool {
 	})
 }
 
-// parentPath is spec.steps[1] of spec.steps[1].name.
+// parentPath returns the path of the parent, such as spec.steps[1] for spec.steps[1].name.
 func parentPath(path string) string { return path[:max(strings.LastIndex(path, "."), 0)] }
 
-// validateTopology reports every problem of a topology as the controller does: of its name and namespaces, its steps,
-// and the expressions of its root steps. Only that a plugin's name makes no attribute name is left to the controller.
-// The name is checked here since the API server is not asked.
+// validateTopology returns the same problems as the controller: of the name and namespaces, the steps, and the
+// expressions of the root steps. It does not check whether a plugin's name is valid as an attribute name. It checks the
+// name of the object, since no API server is involved.
 func validateTopology(topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas) field.ErrorList {
 	var problems field.ErrorList
 	name := field.NewPath("metadata", "name")
@@ -144,7 +144,7 @@ func validateTopology(topology *v1alpha1.NetworkTopology, schemas cnichain.Schem
 	for i := range topology.Spec.Steps {
 		step := &topology.Spec.Steps[i]
 		if len(step.DependOn) > 0 || step.Selector == nil || strings.TrimSpace(step.Selector.CEL) == "" {
-			continue // what is missing was said with the steps
+			continue // the check of the steps reports missing selectors
 		}
 		if err := errors.Join(policy.CheckClassSelector(step.Selector.CEL),
 			policy.CheckTypes(step.Selector.CEL)); err != nil {
@@ -155,7 +155,7 @@ func validateTopology(topology *v1alpha1.NetworkTopology, schemas cnichain.Schem
 	return problems
 }
 
-// RootSteps are the steps that take a device, in order.
+// RootSteps returns the names of the steps that use a device, in order.
 func RootSteps(topology *v1alpha1.NetworkTopology) []string {
 	var names []string
 	for i := range topology.Spec.Steps {
@@ -166,7 +166,7 @@ func RootSteps(topology *v1alpha1.NetworkTopology) []string {
 	return names
 }
 
-// ClassNames are the DeviceClasses that a claim must ask for, one for each root step.
+// ClassNames returns the DeviceClasses that a claim must request, one for each root step.
 func ClassNames(topology *v1alpha1.NetworkTopology) []string {
 	roots := RootSteps(topology)
 	names := make([]string, len(roots))
@@ -176,7 +176,7 @@ func ClassNames(topology *v1alpha1.NetworkTopology) []string {
 	return names
 }
 
-// ReadRange reads and judges one document; a problem is "file:line: path: reason".
+// ReadRange decodes and validates one document. A problem has the form "file:line: path: reason".
 func ReadRange(found *Document) (*v1alpha1.AddressRange, []string) {
 	var lines []string
 	addressRange, problems := decode[*v1alpha1.AddressRange](found, KindRange)
@@ -193,8 +193,8 @@ func ReadRange(found *Document) (*v1alpha1.AddressRange, []string) {
 	return addressRange, lines
 }
 
-// LoadSchemas returns the built-in schemas, each replaced by that of the file for the same plugin. It goes on after an
-// error, so that all schemas of a file are judged.
+// LoadSchemas returns the built-in schemas, replaced by schemas of the file for the same plugins. It continues after an
+// error, so that all schemas of a file are checked.
 func LoadSchemas(path string, stdin io.Reader) (cnichain.Schemas, error) {
 	schemas := cnichain.DefaultSchemas()
 	if path == "" {
@@ -214,12 +214,12 @@ func LoadSchemas(path string, stdin io.Reader) (cnichain.Schemas, error) {
 		schemas = schemas.With(*schema)
 	}
 	if len(documents) == 0 {
-		problems = append(problems, fmt.Errorf("%s is empty: it must have objects of kind %s", path, KindSchema))
+		problems = append(problems, fmt.Errorf("%s is empty: it must contain objects of kind %s", path, KindSchema))
 	}
 	return schemas, errors.Join(problems...)
 }
 
-// ReadSchema refuses a schema that the API server or the webhook would refuse: what it says is used and shown as it is.
+// ReadSchema decodes a schema, and rejects it if the API server or the webhook would reject it.
 func ReadSchema(found *Document) (*v1alpha1.CNIPluginSchema, error) {
 	schema, problems := decode[*v1alpha1.CNIPluginSchema](found, KindSchema)
 	if len(problems) > 0 {

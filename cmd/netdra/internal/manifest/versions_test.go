@@ -67,20 +67,20 @@ func TestEveryServedVersionIsRead(t *testing.T) {
 	}
 }
 
-// TestOtherVersionsAreRefused: those that may come have another shape.
+// TestOtherVersionsAreRefused: future versions may have another schema.
 func TestOtherVersionsAreRefused(t *testing.T) {
 	documents, err := Read("-", strings.NewReader(strings.ReplaceAll(oneOfEach, "v1alpha1", "v1")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = " of apiVersion networking.dra.io/v1alpha1 and networking.dra.io/v1beta1 only"
+	const want = " only with apiVersion networking.dra.io/v1alpha1 or networking.dra.io/v1beta1"
 	_, problem := DecodePolicy(&documents[0])
 	_, topology := ReadTopology(&documents[1], cnichain.DefaultSchemas())
 	_, schema := ReadSchema(&documents[2])
 	_, addressRange := ReadRange(&documents[3])
 	for i, text := range []string{problem.Error(), strings.Join(topology, "\n"), schema.Error(),
 		strings.Join(addressRange, "\n")} {
-		if !strings.Contains(text, "netdra reads "+documents[i].Kind+want) {
+		if !strings.Contains(text, "netdra supports "+documents[i].Kind+want) {
 			t.Errorf("%s: got %q", documents[i].Kind, text)
 		}
 	}

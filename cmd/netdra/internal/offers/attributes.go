@@ -13,7 +13,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// explainAttributes returns the attributes that the policy of an entry names.
+// explainAttributes returns the attributes that the policy of an entry adds.
 func explainAttributes(entry *draslices.Entry) []ExplainedAttribute {
 	var explained []ExplainedAttribute
 	for _, source := range entry.Persona.AttributeSources {
@@ -26,8 +26,8 @@ func explainAttributes(entry *draslices.Entry) []ExplainedAttribute {
 	return explained
 }
 
-// attributesText lists the attributes that an entry has of its policy. Changes are found by comparing such texts, so
-// the order is fixed.
+// attributesText lists the attributes that an entry has from its policy. The order is fixed, because changes are found
+// by comparing such texts.
 func attributesText(entry *draslices.Entry) string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(entry.Persona.AdditionalAttributes)) {
@@ -36,7 +36,7 @@ func attributesText(entry *draslices.Entry) string {
 	return strings.Join(all, " ")
 }
 
-// attributeText is the value as YAML writes it, so that "7" and 7 can be told apart: constraints do.
+// attributeText returns the value in YAML syntax. It distinguishes "7" from 7, because constraints do.
 func attributeText(value resourceapi.DeviceAttribute) string {
 	switch {
 	case value.StringValue != nil:
@@ -51,8 +51,8 @@ func attributeText(value resourceapi.DeviceAttribute) string {
 	return "a list"
 }
 
-// printAttributes writes what the policies of the entries say of attributes; nothing if they say nothing. Entries of
-// one policy have the same ones.
+// printAttributes prints the attributes that the policies of the entries add; nothing if there are none. Entries of the
+// same policy have the same attributes.
 func (e *Explanation) printAttributes(out *printer.Printer) {
 	rows := [][]string{{"ATTRIBUTE", "VALUE", "POLICY", "FROM"}}
 	seen := map[string]bool{}

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Offer is one published device, in words. All fields are comparable: a change is a difference of any of them.
+// Offer describes one published device. All fields are comparable: a change is a difference in any of them.
 type Offer struct {
 	Pool     string `json:"pool"`
 	Name     string `json:"name"`
@@ -14,7 +14,7 @@ type Offer struct {
 	Plugins  string `json:"plugins"`
 	Capacity string `json:"capacity,omitempty"`
 	Consumes string `json:"consumes,omitempty"`
-	// Attributes are those that the policy adds, sorted by name.
+	// Attributes are the attributes that the policy adds, sorted by name.
 	Attributes string `json:"attributes,omitempty"`
 }
 
@@ -25,28 +25,28 @@ const (
 	Changed = "changed"
 )
 
-// Change is the difference that other policies make for one device.
+// Change is the difference for one device between two sets of policies.
 type Change struct {
 	Kind string `json:"kind"`
 	Pool string `json:"pool"`
 	Name string `json:"name"`
-	// Fields are what is another, of a device that is offered before and after.
+	// Fields are the differences of a device that is offered before and after.
 	Fields []Field `json:"fields,omitempty"`
-	// Offer is what is added or removed.
+	// Offer is the added or removed device.
 	Offer *Offer `json:"offer,omitempty"`
-	// HeldBy are claims that have the device, as namespace/name.
+	// HeldBy are the claims that hold the device, as namespace/name.
 	HeldBy []string `json:"heldBy,omitempty"`
 }
 
-// Field is one thing that changes.
+// Field is a changed field.
 type Field struct {
 	Name   string `json:"name"`
 	Before string `json:"before"`
 	After  string `json:"after"`
 }
 
-// Compare returns the changes, sorted by pool and name. Pool and name identify a device: one that is called otherwise
-// is removed and added.
+// Compare returns the changes, sorted by pool and name. Pool and name identify a device: a renamed device is removed
+// and added.
 func Compare(before, after []Offer) []Change {
 	changes := []Change{}
 	for i := range before {

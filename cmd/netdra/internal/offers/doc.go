@@ -1,12 +1,12 @@
-// Package offers computes what a machine offers with some policies: its facts, its ResourceSlices, why a device is
-// offered or not, and what other policies would change.
+// Package offers computes the devices that a machine offers with a set of policies: its facts, its ResourceSlices, why
+// a device is offered or not, and the changes that other policies would make.
 //
 //	facts + policies ─policy.Resolve─► Decision ─slices.Build─► Result ─► text, JSON or YAML
 //
-// The rule of this package: it computes as the driver does, with the same inputs where the driver runs. It changes
+// The rule of this package: it computes like the driver, with the same inputs if the driver is running. It changes
 // nothing.
 //
-// [Inputs] are the flags, and find the machine: this one by discovery, a recording, or what the driver of this node
-// knows. A [Snapshot] is the result for one set of policies. Each command is a function of one snapshot (facts, slices,
-// explain, policies list) or of two (policies test).
+// [Inputs] contains the flags that select the machine: this machine, a recording, or the state of this node's driver. A
+// [Snapshot] is the result for one set of policies. Each command is a function of one snapshot (facts, slices, explain,
+// policies list) or of two (policies test).
 package offers

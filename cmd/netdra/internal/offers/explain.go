@@ -24,7 +24,7 @@ type ExplainOptions struct {
 	Form string
 }
 
-// Explain prints why a device is offered as it is, or why not.
+// Explain prints the reasons why a device is offered or not.
 func (f *ExplainOptions) Explain(ctx context.Context, deps osdeps.Deps, streams printer.Streams, name string) error {
 	if err := printer.CheckForm(f.Form); err != nil {
 		return err
@@ -75,14 +75,14 @@ func (s *Snapshot) Versions() nodeclient.Versions {
 	return nodeclient.VersionsOf(&s.Answers.State)
 }
 
-// Explanation is why a device is offered as it is, or why not.
+// Explanation contains the reasons why a device is offered or not.
 type Explanation struct {
 	Device     string              `json:"device"`
 	Type       string              `json:"type"`
 	PCIAddress string              `json:"pciAddress,omitempty"`
 	RDMA       *ExplainedRDMA      `json:"rdma,omitempty"`
 	Versions   nodeclient.Versions `json:"versions"`
-	// Live means that the driver of the node was asked, so that it is known who holds what.
+	// Live reports whether the driver of the node was queried, so that the holders of devices are known.
 	Live     bool               `json:"live"`
 	Entries  []ExplainedEntry   `json:"entries"`
 	Policies []ExplainedOutcome `json:"policies"`
@@ -104,13 +104,13 @@ func explainRDMA(d *discovery.Device) *ExplainedRDMA {
 	return &ExplainedRDMA{Devices: append([]string{}, d.RDMADevices...), LinkLayer: d.RDMALinkLayer, Netns: d.RDMANetns}
 }
 
-// String describes it in one line.
+// String describes the RDMA devices in one line.
 func (r *ExplainedRDMA) String() string {
 	devices := "RDMA " + cmp.Or(strings.Join(r.Devices, ", "), "without a device in this network namespace")
 	return printer.WithDetails(devices, r.LinkLayer, describeNetns(r.Netns))
 }
 
-// describeNetns describes whose RDMA devices are.
+// describeNetns describes which network namespaces can use RDMA devices.
 func describeNetns(mode string) string {
 	switch mode {
 	case discovery.RDMAShared:
@@ -121,7 +121,7 @@ func describeNetns(mode string) string {
 	return ""
 }
 
-// ExplainedEntry is one name under which it is offered.
+// ExplainedEntry is one published name of the device.
 type ExplainedEntry struct {
 	Name     string   `json:"name"`
 	Pool     string   `json:"pool"`
@@ -130,22 +130,23 @@ type ExplainedEntry struct {
 	Capacity string   `json:"capacity,omitempty"`
 	Consumes string   `json:"consumes,omitempty"`
 	Policy   string   `json:"policy"`
-	// Attributes are the attributes that the policy names, sorted by name.
+	// Attributes are the attributes that the policy adds, sorted by name.
 	Attributes []ExplainedAttribute `json:"attributes,omitempty"`
 	// HeldBy are claims, as namespace/name.
 	HeldBy []string `json:"heldBy,omitempty"`
 	// State is gone, lost or withdrawn, as in netdra devices; empty otherwise.
 	State string `json:"state,omitempty"`
-	// OnRelease is how policies offer it from the release of HeldBy on, where they keep it published otherwise.
+	// OnRelease describes how policies offer the device after HeldBy is released, if it is published differently until
+	// then.
 	OnRelease string `json:"onRelease,omitempty"`
-	// NoPlugin is why none of its plugins works on the node; empty if one does.
+	// NoPlugin is the reason why none of its plugins works on the node; empty if one does.
 	NoPlugin string `json:"noPlugin,omitempty"`
 }
 
-// ExplainedAttribute is an attribute that a policy names.
+// ExplainedAttribute is an attribute that a policy adds.
 type ExplainedAttribute struct {
 	Name string `json:"name"`
-	// Value is as YAML writes it; empty if the device does not have the attribute.
+	// Value is the value in YAML syntax; empty if the device does not have the attribute.
 	Value string `json:"value,omitempty"`
 	// Source is the field of the policy's exposure.
 	Source string `json:"source"`
@@ -216,11 +217,12 @@ func (s *Snapshot) noDevice(name string) error {
 	if len(names) > most {
 		names = append(names[:most], fmt.Sprintf("and %d more", len(names)-most))
 	}
-	return fmt.Errorf("there is no device %s: there are %s", name, cmp.Or(strings.Join(names, ", "), "none"))
+	return fmt.Errorf("cannot find device %s; devices of this machine: %s", name,
+		cmp.Or(strings.Join(names, ", "), "none"))
 }
 
-// entry describes one name of a device. Use, capacity and consumption are the cells of the row that "netdra slices"
-// prints, so that the two never differ.
+// entry describes one name of a device. Use, capacity and consumption are the cells of "netdra slices", so that the two
+// commands always agree.
 func (s *Snapshot) entry(entry *draslices.Entry, published upcoming.Node) ExplainedEntry {
 	row := sliceRow(entry, publishedAs(published, entry))
 	e := ExplainedEntry{Name: entry.Name, Pool: entry.Pool, Use: row[3], Plugins: s.installedPlugins(entry),
@@ -232,7 +234,7 @@ func (s *Snapshot) entry(entry *draslices.Entry, published upcoming.Node) Explai
 			cmp.Or(strings.Join(e.Plugins, ", "), "no CNI plugin that works on the node"))
 		persona = *kept
 		e.Plugins = s.Features.Working(kept.Plugins)
-		if kept.Exclusive != entry.Persona.Exclusive { // what policies say of shares is not published
+		if kept.Exclusive != entry.Persona.Exclusive { // capacities in policies are not published
 			e.Use, e.Capacity, e.Consumes = nodeclient.Use(kept.Exclusive), "", ""
 		}
 	}
@@ -293,7 +295,7 @@ func (s *Snapshot) withdrawn(d *discovery.Device, known []ExplainedEntry) (entri
 	return entries
 }
 
-// lostInterfaces returns which pods have lost interfaces of the entries.
+// lostInterfaces returns messages about interfaces of the entries that pods have lost.
 func (s *Snapshot) lostInterfaces(e *Explanation) []string {
 	var texts []string
 	devices := s.devices()
@@ -313,7 +315,7 @@ func (s *Snapshot) installedPlugins(entry *draslices.Entry) []string {
 	return s.Features.Working(entry.Persona.Plugins)
 }
 
-// publishedAs is an entry as it is published.
+// publishedAs returns an entry in its published form.
 func publishedAs(published upcoming.Node, entry *draslices.Entry) upcoming.Device {
 	for _, slice := range published.Pools[entry.Pool] {
 		for i := range slice.Devices {
@@ -325,7 +327,7 @@ func publishedAs(published upcoming.Node, entry *draslices.Entry) upcoming.Devic
 	return upcoming.Device{}
 }
 
-// usable reports whether a class can pick one of the entries.
+// usable reports whether a class can select one of the entries.
 func (e *Explanation) usable() bool {
 	return slices.ContainsFunc(e.Entries, func(entry ExplainedEntry) bool {
 		return len(entry.Plugins) > 0 &&
@@ -340,20 +342,20 @@ func (e *Explanation) unusableBy() string {
 		case nodeclient.Gone:
 			return "no longer exists on the node, and stays published until the claims that hold it are released"
 		case nodeclient.Lost:
-			return "is published, and its interface has vanished from the pod that has it"
+			return "is published, but its interface has disappeared from the pod that uses it"
 		case nodeclient.Withdrawn:
 			if e.Entries[i].OnRelease != "" {
-				return "is withdrawn: its policy offers it otherwise now, and it stays published as it was until the " +
-					"claims that hold it are released"
+				return "is withdrawn: its policy now offers it differently, and it stays published unchanged until " +
+					"the claims that hold it are released"
 			}
-			return "is withdrawn: no policy offers it any more, and it stays published until the claims that hold it " +
+			return "is withdrawn: no policy offers it anymore, and it stays published until the claims that hold it " +
 				"are released"
 		}
 	}
-	return "is published, and no class picks it: " + e.Entries[0].NoPlugin
+	return "is published, but no class can select it: " + e.Entries[0].NoPlugin
 }
 
-// print writes it for people.
+// print prints the explanation as text.
 func (e *Explanation) print(out *printer.Printer) {
 	called := e.Type + " " + e.Device
 	if e.PCIAddress != "" {
@@ -378,7 +380,7 @@ func (e *Explanation) print(out *printer.Printer) {
 				cmp.Or(strings.Join(entry.Plugins, ", "), "none"), cmp.Or(entry.Capacity, "-"),
 				cmp.Or(entry.Consumes, "-"), entry.Policy})
 		}
-		if e.Live { // else nobody was asked
+		if e.Live { // otherwise, the holders are unknown
 			rows[0] = append(rows[0], "HELD BY")
 			for i := range e.Entries {
 				rows[i+1] = append(rows[i+1], cmp.Or(strings.Join(e.Entries[i].HeldBy, ", "), "-"))
@@ -389,7 +391,8 @@ func (e *Explanation) print(out *printer.Printer) {
 	}
 	for i := range e.Entries {
 		if entry := &e.Entries[i]; entry.OnRelease != "" {
-			out.Warn("claim %s keeps %s as it is until it is released; then %s", strings.Join(entry.HeldBy, ", "),
+			out.Warn("claim %s keeps %s unchanged until the claim is released; then %s",
+				strings.Join(entry.HeldBy, ", "),
 				entry.Name, entry.OnRelease)
 		}
 	}
@@ -397,7 +400,7 @@ func (e *Explanation) print(out *printer.Printer) {
 	for _, problem := range e.Problems {
 		out.Warn("%s", problem)
 	}
-	out.Section("What came of each policy")
+	out.Section("Result of each policy")
 	rows := [][]string{{"POLICY", "OUTCOME", "WHY"}}
 	for _, outcome := range e.folded() {
 		rows = append(rows, []string{outcome.Policy, outcome.Outcome, cmp.Or(outcome.Why, "-")})
@@ -405,11 +408,11 @@ func (e *Explanation) print(out *printer.Printer) {
 	out.Table(rows)
 }
 
-// fewestFolded is how many policies that do nothing for the same reason are worth one row for each.
+// fewestFolded is the minimum number of policies without effect for the same reason that are folded into one row.
 const fewestFolded = 3
 
-// folded returns the outcomes that a reader looks for, and one row for policies that do nothing for the same reason. On
-// a node with many policies most are for other nodes or other devices, and would hide the one that decided.
+// folded returns the outcomes of policies, and a single row for policies without effect for the same reason. On a node
+// with many policies, most apply to other nodes or devices and would hide the relevant ones.
 func (e *Explanation) folded() []ExplainedOutcome {
 	idle := func(o ExplainedOutcome) bool {
 		return o.Outcome == string(policy.NoMatch) || o.Outcome == string(policy.OtherNodes)
@@ -440,12 +443,12 @@ func (e *Explanation) hiddenBy() string {
 		switch outcome.Outcome {
 		case string(policy.Excludes):
 			return fmt.Sprintf("policy %s %s it: %s", outcome.Policy, outcome.Outcome, outcome.Why)
-		case string(policy.Failed): // why is long, and in the table of policies
-			return fmt.Sprintf("policy %s failed, as said below, which hides it", outcome.Policy)
+		case string(policy.Failed): // the reason is long, and in the table of policies
+			return fmt.Sprintf("policy %s failed, which hides it; see below", outcome.Policy)
 		}
 	}
 	if slices.ContainsFunc(e.Policies, func(o ExplainedOutcome) bool { return o.Outcome == string(policy.Exposes) }) {
-		return "what its policy wants cannot be published" // the problems say why
+		return "the settings of its policy cannot be published" // the problems contain the reason
 	}
 	return "no policy matches it"
 }

@@ -19,7 +19,7 @@ type FactsOptions struct {
 	Form              string
 }
 
-// Run prints the facts, and records them if that was asked for.
+// Run prints the facts, and records them if requested.
 func (f *FactsOptions) Run(ctx context.Context, streams printer.Streams) error {
 	if err := printer.CheckForm(f.Form); err != nil {
 		return err
@@ -45,9 +45,9 @@ func (f *FactsOptions) Run(ctx context.Context, streams printer.Streams) error {
 	return printer.Show(streams.Out, f.Form, facts, func(out *printer.Printer) { printFacts(out, facts) })
 }
 
-// openSource returns the recording that the facts are read from. This machine is recorded, too, so that with --record
-// what is printed is what is written: that shows the author of a fault report what the recording gives away. Without,
-// nothing leaves the machine, and addresses are those that policies see.
+// openSource returns the recording from which the facts are read. This machine is recorded, too, so that --record
+// prints what it writes: the author of a fault report sees what the recording discloses. Without --record, nothing
+// leaves the machine, so addresses are the real ones that policies see.
 func (f *FactsOptions) openSource(ctx context.Context) (discovery.Recording, error) {
 	if f.Recording != "" {
 		return openRecording("--from", f.Recording)
@@ -64,7 +64,7 @@ func (f *FactsOptions) openSource(ctx context.Context) (discovery.Recording, err
 	return recording.WithoutAddresses(), nil
 }
 
-// madeUp says that the addresses of a recording are not those of the machine.
+// madeUp returns a note that the addresses of a recording are not those of the machine.
 func (f *FactsOptions) madeUp() string {
 	if f.WithAddresses {
 		return ""
@@ -72,19 +72,19 @@ func (f *FactsOptions) madeUp() string {
 	return ", with made-up MAC addresses (--with-addresses keeps them)"
 }
 
-// openRecording names the flag and the directory where it cannot be used.
+// openRecording opens a recording. Its error includes the flag and the directory.
 func openRecording(flag, dir string) (discovery.Recording, error) {
 	recording, err := discovery.OpenRecording(os.DirFS(dir))
 	if err != nil {
-		err = fmt.Errorf("%s %s: %w; name a directory that \"netdra facts --record\" has written", flag, dir, err)
+		err = fmt.Errorf("%s %s: %w; use a directory written by \"netdra facts --record\"", flag, dir, err)
 	}
 	return recording, err
 }
 
-// printFacts writes facts for people.
+// printFacts prints facts as text.
 func printFacts(out *printer.Printer, facts discovery.Facts) {
 	if len(facts.Devices)+len(facts.Orphans) == 0 {
-		out.Printf("there are no network devices but the loopback")
+		out.Printf("no network devices except the loopback")
 	} else {
 		rows := [][]string{{"NAME", "TYPE", "IF", "STATE", "PCI", "NUMA", "PF", "VF", "VFS", "SPEED", "DRIVER",
 			"MASTER", "PARENT", "NOTES"}}
@@ -101,7 +101,7 @@ func printFacts(out *printer.Printer, facts discovery.Facts) {
 	}
 }
 
-// factsRow is the row of one device. What it does not have is "-".
+// factsRow returns the table row of a device. Missing values are "-".
 func factsRow(d *discovery.Device) []string {
 	functions := ""
 	if d.SRIOVCapable {
@@ -126,7 +126,7 @@ func factsRow(d *discovery.Device) []string {
 	return row
 }
 
-// index returns a number that a device may not have.
+// index formats an optional number; "" if the device does not have it.
 func index(n int) string {
 	if n == discovery.None {
 		return ""
@@ -134,7 +134,7 @@ func index(n int) string {
 	return strconv.Itoa(n)
 }
 
-// notes are the facts that few devices have.
+// notes returns the facts that only few devices have.
 func notes(d *discovery.Device) []string {
 	var notes []string
 	for _, note := range []struct {
@@ -148,7 +148,7 @@ func notes(d *discovery.Device) []string {
 		{"representor " + d.PortName, d.Representor},
 		{printer.WithDetails(strings.TrimSpace("rdma "+strings.Join(d.RDMADevices, " ")), d.RDMALinkLayer, d.RDMANetns),
 			d.RDMA},
-		{"no name while its physical function is not here", d.Name == ""},
+		{"no name: its physical function is in another namespace", d.Name == ""},
 	} {
 		if note.holds {
 			notes = append(notes, note.text)

@@ -26,24 +26,24 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// Inputs selects the machine and the policies: the flags that all commands about offers share.
+// Inputs selects the machine and the policies. All commands about offers share these flags.
 //
-// Nil and empty differ: nil Addresses, Labels and Plugins mean that the flag was not given, so that the driver, or the
-// cluster, is asked, or every plugin is taken to be there. An empty Recording is this machine, and an empty Node the
-// name that the machine, the recording or the driver has.
+// Nil and empty differ: nil Addresses, Labels and Plugins mean that the flag is not set, so the driver or the cluster
+// is queried, or all plugins are assumed to be installed. An empty Recording stands for this machine, and an empty Node
+// for the name of the machine, the recording or the driver's node.
 type Inputs struct {
 	Files, Plugins  []string
 	Recording, Node string
-	// RecordingFlag names the Recording in messages; --from if it is empty.
+	// RecordingFlag is the flag for Recording in messages; --from if empty.
 	RecordingFlag string
 	Labels        map[string]string
 	Features      draslices.Features
 	Addresses     []netip.Addr
-	// Socket is where the driver of this node answers; Kubeconfig is for nodes where it does not run.
+	// Socket is the socket of this node's driver; Kubeconfig is for nodes where the driver is not running.
 	Socket, Kubeconfig string
 }
 
-// Snapshot is a machine, and what some policies make of it.
+// Snapshot is the state of a machine and the result of a set of policies for it.
 type Snapshot struct {
 	Node     policy.Node
 	Facts    discovery.Facts
@@ -51,20 +51,20 @@ type Snapshot struct {
 	Policies []policyapi.DeviceExposurePolicy
 	Decision policy.Decision
 	Result   draslices.Result
-	// Answers are the driver's; nil if it was not asked, so that holders are unknown.
+	// Answers contains the driver's answers; nil if it was not queried, so that holders are unknown.
 	Answers *nodestate.Answers
 }
 
-// Read takes the policies from files; without any it takes everything that it can from the driver of this node. More
-// are further paths of its socket. The two sources are never mixed: with files the answer is what would be, without
-// them what is.
+// Read reads the policies from files; without files, it reads all inputs from the driver of this node. more contains
+// additional paths of its API. The two sources are never mixed: with files, the result is hypothetical; without, it is
+// the current state.
 func (f *Inputs) Read(ctx context.Context, deps osdeps.Deps, streams printer.Streams, more ...string) (*Snapshot,
 	error) {
 	switch {
 	case len(f.Files) > 0:
 		return f.readFiles(ctx, deps, streams)
 	case f.Recording != "":
-		return nil, errors.New("a recording needs policies; give a file of them with -f")
+		return nil, errors.New("cannot use a recording without policies; pass a file with -f")
 	}
 	return f.readDriver(ctx, deps, more...)
 }
@@ -81,8 +81,8 @@ func (f *Inputs) readFiles(ctx context.Context, deps osdeps.Deps, streams printe
 	return s, err
 }
 
-// Build resolves policies for the machine. What it could not learn about the node is printed as a warning. Answers
-// stays nil, also if the driver was asked about the node: what it publishes is of other policies.
+// Build resolves policies for the machine. Missing information about the node is printed as a warning. Answers stays
+// nil even if the driver was queried about the node, because it publishes devices for other policies.
 func (f *Inputs) Build(ctx context.Context, deps osdeps.Deps, policies []policyapi.DeviceExposurePolicy,
 	out *printer.Printer) (*Snapshot, error) {
 	facts, err := f.readFacts(ctx, deps, out)
@@ -92,9 +92,9 @@ func (f *Inputs) Build(ctx context.Context, deps osdeps.Deps, policies []policya
 	return f.resolve(deps, facts, policies, nil)
 }
 
-// readDriver asks the driver of this node, and reads the devices that are on the node itself. Devices in pods are as
-// they were when their claims were prepared. The facts are read anew, and not the driver's: netdra must run in the
-// node's network namespace, with the rights to read what the driver reads.
+// readDriver queries the driver of this node, and discovers the devices of the node. Devices in pods are as they were
+// when their claims were prepared. Facts are discovered instead of read from the driver, so netdra must run in the
+// node's network namespace with the same privileges.
 func (f *Inputs) readDriver(ctx context.Context, deps osdeps.Deps, more ...string) (*Snapshot, error) {
 	paths := append(more, nodeapi.PathState, nodeapi.PathPolicies, nodeapi.PathPublished, nodeapi.PathClaims,
 		nodeapi.PathSandboxes)
@@ -102,14 +102,14 @@ func (f *Inputs) readDriver(ctx context.Context, deps osdeps.Deps, more ...strin
 	if err != nil {
 		return nil, err
 	}
-	if f.Addresses != nil { // what the user says wins
+	if f.Addresses != nil { // flags take precedence
 		answers.State.Addresses = f.Addresses
 	}
 	facts, err := deps.Facts(ctx, answers.State.Addresses)
 	if err != nil {
 		return nil, err
 	}
-	asked := *f // a page that is served is made again, from new answers
+	asked := *f // a copy, because a served page queries the driver repeatedly
 	asked.Node, asked.Labels = answers.Inputs.Node, answers.Inputs.Labels
 	if asked.Plugins == nil {
 		asked.Plugins = answers.State.CNIPlugins
@@ -117,8 +117,8 @@ func (f *Inputs) readDriver(ctx context.Context, deps osdeps.Deps, more ...strin
 	return asked.resolve(deps, addPublished(facts, answers.Published), answers.Inputs.Policies, answers)
 }
 
-// addPublished adds devices that the driver publishes and that are not on the node itself now. Devices in pods are not
-// in the node's namespace, so discovery cannot see them.
+// addPublished adds published devices that are not on the node. Discovery does not find devices in pods, because they
+// are not in the node's namespace.
 func addPublished(facts discovery.Facts, published []draslices.Entry) discovery.Facts {
 	known := map[discovery.IfName]bool{}
 	for i := range facts.Devices {
@@ -132,7 +132,7 @@ func addPublished(facts discovery.Facts, published []draslices.Entry) discovery.
 	return facts
 }
 
-// resolve computes what the policies make of the facts, as the driver does.
+// resolve computes the result of the policies for the facts, like the driver.
 func (f *Inputs) resolve(
 	deps osdeps.Deps, facts discovery.Facts, policies []policyapi.DeviceExposurePolicy, answers *nodestate.Answers,
 ) (*Snapshot, error) {
@@ -155,9 +155,9 @@ func (f *Inputs) resolve(
 	return s, nil
 }
 
-// findUnusable returns why CNI plugins of policies can't work on this machine. The driver has looked at those of the
-// policies that it knows; for others the kernel is asked as the driver would, but no module that can be seen is loaded.
-// Nothing is known of the kernel of a recorded machine, nor without root.
+// findUnusable returns the reasons why CNI plugins of policies cannot work on this machine. The driver has checked the
+// plugins of its own policies. For others, the kernel is queried in the same way, but no visible module is loaded. The
+// kernel of a recorded machine is unknown, and so is any kernel without root.
 func (f *Inputs) findUnusable(deps osdeps.Deps, s *Snapshot) map[string]string {
 	unusable := maps.Clone(s.Features.UnusableCNIs)
 	if f.Recording != "" {
@@ -177,11 +177,11 @@ func (f *Inputs) findUnusable(deps osdeps.Deps, s *Snapshot) map[string]string {
 	if err != nil || len(missing) == 0 {
 		return unusable
 	}
-	maps.Copy(missing, unusable) // the driver knows more: modules that are there and cannot be loaded
+	maps.Copy(missing, unusable) // the driver also knows modules that exist and cannot be loaded
 	return missing
 }
 
-// pluginsOf returns the CNI plugins that policies name.
+// pluginsOf returns the CNI plugins in policies.
 func pluginsOf(policies []policyapi.DeviceExposurePolicy) sets.Set[string] {
 	plugins := sets.New[string]()
 	for i := range policies {
@@ -194,7 +194,7 @@ func pluginsOf(policies []policyapi.DeviceExposurePolicy) sets.Set[string] {
 	return plugins
 }
 
-// readFacts discovers this machine's devices, or those of the recording.
+// readFacts discovers the devices of this machine, or of the recording.
 func (f *Inputs) readFacts(ctx context.Context, deps osdeps.Deps, out *printer.Printer) (discovery.Facts, error) {
 	if f.Recording == "" {
 		if err := f.findNode(ctx, deps, out); err != nil {
@@ -213,14 +213,14 @@ func (f *Inputs) readFacts(ctx context.Context, deps osdeps.Deps, out *printer.P
 	return discovery.Read(ctx, sources)
 }
 
-// driverLimit is how long the driver may take to answer: without it the command still works.
+// driverLimit is the timeout for the driver. The command also works without its answer.
 const driverLimit = 2 * time.Second
 
-// findNode finds out what the driver knows of this node and flags do not say: links that carry the node's addresses are
-// its infrastructure, which policies never offer. The driver is asked first, then the cluster if a kubeconfig is given.
+// findNode determines the information about this node that flags do not set, most importantly its addresses: links that
+// carry them are infrastructure, which policies never offer.
 //
-// Flags win, then the driver, then the Node object; without any of them the command works and says what may be wrong.
-// It changes f: what was found is used for all that follows.
+// Flags take precedence, then the driver, then the Node object if a kubeconfig is set. Without any of them, the command
+// works and prints a warning. It changes f, so that all later steps use the result.
 func (f *Inputs) findNode(ctx context.Context, deps osdeps.Deps, out *printer.Printer) error {
 	if f.Addresses != nil {
 		return nil
@@ -231,8 +231,8 @@ func (f *Inputs) findNode(ctx context.Context, deps osdeps.Deps, out *printer.Pr
 	answers, err := nodeclient.Read(limited, nodeclient.New(f.Socket).Get, nodeapi.PathState, nodeapi.PathPolicies)
 	if err != nil {
 		if f.Kubeconfig == "" {
-			out.Warn("the node's addresses are not known, so links that carry them may look as if they were offered: " +
-				"run this on the node as root, or give --node-address or --kubeconfig")
+			out.Warn("the node's addresses are unknown, so links that carry them may be shown as offered: run this " +
+				"on the node as root, or set --node-address or --kubeconfig")
 			return nil
 		}
 		source = "the cluster"
@@ -252,7 +252,7 @@ func (f *Inputs) findNode(ctx context.Context, deps osdeps.Deps, out *printer.Pr
 	return nil
 }
 
-// NodeName is the name as kubelet would have it. Kubelet takes the host's name in lower case unless it is told another.
+// NodeName returns the name of the node. By default, it is the host name in lower case, as for the kubelet.
 func (f *Inputs) NodeName(deps osdeps.Deps) (string, error) {
 	switch {
 	case f.Node != "":
@@ -265,8 +265,8 @@ func (f *Inputs) NodeName(deps osdeps.Deps) (string, error) {
 	return strings.ToLower(name), err
 }
 
-// features returns those of the cluster, with the CNI plugins of the node. Without --cni-plugin the node is taken to
-// have every plugin that a policy names.
+// features returns the features of the cluster and the CNI plugins of the node. Without --cni-plugin, the node is
+// assumed to have every plugin in the policies.
 func (f *Inputs) features(policies []policyapi.DeviceExposurePolicy) draslices.Features {
 	features := f.Features
 	features.CNIBinaries, features.MovingCNIs = sets.New(f.Plugins...), sets.New(cnichain.DefaultSchemas().Moving()...)

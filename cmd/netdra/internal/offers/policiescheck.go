@@ -32,42 +32,43 @@ type PoliciesCheck struct {
 	Changes  []Change      `json:"changes"`
 }
 
-// policyCheck is the result for one policy. Names are those of devices, not of published entries: a policy decides
-// about devices.
+// policyCheck is the result for one policy. It lists devices, not published entries, because a policy decides about
+// devices.
 type policyCheck struct {
 	Name string `json:"name"`
-	// Invalid is why it would not be accepted.
+	// Invalid contains the reasons why the policy would not be accepted.
 	Invalid []string `json:"invalid,omitempty"`
 	Remarks []string `json:"remarks,omitempty"`
-	// Problems are those that this machine has with it.
+	// Problems are the problems of the policy on this machine.
 	Problems []string `json:"problems,omitempty"`
 	Exposes  []string `json:"exposes,omitempty"`
-	// Unusable are devices that it exposes and no class can pick, with the reason.
+	// Unusable are exposed devices that no class can select, with the reason.
 	Unusable []string `json:"unusable,omitempty"`
 	Hides    []string `json:"hides,omitempty"`
-	// Fails are devices for which its expression is an error; an exclude policy hides them.
+	// Fails are devices for which the expression fails; an exclude policy hides them.
 	Fails []string `json:"fails,omitempty"`
-	// Loses are devices that it matches and another policy decides about.
+	// Loses are matching devices that another policy decides about.
 	Loses []string `json:"loses,omitempty"`
-	// OtherNodes means that it is not for this node.
+	// OtherNodes reports whether the policy does not select this node.
 	OtherNodes bool `json:"otherNodes,omitempty"`
-	// NotEvaluated means that it is so wrong that nodes would not ask it about devices.
+	// NotEvaluated reports whether nodes would not evaluate the policy because of its errors.
 	NotEvaluated bool `json:"notEvaluated,omitempty"`
-	// Meant are devices whose names are almost those that it looks for, of a policy that matches none.
+	// Meant contains, for a policy that matches no device, the names in its expression that are similar to names of
+	// devices.
 	Meant []string `json:"meant,omitempty"`
-	// excludes means that it hides what it matches, and what it fails for.
+	// excludes reports whether the policy hides devices that match, or for which its expression fails.
 	excludes bool
-	// devices is how many the machine has.
+	// devices is the number of devices of the machine.
 	devices int
 }
 
-// Run prints what the policies of files would expose, hide and change.
+// Run prints the devices that the policies in files would expose and hide, and the resulting changes.
 //
-// Both snapshots are of the same facts, so that a cable that is pulled between two readings is no effect of a policy.
-// An invalid policy is compared, too: the answer is what nodes would do with it.
+// Both snapshots use the same facts, so that a cable that is unplugged in between does not appear as an effect of a
+// policy. An invalid policy is compared, too: the result shows how nodes would treat it.
 func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams, files []string) error {
 	if len(f.Files) > 0 {
-		return exit.Refusef("-f: say the files without it: netdra policies test FILE")
+		return exit.Refusef("cannot use -f; pass the files as arguments: netdra policies test FILE")
 	}
 	given, err := manifest.ReadPolicies(files, streams.In)
 	if err != nil {
@@ -77,7 +78,7 @@ func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printe
 	if err != nil {
 		return err
 	}
-	// Without flags the driver's view of the node holds for both.
+	// Without flags, both snapshots use the driver's information about the node.
 	after, err := f.withNodeOf(before).resolve(deps, before.Facts, mergePolicies(before.Policies, given, f.Alone),
 		before.Answers)
 	if err != nil {
@@ -97,14 +98,13 @@ func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printe
 	return err
 }
 
-// before is the machine with the policies that are there now.
+// before returns the snapshot with the current policies.
 func (f *CheckOptions) before(ctx context.Context, deps osdeps.Deps, streams printer.Streams) (*Snapshot, error) {
 	if len(f.Old) == 0 && f.Recording == "" {
 		before, err := f.readDriver(ctx, deps)
 		if err != nil {
-			return nil, fmt.Errorf("cannot read the current policies, which the new ones are compared with: %w; to do "+
-				"without the driver, give the current policies with --policies FILE, or a recorded machine with "+
-				"--from DIR", err)
+			return nil, fmt.Errorf("cannot read the current policies for the comparison: %w; without the driver, pass "+
+				"the current policies with --policies FILE, or a recorded machine with --from DIR", err)
 		}
 		return before, nil
 	}
@@ -118,7 +118,7 @@ func (f *CheckOptions) before(ctx context.Context, deps osdeps.Deps, streams pri
 	return f.Build(ctx, deps, policies, printer.New(streams.Err))
 }
 
-// withNodeOf takes over the driver's name, labels and plugins of the node, so that only the policies differ.
+// withNodeOf copies the driver's name, labels and plugins of the node, so that only the policies differ.
 func (f *CheckOptions) withNodeOf(before *Snapshot) *Inputs {
 	inputs := f.Inputs
 	if before.Answers != nil {
@@ -130,7 +130,7 @@ func (f *CheckOptions) withNodeOf(before *Snapshot) *Inputs {
 	return &inputs
 }
 
-// mergePolicies are the policies that would be there. Policies are told apart by name, as in a cluster.
+// mergePolicies returns the resulting policies. As in a cluster, policies are identified by name.
 func mergePolicies(old, given []policyapi.DeviceExposurePolicy, alone bool) []policyapi.DeviceExposurePolicy {
 	if alone {
 		return given
@@ -141,7 +141,7 @@ func mergePolicies(old, given []policyapi.DeviceExposurePolicy, alone bool) []po
 	return append(kept, given...)
 }
 
-// offers are the devices as they are published.
+// offers returns the devices as they are published.
 func (s *Snapshot) offers() []Offer {
 	published := upcoming.FromResult(s.Result)
 	var offers []Offer
@@ -158,7 +158,7 @@ func (s *Snapshot) offers() []Offer {
 	return offers
 }
 
-// checkPolicy describes what comes of one policy.
+// checkPolicy determines the result of one policy.
 func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) policyCheck {
 	tested := policyCheck{Name: p.Name, excludes: p.Spec.Action == policyapi.ActionExclude,
 		devices: len(s.Decision.Devices)}
@@ -169,7 +169,7 @@ func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) policyCheck {
 	}
 	for _, problem := range slices.Concat(s.Decision.Problems, s.Result.Problems) {
 		known := len(invalid) > 0 ||
-			slices.Contains(remarks, problem.Message) // then it is the same, perhaps in other words
+			slices.Contains(remarks, problem.Message) // already reported, perhaps with another text
 		if problem.Policy == p.Name && !known {
 			tested.Problems = append(tested.Problems, problem.String())
 		}
@@ -212,9 +212,9 @@ func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) policyCheck {
 	return tested
 }
 
-// whyUnusable returns why no class can pick a device that a policy exposes; empty if one can.
+// whyUnusable returns the reason why no class can select a device that a policy exposes; empty if one can.
 func (s *Snapshot) whyUnusable(policyName string, device discovery.IfName) string {
-	why := "what the policy wants cannot be published"
+	why := "the settings of the policy cannot be published"
 	for i := range s.Result.Entries {
 		entry := &s.Result.Entries[i]
 		if entry.Persona.Policy != policyName || entry.Device.Name != device {
@@ -228,7 +228,7 @@ func (s *Snapshot) whyUnusable(policyName string, device discovery.IfName) strin
 	return why
 }
 
-// misspelt returns which CNI plugins of a policy the node lacks that are probably other ones.
+// misspelt returns messages about CNI plugins of a policy that are missing on the node and probably misspelt.
 func (s *Snapshot) misspelt(p *policyapi.DeviceExposurePolicy) []string {
 	var names []string
 	if p.Spec.Exposure != nil {
@@ -242,14 +242,14 @@ func (s *Snapshot) misspelt(p *policyapi.DeviceExposurePolicy) []string {
 	return cnichain.MisspeltPlugins(names, cnichain.DefaultSchemas())
 }
 
-// print writes it for people.
+// print prints the result as text.
 func (t *PoliciesCheck) print(out *printer.Printer) {
 	for i := range t.Policies {
 		t.Policies[i].print(out)
 	}
-	out.Section("What would change")
+	out.Section("Changes")
 	if len(t.Changes) == 0 {
-		out.Printf("nothing")
+		out.Printf("none")
 	}
 	for i := range t.Changes {
 		printChange(out, &t.Changes[i])
@@ -274,23 +274,24 @@ func (t *policyCheck) print(out *printer.Printer) {
 		out.Printf("  %s %s", out.Colour(printer.Yellow, "!"), strings.TrimPrefix(text, "policy "+t.Name+": "))
 	}
 	if t.OtherNodes {
-		out.Printf("  is not for this node")
+		out.Printf("  does not select this node")
 		return
 	}
 	if t.NotEvaluated {
-		out.Printf("  is not evaluated for devices until that is corrected")
+		out.Printf("  is not evaluated for devices until it is fixed")
 		return
 	}
 	unusable := slices.Clone(t.Unusable)
 	for i := range unusable {
-		if name, _, found := strings.Cut(unusable[i], " ("); found && len(t.Problems) > 0 { // they have the reason
+		// The problems already contain the reason.
+		if name, _, found := strings.Cut(unusable[i], " ("); found && len(t.Problems) > 0 {
 			unusable[i] = name
 		}
 	}
 	for _, row := range []struct {
 		does    string
 		devices []string
-	}{{"exposes", t.Exposes}, {"would expose, but no class can pick", unusable}, {"hides", t.Hides},
+	}{{"exposes", t.Exposes}, {"would expose, but no class can select", unusable}, {"hides", t.Hides},
 		{t.failsText(), t.Fails}, {"leaves to another policy", t.Loses}} {
 		switch n := len(row.devices); {
 		case n == t.devices && n > 1 && n == len(t.Fails):
@@ -317,7 +318,7 @@ func (t *policyCheck) print(out *printer.Printer) {
 	}
 }
 
-// failsText is what the policy does with devices for which its expression is an error.
+// failsText describes the effect of the policy on devices for which its expression fails.
 func (t *policyCheck) failsText() string {
 	if t.excludes {
 		return "fails for, and therefore hides,"
@@ -329,9 +330,9 @@ func printChange(out *printer.Printer, c *Change) {
 	switch c.Kind {
 	case Added:
 		out.Printf("%s %s: offered by policy %s, %s, for %s", out.Colour(printer.Green, "+"), c.Name, c.Offer.Policy,
-			c.Offer.Use, cmp.Or(c.Offer.Plugins, "no CNI plugin that works on the node, so no class picks it"))
+			c.Offer.Use, cmp.Or(c.Offer.Plugins, "no CNI plugin that works on the node, so no class can select it"))
 	case Removed:
-		out.Printf("%s %s: not offered any more", out.Colour(printer.Red, "-"), c.Name)
+		out.Printf("%s %s: no longer offered", out.Colour(printer.Red, "-"), c.Name)
 	case Changed:
 		var texts []string
 		for _, field := range c.Fields {
@@ -341,6 +342,7 @@ func printChange(out *printer.Printer, c *Change) {
 		out.Printf("%s %s: %s", out.Colour(printer.Yellow, "~"), c.Name, strings.Join(texts, "; "))
 	}
 	if len(c.HeldBy) > 0 {
-		out.Warn("  claim %s has it, and keeps it as it is until it is released", strings.Join(c.HeldBy, ", "))
+		out.Warn("  claim %s holds it, and keeps it unchanged until the claim is released",
+			strings.Join(c.HeldBy, ", "))
 	}
 }

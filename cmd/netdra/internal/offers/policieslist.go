@@ -13,21 +13,22 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// PolicyEffect is what a policy of the cluster does on a node. The lists are of names of devices.
+// PolicyEffect is the effect of a policy of the cluster on a node. The lists contain names of devices.
 type PolicyEffect struct {
 	Policy string `json:"policy"`
 	// Action is expose or exclude.
 	Action  string   `json:"action"`
 	State   string   `json:"state"`
 	Exposes []string `json:"exposes"`
-	// Unusable are devices that it exposes and no class can pick, with the reason.
+	// Unusable are exposed devices that no class can select, with the reason.
 	Unusable []string `json:"unusable"`
 	Hides    []string `json:"hides"`
-	// Loses are devices that it matches and another policy decides about, with the reason.
+	// Loses are matching devices that another policy decides about, with the reason.
 	Loses []string `json:"loses"`
-	// Fails are devices for which its expression is an error.
+	// Fails are devices for which the expression fails.
 	Fails []string `json:"fails"`
-	// Meant says which names in the expression of a policy that selects nothing are almost those of devices.
+	// Meant contains, for a policy that selects nothing, the names in its expression that are similar to names of
+	// devices.
 	Meant []string `json:"meant,omitempty"`
 }
 
@@ -41,8 +42,8 @@ const (
 	effectInvalid    = "invalid"
 )
 
-// PolicyEffects returns what the policies of the cluster do on the node of the driver; all of them without names. Lists
-// are never nil, so that scripts find a list in JSON.
+// PolicyEffects returns the effects of the named policies on the driver's node; of all policies if there are no names.
+// Lists are never nil, so that they are lists in JSON, too.
 func (f *Inputs) PolicyEffects(ctx context.Context, deps osdeps.Deps, names []string) ([]PolicyEffect, error) {
 	snapshot, err := f.readDriver(ctx, deps)
 	if err != nil {
@@ -59,7 +60,7 @@ func (f *Inputs) PolicyEffects(ctx context.Context, deps osdeps.Deps, names []st
 	}
 	for _, name := range names {
 		if !slices.ContainsFunc(effects, func(e PolicyEffect) bool { return e.Policy == name }) {
-			return nil, fmt.Errorf("there is no DeviceExposurePolicy %s: \"kubectl get dep\" lists them", name)
+			return nil, fmt.Errorf("cannot find DeviceExposurePolicy %s; \"kubectl get dep\" lists the policies", name)
 		}
 	}
 	return effects, nil
@@ -93,7 +94,7 @@ func (e *PolicyEffect) matches() bool {
 	return len(e.Exposes)+len(e.Unusable)+len(e.Hides)+len(e.Loses) > 0
 }
 
-// EffectColumns are those of a table of policies.
+// EffectColumns returns the columns of a table of policies.
 func EffectColumns() []printer.Column[PolicyEffect] {
 	count := func(title string, devices func(*PolicyEffect) []string) printer.Column[PolicyEffect] {
 		return printer.Column[PolicyEffect]{Title: title,
@@ -120,25 +121,25 @@ func EffectColumns() []printer.Column[PolicyEffect] {
 	}
 }
 
-// WarnOfUnusable prints which devices policies expose in vain, and why. node is the name of the node; empty for this
-// one.
+// WarnOfUnusable prints a warning for exposed devices that no class can select. node is the name of the node; empty for
+// this node.
 func WarnOfUnusable(out *printer.Printer, node string, effects []PolicyEffect) {
 	if node != "" {
 		node = "node " + node + ": "
 	}
 	for i := range effects {
 		if unusable := effects[i].Unusable; len(unusable) > 0 {
-			out.Warn("%spolicy %s exposes %s that no class can pick: %s", node, effects[i].Policy,
+			out.Warn("%spolicy %s exposes %s that no class can select: %s", node, effects[i].Policy,
 				printer.Plural(len(unusable), "device"), strings.Join(unusable, ", "))
 		}
 	}
 }
 
-// mostMeant is how many names that nodes know are told of one policy: it may be for many nodes.
+// mostMeant is the maximum number of similar names that are printed for a policy, which may apply to many nodes.
 const mostMeant = 3
 
-// WarnOfIdle prints which policies that expose devices select none on any of the nodes, and which names in them are
-// almost right there. One that hides what is not there does what it is for. The nodes are, for example, "this node".
+// WarnOfIdle prints a warning for expose policies that select no device on any of the nodes, with similar names of
+// devices. An exclude policy without devices is not a problem. nodes describes the nodes, for example "this node".
 func WarnOfIdle(out *printer.Printer, nodes string, effects []PolicyEffect) {
 	selecting, meant := map[string]bool{}, map[string][]string{}
 	for i := range effects {
@@ -156,7 +157,7 @@ func WarnOfIdle(out *printer.Printer, nodes string, effects []PolicyEffect) {
 		if selecting[name] {
 			continue
 		}
-		selecting[name] = true // it is said once
+		selecting[name] = true // report it once
 		advice := `compare its selector with the attributes of "netdra facts"`
 		if texts := meant[name]; len(texts) > 0 {
 			advice = strings.Join(texts, "; ")
@@ -165,8 +166,8 @@ func WarnOfIdle(out *printer.Printer, nodes string, effects []PolicyEffect) {
 	}
 }
 
-// WarnOfNames prints which policies select nothing on this node and have names that are almost right: of others nobody
-// knows what they are for.
+// WarnOfNames prints a warning for policies that select nothing on this node and contain names that are similar to
+// names of devices. Other policies may be intended for other nodes.
 func WarnOfNames(out *printer.Printer, effects []PolicyEffect) {
 	WarnOfIdle(out, "this node", slices.DeleteFunc(slices.Clone(effects),
 		func(effect PolicyEffect) bool { return len(effect.Meant) == 0 }))

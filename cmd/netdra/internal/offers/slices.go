@@ -35,11 +35,11 @@ func SliceForms() []string { return []string{SlicesCounters, slicesKEP5941, slic
 type SlicesOptions struct {
 	Inputs
 	Form, Output string
-	// Template prints what any node of this kind would publish.
+	// Template replaces the properties of a particular node by placeholders.
 	Template bool
 }
 
-// anyNode stands for the name of the node in templates. It is none that a node can have.
+// anyNode is the placeholder for the name of the node in templates. It is not a valid name of a node.
 const anyNode = "NODE"
 
 // Run prints the ResourceSlices that the machine would publish.
@@ -79,8 +79,8 @@ func (f *SlicesOptions) Run(ctx context.Context, deps osdeps.Deps, streams print
 	return printDocuments(streams.Out, sliceObjects(name, published))
 }
 
-// build makes the slices in the form that was asked for. mixins and flat are two forms of the same: flat is what mixins
-// resolve to, and shows that nothing is lost.
+// build creates the slices in the requested form. mixins and flat are two forms of the same slices: flat is the result
+// of resolving the mixins, and shows that nothing is lost.
 func (f *SlicesOptions) build(s *Snapshot) (upcoming.Node, error) {
 	if f.Form == slicesKEP5941 {
 		return upcoming.RequestDriven(s.Node.Name, s.Decision, s.Features)
@@ -137,7 +137,7 @@ func sliceObjects(nodeName string, node upcoming.Node) []sliceObject {
 	return objects
 }
 
-// printDocuments writes each slice as a YAML document, after a comment that says which it is.
+// printDocuments writes each slice as a YAML document, after a comment with its pool and number.
 func printDocuments(w io.Writer, objects []sliceObject) error {
 	number := map[string]int{} // of the slice in its pool
 	for i := range objects {

@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
 )
 
-// printSlicesText writes slices for people.
+// printSlicesText prints slices as text.
 func printSlicesText(out *printer.Printer, node upcoming.Node) error {
 	devices := map[draslices.EntryID]upcoming.Device{}
 	count, bytes := 0, 0
@@ -51,7 +51,7 @@ func printSlicesText(out *printer.Printer, node upcoming.Node) error {
 	return nil
 }
 
-// sliceRow is the row of one device. What it does not have is "-".
+// sliceRow returns the table row of a device. Missing values are "-".
 func sliceRow(e *draslices.Entry, d upcoming.Device) []string {
 	use := "shared"
 	if e.Persona.Exclusive {
@@ -65,7 +65,7 @@ func sliceRow(e *draslices.Entry, d upcoming.Device) []string {
 		cmp.Or(strings.Join(consumes, ", "), "-"), e.Persona.Policy}
 }
 
-// capacityText is the capacity of a device without the driver's domain, each with what a claim takes by default.
+// capacityText formats the capacity of a device, without the driver's domain, and the default request of each.
 func capacityText(capacity map[resourceapi.QualifiedName]resourceapi.DeviceCapacity) string {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(capacity)) {
@@ -97,7 +97,7 @@ func consumption(c upcoming.Consumption) string {
 	return strings.Join(texts, " ")
 }
 
-// printHidden describes what is wrong, and why devices are not published.
+// printHidden prints problems, and the reasons why devices are not published.
 func printHidden(out *printer.Printer, decision policy.Decision, problems []policy.Problem) {
 	for _, problem := range slices.Concat(decision.Problems, problems) {
 		out.Warn("%s", problem)
@@ -109,14 +109,14 @@ func printHidden(out *printer.Printer, decision policy.Decision, problems []poli
 	}
 }
 
-// hiddenBy is the reason why a device is not offered. What is among the problems, which are printed before, is not said
-// for each device once more.
+// hiddenBy returns the reason why a device is not offered. It refers to the problems, which are already printed,
+// instead of repeating their text for each device.
 func hiddenBy(d *policy.DeviceDecision, problems []policy.Problem) string {
 	for _, reason := range d.Reasons {
 		if reason.Outcome == policy.Failed && slices.ContainsFunc(problems, func(p policy.Problem) bool {
 			return p.Policy == reason.Policy && p.Message == reason.Message
 		}) {
-			return fmt.Sprintf("policy %s: failed as said above", reason.Policy)
+			return fmt.Sprintf("policy %s failed, see above", reason.Policy)
 		}
 		if reason.Outcome == policy.Excludes || reason.Outcome == policy.Failed {
 			return reason.String()

@@ -12,21 +12,21 @@ import (
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
 )
 
-// checkTemplate refuses what has no meaning for a template.
+// checkTemplate rejects flags that cannot be combined with a template.
 func (f *SlicesOptions) checkTemplate() error {
 	switch {
 	case !f.Template:
 		return nil
 	case f.Node != "":
-		return errors.New("--template is for every node of a kind; leave out --node")
+		return errors.New("cannot use --node with --template, which is for every node of a kind; omit --node")
 	case f.Form == slicesKEP5941:
-		return errors.New("cannot print a template in the form kep5941, which no API server has; use counters")
+		return errors.New("cannot print a template in the form kep5941, which no API server supports; use counters")
 	}
 	return nil
 }
 
-// withoutIdentity returns the result without the attributes by which machines of one kind differ. Devices are copied
-// before attributes are removed: the map is shared with the Decision.
+// withoutIdentity returns the result without the attributes that differ between machines of the same kind. Devices are
+// copied before attributes are removed, because the map is shared with the Decision.
 func withoutIdentity(result draslices.Result) draslices.Result {
 	strip := func(d *resourceapi.Device) {
 		*d = *d.DeepCopy()
