@@ -40,23 +40,23 @@ func TestRefusals(t *testing.T) {
 		change    func(*fake)
 		want      string
 	}{
-		"no device": {want: "in place of a claim, give --device link=LINK"},
+		"no device": {want: "instead of a claim, set --device link=LINK"},
 		"no such link": {arguments: []string{"-d", "up7"},
 			want: "this machine has no such link; it has br0, up0, up1"},
 		"no such function": {arguments: []string{"-d", "0000:00:00.0"},
 			want: "no network function with that PCI address"},
 		"no such step": {arguments: []string{"-d", "tune=up0"},
-			want: `topology moved has no root step "tune": those that take a device are link`},
+			want: `topology moved has no root step "tune"; its root steps are link`},
 		"shared step": {arguments: []string{"-d", "up0", "--shared", "tune"},
-			want: "--shared tune: topology moved has no root step of that name"},
+			want: "--shared tune: topology moved has no such root step"},
 		"twice": {arguments: []string{"-d", "up0", "-d", "enp1s0"},
-			want: `the link is given to step "link" already`},
+			want: `step "link" already uses the link`},
 		"namespace": {arguments: []string{"-d", "up0", "--netns", "blue"},
 			want: "there is no network namespace at /run/netns/blue"},
-		"pod":           {arguments: []string{"-d", "up0", "--pod", "p"}, want: "say NAMESPACE/NAME"},
-		"annotation":    {arguments: []string{"-d", "up0", "--annotation", "k"}, want: "say KEY=VALUE"},
+		"pod":           {arguments: []string{"-d", "up0", "--pod", "p"}, want: "use NAMESPACE/NAME"},
+		"annotation":    {arguments: []string{"-d", "up0", "--annotation", "k"}, want: "use KEY=VALUE"},
 		"form":          {arguments: []string{"-d", "up0", "-o", "xml"}, want: "use text, json or yaml"},
-		"timeout":       {arguments: []string{"-d", "up0", "--timeout", "0s"}, want: "say how long"},
+		"timeout":       {arguments: []string{"-d", "up0", "--timeout", "0s"}, want: "set the maximum duration"},
 		"keep and hold": {arguments: []string{"-d", "up0", "--keep", "--hold"}, want: "none of the others can be"},
 		"flag":          {arguments: []string{"--devices", "up0"}, want: "unknown flag: --devices"},
 		"default route": {
@@ -74,13 +74,13 @@ func TestRefusals(t *testing.T) {
 			arguments: []string{"-d", "up0"}, change: func(f *fake) {
 				f.spoil = func(v *view.View) { v.Interfaces[0].Addresses = []string{"10.0.0.1/24"} }
 			},
-			want: "it has the addresses 10.0.0.1/24, and a plugin that moves it takes them off for good (if the " +
-				"plugin leaves it on the machine: --shared link); give another link, or say --force",
+			want: "it has the addresses 10.0.0.1/24, and a plugin that moves it removes them permanently (if the " +
+				"plugin leaves it on the machine: --shared link); use another link, or set --force",
 		},
 		"given to a claim": {
 			arguments: []string{"-d", "up0"}, change: func(f *fake) { f.driverHolds("up0", false) },
 			want: "it is allocated to ns/claim-a, whose pods would lose their network (if the plugin leaves the link " +
-				"on the machine, and they share it: --shared link); give another link, or say --force",
+				"on the machine, and they share it: --shared link); use another link, or set --force",
 		},
 		"given to a claim alone": {
 			arguments: []string{"-d", "up0", "--shared", "link"},

@@ -165,8 +165,8 @@ func TestPlanRefuses(t *testing.T) {
 		want      string
 	}{
 		"which step": {arguments: []string{pair, "-d", "up0"},
-			want: "say for which step, since several take a device: STEP=up0 with one of a, b"},
-		"a root less": {arguments: []string{pair, "-d", "b=up0"}, want: "in place of a claim, give --device a=LINK"},
+			want: "several steps use a device; use STEP=up0 with one of a, b"},
+		"a root less": {arguments: []string{pair, "-d", "b=up0"}, want: "instead of a claim, set --device a=LINK"},
 		"no plugin": {arguments: []string{f.write("n.yaml", strings.ReplaceAll(linkThenTune, "tuning", "nowhere")),
 			"-d", "up0"}, want: "or name its directory with --cni-path; the driver's own, links to dra-network-cni, " +
 			"are also found in DIR/driver)"},

@@ -16,7 +16,7 @@ func TestRunShowsAndUndoes(t *testing.T) {
 	f := newFake(t)
 	code, out, errs := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0")
 	f.expect(code, exit.OK, out+errs, `
-Topology moved, network namespace netdra-1, made for this run
+Topology moved, network namespace netdra-1, created for this run
 
 ✓ ADD link (host-device)  net1     0 ms
 ✓ ADD tune (tuning)       net1     0 ms
@@ -125,7 +125,7 @@ func TestRunThatFails(t *testing.T) {
 	f.node.Fail("tuning ADD", errors.New("no such sysctl"))
 	code, out, errs := f.run(t.Context(), "run", f.write("t.yaml", linkThenTune), "-d", "up0")
 	f.expect(code, exit.Failed, out+errs, `
-Topology moved, network namespace netdra-1, made for this run
+Topology moved, network namespace netdra-1, created for this run
 
 ✓ ADD link (host-device)  net1     0 ms
 ✗ ADD tune (tuning)       net1     0 ms
@@ -180,7 +180,7 @@ func TestRunInterrupted(t *testing.T) {
 	f.onCall["tuning ADD"] = interrupt
 	f.node.Hold("tuning ADD")
 	code, out, errs := f.run(ctx, "run", f.write("t.yaml", linkThenTune), "-d", "up0", "--keep")
-	f.expect(code, exit.Failed, after(out, "made for this run\n\n")+errs, `
+	f.expect(code, exit.Failed, after(out, "created for this run\n\n")+errs, `
 ✓ ADD link (host-device)  net1     0 ms
 ✗ ADD tune (tuning)       net1     0 ms
 ✓ DEL tune (tuning)       net1     0 ms
@@ -262,7 +262,7 @@ func TestRunThatCannotBeUndone(t *testing.T) {
 		t.Errorf("DEL failed %d times, want %d:\n%s", got, chainrun.UndoAttempts, out)
 	}
 	for _, want := range []string{"netdra: the run could not be undone: ", "host-device: out of order",
-		"device up0 is stuck", "\nput that right and say \"netdra chain undo --state DIR/state\"\n"} {
+		"device up0 is stuck", "\nfix the cause and run \"netdra chain undo --state DIR/state\"\n"} {
 		if code != exit.Left || !strings.Contains(errs, want) {
 			t.Errorf("exit status %d, want %d; errors are\n%s\nwant %q", code, exit.Left, errs, want)
 		}

@@ -51,7 +51,7 @@ func TestKeepThenUndo(t *testing.T) {
 	f.expect(code, exit.OK, after(out, ": attached\n")+errs, `
 ✓ DEL tune (tuning)       net1     0 ms
 ✓ DEL link (host-device)  net1     0 ms
-! since that run began, perhaps by others: on this machine: link docker0 (bridge) was not there before
+! changed since the start of the run, perhaps by another process: on this machine: link docker0 (bridge) was not there before
 ✓ Nothing is left of earlier runs.
 `)
 	f.expectNode(clean)
@@ -72,7 +72,7 @@ func TestUndoWaitsForEarlierPlugins(t *testing.T) {
 	code, _, errs := f.run(t.Context(), "undo")
 	if code != exit.Left ||
 		!strings.Contains(errs,
-			`nothing was undone: a plugin still runs; end it ("fuser DIR/state/cni.lock" shows it)`) {
+			`nothing was undone: a plugin still runs; stop it ("fuser DIR/state/cni.lock" shows it)`) {
 		t.Errorf("exit status %d\n%s", code, errs)
 	}
 	f.expectNode("host [br0 up1] pods [netdra-1[net1]] leases [netdra-1/net1]")
@@ -84,7 +84,7 @@ func TestForget(t *testing.T) {
 	f.node.Fail("host-device DEL", errors.New("out of order"))
 	f.node.Lose()
 	code, _, errs := f.run(t.Context(), "undo")
-	if code != exit.Left || !strings.Contains(errs, "with --forget it is forgotten and stays on this machine") {
+	if code != exit.Left || !strings.Contains(errs, "--forget removes the record and leaves the rest on this machine") {
 		t.Errorf("exit status %d\n%s", code, errs)
 	}
 	code, out, errs := f.run(t.Context(), "undo", "--forget")
@@ -187,7 +187,8 @@ func TestOneRunAtATime(t *testing.T) {
 	f := newFake(t)
 	f.open(func(*chainrun.RunJournal) {
 		code, _, errs := f.run(context.Background(), "run", f.write("t.yaml", linkThenTune), "-d", "up0")
-		if code != exit.Refused || !strings.Contains(errs, "another netdra is at work with the state in DIR/state") {
+		if code != exit.Refused || !strings.Contains(errs,
+			"cannot open the journal in DIR/state: another netdra is using it") {
 			t.Errorf("exit status %d\n%s", code, errs)
 		}
 	})

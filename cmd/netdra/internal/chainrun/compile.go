@@ -16,45 +16,45 @@ import (
 )
 
 // Options are common to the commands that compile a topology. CNIPath is a list of directories, separated as in $PATH;
-// Pod is NAMESPACE/NAME; Netns a path or a name, and a namespace is made for an empty one.
+// Pod is NAMESPACE/NAME; Netns is a path or name, or empty to create a namespace.
 type Options struct {
 	manifest.TopologySource
 	DeviceOptions
 	CNIPath string
 	Pod     string
-	// Annotations are the pod's, as KEY=VALUE.
+	// Annotations are the annotations of the pod, as KEY=VALUE.
 	Annotations []string
 	Netns       string
 	Form        string
 }
 
-// parsePod reads --pod and --annotation. The UID is that of the run: plugins that keep something by the pod's UID must
-// not find what an earlier run has left.
+// parsePod parses --pod and --annotation. The UID is that of the run: plugins that store data by the pod's UID must not
+// find the data of an earlier run.
 func (f *Options) parsePod(uid string) (executor.Pod, error) {
 	namespace, name, found := strings.Cut(f.Pod, "/")
 	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return executor.Pod{}, exit.Refusef("--pod %q: say NAMESPACE/NAME", f.Pod)
+		return executor.Pod{}, exit.Refusef("cannot use --pod %q; use NAMESPACE/NAME", f.Pod)
 	}
 	pod := executor.Pod{Namespace: namespace, Name: name, UID: uid, Annotations: map[string]string{}}
 	for _, annotation := range f.Annotations {
 		key, value, found := strings.Cut(annotation, "=")
 		if !found || key == "" {
-			return executor.Pod{}, exit.Refusef("--annotation %q: say KEY=VALUE", annotation)
+			return executor.Pod{}, exit.Refusef("cannot use --annotation %q; use KEY=VALUE", annotation)
 		}
 		pod.Annotations[key] = value
 	}
 	return pod, nil
 }
 
-// directories reads --cni-path.
+// directories parses --cni-path.
 func (f *Options) directories() []string { return filepath.SplitList(f.CNIPath) }
 
-// searched are where plugins are looked for: the driver's own need not be in --cni-path.
+// searched returns the directories in which plugins are searched, including those of the driver's own plugins.
 func (f *Options) searched(deps *osdeps.Deps) []string {
 	return append(f.directories(), deps.PluginDirs...)
 }
 
-// dirsHelp tells where else plugins are found.
+// dirsHelp describes where plugins are searched.
 func dirsHelp(deps *osdeps.Deps) string {
 	help := "name its directory with --cni-path"
 	if len(deps.PluginDirs) > 0 {
@@ -64,9 +64,9 @@ func dirsHelp(deps *osdeps.Deps) string {
 	return help
 }
 
-// compile makes the plan of a run. It changes nothing and runs plugins only to ask for their versions. All problems are
-// in the error, one on each line, as the author corrects them together. Plugins are asked for versions by the CNI verb
-// VERSION, which has no effects. With missingLinkTypes it asks the kernel what it makes, which may load modules.
+// compile creates the plan of a run. It changes nothing, and runs plugins only with the CNI command VERSION, which has
+// no effects. The error contains all problems, one per line, so that the author can fix them together. missingLinkTypes
+// queries the kernel for its link types, which may load modules.
 func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *executor.Executor,
 	topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
 	pod executor.Pod, devices []cnichain.RootDevice, missingLinkTypes func([]string) ([]string, error),
@@ -85,7 +85,7 @@ func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *exec
 	}
 	missing, err := schemas.KernelLacks(cnichain.Types(topology), missingLinkTypes)
 	if err != nil {
-		return nil, fmt.Errorf("cannot ask the kernel which types of links it makes: %w", err)
+		return nil, fmt.Errorf("cannot determine which types of links the kernel supports: %w", err)
 	}
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
 		Claim: cnichain.Claim{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, Node: node,
@@ -103,8 +103,8 @@ func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *exec
 		strings.Join(lines, "\n  "), f.hint(topology))
 }
 
-// hint returns the flags that are missing to give every root step a device. A step that was named is not repeated. A
-// single root step may be meant by a --device without a name.
+// hint returns the missing flags for root steps without a device. It does not repeat a step that has one. If there is a
+// single root step, a --device without a name refers to it.
 func (f *Options) hint(topology *v1alpha1.NetworkTopology) string {
 	given := map[string]bool{}
 	for i := range f.Devices {
@@ -122,5 +122,5 @@ func (f *Options) hint(topology *v1alpha1.NetworkTopology) string {
 	if len(missing) == 0 {
 		return ""
 	}
-	return "\n  in place of a claim, give " + strings.Join(missing, " ")
+	return "\n  instead of a claim, set " + strings.Join(missing, " ")
 }

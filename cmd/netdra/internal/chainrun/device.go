@@ -22,8 +22,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// DeviceOptions select the links that stand for allocated devices. Devices are STEP=LINK or LINK, in the order of
-// instances; Shared are names of steps; Force takes links that carry the machine's own traffic.
+// DeviceOptions select the links that represent allocated devices. Devices are STEP=LINK or LINK, in the order of
+// instances; Shared are names of steps; Force accepts links that carry traffic of the machine.
 type DeviceOptions struct {
 	Devices []string
 	Shared  []string
@@ -33,8 +33,8 @@ type DeviceOptions struct {
 // deviceChoice is one --device: a link for a root step.
 type deviceChoice struct{ step, link string }
 
-// parse reads the flags; the step may be left out when there is only one that takes a device. It returns every problem.
-// A topology that was loaded has a root step, so roots is never empty.
+// parse parses the flags. The step may be omitted if only one uses a device. It returns all problems. A loaded topology
+// has a root step, so roots is never empty.
 func (f *DeviceOptions) parse(topology *v1alpha1.NetworkTopology) ([]deviceChoice, error) {
 	roots := manifest.RootSteps(topology)
 	var problems []error
@@ -55,11 +55,11 @@ func (f *DeviceOptions) parse(topology *v1alpha1.NetworkTopology) ([]deviceChoic
 					text, example))
 		case !named && len(roots) > 1:
 			problems = append(problems,
-				fmt.Errorf("--device %s: say for which step, since several take a device: STEP=%s with one of %s", text,
+				fmt.Errorf("cannot use --device %s: several steps use a device; use STEP=%s with one of %s", text,
 					link, strings.Join(roots, ", ")))
 		case !slices.Contains(roots, step):
 			problems = append(problems,
-				fmt.Errorf("--device %s: topology %s has no root step %q: those that take a device are %s", text,
+				fmt.Errorf("cannot use --device %s: topology %s has no root step %q; its root steps are %s", text,
 					topology.Name, step, strings.Join(roots, ", ")))
 		}
 		all = append(all, deviceChoice{step: step, link: link})
@@ -67,18 +67,18 @@ func (f *DeviceOptions) parse(topology *v1alpha1.NetworkTopology) ([]deviceChoic
 	for _, step := range f.Shared {
 		if !slices.Contains(roots, step) {
 			problems = append(problems,
-				fmt.Errorf("--shared %s: topology %s has no root step of that name: those that take a device are %s",
+				fmt.Errorf("cannot use --shared %s: topology %s has no such root step; its root steps are %s",
 					step, topology.Name, strings.Join(roots, ", ")))
 		}
 	}
 	return all, errors.Join(problems...)
 }
 
-// bindDevices finds the devices on the machine. losses are those that a chain would take from the machine's own
-// traffic: a run refuses them, and a plan, which changes nothing, only says so. With --force there are none.
+// bindDevices finds the devices on the machine. losses describes devices whose use would disrupt traffic of the
+// machine: a run rejects them, and a plan, which changes nothing, only reports them. With --force, there are none.
 //
-// The rules are stricter than the driver's: there, an administrator has offered the device by a policy, while here
-// somebody may have mistyped a name on a machine that is reached by that very link.
+// The rules are stricter than the driver's: there, an administrator has exposed the device by a policy, while here a
+// user may have mistyped the name of the link by which the machine is reached.
 func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
 	flags *DeviceOptions) (devices []cnichain.RootDevice, losses []error, err error) {
 	wanted, err := flags.parse(topology)
@@ -96,7 +96,7 @@ func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.Network
 	}
 	node, err := m.Hostname()
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot tell the name of this machine: %w", err)
+		return nil, nil, fmt.Errorf("cannot determine the name of this machine: %w", err)
 	}
 	var problems []error
 	for _, choice := range wanted {
@@ -106,8 +106,8 @@ func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.Network
 			continue
 		}
 		device := deviceOf(found, node, choice.step, stepType(topology, choice.step))
-		// A bridge is shared whatever the flags say: plugins add ports to it, and no plugin can move it, since the
-		// kernel keeps bridges in their namespace (br_dev_setup).
+		// A bridge is always shared: plugins add ports to it, and no plugin can move it, since the kernel keeps bridges
+		// in their namespace (br_dev_setup).
 		bridge := found.Type == discovery.TypeBridge || found.BridgeType != ""
 		device.Exclusive = !slices.Contains(flags.Shared, choice.step) && !bridge
 		if movesDevices(schemas, device.CNIs[0]) && bridge {
@@ -121,7 +121,7 @@ func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.Network
 		}
 		loss := cmp.Or(describeHarm(found, &device, hostView), describeHolders(found, &device, claims))
 		if loss != "" && !flags.Force {
-			losses = append(losses, fmt.Errorf("--device %s=%s: %s; give another link, or say --force", choice.step,
+			losses = append(losses, fmt.Errorf("--device %s=%s: %s; use another link, or set --force", choice.step,
 				choice.link, loss))
 		}
 		devices = append(devices, cnichain.RootDevice{Step: choice.step, Device: device})
@@ -134,7 +134,8 @@ func movesDevices(schemas cnichain.Schemas, cniType string) bool {
 	return slices.Contains(schemas.Moving(), cniType)
 }
 
-// refuseTwice refuses a link for two instances or steps if one of them owns it: the second would not find it.
+// refuseTwice rejects the use of a link for two instances or steps if one of them owns it: the second would not find
+// it.
 func refuseTwice(devices []cnichain.RootDevice) []error {
 	var problems []error
 	for i := range devices {
@@ -142,8 +143,8 @@ func refuseTwice(devices []cnichain.RootDevice) []error {
 			a, b := &devices[j], &devices[i]
 			if a.Device.Identity() == b.Device.Identity() && (a.Device.Exclusive || b.Device.Exclusive) {
 				problems = append(problems,
-					fmt.Errorf("--device %s=%s: the link is given to step %q already; where the plugins leave it on "+
-						"the machine and only stand on it (macvlan, vlan...), say so with --shared %s",
+					fmt.Errorf("--device %s=%s: step %q already uses the link; if the plugins leave it on the machine "+
+						"and only use it as a lower device (macvlan, vlan...), set --shared %s",
 						b.Step, b.Device.Name, a.Step, b.Step))
 			}
 		}
@@ -151,8 +152,8 @@ func refuseTwice(devices []cnichain.RootDevice) []error {
 	return problems
 }
 
-// findFacts finds a device by PCI address, name, or alternative name. PCI addresses come first: no link can have such a
-// name. Orphans are functions whose names are not known; they can be named by their address only.
+// findFacts finds a device by PCI address, name, or alternative name. PCI addresses take precedence, because no link
+// can have such a name. Orphans are functions with unknown names, which can only be found by their address.
 func findFacts(facts *discovery.Facts, link string) (*discovery.Device, error) {
 	if address, err := discovery.ParsePCIAddress(link); err == nil {
 		for _, list := range [][]discovery.Device{facts.Devices, facts.Orphans} {
@@ -193,8 +194,8 @@ func deviceOf(facts *discovery.Device, node, step, cniType string) cnichain.Devi
 	}
 }
 
-// attributesOf are the attributes for {{ device.<attribute> }}, without a policy's: those of the driver's domain by
-// their bare names, as the driver gives them to templates.
+// attributesOf returns the attributes for {{ device.<attribute> }}, except those of policies. As in templates of the
+// driver, attributes of the driver's domain have no prefix.
 func attributesOf(facts *discovery.Device) map[string]any {
 	attributes := map[string]any{}
 	for name, attribute := range policy.PublishedWithAbsent(*facts) {
@@ -206,7 +207,7 @@ func attributesOf(facts *discovery.Device) map[string]any {
 	return attributes
 }
 
-// valueOf is the value of an attribute as templates take it. A version is none of these, and not a value of a template.
+// valueOf returns the value of an attribute for templates; nil for a version, which templates do not support.
 func valueOf(attribute resourceapi.DeviceAttribute) any {
 	switch {
 	case attribute.StringValue != nil:
@@ -219,24 +220,24 @@ func valueOf(attribute resourceapi.DeviceAttribute) any {
 	return nil
 }
 
-// describeHarm describes the connectivity that this machine would lose; empty if none is known. A user who is logged in
-// over the network would lose the session. It is a warning of what is easily overlooked and no proof: an application
-// may use a link in ways that leave no trace in its configuration.
+// describeHarm describes the connectivity that this machine would lose; empty if there is no known loss. A user who is
+// logged in over the network would lose the session. It is a warning, not a guarantee: an application may use a link
+// without a trace in its configuration.
 func describeHarm(facts *discovery.Device, device *cnichain.Device, hostView view.View) string {
 	if facts.DefaultRoute {
-		return "it carries this machine's default route, or stands below the link that does, and a chain may cut " +
-			"this machine off"
+		return "it carries this machine's default route, or is a lower device of the link that does, and a chain may " +
+			"disconnect this machine"
 	}
 	if !device.Exclusive {
 		return ""
 	}
 	if facts.Master != "" {
-		return fmt.Sprintf("it is a port of the %s %s, and a plugin that moves it takes it out of there for good",
+		return fmt.Sprintf("it is a port of the %s %s, and a plugin that moves it removes it from there permanently",
 			facts.MasterKind, facts.Master)
 	}
 	for i := range hostView.Interfaces {
 		if link := &hostView.Interfaces[i]; link.Name == device.IfName && len(link.Addresses) > 0 {
-			return fmt.Sprintf("it has the addresses %s, and a plugin that moves it takes them off for good (if the "+
+			return fmt.Sprintf("it has the addresses %s, and a plugin that moves it removes them permanently (if the "+
 				"plugin leaves it on the machine: --shared %s)",
 				strings.Join(link.Addresses, ", "), device.Request)
 		}
@@ -244,13 +245,12 @@ func describeHarm(facts *discovery.Device, device *cnichain.Device, hostView vie
 	return ""
 }
 
-// describeHolders names the claims that the link is allocated to, where they and a chain can't have it both; empty if
-// there are none.
+// describeHolders lists the claims that hold the link and cannot share it with a chain; empty if there are none.
 func describeHolders(facts *discovery.Device, device *cnichain.Device, claims []nodestate.Claim) string {
 	var holders []string
 	for i := range claims {
 		if slices.ContainsFunc(claims[i].Devices, func(held nodestate.HeldDevice) bool {
-			// Names of devices are those of the driver, which remembers them while an interface is renamed.
+			// The driver keeps the name of a device while its interface is renamed.
 			same := held.Facts.Name == facts.Name ||
 				held.Facts.Interface != "" && held.Facts.Interface == facts.Interface
 			return same && (device.Exclusive || held.Exclusive)
@@ -280,8 +280,8 @@ func stepType(topology *v1alpha1.NetworkTopology, name string) string {
 	return ""
 }
 
-// takeBaselines records the state of the devices. A device must have it again when it is back on the host. The executor
-// compares with it after DEL, and restores what differs (docs/adr/0007-owners-and-baselines.md).
+// takeBaselines records the state that devices must have when they are back on the host. After DEL, the executor
+// compares with it and restores differences (docs/adr/0007-owners-and-baselines.md).
 func takeBaselines(m *osdeps.Deps, devices []cnichain.RootDevice) error {
 	var problems []error
 	for i := range devices {
@@ -295,8 +295,8 @@ func takeBaselines(m *osdeps.Deps, devices []cnichain.RootDevice) error {
 	return errors.Join(problems...)
 }
 
-// findNamespace returns the path of a namespace that is given by path or by name. The host's own namespace is refused:
-// a chain there would rename the machine's links.
+// findNamespace returns the path of a namespace that is given by path or name. It rejects the host's own namespace,
+// where a chain would rename the machine's links.
 func findNamespace(m *osdeps.Deps, given string) (string, error) {
 	path := given
 	if !strings.Contains(given, "/") {

@@ -10,24 +10,24 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// narrator is a journal that prints what is written to it. The journal is the one place that knows when a step begins
-// and how it ended, including what the engine has verified. It is used by one goroutine.
+// narrator is a journal that prints the changes that it records. Only the journal knows when a step starts and how it
+// ends, including the verification by the engine. It is not safe for concurrent use.
 //
-// Save or Note is called before a step and after it, so the time between two calls is that of the step; began is set
-// when a record has been written, which leaves the time for writing out.
+// Save or Note is called before and after a step, so the time between two calls is the duration of the step. began is
+// set after a record is written, which excludes the time of writing.
 type narrator struct {
 	executor.Journal
 	out   *printer.Printer
 	clock clock.PassiveClock
 
 	began time.Time
-	// attachment is what was last watched or written, as it is now.
+	// attachment is the attachment that was last watched or written.
 	attachment *executor.Attachment
 	known      []stepStatus
 	steps      []stepReport
 }
 
-// stepStatus is what was last printed about a step.
+// stepStatus is the last printed status of a step.
 type stepStatus struct {
 	phase    executor.StepPhase
 	failures int
@@ -45,12 +45,12 @@ type stepReport struct {
 	AddTime int64 `json:"addMilliseconds,omitempty"`
 	Deleted bool  `json:"deleted"`
 	DelTime int64 `json:"delMilliseconds,omitempty"`
-	// Result is what the plugin answered to ADD.
+	// Result is the plugin's result of ADD.
 	Result any `json:"result,omitempty"`
 }
 
-// watch takes the state of an attachment; only later changes are printed. It is called again before an attachment is
-// undone: the steps of the report stay, so that both the times of ADD and of DEL are in it.
+// watch records the state of an attachment, so that only later changes are printed. It is called again before an
+// attachment is undone. The report then keeps its steps, so that it contains the times of both ADD and DEL.
 func (n *narrator) watch(attachment *executor.Attachment) {
 	n.attachment = attachment
 	n.known = make([]stepStatus, len(attachment.Steps))
@@ -92,7 +92,7 @@ func (n *narrator) written(attachment *executor.Attachment, write func(*executor
 	return err
 }
 
-// Delete implements executor.Journal. That the last step is undone is written by deleting the attachment.
+// Delete implements executor.Journal. The deletion of an attachment is the record that its last step is undone.
 func (n *narrator) Delete(sandboxID string) error {
 	if n.attachment != nil && n.attachment.SandboxID == sandboxID {
 		n.reportSteps()
@@ -100,8 +100,8 @@ func (n *narrator) Delete(sandboxID string) error {
 	return n.Journal.Delete(sandboxID)
 }
 
-// reportSteps prints the outcome of the steps that have changed. The executor changes the attachment in place, so what
-// it was is kept in known.
+// reportSteps prints the outcome of steps that have changed. The executor changes the attachment in place, so known
+// keeps the previous state.
 func (n *narrator) reportSteps() {
 	took := n.clock.Since(n.began)
 	n.out.EndPending()
@@ -139,8 +139,8 @@ func (n *narrator) reportStep(attachment *executor.Attachment, i int, previous s
 	}
 }
 
-// announce shows the step that runs next, on a terminal. The last step in its order is looked for first: while steps
-// are undone, those before it are still to come.
+// announce shows the next step on a terminal. It searches from the last step, because steps are undone in reverse
+// order.
 func (n *narrator) announce(attachment *executor.Attachment) {
 	for i := len(attachment.Steps) - 1; i >= 0; i-- {
 		record := &attachment.Steps[i]

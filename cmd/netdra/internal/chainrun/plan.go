@@ -23,7 +23,7 @@ import (
 type PlannedChain struct {
 	Topology      string   `json:"topology"`
 	DeviceClasses []string `json:"deviceClasses"`
-	// RunRefuses says for which links "chain run" needs --force, and which plugins cannot work on the machine, and why.
+	// RunRefuses lists the links for which "chain run" needs --force, and plugins that cannot work on the machine.
 	RunRefuses []string      `json:"runRefuses,omitempty"`
 	Steps      []plannedStep `json:"steps"`
 }
@@ -34,13 +34,13 @@ type plannedStep struct {
 	Type     string   `json:"type"`
 	After    []string `json:"after,omitempty"`
 	Plugin   string   `json:"plugin"`
-	// CNIVersion is what the plugin is called with.
+	// CNIVersion is the version of the configuration that the plugin gets.
 	CNIVersion string `json:"cniVersion"`
 	Network    string `json:"network"`
-	// Interface is empty while its name depends on earlier steps; InterfaceFrom says where the name comes from.
+	// Interface is empty if its name depends on earlier steps; InterfaceFrom describes the source of the name.
 	Interface     string `json:"interface,omitempty"`
 	InterfaceFrom string `json:"interfaceFrom"`
-	// Makes is true for a plugin that makes the interface, false for one that works on it.
+	// Makes is true for a plugin that creates the interface, and false for one that changes it.
 	Makes      bool            `json:"makes"`
 	PrevResult bool            `json:"prevResult"`
 	Device     string          `json:"device,omitempty"`
@@ -48,7 +48,7 @@ type plannedStep struct {
 	Config     json.RawMessage `json:"config"`
 }
 
-// ShowPlan prints what a run would do.
+// ShowPlan prints the plan of a run.
 func (f *Options) ShowPlan(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) error {
 	if err := printer.CheckForm(f.Form); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (f *Options) ShowPlan(ctx context.Context, deps *osdeps.Deps, streams print
 	return printer.Show(streams.Out, f.Form, shown, shown.print)
 }
 
-// plan compiles the topology for the given links, as the driver does it for allocated devices.
+// plan compiles the topology for the given links, like the driver does for allocated devices.
 func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) (*PlannedChain, error) {
 	topology, schemas, err := f.Load(streams.In)
 	if err != nil {
@@ -70,7 +70,7 @@ func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.S
 	if err != nil {
 		return nil, err
 	}
-	// With a namespace the names are those that the run would give, beside the links that are there already.
+	// With a namespace, the names are those of a run, which depend on the existing links.
 	var taken []cnichain.Link
 	if f.Netns != "" {
 		path, err := findNamespace(deps, f.Netns)
@@ -109,8 +109,8 @@ func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.S
 	return chain, nil
 }
 
-// kernelLacks says of the plugins of a topology which of them cannot work on the machine. A plan needs no root, and
-// the kernel answers only to root: for others nothing is said.
+// kernelLacks returns messages about plugins of a topology that cannot work on the machine. It returns none without
+// root: a plan does not require it, but the query of the kernel does.
 func kernelLacks(deps *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas) ([]string, error) {
 	missing, err := schemas.KernelLacks(cnichain.Types(topology), deps.UnavailableLinkTypes)
 	if err != nil {
@@ -118,7 +118,7 @@ func kernelLacks(deps *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas 
 	}
 	node, err := deps.Hostname()
 	if err != nil {
-		return nil, fmt.Errorf("cannot tell the name of this machine: %w", err)
+		return nil, fmt.Errorf("cannot determine the name of this machine: %w", err)
 	}
 	var texts []string
 	for _, cniType := range slices.Sorted(maps.Keys(missing)) {
@@ -127,8 +127,8 @@ func kernelLacks(deps *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas 
 	return texts, nil
 }
 
-// describePlan describes an attachment whose interfaces have names and whose steps have not run. Steps of further
-// instances of the topology follow those of the first, in the same order.
+// describePlan describes an attachment with named interfaces whose steps have not run. Steps of further instances of
+// the topology follow those of the first, in the same order.
 func describePlan(topology *v1alpha1.NetworkTopology, named *executor.Attachment) (*PlannedChain, error) {
 	chain := &PlannedChain{Topology: topology.Name, DeviceClasses: manifest.ClassNames(topology)}
 	for i := range named.Steps {
@@ -156,7 +156,7 @@ func describePlan(topology *v1alpha1.NetworkTopology, named *executor.Attachment
 	return chain, nil
 }
 
-// nameSource returns why an interface is called as it is.
+// nameSource returns the source of an interface's name.
 func nameSource(step *v1alpha1.Step, named *executor.Attachment, record *executor.StepRecord) string {
 	switch wanted := record.Step.IfName; {
 	case record.Step.PodNetwork != nil && record.Step.PodNetwork.NamesInterface:

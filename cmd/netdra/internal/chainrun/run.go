@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// RunOptions are those of chain run. Timeout is for one call of a plugin. Keep leaves the chain attached after the
-// command, Hold until Enter or a signal.
+// RunOptions are the options of "chain run". Timeout applies to one call of a plugin. Keep leaves the chain attached
+// after the command; Hold leaves it attached until Enter or a signal.
 type RunOptions struct {
 	Options
 	State   string
@@ -27,15 +27,14 @@ type RunOptions struct {
 	Log     bool
 }
 
-// Run does everything first that changes nothing, so that a refusal leaves nothing to undo. The phases: usage, the
-// topology, the journal and what earlier runs have left in it, devices and plan; then everything that changes the
-// machine.
+// Run performs all checks before it changes anything, so that a rejected run leaves nothing to undo. The phases: flags,
+// the topology, the journal with the state of earlier runs, devices and plan; then everything that changes the machine.
 func (f *RunOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) error {
 	if err := printer.CheckForm(f.Form); err != nil {
 		return err
 	}
 	if f.Timeout <= 0 {
-		return exit.Refusef("--timeout %s: say how long a plugin may take, for example 30s", f.Timeout)
+		return exit.Refusef("cannot use --timeout %s; set the maximum duration of a plugin, for example 30s", f.Timeout)
 	}
 	topology, schemas, err := f.Load(streams.In)
 	if err != nil {
@@ -48,7 +47,7 @@ func (f *RunOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer
 	if err != nil {
 		return err
 	}
-	defer func() { _ = opened.Close() }() // what it can't write is noted
+	defer func() { _ = opened.Close() }() // write errors have been reported
 	s := newSession(f, deps, streams, opened)
 	before, err := opened.load(s.executor)
 	if err != nil {
@@ -63,8 +62,8 @@ func (f *RunOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer
 	return s.runAndUndo(ctx)
 }
 
-// newSession connects the engine with the journal and the output. As JSON or YAML the result is alone on the standard
-// output, and progress goes to the other.
+// newSession connects the engine with the journal and the output. With JSON or YAML, standard output contains only the
+// result, and progress is written to standard error.
 func newSession(f *RunOptions, deps *osdeps.Deps, streams printer.Streams, opened *RunJournal) *session {
 	progress := streams.Out
 	if f.Form != printer.FormText {
@@ -84,12 +83,12 @@ func newExecutor(deps *osdeps.Deps, streams printer.Streams, out *printer.Printe
 	}
 	if log {
 		options.Log = &CallLog{W: streams.Err}
-		out.Terminal = false // lines of the log would stand in the middle of a line that is taken back
+		out.Terminal = false // lines of the log would break a line that is rewritten
 	}
 	return executor.New(options), told
 }
 
-// prepare finds devices and namespace, and compiles. It changes nothing.
+// prepare finds the devices and the namespace, and compiles the plan. It changes nothing.
 func (s *session) prepare(ctx context.Context, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas) error {
 	id, err := s.deps.NewRunID()
 	if err != nil {
@@ -108,7 +107,7 @@ func (s *session) prepare(ctx context.Context, topology *v1alpha1.NetworkTopolog
 	if err := errors.Join(append(losses, err)...); err != nil {
 		return err
 	}
-	// As late as possible, since whatever changes the device from here on is seen as a change of the run.
+	// As late as possible, since any later change of the device counts as a change by the run.
 	if err := takeBaselines(s.deps, devices); err != nil {
 		return err
 	}
@@ -127,7 +126,7 @@ func (s *session) prepare(ctx context.Context, topology *v1alpha1.NetworkTopolog
 		s.namespace, s.temporary = s.attachment.Pin, true
 	}
 	if s.node, err = s.deps.Hostname(); err != nil {
-		return fmt.Errorf("cannot tell the name of this machine: %w", err)
+		return fmt.Errorf("cannot determine the name of this machine: %w", err)
 	}
 	s.record = RunRecord{Topology: topology.Name, Pin: s.attachment.Pin, Dirs: s.searched(s.deps),
 		StartedAt: s.deps.Clock.Now()}

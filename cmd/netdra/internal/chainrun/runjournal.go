@@ -23,8 +23,8 @@ import (
 // DefaultState is the directory of the journal.
 const DefaultState = "/var/lib/netdra"
 
-// RunJournal survives the process. One process has it open at a time, so that two cannot undo the same run. The lock is
-// that of the database's file, which the kernel releases when a process dies.
+// RunJournal survives the process. Only one process can open it at a time, so that two cannot undo the same run. The
+// lock is on the database file, and the kernel releases it when the process dies.
 type RunJournal struct {
 	dir    string
 	Opened journal.Opened
@@ -32,27 +32,27 @@ type RunJournal struct {
 	Runs   *journal.Bucket[RunRecord]
 }
 
-// RunRecord is written before a run changes anything, and deleted when nothing of it is left.
+// RunRecord is written before a run changes anything, and deleted when the run is completely undone.
 type RunRecord struct {
 	Topology string `json:"topology"`
 	// Pin is the path at which the network namespace stays reachable.
 	Pin string `json:"pin"`
-	// Dirs are where the run's CNI plugins are.
+	// Dirs are the directories of the run's CNI plugins.
 	Dirs      []string  `json:"dirs"`
 	StartedAt time.Time `json:"startedAt"`
-	// Before is how the machine's own namespace was.
+	// Before is the initial state of the machine's own namespace.
 	Before view.View `json:"before"`
 }
 
 func journalPath(dir string) string { return filepath.Join(dir, "journal.db") }
 
-// OpenRunJournal opens or makes the journal in a directory. A file that cannot be read is moved away and reported once,
-// and an error each time would keep the user from going on.
+// OpenRunJournal opens or creates the journal in a directory. An unreadable file is moved away and reported once,
+// because an error on every call would block the user.
 func OpenRunJournal(dir string, clock clock.WithDelayedExecution) (*RunJournal, error) {
 	opened, err := journal.Open(journalPath(dir), clock)
 	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, fmt.Errorf("another netdra is at work with the state in %s (a run with --hold, perhaps); wait "+
-			"until it has ended, or give another --state", dir)
+		return nil, fmt.Errorf("cannot open the journal in %s: another netdra is using it, perhaps a run with --hold; "+
+			"wait until it ends, or set another --state", dir)
 	}
 	if err != nil {
 		return nil, err
@@ -60,8 +60,8 @@ func OpenRunJournal(dir string, clock clock.WithDelayedExecution) (*RunJournal, 
 	s := &RunJournal{dir: dir, Opened: opened}
 	if opened.SetAside != "" {
 		return nil, errors.Join(fmt.Errorf("the journal of earlier runs could not be read (%w) and was moved to %s: "+
-			"what they left is not known, "+
-			"look for network namespaces and links named netdra-...; the next call begins anew", opened.Reason,
+			"their leftovers are unknown, "+
+			"look for network namespaces and links named netdra-...; the next call starts a new journal", opened.Reason,
 			opened.SetAside), s.Close())
 	}
 	if s.Chains, err = journal.NewChains(opened.DB); err == nil {
@@ -76,11 +76,11 @@ func OpenRunJournal(dir string, clock clock.WithDelayedExecution) (*RunJournal, 
 // Close lets another process open the journal.
 func (s *RunJournal) Close() error { return s.Opened.Close() }
 
-// lock is the file that is locked while a CNI plugin runs: undo waits for plugins of a killed run with it. It is not
-// the database's lock: that ends with netdra, while a plugin may outlive the netdra that started it.
+// lock returns the file that is locked while a CNI plugin runs, with which undo waits for plugins of a killed run. It
+// is separate from the lock of the database, which ends with netdra, because a plugin may outlive netdra.
 func (s *RunJournal) lock() string { return filepath.Join(s.dir, "cni.lock") }
 
-// undoHint returns the command that undoes what this journal has.
+// undoHint returns the command that undoes the runs in this journal.
 func (s *RunJournal) undoHint() string {
 	if s.dir == cmp.Or(os.Getenv("NETDRA_STATE"), DefaultState) {
 		return "netdra chain undo"
@@ -88,7 +88,7 @@ func (s *RunJournal) undoHint() string {
 	return "netdra chain undo --state " + s.dir
 }
 
-// earlierRuns is what earlier runs have left in the journal.
+// earlierRuns contains the remains of earlier runs in the journal.
 type earlierRuns struct {
 	attachments map[string]*executor.Attachment
 	leftovers   []executor.Leftover
@@ -96,8 +96,7 @@ type earlierRuns struct {
 	damaged     []journal.Damaged
 }
 
-// load reads what earlier runs left, and gives it to the executor. The executor keeps the leftovers, and retries them
-// by their keys.
+// load reads the remains of earlier runs, and passes the leftovers to the executor, which retries them by their keys.
 func (s *RunJournal) load(executor *executor.Executor) (*earlierRuns, error) {
 	attachments, damaged, err := s.Chains.Load(executor)
 	if err != nil {
@@ -111,8 +110,8 @@ func (s *RunJournal) load(executor *executor.Executor) (*earlierRuns, error) {
 		damaged: append(damaged, damagedRuns...)}, nil
 }
 
-// keys returns the runs that are not undone, oldest first. A run without an attachment was killed before its first
-// step, or after its last; an attachment without a run has a damaged record.
+// keys returns the runs that are not undone, oldest first. A run without an attachment was killed before its first step
+// or after its last; an attachment without a run has a damaged record.
 func (e *earlierRuns) keys() []string {
 	started := map[string]time.Time{}
 	for key, run := range e.runs {
@@ -129,8 +128,8 @@ func (e *earlierRuns) keys() []string {
 	return keys
 }
 
-// dirs returns the plugin directories of the runs: undo needs the plugins that ADD was called with. The directories of
-// a new run may have other versions, or none.
+// dirs returns the plugin directories of the runs: undo needs the plugins that were used for ADD. The directories of a
+// new run may contain other versions, or none.
 func (e *earlierRuns) dirs() []string {
 	var dirs []string
 	for _, key := range e.keys() {
@@ -143,7 +142,7 @@ func (e *earlierRuns) dirs() []string {
 	return dirs
 }
 
-// checkUndone returns an error if anything is left: a device may be away, a name taken.
+// checkUndone returns an error if anything remains: a device may be missing, or a name in use.
 func (e *earlierRuns) checkUndone(hint string) error {
 	var lines []string
 	for _, key := range e.keys() {
@@ -159,11 +158,11 @@ func (e *earlierRuns) checkUndone(hint string) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	return exit.Refusef("an earlier run is not undone, so nothing was run: say \"%s\" first\n  %s", hint,
+	return exit.Refusef("an earlier run is not undone, so nothing was run; first run \"%s\"\n  %s", hint,
 		strings.Join(lines, "\n  "))
 }
 
-// describe describes what is left of a run.
+// describe describes the remains of a run.
 func (e *earlierRuns) describe(key string) string {
 	run := e.runs[key]
 	text := fmt.Sprintf("%s, topology %s, of %s", key, run.Topology,

@@ -16,8 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// session is one run. prepare fills it without changing the machine; begin, attach and detach follow, each only after
-// the one before.
+// session is one run. prepare fills it without changing the machine; begin, attach and detach must be called in this
+// order.
 type session struct {
 	*RunOptions
 	deps     *osdeps.Deps
@@ -28,10 +28,10 @@ type session struct {
 	narrator *narrator
 
 	node string
-	// namespace is where the chain is attached; temporary says that it was made for the run.
+	// namespace is where the chain is attached; temporary reports whether it was created for the run.
 	namespace string
 	temporary bool
-	// held is a path to the namespace that is good after it has lost its name.
+	// held is a path to the namespace that stays valid after its name is removed.
 	held       string
 	attachment *executor.Attachment
 	record     RunRecord
@@ -48,11 +48,11 @@ type RunResult struct {
 	Error     string       `json:"error,omitempty"`
 	Namespace string       `json:"namespace"`
 	Steps     []stepReport `json:"steps"`
-	// Attached is what the namespace held while the chain was attached.
+	// Attached is the content of the namespace while the chain was attached.
 	Attached *view.View `json:"attached,omitempty"`
-	// Differences are what is not as before the run.
+	// Differences are the differences from the state before the run.
 	Differences []string `json:"differences,omitempty"`
-	// Undo is the command that undoes what is kept or left.
+	// Undo is the command that undoes the remains of the run.
 	Undo string `json:"undo,omitempty"`
 }
 
@@ -64,7 +64,7 @@ const (
 	outcomeLeft   = "left"
 )
 
-// runAndUndo runs the chain and undoes it. From here on everything is undone, also after a failure or a signal.
+// runAndUndo runs the chain and undoes it, even after a failure or a signal.
 func (s *session) runAndUndo(ctx context.Context) error {
 	release, err := s.begin()
 	if err != nil {
@@ -81,9 +81,9 @@ func (s *session) runAndUndo(ctx context.Context) error {
 	return s.finish(failure, s.detach(ctx))
 }
 
-// begin records the run before it creates the namespace: a killed run must be found again. The namespace is held open
-// besides its name: a plugin that removes the name cannot take away what is compared at the end. After an error
-// everything is removed again, and the run is not in the journal.
+// begin records the run before it creates the namespace, so that a killed run can be found. It holds the namespace open
+// independently of its name, so that a plugin that removes the name cannot remove the namespace before the final
+// comparison. After an error, everything is removed, and the run is not in the journal.
 func (s *session) begin() (release func(), err error) {
 	id := s.attachment.SandboxID
 	if s.record.Before, err = s.deps.Inspect(""); err != nil {
@@ -108,14 +108,14 @@ func (s *session) begin() (release func(), err error) {
 	}
 	kind := s.namespace
 	if s.temporary {
-		kind = filepath.Base(s.namespace) + ", made for this run"
+		kind = filepath.Base(s.namespace) + ", created for this run"
 	}
 	s.out.Printf("Topology %s, network namespace %s\n", s.record.Topology, kind)
 	return release, nil
 }
 
-// attach adds the chain and shows what is there. An error leaves the chain for detach, also one after all steps have
-// succeeded.
+// attach adds the chain and prints the content of the namespace. After an error, the chain must be detached, even if
+// all steps have succeeded.
 func (s *session) attach(ctx context.Context) error {
 	s.narrator.watch(s.attachment)
 	if err := s.executor.Add(ctx, s.attachment, s.namespace, s.node); err != nil {
@@ -142,12 +142,12 @@ func (s *session) checkAttached(ctx context.Context) error {
 	if err := s.executor.Check(ctx, s.attachment); err != nil {
 		return err
 	}
-	s.out.Good("CHECK: every plugin that knows it agrees.")
+	s.out.Good("CHECK: every plugin that supports it succeeded.")
 	return nil
 }
 
-// cause returns the failure without the error of its undoing, since detach undoes it again, and with what to do about a
-// kernel that lacks something.
+// cause returns the failure without the error of its undoing, because detach undoes it again. It adds a hint if the
+// kernel lacks a feature.
 func (s *session) cause(ctx context.Context, err error) error {
 	if both := (&executor.UndoError{}); errors.As(err, &both) {
 		err = both.Cause
@@ -161,8 +161,8 @@ func (s *session) cause(ctx context.Context, err error) error {
 	return err
 }
 
-// wait returns on Enter, or when ctx ends. At the end of the input only ctx counts: the run may have no terminal. The
-// goroutine that reads stays until the process ends: a read of a terminal cannot be cancelled.
+// wait returns on Enter, or when ctx ends. At the end of the input it waits for ctx, because the run may have no
+// terminal. The reading goroutine stays until the process ends, because a read from a terminal cannot be cancelled.
 func (s *session) wait(ctx context.Context) {
 	keys := "Enter or Ctrl-C"
 	if s.File == "-" { // the input was the topology
@@ -191,8 +191,8 @@ func (s *session) leaveAttached() error {
 	return s.print()
 }
 
-// detach undoes the chain and verifies that. The error is of what is left. The run stays in the journal after an error,
-// and is deleted when there are only differences: those are for a person to look at, and undo would find nothing to do.
+// detach undoes the chain and verifies the result. It returns an error if something remains. The run then stays in the
+// journal. If there are only differences, the run is deleted: the user must inspect them, and undo could not help.
 func (s *session) detach(ctx context.Context) error {
 	s.narrator.watch(s.attachment)
 	err := undoAttachment(ctx, s.executor, s.out, s.attachment)
@@ -207,15 +207,15 @@ func (s *session) detach(ctx context.Context) error {
 	return s.journal.Runs.Delete(s.attachment.SandboxID)
 }
 
-// UndoAttempts is how often DEL is tried before a person is asked: so often that the engine brings a device back to the
-// host itself when its plugin cannot.
+// UndoAttempts is the number of attempts of DEL. It is large enough for the engine to move a device back to the host
+// itself if its plugin cannot.
 const UndoAttempts = 4
 
-// undoAttachment undoes an attachment also after ctx has ended: an interrupted run must not stay attached. After the
-// first failure it continues no longer than one call may take.
+// undoAttachment undoes an attachment even after ctx has ended: an interrupted run must not stay attached. After the
+// first failure, it retries for at most the duration of one call.
 //
-// The limit of one attempt has room for every step to take its time, and for one more. Pauses double, from 200 ms on:
-// what keeps a plugin from undoing is often gone in a moment, such as a process that still uses the device.
+// The limit of an attempt allows every step its full time, and one more. Pauses double, starting at 200 ms: the cause
+// of a failure often disappears quickly, such as a process that still uses the device.
 func undoAttachment(ctx context.Context, executor *executor.Executor, out *printer.Printer,
 	attachment *executor.Attachment) error {
 	start := executor.Clock.Now()
@@ -228,19 +228,19 @@ func undoAttachment(ctx context.Context, executor *executor.Executor, out *print
 		if err == nil || attempt == UndoAttempts || executor.Clock.Since(start) > executor.StepTimeout {
 			return err
 		}
-		out.Warn("not undone yet, trying again: %v", err)
+		out.Warn("not undone yet, retrying: %v", err)
 		<-executor.Clock.After(100 * time.Millisecond << attempt)
 	}
 }
 
-// The kernel ends some things after it has said that it did: a second is given to that.
+// The kernel completes some removals after it has acknowledged them, so wait for up to a second.
 const (
 	proofAttempts = 20
 	proofPause    = 50 * time.Millisecond
 )
 
-// verifyRestored compares the namespace and the machine with what they were. It asks the kernel and not the plugins:
-// what they said is not what is being proved.
+// verifyRestored compares the namespace and the machine with their initial state. It queries the kernel instead of the
+// plugins, whose results are to be verified.
 func (s *session) verifyRestored() ([]string, error) {
 	for attempt := 1; ; attempt++ {
 		inside, err := s.deps.Inspect(s.held)
@@ -261,7 +261,7 @@ func (s *session) verifyRestored() ([]string, error) {
 	}
 }
 
-// machineDifferences are what of this machine is not as it was before the chain, one line each.
+// machineDifferences returns the differences of this machine from its state before the chain, one line each.
 func machineDifferences(deps *osdeps.Deps, before view.View) ([]string, error) {
 	now, err := deps.Inspect("")
 	if err != nil {
@@ -274,15 +274,15 @@ func machineDifferences(deps *osdeps.Deps, before view.View) ([]string, error) {
 	return differences, nil
 }
 
-// finish prints the end of a run, and returns the exit status. What is left counts more than what failed: the exit
-// status tells scripts whether the machine is clean.
+// finish prints the end of a run, and returns the exit status. Remains take precedence over a failure: the exit status
+// reports to scripts whether the machine is clean.
 func (s *session) finish(failure, remains error) error {
 	s.result.Outcome = OutcomeUndone
 	err := failure
 	switch {
 	case remains != nil:
 		s.result.Outcome, s.result.Undo = outcomeLeft, s.journal.undoHint()
-		err = exit.NotUndone(failure, fmt.Errorf("the run could not be undone: %w\nput that right and say \"%s\"",
+		err = exit.NotUndone(failure, fmt.Errorf("the run could not be undone: %w\nfix the cause and run \"%s\"",
 			remains, s.journal.undoHint()))
 	case len(s.result.Differences) > 0:
 		s.result.Outcome = outcomeLeft
@@ -304,7 +304,7 @@ func (s *session) finish(failure, remains error) error {
 	return errors.Join(err, s.print())
 }
 
-// print writes the result for programs.
+// print writes the result in a machine-readable form.
 func (s *session) print() error {
 	if s.Form == printer.FormText {
 		return nil

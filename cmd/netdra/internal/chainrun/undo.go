@@ -16,8 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
-// earlierLimit is how long a CNI plugin that an earlier run started may still run. It is longer than the 30 s that a
-// call may take by default.
+// earlierLimit is the maximum time to wait for a CNI plugin that an earlier run has started. It exceeds the default
+// timeout of a call, 30 s.
 const earlierLimit = 40 * time.Second
 
 // UndoOptions are the options of "chain undo".
@@ -28,7 +28,7 @@ type UndoOptions struct {
 	Log     bool
 }
 
-// undoer is one call of undo.
+// undoer is one execution of undo.
 type undoer struct {
 	*UndoOptions
 	deps     *osdeps.Deps
@@ -40,11 +40,10 @@ type undoer struct {
 	remains  []error
 }
 
-// Run undoes everything that the journal has. It can be called again and again: what is undone is not in the journal
-// any more.
+// Run undoes all runs in the journal. It can be repeated: undone runs are removed from the journal.
 func (f *UndoOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) error {
 	if f.Timeout <= 0 {
-		return exit.Refusef("--timeout %s: say how long a plugin may take, for example 30s", f.Timeout)
+		return exit.Refusef("cannot use --timeout %s; set the maximum duration of a plugin, for example 30s", f.Timeout)
 	}
 	if err := deps.CheckPrivilege(); err != nil {
 		return err
@@ -58,7 +57,7 @@ func (f *UndoOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printe
 	if err != nil {
 		return err
 	}
-	defer func() { _ = opened.Close() }() // what it can't write is noted
+	defer func() { _ = opened.Close() }() // write errors have been reported
 	u := &undoer{UndoOptions: f, deps: deps, out: out, journal: opened}
 	u.executor, u.narrator = newExecutor(deps, streams, out, opened, nil, f.Timeout, f.Log)
 	if u.earlier, err = opened.load(u.executor); err != nil {
@@ -71,23 +70,23 @@ func (f *UndoOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printe
 	return u.undoAll(ctx)
 }
 
-// awaitEarlier waits for plugins that a killed run has started: an ADD that ends after its DEL leaves an interface
+// awaitEarlier waits for plugins that a killed run has started: an ADD that ends after its DEL would leave an interface
 // without a record.
 func (u *undoer) awaitEarlier(ctx context.Context) error {
 	running := u.deps.Plugins(u.journal.lock())
 	if running.AwaitEarlier(ctx, time.Millisecond) == nil {
 		return nil
 	}
-	u.out.Warn("a CNI plugin of an earlier run still runs: waiting for it, %s at most", earlierLimit)
+	u.out.Warn("a CNI plugin of an earlier run is still running: waiting for up to %s", earlierLimit)
 	if err := running.AwaitEarlier(ctx, earlierLimit); err != nil {
-		return fmt.Errorf("nothing was undone: %w; end it (\"fuser %s\" shows it) and say \"%s\" again", err,
+		return fmt.Errorf("nothing was undone: %w; stop it (\"fuser %s\" shows it) and run \"%s\" again", err,
 			u.journal.lock(), u.journal.undoHint())
 	}
 	return nil
 }
 
-// undoAll goes on after an error, so that one run that cannot be undone does not keep the devices of the others.
-// Leftovers come after the attachments, since undoing those may make new ones.
+// undoAll continues after an error, so that a run that cannot be undone does not hold the devices of others. Leftovers
+// come after the attachments, since undoing those may create new ones.
 func (u *undoer) undoAll(ctx context.Context) error {
 	for _, key := range u.earlier.keys() {
 		u.out.Printf("%s", u.earlier.describe(key))
@@ -101,7 +100,7 @@ func (u *undoer) undoAll(ctx context.Context) error {
 		}
 	}
 	for _, damaged := range u.earlier.damaged {
-		err := fmt.Errorf("the record %s of the journal cannot be read, so what it stands for is not undone: %w",
+		err := fmt.Errorf("the record %s of the journal cannot be read, so its run is not undone: %w",
 			damaged.Key, damaged.Err)
 		if u.Forget {
 			u.out.Warn("forgotten: %v", err)
@@ -114,20 +113,22 @@ func (u *undoer) undoAll(ctx context.Context) error {
 	}
 	if len(u.remains) > 0 {
 		return exit.NotUndone(append(u.remains,
-			fmt.Errorf("put that right and say \"%s\" again; with --forget it is forgotten and stays on this machine",
+			fmt.Errorf("fix the cause and run \"%s\" again; --forget removes the record and leaves the rest on this "+
+				"machine",
 				u.journal.undoHint()))...)
 	}
 	u.out.Good("Nothing is left of earlier runs.")
 	return nil
 }
 
-// undoRun undoes one run and says what is not as it was before: that may be others' doing, since time has passed. With
-// --forget an attachment that resists loses its namespace's name and its record; its links stay where they are.
+// undoRun undoes one run and prints the differences from the state before it. Other processes may have caused them in
+// the meantime. With --forget, an attachment that cannot be undone loses its namespace's name and its record; its links
+// stay where they are.
 func (u *undoer) undoRun(ctx context.Context, key string) error {
 	record := u.earlier.runs[key]
 	if slices.ContainsFunc(u.earlier.damaged, func(damaged journal.Damaged) bool { return damaged.Key == key }) &&
 		!u.Forget {
-		return nil // that it can't be read is told with the other damage
+		return nil // reported with the other damaged records
 	}
 	if attachment := u.earlier.attachments[key]; attachment != nil {
 		u.narrator.watch(attachment)
@@ -153,13 +154,13 @@ func (u *undoer) undoRun(ctx context.Context, key string) error {
 		return err
 	}
 	for _, difference := range differences {
-		u.out.Warn("since that run began, perhaps by others: %s", difference)
+		u.out.Warn("changed since the start of the run, perhaps by another process: %s", difference)
 	}
 	return u.journal.Runs.Delete(key)
 }
 
-// retryLeftover retries a step that the engine gave up. The signal that ends the command does not end the attempt: a
-// plugin that is killed in the middle is how leftovers come to be.
+// retryLeftover retries a step that the engine gave up. The signal that ends the command does not interrupt the
+// attempt, because killed plugins are a common cause of leftovers.
 func (u *undoer) retryLeftover(ctx context.Context, leftover executor.Leftover) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*u.Timeout)
 	defer cancel()

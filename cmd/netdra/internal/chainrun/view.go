@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/view"
 )
 
-// PrintView writes what a namespace holds.
+// PrintView prints the content of a namespace.
 func PrintView(p *printer.Printer, v view.View) {
 	rows := [][]string{{"INTERFACE", "KIND", "MAC", "MTU", "STATE", "ADDRESSES"}}
 	for i := range v.Interfaces {
