@@ -319,7 +319,7 @@ func TestAllNodes(t *testing.T) {
 	}
 	w.broken["n2"] = errors.New("no route to <host>")
 	for line, want := range map[string]string{"devices --all-nodes": "\nn1    eth1",
-		"doctor --all-nodes": "cannot be asked"} {
+		"doctor --all-nodes": "node unreachable"} {
 		if code, stdout, stderr := w.run(line); code != exit.Refused || !strings.Contains(stdout, want) ||
 			!strings.Contains(stderr, "no route to <host>") {
 			t.Errorf("netdra %s: exit status %d\n%s%s", line, code, stdout, stderr)
@@ -428,7 +428,7 @@ func TestClasses(t *testing.T) {
 	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "classes"); code != exit.OK {
 		t.Fatalf("exit status %d: %s", code, errs.String())
 	}
-	want := "CLASS   ASK ALSO FOR  PARAMETERS             ADDRESSES                     STATE     DESCRIPTION\n" +
+	want := "CLASS   ALSO REQUEST  PARAMETERS             ADDRESSES                     STATE     DESCRIPTION\n" +
 		"pair-a  pair-b        ips, mac (step: tune)  10.1.0.0/24 (up to 10.1.0.9)  accepted  two ports\n" +
 		"pair-b  pair-a        ips, mac (step: tune)  10.1.0.0/24 (up to 10.1.0.9)  accepted  two ports\n"
 	if out.String() != want {
@@ -512,9 +512,9 @@ func TestBundleOfANodeThatRefuses(t *testing.T) {
 		stdout, stderr string
 		want           []string
 	}{
-		"older": {exit.Refused, "", "Error: unknown command \"bundle\"\x1b[2J\n", []string{"cannot make the bundle of " +
-			"node n1: exit status 2 of netdra there: ", `unknown command "bundle"`}},
-		"silent":  {exit.Failed, archive, "", []string{"exit status 1 of netdra there: it does not say why"}},
+		"older": {exit.Refused, "", "Error: unknown command \"bundle\"\x1b[2J\n", []string{"cannot create the bundle " +
+			"of node n1: exit status 2 of netdra there: ", `unknown command "bundle"`}},
+		"silent":  {exit.Failed, archive, "", []string{"exit status 1 of netdra there: no error message"}},
 		"garbled": {exit.OK, archive, "warning: x", []string{"cannot read the bundle of nodes/n1", "there: warning: x"}},
 	} {
 		t.Run(name, func(t *testing.T) {

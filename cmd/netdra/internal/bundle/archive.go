@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// File is one of an archive.
+// File is a file in an archive.
 type File struct {
 	Name string
 	Data []byte
 }
 
-// Write writes an archive. The files are for the eyes of their owner: they name pods and claims.
+// Write writes an archive. Only the owner can read the extracted files, because they contain names of pods and claims.
 func Write(w io.Writer, files []File, now time.Time) error {
 	zipped := gzip.NewWriter(w)
 	archive := tar.NewWriter(zipped)
@@ -35,18 +35,16 @@ func Write(w io.Writer, files []File, now time.Time) error {
 	return errors.Join(archive.Close(), zipped.Close())
 }
 
-// mostBytes bounds what is unpacked of a node's archive.
+// mostBytes limits the unpacked size of a node's archive.
 const mostBytes = 512 << 20
 
-// Read returns the files of an archive that a node has made, below a directory. A node can't name files outside of it,
-// and nothing but regular files is taken.
+// Read returns the regular files of a node's archive, with names below a directory. Names cannot leave that directory.
 //
-// The node may be in the hands of somebody else: its archive may be a bomb, or name ../../.ssh/authorized_keys. Files
-// are kept in memory only, bounded in sum.
+// The node may be compromised: its archive may be a decompression bomb, or contain ../../.ssh/authorized_keys. Files
+// are only kept in memory, with a limited total size.
 func Read(data []byte, dir string) ([]File, error) { return read(data, dir, mostBytes) }
 
-// read unpacks what a node sent, which may be anything if somebody else has the node: no more than most bytes are
-// unpacked, and names stay inside of dir.
+// read unpacks the archive of a possibly compromised node: at most most bytes, with names inside dir.
 func read(data []byte, dir string, most int64) ([]File, error) {
 	unzipped, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -65,9 +63,9 @@ func read(data []byte, dir string, most int64) ([]File, error) {
 		if header.Typeflag != tar.TypeReg {
 			continue
 		}
-		// A sparse file is as large as its header says, whatever little the archive has of it.
+		// The size of a sparse file is the size in its header, however few bytes the archive contains.
 		if most -= header.Size; most < 0 {
-			return nil, fmt.Errorf("cannot read the bundle of %s: its files are too large; look at the node", dir)
+			return nil, fmt.Errorf("cannot read the bundle of %s: its files are too large; inspect the node", dir)
 		}
 		content, err := io.ReadAll(archive)
 		if err != nil {

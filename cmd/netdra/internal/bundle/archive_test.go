@@ -57,7 +57,7 @@ func sparse(t *testing.T, size int) []byte {
 	return packed.Bytes()
 }
 
-// header is that of a file in the format of POSIX (ustar).
+// header returns the header of a file in the POSIX (ustar) format.
 func header(kind byte, size int) []byte {
 	block := make([]byte, 512)
 	copy(block, "file")

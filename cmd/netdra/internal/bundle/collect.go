@@ -19,10 +19,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/calllog"
 )
 
-// Command runs a command line of netdra, and returns its exit status.
+// Command runs a netdra command line, and returns its exit status.
 type Command func(ctx context.Context, streams printer.Streams, arguments ...string) int
 
-// nodeCommands are those whose output is in the bundle of a node, with the names of their files.
+// nodeCommands returns the commands whose output is in the bundle of a node, after the names of their files.
 func nodeCommands() [][]string {
 	return [][]string{
 		{"versions.json", "version", "-o", "json"}, {"doctor.txt", "doctor", "--all"},
@@ -34,9 +34,9 @@ func nodeCommands() [][]string {
 	}
 }
 
-// Node collects the files of this node. What a command could not do is in the file "commands.txt". Commands are run one
-// after another in this process, with their usual arguments, so that the bundle holds what users see. A JSON file that
-// cannot be cleaned of secrets is left out rather than added as it is.
+// Node collects the files of this node. Errors of commands are in the file "commands.txt". Commands run sequentially in
+// this process, with their usual arguments, so that the bundle contains what users see. A JSON file that cannot be
+// redacted is omitted.
 func Node(ctx context.Context, run Command) []File {
 	var files []File
 	var commands strings.Builder
@@ -47,10 +47,10 @@ func Node(ctx context.Context, run Command) []File {
 			stderr.String()) // never fails
 		data := stdout.Bytes()
 		if strings.HasSuffix(name, ".json") && len(data) > 0 {
-			// Not only the log has configurations of plugins: leftovers have those of their steps.
+			// Redact all files, not only the log: leftovers also contain configurations of their steps.
 			var err error
 			if data, err = calllog.Redact(data); err != nil {
-				_, _ = fmt.Fprintf(&commands, "%s is left out: %v\n", name, err) // never fails
+				_, _ = fmt.Fprintf(&commands, "%s is omitted: %v\n", name, err) // never fails
 				return nil
 			}
 		}
@@ -75,7 +75,7 @@ func Node(ctx context.Context, run Command) []File {
 	return append(files, File{Name: "commands.txt", Data: []byte(commands.String())})
 }
 
-// clusterPaths are lists of the API server that are in the bundle of a cluster, with the names of their files.
+// clusterPaths returns the lists of the API server that are in the bundle of a cluster, after the names of their files.
 func clusterPaths() [][2]string {
 	const ours, resource = "/apis/networking.dra.io/v1alpha1/", "/apis/resource.k8s.io/v1/"
 	return [][2]string{
@@ -86,7 +86,7 @@ func clusterPaths() [][2]string {
 	}
 }
 
-// Cluster collects what the caller may read of the cluster. What that is not is in the file "errors.txt".
+// Cluster collects the objects of the cluster that the caller may read. Errors are in the file "errors.txt".
 func Cluster(ctx context.Context, cluster *remote.Cluster) []File {
 	var files []File
 	var problems strings.Builder
@@ -107,14 +107,14 @@ func Cluster(ctx context.Context, cluster *remote.Cluster) []File {
 	return files
 }
 
-// clean removes secrets of a list of objects. kubectl keeps each object as it was applied in an annotation, as text, in
-// which keys would not be found.
+// clean redacts a list of objects. It removes the annotation in which kubectl stores the applied object, because
+// redaction does not find keys inside text.
 func clean(data []byte) ([]byte, error) {
 	var list map[string]any
 	if err := json.Unmarshal(data, &list); err != nil {
 		return nil, fmt.Errorf("cannot read the answer: %w", err)
 	}
-	items, _ := list["items"].([]any) // others have none
+	items, _ := list["items"].([]any) // other answers have none
 	for _, item := range items {
 		if object, valid := item.(map[string]any); valid {
 			unstructured.RemoveNestedField(object, "metadata", "managedFields")
@@ -128,8 +128,8 @@ func clean(data []byte) ([]byte, error) {
 	return calllog.Redact(data)
 }
 
-// Remote collects the files of a node, or of all nodes for an empty name, and those of the cluster. What went wrong is
-// in the bundle, too; the error is of a bundle that has no node.
+// Remote collects the files of a node, or of all nodes for an empty name, and those of the cluster. Errors of nodes are
+// also in the bundle. It returns an error if the bundle contains no node.
 func Remote(ctx context.Context, cluster *remote.Cluster, node string) ([]File, error) {
 	query := func(ctx context.Context, node string) ([]File, error) {
 		answer, err := cluster.Run(ctx, node, "bundle")
@@ -137,7 +137,7 @@ func Remote(ctx context.Context, cluster *remote.Cluster, node string) ([]File, 
 			return nil, err
 		}
 		if answer.Code != exit.OK {
-			return nil, fmt.Errorf("cannot make the bundle of node %s: exit status %d of netdra there: %s", node,
+			return nil, fmt.Errorf("cannot create the bundle of node %s: exit status %d of netdra there: %s", node,
 				answer.Code, said(&answer))
 		}
 		found, err := Read(answer.Stdout, path.Join("nodes", node))
@@ -162,9 +162,9 @@ func Remote(ctx context.Context, cluster *remote.Cluster, node string) ([]File, 
 	return files, err
 }
 
-// said is what netdra on a node wrote beside its archive.
+// said returns the error output of netdra on a node.
 func said(answer *remote.Answer) string {
-	return cmp.Or(printer.Sanitize(answer.Stderr, false), "it does not say why; run it on the node")
+	return cmp.Or(printer.Sanitize(answer.Stderr, false), "no error message; run it on the node")
 }
 
 // Pack returns the archive of files.

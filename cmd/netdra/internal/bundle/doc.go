@@ -1,7 +1,7 @@
-// Package bundle collects in an archive what a fault report needs.
+// Package bundle collects the data for a fault report in an archive.
 //
-// The rule of this package: a bundle has what commands of netdra print, and objects of the cluster without the values
-// of keys that look as if they were secret. It has no file of a node as it is.
+// The rule of this package: a bundle contains the output of netdra commands, and objects of the cluster, without the
+// values of keys that may be secret. It contains no unmodified file of a node.
 //
-// An archive of several nodes has the folders nodes/NAME, with what the same command has made there, and cluster.
+// An archive of several nodes has the directory cluster, and a directory nodes/NAME with the bundle of each node.
 package bundle

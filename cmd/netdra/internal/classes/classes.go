@@ -1,7 +1,6 @@
-// Package classes lists what application developers can ask for.
+// Package classes lists the classes that application developers can request.
 //
-// The rule of this package: it reads DeviceClasses and NetworkTopologies with the rights of the caller, and nothing
-// else.
+// The rule of this package: it reads only DeviceClasses and NetworkTopologies, with the privileges of the caller.
 package classes
 
 import (
@@ -21,28 +20,28 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Class is a DeviceClass of a topology, as a developer sees it.
+// Class describes a DeviceClass of a topology for a developer.
 type Class struct {
 	Name        string `json:"name"`
 	Topology    string `json:"topology"`
 	Description string `json:"description,omitempty"`
 	Plugin      string `json:"plugin"`
-	// With are the other classes of the topology, which a claim must ask for, too.
+	// With are the other classes of the topology, which a claim must also request.
 	With []string `json:"with,omitempty"`
-	// Parameters are what a claim may set in any step of the topology, see NetworkTopologySpec.AllowedParameters.
+	// Parameters are the parameters that a claim may set in any step, see NetworkTopologySpec.AllowedParameters.
 	Parameters []string `json:"parameters,omitempty"`
-	// Addresses are the ranges of which a claim may ask for ips; none if they are not known from the topology.
+	// Addresses are the ranges from which a claim may request ips; empty if the topology does not define them.
 	Addresses []string `json:"addresses,omitempty"`
-	// Accepted is false for a topology that the controller has not accepted: claims of it are not attached.
+	// Accepted is false for a topology that the controller has not accepted: its claims are not attached.
 	Accepted bool `json:"accepted"`
-	// Free is how many more claims of the topology fit, by the name of the node; nil if that was not asked for.
+	// Free is how many more claims of the topology fit, by node name; nil if this was not requested.
 	Free map[string]int `json:"free,omitempty"`
-	// FreeProblem is why that cannot be counted.
+	// FreeProblem is the reason why Free cannot be counted.
 	FreeProblem string `json:"freeProblem,omitempty"`
 }
 
-// Of returns the classes that exist of some topologies, sorted by name. Classes are taken from the status of the
-// topology: what its specification would give may not have been made yet.
+// Of returns the existing classes of topologies, sorted by name. It reads the classes from the status of the topology,
+// because the classes in its spec may not exist yet.
 func Of(topologies []v1alpha1.NetworkTopology) []Class {
 	classes := []Class{}
 	for i := range topologies {
@@ -68,8 +67,8 @@ func Of(topologies []v1alpha1.NetworkTopology) []Class {
 	return classes
 }
 
-// List prints the classes of a cluster, with free also how many claims fit on which nodes. The list is read as JSON by
-// its path, so that no client for the driver's API group is linked in.
+// List prints the classes of a cluster, and with free also how many claims fit on which nodes. It reads the list as
+// JSON by its path, so that no client for the driver's API group is linked.
 func List(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, form string, free bool) error {
 	if err := printer.CheckListForm(form); err != nil {
 		return err
@@ -109,7 +108,7 @@ func List(ctx context.Context, cluster *remote.Cluster, streams printer.Streams,
 func columns() []printer.Column[Class] {
 	return []printer.Column[Class]{
 		{Title: "CLASS", Value: func(c *Class) string { return c.Name }},
-		{Title: "ASK ALSO FOR", Value: func(c *Class) string { return strings.Join(c.With, ", ") }},
+		{Title: "ALSO REQUEST", Value: func(c *Class) string { return strings.Join(c.With, ", ") }},
 		{Title: "PARAMETERS", Value: func(c *Class) string { return strings.Join(c.Parameters, ", ") }},
 		{Title: "ADDRESSES", Value: func(c *Class) string { return strings.Join(c.Addresses, ", ") }},
 		{Title: "STATE", Value: func(c *Class) string {

@@ -19,13 +19,14 @@ import (
 )
 
 const (
-	// mostFree is how far claims are counted on a node: each is a run of the scheduler's allocator.
+	// mostFree is the maximum number of claims that are counted on a node: each requires a run of the allocator.
 	mostFree = 32
-	// mostNodes is how many nodes a table names.
+	// mostNodes is the maximum number of nodes in a table cell.
 	mostNodes = 4
 )
 
-// addFree counts how many more claims of each topology fit on each node. Of what is not known for that, unread tells.
+// addFree counts how many more claims of each topology fit on each node. unread reports taint rules that it could not
+// read.
 func addFree(ctx context.Context, cluster *remote.Cluster, classes []Class) (unread, err error) {
 	model, err := read(ctx, cluster)
 	if err != nil {
@@ -35,9 +36,9 @@ func addFree(ctx context.Context, cluster *remote.Cluster, classes []Class) (unr
 	return unread, count(ctx, simulate.New(*model), classes)
 }
 
-// count counts for each topology. What is wrong with one, such as a selector that cannot be evaluated for a device of
-// some node, is told of its classes, and the others are counted. A topology is counted once, for all of its classes: a
-// claim must ask for all of them.
+// count counts for each topology. An error of a topology, such as a selector that cannot be evaluated for a device of
+// some node, is recorded in its classes, and counting continues. A topology is counted once for all of its classes,
+// because a claim must request all of them.
 func count(ctx context.Context, simulator *simulate.Simulator, classes []Class) error {
 	type result struct {
 		free    map[string]int
@@ -46,7 +47,7 @@ func count(ctx context.Context, simulator *simulate.Simulator, classes []Class) 
 	counted := map[string]result{}
 	for i := range classes {
 		class := &classes[i]
-		// The first class of a topology asks for all of its classes, so its result holds for the others.
+		// The first class requests all classes of the topology, so its result holds for the others.
 		found, known := counted[class.Topology]
 		if !known {
 			free, err := simulator.Free(ctx, append([]string{class.Name}, class.With...), mostFree)
@@ -64,9 +65,9 @@ func count(ctx context.Context, simulator *simulate.Simulator, classes []Class) 
 	return nil
 }
 
-// read returns what the allocator needs of the cluster: the nodes that publish network devices, and who has what.
-// Devices of other drivers are left out, as no class of a topology selects them. All claims count, also those of other
-// namespaces, which hold devices, too.
+// read returns the input of the allocator: the nodes that publish network devices, and all allocations. It omits
+// devices of other drivers, because no class of a topology selects them. Claims of all namespaces count, because they
+// hold devices.
 func read(ctx context.Context, cluster *remote.Cluster) (*simulate.Cluster, error) {
 	published, err := cluster.Resource.ResourceSlices().List(ctx, metav1.ListOptions{
 		FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + v1alpha1.DriverName})
@@ -95,7 +96,7 @@ func read(ctx context.Context, cluster *remote.Cluster) (*simulate.Cluster, erro
 	return model, nil
 }
 
-// freeText is what a table says: the nodes with the most first.
+// freeText returns the cell of a table, with the nodes that have the most first.
 func freeText(class *Class) string {
 	if class.FreeProblem != "" {
 		return "unknown"

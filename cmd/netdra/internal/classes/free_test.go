@@ -46,7 +46,7 @@ func TestBadClassesAreTold(t *testing.T) {
 	var out bytes.Buffer
 	warnOfUncounted(printer.New(&out), list)
 	if told := out.String(); strings.Count(told, "\n") != 2 || !strings.Contains(told, "no such key: missing") ||
-		!strings.Contains(told, "there is no DeviceClass gone") {
+		!strings.Contains(told, "DeviceClass gone does not exist") {
 		t.Errorf("told is\n%s", told)
 	}
 	stopped, cancel := context.WithCancel(t.Context())

@@ -14,7 +14,7 @@ type nodeDevice struct {
 	nodeclient.Device
 }
 
-// ListDevices prints the devices of every node. The error is of nodes that could not be asked.
+// ListDevices prints the devices of every node. It returns an error if nodes could not be queried.
 func ListDevices(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, form string) error {
 	if err := printer.CheckListForm(form); err != nil {
 		return err
@@ -44,7 +44,8 @@ func ListDevices(ctx context.Context, cluster *remote.Cluster, streams printer.S
 	return failures(streams, answers)
 }
 
-// failures prints why nodes could not be asked. It returns exit status 2 if there is one: the list is not complete.
+// failures prints the errors of nodes that could not be queried. If there are any, the list is incomplete, and it
+// returns exit status 2.
 func failures[T any](streams printer.Streams, answers []remote.Of[T]) error {
 	code := 0
 	for i := range answers {

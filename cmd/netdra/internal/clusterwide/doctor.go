@@ -22,7 +22,7 @@ func findings(ctx context.Context, cluster *remote.Cluster, node string) ([]doct
 	return found, err
 }
 
-// askCluster asks the API server with the rights of the caller: the driver's pods, in which doctor runs, have no
+// askCluster queries the API server with the privileges of the caller. The driver's pods, in which doctor runs, have no
 // kubeconfig.
 func askCluster(ctx context.Context, cluster *remote.Cluster) *doctor.Cluster {
 	if cluster.Config == nil {
@@ -31,7 +31,7 @@ func askCluster(ctx context.Context, cluster *remote.Cluster) *doctor.Cluster {
 	return doctor.AskCluster(ctx, cluster.Config)
 }
 
-// Doctor prints what is wrong with one node. The error has the exit status of "netdra doctor".
+// Doctor prints the findings of one node. The error has the exit status of "netdra doctor".
 func Doctor(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, node string,
 	options *doctor.Options) error {
 	if err := printer.CheckForm(options.Form); err != nil {
@@ -52,7 +52,7 @@ func Doctor(ctx context.Context, cluster *remote.Cluster, streams printer.Stream
 }
 
 // DoctorAll prints the findings of all nodes, with a heading for each node. The error has the worst exit status of
-// "netdra doctor". An unreachable node (2) counts more than one with a fault (1): it may have worse faults.
+// "netdra doctor". An unreachable node (2) takes precedence over one with a fault (1), since it may have worse faults.
 func DoctorAll(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, options *doctor.Options) error {
 	if err := printer.CheckForm(options.Form); err != nil {
 		return err
@@ -78,7 +78,7 @@ func DoctorAll(ctx context.Context, cluster *remote.Cluster, streams printer.Str
 			}
 			out.Printf("%s", out.Colour(printer.Dim, "node "+answers[i].Node))
 			if answers[i].Err != nil {
-				out.Bad("cannot be asked")
+				out.Bad("node unreachable")
 			} else {
 				doctor.PrintFindings(out, answers[i].Answer, options.All)
 			}

@@ -30,16 +30,16 @@ type page struct {
 type pageNode struct {
 	Name, Failure                string
 	Free, InUse, Shared, Blocked int
-	Held                         int // quarantined, gone and the like
+	Held                         int // quarantined, gone, or otherwise not usable
 	Wrong, Risky                 int
 	Devices                      []nodeclient.Device
 }
 
-// pageProblem is a finding of a node, or a device that no claim should get.
+// pageProblem is a finding of a node, or a device that no claim can use.
 type pageProblem struct {
 	Node  string
 	Wrong bool
-	// Where it is, as doctor says: a path, a sandbox, the claims that hold a device with their pods.
+	// Where is the location as in doctor: a path, a sandbox, or the claims that hold a device with their pods.
 	What, Where, Why, Fix string
 }
 
@@ -50,7 +50,7 @@ type nodeReport struct {
 }
 
 // Report returns one page for the cluster: problems, and for each node its free devices and the users of the others.
-// Unreachable nodes are problems on it. now is the time of the page; the answers of nodes may be up to a few minutes
+// Unreachable nodes are listed as problems. now is the time of the page; nodes may have answered up to a few minutes
 // apart.
 func Report(ctx context.Context, cluster *remote.Cluster, now time.Time) ([]byte, error) {
 	answers, err := remote.Each(ctx, cluster, func(ctx context.Context, node string) (nodeReport, error) {
@@ -67,7 +67,7 @@ func Report(ctx context.Context, cluster *remote.Cluster, now time.Time) ([]byte
 	return write(answers, now)
 }
 
-// write returns the page of what nodes have answered. Package html/template escapes what nodes say.
+// write creates the page from the answers of nodes. Package html/template escapes the answers.
 func write(answers []remote.Of[nodeReport], now time.Time) ([]byte, error) {
 	parsed, err := template.New("page").Funcs(template.FuncMap{"join": strings.Join, "class": class}).Parse(pageHTML)
 	if err != nil {
@@ -85,7 +85,7 @@ func build(answers []remote.Of[nodeReport], now time.Time) page {
 		if err := answers[i].Err; err != nil {
 			node.Failure = err.Error()
 			p.Unasked++
-			p.Problems = append(p.Problems, pageProblem{Node: node.Name, Wrong: true, What: "the node cannot be asked",
+			p.Problems = append(p.Problems, pageProblem{Node: node.Name, Wrong: true, What: "node unreachable",
 				Why: err.Error()})
 		}
 		for j := range node.Devices {
@@ -105,7 +105,7 @@ func build(answers []remote.Of[nodeReport], now time.Time) page {
 		}
 		p.Nodes = append(p.Nodes, node)
 	}
-	slices.SortStableFunc(p.Problems, func(a, b pageProblem) int { // those that keep pods waiting first
+	slices.SortStableFunc(p.Problems, func(a, b pageProblem) int { // problems that keep pods waiting come first
 		switch {
 		case a.Wrong == b.Wrong:
 			return 0
@@ -118,7 +118,7 @@ func build(answers []remote.Of[nodeReport], now time.Time) page {
 	return p
 }
 
-// count counts a device. A shared device that is in use may have room, which its counters show.
+// count counts a device. A shared device in use may have room left, which its counters show.
 func (n *pageNode) count(device *nodeclient.Device) {
 	switch device.State {
 	case nodeclient.Free:
@@ -156,7 +156,7 @@ type count struct {
 	Bad    bool
 }
 
-// Counts returns the numbers at the top of the page, without states that no device is in.
+// Counts returns the numbers at the top of the page, without states that no device has.
 func (p page) Counts() []count {
 	var devices, free, used, blocked, held int
 	for i := range p.Nodes {
@@ -167,7 +167,7 @@ func (p page) Counts() []count {
 	counts := []count{{len(p.Problems), plural(len(p.Problems), "problem"), len(p.Problems) > 0},
 		{len(p.Nodes), plural(len(p.Nodes), "node"), false}}
 	if p.Unasked > 0 {
-		counts = append(counts, count{p.Unasked, "cannot be asked", true})
+		counts = append(counts, count{p.Unasked, "unreachable", true})
 	}
 	counts = append(counts, count{devices, plural(devices, "device"), false}, count{free, "free", false},
 		count{used, "in use", false})
@@ -180,7 +180,7 @@ func (p page) Counts() []count {
 	return counts
 }
 
-// Summary is the line above the devices of a node.
+// Summary returns the line above the devices of a node.
 func (n pageNode) Summary() string {
 	return fmt.Sprintf("%d %s, %d free", len(n.Devices), plural(len(n.Devices), "device"), n.Free)
 }

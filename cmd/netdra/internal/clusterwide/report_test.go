@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-var update = flag.Bool("update", false, "write the golden pages anew")
+var update = flag.Bool("update", false, "write the golden pages")
 
 // cluster is what five nodes answer: one has every state of a device, one does not answer, one offers nothing, one has
 // only risks, and one is well.
@@ -93,7 +93,7 @@ func hostile() []remote.Of[nodeReport] {
 	}
 }
 
-// The pages are as they were when somebody looked at them. e2e/browser opens the same files.
+// The pages equal the reviewed golden files. e2e/browser opens the same files.
 func TestGoldenPages(t *testing.T) {
 	for name, answers := range map[string][]remote.Of[nodeReport]{
 		"cluster": cluster(), "hostile": hostile(),
