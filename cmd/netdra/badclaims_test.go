@@ -121,8 +121,8 @@ spec:
 	if len(tried) != 1 || len(tried[0].Refused) != 1 || tried[0].Refused[0] != want {
 		t.Errorf("tried %+v, want %q", tried, want)
 	}
-	const remark = "cannot check the parameters of claim default/c: NetworkTopology pair is in none of the files; " +
-		"give it with -f"
+	const remark = "cannot check the parameters of claim default/c: NetworkTopology pair is not in the files; " +
+		"add it with -f"
 	if len(tried[0].Remarks) != 1 || tried[0].Remarks[0] != remark {
 		t.Errorf("remarks are %q, want %q", tried[0].Remarks, remark)
 	}
@@ -163,8 +163,9 @@ func claimOf(name, class string, count int, config string) string {
 func TestSimulateClassesThatAreNotThere(t *testing.T) {
 	tried := simulateDocuments(t, oneOfVFs, claimOf("a-near", "vfs-vff", 1, ""), claimOf("b-fits", "vfs-vf", 1, ""),
 		claimOf("c-far", "somewhere", 1, ""))
-	for i, want := range []string{"there is no DeviceClass vfs-vff; did you mean vfs-vf?", "",
-		"there is no DeviceClass somewhere; give the NetworkTopology that it is made for, or the class itself, with " +
+	for i, want := range []string{"DeviceClass vfs-vff does not exist; did you mean vfs-vf?", "",
+		"DeviceClass somewhere does not exist; give the NetworkTopology that it is made for, or the class itself, " +
+			"with " +
 			"-f"} {
 		if have := strings.Join(tried[i].Missing, "\n"); have != want || tried[i].Fits != (want == "") {
 			t.Errorf("%s: missing is %q, fits %v, want %q", tried[i].What, have, tried[i].Fits, want)
@@ -180,7 +181,7 @@ func TestSimulatePodsWithoutTheirClaims(t *testing.T) {
 	}
 	tried := simulateDocuments(t, oneOfVFs, pod("a", ", resourceClaimName: nic"), claimOf("good", "vfs-vf", 1, ""),
 		pod("b", ", resourceClaimName: good"), pod("c", ", resourceClaimTemplateName: nics"), pod("d", ""))
-	const nowhere = ", which is in none of the files; give it with -f, or have it looked up with --cluster"
+	const nowhere = ", which is not in the files; add it with -f, or have it looked up with --cluster"
 	for i, want := range []string{"it names the ResourceClaim nic" + nowhere, "",
 		"it names the ResourceClaimTemplate nics" + nowhere,
 		"its entry net in resourceClaims names no claim; give it a resourceClaimName or a resourceClaimTemplateName"} {
@@ -195,7 +196,7 @@ func TestSimulateBadClaimWithoutADevice(t *testing.T) {
 	const mac = `{opaque: {driver: dra.networking, parameters: {mac: "02:00:00:00:00:01"}}}`
 	tried := simulateDocuments(t, oneOfVFs, claimOf("a-all", "vfs-vf", 8, ""), claimOf("b-bad", "vfs-vf", 1, mac),
 		claimOf("c-good", "vfs-vf", 1, ""))
-	const want = `with a device it is refused all the same: NetworkTopology vfs: `
+	const want = `even with a device it is refused: NetworkTopology vfs: `
 	if bad := tried[1]; bad.Fits || len(bad.Refusals) == 0 || len(bad.Remarks) != 1 ||
 		!strings.HasPrefix(bad.Remarks[0], want) || !strings.Contains(bad.Remarks[0], `sets mac of step "vf"`) {
 		t.Errorf("tried %+v", bad)

@@ -89,7 +89,7 @@ func TestSimulateSelectedNetworks(t *testing.T) {
 	}{
 		"as in the sample": {text: string(data) + both, fits: true},
 		"without definitions": {text: string(data), fits: true, said: "cannot check network default/tenant-fast of " +
-			"NetworkTopology ovnk-accelerated: its NetworkAttachmentDefinition is in none of the files"},
+			"NetworkTopology ovnk-accelerated: its NetworkAttachmentDefinition is not in the files"},
 		"a definition that is wrong": {text: string(data) + definition("tenant-localnet", `, "topology": "localnet"`) +
 			definition("tenant-fast", ""), said: "spec.steps[0].config.topology: Required value"},
 		"an annotation that lacks one": {text: strings.ReplaceAll(string(data), ",default/tenant-fast", "") + both,
@@ -205,7 +205,7 @@ func TestSimulateRefuses(t *testing.T) {
 		policies + " has no ResourceClaim, ResourceClaimTemplate or pod with claims; give a file": {"",
 			[]string{"-f", policies, "--machines", dir}},
 		"no node publishes a device": {claim, []string{"-f", "-"}},
-		"none is exposed by policy vfs: netdra slices -f FILE --from " + dir + " says why": {
+		"is exposed by policy vfs: netdra slices -f FILE --from " + dir + " shows the reasons": {
 			claim + "\n---\napiVersion: networking.dra.io/v1alpha1\nkind: DeviceExposurePolicy\nmetadata: {name: " +
 				"vfs}\nspec: {selector: {cel: 'false'}, exposure: {supportedCNIPlugins: [{name: sriov, exclusive: " +
 				"true}]}}",
@@ -214,9 +214,9 @@ func TestSimulateRefuses(t *testing.T) {
 			"[{name: r, exactly: {deviceClassName: x}}]", "r", 1), []string{"-f", "-"}},
 		`unknown field "spec.device"; did you mean devices?`: {strings.Replace(claim, "devices", "device", 1),
 			[]string{"-f", "-"}},
-		"netdra reads apiVersion resource.k8s.io/v1": {strings.Replace(claim, "k8s.io/v1",
+		"netdra supports only apiVersion resource.k8s.io/v1": {strings.Replace(claim, "k8s.io/v1",
 			"k8s.io/v1beta1", 1), []string{"-f", "-"}},
-		"the claim asks for nothing": {strings.Replace(claim,
+		"the claim contains no requests": {strings.Replace(claim,
 			"[{name: r, exactly: {deviceClassName: x}}]", "[]", 1), []string{"-f", "-"}},
 		"get no DeviceClass:\n  stdin:4: spec.steps[0].config.mut": {topology, []string{"-f", "-"}},
 		"stdin:4: spec.config.properties[x].pattern: Invalid":      {schema, []string{"-f", "-"}},
@@ -264,7 +264,7 @@ spec: {containers: [{name: c, image: x, resources: {limits: {example.com/vf: 2, 
 		"../../discovery/testdata/igb-4vfs")
 	for _, want := range []string{
 		`claim default/half-extended-resources has no device for root step "b"`,
-		"the limit deviceclass.resource.kubernetes.io/<deviceClassName> is in the pod",
+		"set the limit deviceclass.resource.kubernetes.io/<deviceClassName> in the pod",
 		"✓ pod default/whole fits on igb-4vfs", "whole-extended-resources  container-0-request-1  eth0v3",
 	} {
 		if !strings.Contains(stdout, want) {
@@ -352,7 +352,8 @@ spec: {containers: [], resourceClaims: [{name: net, resourceClaimName: shared}, 
 `)
 	if code != exit.Failed || len(answers) != 3 || answers[2].Fits || len(answers[2].Refusals) != 2 ||
 		!slices.Contains(answers[2].Refusals[0].Taken, "pod default/second") ||
-		!strings.Contains(answers[2].Refusals[1].Reason, "claim default/shared has its devices on another node") {
+		!strings.Contains(answers[2].Refusals[1].Reason,
+			"claim default/shared already has its devices on another node") {
 		t.Errorf("exit status %d: %+v", code, answers)
 	}
 }

@@ -109,13 +109,13 @@ func TestSimulateWorkloads(t *testing.T) {
 func TestSimulateNamesOtherWorkloads(t *testing.T) {
 	template := "template: " + workloadPod
 	for want, document := range map[string]string{
-		"! DaemonSet agent is not looked at: how many pods it has depends on its nodes; give a Pod": workloadText(
+		"! DaemonSet agent is not simulated: how many pods it has depends on its nodes; give a Pod": workloadText(
 			"apps/v1", "DaemonSet", "agent", "selector: {}, "+template),
-		"! CronJob nightly is not looked at: netdra simulates pods of Deployment, ": workloadText("batch/v1", "CronJob",
+		"! CronJob nightly is not simulated: netdra simulates pods of Deployment, ": workloadText("batch/v1", "CronJob",
 			"nightly", "schedule: daily, jobTemplate: {spec: {"+template+"}}"),
-		"! Job many of batch.volcano.sh is not looked at: ": workloadText("batch.volcano.sh/v1alpha1", "Job", "many",
+		"! Job many of batch.volcano.sh is not simulated: ": workloadText("batch.volcano.sh/v1alpha1", "Job", "many",
 			"tasks: [{replicas: 2, "+template+"}]"),
-		"! VirtualMachine vm is not looked at: ": workloadText("kubevirt.io/v1", "VirtualMachine", "vm",
+		"! VirtualMachine vm is not simulated: ": workloadText("kubevirt.io/v1", "VirtualMachine", "vm",
 			"template: {spec: {resourceClaims: [{name: net}]}}"),
 		"! Deployment idle has no pods: it has 0 replicas": workloadText("apps/v1", "Deployment", "idle",
 			"replicas: 0, selector: {}, "+template),
@@ -128,8 +128,8 @@ func TestSimulateNamesOtherWorkloads(t *testing.T) {
 		}
 	}
 	for want, document := range map[string]string{
-		"netdra reads apiVersion apps/v1": workloadText("apps/v1beta1", "Deployment", "web", template),
-		"cannot simulate Deployment default/web: it has 1000000 pods at once, and at most 1000 are": workloadText(
+		"netdra supports only apiVersion apps/v1": workloadText("apps/v1beta1", "Deployment", "web", template),
+		"cannot simulate Deployment default/web: it has 1000000 pods, but at most 1000 can": workloadText(
 			"apps/v1", "Deployment", "web", "replicas: 1000000, selector: {}, "+template),
 	} {
 		if code, stdout, stderr := runNetdra(t, eightFunctions+"---\n"+document, "simulate", "-f",
@@ -223,7 +223,7 @@ func TestSimulateNamespace(t *testing.T) {
 	}
 	for _, flag := range []string{"--context", "--kubeconfig"} {
 		if code, output := run(restricted, flag, "x"); code != exit.Refused ||
-			!strings.Contains(output, "they name a cluster, and none is asked; add --cluster") {
+			!strings.Contains(output, "they select a cluster, but none is queried; add --cluster") {
 			t.Errorf("%s: exit status %d:\n%s", flag, code, output)
 		}
 	}

@@ -261,7 +261,7 @@ func TestExtendedResourcesAreExplained(t *testing.T) {
 	e.create(extendedPod("second", fmt.Sprintf(`main: {%s: 1}`, classResource("et-link"))))
 	e.event("second", "FailedScheduling")
 	for _, pending := range []string{"gated", "second"} {
-		says("simulate", pending, "pod exexplained/"+pending+" does not fit", "other claims hold what is wanted",
+		says("simulate", pending, "pod exexplained/"+pending+" does not fit", "other claims hold the required devices",
 			"It fits when this claim is released: exexplained/first-extended-resources-")
 		says("explain", pending, unscheduled)
 	}

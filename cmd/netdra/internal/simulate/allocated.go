@@ -65,6 +65,6 @@ func allocatedNote(pod *corev1.Pod) string {
 	if pod.Status.Phase == corev1.PodRunning {
 		return note + "it is running"
 	}
-	return note + fmt.Sprintf("nothing known here keeps it from starting; \"kubectl describe pod %[1]s -n %[2]s\" and "+
-		"\"kubectl netdra claims pod/%[1]s -n %[2]s\" say what it waits for", pod.Name, namespaceOf(pod))
+	return note + fmt.Sprintf("no known problem prevents it from starting; \"kubectl describe pod %[1]s -n %[2]s\" "+
+		"and \"kubectl netdra claims pod/%[1]s -n %[2]s\" show what it waits for", pod.Name, namespaceOf(pod))
 }

@@ -120,7 +120,7 @@ func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
 			return class, nil
 		}
 	}
-	return nil, fmt.Errorf("there is no DeviceClass %s", name)
+	return nil, fmt.Errorf("DeviceClass %s does not exist", name)
 }
 
 // remedy returns the fix for a missing class. In a live cluster, the class has to be created.
@@ -227,12 +227,12 @@ func stateOf(claims []*resourceapi.ResourceClaim) structured.AllocatedState {
 // allocate nothing for a count of 0.
 func Complete(claim *resourceapi.ResourceClaim) error {
 	if len(claim.Spec.Devices.Requests) == 0 {
-		return errors.New("the claim asks for nothing; add spec.devices.requests")
+		return errors.New("the claim contains no requests; add spec.devices.requests")
 	}
 	for i := range claim.Spec.Devices.Requests {
 		request := &claim.Spec.Devices.Requests[i]
 		if request.Exactly == nil && len(request.FirstAvailable) == 0 {
-			return fmt.Errorf("request %s says neither exactly nor firstAvailable", request.Name)
+			return fmt.Errorf("request %s has neither exactly nor firstAvailable", request.Name)
 		}
 		if e := request.Exactly; e != nil {
 			e.AllocationMode, e.Count = complete(e.AllocationMode, e.Count)

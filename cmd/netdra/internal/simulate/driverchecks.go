@@ -186,7 +186,7 @@ func (m *model) refusals(
 		}
 		if slices.ContainsFunc(spec.Roots, func(root claimspec.Root) bool { return len(root.Parameters) > 0 }) {
 			remarks = append(remarks, fmt.Sprintf("cannot check the parameters of claim %s: "+
-				"NetworkTopology %s is in none of the files; give it with -f", spec.Claim, name))
+				"NetworkTopology %s is not in the files; add it with -f", spec.Claim, name))
 		}
 	}
 	return refused, remarks
@@ -198,9 +198,9 @@ func limitsRemark(claim *resourceapi.ResourceClaim) []string {
 	if _, extended := claim.Annotations[resourceapi.ExtendedResourceClaimAnnotation]; !extended {
 		return nil
 	}
-	return []string{"kube-scheduler makes the claim of the pod's extended resources: what a request with a " +
-		"deviceClassName is in a claim, the limit " + resourceapi.ResourceDeviceClassPrefix +
-		"<deviceClassName> is in the pod"}
+	return []string{"kube-scheduler creates the claim from the pod's extended resources: instead of a request " +
+		"with a deviceClassName, set the limit " + resourceapi.ResourceDeviceClassPrefix +
+		"<deviceClassName> in the pod"}
 }
 
 // networkProblems checks topologies whose plugins only attach networks that pods select. It reports missing
@@ -213,7 +213,7 @@ func (m *model) networkProblems(
 		if _, given := m.definitions[name]; !given {
 			complete = false
 			remarks = append(remarks, fmt.Sprintf("cannot check network %s of NetworkTopology %s: its "+
-				"NetworkAttachmentDefinition is in none of the files; give it with -f", name, topology.Name))
+				"NetworkAttachmentDefinition is not in the files; add it with -f", name, topology.Name))
 		}
 	}
 	if complete {
@@ -330,7 +330,7 @@ func (m *model) writtenProblems(claim *resourceapi.ResourceClaim) []string {
 	}
 	var texts []string
 	for _, problem := range claimspec.CheckWritten(claim, topologies, nil) {
-		texts = append(texts, "with a device it is refused all the same: "+problem.Detail)
+		texts = append(texts, "even with a device it is refused: "+problem.Detail)
 	}
 	return texts
 }

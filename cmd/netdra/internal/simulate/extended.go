@@ -32,8 +32,8 @@ func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass, nodes []*c
 		if len(t.claims) > 0 || len(t.missing) > 0 {
 			trials = append(trials, t)
 		} else if t.named {
-			return fmt.Errorf("cannot simulate pod %s: it names no claim, and asks for no extended resource of a "+
-				"DeviceClass; \"kubectl describe pod %s -n %s\" says what it waits for", fullName(t.pod), t.pod.Name,
+			return fmt.Errorf("cannot simulate pod %s: it references no claim and requests no extended resource of a "+
+				"DeviceClass; \"kubectl describe pod %s -n %s\" shows what it waits for", fullName(t.pod), t.pod.Name,
 				namespaceOf(t.pod))
 		}
 	}
@@ -92,7 +92,8 @@ func ofDevicePlugins(pod *corev1.Pod, classes []*resourceapi.DeviceClass, nodes 
 		}
 		if len(names) > 0 {
 			remarks = append(remarks, fmt.Sprintf("a device plugin offers %s on %s: there pod %s gets devices of the "+
-				"plugin, whatever is said here of DeviceClass %s", resource, strings.Join(names, ", "), fullName(pod),
+				"plugin, regardless of the result for DeviceClass %s", resource,
+				strings.Join(names, ", "), fullName(pod),
 				byResource[resource]))
 		}
 	}

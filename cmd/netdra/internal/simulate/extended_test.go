@@ -39,7 +39,7 @@ func TestClaimOfExtendedResources(t *testing.T) {
 		"several containers": {
 			`{containers: [{name: a, resources: {limits: {example.com/vf: 1}}}, {name: b}, {name: c, resources: {limits: {example.com/vf: 1}}}]}`,
 			[]string{"container-0-request-0 newer 1", "container-2-request-0 newer 1"}},
-		"an init container that uses those of later ones": {
+		"an init container that uses devices of later ones": {
 			`{initContainers: [{name: i, resources: {limits: {example.com/vf: 2}}}], containers: [{name: a, resources: {limits: {example.com/vf: 1}}}, {name: b, resources: {limits: {example.com/vf: 1}}}]}`,
 			[]string{"container-1-request-0 newer 1", "container-2-request-0 newer 1"}},
 		"the greediest init container": {

@@ -154,7 +154,7 @@ func (w *input) addKubernetes(found *manifest.Document) error {
 		appsv1.AddToScheme, batchv1.AddToScheme)
 	if len(problems) > 0 {
 		if runtime.IsNotRegisteredError(problems[0]) {
-			problems[0] = fmt.Errorf("netdra reads apiVersion %s", kubernetesKinds()[found.Kind])
+			problems[0] = fmt.Errorf("netdra supports only apiVersion %s", kubernetesKinds()[found.Kind])
 		}
 		return fmt.Errorf("cannot read %s %s: %w", found.Kind, found.Name, errors.Join(found.Located(problems)...))
 	}

@@ -35,8 +35,8 @@ type liveCluster struct {
 func (f *Options) connect() (*liveCluster, error) {
 	if !f.Cluster && len(f.Pods) == 0 {
 		if f.Kubeconfig != "" || f.Context != "" {
-			return nil, errors.New("cannot use --kubeconfig and --context: they name a cluster, and none is asked; " +
-				"add --cluster, or a pod with --pod")
+			return nil, errors.New("cannot use --kubeconfig and --context: they select a cluster, but none is " +
+				"queried; add --cluster, or a pod with --pod")
 		}
 		return nil, nil
 	}
@@ -108,8 +108,8 @@ func cannotList(what string, err error) error {
 func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks []string) {
 	topologies, err := l.topologies(ctx)
 	if err != nil {
-		remarks = append(remarks, fmt.Sprintf("cannot list the NetworkTopologies: %v; what they allow is not checked; "+
-			"ask for the ClusterRole dra-network-view", err))
+		remarks = append(remarks, fmt.Sprintf("cannot list the NetworkTopologies: %v; their restrictions are not "+
+			"checked; ask for the ClusterRole dra-network-view", err))
 		m.unread = true
 	}
 	for i := range topologies {
@@ -139,7 +139,7 @@ func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks [
 		case err == nil:
 			m.namespaces = append(m.namespaces, namespace)
 		case !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err):
-			remarks = append(remarks, fmt.Sprintf("cannot get namespace %s: %v; its labels are not known", name, err))
+			remarks = append(remarks, fmt.Sprintf("cannot get namespace %s: %v; its labels are unknown", name, err))
 		}
 	}
 	return append(remarks, l.addStarted(ctx, m)...)
@@ -156,8 +156,8 @@ func (l *liveCluster) addStarted(ctx context.Context, m *model) (remarks []strin
 			}
 			user, err := l.startedOf(ctx, m.trials[i].pod, claim.Namespace, consumers)
 			if err != nil {
-				remarks = append(remarks, fmt.Sprintf("cannot say which pod uses claim %s: %v; the first that it is "+
-					"reserved for is taken for it", fullName(claim), err))
+				remarks = append(remarks, fmt.Sprintf("cannot determine which pod uses claim %s: %v; the first that "+
+					"it is reserved for is taken for it", fullName(claim), err))
 				user = claim.Namespace + "/" + consumers[0].Name
 			}
 			m.started[claim.UID] = user
@@ -273,7 +273,7 @@ func (l *liveCluster) missingTemplates(ctx context.Context, pod *corev1.Pod) ([]
 		switch {
 		case apierrors.IsNotFound(err):
 			missing = append(missing, fmt.Sprintf("it names the ResourceClaimTemplate %s, which is not in namespace "+
-				"%s: apply it; if it was refused, \"kubectl apply\" says why", template, pod.Namespace))
+				"%s: apply it; if it was rejected, \"kubectl apply\" shows the reason", template, pod.Namespace))
 		case err != nil && !apierrors.IsForbidden(err):
 			return nil, fmt.Errorf("cannot get ResourceClaimTemplate %s/%s: %w", pod.Namespace, template, err)
 		}
@@ -288,7 +288,7 @@ func (l *liveCluster) claimsOf(ctx context.Context, pod *corev1.Pod) ([]*resourc
 	for i := range pod.Spec.ResourceClaims {
 		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
 		if err != nil {
-			return nil, fmt.Errorf("the claims of pod %s are not made yet: %w; try again in a moment", fullName(pod),
+			return nil, fmt.Errorf("the claims of pod %s do not exist yet: %w; retry in a moment", fullName(pod),
 				err)
 		}
 		if name != nil {

@@ -70,7 +70,7 @@ func TestPodsOfACluster(t *testing.T) {
 		"free": {limits: "example.com/free: 1", want: []string{"✓ pod apps/p fits on n1", "p-extended-resources", "eth0"},
 			not: "!"},
 		"in use": {limits: "example.com/free: 1", change: map[string]string{"/apis/resource.k8s.io/v1/resourceclaims": held},
-			want: []string{"does not fit", "other claims hold what is wanted",
+			want: []string{"does not fit", "other claims hold the required devices",
 				"It fits when this claim is released: apps/first-extended-resources-x"}},
 		"running": {limits: "example.com/free: 1",
 			status: "{phase: Running, extendedResourceClaimStatus: {resourceClaimName: own}}", uses: "own",
@@ -80,7 +80,7 @@ func TestPodsOfACluster(t *testing.T) {
 		"out of service, of Kubernetes 1.36": {limits: "example.com/free: 1", change: map[string]string{
 			strings.Replace(pathTaintRules, "v1", "v1beta2", 1): taintRules},
 			want: []string{"✗ pod apps/p does not fit", "eth0 (example.com/repair=cable)"}, not: "!"},
-		"what is out of service may not be read": {limits: "example.com/free: 1",
+		"DeviceTaintRules may not be read": {limits: "example.com/free: 1",
 			change: map[string]string{pathTaintRules: ""}, want: []string{"✓ pod apps/p fits on n1",
 				"cannot list the DeviceTaintRules: anna may not do that; devices that they take out of service"}},
 		"devices with groups, which the cluster must have": {limits: "example.com/free: 1", change: map[string]string{
@@ -89,12 +89,13 @@ func TestPodsOfACluster(t *testing.T) {
 			pathSlices: strings.Replace(answers()[pathSlices], "name: eth0",
 				"name: eth0, bindingConditions: [a], bindingFailureConditions: [b]", 1)},
 			want: []string{"✓ pod apps/p fits on n1"}, not: "!"},
-		"no claim": {limits: "cpu: 1", want: []string{"cannot simulate pod apps/p: it names no claim, and asks for " +
-			`no extended resource of a DeviceClass; "kubectl describe pod p -n apps" says what it waits for`}},
+		"no claim": {limits: "cpu: 1", want: []string{"cannot simulate pod apps/p: it references no claim and " +
+			"requests " +
+			`no extended resource of a DeviceClass; "kubectl describe pod p -n apps" shows what it waits for`}},
 		"a claim that another pod uses": {claims: "[{name: net, resourceClaimName: only}]", want: []string{
 			"✗ pod apps/p has devices on n1, but they cannot be attached:\n",
 			"cannot attach claim apps/only: pod apps/first uses its exclusive device"}},
-		"a claim of two pods, of which the other has started": {claims: "[{name: net, resourceClaimName: both}]",
+		"a claim of two pods: the other one has started": {claims: "[{name: net, resourceClaimName: both}]",
 			change: map[string]string{pathPods + "other": otherPod("u2", "running: {}")}, want: []string{
 				"✗ pod apps/p has devices on n1, but they cannot be attached:\n",
 				"cannot attach claim apps/both: pod apps/other uses its exclusive device"}},
@@ -103,17 +104,17 @@ func TestPodsOfACluster(t *testing.T) {
 			want: []string{"✓ all claims of pod apps/p have their devices, and it is running"}, not: "!"},
 		"a claim of two pods, of which none has started": {claims: "[{name: net, resourceClaimName: both}]",
 			change: map[string]string{pathPods + "other": otherPod("u2", "waiting: {}")},
-			want: []string{"✓ all claims of pod apps/p have their devices, and nothing known here keeps it from " +
+			want: []string{"✓ all claims of pod apps/p have their devices, and no known problem prevents it from " +
 				"starting"}, not: "!"},
-		"a claim of two pods, of which one was made again": {claims: "[{name: net, resourceClaimName: both}]",
+		"a claim of two pods: one was recreated": {claims: "[{name: net, resourceClaimName: both}]",
 			change: map[string]string{pathPods + "other": otherPod("u3", "running: {}")},
-			want: []string{"✓ all claims of pod apps/p have their devices, and nothing known here keeps it from " +
+			want: []string{"✓ all claims of pod apps/p have their devices, and no known problem prevents it from " +
 				"starting"}, not: "!"},
-		"a claim of two pods, of which one may not be read": {claims: "[{name: net, resourceClaimName: both}]",
+		"a claim of two pods: one may not be read": {claims: "[{name: net, resourceClaimName: both}]",
 			change: map[string]string{pathPods + "other": ""}, want: []string{
 				"✗ pod apps/p has devices on n1, but they cannot be attached:\n",
 				"pod apps/other uses its exclusive device",
-				"cannot say which pod uses claim apps/both: cannot get pod apps/other: anna may not do that"}},
+				"cannot determine which pod uses claim apps/both: cannot get pod apps/other: anna may not do that"}},
 		"running, and its topology is gone": {claims: "[{name: net, resourceClaimName: own}]", status: started,
 			change: map[string]string{"/apis/resource.k8s.io/v1/deviceclasses": "items: []",
 				pathTopologies: "items: []"},
@@ -126,8 +127,8 @@ func TestPodsOfACluster(t *testing.T) {
 		"a template that is not there": {claims: "[{name: net, resourceClaimTemplateName: c5}]", want: []string{
 			"✗ pod apps/p does not fit\n  it names the ResourceClaimTemplate c5, which is not in namespace apps:"}},
 		"a claim with devices": {claims: "[{name: net, resourceClaimName: own}]",
-			want: []string{"✓ all claims of pod apps/p have their devices, and nothing known here keeps it from " +
-				`starting; "kubectl describe pod p -n apps" and "kubectl netdra claims pod/p -n apps" say what `}},
+			want: []string{"✓ all claims of pod apps/p have their devices, and no known problem prevents it from " +
+				`starting; "kubectl describe pod p -n apps" and "kubectl netdra claims pod/p -n apps" show what `}},
 		"a claim with devices that the driver refuses": {claims: "[{name: net, resourceClaimName: bad}]",
 			want: []string{"✗ pod apps/p has devices on n1, but they cannot be attached:",
 				`claim apps/bad sets mac of step "a", which the topology does not allow`}, not: "have their devices"},
@@ -142,7 +143,7 @@ func TestPodsOfACluster(t *testing.T) {
 			want: []string{"✗ pod apps/p has devices on n1, but they cannot be attached:"}},
 		"a claim that has lost an interface since the pod started": {claims: "[{name: net, resourceClaimName: failed}]",
 			status: started,
-			want: []string{"✗ pod apps/p has started with devices on n1, but not all of them are as they should be:",
+			want: []string{"✗ pod apps/p has started with devices on n1, but some of them have problems:",
 				"claim apps/failed: StepFailed: macvlan is missing"}},
 		"a topology whose range is not there": {limits: "example.com/free: 1", change: map[string]string{
 			pathTopologies: ranged,
@@ -166,7 +167,7 @@ func TestPodsOfACluster(t *testing.T) {
 				`ips for step "a", which gets addresses from claims only`}, not: "the limit deviceclass"},
 		"topologies that may not be read": {limits: "example.com/theirs: 1", change: map[string]string{pathTopologies: ""},
 			want: []string{"✓ pod apps/p fits on n1", "cannot list the NetworkTopologies: anna may not do that",
-				"what they allow is not checked; ask for the ClusterRole dra-network-view"}},
+				"their restrictions are not checked; ask for the ClusterRole dra-network-view"}},
 		"claims that may not be listed": {limits: "example.com/free: 1",
 			change: map[string]string{"/apis/resource.k8s.io/v1/resourceclaims": ""},
 			want:   []string{"cannot list the ResourceClaims", "ask for the ClusterRole dra-network-capacity"}, not: "fits"},
@@ -174,7 +175,7 @@ func TestPodsOfACluster(t *testing.T) {
 			"/api/v1/nodes": `items: [{metadata: {name: n1}, status: {allocatable: {example.com/free: 2}}},
   {metadata: {name: n2}, status: {allocatable: {example.com/free: 0}}}]`},
 			want: []string{"✓ pod apps/p fits on n1", "a device plugin offers example.com/free on n1: there pod apps/p gets " +
-				"devices of the plugin, whatever is said here of DeviceClass free-a"}},
+				"devices of the plugin, regardless of the result for DeviceClass free-a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			served := answers()

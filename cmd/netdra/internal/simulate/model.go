@@ -207,7 +207,7 @@ func (w *input) missingNamed(pod *corev1.Pod, reference *corev1.PodResourceClaim
 		return fmt.Sprintf("it names the %s %s, which is neither in the files nor in namespace %s of the cluster; "+
 			"give it with -f", kind, name, namespaceOf(pod))
 	}
-	return fmt.Sprintf("it names the %s %s, which is in none of the files; give it with -f, or have it looked up with "+
+	return fmt.Sprintf("it names the %s %s, which is not in the files; add it with -f, or have it looked up with "+
 		"--cluster", kind, name)
 }
 

@@ -339,21 +339,21 @@ func relaxations(claims []*resourceapi.ResourceClaim) []relaxation {
 						amounts(request.Exactly.Capacity.Requests), amounts(qualified)),
 						func(c *resourceapi.DeviceClaim) { c.Requests[j].Exactly.Capacity.Requests = qualified })
 				}
-				without(i, fmt.Sprintf("no device of the node has as much as request %s of claim %s asks for (%s); "+
-					"for less they would fit", request.Name, name, amounts(request.Exactly.Capacity.Requests)),
+				without(i, fmt.Sprintf("no device of the node has as much capacity as request %s of claim %s needs "+
+					"(%s); they would fit with less", request.Name, name, amounts(request.Exactly.Capacity.Requests)),
 					func(c *resourceapi.DeviceClaim) { c.Requests[j].Exactly.Capacity = nil })
 			}
 		}
 		for _, request := range claim.Spec.Devices.Requests {
 			if len(claim.Spec.Devices.Requests) > 1 {
-				without(i, fmt.Sprintf("the requests of claim %s fit on the node only without %s: what it wants "+
-					"excludes what others want, or there is not enough for all", name, request.Name),
+				without(i, fmt.Sprintf("the requests of claim %s fit on the node only without %s: its "+
+					"requests conflict with others, or there are too few devices", name, request.Name),
 					func(c *resourceapi.DeviceClaim) { dropRequest(c, request.Name) })
 			}
 		}
 		if len(claims) > 1 {
-			reason := fmt.Sprintf("the claims fit on the node only without claim %s: what it wants excludes what "+
-				"others want, or there is not enough for all", name)
+			reason := fmt.Sprintf("the claims fit on the node only without claim %s: its requests conflict with "+
+				"others, or there are too few devices", name)
 			all = append(all, relaxation{reason: reason, claims: slices.Delete(slices.Clone(claims), i, i+1)})
 		}
 	}
@@ -401,7 +401,7 @@ func describe(constraint *resourceapi.DeviceConstraint) string {
 	case constraint.DistinctAttribute != nil:
 		return fmt.Sprintf("that %s of %s differ", *constraint.DistinctAttribute, subject)
 	}
-	return "of a kind that netdra does not know"
+	return "of an unknown kind"
 }
 
 func amounts(requests map[resourceapi.QualifiedName]resource.Quantity) string {

@@ -288,7 +288,7 @@ func exposesNothing(inputs *offers.Inputs, policies []policyapi.DeviceExposurePo
 	if len(names) == 0 {
 		return fmt.Sprintf("no policy exposes devices of %s, they only exclude", inputs.Node)
 	}
-	return fmt.Sprintf("of the devices of %s none is exposed by policy %s: %s says why", inputs.Node,
+	return fmt.Sprintf("no device of %s is exposed by policy %s: %s shows the reasons", inputs.Node,
 		strings.Join(names, ", "), command)
 }
 
@@ -427,7 +427,7 @@ func (t *Answer) printRemarks(out *printer.Printer) {
 func (t *Answer) refusalFormat() string {
 	switch {
 	case t.started:
-		return "%s has started with devices on %s, but not all of them are as they should be:"
+		return "%s has started with devices on %s, but some of them have problems:"
 	case t.Allocated:
 		return "%s has devices on %s, but they cannot be attached:"
 	}

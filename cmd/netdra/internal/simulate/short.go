@@ -71,7 +71,7 @@ func (s *Simulator) capacities(results []resourceapi.AllocationResult) []string 
 				}
 				slices.Sort(holders[key])
 				texts = append(texts,
-					fmt.Sprintf("device %s of pool %s has %s of %s %s left, and %s is asked for; held by %s",
+					fmt.Sprintf("device %s of pool %s has %s of %s %s left, and %s is requested; held by %s",
 						key.name, key.pool, left.String(), all.String(), bareName(name), amount.String(),
 						strings.Join(slices.Compact(holders[key]), ", ")))
 			}

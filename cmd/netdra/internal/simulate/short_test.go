@@ -35,7 +35,7 @@ func TestShortOfASharedDevice(t *testing.T) {
 		Claims: []*resourceapi.ResourceClaim{holder("c"), holder("a"), holder("b")},
 	})
 	for amount, want := range map[string][]string{
-		"1": {"device eth1 of pool n/eth1 has 0 of 3 macvlans left, and 1 is asked for; held by ns/a, ns/b, ns/c"},
+		"1": {"device eth1 of pool n/eth1 has 0 of 3 macvlans left, and 1 is requested; held by ns/a, ns/b, ns/c"},
 		"0": nil,
 	} {
 		if diff := cmp.Diff(want, s.capacities([]resourceapi.AllocationResult{*allocation(amount)})); diff != "" {
@@ -46,15 +46,15 @@ func TestShortOfASharedDevice(t *testing.T) {
 
 func TestSimilarClasses(t *testing.T) {
 	known := []*resourceapi.DeviceClass{{ObjectMeta: metav1.ObjectMeta{Name: "storage-link"}}}
-	const gpu = "there is no DeviceClass gpu; "
+	const gpu = "DeviceClass gpu does not exist; "
 	for _, test := range []struct {
 		class string
 		live  bool
 		want  string
 	}{
 		{"storage-link", false, ""},
-		{"storage-lnk", false, "there is no DeviceClass storage-lnk; did you mean storage-link?"},
-		{"storage-lnk", true, "there is no DeviceClass storage-lnk; did you mean storage-link?"},
+		{"storage-lnk", false, "DeviceClass storage-lnk does not exist; did you mean storage-link?"},
+		{"storage-lnk", true, "DeviceClass storage-lnk does not exist; did you mean storage-link?"},
 		{"gpu", false, gpu + "give the NetworkTopology that it is made for, or the class itself, with -f"},
 		{"gpu", true, gpu + "create the NetworkTopology that it is made for, or the class itself"},
 	} {

@@ -184,13 +184,14 @@ func TestObstaclesAreRight(t *testing.T) {
 					all = append(all, c.Namespace+"/"+c.Name)
 				}
 				if fits(all...) {
-					t.Fatalf("seed %d, claim %d: nobody is named, and it fits on the empty node: %+v", seed, i, refusal)
+					t.Fatalf("seed %d, claim %d: no holder is reported, and it fits on the empty node: %+v",
+						seed, i, refusal)
 				}
 				continue
 			}
 			named++
 			if len(refusal.Short) == 0 {
-				t.Errorf("seed %d, claim %d: it is not said what is short: %+v", seed, i, refusal)
+				t.Errorf("seed %d, claim %d: the shortage is not reported: %+v", seed, i, refusal)
 			}
 			if !fits(refusal.Release...) {
 				t.Fatalf("seed %d, claim %d: it does not fit without %v", seed, i, refusal.Release)
@@ -230,7 +231,7 @@ func TestRefusalsOfAnEmptyNode(t *testing.T) {
 			`dra.networking/pfName}]}`: "no devices of the node meet constraint 0 of claim ns/c, that " +
 			"dra.networking/pfName of all requests be the same; without it the claims would fit",
 		`requests: [{name: r, exactly: {deviceClassName: macvlan, capacity: {requests: {dra.networking/macvlans: ` +
-			`"5"}}}}]`: "no device of the node has as much as request r of claim ns/c asks for " +
+			`"5"}}}}]`: "no device of the node has as much capacity as request r of claim ns/c needs " +
 			"(dra.networking/macvlans=5)",
 		`requests: [{name: r, exactly: {deviceClassName: macvlan, capacity: {requests: {macvlans: "2"}}}}]`: "(macvlans=2); with the driver's domain before the name it would fit: dra.networking/macvlans=2",
 		`requests: [{name: a, exactly: {deviceClassName: host-device, count: 2}}, {name: b, exactly: ` +
@@ -243,7 +244,7 @@ func TestRefusalsOfAnEmptyNode(t *testing.T) {
 	}
 	if _, err := New(cluster).Try(t.Context(),
 		asking(t, "c", `requests: [{name: r, exactly: {deviceClassName: nothing}}]`)); err == nil ||
-		!strings.Contains(err.Error(), "there is no DeviceClass nothing") {
+		!strings.Contains(err.Error(), "DeviceClass nothing does not exist") {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -93,7 +93,7 @@ func (r *nodeRefusal) fitsText() string {
 	them := "without them"
 	switch {
 	case len(r.Taken) == 1:
-		them = "without that one"
+		them = "without it"
 	case r.AnyOne:
 		them = "without any one of them"
 	case len(r.TakenEnough) > 0:

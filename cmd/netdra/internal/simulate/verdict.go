@@ -101,7 +101,7 @@ func (s *Simulator) takenElsewhere(node *corev1.Node, claims []*resourceapi.Reso
 			return nil, fmt.Errorf("cannot read the nodes of claim %s: %w", fullName(claim), err)
 		}
 		if !selector.Match(node) {
-			return &Refusal{Node: node.Name, Reason: fmt.Sprintf("claim %s has its devices on another node already",
+			return &Refusal{Node: node.Name, Reason: fmt.Sprintf("claim %s already has its devices on another node",
 				fullName(claim))}, nil
 		}
 	}
@@ -150,7 +150,7 @@ func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*re
 	}
 	slices.Sort(refusal.Release)
 	refusal.inTheWay = inTheWay
-	refusal.Reason = "other claims hold what is wanted"
+	refusal.Reason = "other claims hold the required devices"
 	refusal.Short = s.short(results, inTheWay)
 	refusal.instead, err = s.instead(ctx, node, claims, inTheWay)
 	return refusal, err

@@ -72,8 +72,8 @@ func (w *workload) pods() []*corev1.Pod {
 // addWorkload adds the pods of a workload at its position in the order.
 func (w *input) addWorkload(found *manifest.Document, added *workload) error {
 	if added.count < 0 || added.count > mostPods {
-		return fmt.Errorf("%s: cannot simulate %s: it has %d pods at once, and at most %d are simulated; give it "+
-			"another number", found.Location(), added.title(), added.count, mostPods)
+		return fmt.Errorf("%s: cannot simulate %s: it has %d pods, but at most %d can be simulated; "+
+			"reduce the number", found.Location(), added.title(), added.count, mostPods)
 	}
 	w.workloads = append(w.workloads, added)
 	for _, pod := range added.pods() {
@@ -115,7 +115,7 @@ func (w *input) addUnknown(found *manifest.Document) {
 		name += " of " + groupOf(found)
 	}
 	if found.Kind == "DaemonSet" {
-		w.remarks = append(w.remarks, fmt.Sprintf("%s is not looked at: how many pods it has depends on its nodes; "+
+		w.remarks = append(w.remarks, fmt.Sprintf("%s is not simulated: how many pods it has depends on its nodes; "+
 			"%s, to see on which nodes one fits", name, advice))
 		return
 	}
@@ -123,7 +123,7 @@ func (w *input) addUnknown(found *manifest.Document) {
 	if yaml.Unmarshal(found.Data, &content) != nil || !hasPodSpec(content) {
 		return
 	}
-	w.remarks = append(w.remarks, fmt.Sprintf("%s is not looked at: netdra simulates pods of %s; %s", name,
+	w.remarks = append(w.remarks, fmt.Sprintf("%s is not simulated: netdra simulates pods of %s; %s", name,
 		workloadKinds, advice))
 }
 
