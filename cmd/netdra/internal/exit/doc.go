@@ -1,4 +1,4 @@
-// Package exit has the errors that end netdra with a certain exit status.
+// Package exit defines the exit statuses of netdra and the errors that carry them.
 //
-// The rule of this package: the meaning of a status is the same for every command, and "netdra help exit-codes" has it.
+// The rule of this package: a status has the same meaning for every command. "netdra help exit-codes" documents it.
 package exit

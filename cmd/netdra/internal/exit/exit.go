@@ -10,25 +10,24 @@ import (
 // Exit statuses. They are documented in "netdra help exit-codes".
 const (
 	OK      = 0
-	Failed  = 1 // a step failed or the run was interrupted; everything is undone
-	Refused = 2 // nothing was run: usage, topology, device, an earlier run
+	Failed  = 1 // a check or a step failed, or the run was interrupted; everything is undone
+	Refused = 2 // nothing was done: usage, input, no answer, an earlier run
 	Left    = 3 // something could not be undone
 )
 
-// Error is an error with the exit status that it ends the process with. main prints Err, unless it is ErrPrinted, and
-// ends with Code.
+// Error is an error with an exit status. main prints Err, unless it is ErrPrinted, and exits with Code.
 type Error struct {
 	Code int
 	Err  error
 }
 
-// Error is the text of the cause.
+// Error implements error.
 func (e *Error) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// ErrPrinted is the cause of a failure that the output has explained already.
+// ErrPrinted is the cause of a failure that the output already explains.
 var ErrPrinted = errors.New("shown already")
 
 // Refusef returns an error for a command that did nothing.
@@ -36,16 +35,16 @@ func Refusef(format string, arguments ...any) error {
 	return &Error{Code: Refused, Err: fmt.Errorf(format, arguments...)}
 }
 
-// NotUndone is an error of something that could not be undone. Errors that are nil are left out.
+// NotUndone returns an error for changes that could not be undone. It ignores nil errors.
 func NotUndone(errs ...error) error {
 	return &Error{Code: Left, Err: errors.Join(errs...)}
 }
 
-// Reported is the error of a command that has printed what is wrong.
+// Reported returns the error of a command that has already printed the problem.
 func Reported() error { return &Error{Code: Failed, Err: ErrPrinted} }
 
-// Cause returns what the kernel says, of an error of packages os, net and net/http; other errors are returned as they
-// are. The texts of those packages name system calls, and files and addresses that nobody has asked for.
+// Cause returns the system error behind an error of the packages os, net and net/http. It returns other errors
+// unchanged. The messages of those packages contain system calls, files and addresses that mean nothing to the user.
 func Cause(err error) error {
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
 		return errno

@@ -1,2 +1,2 @@
-// Package osdeps has everything that the commands need of the machine they run on, as one value that tests replace.
+// Package osdeps contains all dependencies of the commands on the machine, as one value that tests replace.
 package osdeps

@@ -24,47 +24,49 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// PluginRunner runs CNI plugins, and waits for those of an earlier process. [executor.PluginExec] is the real one.
+// PluginRunner runs CNI plugins, and waits for plugins that an earlier process has started. [executor.PluginExec]
+// implements it.
 type PluginRunner interface {
 	executor.Exec
 	AwaitEarlier(ctx context.Context, limit time.Duration) error
 }
 
-// Deps is all that the commands need of the machine that they run on.
+// Deps are the dependencies of the commands on the machine.
 type Deps struct {
-	// Plugins runs CNI plugins, with a lock file that is held while any runs; empty: without.
+	// Plugins returns a runner that holds the lock file while a plugin runs. Empty: no lock.
 	Plugins func(lock string) PluginRunner
-	// PluginDirs are where the driver's own CNI plugins may be, besides the directories that users name.
+	// PluginDirs are the directories of the driver's own CNI plugins. They are searched after those of the user.
 	PluginDirs []string
 	Host       host.Host
 	Clock      clock.WithDelayedExecution
-	// Facts are the network devices of the machine, which the cluster knows by addresses.
+	// Facts discovers the network devices of the machine. addresses are the node's addresses in the cluster.
 	Facts func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error)
-	// Inspect shows a network namespace; the machine's own for an empty path.
+	// Inspect reads a network namespace; an empty path is the machine's own.
 	Inspect func(netns string) (view.View, error)
-	// Hold keeps a namespace that others may let go of, and returns a path to it that is good until release.
+	// Hold keeps a namespace alive, and returns a path to it that is valid until release.
 	Hold func(netns string) (path string, release func(), err error)
-	// MakeNamespace makes a network namespace, mounted at the path.
+	// MakeNamespace creates a network namespace and mounts it at the path.
 	MakeNamespace func(path string) error
-	// MissingLinkTypes returns those of some types of links that the kernel does not make; nil: all are made.
+	// MissingLinkTypes returns the link types that the kernel does not support. It may load modules. Nil: the kernel
+	// supports all of them.
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
-	// UnavailableLinkTypes is MissingLinkTypes without loading modules that can be seen: a type counts as made if its
-	// module is there.
+	// UnavailableLinkTypes is like MissingLinkTypes, but it does not load modules that it finds on disk: a type with
+	// such a module is available.
 	UnavailableLinkTypes func(linkTypes []string) ([]string, error)
 	// IsHostNamespace reports whether a path is the machine's own network namespace.
 	IsHostNamespace func(netns string) bool
-	// NewRunID makes the name of a run: unique on the machine, and a valid CNI container id and file name.
+	// NewRunID returns a name for a run. It is unique on the machine, and a valid CNI container ID and file name.
 	NewRunID func() (string, error)
 	// CheckPrivilege returns an error if the process may not change the machine's network.
 	CheckPrivilege func() error
 	Hostname       func() (string, error)
-	// NetnsDir is where network namespaces have names.
+	// NetnsDir is the directory of named network namespaces.
 	NetnsDir string
-	// Cluster is one with other nodes.
+	// Cluster connects to a cluster.
 	Cluster func(remote.Access) (*remote.Cluster, error)
 }
 
-// Linux is the real one.
+// Linux returns the dependencies for the machine that netdra runs on.
 func Linux() Deps {
 	return Deps{
 		Plugins:              func(lock string) PluginRunner { return executor.PluginExec{Lock: lock} },
@@ -86,9 +88,10 @@ func Linux() Deps {
 	}
 }
 
-// pluginDirs are where "make build" puts the driver's own CNI plugins, and where the driver does on a node. The first
-// is the folder cni beside this program, since other programs in a folder of programs have names of plugins, such as
-// bridge; what was built with this program goes before what a driver has installed.
+// pluginDirs returns the directories of the driver's own CNI plugins: first the directory cni next to this program,
+// which "make build" creates, then the directory where the driver installs them on a node. Plugins that were built with
+// this program take precedence. The subdirectory is necessary because a bin directory may contain other programs with
+// the name of a plugin, such as bridge.
 func pluginDirs() []string {
 	var dirs []string
 	if program, err := os.Executable(); err == nil {
@@ -97,7 +100,7 @@ func pluginDirs() []string {
 	return append(dirs, nodeapi.HelperDir(nodeapi.DefaultPluginDir))
 }
 
-// ReadFacts discovers the machine's devices. Links that carry one of the addresses are the node's infrastructure.
+// ReadFacts discovers the machine's devices. Links with one of the addresses belong to the node's infrastructure.
 func ReadFacts(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {
 	sources, err := discovery.Host()
 	if err != nil {
@@ -110,7 +113,7 @@ func ReadFacts(ctx context.Context, addresses []netip.Addr) (discovery.Facts, er
 
 func checkPrivilege() error {
 	if os.Geteuid() != 0 {
-		return errors.New("this makes network namespaces and runs CNI plugins, which needs root; run it with sudo")
+		return errors.New("creating network namespaces and running CNI plugins requires root; run netdra with sudo")
 	}
 	return nil
 }
@@ -118,13 +121,13 @@ func checkPrivilege() error {
 func newRunID() (string, error) {
 	random := make([]byte, 4)
 	if _, err := rand.Read(random); err != nil {
-		return "", fmt.Errorf("cannot make a name for the run: %w", err)
+		return "", fmt.Errorf("cannot generate a name for the run: %w", err)
 	}
 	return "netdra-" + hex.EncodeToString(random), nil
 }
 
-// holdNamespace opens the namespace: while it is open it lives. The path is one of this process only: a CNI plugin
-// cannot use it.
+// holdNamespace keeps the namespace alive by an open file. The path is only valid in this process; a CNI plugin cannot
+// use it.
 func holdNamespace(path string) (string, func(), error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -133,14 +136,14 @@ func holdNamespace(path string) (string, func(), error) {
 	return fmt.Sprintf("/proc/self/fd/%d", file.Fd()), func() { _ = file.Close() }, nil
 }
 
-// isHostNamespace compares files: those in nsfs are the same if and only if the namespaces are.
+// isHostNamespace compares nsfs files, which are the same if and only if the namespaces are.
 func isHostNamespace(path string) bool {
 	given, givenErr := os.Stat(path)
 	current, ownErr := os.Stat("/proc/thread-self/ns/net") // /proc/self is the main thread
 	return givenErr == nil && ownErr == nil && os.SameFile(given, current)
 }
 
-// makeNamespace makes a namespace whose loopback is up, as in pods.
+// makeNamespace creates a namespace with its loopback up, as in pods.
 func makeNamespace(path string) error {
 	if err := host.NewNamespace(path); err != nil {
 		return err
@@ -158,7 +161,7 @@ func makeNamespace(path string) error {
 	loopback, err := handle.LinkByName("lo")
 	if err != nil {
 		return fmt.Errorf("cannot find loopback link \"lo\" in network namespace %q: %w; report this as a bug, "+
-			"since the kernel makes it with the namespace", path, err)
+			"since the kernel creates it with the namespace", path, err)
 	}
 	if err := handle.LinkSetUp(loopback); err != nil {
 		return fmt.Errorf("cannot set loopback link \"lo\" up in network namespace %q: %w; run netdra as root", path,

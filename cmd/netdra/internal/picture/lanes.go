@@ -5,23 +5,23 @@ import (
 	"strings"
 )
 
-// nobody is what an empty lane holds.
-const nobody = -1
+// noStep is the value of an empty lane.
+const noStep = -1
 
-// lanes draws steps below each other, one a row, as "git log --graph" draws commits: a step has a lane, which goes on
-// below it until the last step that stands on it is drawn.
+// lanes draws one step per row, like "git log --graph" draws commits. The lane of a step continues until the last step
+// that depends on it is drawn.
 type lanes struct {
-	// steps are those whose lanes go on, by lane.
+	// steps are the steps whose lanes continue, by lane.
 	steps []int
-	// pending are the steps that stand on each and are not drawn yet.
+	// pending counts the dependent steps of each step that are not drawn yet.
 	pending map[int]int
-	// last is the lane of the row above: what stands right below it looks as if it stood on it.
+	// last is the lane of the row above. A step directly below it would look like a dependent step.
 	last int
 }
 
-// lines returns what is drawn before the name of each step; all are of one width.
+// lines returns the drawing before the name of each step, all with the same width.
 func (d Topology) lines() []string {
-	l := lanes{pending: map[int]int{}, last: nobody}
+	l := lanes{pending: map[int]int{}, last: noStep}
 	for _, b := range d.boxes {
 		for _, parent := range b.after {
 			l.pending[parent]++
@@ -39,7 +39,7 @@ func (d Topology) lines() []string {
 	return texts
 }
 
-// draw returns the row of a step, and moves on to the next.
+// draw returns the row of a step and updates the lanes for the next one.
 func (l *lanes) draw(step int, parents []int) []rune {
 	above := slices.Clone(l.steps)
 	for _, parent := range parents {
@@ -58,13 +58,13 @@ func (l *lanes) draw(step int, parents []int) []rune {
 		if lane > 0 {
 			row = append(row, filler(first < lane && lane <= final))
 		}
-		goesOn := lane < len(above) && above[lane] != nobody
+		continues := lane < len(above) && above[lane] != noStep
 		switch {
 		case lane == nodeLane:
 			row = append(row, '○')
 		case joins(lane):
 			row = append(row, junction(first < lane, lane < final, l.pending[above[lane]] > 0))
-		case goesOn:
+		case continues:
 			row = append(row, '│')
 		default:
 			row = append(row, filler(first < lane && lane < final))
@@ -74,8 +74,8 @@ func (l *lanes) draw(step int, parents []int) []rune {
 	return row
 }
 
-// laneFor returns the lane of a step: that of the first of its parents on which no more steps stand, or a free one to
-// the right of all of them.
+// laneFor returns the lane of a step: the lane of its first parent without further dependent steps, or a free lane to
+// the right of all parents.
 func (l *lanes) laneFor(parents []int) int {
 	lane := 0
 	for i, step := range l.steps {
@@ -87,30 +87,30 @@ func (l *lanes) laneFor(parents []int) int {
 		}
 		lane = i + 1
 	}
-	for lane == l.last || lane < len(l.steps) && l.steps[lane] != nobody {
+	for lane == l.last || lane < len(l.steps) && l.steps[lane] != noStep {
 		lane++
 	}
 	return lane
 }
 
-// end ends the lanes of steps on which no more steps stand, and begins that of the step that was drawn.
+// end ends the lanes of steps without further dependent steps, and begins the lane of the step that was drawn.
 func (l *lanes) end(step, nodeLane int) {
 	for len(l.steps) <= nodeLane {
-		l.steps = append(l.steps, nobody)
+		l.steps = append(l.steps, noStep)
 	}
 	l.steps[nodeLane] = step
 	for lane, holder := range l.steps {
 		if l.pending[holder] == 0 {
-			l.steps[lane] = nobody
+			l.steps[lane] = noStep
 		}
 	}
-	for len(l.steps) > 0 && l.steps[len(l.steps)-1] == nobody {
+	for len(l.steps) > 0 && l.steps[len(l.steps)-1] == noStep {
 		l.steps = l.steps[:len(l.steps)-1]
 	}
 	l.last = nodeLane
 }
 
-// filler is what stands between and in lanes without a step: a line if it leads across.
+// filler returns the character between lanes and in empty lanes: a horizontal line if one crosses, otherwise a space.
 func filler(across bool) rune {
 	if across {
 		return '─'
@@ -118,7 +118,7 @@ func filler(across bool) rune {
 	return ' '
 }
 
-// junction is where a lane that comes from above meets lines to the left and right, and goes on below or ends.
+// junction returns the character where a lane from above meets lines to the left, right or below.
 func junction(left, right, below bool) rune {
 	switch {
 	case left && right && below:

@@ -1,6 +1,6 @@
-// Package picture draws graphs of steps as SVG: what is run after what.
+// Package picture draws the steps of a chain and their dependencies.
 //
-// The rule of this package: no I/O, the same graph gives the same picture, and no text of a graph is ever markup.
+// The rule of this package: no I/O, the same graph always gives the same picture, and all text of a graph is escaped.
 package picture
 
 import (
@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Graph is what is drawn. Boxes stand in an order in which they could be run. The layout relies on that: the row of a
-// box follows from the rows of those before it.
+// Graph is a graph of steps. The boxes must be in a valid order of execution: the layout computes the row of a box from
+// those of earlier boxes.
 type Graph struct {
 	Title string
 	Boxes []Box
@@ -18,11 +18,11 @@ type Graph struct {
 
 // Box is one step.
 type Box struct {
-	// Lines are what is written in it; the first one is its name.
+	// Lines are the text; the first line is the name.
 	Lines []string
-	// Class is for style sheets; those of Standalone know "root".
+	// Class is the CSS class. The style sheet of Standalone supports "root".
 	Class string
-	// After are the indexes of the boxes that it stands below: all lower than its own.
+	// After are the indexes of the boxes that it depends on, all lower than its own.
 	After []int
 }
 
@@ -31,7 +31,7 @@ const (
 	boxHeight   = 64
 	gapX, gapY  = 28, 48
 	margin      = 16
-	letterWidth = 7.5 // of the font, more or less
+	letterWidth = 7.5 // approximate, depends on the font
 	lineHeight  = 18
 )
 
@@ -41,7 +41,7 @@ const ownStyle = `<style>
 </style>
 `
 
-// Standalone is a file of its own, in colours for light and dark pages.
+// Standalone returns a complete SVG file with colours for light and dark mode.
 func (g Graph) Standalone() string {
 	places, width, height := g.layout()
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%[1]d" height="%[2]d" viewBox="0 0 %[1]d %[2]d" role="img" aria-label="%[3]s" font-family="monospace" font-size="12">
@@ -49,8 +49,8 @@ func (g Graph) Standalone() string {
 `, width, height, html.EscapeString(g.Title)) + ownStyle + ArrowHead() + "\n" + g.shapes(places) + "</svg>\n"
 }
 
-// Inline is a part of a page that has an ArrowHead and a style sheet for .graph. The id must be unique in the page,
-// and of letters and digits; the description is for who cannot see the picture.
+// Inline returns an SVG element for a page that contains ArrowHead and a style sheet for .graph. The id must be unique
+// in the page and consist of letters and digits. The description is for screen readers.
 func (g Graph) Inline(id, description string) string {
 	places, width, height := g.layout()
 	return fmt.Sprintf(`<svg class="graph" width="%[1]d" height="%[2]d" viewBox="0 0 %[1]d %[2]d" role="img" `+
@@ -58,13 +58,13 @@ func (g Graph) Inline(id, description string) string {
 		width, height, id, html.EscapeString(g.Title), html.EscapeString(description)) + g.shapes(places) + "</svg>"
 }
 
-// ArrowHead is what arrows have at their ends.
+// ArrowHead returns the SVG marker at the ends of arrows.
 func ArrowHead() string {
 	return `<marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" ` +
 		`orient="auto"><path d="M0 0 8 4 0 8z"/></marker>`
 }
 
-// shapes are arrows, and then boxes over them.
+// shapes returns the arrows and then the boxes, which cover them.
 func (g Graph) shapes(places []place) string {
 	var text strings.Builder
 	for i, b := range g.Boxes {
@@ -96,7 +96,7 @@ func (g Graph) shapes(places []place) string {
 
 type place struct{ x, y, width int }
 
-// layout puts boxes in rows, by how many stand above them at least, one after the other; each row is in the middle.
+// layout assigns boxes to rows by the length of their longest chain of dependencies, and centres each row.
 func (g Graph) layout() (places []place, width, height int) {
 	places = make([]place, len(g.Boxes))
 	layers := make([]int, len(g.Boxes))

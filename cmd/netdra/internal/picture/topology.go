@@ -16,10 +16,10 @@ const (
 	FormatSVG     = "svg"
 )
 
-// Formats are the values of --format.
+// Formats returns the values of --output.
 func Formats() []string { return []string{FormatText, FormatDOT, FormatMermaid, FormatSVG} }
 
-// Topology is a topology as a graph. Steps stand in the order in which they are run.
+// Topology is the graph of a topology. Steps are in the order of execution.
 type Topology struct {
 	name  string
 	boxes []topologyStep
@@ -31,8 +31,8 @@ type topologyStep struct {
 	after         []int
 }
 
-// OfTopology returns the graph of a valid topology. Steps of a valid topology stand behind those that they depend on,
-// which is why one pass is enough.
+// OfTopology returns the graph of a valid topology. One pass is enough, because the steps of a valid topology come
+// after those that they depend on.
 func OfTopology(topology *v1alpha1.NetworkTopology) Topology {
 	d := Topology{name: topology.Name}
 	index := map[string]int{}
@@ -51,7 +51,7 @@ func OfTopology(topology *v1alpha1.NetworkTopology) Topology {
 	return d
 }
 
-// Rows returns the graph as a table, with lines that lead from each step to those that stand on it.
+// Rows returns the graph as a table, with lines from each step to the steps that depend on it.
 func (d Topology) Rows() [][]string {
 	lines := d.lines()
 	rows := [][]string{{"STEP", "CNI PLUGIN", "AFTER", "DEVICE CLASS"}}
@@ -66,7 +66,7 @@ func (d Topology) Rows() [][]string {
 	return rows
 }
 
-// Draw returns the graph in one of the formats but FormatText.
+// Draw returns the graph in one of the formats except FormatText.
 func (d Topology) Draw(format string) string {
 	switch format {
 	case FormatDOT:
@@ -77,7 +77,7 @@ func (d Topology) Draw(format string) string {
 	return d.svg()
 }
 
-// dot is the language of Graphviz. Names of steps and plugins have no quotes in them.
+// dot returns the graph for Graphviz. Names of steps and plugins contain no quotes.
 func (d Topology) dot() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "digraph %q {\n  rankdir=TB;\n  node [shape=box, style=rounded];\n", d.name)
@@ -92,7 +92,7 @@ func (d Topology) dot() string {
 	return text.String() + "}\n"
 }
 
-// mermaid is a flowchart. Its identifiers are numbers, since some names of steps are words of its language.
+// mermaid returns a flowchart. It uses numbers as identifiers, since names of steps may be keywords of Mermaid.
 func (d Topology) mermaid() string {
 	var text strings.Builder
 	text.WriteString("flowchart TD\n")
@@ -107,7 +107,7 @@ func (d Topology) mermaid() string {
 	return text.String()
 }
 
-// lines are what is written in a box.
+// lines returns the text in a box.
 func (b topologyStep) lines() []string {
 	lines := []string{b.step, b.cniType}
 	if b.class != "" {
@@ -116,7 +116,7 @@ func (b topologyStep) lines() []string {
 	return lines
 }
 
-// svg is a picture in colours for light and dark pages.
+// svg returns a picture with colours for light and dark mode.
 func (d Topology) svg() string {
 	graph := Graph{Title: "topology " + d.name}
 	for _, b := range d.boxes {
