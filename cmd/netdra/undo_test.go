@@ -51,7 +51,7 @@ func TestKeepThenUndo(t *testing.T) {
 	f.expect(code, exit.OK, after(out, ": attached\n")+errs, `
 ✓ DEL tune (tuning)       net1     0 ms
 ✓ DEL link (host-device)  net1     0 ms
-! changed since the start of the run, perhaps by another process: on this machine: link docker0 (bridge) was not there before
+! changed since the start of the run, perhaps by another process: on this machine: link docker0 (bridge) is new
 ✓ Nothing is left of earlier runs.
 `)
 	f.expectNode(clean)

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Differences says, in one sentence each, what is not as it was. Links are the same if their name is, or else their
-// index. The address of a bridge is not compared: it has that of one of its ports unless it was given one. Carrier is
-// not compared: it changes with the cable. A new alternative name is no difference, as udev adds some by itself.
+// Differences describes each difference in one sentence. It matches links by name, otherwise by index and kind. It does
+// not compare the MAC address of bridges, which by default is that of a port, nor the carrier, which changes with the
+// cable. It ignores new alternative names, because udev adds them.
 func Differences(before, after View) []string {
 	differences := []string{}
-	seen := map[int]bool{} // by index, the links of after that were there before
+	seen := map[int]bool{} // links of after, by index, that also exist in before
 	for i := range before.Interfaces {
 		previous := &before.Interfaces[i]
 		current := find(after.Interfaces, previous)
@@ -25,14 +25,14 @@ func Differences(before, after View) []string {
 	for i := range after.Interfaces {
 		if current := &after.Interfaces[i]; !seen[current.Index] {
 			differences = append(differences,
-				fmt.Sprintf("link %s (%s) was not there before", current.Name, current.Kind))
+				fmt.Sprintf("link %s (%s) is new", current.Name, current.Kind))
 		}
 	}
 	for _, route := range missing(before.Routes, after.Routes) {
 		differences = append(differences, fmt.Sprintf("the route %q is gone", route))
 	}
 	for _, route := range missing(after.Routes, before.Routes) {
-		differences = append(differences, fmt.Sprintf("the route %q was not there before", route))
+		differences = append(differences, fmt.Sprintf("the route %q is new", route))
 	}
 	return differences
 }
@@ -75,7 +75,7 @@ func compare(previous, current *Interface) []string {
 			strings.Join(lost, ", ")))
 	}
 	if more := missing(current.Addresses, previous.Addresses); len(more) > 0 {
-		differences = append(differences, fmt.Sprintf("link %s has the new addresses %s", previous.Name,
+		differences = append(differences, fmt.Sprintf("link %s has gained the addresses %s", previous.Name,
 			strings.Join(more, ", ")))
 	}
 	return differences
@@ -88,7 +88,7 @@ func orNone(name string) string {
 	return name
 }
 
-// missing returns what the first list has and the second has not.
+// missing returns the items of list that rest does not contain.
 func missing[T comparable](list, rest []T) []T {
 	var absent []T
 	for _, item := range list {

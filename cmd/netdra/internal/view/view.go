@@ -1,8 +1,7 @@
-// Package view shows what a network namespace holds, for people and for comparing before and after.
+// Package view describes the contents of a network namespace, for display and for comparison.
 //
-// The rule of this package: [Read] is the only code that asks the kernel; everything else is pure. What the kernel
-// itself makes and takes away at any time (the loopback's addresses, link-local addresses and their routes) is not
-// shown.
+// The rule of this package: only [Read] queries the kernel; everything else is pure. Objects that the kernel itself
+// adds and removes at any time (the addresses of the loopback, link-local addresses and their routes) are omitted.
 package view
 
 import (
@@ -19,12 +18,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// View is what a network namespace holds at one moment. It is a value that can be stored as JSON: the journal of runs
-// has one.
+// View is the state of a network namespace at one moment. It can be stored as JSON: the journal of a run contains one.
 type View struct {
 	// Interfaces are sorted by index.
 	Interfaces []Interface `json:"interfaces"`
-	// Routes are those of the main table, sorted.
+	// Routes are the routes of the main table, sorted.
 	Routes []Route `json:"routes"`
 }
 
@@ -38,7 +36,7 @@ type Interface struct {
 	MAC  string `json:"mac,omitempty"`
 	// MTU is in bytes.
 	MTU int `json:"mtu"`
-	// Up is what was asked for, Carrier what the medium says.
+	// Up is the administrative state, Carrier the state of the medium.
 	Up      bool `json:"up"`
 	Carrier bool `json:"carrier"`
 	// Master is the name of the bridge, bond or vrf that the link is a port of.
@@ -47,7 +45,7 @@ type Interface struct {
 	Addresses []string `json:"addresses,omitempty"`
 }
 
-// State is up, down, or what is in between.
+// State returns "up", "down" or "up, no carrier".
 func (i *Interface) State() string {
 	switch {
 	case !i.Up:
@@ -66,11 +64,11 @@ type Route struct {
 	Interface   string `json:"interface,omitempty"`
 	Source      string `json:"source,omitempty"`
 	Metric      int    `json:"metric,omitempty"`
-	// Type is empty for usual routes; else blackhole, unreachable...
+	// Type is empty for unicast routes, otherwise blackhole, unreachable...
 	Type string `json:"type,omitempty"`
 }
 
-// String is the route as ip(8) writes it.
+// String formats the route like ip(8).
 func (r Route) String() string {
 	parts := []string{r.Destination}
 	if r.Type != "" {
@@ -87,9 +85,9 @@ func (r Route) String() string {
 	return strings.Join(parts, " ")
 }
 
-// Read looks at the namespace at the path, or at that of the calling thread when the path is empty. A reading that a
-// change has interrupted is repeated a few times. The kernel marks a dump during which something changed
-// (NLM_F_DUMP_INTR): it may lack what was there all the time.
+// Read reads the network namespace at the path, or the namespace of the calling thread if the path is empty. It retries
+// a dump that was interrupted by a change, because such a dump may be incomplete. The kernel marks it with
+// NLM_F_DUMP_INTR.
 func Read(path string) (View, error) {
 	namespace := netns.None()
 	if path != "" {
@@ -101,7 +99,7 @@ func Read(path string) (View, error) {
 	}
 	handle, err := netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
 	if err != nil {
-		return View{}, fmt.Errorf("cannot look into %s: %w", title(path), err)
+		return View{}, fmt.Errorf("cannot read %s: %w", title(path), err)
 	}
 	defer handle.Close()
 	for attempt := 0; ; attempt++ {
@@ -110,7 +108,7 @@ func Read(path string) (View, error) {
 			return view, nil
 		}
 		if !errors.Is(err, netlink.ErrDumpInterrupted) || attempt == 9 {
-			return View{}, fmt.Errorf("cannot look into %s: %w", title(path), err)
+			return View{}, fmt.Errorf("cannot read %s: %w", title(path), err)
 		}
 		time.Sleep(time.Millisecond << attempt)
 	}
@@ -174,7 +172,7 @@ func interfaceOf(link netlink.Link, names map[int]string, addresses []netlink.Ad
 	return shown
 }
 
-// routesOf has one route for each next hop. Link-local and multicast routes are left out: the kernel makes them with
+// routesOf returns one route per next hop. It omits link-local and multicast routes, which the kernel creates for
 // addresses.
 func routesOf(route *netlink.Route, names map[int]string) []Route {
 	shown := Route{Destination: "default", Metric: route.Priority, Source: ipText(route.Src)}
@@ -217,7 +215,7 @@ func ipText(ip net.IP) string {
 	return ip.String()
 }
 
-// gatewayText is a gateway of the same family, or of another (RFC 5549).
+// gatewayText returns a gateway of the same address family, or of the other one (RFC 5549).
 func gatewayText(ip net.IP, via netlink.Destination) string {
 	if ip == nil && via != nil {
 		if other, ok := via.(*netlink.Via); ok {

@@ -49,7 +49,7 @@ func TestDifferences(t *testing.T) {
 		"addresses": {
 			change: func(v *view.View) { v.Interfaces[0].Addresses = []string{"10.0.0.2/24"} },
 			want: []string{"link up0 has lost the addresses 10.0.0.1/24",
-				"link up0 has the new addresses 10.0.0.2/24"},
+				"link up0 has gained the addresses 10.0.0.2/24"},
 		},
 		"more": {
 			change: func(v *view.View) {
@@ -57,8 +57,8 @@ func TestDifferences(t *testing.T) {
 				v.Routes = append(v.Routes,
 					view.Route{Destination: "default", Gateway: "10.0.0.9", Interface: "up0", Metric: 5})
 			},
-			want: []string{"link net1 (macvlan) was not there before",
-				`the route "default via 10.0.0.9 dev up0 metric 5" was not there before`},
+			want: []string{"link net1 (macvlan) is new",
+				`the route "default via 10.0.0.9 dev up0 metric 5" is new`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
