@@ -1,7 +1,7 @@
-// Package printer writes results: for people with colours and tables, for programs as JSON or YAML.
+// Package printer writes results: with colours and tables for people, as JSON or YAML for programs.
 //
-// The rule of this package: text that plugins, links or a cluster supply is cleaned before it reaches a terminal.
+// The rule of this package: text from plugins, links or a cluster is sanitized before it reaches a terminal.
 //
-// Commands choose the form by --output: [Show] is for results with a text of their own, [List] for tables. JSON and
-// YAML are the same value, so a script may use either.
+// --output selects the form of a result: [Show] writes results with their own text form, [List] writes tables. JSON and
+// YAML encode the same value.
 package printer

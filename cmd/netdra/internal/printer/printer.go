@@ -40,19 +40,19 @@ const (
 	FormYAML  = "yaml"
 )
 
-// ResultForms are the forms of a result.
+// ResultForms returns the forms of a result.
 func ResultForms() []string { return []string{FormText, FormJSON, FormYAML} }
 
-// ListForms are the forms of a list.
+// ListForms returns the forms of a list.
 func ListForms() []string { return []string{FormTable, FormWide, FormJSON, FormYAML} }
 
-// CheckForm refuses a form that results do not have.
+// CheckForm returns an error unless form is one of ResultForms.
 func CheckForm(form string) error { return CheckFormOf(form, ResultForms()) }
 
-// CheckListForm refuses a form that lists do not have.
+// CheckListForm returns an error unless form is one of ListForms.
 func CheckListForm(form string) error { return CheckFormOf(form, ListForms()) }
 
-// CheckFormOf refuses a form that is none of those that a command has.
+// CheckFormOf returns an error unless form is one of forms.
 func CheckFormOf(form string, forms []string) error {
 	if !slices.Contains(forms, form) {
 		return exit.Refusef("cannot use --output %q; use %s", form, Alternatives(forms))
@@ -60,7 +60,7 @@ func CheckFormOf(form string, forms []string) error {
 	return nil
 }
 
-// Alternatives lists words of which one is chosen.
+// Alternatives joins words as "a, b or c".
 func Alternatives(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")
@@ -69,14 +69,14 @@ func Alternatives(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// Column is one of a table; that of wide tables only are left out of narrow ones.
+// Column is a column of a table. Wide columns only appear in the form FormWide.
 type Column[T any] struct {
 	Title string
 	Wide  bool
 	Value func(*T) string
 }
 
-// List writes a list in a form.
+// List writes a list in a form. none is the text for an empty table.
 func List[T any](w io.Writer, form string, list []T, columns []Column[T], none string) error {
 	if form == FormJSON || form == FormYAML {
 		return Encode(w, form, list)
@@ -102,8 +102,7 @@ func List[T any](w io.Writer, form string, list []T, columns []Column[T], none s
 	return nil
 }
 
-// WithoutEmpty returns rows of a table without the columns that are "-" in every row but the heading. The first column
-// stays.
+// WithoutEmpty removes the columns of a table that are "-" in all rows below the heading. It keeps the first column.
 func WithoutEmpty(rows [][]string) [][]string {
 	var kept [][]string
 	for _, row := range rows {
@@ -118,8 +117,8 @@ func WithoutEmpty(rows [][]string) [][]string {
 	return kept
 }
 
-// Time formats a time in UTC, and says so by a Z (ISO 8601); empty if it is not known. Nodes and workstations have
-// zones of their own, and logs of nodes are compared with what netdra prints.
+// Time formats a time in UTC with the suffix Z (ISO 8601), or returns "" for the zero time. Nodes and workstations may
+// be in different time zones, and users compare the output of netdra with the logs of nodes.
 func Time(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -127,7 +126,7 @@ func Time(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
-// Clock formats the time of a day in UTC to the millisecond, for columns and lines that say that it is UTC.
+// Clock formats the time of day in UTC with milliseconds. The column or line must mention UTC.
 func Clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }
 
 // Encode writes a result as JSON or YAML.
@@ -143,11 +142,11 @@ func Encode(w io.Writer, form string, result any) error {
 	return err
 }
 
-// Printer writes for people. What it cannot write is lost: nothing that a run does may depend on who reads. It is not
-// safe for concurrent use.
+// Printer writes text for people. It ignores write errors, because a run must not depend on its readers. It is not safe
+// for concurrent use.
 type Printer struct {
 	W        io.Writer
-	Terminal bool // moves the cursor
+	Terminal bool // the cursor can be moved
 	Colours  bool
 }
 
@@ -173,9 +172,9 @@ const (
 	clearLine = "\r\x1b[K"
 )
 
-// Sanitize replaces what is not seen but commands a terminal, or turns text around: what plugins say, and what links
-// are called, is strangers' text. With colours, those of the printer stay. Line feeds and tabs stay; a carriage return
-// does not, since it would let text overwrite what stands before it. Bytes that are no UTF-8 become U+FFFD.
+// Sanitize replaces characters that control the terminal or change the text direction, because the messages of plugins
+// and the names of links are untrusted. If colours is true, it keeps the colour sequences of the printer. It keeps line
+// feeds and tabs, but not carriage returns, which could overwrite text. Invalid UTF-8 becomes U+FFFD.
 func Sanitize(text string, colours bool) string {
 	var cleaned strings.Builder
 	for text != "" {
@@ -194,7 +193,7 @@ func Sanitize(text string, colours bool) string {
 	return cleaned.String()
 }
 
-// leadingColour is the printer's sequence that a text begins with; empty if it begins with none.
+// leadingColour returns the printer's colour sequence at the beginning of a text, or "".
 func leadingColour(text string) string {
 	for _, sequence := range []string{Green, Red, Yellow, Dim, plain} {
 		if strings.HasPrefix(text, sequence) {
@@ -230,7 +229,7 @@ func (p *Printer) mark(colour, mark, format string, arguments ...any) {
 	p.line(p.Colour(colour, mark) + " " + fmt.Sprintf(format, arguments...))
 }
 
-// Pending shows on a terminal what is being done; the next line takes its place.
+// Pending shows the current activity on a terminal until EndPending.
 func (p *Printer) Pending(text string) {
 	if p.Terminal {
 		_, _ = fmt.Fprint(p.W, Sanitize(p.Colour(Dim, "… "+text), p.Colours))
@@ -263,7 +262,7 @@ func (p *Printer) Table(rows [][]string) {
 	_ = writer.Flush()
 }
 
-// Milliseconds formats how long something took.
+// Milliseconds formats a duration in milliseconds, or in seconds from 10 s.
 func Milliseconds(duration time.Duration) string {
 	if duration >= 10*time.Second {
 		return fmt.Sprintf("%.1f s", duration.Seconds())
@@ -285,7 +284,7 @@ func Plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// WithDetails returns a text with details in brackets behind it, of which those that are empty are left out.
+// WithDetails appends the non-empty details to a text in parentheses.
 func WithDetails(text string, details ...string) string {
 	details = slices.DeleteFunc(slices.Clone(details), func(detail string) bool { return detail == "" })
 	if len(details) == 0 {
@@ -294,7 +293,7 @@ func WithDetails(text string, details ...string) string {
 	return fmt.Sprintf("%s (%s)", text, strings.Join(details, ", "))
 }
 
-// StepTitle tells the instances of a step apart.
+// StepTitle returns the name of a step, with the index of further instances.
 func StepTitle(step string, instance int) string {
 	if instance == 0 {
 		return step
@@ -302,7 +301,7 @@ func StepTitle(step string, instance int) string {
 	return fmt.Sprintf("%s[%d]", step, instance)
 }
 
-// PrettyJSON indents JSON and leaves anything else as it is.
+// PrettyJSON indents JSON and returns other data unchanged.
 func PrettyJSON(data []byte) string {
 	var out bytes.Buffer
 	if json.Indent(&out, bytes.TrimSpace(data), "", "  ") != nil {
@@ -311,7 +310,7 @@ func PrettyJSON(data []byte) string {
 	return out.String()
 }
 
-// Show writes a result in a form: encoded, or by a function as text.
+// Show writes a result in a form: encoded, or as text by the function.
 func Show(w io.Writer, form string, result any, text func(*Printer)) error {
 	if form != FormText {
 		return Encode(w, form, result)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Colours are for terminals that understand them, of users who have not refused them (https://no-color.org).
-func TestWhoGetsColours(t *testing.T) {
+// Colours are only used on terminals that support them, and not if NO_COLOR is set (https://no-color.org).
+func TestColoursOnTerminals(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)

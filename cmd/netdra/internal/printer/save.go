@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 )
 
-// Save writes a result that is not for terminals to a file, or to the standard output for an empty path.
+// Save writes a result that is not for terminals to a file, or to the standard output if path is empty.
 func Save(streams Streams, path string, data []byte) error {
 	if path == "" {
 		if IsTerminal(streams.Out) {
@@ -19,21 +19,21 @@ func Save(streams Streams, path string, data []byte) error {
 		return err
 	}
 	if err := replaceFile(path, data); err != nil {
-		return fmt.Errorf("cannot write %s: %w; name another file with --output, or redirect the output", path,
+		return fmt.Errorf("cannot write %s: %w; name another file with --file, or redirect the output", path,
 			exit.Cause(err))
 	}
 	New(streams.Err).Good("written to %s, %d KB", path, (len(data)+1023)/1024)
 	return nil
 }
 
-// ErrTerminal is the error of a result that a terminal can't show.
+// ErrTerminal returns the error for a result that a terminal cannot show.
 func ErrTerminal() error {
-	return errors.New("cannot show the result in a terminal; give a file with --output")
+	return errors.New("cannot show the result in a terminal; name a file with --file")
 }
 
-// replaceFile replaces a file in one step. It is for the user's eyes: it names pods and claims. What is not a regular
-// file is not replaced: root would replace /dev/null. The name of the temporary file is not predictable, so no other
-// user of the directory can be there before.
+// replaceFile replaces a file atomically. The file has mode 0600, since it contains the names of pods and claims. It
+// does not replace special files, because root could replace /dev/null. The name of the temporary file is random, so
+// other users of the directory cannot create it first.
 func replaceFile(path string, data []byte) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return errors.New("it exists and is not a regular file")
