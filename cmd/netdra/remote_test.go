@@ -196,18 +196,18 @@ func TestOtherNodesThatCannotBeAsked(t *testing.T) {
 		"claims waits":                                 "no device of this driver is allocated to it",
 		"claims pod/plain":                             "it has no device of this driver",
 		"trace claim/gpu":                              "no device of this driver",
-		"trace pod/pending":                            "it is not scheduled",
-		"devices --node n3":                            "no pod of the driver runs there",
+		"trace pod/pending":                            "the pod is not scheduled",
+		"devices --node n3":                            "no driver pod runs there",
 		"devices --node n1 --socket /x":                "cannot use --socket for another node",
 		"report --node n1 --serve :1":                  "cannot use --serve for another node",
 		"report --all-nodes -f policies.yaml":          "cannot use --filename with --all-nodes",
 		"report --all-nodes --from worker-1":           "cannot use --from with --all-nodes",
 		"claims claim/mv pod/job --node":               "flag needs an argument",
-		"devices node/n1 node/n2":                      "cannot ask nodes n1 and n2 at once",
+		"devices node/n1 node/n2":                      "cannot query nodes n1 and n2 in one call",
 		"doctor --node n1 extra":                       `cannot use argument "extra"`,
 		"devices --context other":                      "name the node with --node",
 		"devices --all-nodes up0":                      "cannot use arguments with --all-nodes",
-		"devices --all-nodes --driver-namespace other": "no pod of it is in namespace other",
+		"devices --all-nodes --driver-namespace other": "cannot find a driver pod in namespace other",
 	} {
 		if code, _, stderr := w.run(line); code != exit.Refused || !strings.Contains(stderr, want) {
 			t.Errorf("netdra %s: exit status %d: %s", line, code, stderr)
@@ -216,7 +216,7 @@ func TestOtherNodesThatCannotBeAsked(t *testing.T) {
 	w.broken["n1"] = errors.New(`OCI runtime exec failed: exec: "/netdra": stat /netdra: no such file or directory`)
 	w.broken["n2"] = apierrors.NewForbidden(schema.GroupResource{Resource: "pods/exec"}, "driver-2", nil)
 	for line, want := range map[string]string{
-		"claims --node n1": "the driver is older than netdra", "claims --node n2": "dra-network-netdra",
+		"claims --node n1": "the driver is too old", "claims --node n2": "dra-network-netdra",
 	} {
 		if code, _, stderr := w.run(line); code != exit.Refused || !strings.Contains(stderr, want) {
 			t.Errorf("netdra %s: exit status %d: %s", line, code, stderr)
@@ -261,13 +261,13 @@ func TestNodesWhoseDriverDoesNotRun(t *testing.T) {
 			t.Errorf("netdra %s: exit status %d", line, code)
 		}
 		for _, want := range []string{
-			"cannot ask node n3: the driver's pod dra-network/driver-3 does not run: container cni-plugins waits: " +
+			"cannot query node n3: the driver's pod dra-network/driver-3 does not run: container cni-plugins waits: " +
 				"ImagePullBackOff, no such image; ",
-			"cannot ask node n4: the driver's pod dra-network/driver-4 does not run: 0/4 nodes are available: 1 " +
+			"cannot query node n4: the driver's pod dra-network/driver-4 does not run: 0/4 nodes are available: 1 " +
 				"Insufficient memory; ",
-			"cannot ask node n5: the driver's pod dra-network/driver-5 does not run: container cni-plugins has failed " +
+			"cannot query node n5: the driver's pod dra-network/driver-5 does not run: container cni-plugins has failed " +
 				"with exit status 7: Error; ",
-			"cannot ask node n6: the driver's pod dra-network/driver-6 does not run: Pending; ",
+			"cannot query node n6: the driver's pod dra-network/driver-6 does not run: Pending; ",
 		} {
 			if !strings.Contains(stderr, want) {
 				t.Errorf("netdra %s does not say %q:\n%s", line, want, stderr)
@@ -350,7 +350,7 @@ func TestNodeThatHangs(t *testing.T) {
 	var out, errs bytes.Buffer
 	code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "devices", "--all-nodes")
 	if code != exit.Refused || !strings.Contains(out.String(), "\nn1    eth1") ||
-		!strings.Contains(errs.String(), "cannot ask node n2: it takes too long") {
+		!strings.Contains(errs.String(), "cannot query node n2: it takes too long") {
 		t.Errorf("exit status %d: %s%s", code, out.String(), errs.String())
 	}
 }

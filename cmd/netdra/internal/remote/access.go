@@ -26,42 +26,42 @@ const (
 	DefaultDriverNamespace = "dra-network"
 	// podSelector selects the driver's pods.
 	podSelector = "app.kubernetes.io/name=dra-network-driver"
-	// container is the driver's in its pod, and program the path of netdra in its image.
+	// container is the name of the driver's container, and program the path of netdra in its image.
 	container, program = "driver", "/netdra"
-	// role is the role in the chart with the permissions for Exec.
+	// role is the name of the ClusterRole and Role in the chart with the required permissions.
 	role = "dra-network-netdra"
 )
 
-// Access is how the caller reaches a cluster; empty fields are as kubectl has them.
+// Access selects a cluster and namespaces. Empty fields have kubectl's defaults.
 type Access struct {
 	Kubeconfig, Context string
-	// Namespace is the namespace of objects without one; empty: that of the context.
+	// Namespace is the namespace of objects without one; empty: the namespace of the context.
 	Namespace string
-	// DriverNamespace is where the driver's pods are.
+	// DriverNamespace is the namespace of the driver's pods.
 	DriverNamespace string
 }
 
-// Streamer runs a command in a container of a pod. The error of a command that ended with another exit status than 0 is
-// one of k8s.io/client-go/util/exec. Tests replace it, since package remotecommand needs a real kubelet.
+// Streamer runs a command in a container of a pod. If the exit status is not 0, the error is one of
+// k8s.io/client-go/util/exec. Tests replace it, since package remotecommand needs a real kubelet.
 type Streamer func(ctx context.Context, pod *corev1.Pod, command []string, stdout, stderr io.Writer) error
 
-// Cluster is one, with the rights of the caller.
+// Cluster is a connection to a cluster with the permissions of the caller.
 type Cluster struct {
 	Core     corev1client.CoreV1Interface
 	Resource resourcev1client.ResourceV1Interface
 	// Raw gets a path of the API server.
 	Raw    func(ctx context.Context, path string) ([]byte, error)
 	Stream Streamer
-	// Config is how the API server is asked, for who asks for more than this package does.
+	// Config is the configuration of the connection, for callers that need other clients.
 	Config    *rest.Config
 	Namespace string
-	// DriverNamespace is where the driver's pods are.
+	// DriverNamespace is the namespace of the driver's pods.
 	DriverNamespace string
-	// Patience is how long each of several nodes may take; 0 for five minutes.
+	// Patience is the time limit per node if several are queried; 0: five minutes.
 	Patience time.Duration
 }
 
-// ConfigError is the error of an unusable kubeconfig file; an empty name stands for kubectl's files.
+// ConfigError returns the error for an unusable kubeconfig file. An empty name stands for kubectl's default files.
 func ConfigError(kubeconfig string, err error) error {
 	if kubeconfig == "" {
 		return fmt.Errorf("cannot find the cluster: %w; name a file with --kubeconfig", err)
@@ -69,8 +69,7 @@ func ConfigError(kubeconfig string, err error) error {
 	return fmt.Errorf("cannot use kubeconfig %s: %w; name another file with --kubeconfig", kubeconfig, exit.Cause(err))
 }
 
-// Connect reads the kubeconfig; it sends nothing yet. Fields of Access are as flags of kubectl, and its files are
-// looked for as kubectl does.
+// Connect reads the kubeconfig, which it finds like kubectl. It does not send requests yet.
 func Connect(access Access) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	if files := filepath.SplitList(access.Kubeconfig); len(files) > 1 { // as $KUBECONFIG may have
@@ -87,7 +86,7 @@ func Connect(access Access) (*Cluster, error) {
 	config.UserAgent = "netdra"
 	namespace, _, err := loading.Namespace()
 	if err != nil {
-		return nil, fmt.Errorf("cannot find the namespace of the context: %w; give --namespace", err)
+		return nil, fmt.Errorf("cannot find the namespace of the context: %w; set --namespace", err)
 	}
 	core, err := corev1client.NewForConfig(config)
 	if err != nil {
@@ -117,7 +116,7 @@ func GetRaw(ctx context.Context, client rest.Interface, path string) ([]byte, er
 	return result.Raw()
 }
 
-// streamer calls pods/exec with WebSockets, which every Kubernetes that the driver runs on has.
+// streamer calls pods/exec over WebSockets, which all supported versions of Kubernetes have.
 func streamer(config *rest.Config, client rest.Interface) Streamer {
 	return func(ctx context.Context, pod *corev1.Pod, command []string, stdout, stderr io.Writer) error {
 		url := client.Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
@@ -134,8 +133,8 @@ func streamer(config *rest.Config, client rest.Interface) Streamer {
 // denied returns an error with the permission that the caller lacks.
 func (c *Cluster) denied(verb string, err error) error {
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("cannot %s: %w; ask for the ClusterRole and the Role %s in namespace %s", verb, err, role,
-			c.DriverNamespace)
+		return fmt.Errorf("cannot %s: %w; request a binding of the ClusterRole and the Role %s in namespace %s", verb,
+			err, role, c.DriverNamespace)
 	}
 	return fmt.Errorf("cannot %s: %w", verb, err)
 }

@@ -1,5 +1,5 @@
-// Package remote runs netdra commands on nodes from elsewhere: it finds the node of an object, and runs the netdra of
-// the driver's image in the driver's pod there.
+// Package remote runs netdra commands on other nodes: it finds the node of an object, and runs the netdra of the
+// driver's image in the driver's pod on that node.
 //
 // The rule of this package: everything goes through the API server with the permissions of the caller. It has no
 // credentials except the caller's kubeconfig, and does not trust the answers of nodes.

@@ -14,16 +14,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// driverPods returns the driver's pods, one for each node, sorted by node: for one node, or for all with an empty name.
-// If a node has several pods, it returns the youngest that runs, since another one is terminating, or the youngest of
-// all if none runs: see whyNotRunning.
+// driverPods returns one driver pod per node, sorted by node. An empty name stands for all nodes. If a node has several
+// pods, because one is terminating, it returns the newest running pod, or the newest pod if none is running.
 func (c *Cluster) driverPods(ctx context.Context, node string) ([]corev1.Pod, error) {
 	options := metav1.ListOptions{LabelSelector: podSelector}
 	if node != "" {
 		options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
 	}
 	list, err := c.Core.Pods(c.DriverNamespace).List(ctx, options)
-	if err == nil && len(list.Items) == 0 && node != "" { // one that finds no room there is on no node
+	if err == nil && len(list.Items) == 0 && node != "" { // a pod that cannot be scheduled is not on the node
 		options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", "").String()
 		list, err = c.Core.Pods(c.DriverNamespace).List(ctx, options)
 	}
@@ -40,8 +39,7 @@ func (c *Cluster) driverPods(ctx context.Context, node string) ([]corev1.Pod, er
 	return slices.CompactFunc(pods, func(a, b corev1.Pod) bool { return nodeOf(&a) == nodeOf(&b) }), nil
 }
 
-// nodeOf is the node that a pod of a DaemonSet is on, or is for: one that finds no room there is on no node, and names
-// it in its affinity.
+// nodeOf returns the node of a DaemonSet pod. A pod that cannot be scheduled only names the node in its affinity.
 func nodeOf(pod *corev1.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName
@@ -62,7 +60,7 @@ func nodeOf(pod *corev1.Pod) string {
 
 func isRunning(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning }
 
-// startOrder sorts pods that run before all others.
+// startOrder sorts running pods before all others.
 func startOrder(pod *corev1.Pod) int {
 	if isRunning(pod) {
 		return 0
@@ -70,14 +68,15 @@ func startOrder(pod *corev1.Pod) int {
 	return 1
 }
 
-// whyNotRunning is the error of a node whose driver cannot be asked since its pod does not run; nil if it does.
+// whyNotRunning returns an error if the driver's pod does not run, with the reason.
 func (c *Cluster) whyNotRunning(pod *corev1.Pod) error {
 	if isRunning(pod) {
 		return nil
 	}
-	cause := cmp.Or(strings.TrimSuffix(waitingFor(pod), "."), string(pod.Status.Phase), "its state is not known")
-	return fmt.Errorf("cannot ask node %s: the driver's pod %s/%s does not run: %s; \"kubectl -n %s describe pod %s\" "+
-		"says more", nodeOf(pod), pod.Namespace, pod.Name, printer.Sanitize(cause, false), pod.Namespace, pod.Name)
+	cause := cmp.Or(strings.TrimSuffix(waitingFor(pod), "."), string(pod.Status.Phase), "its state is unknown")
+	return fmt.Errorf("cannot query node %s: the driver's pod %s/%s does not run: %s; for details, run "+
+		"\"kubectl -n %s describe pod %s\"", nodeOf(pod), pod.Namespace, pod.Name, printer.Sanitize(cause, false),
+		pod.Namespace, pod.Name)
 }
 
 // waitingFor returns the reason why a pod waits, as reported by the scheduler and the kubelet; "" without a report.
@@ -101,7 +100,7 @@ func waitingFor(pod *corev1.Pod) string {
 	return joined(pod.Status.Reason, pod.Status.Message)
 }
 
-// joined is a reason with its message, if it has one.
+// joined returns "reason, message", or the one that is not empty.
 func joined(reason, message string) string {
 	if reason == "" || message == "" {
 		return reason + message

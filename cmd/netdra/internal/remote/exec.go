@@ -17,11 +17,11 @@ import (
 type Answer struct {
 	Stdout []byte
 	Stderr string
-	// Code is its exit status, as "netdra help exit-codes" has it.
+	// Code is the exit status; see package exit.
 	Code int
 }
 
-// mostBytes bounds the answer of a node.
+// mostBytes limits the answer of a node.
 const mostBytes = 256 << 20
 
 // Run runs netdra with arguments in the driver's pod of a node. It returns an error if the command could not be run.
@@ -33,7 +33,7 @@ func (c *Cluster) Run(ctx context.Context, node string, arguments ...string) (An
 		return Answer{}, err
 	}
 	if len(pods) == 0 {
-		return Answer{}, fmt.Errorf("cannot ask node %s: no pod of the driver runs there; look with \"kubectl -n %s "+
+		return Answer{}, fmt.Errorf("cannot query node %s: no driver pod runs there; check with \"kubectl -n %s "+
 			"get pods -o wide\", or name the driver's namespace with --driver-namespace", node, c.DriverNamespace)
 	}
 	if err := c.whyNotRunning(&pods[0]); err != nil {
@@ -46,13 +46,13 @@ func (c *Cluster) Run(ctx context.Context, node string, arguments ...string) (An
 func (c *Cluster) runIn(ctx context.Context, pod *corev1.Pod, arguments []string) (Answer, error) {
 	stdout, stderr := &limited{}, &limited{}
 	err := c.Stream(ctx, pod, append([]string{program}, arguments...), stdout, stderr)
-	if err != nil && ctx.Err() != nil { // what the stream writes to may still be written
+	if err != nil && ctx.Err() != nil { // the stream may still write to the buffers
 		return Answer{}, fmt.Errorf("cannot run netdra in pod %s/%s of node %s: %w", pod.Namespace, pod.Name,
 			pod.Spec.NodeName, context.Cause(ctx))
 	}
 	answer := Answer{Stdout: stdout.Bytes(), Stderr: strings.TrimRight(stderr.String(), "\n")}
 	if stdout.full || stderr.full {
-		return Answer{}, fmt.Errorf("cannot read the answer of node %s: it has more than %d MiB", pod.Spec.NodeName,
+		return Answer{}, fmt.Errorf("cannot read the answer of node %s: it exceeds %d MiB", pod.Spec.NodeName,
 			mostBytes>>20)
 	}
 	if status := (exec.CodeExitError{}); errors.As(err, &status) && status.Code <= exit.Left {
@@ -62,7 +62,7 @@ func (c *Cluster) runIn(ctx context.Context, pod *corev1.Pod, arguments []string
 	if err != nil && strings.Contains(err.Error(), `"`+program+`"`) {
 		return Answer{},
 			fmt.Errorf("cannot run netdra in pod %s/%s of node %s: %w; if its image has no %s, the driver "+
-				"is older than netdra: upgrade it, or run netdra on the node", pod.Namespace, pod.Name,
+				"is too old: upgrade it, or run netdra on the node", pod.Namespace, pod.Name,
 				pod.Spec.NodeName,
 				err, program)
 	}

@@ -94,8 +94,8 @@ func (c *Cluster) locatePod(ctx context.Context, namespace, name string) (*Place
 		return nil, c.denied(fmt.Sprintf("get pod %s/%s", namespace, name), err)
 	}
 	if pod.Spec.NodeName == "" {
-		return nil, fmt.Errorf("cannot ask a node about pod %s/%s: it is not scheduled; \"netdra simulate --pod "+
-			"%s/%s\" says why", namespace, name, namespace, name)
+		return nil, fmt.Errorf("cannot query a node for pod %s/%s: the pod is not scheduled; for the reason, run "+
+			"\"netdra simulate --pod %s/%s\"", namespace, name, namespace, name)
 	}
 	place := &Place{Node: pod.Spec.NodeName}
 	for _, claim := range claimNames(pod) {
@@ -103,7 +103,7 @@ func (c *Cluster) locatePod(ctx context.Context, namespace, name string) (*Place
 		if err != nil {
 			return nil, c.denied(fmt.Sprintf("get claim %s/%s", namespace, claim), err)
 		}
-		if devices := devicesOf(found); len(devices) > 0 { // others are for other drivers
+		if devices := devicesOf(found); len(devices) > 0 { // claims of other drivers have none
 			place.Claims = append(place.Claims, namespace+"/"+claim)
 			place.Devices = append(place.Devices, devices...)
 		}
@@ -125,7 +125,8 @@ func claimNames(pod *corev1.Pod) []string {
 	return names
 }
 
-// devicesOf are the devices of this driver in an allocation, each once: a shared device may be there several times.
+// devicesOf returns the devices of this driver in an allocation without duplicates: a shared device may occur several
+// times.
 func devicesOf(claim *resourceapi.ResourceClaim) []string {
 	if claim.Status.Allocation == nil {
 		return nil
@@ -147,8 +148,8 @@ func (c *Cluster) locateClaim(ctx context.Context, namespace, name string) (*Pla
 	}
 	place := &Place{Claims: []string{namespace + "/" + name}, Devices: devicesOf(claim)}
 	if len(place.Devices) == 0 {
-		return nil, fmt.Errorf("cannot ask a node about claim %s/%s: no device of this driver is allocated to it; "+
-			"\"kubectl describe pod\" has the scheduler's reason, and \"netdra simulate --pod\" with its pod says more",
+		return nil, fmt.Errorf("cannot query a node for claim %s/%s: no device of this driver is allocated to it; for "+
+			"the reason, run \"kubectl describe pod\" or \"netdra simulate --pod\" with its pod",
 			namespace,
 			name)
 	}
@@ -158,8 +159,8 @@ func (c *Cluster) locateClaim(ctx context.Context, namespace, name string) (*Pla
 	return place, nil
 }
 
-// allocatedNode is the node to which an allocation is bound: devices of this driver are of one node, which the
-// scheduler writes as a selector. It is a match of metadata.name, as the allocator makes it for slices with a nodeName.
+// allocatedNode returns the node of an allocation. The devices of this driver are local to a node, so the allocator
+// adds a node selector that matches metadata.name, as for all slices with a nodeName.
 func allocatedNode(allocation *resourceapi.AllocationResult) (string, error) {
 	if allocation.NodeSelector != nil {
 		for _, term := range allocation.NodeSelector.NodeSelectorTerms {
@@ -170,5 +171,5 @@ func allocatedNode(allocation *resourceapi.AllocationResult) (string, error) {
 			}
 		}
 	}
-	return "", errors.New("its allocation names none; name it with --node")
+	return "", errors.New("the allocation does not contain a node; name it with --node")
 }

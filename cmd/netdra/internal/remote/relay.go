@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// Relay runs command lines on a node, one after another, and relays their output. The error has the worst of their exit
-// statuses. The output is sanitized: an attacker on a node must not control the terminal of an administrator.
+// Relay runs command lines on a node, one after another, and relays their output. The error has the highest exit
+// status. The output is sanitized: an attacker on a node must not control the terminal of an administrator.
 func (c *Cluster) Relay(ctx context.Context, streams printer.Streams, node string, lines ...[]string) error {
 	worst := exit.OK
 	for _, line := range lines {
@@ -34,7 +34,7 @@ func (c *Cluster) Relay(ctx context.Context, streams printer.Streams, node strin
 	return Status(worst)
 }
 
-// Status is the error of a command whose output has said everything; nil for success.
+// Status returns the error for the exit status of a command that has already printed its problems; nil for success.
 func Status(code int) error {
 	if code == exit.OK {
 		return nil
@@ -42,8 +42,8 @@ func Status(code int) error {
 	return &exit.Error{Code: code, Err: exit.ErrPrinted}
 }
 
-// Decode runs a command line that writes JSON, and reads it. Exit status 1 is an answer, too. Fields that a newer
-// driver writes are ignored.
+// Decode runs a command line that writes JSON, and decodes the output. It accepts exit status 1, and ignores unknown
+// fields of newer drivers.
 func (c *Cluster) Decode(ctx context.Context, node string, target any, line ...string) error {
 	answer, err := c.Run(ctx, node, line...)
 	if err != nil {
@@ -56,28 +56,28 @@ func (c *Cluster) Decode(ctx context.Context, node string, target any, line ...s
 // answer.
 func (a *Answer) decode(node string, target any) error {
 	if a.Code > exit.Failed {
-		return fmt.Errorf("cannot ask node %s: %s", node, printer.Sanitize(a.Stderr, false))
+		return fmt.Errorf("cannot query node %s: %s", node, printer.Sanitize(a.Stderr, false))
 	}
 	if err := json.Unmarshal(a.Stdout, target); err != nil {
-		return fmt.Errorf("cannot read the answer of node %s: %w; if its driver has another version than netdra, "+
-			"run netdra there", node, err)
+		return fmt.Errorf("cannot read the answer of node %s: %w; if the version of its driver differs from netdra, "+
+			"run netdra on the node", node, err)
 	}
 	return nil
 }
 
 const (
-	// atOnce is how many nodes are asked at a time.
-	atOnce = 8
-	// patience is the limit for each of them: a hanging node must not withhold the answers of the others.
+	// concurrency is the number of nodes that are queried concurrently.
+	concurrency = 8
+	// patience is the time limit per node: a hanging node must not block the answers of the others.
 	patience = 5 * time.Minute
 )
 
-// errSlow is of a node that takes longer than the others are kept waiting.
-var errSlow = errors.New("it takes too long to answer; ask it alone with --node")
+// errSlow is the error of a node that exceeds the time limit.
+var errSlow = errors.New("it takes too long to answer; query it separately with --node")
 
 // Each calls query for every node that has a pod of the driver, several concurrently, and returns the answers in the
-// order of their nodes. An unreachable node, such as one whose pod does not run, is an answer, too. query gets a
-// context with its own deadline, so a hanging node only occupies one place among the concurrent queries.
+// order of their nodes. The answer of an unreachable node, such as one whose driver pod does not run, is an error.
+// query gets a context with its own deadline, so a hanging node only blocks one of the concurrent queries.
 func Each[T any](ctx context.Context, c *Cluster, query func(ctx context.Context, node string) (T, error)) ([]Of[T],
 	error) {
 	pods, err := c.driverPods(ctx, "")
@@ -85,12 +85,12 @@ func Each[T any](ctx context.Context, c *Cluster, query func(ctx context.Context
 		return nil, err
 	}
 	if len(pods) == 0 {
-		return nil, fmt.Errorf("cannot find the driver: no pod of it is in namespace %s; name another one with "+
+		return nil, fmt.Errorf("cannot find a driver pod in namespace %s; name another namespace with "+
 			"--driver-namespace", c.DriverNamespace)
 	}
 	answers := make([]Of[T], len(pods))
 	var group errgroup.Group
-	group.SetLimit(atOnce)
+	group.SetLimit(concurrency)
 	for i := range pods {
 		group.Go(func() error {
 			node := nodeOf(&pods[i])
@@ -102,7 +102,7 @@ func Each[T any](ctx context.Context, c *Cluster, query func(ctx context.Context
 			defer cancel()
 			answer, err := query(ctx, node)
 			if err != nil && errors.Is(context.Cause(ctx), errSlow) {
-				err = fmt.Errorf("cannot ask node %s: %w", node, errSlow)
+				err = fmt.Errorf("cannot query node %s: %w", node, errSlow)
 			}
 			answers[i] = Of[T]{Node: node, Answer: answer, Err: err}
 			return nil
