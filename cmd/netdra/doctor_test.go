@@ -159,7 +159,7 @@ func TestDoctorAsksTheAPIServer(t *testing.T) {
 		t.Errorf("of several files: %s", got.Problem)
 	}
 	if got := doctor.ReadCluster(t.Context(), "/nowhere"); got.Problem == "" {
-		t.Error("nobody says that there is no kubeconfig")
+		t.Error("a missing kubeconfig is not a problem")
 	}
 }
 
@@ -168,22 +168,22 @@ func TestDoctorOfNodesAsksTheAPIServer(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	server := httptest.NewServer(http.HandlerFunc(answerAsAPIServer))
 	defer server.Close()
-	const elsewhere = `"netdra doctor --kubeconfig FILE" on the node looks at it`
+	const elsewhere = `run "netdra doctor --kubeconfig FILE" on the node to check it`
 	for _, arguments := range []string{"doctor --node n1", "doctor --all-nodes"} {
 		w := newWorkstation(t)
 		if _, stdout, _ := w.run(arguments); !strings.Contains(stdout, elsewhere+" (3)") {
-			t.Errorf("netdra %s, with nobody asked: %s", arguments, stdout)
+			t.Errorf("netdra %s without an API server: %s", arguments, stdout)
 		}
 		w.config = &restclient.Config{Host: server.URL}
 		_, stdout, stderr := w.run(arguments)
-		for _, want := range []string{"the feature DRADeviceTaints is switched off", elsewhere + " (1)",
+		for _, want := range []string{"the feature gate DRADeviceTaints is disabled", elsewhere + " (1)",
 			"the API server does not serve networking.dra.io/v1alpha1"} {
 			if !strings.Contains(stdout, want) {
 				t.Errorf("netdra %s has no %q: %s%s", arguments, want, stdout, stderr)
 			}
 		}
-		if strings.Contains(stdout, "give --kubeconfig") {
-			t.Errorf("netdra %s asks for what is there: %s", arguments, stdout)
+		if strings.Contains(stdout, "--kubeconfig is not set") {
+			t.Errorf("netdra %s requests a kubeconfig although it has one: %s", arguments, stdout)
 		}
 	}
 }

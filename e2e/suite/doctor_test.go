@@ -36,7 +36,7 @@ func TestDoctor(t *testing.T) {
 	e.onNode("mv", "/opt/cni/bin/macvlan", "/opt/cni/bin/away")
 	report, err := e.doctor()
 	e.onNode("mv", "/opt/cni/bin/away", "/opt/cni/bin/macvlan")
-	if err == nil || !containsAll(report, []string{"✗ CNI plugin macvlan is not installed", stray, "1 wrong"}) {
+	if err == nil || !containsAll(report, []string{"✗ CNI plugin macvlan is not installed", stray, "1 fault"}) {
 		t.Errorf("a node without macvlan: %v\n%s", err, report)
 	}
 	if output, err := e.netdra("gc", "--all"); err != nil ||
@@ -57,7 +57,7 @@ func (e *env) healthy(what string) {
 	e.eventually(what+" is healthy", func(context.Context) (bool, error) {
 		report, err := e.doctor()
 		return err == nil &&
-			strings.Contains(report, "this node is healthy: 0 wrong, 0 risky"), fmt.Errorf("%w\n%s", err, report)
+			strings.Contains(report, "this node is healthy: 0 faults, 0 risks"), fmt.Errorf("%w\n%s", err, report)
 	})
 }
 

@@ -28,7 +28,7 @@ func askCluster(ctx context.Context, cluster *remote.Cluster) *doctor.Cluster {
 	if cluster.Config == nil {
 		return nil
 	}
-	return doctor.AskCluster(ctx, cluster.Config)
+	return doctor.QueryCluster(ctx, cluster.Config)
 }
 
 // Doctor prints the findings of one node. The error has the exit status of "netdra doctor".

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// clusterLimit is how long the API server may take for all questions.
+// clusterLimit is the time limit of each request to the API server.
 const clusterLimit = 15 * time.Second
 
 // ReadCluster queries an API server for the features that a node needs. It never fails: an unreachable API server is a
@@ -22,7 +22,7 @@ const clusterLimit = 15 * time.Second
 // client may read.
 func ReadCluster(ctx context.Context, kubeconfig string) *Cluster {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
-	if files := filepath.SplitList(kubeconfig); len(files) > 1 { // as $KUBECONFIG may say
+	if files := filepath.SplitList(kubeconfig); len(files) > 1 { // as $KUBECONFIG allows
 		rules = &clientcmd.ClientConfigLoadingRules{Precedence: files}
 	}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
@@ -30,11 +30,11 @@ func ReadCluster(ctx context.Context, kubeconfig string) *Cluster {
 	if err != nil {
 		return &Cluster{Problem: err.Error()}
 	}
-	return AskCluster(ctx, config)
+	return QueryCluster(ctx, config)
 }
 
-// AskCluster does what [ReadCluster] does with a configuration that the caller has.
-func AskCluster(ctx context.Context, shared *restclient.Config) *Cluster {
+// QueryCluster is like [ReadCluster], with the configuration of the caller.
+func QueryCluster(ctx context.Context, shared *restclient.Config) *Cluster {
 	found, config := &Cluster{}, restclient.CopyConfig(shared)
 	config.Timeout = clusterLimit
 	clock := &serverClock{}
@@ -100,8 +100,8 @@ func parseFeatures(metrics string) []string {
 	return off
 }
 
-// serverClock records the time of the server in its answers. The offset is from the last answer. The header Date has
-// whole seconds, and the transmission time counts as time of the server: both are far below mostClock.
+// serverClock records the offset of the server's clock from the last response. The Date header has a resolution of one
+// second, and the transmission time adds to the offset; both are far below maxClockSkew.
 type serverClock struct {
 	mu     sync.Mutex
 	offset time.Duration

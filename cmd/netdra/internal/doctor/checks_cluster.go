@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// mostClock is how far clocks may be apart: tokens and certificates are judged by them.
-const mostClock = 30 * time.Second
+// maxClockSkew is the acceptable difference between clocks, which the validation of tokens and certificates depends on.
+const maxClockSkew = 30 * time.Second
 
-// checkOfClocks is the name of the check that only the node can make.
+// checkOfClocks is the name of the check that can only run on the node.
 const checkOfClocks = "clock"
 
 func clusterChecks() []check {
 	return []check{
-		{group: groupCluster, name: "api-server", fine: "the API server has what the driver needs", needs: needsCluster,
-			inspect: checkServer},
-		{group: groupCluster, name: "features", fine: "the features that the driver needs are on", needs: needsFeatures,
-			inspect: checkFeatures},
+		{group: groupCluster, name: "api-server", fine: "the API server serves the APIs that the driver needs",
+			needs: needsCluster, inspect: checkServer},
+		{group: groupCluster, name: "features", fine: "the feature gates that the driver needs are enabled",
+			needs: needsFeatures, inspect: checkFeatures},
 		{group: groupCluster, name: checkOfClocks, fine: "the clocks of the node and of the API server agree",
 			needs: needsAnswers, inspect: checkClock},
 	}
 }
 
-// neededAPIs are by group/version.
+// neededAPIs returns the API groups that the driver needs, by group/version, with the fix if one is missing.
 func neededAPIs() []struct{ name, do string } {
 	return []struct{ name, do string }{
-		{"resource.k8s.io/v1", "upgrade to Kubernetes 1.36.2 or newer, or switch the group on with --runtime-config"},
+		{"resource.k8s.io/v1", "upgrade to Kubernetes 1.36.2 or newer, or enable the group with --runtime-config"},
 		{"networking.dra.io/v1alpha1", "kubectl apply -f deploy/crds"},
 	}
 }
@@ -35,37 +35,37 @@ func neededAPIs() []struct{ name, do string } {
 // gates represent all components, since the usual installers set them equally.
 func features() []struct{ name, effect string } {
 	return []struct{ name, effect string }{
-		{"DynamicResourceAllocation", "no claim is allocated"},
+		{"DynamicResourceAllocation", "no claim can be allocated"},
 		{"DRAConsumableCapacity", "devices that pods share are not published"},
-		{"DRAPartitionableDevices", "devices that exclude each other are not published"},
-		{"DRADeviceTaints", "devices that should not be used now are published without a taint"},
-		{"DRAResourceClaimDeviceStatus", "claims don't say what was attached"},
+		{"DRAPartitionableDevices", "mutually exclusive devices are not published"},
+		{"DRADeviceTaints", "devices that must not be used are published without a taint"},
+		{"DRAResourceClaimDeviceStatus", "the status of claims does not contain the attached interfaces"},
 	}
 }
 
 func checkServer(input *Input) []Finding {
 	if input.Cluster.Problem != "" {
-		return []Finding{{Level: Fail, What: "the API server cannot be asked", Where: "--kubeconfig",
-			Why: input.Cluster.Problem, Do: "give a kubeconfig that works on this node"}}
+		return []Finding{{Level: Fail, What: "the API server is unreachable", Where: "--kubeconfig",
+			Why: input.Cluster.Problem, Do: "pass a kubeconfig that works on this node"}}
 	}
 	found := checkVersion(compServer, input.Cluster.Version)
 	for _, api := range neededAPIs() {
 		if !slices.Contains(input.Cluster.Serves, api.name) {
 			found = append(found, Finding{Level: Fail, What: "the API server does not serve " + api.name,
 				Where: "API server " +
-					input.Cluster.Version, Why: "the driver publishes nothing without it", Do: api.do})
+					input.Cluster.Version, Why: "the driver cannot publish devices without it", Do: api.do})
 		}
 	}
 	return found
 }
 
-// needsFeatures describes what is missing to know features; empty if nothing is.
+// needsFeatures returns why the feature gates are unknown; empty if they are known.
 func needsFeatures(input *Input) string {
 	if missing := needsAnswers(input); missing != "" {
 		return missing
 	}
 	if !input.Cluster.KnowsFeatures {
-		return "the kubeconfig gives no right to get /metrics of the API server"
+		return "the kubeconfig has no permission to get /metrics of the API server"
 	}
 	return ""
 }
@@ -75,7 +75,7 @@ func checkFeatures(input *Input) []Finding {
 	for _, feature := range features() {
 		if slices.Contains(input.Cluster.Off, feature.name) {
 			found = append(found, Finding{
-				Level: Fail, What: fmt.Sprintf("the feature %s is switched off", feature.name), Where: "API server " +
+				Level: Fail, What: fmt.Sprintf("the feature gate %s is disabled", feature.name), Where: "API server " +
 					input.Cluster.Version, Why: feature.effect,
 				Do: "enable it in --feature-gates of all components",
 			})
@@ -86,7 +86,7 @@ func checkFeatures(input *Input) []Finding {
 
 func checkClock(input *Input) []Finding {
 	ahead := input.Cluster.Ahead
-	if ahead.Abs() <= mostClock {
+	if ahead.Abs() <= maxClockSkew {
 		return nil
 	}
 	direction := "ahead of"
@@ -96,8 +96,8 @@ func checkClock(input *Input) []Finding {
 	return []Finding{{
 		Level: Warn, What: fmt.Sprintf("the API server's clock is %s %s this node's", ahead.Abs().Round(time.Second),
 			direction), Where: "system clock",
-		Why: "certificates and tokens are refused by a clock that is wrong, and times in logs mislead",
-		Do:  "synchronise the clocks: chronyc tracking, or timedatectl",
+		Why: "with a wrong clock, certificates and tokens are rejected, and timestamps in logs are misleading",
+		Do:  "synchronize the clocks; check with chronyc tracking or timedatectl",
 	}}
 }
 
@@ -114,7 +114,7 @@ func WithCluster(findings []Finding, cluster *Cluster) []Finding {
 		checks := clusterChecks()
 		i := slices.IndexFunc(checks, func(c check) bool { return c.name == finding.Check })
 		if cluster == nil || i < 0 || finding.Check == checkOfClocks {
-			finding.Why = "\"netdra doctor --kubeconfig FILE\" on the node looks at it"
+			finding.Why = "run \"netdra doctor --kubeconfig FILE\" on the node to check it"
 			all = append(all, finding)
 			continue
 		}

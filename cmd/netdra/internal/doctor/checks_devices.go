@@ -13,24 +13,24 @@ import (
 
 func deviceChecks() []check {
 	return []check{
-		{group: groupDevices, name: "problems", fine: "the driver has no problem with devices", needs: needsDriver,
+		{group: groupDevices, name: "problems", fine: "the driver reports no problems with devices", needs: needsDriver,
 			inspect: checkProblems},
 		{group: groupDevices, name: "gone-devices", fine: "every device that a claim holds exists", needs: needsDriver,
 			inspect: checkGone},
 		{group: groupDevices, name: "pod-interfaces", fine: "no pod has lost an attached interface", needs: needsDriver,
 			inspect: checkInterfaces},
-		{group: groupDevices, name: "quarantine", fine: "no device is held back", needs: needsDriver,
+		{group: groupDevices, name: "quarantine", fine: "no device is quarantined", needs: needsDriver,
 			inspect: checkQuarantine},
-		{group: groupDevices, name: "other-owners", fine: "nobody else gives these devices to pods", needs: needsDriver,
+		{group: groupDevices, name: "other-owners", fine: "no other program manages these devices", needs: needsDriver,
 			inspect: checkOwners},
-		{group: groupDevices, name: "double-owners", fine: "no device is in the pool of a device plugin, too",
+		{group: groupDevices, name: "double-owners", fine: "no device is also in the pool of a device plugin",
 			needs: needsDriver, inspect: checkDoubleOwners},
-		{group: groupDevices, name: "network-managers", fine: "no network manager configures a device that pods get",
+		{group: groupDevices, name: "network-managers", fine: "no network manager configures a device for pods",
 			needs: needsDriver, inspect: checkManagers},
 		{group: groupDevices, name: "iommu",
-			fine:  "devices can be given to applications that drive them themselves, or no topology does so",
+			fine:  "vfio-pci is available, or no topology needs it",
 			needs: needsDriver, inspect: checkIOMMU},
-		{group: groupDevices, name: "rdma", fine: "no published device lacks the driver of its RDMA part",
+		{group: groupDevices, name: "rdma", fine: "the RDMA drivers of all published devices are loaded",
 			needs: needsDriver, inspect: checkRDMA},
 	}
 }
@@ -39,18 +39,18 @@ func checkProblems(input *Input) []Finding {
 	var found []Finding
 	for _, problem := range input.Driver.State.Problems {
 		finding := Finding{Level: Warn, What: problem.Text, Where: problem.Source,
-			Why: "a device is not offered, or not for all that its policy says",
-			Do:  "fix what it says; netdra explain DEVICE says more"}
+			Why: "a device is not offered, or not in every way that its policy defines",
+			Do:  "fix the reported problem; for details, run netdra explain DEVICE"}
 		if problem.Remark {
-			finding.Why = "devices are offered as their policy says, which may not be what its author means"
-			finding.Do = "change the policy as it says, or leave it if that is meant"
+			finding.Why = "devices are offered as the policy defines, which may not be what its author intended"
+			finding.Do = "change the policy as suggested, or ignore this if it is intended"
 		}
 		found = append(found, finding)
 	}
 	return found
 }
 
-// checkGone finds devices that no longer exist, with the pods that use them.
+// checkGone finds devices that no longer exist, although claims hold them.
 func checkGone(input *Input) []Finding {
 	var found []Finding
 	for _, device := range nodeclient.Devices(input.Driver) {
@@ -60,14 +60,14 @@ func checkGone(input *Input) []Finding {
 		found = append(found, Finding{
 			Level: Fail, What: fmt.Sprintf("device %s no longer exists on the node", device.Name),
 			Where: "held by " + cmp.Or(device.HeldBy(),
-				"a claim"), Why: "these pods have no network by it, and their claims keep it from others",
-			Do: "bring the device back, then delete these pods to have them attached again",
+				"a claim"), Why: "these pods have lost this network, and no other claim can get the device",
+			Do: "restore the device, then delete these pods to attach them again",
 		})
 	}
 	return found
 }
 
-// checkInterfaces finds interfaces that have vanished from pods. checkGone covers interfaces of missing devices.
+// checkInterfaces finds interfaces that are no longer in their pod. checkGone covers interfaces of missing devices.
 func checkInterfaces(input *Input) []Finding {
 	gone := map[string]bool{}
 	for _, device := range nodeclient.Devices(input.Driver) {
@@ -83,8 +83,8 @@ func checkInterfaces(input *Input) []Finding {
 			found = append(found, Finding{
 				Level: Fail, What: fmt.Sprintf("pod %s has lost its interface %s", sandbox.Pod,
 					link.Missing), Where: "device " + link.Device,
-				Why: "the device or a link below it was removed, or an application has moved the interface",
-				Do: fmt.Sprintf("delete the pod to have it attached again: kubectl -n %s delete pod %s",
+				Why: "the device or one of its lower devices was removed, or an application has moved the interface",
+				Do: fmt.Sprintf("delete the pod to attach it again: kubectl -n %s delete pod %s",
 					sandbox.Pod.Namespace, sandbox.Pod.Name),
 			})
 		}
@@ -100,11 +100,11 @@ func checkQuarantine(input *Input) []Finding {
 		finding := Finding{
 			Level: Warn, What: fmt.Sprintf("%s of pod %s could not be undone", step.Title(),
 				leftover.Attachment.Pod), Where: leftover.Key, Why: leftover.Reason,
-			Do: "put right what the reason says, then: netdra release " + leftover.Key + "; if that can never " +
-				"succeed, give it up with --forget",
+			Do: "fix the reported cause, then run: netdra release " + leftover.Key + "; if the cleanup can never " +
+				"succeed, abandon it with --forget",
 		}
 		if device := leftover.Quarantines(); device != nil {
-			finding.Level, finding.What = Fail, fmt.Sprintf("device %s is in quarantine since pod %s has ended",
+			finding.Level, finding.What = Fail, fmt.Sprintf("device %s has been quarantined since pod %s ended",
 				device.Name, leftover.Attachment.Pod)
 		}
 		found = append(found, finding)
@@ -112,9 +112,8 @@ func checkQuarantine(input *Input) []Finding {
 	return found
 }
 
-// owners are other programs that give network devices to pods, by the name of a process or of a driver that kubelet
-// knows. Kubelet knows DRA drivers by the names under which they register; a device plugin is known by its process
-// only.
+// owners returns other programs that allocate network devices to pods. A DRA driver is identified by the name under
+// which it registers with the kubelet, a device plugin by the name of its process.
 func owners() []struct{ process, driver, title string } {
 	return []struct{ process, driver, title string }{
 		{process: "sriovdp", title: "the SR-IOV network device plugin"},
@@ -123,8 +122,8 @@ func owners() []struct{ process, driver, title string } {
 	}
 }
 
-// checkOwners finds programs that could give away the same devices. That they do is certain only for checkDoubleOwners,
-// so these are warnings.
+// checkOwners finds programs that may allocate the same devices. Its findings are warnings; checkDoubleOwners finds
+// actual conflicts.
 func checkOwners(input *Input) []Finding {
 	if len(input.Driver.Published) == 0 {
 		return nil
@@ -141,9 +140,9 @@ func checkOwners(input *Input) []Finding {
 			continue
 		}
 		found = append(found, Finding{
-			Level: Warn, What: owner.title + " runs on this node, too", Where: where,
-			Why: "neither knows what the other has given away: a device that both offer goes to two pods",
-			Do:  "see that its configuration and the DeviceExposurePolicies name different devices, or remove it",
+			Level: Warn, What: owner.title + " also runs on this node", Where: where,
+			Why: "a device that both offer may be allocated twice, since neither knows the allocations of the other",
+			Do:  "make sure that its configuration and the DeviceExposurePolicies name different devices, or remove it",
 		})
 	}
 	if input.Multus == "" {
@@ -152,19 +151,19 @@ func checkOwners(input *Input) []Finding {
 	duplicates := attachedTwice(input)
 	if len(duplicates) == 0 {
 		duplicates = append(duplicates, Finding{
-			Level: Warn, What: "Multus attaches networks to pods of this node, too", Where: input.Multus,
-			Why: "it takes whatever a NetworkAttachmentDefinition names, without asking whether a claim has it",
-			Do:  "see that no NetworkAttachmentDefinition names a device that netdra devices lists",
+			Level: Warn, What: "Multus also attaches networks to pods of this node", Where: input.Multus,
+			Why: "it attaches the device that a NetworkAttachmentDefinition names, even if a claim holds it",
+			Do:  "make sure that no NetworkAttachmentDefinition names a device that netdra devices lists",
 		})
 	}
 	return append(found, duplicates...)
 }
 
-// multusAnnotation is the annotation by which pods select what Multus attaches.
+// multusAnnotation is the annotation that selects the networks that Multus attaches to a pod.
 const multusAnnotation = "k8s.v1.cni.cncf.io/networks"
 
-// attachedTwice finds plugins of topologies that follow the same annotation of the pod as Multus: both would create the
-// same interface.
+// attachedTwice finds plugins of topologies that use the same pod annotation as Multus: both would create the same
+// interface.
 func attachedTwice(input *Input) []Finding {
 	var found []Finding
 	for _, name := range sortedKeys(input.Plugins) {
@@ -172,23 +171,23 @@ func attachedTwice(input *Input) []Finding {
 			continue
 		}
 		found = append(found, Finding{
-			Level: Fail, What: fmt.Sprintf("Multus attaches the networks that pods must select for CNI plugin %s",
+			Level: Fail, What: fmt.Sprintf("Multus also attaches the networks that pods select for CNI plugin %s",
 				name),
 			Where: input.Multus,
-			Why: "pods wait with claims for " + strings.Join(topologiesWith(input, name), ", ") + ": the pod has an " +
-				"interface of that name already",
-			Do: "let Multus attach these networks, and remove the topologies; or keep Multus from this node",
+			Why: "pods with claims for " + strings.Join(topologiesWith(input, name), ", ") + " cannot start: they " +
+				"already have an interface of that name",
+			Do: "let Multus attach these networks and remove the topologies, or do not run Multus on this node",
 		})
 	}
 	return found
 }
 
-// checkDoubleOwners finds published devices that a device plugin gives to pods, too.
+// checkDoubleOwners finds published devices that a device plugin also offers.
 func checkDoubleOwners(input *Input) []Finding {
 	var found []Finding
 	seen := map[string]bool{}
 	for _, pooled := range input.Pooled {
-		// A device plugin may call a device by its address or by its link.
+		// The ID of a device plugin may be the PCI address or the interface.
 		named := func(e draslices.Entry) bool {
 			return pooled.ID == string(e.Device.PCIAddress) || pooled.ID == string(e.Device.Interface)
 		}
@@ -198,54 +197,54 @@ func checkDoubleOwners(input *Input) []Finding {
 		}
 		seen[pooled.ID+" "+pooled.Resource] = true
 		finding := Finding{
-			Level: Fail, What: fmt.Sprintf("device %s (%s) has two owners: a device plugin offers it, too",
+			Level: Fail, What: fmt.Sprintf("device %s (%s) has two owners: a device plugin also offers it",
 				input.Driver.Published[i].Name, pooled.ID), Where: pooled.Resource,
-			Why: "neither knows what the other has given away: the device goes to two pods",
-			Do: "take it out of the pool of the device plugin, or exclude it with a DeviceExposurePolicy; kubelet " +
-				"forgets a plugin five minutes after it has ended",
+			Why: "the device may be allocated twice, since neither owner considers the allocations of the other",
+			Do: "remove it from the pool of the device plugin, or exclude it with a DeviceExposurePolicy; the " +
+				"kubelet forgets a plugin five minutes after it has ended",
 		}
 		if pooled.Pod != "" {
-			finding.What = fmt.Sprintf("device %s (%s) has two owners: a device plugin has given it to the pod with "+
-				"UID %s", input.Driver.Published[i].Name, pooled.ID, pooled.Pod)
+			finding.What = fmt.Sprintf("device %s (%s) has two owners: a device plugin has allocated it to the pod "+
+				"with UID %s", input.Driver.Published[i].Name, pooled.ID, pooled.Pod)
 		}
 		found = append(found, finding)
 	}
 	return found
 }
 
-// checkManagers leaves out links that pods only share: those stay on the host, where a network manager may look after
-// them.
+// checkManagers finds exclusive devices that a network manager configures. Shared links stay on the host, where a
+// network manager may configure them.
 func checkManagers(input *Input) []Finding {
 	var found []Finding
 	for _, link := range input.Links {
 		if link.Manager == "" || !exclusively(input.Driver.Published, link.Name) {
 			continue
 		}
-		do := fmt.Sprintf("nmcli device set %s managed no, and keep it so: [keyfile] "+
+		do := fmt.Sprintf("nmcli device set %s managed no, and make it permanent with [keyfile] "+
 			"unmanaged-devices=interface-name:%s", link.Name, link.Name)
 		if link.Manager != "NetworkManager" {
-			do = fmt.Sprintf("take %s from the [Match] of the .network file that networkctl status %s names, or set "+
-				"Unmanaged=yes for it", link.Name, link.Name)
+			do = fmt.Sprintf("exclude %s in the [Match] section of the .network file that networkctl status %s shows, "+
+				"or set Unmanaged=yes for it", link.Name, link.Name)
 		}
 		found = append(found, Finding{
-			Level: Warn, What: fmt.Sprintf("%s configures %s, which pods get as a whole", link.Manager,
+			Level: Warn, What: fmt.Sprintf("%s configures %s, which pods use exclusively", link.Manager,
 				link.Name), Where: "interface " + link.Name,
-			Why: "when the device returns to the host it is given addresses and routes, and its next owner gets " +
-				"it with those or not at all", Do: do,
+			Why: "it configures addresses and routes when the device returns to the host, so the next pod gets " +
+				"the device with these or not at all", Do: do,
 		})
 	}
 	return found
 }
 
-// exclusively reports whether an interface is offered as a whole.
+// exclusively reports whether an interface is offered for exclusive use.
 func exclusively(published []draslices.Entry, name string) bool {
 	return slices.ContainsFunc(published, func(e draslices.Entry) bool {
 		return e.Persona.Exclusive && string(e.Device.Interface) == name
 	})
 }
 
-// checkIOMMU is silent without a topology that gives functions to applications, and without hardware for them: most
-// nodes need no IOMMU.
+// checkIOMMU finds nodes without an IOMMU or vfio-pci. Without a topology that uses vfio-pci, or without suitable
+// devices, it reports nothing: most nodes need no IOMMU.
 func checkIOMMU(input *Input) []Finding {
 	var topologies []string
 	for i := range input.Driver.State.Topologies {
@@ -264,11 +263,11 @@ func checkIOMMU(input *Input) []Finding {
 		strings.Join(topologies, ", ") + " cannot be attached on this node"}
 	switch {
 	case input.IOMMUGroups == 0:
-		finding.What, finding.Do = "the kernel uses no IOMMU, and vfio-pci needs one", "switch it on in the "+
+		finding.What, finding.Do = "the IOMMU is not enabled, but vfio-pci needs it", "enable it in the "+
 			"firmware, and boot with intel_iommu=on or amd_iommu=on"
 	case !input.VFIO:
-		finding.What, finding.Where, finding.Do = "the kernel's driver vfio-pci is not loaded", "/sys/bus/pci/drivers",
-			"modprobe vfio-pci, and name it in /etc/modules-load.d"
+		finding.What, finding.Where, finding.Do = "the kernel driver vfio-pci is not loaded", "/sys/bus/pci/drivers",
+			"modprobe vfio-pci, and add it to /etc/modules-load.d"
 	default:
 		return nil
 	}

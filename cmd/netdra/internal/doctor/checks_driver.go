@@ -7,37 +7,39 @@ import (
 
 func driverChecks() []check {
 	return []check{
-		{group: groupDriver, name: "driver-answers", fine: "the driver runs and answers", inspect: checkAnswers},
+		{group: groupDriver, name: "driver-answers", fine: "the driver is running and answers", inspect: checkAnswers},
 		{group: groupDriver, name: "driver-ready", fine: "the driver is ready: pods with claims can start",
 			needs: needsDriver, inspect: checkReady},
-		{group: groupDriver, name: "node-name", fine: "the driver works for this node", needs: needsCaches,
+		{group: groupDriver, name: "node-name", fine: "the driver uses the name of this node", needs: needsCaches,
 			inspect: checkNodeName},
-		{group: groupDriver, name: "journal", fine: "the journal was never damaged", inspect: checkJournal},
+		{group: groupDriver, name: "journal", fine: "the journal is readable", inspect: checkJournal},
 	}
 }
 
-// checkAnswers tells apart a driver that waits, one that does not answer, and none. The probe answers before the socket
-// does: it is served while the driver still waits for its caches.
+// checkAnswers distinguishes a driver that is starting, one that does not answer, and one that is not running. The
+// readiness probe answers before the socket, while the driver still waits for its caches.
 func checkAnswers(input *Input) []Finding {
 	switch {
 	case input.Driver != nil:
 		return nil
 	case input.Ready != "":
 		return []Finding{{
-			Level: Fail, What: "the driver runs, but does not work yet", Where: input.Settings.PluginDir,
+			Level: Fail, What: "the driver is running but not operational yet", Where: input.Settings.PluginDir,
 			Why: input.Ready,
-			Do:  "put right what it waits for; kubectl -n dra-network logs daemonset/dra-network-driver says more",
+			Do:  "fix the reported cause; for details: kubectl -n dra-network logs daemonset/dra-network-driver",
 		}}
 	case input.process("dra-network-driver") != nil:
 		return []Finding{{
-			Level: Fail, What: "the driver runs, but does not answer", Where: input.Settings.PluginDir,
+			Level: Fail, What: "the driver is running but does not answer", Where: input.Settings.PluginDir,
 			Why: input.Silence,
-			Do:  "run this as root, with --socket if the driver has another --plugin-dir; look at its log",
+			Do:  "run doctor as root, with --socket if the driver has another --plugin-dir; check the driver's log",
 		}}
 	}
 	return []Finding{{
-		Level: Fail, What: "the driver does not run on this node", Where: input.Settings.PluginDir, Why: input.Silence,
-		Do: "kubectl -n dra-network get pods -o wide: is there one for this node, and what keeps it from running?",
+		Level: Fail, What: "the driver is not running on this node", Where: input.Settings.PluginDir,
+		Why: input.Silence,
+		Do: "check with kubectl -n dra-network get pods -o wide whether it has a pod for this node, and why the pod " +
+			"is not running",
 	}}
 }
 
@@ -48,21 +50,21 @@ func checkReady(input *Input) []Finding {
 	return []Finding{{
 		Level: Fail, What: "the driver is not ready", Where: "/readyz", Why: strings.Join(input.Driver.State.NotReady,
 			"; "),
-		Do: "if it has just started, wait some seconds; else see what kubelet and the container runtime say of it in " +
-			"their logs",
+		Do: "if it has just started, wait a few seconds; otherwise check the logs of the kubelet and the container " +
+			"runtime",
 	}}
 }
 
-// checkNodeName compares with --hostname-override, the one name that kubelet's command line has. A cloud provider, or a
-// lower-case host name, may give another, so nothing is said without the flag.
+// checkNodeName compares the driver's node name with --hostname-override of the kubelet. Without this flag it reports
+// nothing, since a cloud provider may have set another name.
 func checkNodeName(input *Input) []Finding {
 	state := &input.Driver.State
 	if !state.NodeFound {
 		return []Finding{{
-			Level: Fail, What: fmt.Sprintf("the API server knows no node %q",
+			Level: Fail, What: fmt.Sprintf("the cluster has no node %q",
 				state.Node), Where: "--node-name of the driver",
-			Why: "nothing is published for a node that does not exist", Do: "give the driver the name that kubectl " +
-				"get nodes shows for this machine",
+			Why: "the driver cannot publish devices for a node that does not exist", Do: "set it to the name that " +
+				"kubectl get nodes shows for this machine",
 		}}
 	}
 	if input.Kubelet == nil {
@@ -70,28 +72,28 @@ func checkNodeName(input *Input) []Finding {
 	}
 	wanted := input.Kubelet.NodeName
 	if wanted == "" {
-		return nil // a cloud provider may have named it
+		return nil
 	}
 	if strings.EqualFold(wanted, state.Node) {
 		return nil
 	}
 	return []Finding{{
-		Level: Fail, What: fmt.Sprintf("the driver works for node %q, and kubelet is %q", state.Node,
+		Level: Fail, What: fmt.Sprintf("the driver uses the node name %q, but the kubelet uses %q", state.Node,
 			wanted), Where: "--node-name of the driver",
-		Why: "this machine's devices are offered as those of another node", Do: "give the driver the name of " +
-			"kubelet, as the DaemonSet does with spec.nodeName",
+		Why: "this machine's devices are offered as those of another node", Do: "set it to the kubelet's " +
+			"name, as the DaemonSet does with spec.nodeName",
 	}}
 }
 
-// checkJournal finds unreadable journals by the names under which the driver sets them aside. The warning stays until
-// the file is removed, since the lost data does not return.
+// checkJournal finds unreadable journals that the driver has renamed. The warning remains until the file is removed,
+// because the lost data cannot be recovered.
 func checkJournal(input *Input) []Finding {
 	var found []Finding
 	for _, path := range input.SetAside {
 		found = append(found, Finding{
 			Level: Warn, What: "a journal could not be read and was set aside", Where: path,
-			Why: "what it knew is lost: devices that were in pods may not be as they were, addresses may stay leased",
-			Do:  "look for a failing disk, and at netdra devices; then remove the file",
+			Why: "its records are lost: devices of ended pods may not be restored, and IP addresses may stay allocated",
+			Do:  "check the disk for errors and the devices with netdra devices, then remove the file",
 		})
 	}
 	return found

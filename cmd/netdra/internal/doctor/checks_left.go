@@ -12,19 +12,19 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// leftoverChecks compare the node with the driver's records. Gather has queried the driver before and after, so a
-// reported item had no owner the whole time.
+// leftoverChecks returns checks that compare the node with the driver's records. Gather queries the driver before and
+// after it reads the files, so a reported item had no owner in the meantime.
 func leftoverChecks() []check {
 	return []check{
-		{group: groupLeft, name: "cdi-specs", fine: "every CDI spec is of a prepared claim", needs: needsDriver,
+		{group: groupLeft, name: "cdi-specs", fine: "every CDI spec belongs to a prepared claim", needs: needsDriver,
 			inspect: checkCDIFiles},
-		{group: groupLeft, name: "namespaces", fine: "every pinned network namespace is of a pod sandbox",
+		{group: groupLeft, name: "namespaces", fine: "every pinned network namespace belongs to a pod sandbox",
 			needs: needsDriver, inspect: checkPins},
-		{group: groupLeft, name: "claims", fine: "every prepared claim is of a pod on this node", needs: needsDriver,
-			inspect: checkClaims},
-		{group: groupLeft, name: "links", fine: "no link is on its way back to the host", needs: needsDriver,
+		{group: groupLeft, name: "claims", fine: "every prepared claim belongs to a pod on this node",
+			needs: needsDriver, inspect: checkClaims},
+		{group: groupLeft, name: "links", fine: "no link has a temporary name", needs: needsDriver,
 			inspect: checkTransitLinks},
-		{group: groupLeft, name: "attaching", fine: "no pod waits for an attachment that has failed",
+		{group: groupLeft, name: "attaching", fine: "no pod has a failed attachment",
 			needs: needsDriver, inspect: checkAttaching},
 	}
 }
@@ -40,26 +40,26 @@ func pinned(path string, sandboxes []nodestate.Sandbox) bool {
 	return slices.ContainsFunc(sandboxes, func(s nodestate.Sandbox) bool { return host.IsPinOf(path, s.Pin) })
 }
 
-// checkCDIFiles finds specs without a claim. A gate is dangerous, since it lets containers start; the others only
-// mislead. So after a lost journal gates are reported, and the others are not.
+// checkCDIFiles finds specs without a claim. A gate is dangerous, since it lets containers start; other specs are only
+// misleading. After the loss of a journal, the driver does not know all claims and keeps the other specs of running
+// containers, so only gates are reported.
 func checkCDIFiles(input *Input) []Finding {
 	var found []Finding
 	for _, file := range input.CDIFiles {
 		kind, _ := nodeapi.ParseSpecName(file)
 		isMetadata := kind == nodeapi.MetadataSpec
 		if isOfAny(file, input.Driver.Claims) || kind != nodeapi.GateSpec && len(input.SetAside) > 0 {
-			// after a lost journal the driver does not know all claims, and keeps what their containers are told
 			continue
 		}
 		finding := Finding{
-			Level: Warn, What: "a CDI spec is left of a claim that is not prepared", Where: file,
+			Level: Warn, What: "a CDI spec exists for a claim that is not prepared", Where: file,
 			Why: "a container of that claim could start without its interfaces", Do: "netdra release --orphans --all",
 		}
 		if isMetadata {
-			finding.Why = "it tells containers of devices that the claim has no more"
+			finding.Why = "it contains devices that the claim no longer has"
 		}
 		if kind == nodeapi.ExternalSpec {
-			finding.Why = "it tells the networks of pods of devices that the claim has no more"
+			finding.Why = "it passes devices that the claim no longer has to pod networks"
 		}
 		found = append(found, finding)
 	}
@@ -72,7 +72,7 @@ func checkPins(input *Input) []Finding {
 		isLeftovers := func(l executor.Leftover) bool { return host.IsPinOf(pin, l.Attachment.Pin) }
 		if !pinned(pin, input.Driver.Sandboxes) && !slices.ContainsFunc(input.Driver.Leftovers, isLeftovers) {
 			found = append(found, Finding{
-				Level: Warn, What: "a network namespace is kept for a sandbox that is not there", Where: pin,
+				Level: Warn, What: "a network namespace is pinned for a sandbox that does not exist", Where: pin,
 				Why: "devices in it do not return to the host", Do: "netdra release --orphans --all",
 			})
 		}
@@ -85,38 +85,38 @@ func checkClaims(input *Input) []Finding {
 	for i := range input.Driver.Claims {
 		if claim := &input.Driver.Claims[i]; claim.Unused {
 			found = append(found, Finding{
-				Level: Warn, What: fmt.Sprintf("claim %s is prepared, and no pod of this node uses it",
+				Level: Warn, What: fmt.Sprintf("claim %s is prepared, but no pod of this node uses it",
 					claim.Claim), Where: "claim UID " + claim.Claim.UID,
-				Why: "its devices stay taken; kubelet releases a claim some seconds after its last pod has gone",
-				Do: "look again in a minute; if it stays, restart kubelet, which then releases it, and look at " +
-					"kubelet's log",
+				Why: "its devices stay allocated; the kubelet releases a claim a few seconds after its last pod ends",
+				Do: "check again in a minute; if it persists, check the kubelet's log and restart the kubelet, which " +
+					"then releases the claim",
 			})
 		}
 	}
 	return found
 }
 
-// checkTransitLinks finds links with the temporary name that they have on their way from a pod to the host. A moving
-// link is not a fault, so there is no finding during attaches and rollbacks.
+// checkTransitLinks finds links with the temporary name that they have while they move from a pod to the host. This is
+// normal during attaching and rollback, so there is no finding then.
 func checkTransitLinks(input *Input) []Finding {
 	if len(input.Driver.Leftovers) > 0 {
-		return nil // it is one of these, of which is told elsewhere
+		return nil // checkQuarantine reports these
 	}
 	for i := range input.Driver.Sandboxes {
 		switch input.Driver.Sandboxes[i].State {
 		case nodestate.SandboxReady, nodestate.SandboxEnded:
 		default:
-			return nil // it may be that one's
+			return nil // the link may belong to this sandbox
 		}
 	}
 	var found []Finding
 	for _, link := range input.Links {
 		if host.IsTransitName(link.Name) {
 			found = append(found, Finding{
-				Level: Warn, What: fmt.Sprintf("link %s returned to the host from a pod and did not get its name back",
+				Level: Warn, What: fmt.Sprintf("link %s returned from a pod to the host but was not renamed",
 					link.Name), Where: "interface " + link.Name,
-				Why: "its device is not offered", Do: "netdra release shows what keeps it; netdra release --all " +
-					"tries again",
+				Why: "its device is not offered", Do: "run netdra release to see the cause, then " +
+					"netdra release --all to retry",
 			})
 		}
 	}
@@ -127,11 +127,11 @@ func checkAttaching(input *Input) []Finding {
 	var found []Finding
 	for i := range input.Driver.State.Refused {
 		refused := &input.Driver.State.Refused[i]
-		message, _, _ := strings.Cut(refused.Message, `; "kubectl netdra doctor`) // which has led here
+		message, _, _ := strings.Cut(refused.Message, `; "kubectl netdra doctor`) // the reader has already run doctor
 		found = append(found, Finding{
 			Level: Warn, What: fmt.Sprintf("pod %s waits: claim %s could not be prepared",
 				strings.Join(refused.Pods, ", "), refused.Claim), Where: "claim UID " + refused.Claim.UID,
-			Why: strings.ReplaceAll(message, "\n", " "), Do: "fix what the reason says: kubelet asks again",
+			Why: strings.ReplaceAll(message, "\n", " "), Do: "fix the reported cause; the kubelet retries",
 		})
 	}
 	for i := range input.Driver.Sandboxes {
@@ -140,13 +140,13 @@ func checkAttaching(input *Input) []Finding {
 			found = append(found, Finding{
 				Level: Warn, What: fmt.Sprintf("interfaces of pod %s could not be detached yet", sandbox.Pod),
 				Where: "sandbox " + sandbox.ID, Why: strings.ReplaceAll(sandbox.Failures(), "\n", " "),
-				Do: "fix what the reason says; the driver tries again, and gives a step up after ten attempts or " +
-					"five minutes: the pod waits no longer then, and netdra release lists it",
+				Do: "fix the reported cause; the driver retries, and abandons a step after ten attempts or five " +
+					"minutes: then the pod can terminate, and netdra release lists the step",
 			})
 			continue
 		}
 		if sandbox.Failure != "" && sandbox.State != nodestate.SandboxReady {
-			todo := "kubectl describe pod says when it is tried again, netdra trace what was tried"
+			todo := "for the next retry, run kubectl describe pod; for the calls so far, netdra trace"
 			if sandbox.FailureHint != "" {
 				todo = sandbox.FailureHint + "; " + todo
 			}

@@ -22,23 +22,24 @@ func objectChecks() []check {
 	}
 }
 
-// accepted is the type of the condition of policies, too.
+// accepted is the type of the condition of topologies and policies.
 const accepted = chainapi.ConditionAccepted
 
 func checkPolicies(input *Input) []Finding {
 	var found []Finding
 	for i := range input.Driver.Inputs.Policies {
 		p := &input.Driver.Inputs.Policies[i]
-		found = append(found, judgeConditions("DeviceExposurePolicy "+p.Name, p.Status.Conditions,
-			"its devices are not offered, or, where it excludes, all devices of its nodes are hidden", accepted)...)
-		found = append(found, judgeNames(input, p)...)
+		found = append(found, checkConditions("DeviceExposurePolicy "+p.Name, p.Status.Conditions,
+			"its devices are not offered; if it is an exclude policy, all devices of its nodes are hidden",
+			accepted)...)
+		found = append(found, checkNames(input, p)...)
 	}
 	return found
 }
 
-// judgeNames finds names of devices in a policy of this node that resemble links of the node. It only checks policies
-// that offer no devices on any node: policies for many nodes contain names that a node does not have.
-func judgeNames(input *Input, p *policyapi.DeviceExposurePolicy) []Finding {
+// checkNames finds device names in a policy of this node that are probably misspelt names of its links. It only checks
+// policies that offer no device on any node, because a policy for many nodes may name devices that one node lacks.
+func checkNames(input *Input, p *policyapi.DeviceExposurePolicy) []Finding {
 	if !meta.IsStatusConditionTrue(p.Status.Conditions, accepted) ||
 		!meta.IsStatusConditionFalse(p.Status.Conditions, policyapi.ConditionDevicesOffered) {
 		return nil
@@ -57,10 +58,10 @@ func judgeNames(input *Input, p *policyapi.DeviceExposurePolicy) []Finding {
 		return nil
 	}
 	return []Finding{{
-		Level: Warn, What: fmt.Sprintf("DeviceExposurePolicy %s offers no device of any node: %s", p.Name,
+		Level: Warn, What: fmt.Sprintf("DeviceExposurePolicy %s offers no device on any node: %s", p.Name,
 			strings.Join(meant, "; ")), Where: "DeviceExposurePolicy " + p.Name,
 		Why: "a name in its selector is probably misspelt",
-		Do:  "correct it and apply it again, or leave it if it is for nodes that are not there yet",
+		Do:  "correct it and apply it again, or ignore this if it is for future nodes",
 	}}
 }
 
@@ -68,22 +69,22 @@ func checkTopologies(input *Input) []Finding {
 	var found []Finding
 	for i := range input.Driver.State.Topologies {
 		topology := &input.Driver.State.Topologies[i]
-		found = append(found, judgeConditions("NetworkTopology "+topology.Name, topology.Conditions,
-			"claims for it are refused, or find no DeviceClass", accepted, chainapi.ConditionClassesReady)...)
+		found = append(found, checkConditions("NetworkTopology "+topology.Name, topology.Conditions,
+			"claims for it are rejected, or have no DeviceClass", accepted, chainapi.ConditionClassesReady)...)
 	}
 	return found
 }
 
-// judgeConditions returns the first condition that is missing or not true: those after it follow from it.
-func judgeConditions(object string, conditions []metav1.Condition, why string, kinds ...string) []Finding {
+// checkConditions reports the first condition that is missing or not true, since it causes the following ones.
+func checkConditions(object string, conditions []metav1.Condition, why string, kinds ...string) []Finding {
 	for _, kind := range kinds {
 		condition := meta.FindStatusCondition(conditions, kind)
 		switch {
 		case condition == nil:
 			return []Finding{{
-				Level: Warn, What: object + " was not looked at by the controller: it has no condition " +
+				Level: Warn, What: object + " was not processed by the controller: it has no condition " +
 					kind, Where: object,
-				Why: why, Do: "kubectl -n dra-network get pods: does dra-network-controller run?",
+				Why: why, Do: "check with kubectl -n dra-network get pods that dra-network-controller is running",
 			}}
 		case condition.Status != metav1.ConditionTrue:
 			return []Finding{{

@@ -11,24 +11,24 @@ import (
 
 func pathChecks() []check {
 	return []check{
-		{group: groupPaths, name: "kubelet-directory", fine: "the driver's directories are below kubelet's",
+		{group: groupPaths, name: "kubelet-directory", fine: "the driver uses the kubelet's directory",
 			needs: needsKubelet, inspect: checkKubeletDir},
-		{group: groupPaths, name: "directories", fine: "the driver's directories can be written to and have space",
+		{group: groupPaths, name: "directories", fine: "the driver's directories are writable and have free space",
 			inspect: checkDisks},
-		{group: groupPaths, name: "cni-plugins", fine: "every CNI plugin that a topology names is installed",
+		{group: groupPaths, name: "cni-plugins", fine: "the CNI plugins of all topologies are installed",
 			needs: needsCaches, inspect: checkPlugins},
 		{group: groupPaths, name: "plugin-folders",
-			fine: "the driver's pod has the folders that CNI plugins of topologies need", needs: needsPod,
+			fine: "the driver's pod mounts the host directories that CNI plugins need", needs: needsPod,
 			inspect: checkPluginFolders},
 		{group: groupPaths, name: "link-types",
-			fine: "the kernel makes every type of link that CNI plugins of topologies need", needs: needsLinkTypes,
+			fine: "the kernel supports the link types that CNI plugins need", needs: needsLinkTypes,
 			inspect: checkLinkTypes},
 	}
 }
 
 func needsKubelet(input *Input) string {
 	if input.Kubelet == nil {
-		return "no process is called kubelet"
+		return "no kubelet process was found"
 	}
 	return ""
 }
@@ -41,52 +41,52 @@ func checkKubeletDir(input *Input) []Finding {
 		{input.Settings.RegistrarDir, filepath.Join(root, "plugins_registry"), "--registrar-dir"},
 	} {
 		if !samePath(dir.path, dir.wanted) {
-			wrong = append(wrong, fmt.Sprintf("%s is in %s, and kubelet's is %s", dir.flag, dir.path, dir.wanted))
+			wrong = append(wrong, fmt.Sprintf("%s is in %s, but the kubelet uses %s", dir.flag, dir.path, dir.wanted))
 		}
 	}
 	if len(wrong) == 0 {
 		return nil
 	}
 	return []Finding{{
-		Level: Fail, What: "the driver does not work in kubelet's directory: " +
+		Level: Fail, What: "the driver does not use the kubelet's directory: " +
 			strings.Join(wrong, "; "), Where: "flags of the driver",
-		Why: "kubelet does not find the driver, so no claim is prepared", Do: "set these flags, and the volumes of " +
-			"the DaemonSet, to what is below kubelet's --root-dir " + root,
+		Why: "the kubelet does not find the driver, so no claim can be prepared", Do: "set these flags, and the " +
+			"volumes of the DaemonSet, to paths below the kubelet's --root-dir " + root,
 	}}
 }
 
-// Space below which writing is about to fail.
+// Thresholds for free space: below these, writes will soon fail.
 const (
 	leastBytes  = 16 << 20
 	leastInodes = 100
 )
 
-// checkDisks checks the directories that the driver writes to. Without space in the plugin directory, the journal
-// cannot be written, so nothing is attached; a missing log of CNI calls is harmless.
+// checkDisks checks the directories that the driver writes to. If the journal cannot be written, no pod is attached. A
+// missing log of CNI calls is harmless.
 func checkDisks(input *Input) []Finding {
 	var found []Finding
 	for i := range input.Disks {
 		disk := &input.Disks[i]
 		finding := Finding{Level: Fail, Where: disk.Path,
-			Why: "the driver cannot note what it does, so no claim is prepared and no pod is attached"}
+			Why: "the driver cannot write its records, so no claim is prepared and no pod is attached"}
 		if samePath(disk.Path, input.Settings.LogDir) {
 			finding.Level, finding.Why = Warn, "CNI calls are not logged"
 		}
 		switch {
 		case disk.Missing && input.Driver == nil:
-			continue // the driver's pod makes it
+			continue // the driver's pod creates it
 		case disk.Missing:
-			finding.What, finding.Do = "a directory of the driver does not exist on the node", "find what removes it; "+
-				"the driver makes it again within 30 seconds, and /readyz of the driver says why it cannot; if it "+
-				"stays missing, mount the path into the driver's pod, and restart that pod"
+			finding.What, finding.Do = "a directory of the driver does not exist on the node", "find out "+
+				"what removes it; the driver recreates it within 30 seconds, and reports an error at /readyz if it "+
+				"cannot; if it stays missing, mount the path into the driver's pod, and restart that pod"
 		case disk.ReadOnly:
-			finding.What, finding.Do = "a directory of the driver is read-only", "mount it writable; a disk with "+
-				"errors is mounted read-only by the kernel: see dmesg"
+			finding.What, finding.Do = "a directory of the driver is read-only", "mount it writable; the kernel "+
+				"mounts a disk with errors read-only: check dmesg"
 		case disk.Free < leastBytes:
-			finding.What, finding.Do = fmt.Sprintf("the disk of a directory of the driver is full: %d MiB are free",
-				disk.Free>>20), "make space"
+			finding.What, finding.Do = fmt.Sprintf("the disk with a directory of the driver is full: %d MiB are free",
+				disk.Free>>20), "free disk space"
 		case disk.Inodes < leastInodes:
-			finding.What, finding.Do = fmt.Sprintf("the disk of a directory of the driver cannot hold more files: %d "+
+			finding.What, finding.Do = fmt.Sprintf("the disk with a directory of the driver is out of inodes: %d "+
 				"are free", disk.Inodes), "remove files"
 		default:
 			continue
@@ -96,40 +96,41 @@ func checkDisks(input *Input) []Finding {
 	return found
 }
 
-// checkPlugins compares two views: files of the node, and files in the driver's container. A plugin that only the node
-// has is not mounted, or is a link with a target that is not.
+// checkPlugins compares the files on the node with the files in the driver's container. If a plugin is only on the
+// node, its directory is not mounted, or it is a symlink with a target that is not.
 func checkPlugins(input *Input) []Finding {
 	var found []Finding
 	dirs := strings.Join(input.Settings.CNIDirs, ", ")
 	for _, name := range sortedKeys(input.Plugins) {
 		plugin := input.Plugins[name]
-		seen := input.Driver.State.CNIPlugins // nil of a driver that does not say
+		seen := input.Driver.State.CNIPlugins // nil if the driver does not report them
 		if slices.Contains(seen, name) {
 			continue
 		}
 		finding := Finding{Level: Fail, Where: dirs, Why: "claims for " +
-			strings.Join(topologiesWith(input, name), ", ") + " are refused on this node"}
+			strings.Join(topologiesWith(input, name), ", ") + " are rejected on this node"}
 		switch {
 		case plugin.Path == "" && plugin.Elsewhere != "":
-			finding.What = fmt.Sprintf("CNI plugin %s is in %s, where the driver does not look", name, plugin.Elsewhere)
-			finding.Do = fmt.Sprintf("give the driver --cni-bin-dir=%s and mount that directory",
+			finding.What = fmt.Sprintf("CNI plugin %s is in %s, which the driver does not search", name,
+				plugin.Elsewhere)
+			finding.Do = fmt.Sprintf("set --cni-bin-dir=%s of the driver and mount that directory",
 				strings.Join(append(slices.Clone(input.Settings.CNIDirs), plugin.Elsewhere), ","))
 		case plugin.Path == "":
 			finding.What, finding.Do = fmt.Sprintf("CNI plugin %s is not installed",
-				name), "install it there, or name an image that has it (cniPlugins.image of the chart)"
+				name), "install it there, or set an image that contains it (cniPlugins.image of the chart)"
 			if meant := cnichain.DefaultSchemas().MeantType(name); meant != "" {
 				finding.What += fmt.Sprintf(": did you mean %s?", meant)
 				finding.Do = fmt.Sprintf("correct the name in %s; if it is right, %s",
 					strings.Join(topologiesWith(input, name), ", "), finding.Do)
 			}
 		case !plugin.Executable:
-			finding.What, finding.Where, finding.Do = fmt.Sprintf("CNI plugin %s cannot be run",
+			finding.What, finding.Where, finding.Do = fmt.Sprintf("CNI plugin %s is not executable",
 				name), plugin.Path, "chmod 755 "+plugin.Path
 		case seen != nil:
-			finding.What, finding.Where = fmt.Sprintf("CNI plugin %s is on the node, and the driver does not see it",
+			finding.What, finding.Where = fmt.Sprintf("CNI plugin %s is on the node but not in the driver's pod",
 				name), plugin.Path
-			finding.Do = "mount into the driver's pod the directory, and what links in it point to; or name an image " +
-				"that has the plugin (cniPlugins.image of the chart)"
+			finding.Do = "mount the directory, and the targets of its symlinks, into the driver's pod; or set an " +
+				"image that contains the plugin (cniPlugins.image of the chart)"
 		default:
 			continue
 		}
@@ -138,7 +139,7 @@ func checkPlugins(input *Input) []Finding {
 	return found
 }
 
-// needsPod is for the driver's container's view of the host.
+// needsPod is for checks of the mounts of the driver's container.
 func needsPod(input *Input) string {
 	if missing := needsCaches(input); missing != "" {
 		return missing
@@ -153,21 +154,21 @@ func needsPod(input *Input) string {
 	return ""
 }
 
-// checkPluginFolders compares the directories that plugins need by their schemas with the mounts of the driver's
-// container, in which they run. A mount of a parent directory includes its subdirectories.
+// checkPluginFolders compares the host directories in the schemas of plugins with the mounts of the driver's container,
+// in which the plugins run. A mount of a parent directory includes its subdirectories.
 func checkPluginFolders(input *Input) []Finding {
 	var found []Finding
 	for _, name := range sortedKeys(input.Plugins) {
 		plugin := input.Plugins[name]
 		for _, folder := range plugin.Absent {
 			if plugin.Path == "" {
-				continue // nothing of it is offered on this node
+				continue // checkPlugins reports it
 			}
 			found = append(found, Finding{
 				Level: Fail, Where: folder,
-				What: fmt.Sprintf("CNI plugin %s needs %s of the host, which does not exist", name, folder),
-				Why:  "pods wait with claims for " + strings.Join(topologiesWith(input, name), ", "),
-				Do:   "start on this node what makes it: the service that the plugin belongs to",
+				What: fmt.Sprintf("CNI plugin %s needs %s on the host, which does not exist", name, folder),
+				Why:  "pods with claims for " + strings.Join(topologiesWith(input, name), ", ") + " cannot start",
+				Do:   "start the service of the plugin on this node, which creates it",
 			})
 		}
 		for _, folder := range plugin.HostPaths {
@@ -178,11 +179,11 @@ func checkPluginFolders(input *Input) []Finding {
 				continue
 			}
 			found = append(found, Finding{
-				Level: Fail, What: fmt.Sprintf("CNI plugin %s needs %s of the host, which is not in the driver's pod",
-					name, folder), Where: folder,
-				Why: "pods wait with claims for " + strings.Join(topologiesWith(input, name), ", "),
-				Do: fmt.Sprintf("mount it: --set 'node.extraMounts[0].hostPath=%s' of the chart, beside what is set "+
-					"there", folder),
+				Level: Fail, What: fmt.Sprintf("CNI plugin %s needs %s on the host, which is not mounted in the "+
+					"driver's pod", name, folder), Where: folder,
+				Why: "pods with claims for " + strings.Join(topologiesWith(input, name), ", ") + " cannot start",
+				Do: fmt.Sprintf("mount it: --set 'node.extraMounts[0].hostPath=%s' of the chart, in addition to the "+
+					"existing mounts", folder),
 			})
 		}
 	}
@@ -196,7 +197,7 @@ func needsLinkTypes(input *Input) string {
 	return input.LinkTypesUnknown
 }
 
-// checkLinkTypes has one finding for each type, since each has its own module.
+// checkLinkTypes returns one finding per link type, since each has its own kernel module.
 func checkLinkTypes(input *Input) []Finding {
 	var found []Finding
 	for _, linkType := range input.MissingLinkTypes {
@@ -210,9 +211,9 @@ func checkLinkTypes(input *Input) []Finding {
 		slices.Sort(topologies)
 		found = append(found, Finding{
 			Level: Fail, Where: strings.TrimSpace("kernel " + input.Driver.State.Versions.Kernel),
-			What: fmt.Sprintf("the kernel makes no links of type %s, which %s needs", linkType,
+			What: fmt.Sprintf("the kernel does not support links of type %s, which %s needs", linkType,
 				"CNI plugin "+strings.Join(plugins, ", ")),
-			Why: "no device of the node is offered for it, and claims are refused for " +
+			Why: "no device of the node is offered for it, and claims are rejected for " +
 				strings.Join(slices.Compact(topologies), ", "),
 			Do: cnichain.InstallLinkType(linkType),
 		})

@@ -11,14 +11,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// RDMAPart is the part of a NIC that its RDMA driver drives: a device on the kernel's auxiliary bus, created by the
-// network driver.
+// RDMAPart is the RDMA function of a NIC: a device on the kernel's auxiliary bus, which the network driver creates for
+// the RDMA driver.
 type RDMAPart struct {
-	// Alias is by what modprobe finds the RDMA driver, for example auxiliary:mlx5_core.rdma.
+	// Alias is the module alias of the RDMA driver for modprobe, for example auxiliary:mlx5_core.rdma.
 	Alias string
 	// Function is the PCI address of the NIC.
 	Function string
-	// Driven reports whether a driver has it.
+	// Driven reports whether a driver is bound to it.
 	Driven bool
 }
 
@@ -37,7 +37,7 @@ func (s *Sources) rdmaParts() []RDMAPart {
 		}
 		target, err := fs.ReadLink(s.Root, relative(path.Join(auxiliaryDevices, name)))
 		if err != nil {
-			continue // it has gone since
+			continue // it was removed in the meantime
 		}
 		_, err = fs.ReadLink(s.Root, relative(path.Join(auxiliaryDevices, name, "driver")))
 		parts = append(parts, RDMAPart{Alias: "auxiliary:" + id, Function: path.Base(path.Dir(target)),
@@ -78,11 +78,11 @@ func checkRDMA(input *Input) []Finding {
 	var found []Finding
 	for _, alias := range slices.Sorted(maps.Keys(idle)) {
 		found = append(found, Finding{
-			Level: Warn, What: "no driver has the RDMA part of " + someOf(idle[alias]), Where: auxiliaryDevices,
-			Why: "the cards could do RDMA, but have no RDMA devices: policies see rdma == false, and claims that " +
-				"ask for RDMA do not get them",
-			Do: fmt.Sprintf("modprobe %s, and name the module that it loads in /etc/modules-load.d; if nobody is "+
-				"to use RDMA, leave it so", alias),
+			Level: Warn, What: "no RDMA driver is loaded for " + someOf(idle[alias]), Where: auxiliaryDevices,
+			Why: "the NICs support RDMA but have no RDMA devices: policies see rdma == false, and claims that " +
+				"request RDMA do not get them",
+			Do: fmt.Sprintf("modprobe %s, and add the loaded module to /etc/modules-load.d; ignore this if RDMA is "+
+				"not used", alias),
 		})
 	}
 	if len(found) == 0 && mode != "" {
@@ -98,7 +98,7 @@ func describeRDMAMode(mode string) string {
 	return "RDMA devices are shared by all network namespaces, and cannot be moved to that of a pod"
 }
 
-// someOf names the first of many names.
+// someOf returns the first names, and the number of the others.
 func someOf(names []string) string {
 	const most = 3
 	slices.Sort(names)

@@ -14,9 +14,9 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// Containerd is what matters of its configuration, with its own defaults.
+// Containerd contains the relevant settings of containerd's configuration, with containerd's defaults.
 type Containerd struct {
-	// File is the main one. Problem is why it cannot be read.
+	// File is the main configuration file. Problem is the error if it cannot be read.
 	File    string
 	Problem string
 
@@ -39,7 +39,6 @@ const (
 	criOldPlugin     = "io.containerd.grpc.v1.cri"
 )
 
-// disabledPlugins is a setting.
 const disabledPlugins = "disabled_plugins"
 
 const (
@@ -89,7 +88,7 @@ func merge(root fs.FS, file string, target map[string]any, seen map[string]bool)
 	}
 	imports, _ := settings["imports"].([]any)
 	rest, _ := target[disabledPlugins].([]any)
-	if direct, set := settings[disabledPlugins].([]any); set { // the one list that no file replaces
+	if direct, set := settings[disabledPlugins].([]any); set { // the only list that is merged
 		settings[disabledPlugins] = slices.Concat(rest, direct)
 	}
 	overlay(target, settings)
@@ -117,7 +116,7 @@ func mergeImports(root fs.FS, file string, imports []any, target map[string]any,
 	return nil
 }
 
-// overlay puts settings over others, table by table.
+// overlay merges settings into target, table by table.
 func overlay(target, over map[string]any) {
 	for key, value := range over {
 		table, isTable := value.(map[string]any)
@@ -130,8 +129,7 @@ func overlay(target, over map[string]any) {
 	}
 }
 
-// section is a relevant part of the configuration. It is the union of the fields in the sections of NRI and CRI, each
-// of which has some of them.
+// section is a relevant section of the configuration. It has the fields of both the NRI and the CRI section.
 type section struct {
 	Disable        *bool    `toml:"disable"`
 	SocketPath     string   `toml:"socket_path"`
@@ -202,5 +200,5 @@ func (c *Containerd) applyCRI(cri section) {
 	}
 }
 
-// relative is a path of the node in a file system that begins at its root.
+// relative converts an absolute path of the node to a path in an fs.FS of its root.
 func relative(file string) string { return strings.TrimPrefix(path.Clean(file), "/") }

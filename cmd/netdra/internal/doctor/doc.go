@@ -1,11 +1,11 @@
-// Package doctor finds faults and risks of a node, with a remedy for each.
+// Package doctor finds faults and risks on a node and suggests a fix for each.
 //
 // The rule of this package: [Gather] reads everything into one value, and a check is a pure function of that value.
 //
-// The checks are in checks_*.go, one file for each subject; [Input] describes their data, which gather.go and the files
-// named after their source read. [Examine] runs them in the order of display: faults that break everything come first,
-// since others often follow from them.
+// The checks are in checks_*.go, one file per subject. Their data is in [Input], which gather.go and the files named
+// after a data source read. [Examine] runs the checks in the order of display: faults that break everything come first,
+// since they often cause the others.
 //
-// There are three results: healthy, including absent but unneeded parts (OK); not checked, with the reason (Unknown);
-// and a finding with a remedy. A check that cannot read its source must not be silent.
+// A check returns OK if its subject is healthy or not needed, Unknown with the reason if it cannot run, or findings
+// with fixes. A check that cannot read its data must not be silent.
 package doctor

@@ -154,7 +154,7 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 		"plugin not executable": {func(n *testNode) { n.plugin("opt/cni/bin/macvlan", 0o644) }, Fail, "cni-plugins",
 			[]string{"chmod 755 /opt/cni/bin/macvlan"}},
 		"plugin not in the pod": {func(n *testNode) { n.answers.State.CNIPlugins = []string{"macvlan"} }, Fail,
-			"cni-plugins", []string{"CNI plugin sriov is on the node, and the driver does not see it",
+			"cni-plugins", []string{"CNI plugin sriov is on the node but not in the driver's pod",
 				"/opt/cni/bin/sriov", "cniPlugins.image"}},
 		"plugin elsewhere": {func(n *testNode) {
 			n.remove("opt/cni/bin/macvlan")
@@ -176,21 +176,21 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			n.write("proc/30/mountinfo", "1 0 0:9 / / rw - overlay o rw\n2 1 0:1 /x /opt/cni/bin ro - ext4 /dev/a rw\n")
 		}, Fail, "plugin-folders", []string{"CNI plugin macvlan needs /etc/vendor", "topology fast"}},
 		"kernel without a type of link": {func(n *testNode) { n.lacksMacvlan = true }, Fail, "link-types",
-			[]string{"no links of type macvlan, which CNI plugin macvlan needs", "kernel 6.12.9", "topology fast",
+			[]string{"the kernel does not support links of type macvlan, which CNI plugin macvlan needs", "kernel 6.12.9", "topology fast",
 				"modprobe rtnl-link-macvlan"}},
 		"kernel that lacks what a plugin with a schema in the cluster makes": {func(n *testNode) {
 			n.answers.State.LinkTypes = map[string][]string{"sriov": {"vendorlink"}}
-		}, Fail, "link-types", []string{"no links of type vendorlink, which CNI plugin sriov needs"}},
+		}, Fail, "link-types", []string{"the kernel does not support links of type vendorlink, which CNI plugin sriov needs"}},
 		"kernel that cannot be asked": {func(n *testNode) { n.unprivileged = errors.New("run as root") }, Unknown,
 			"link-types", []string{"run as root"}},
 		"service of a plugin does not run": {func(n *testNode) { n.ovn() }, Fail, "plugin-folders",
-			[]string{"ovn-k8s-cni-overlay needs /var/run/ovn-kubernetes/cni of the host, which does not exist",
+			[]string{"ovn-k8s-cni-overlay needs /var/run/ovn-kubernetes/cni on the host, which does not exist",
 				"topology fast"}},
 		"networks that Multus attaches, too": {func(n *testNode) {
 			n.ovn()
 			n.write("var/run/ovn-kubernetes/cni/ovn-cni-server.sock", "")
 			n.write("etc/cni/net.d/00-multus.conf", `{"type": "multus-shim"}`)
-		}, Fail, "other-owners", []string{"Multus attaches the networks that pods must select for CNI plugin " +
+		}, Fail, "other-owners", []string{"Multus also attaches the networks that pods select for CNI plugin " +
 			"ovn-k8s-cni-overlay", "topology fast"}},
 		"SR-IOV device plugin": {func(n *testNode) { n.write("proc/40/comm", "sriovdp\n") }, Warn, "other-owners",
 			[]string{"process sriovdp"}},
@@ -234,7 +234,7 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 		}, Warn, "cdi-specs", []string{goneClaim}},
 		"CDI spec of devices that others attach left": {func(n *testNode) {
 			n.write("run/cdi/dra.networking_external_"+goneClaim+".json", "{}")
-		}, Warn, "cdi-specs", []string{goneClaim, "networks of pods"}},
+		}, Warn, "cdi-specs", []string{goneClaim, "pod networks"}},
 		"pin left": {func(n *testNode) { n.write("run/netns/dra-bbbb.cre66i9s", "") }, Warn, "namespaces",
 			[]string{"/var/run/netns/dra-bbbb.cre66i9s"}},
 		"claim without a pod": {func(n *testNode) { n.answers.Claims[0].Unused = true }, Warn, "claims",
@@ -245,7 +245,7 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 		"pod that is not attached": {func(n *testNode) {
 			n.answers.Sandboxes[0].State, n.answers.Sandboxes[0].Failure = "attaching", "no\naddress"
 			n.answers.Sandboxes[0].FailureHint = "the kernel may lack it"
-		}, Warn, "attaching", []string{"pod ns/web", "no address", "the kernel may lack it; kubectl describe pod"}},
+		}, Warn, "attaching", []string{"pod ns/web", "no address", "the kernel may lack it; for the next retry, run kubectl describe pod"}},
 		"claim that is refused": {func(n *testNode) {
 			n.answers.State.Refused = []nodestate.RefusedClaim{{Claim: cnichain.Claim{Namespace: "ns", Name: "own"},
 				Pods: []string{"ns/db"}, Message: "no\nversion"}}
@@ -277,7 +277,7 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 		}, Warn, "problems", []string{"too many devices", "a device is not offered"}},
 		"a remark of the driver": {func(n *testNode) {
 			n.answers.State.Problems = []nodestate.Problem{{Source: "slices", Text: "each claim takes 1", Remark: true}}
-		}, Warn, "problems", []string{"each claim takes 1", "devices are offered as their policy says"}},
+		}, Warn, "problems", []string{"each claim takes 1", "devices are offered as the policy defines"}},
 		"policy refused": {func(n *testNode) { n.answers.Inputs.Policies[0].Status.Conditions[0].Status = metav1.ConditionFalse }, Fail, "policies", []string{"DeviceExposurePolicy vfs is not Accepted"}},
 		"policy that misspells a link": {func(n *testNode) {
 			p := &n.answers.Inputs.Policies[0]
@@ -336,7 +336,7 @@ func loseInterface(n *testNode) {
 		Device: "eth1v0", Interface: "net1", Missing: "net1"}}
 }
 
-// left is what could not be undone, with or without its device in quarantine.
+// left returns a failed cleanup, whose device may be quarantined.
 func left(quarantined bool) executor.Leftover {
 	return executor.Leftover{
 		Key: "key", Reason: "device or resource busy", OnHost: !quarantined,
@@ -456,8 +456,8 @@ func TestWithoutTheDriver(t *testing.T) {
 		plant func(*testNode)
 		says  string
 	}{
-		"not running":   {func(n *testNode) { n.remove("proc/30") }, "the driver does not run on this node"},
-		"not answering": {func(*testNode) {}, "the driver runs, but does not answer"},
+		"not running":   {func(n *testNode) { n.remove("proc/30") }, "the driver is not running on this node"},
+		"not answering": {func(*testNode) {}, "the driver is running but does not answer"},
 		"not working":   {func(n *testNode) { n.ready = "not ready: cannot open journal" }, "cannot open journal"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -559,12 +559,12 @@ func TestContainerdConfigurations(t *testing.T) {
 // The parts of cards that the driver publishes count, and of these the ones for RDMA; where none is idle, the check
 // tells the mode.
 func TestRDMA(t *testing.T) {
-	const idle = "no driver has the RDMA part of "
+	const idle = "no RDMA driver is loaded for "
 	for name, test := range map[string]struct {
 		arrange func(n *testNode)
 		want    []string
 	}{
-		"no RDMA": {func(*testNode) {}, []string{"ok no published device lacks the driver of its RDMA part"}},
+		"no RDMA": {func(*testNode) {}, []string{"ok the RDMA drivers of all published devices are loaded"}},
 		"shared": {func(n *testNode) {
 			n.auxiliary("mlx5_core.rdma.1", "0000:03:00.2", "mlx5_ib.rdma")
 			n.answers.Published[1].Device.RDMANetns = discovery.RDMAShared
@@ -577,7 +577,7 @@ func TestRDMA(t *testing.T) {
 			n.auxiliary("strange", "0000:03:00.2", "")
 			n.auxiliary("mlx5_core.rdma-rep.1", "0000:03:00.2", "")
 			n.write("sys/bus/auxiliary/devices/ice.roce.7", "no link")
-		}, []string{"ok no published device lacks the driver of its RDMA part"}},
+		}, []string{"ok the RDMA drivers of all published devices are loaded"}},
 		"several": {func(n *testNode) {
 			for i := range 4 {
 				entry := n.answers.Published[1]

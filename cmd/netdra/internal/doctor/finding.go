@@ -1,38 +1,38 @@
 package doctor
 
-// Level is how bad a finding is.
+// Level is the severity of a finding.
 type Level string
 
 const (
-	// OK is said by a check that has found nothing.
+	// OK is a check without findings.
 	OK Level = "ok"
-	// Unknown is said by a check that could not look.
+	// Unknown is a check that could not run.
 	Unknown Level = "unknown"
-	// Warn is a risk, or what only some pods notice.
+	// Warn is a risk, or a fault that only affects some pods.
 	Warn Level = "warn"
-	// Fail keeps pods from their interfaces, or devices from pods.
+	// Fail is a fault that prevents pods from getting interfaces or devices.
 	Fail Level = "fail"
 )
 
-// Finding is the outcome of a check, or one of its outcomes.
+// Finding is a result of a check.
 type Finding struct {
 	Level Level  `json:"level"`
 	Group string `json:"group"`
 	Check string `json:"check"`
-	// What is one line. The other fields are empty for OK; Unknown only has Why.
+	// What is one line. The following fields are empty for OK; Unknown only has Why.
 	What  string `json:"what"`
 	Where string `json:"where,omitempty"`
 	Why   string `json:"why,omitempty"`
 	Do    string `json:"do,omitempty"`
-	// Source is where a known fault of another program is described.
+	// Source is a reference for a known bug of another program.
 	Source string `json:"source,omitempty"`
 }
 
-// check is one question. inspect is pure. It is called only if needs has found nothing missing, so it may use what
-// needs has looked at without looking for nil.
+// check is a single check. inspect is pure. It only runs if needs returns "", so it can use the data that needs has
+// checked for nil.
 type check struct {
 	group, name string
-	// fine is the text without a finding.
+	// fine is the text if there are no findings.
 	fine string
 	// needs returns the missing data that prevents the check; empty if none is missing. Nil: the check can always run.
 	needs   func(*Input) string
@@ -47,10 +47,10 @@ const (
 	groupCluster = "Cluster"
 	groupDevices = "Devices"
 	groupObjects = "Policies and topologies"
-	groupLeft    = "Pods and what they left"
+	groupLeft    = "Pods and leftovers"
 )
 
-// Examine runs every check. Findings are in the order of the checks; each check has one at least.
+// Examine runs every check. Each check returns at least one finding, in the order of the checks.
 func Examine(input *Input) []Finding {
 	var all []Finding
 	for _, c := range checks() {
@@ -59,8 +59,8 @@ func Examine(input *Input) []Finding {
 	return all
 }
 
-// findings gives each finding its group and name, so that checks need not repeat them. What cannot be looked at is
-// Unknown and never OK: a user would take it for healthy.
+// findings runs the check and sets the group and name of its findings. A check that cannot run is Unknown and never OK,
+// which a user would take for healthy.
 func (c *check) findings(input *Input) []Finding {
 	if c.needs != nil {
 		if missing := c.needs(input); missing != "" {
@@ -77,7 +77,7 @@ func (c *check) findings(input *Input) []Finding {
 	return found
 }
 
-// Count describes how many findings have a level.
+// Count returns the number of findings with a level.
 func Count(findings []Finding, level Level) int {
 	n := 0
 	for i := range findings {
@@ -88,7 +88,7 @@ func Count(findings []Finding, level Level) int {
 	return n
 }
 
-// checks are all that there are, grouped.
+// checks returns all checks in the order of their groups.
 func checks() []check {
 	var all []check
 	for _, some := range [][]check{driverChecks(), runtimeChecks(), pathChecks(), clusterChecks(), deviceChecks(),
@@ -98,7 +98,7 @@ func checks() []check {
 	return all
 }
 
-// needsDriver is for checks of what only the driver knows: it returns why they cannot run, empty if they can.
+// needsDriver is for checks of data from the driver. It returns the reason why they cannot run, or "".
 func needsDriver(input *Input) string {
 	if input.Driver == nil {
 		return "the driver does not answer"
@@ -106,7 +106,7 @@ func needsDriver(input *Input) string {
 	return ""
 }
 
-// needsCaches is for data that the driver reads from the API server.
+// needsCaches is for checks of data that the driver reads from the API server.
 func needsCaches(input *Input) string {
 	if missing := needsDriver(input); missing != "" {
 		return missing
@@ -120,7 +120,7 @@ func needsCaches(input *Input) string {
 func needsContainerd(input *Input) string {
 	switch {
 	case input.Containerd == nil:
-		return "no containerd runs here"
+		return "containerd was not found"
 	case input.Containerd.Problem != "":
 		return input.Containerd.Problem
 	}
@@ -129,18 +129,18 @@ func needsContainerd(input *Input) string {
 
 func needsCluster(input *Input) string {
 	if input.Cluster == nil {
-		return "give --kubeconfig"
+		return "--kubeconfig is not set"
 	}
 	return ""
 }
 
-// needsAnswers is for what only an API server that can be asked knows.
+// needsAnswers is for checks of data from the API server.
 func needsAnswers(input *Input) string {
 	if missing := needsCluster(input); missing != "" {
 		return missing
 	}
 	if input.Cluster.Problem != "" {
-		return "the API server cannot be asked"
+		return "the API server is unreachable"
 	}
 	return ""
 }

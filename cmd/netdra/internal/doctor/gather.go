@@ -20,12 +20,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// Sources are where things are read. Tests replace all of it: a file system in memory, and functions.
+// Sources provide the data of the checks. Tests replace them.
 type Sources struct {
-	// Root is the node's file system, and Path where that is for system calls: "/" on the node itself.
+	// Root is the node's file system, and Path its directory for system calls: "/" on the node itself.
 	Root fs.FS
 	Path string
-	// Query queries the driver's socket, and Ready its probe.
+	// Query queries the driver's socket, and Ready its readiness probe.
 	Query nodeclient.Query
 	Ready func(ctx context.Context) string
 	// Statfs is the system call.
@@ -79,19 +79,19 @@ func (s *Sources) readDriver(ctx context.Context) (*nodestate.Answers, error) {
 		nodeapi.PathSandboxes, nodeapi.PathLeftovers)
 }
 
-// dropInUse removes the files of claims and sandboxes that the driver has by now: they were made between its first
-// answers and the look at the files.
+// dropInUse removes files of claims and sandboxes that the driver did not report before the files were listed, but
+// reports now.
 func (input *Input) dropInUse(later *nodestate.Answers) {
 	input.CDIFiles = slices.DeleteFunc(input.CDIFiles, func(file string) bool { return isOfAny(file, later.Claims) })
 	input.Pins = slices.DeleteFunc(input.Pins, func(pin string) bool { return pinned(pin, later.Sandboxes) })
-	// A claim that is released, or whose pod has come, was only looked at in between.
+	// A claim was in transition if it is now released or has a pod.
 	input.Driver.Claims = slices.DeleteFunc(input.Driver.Claims, func(c nodestate.Claim) bool {
 		return c.Unused && !slices.ContainsFunc(later.Claims,
 			func(other nodestate.Claim) bool { return other.Claim == c.Claim && other.Unused })
 	})
 }
 
-// text is a short file of the kernel, trimmed; empty if it cannot be read.
+// text returns the trimmed content of a short file; empty if it cannot be read.
 func (s *Sources) text(file string) string {
 	data, err := fs.ReadFile(s.Root, relative(file))
 	if err != nil {
@@ -113,8 +113,7 @@ func (s *Sources) names(dir string) []string {
 	return names
 }
 
-// processes lists what runs. A process that ends meanwhile is left out. Kernel threads have no command line, and stay,
-// since nothing looks for their names.
+// processes lists the running processes. It skips a process that ends in the meantime.
 func (s *Sources) processes() []Process {
 	var all []Process
 	for _, pid := range s.names("/proc") {
@@ -132,8 +131,8 @@ func (s *Sources) processes() []Process {
 	return all
 }
 
-// isContained reports whether a process has an ID in several PID namespaces. NSpid has the ID in each PID namespace
-// from the reader's to the process's (proc_pid_status(5)).
+// isContained reports whether a process is in a nested PID namespace. NSpid has its ID in each PID namespace from the
+// reader's to its own (proc_pid_status(5)).
 func isContained(status string) bool {
 	for line := range strings.Lines(status) {
 		if ids, found := strings.CutPrefix(line, "NSpid:"); found {
@@ -143,8 +142,8 @@ func isContained(status string) bool {
 	return false
 }
 
-// containerd is found by its process, whose flags contain the path of its configuration. Without a process, the default
-// file is read if it exists, since containerd may fail to start.
+// containerd reads the configuration that is named in the flags of the containerd process. Without a process, it reads
+// the default file if it exists, since containerd may fail to start.
 func (s *Sources) containerd(input *Input) *Containerd {
 	process := input.process("containerd")
 	if process == nil {
@@ -163,7 +162,7 @@ func (s *Sources) containerd(input *Input) *Containerd {
 	return readContainerd(s.Root, file)
 }
 
-// kubelet reads flags only: its configuration file has no root directory, and no node name.
+// kubelet only reads flags, since the configuration file contains neither the root directory nor the node name.
 func (input *Input) kubelet() *Kubelet {
 	process := input.process("kubelet")
 	if process == nil {
@@ -176,8 +175,8 @@ func (input *Input) kubelet() *Kubelet {
 	return &Kubelet{RootDir: root, NodeName: process.flag("hostname-override")}
 }
 
-// files lists what the driver and others have in its directories. Directories that do not exist have no files; that
-// they are missing is found by the disks below.
+// files lists the files of the driver and of other programs in the driver's directories. A missing directory counts as
+// empty; disk reports it.
 func (s *Sources) files(input *Input) {
 	for _, name := range s.names(input.Settings.PluginDir) {
 		if nodeapi.IsUnreadableJournal(name) {
@@ -210,7 +209,7 @@ func (s *Sources) files(input *Input) {
 	}
 }
 
-// disk returns the space that users other than root may use (f_bavail), which is the rest before the node has problems.
+// disk returns the free space for users other than root (f_bavail).
 func (s *Sources) disk(dir string) Disk {
 	disk := Disk{Path: dir}
 	var stat unix.Statfs_t
@@ -221,12 +220,12 @@ func (s *Sources) disk(dir string) Disk {
 	disk.ReadOnly = stat.Flags&unix.ST_RDONLY != 0
 	disk.Free, disk.Inodes = stat.Bavail*uint64(stat.Bsize), stat.Ffree //nolint:gosec // the size of a block is positive
 	if stat.Files == 0 {
-		disk.Inodes = unlimited // as btrfs has
+		disk.Inodes = unlimited // for example btrfs
 	}
 	return disk
 }
 
-// unlimited is more inodes than anybody needs.
+// unlimited is the number of free inodes of a file system without a limit.
 const unlimited = 1 << 40
 
 // plugins finds the CNI plugins of topologies.
@@ -242,14 +241,14 @@ func (s *Sources) plugins(input *Input) map[string]PluginFile {
 	return found
 }
 
-// mounts returns the mount points of a process, except the root of a container. A process without a container sees the
-// host's files.
+// mounts returns the mount points of a process, except the root of its container. A process on the host sees all files
+// of the host.
 func (s *Sources) mounts(process *Process) []string {
 	if process == nil {
 		return nil
 	}
 	if !process.Contained {
-		return []string{""} // a driver that runs on the host sees every path
+		return []string{""} // the parent of every path
 	}
 	var paths []string
 	for line := range strings.Lines(s.text(path.Join("/proc", process.PID, "mountinfo"))) {
@@ -261,8 +260,8 @@ func (s *Sources) mounts(process *Process) []string {
 	return paths
 }
 
-// plugin looks for a CNI plugin in the driver's directories, where the first one counts, and elsewhere, to tell whoever
-// wonders why a plugin that is installed is not found.
+// plugin searches for a CNI plugin in the driver's directories, where the first match counts. It also searches other
+// common directories, to explain why the driver does not find an installed plugin.
 func (s *Sources) plugin(input *Input, name string) PluginFile {
 	plugin := PluginFile{HostPaths: hostPaths(&input.Driver.State, name),
 		LinkTypes: linkTypes(&input.Driver.State, name), PodAnnotation: podAnnotation(&input.Driver.State, name)}
@@ -290,8 +289,8 @@ func (s *Sources) plugin(input *Input, name string) PluginFile {
 	return plugin
 }
 
-// hostPaths returns the paths of the host that a plugin needs. Only the driver has the schemas of the cluster, which
-// may replace built-in ones; drivers that do not report them have at least the built-in ones.
+// hostPaths returns the host paths that a plugin needs. The driver reports them from the schemas of the cluster, which
+// may replace built-in ones. For older drivers, which do not report them, it uses the built-in schemas.
 func hostPaths(state *nodestate.State, plugin string) []string {
 	if state.HostPaths != nil {
 		return state.HostPaths[plugin]
@@ -300,7 +299,7 @@ func hostPaths(state *nodestate.State, plugin string) []string {
 	return schema.HostPaths
 }
 
-// linkTypes is hostPaths for the types of links that a plugin has the kernel make.
+// linkTypes is like hostPaths, for the types of links that a plugin creates.
 func linkTypes(state *nodestate.State, plugin string) []string {
 	if state.LinkTypes != nil {
 		return state.LinkTypes[plugin]
@@ -309,7 +308,7 @@ func linkTypes(state *nodestate.State, plugin string) []string {
 	return schema.LinkTypes
 }
 
-// podAnnotation is hostPaths for the annotation by which pods select what a plugin attaches.
+// podAnnotation is like hostPaths, for the annotation that selects the networks of a pod for a plugin.
 func podAnnotation(state *nodestate.State, plugin string) string {
 	if state.PodAnnotations != nil {
 		return state.PodAnnotations[plugin]
@@ -320,9 +319,9 @@ func podAnnotation(state *nodestate.State, plugin string) string {
 	return ""
 }
 
-// linkTypes finds which types of links that plugins need the kernel does not make. It loads no module: a type whose
-// module the node has is fine, as the kernel loads it when a plugin needs it (depmod(8) lists rtnl-link-TYPE). Only for
-// the others the kernel is asked, which has them built in, or has no module to load.
+// linkTypes finds the link types of plugins that the kernel does not support. It loads no modules: a type with a module
+// on the node is supported, since the kernel loads the module on demand (depmod(8) lists rtnl-link-TYPE). It queries
+// the kernel only for the other types, which are built in or not supported.
 func (s *Sources) linkTypes(input *Input) {
 	aliases := s.text(path.Join("/lib/modules", s.text("/proc/sys/kernel/osrelease"), "modules.alias"))
 	needed := sets.New[string]()
@@ -340,11 +339,11 @@ func (s *Sources) linkTypes(input *Input) {
 	input.MissingLinkTypes = missing
 }
 
-// mostLinks is how many links to links are followed.
+// mostLinks limits how many symlinks stat follows.
 const mostLinks = 8
 
-// stat follows a link to an absolute path, too, which a file system that is mounted elsewhere refuses: it is a path of
-// the node. It bounds loops of links.
+// stat also follows symlinks to absolute paths, which are paths of the node. An os.Root in another directory rejects
+// those.
 func (s *Sources) stat(file string) (fs.FileInfo, error) {
 	for range mostLinks {
 		target, err := fs.ReadLink(s.Root, relative(file))
@@ -356,8 +355,8 @@ func (s *Sources) stat(file string) (fs.FileInfo, error) {
 	return fs.Stat(s.Root, relative(file))
 }
 
-// hardware reads links, the IOMMU, and RDMA from the kernel. Links have the host's names only if netdra runs in its
-// network namespace, as the driver's pod does.
+// hardware reads links, the IOMMU and RDMA from sysfs. It only finds the host's links if netdra runs in the host's
+// network namespace, like the driver's pod.
 func (s *Sources) hardware(input *Input) {
 	for _, name := range s.names("/sys/class/net") {
 		input.Links = append(input.Links, Link{Name: name, Manager: s.manager(s.text(path.Join("/sys/class/net", name,
@@ -365,15 +364,15 @@ func (s *Sources) hardware(input *Input) {
 	}
 	input.IOMMUGroups = len(s.names("/sys/kernel/iommu_groups"))
 	if input.IOMMUGroups == 0 && s.text("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode") == "Y" {
-		input.IOMMUGroups = 1 // the administrator does without
+		input.IOMMUGroups = 1 // vfio-pci also works without an IOMMU in this mode
 	}
 	_, err := fs.Stat(s.Root, "sys/bus/pci/drivers/vfio-pci")
 	input.VFIO = err == nil
 	input.RDMAParts = s.rdmaParts()
 }
 
-// manager returns the service that configures the link of an index, by the state files of NetworkManager and
-// systemd-networkd. Both write one file for each index. Queries over D-Bus would need the bus of the host.
+// manager returns the service that configures the link with an index, according to the state files of NetworkManager
+// and systemd-networkd. D-Bus queries would require access to the host's bus.
 func (s *Sources) manager(index string) string {
 	if index == "" {
 		return ""

@@ -10,63 +10,63 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// Input is the input of all checks. Paths are those of the node. It is a value that checks must not change. Nil and
-// empty fields mean that data is missing or unreadable, which the check that needs it reports.
+// Input is the input of all checks. Checks must not modify it. Paths are paths on the node. If data is missing or
+// unreadable, its field is nil or empty, and the check that needs it reports this.
 type Input struct {
 	Hostname  string
 	Processes []Process
-	// Containerd is nil if none runs and no configuration of it exists.
+	// Containerd is nil if there is neither a process nor a configuration file.
 	Containerd *Containerd
-	// Kubelet is nil if none runs under that name.
+	// Kubelet is nil if no process has that name.
 	Kubelet *Kubelet
-	// Driver is nil if it does not answer; then Silence is why, and Ready what its probe says, if that answers.
+	// Driver is nil if the driver does not answer. Silence is then the error, and Ready the answer of the readiness
+	// probe.
 	Driver  *nodestate.Answers
 	Silence string
 	Ready   string
 	// Settings are the settings of the driver, or the defaults of the DaemonSet.
 	Settings nodestate.Settings
-	// Plugins are where the CNI plugins of topologies are, by name.
+	// Plugins are the CNI plugins of topologies, by name.
 	Plugins map[string]PluginFile
 	// MissingLinkTypes are the plugins' LinkTypes that the kernel does not support; LinkTypesUnknown is the reason why
 	// the kernel cannot be queried.
 	MissingLinkTypes []string
 	LinkTypesUnknown string
-	// Mounts are the mount points in the driver's container, except its root; those of the host if it has no container.
-	// Nil: they are unreadable.
+	// Mounts are the mount points in the driver's container, except its root; see [Sources]. Nil: they are unreadable.
 	Mounts []string
 	Disks  []Disk
-	// SetAside are journals that could not be read, by path.
+	// SetAside are the paths of unreadable journals.
 	SetAside []string
-	// CDIFiles and Pins are files in the driver's directories of CDI specs and network namespaces, by path.
+	// CDIFiles and Pins are the paths of the driver's CDI specs and pinned network namespaces.
 	CDIFiles, Pins []string
 	Links          []Link
-	// IOMMUGroups is how many there are; VFIO reports whether the kernel's driver is loaded.
+	// IOMMUGroups is the number of IOMMU groups; VFIO reports whether vfio-pci is loaded.
 	IOMMUGroups int
 	VFIO        bool
 	RDMAParts   []RDMAPart
-	// Registered are the names of the drivers that have a socket in kubelet's plugin registry.
+	// Registered are the names of the drivers with a socket in the kubelet's plugin registry.
 	Registered []string
-	// Multus is the CNI configuration that calls it.
+	// Multus is the path of the CNI configuration that calls Multus; empty without one.
 	Multus string
-	// Pooled are the devices that device plugins have offered to kubelet, or have told Multus of.
+	// Pooled are the devices that device plugins have registered with the kubelet, or published for Multus.
 	Pooled []PooledDevice
-	// Cluster is nil if none was given.
+	// Cluster is nil without a kubeconfig.
 	Cluster *Cluster
 }
 
-// Process is one that runs on the node.
+// Process is a process on the node.
 type Process struct {
 	PID  string
-	Name string // as the kernel has it: 15 bytes at most
+	Name string // the name in the kernel: at most 15 bytes
 	Args []string
-	// Contained means that it has a PID namespace of its own, as in a container.
+	// Contained reports whether it has its own PID namespace, like in a container.
 	Contained bool
 }
 
-// Kubelet is what matters of its command line.
+// Kubelet contains the relevant flags of the kubelet's command line.
 type Kubelet struct {
 	RootDir  string
-	NodeName string // that it was told; empty: the host's name
+	NodeName string // --hostname-override; may be empty
 }
 
 // PooledDevice is a device of a device plugin.
@@ -75,22 +75,22 @@ type PooledDevice struct {
 	ID string
 	// Resource is the name of the extended resource, or the file with the information about the device.
 	Resource string
-	// Pod is the UID of a pod that was given the device; empty for none.
+	// Pod is the UID of the pod that the device is allocated to; empty for none.
 	Pod string
 }
 
 // PluginFile is a CNI plugin on the node.
 type PluginFile struct {
-	Path       string // in the driver's directories; empty if it is in none of them
+	Path       string // in the driver's directories; empty if it is not found there
 	Executable bool
-	Elsewhere  string // where it is, too
-	// HostPaths are the paths of the host that its schema requires.
+	Elsewhere  string // another directory that contains it
+	// HostPaths are the host paths that its schema requires.
 	HostPaths []string
-	// Absent are the HostPaths that the node does not have.
+	// Absent are the HostPaths that do not exist on the node.
 	Absent []string
 	// LinkTypes are the types of links that the plugin creates.
 	LinkTypes []string
-	// PodAnnotation is the annotation by which pods select what the plugin attaches; empty for one that attaches all.
+	// PodAnnotation is the annotation that selects the networks of a pod for the plugin; empty if there is none.
 	PodAnnotation string
 }
 
@@ -100,27 +100,27 @@ type Disk struct {
 	Missing  bool
 	ReadOnly bool
 	Free     uint64 // bytes
-	Inodes   uint64 // that are free; also those of file systems without a limit, as a large number
+	Inodes   uint64 // free inodes; a large number for a file system without a limit
 }
 
 // Link is a network interface of the node.
 type Link struct {
 	Name string
-	// Manager is the network manager that configures it, if one does.
+	// Manager is the network manager that configures it; empty for none.
 	Manager string
 }
 
 // Cluster is the data from the API server.
 type Cluster struct {
-	// Problem is why it cannot be asked.
+	// Problem is the error if the API server is unreachable.
 	Problem string
 	Version string
-	// Serves are group/version.
+	// Serves are the API versions that it serves, as group/version.
 	Serves []string
-	// Off are the features that are switched off, if KnowsFeatures.
+	// Off are the disabled feature gates, if KnowsFeatures.
 	Off           []string
 	KnowsFeatures bool
-	// Ahead is by how much the API server's clock is ahead of the node's.
+	// Ahead is the offset of the API server's clock from the node's clock.
 	Ahead time.Duration
 }
 
@@ -157,10 +157,10 @@ func (p *Process) flag(name string) string {
 	return ""
 }
 
-// samePath reports whether two paths are one: /var/run is /run everywhere.
+// samePath reports whether two paths are equal if /var/run is /run.
 //
-// A link /var/run with an absolute target cannot be followed in a file system that is mounted elsewhere, so paths are
-// compared and opened in the form without it.
+// os.Root cannot follow a symlink /var/run with an absolute target if the file system is mounted in another directory,
+// so paths are compared and opened in the form /run.
 func samePath(path, other string) bool { return plainPath(path) == plainPath(other) }
 
 func plainPath(path string) string {

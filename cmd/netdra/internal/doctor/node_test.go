@@ -31,24 +31,24 @@ const (
 	goneClaim = "22222222-2222-2222-2222-222222222222"
 )
 
-// testNode is a node in a directory, with a driver that says what it is told to.
+// testNode is a node in a directory, with a fake driver.
 type testNode struct {
 	*testing.T
 	root    string
 	answers nodestate.Answers
 	silent  bool
-	// later is what the driver says when it is asked again; nil: the same.
+	// later are the answers of the driver to later queries; nil: the same.
 	later   *nodestate.Answers
 	asked   int
 	ready   string
 	disks   map[string]unix.Statfs_t
 	cluster Cluster
-	// lacksMacvlan says that the kernel does not make macvlans, and unprivileged why it cannot be asked.
+	// lacksMacvlan means that the kernel does not support macvlans; unprivileged is the error of querying it.
 	lacksMacvlan bool
 	unprivileged error
 }
 
-// healthy is a node with two pods, a claim and a virtual function, where nothing is wrong.
+// healthy returns a node without faults, with a pod, a claim and a virtual function.
 func healthy(t *testing.T) *testNode {
 	t.Helper()
 	n := &testNode{T: t, root: t.TempDir(), disks: map[string]unix.Statfs_t{}}
@@ -111,11 +111,11 @@ func healthy(t *testing.T) *testNode {
 
 func (n *testNode) write(file, content string) { n.put(file, content, 0o600) }
 
-// plugin makes one with a mode.
+// plugin creates a plugin with a file mode.
 func (n *testNode) plugin(file string, mode os.FileMode) { n.put(file, "", mode) }
 
-// ovn makes the plugin of OVN-Kubernetes one of a topology. That its driver does not say what plugins need is as if it
-// was an older one.
+// ovn adds the plugin of OVN-Kubernetes to a topology. Like an older driver, the driver does not report what plugins
+// need.
 func (n *testNode) ovn() {
 	n.Helper()
 	n.plugin("opt/cni/bin/ovn-k8s-cni-overlay", 0o755)
@@ -166,7 +166,7 @@ func (n *testNode) remove(files ...string) {
 
 func (n *testNode) containerd(section string) { n.write("etc/containerd/conf.d/z.toml", section) }
 
-// query answers as the socket does: through JSON.
+// query answers like the socket, with JSON.
 func (n *testNode) query(_ context.Context, path string, target any) error {
 	if n.silent {
 		return errors.New("the driver of this node does not answer")
@@ -198,7 +198,7 @@ func (n *testNode) statfs(path string, stat *unix.Statfs_t) error {
 	return nil
 }
 
-// missingLinkTypes answers as a kernel that has macvlan built in, if it is not missing.
+// missingLinkTypes answers like a kernel with built-in macvlan, unless lacksMacvlan is true.
 func (n *testNode) missingLinkTypes(types []string) ([]string, error) {
 	return slices.DeleteFunc(slices.Clone(types), func(linkType string) bool {
 		return linkType == "macvlan" && !n.lacksMacvlan
@@ -216,7 +216,7 @@ func (n *testNode) fs() fs.FS {
 	return root.FS()
 }
 
-// examine looks at the node.
+// examine runs doctor on the node.
 func (n *testNode) examine() []Finding {
 	n.Helper()
 	return Examine(Gather(n.Context(), Sources{

@@ -40,7 +40,7 @@ func (s *Sources) pooled(input *Input) []PooledDevice {
 	return found
 }
 
-// checkpoint reads kubelet's checkpoint of device plugins.
+// checkpoint reads the kubelet's checkpoint of device plugins.
 func (s *Sources) checkpoint(file string) []PooledDevice {
 	data, err := fs.ReadFile(s.Root, relative(plainPath(file)))
 	var checkpoint struct {

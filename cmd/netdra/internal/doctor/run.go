@@ -27,7 +27,7 @@ type Options struct {
 	All                                    bool
 }
 
-// VersionsOfInput returns the versions that a report of a fault needs.
+// VersionsOfInput returns the versions for a bug report.
 func VersionsOfInput(input *Input) nodeclient.Versions {
 	if input.Driver == nil {
 		return nodeclient.VersionsOf(nil)
@@ -35,7 +35,7 @@ func VersionsOfInput(input *Input) nodeclient.Versions {
 	return nodeclient.VersionsOf(&input.Driver.State)
 }
 
-// Gather reads everything. The error is of --root; everything else that cannot be read is in the Input.
+// Gather reads everything. It only returns an error for --root; other errors are in the Input.
 func (f *Options) Gather(ctx context.Context) (*Input, error) {
 	root, closeRoot, err := openNode(f.Root)
 	if err != nil {
@@ -58,8 +58,8 @@ func (f *Options) Gather(ctx context.Context) (*Input, error) {
 	return Gather(ctx, sources), nil
 }
 
-// openNode opens a node's file system. Links in one that is mounted elsewhere do not lead out of it. At "/" itself
-// links must be followed: os.Root refuses absolute targets, which distributions have in /var/run and /lib.
+// openNode opens the node's file system. If it is mounted in another directory, symlinks cannot lead out of it. At "/",
+// symlinks must be followed: os.Root rejects absolute targets, which distributions use for /var/run and /lib.
 func openNode(path string) (fs.FS, func(), error) {
 	if filepath.Clean(path) == "/" {
 		return os.DirFS("/"), func() {}, nil
@@ -71,8 +71,8 @@ func openNode(path string) (fs.FS, func(), error) {
 	return root.FS(), func() { _ = root.Close() }, nil
 }
 
-// probe returns why the driver is not ready, as its readiness probe reports it; empty if it is ready or does not
-// answer. It is asked when the socket does not answer: the two are served by one process, but the socket only later.
+// probe returns the reason why the driver is not ready, as its readiness probe reports it; empty if it is ready or does
+// not answer. A starting driver serves the probe before the socket.
 func probe(ctx context.Context, url string) string {
 	if url == "" {
 		return ""
@@ -95,7 +95,8 @@ func probe(ctx context.Context, url string) string {
 	return strings.TrimSpace(string(body))
 }
 
-// PrintFindings writes groups of lines. Healthy and unchecked items are only counted, unless all is true.
+// PrintFindings writes the findings by group. Passed checks and checks that did not run are only counted, unless all is
+// true.
 func PrintFindings(out *printer.Printer, findings []Finding, all bool) {
 	group := ""
 	for i := range findings {
@@ -116,7 +117,8 @@ func PrintFindings(out *printer.Printer, findings []Finding, all bool) {
 	if group != "" {
 		out.Printf("")
 	}
-	summary := fmt.Sprintf("%d wrong, %d risky, %d fine%s", fails, warns, Count(findings, OK), skippedText(findings))
+	summary := fmt.Sprintf("%s, %s, %d passed%s", printer.Plural(fails, "fault"), printer.Plural(warns, "risk"),
+		Count(findings, OK), skippedText(findings))
 	switch {
 	case fails > 0:
 		out.Bad("%s", summary)
@@ -127,7 +129,7 @@ func PrintFindings(out *printer.Printer, findings []Finding, all bool) {
 	}
 }
 
-// skippedText counts the unchecked items, by reason.
+// skippedText returns the number of checks that did not run, by reason.
 func skippedText(findings []Finding) string {
 	byReason := map[string]int{}
 	for i := range findings {
@@ -142,7 +144,7 @@ func skippedText(findings []Finding) string {
 	if len(reasons) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", %d not looked at: %s", Count(findings, Unknown), strings.Join(reasons, ", "))
+	return fmt.Sprintf(", %d not checked: %s", Count(findings, Unknown), strings.Join(reasons, ", "))
 }
 
 func printFinding(out *printer.Printer, f *Finding) {
@@ -150,14 +152,14 @@ func printFinding(out *printer.Printer, f *Finding) {
 	case OK:
 		out.Good("%s", f.What)
 	case Unknown:
-		out.Printf("? %s: not looked at, %s", f.What, f.Why)
+		out.Printf("? %s: not checked, %s", f.What, f.Why)
 		return
 	case Warn:
 		out.Warn("%s", f.What)
 	case Fail:
 		out.Bad("%s", f.What)
 	}
-	for _, line := range []struct{ title, text string }{{"where", f.Where}, {"why", f.Why}, {"do", f.Do},
+	for _, line := range []struct{ title, text string }{{"where", f.Where}, {"why", f.Why}, {"fix", f.Do},
 		{"see", f.Source}} {
 		if line.text != "" {
 			out.Printf("    %s %s", out.Colour(printer.Dim, fmt.Sprintf("%-5s", line.title)), line.text)

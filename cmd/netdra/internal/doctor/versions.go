@@ -7,18 +7,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Components whose versions are known.
+// Components with known version faults.
 const (
 	compContainerd = "containerd"
 	compKubelet    = "kubelet"
 	compServer     = "API server"
 )
 
-// fault is something that is known to be wrong with some versions. Versions are compared without what follows a hyphen
-// or a plus, as distributions add it.
+// fault is a known bug or limitation of some versions. Versions are compared without the suffix after a hyphen or plus,
+// which distributions add.
 type fault struct {
 	component string
-	// first is the first version that has it, before the first that has not.
+	// first is the first affected version, before the first version with a fix.
 	first, before string
 	level         Level
 	what, why     string
@@ -26,52 +26,52 @@ type fault struct {
 	source        string
 }
 
-// faults are sorted by component. A row needs a source: an observation by others with a reference.
+// faults returns the known faults by component. Each needs a source.
 func faults() []fault {
 	return []fault{
 		{
 			component: compContainerd, first: "0.1.0", before: "2.2.0", level: Fail,
-			what: "is older than the driver was made for", why: "the driver needs NRI and CDI as they are since 2.2",
+			what: "is too old for the driver", why: "the driver needs the NRI and CDI of containerd 2.2",
 			do: "upgrade containerd to 2.2.6 or newer", source: "README.md",
 		},
 		{
 			component: compContainerd, first: "2.2.0", before: "2.2.6", level: Warn,
-			what: "keeps sandboxes that an NRI plugin has refused", why: "after some refusals containerd does not " +
-				"start again: failed to reserve sandbox name",
+			what: "leaks sandboxes that an NRI plugin has rejected", why: "after some rejections containerd does not " +
+				"restart: failed to reserve sandbox name",
 			do: "upgrade containerd to 2.2.6 or newer", source: "https://github.com/containerd/containerd/issues/13609",
 		},
 		{
 			component: compKubelet, first: "0.1.0", before: "1.36.0", level: Fail,
-			what: "is older than the driver was made for", why: "claims are prepared by features of 1.36",
+			what: "is too old for the driver", why: "preparing claims needs features of 1.36",
 			do: "upgrade the node to Kubernetes 1.36.3 or newer", source: "README.md",
 		},
 		{
 			component: compServer, first: "0.1.0", before: "1.36.2", level: Warn,
-			what: "goes with a scheduler that forgets what shared devices exclude", why: "devices that exclude " +
-				"others are not published",
+			what: "belongs to a scheduler that ignores exclusions of shared devices", why: "mutually exclusive " +
+				"devices are not published",
 			do: "upgrade the control plane to 1.36.2 or newer", source: "docs/compatibility.md",
 		},
 		{
 			component: compServer, first: "1.36.3", before: "1.36.4", level: Warn,
-			what: "goes with a scheduler that now and then misses that claims were made from templates",
-			why:  "such a pod waits for more than a minute",
+			what: "belongs to a scheduler that sometimes misses claims from templates",
+			why:  "such a pod stays pending for more than a minute",
 			do:   "upgrade the control plane to 1.37", source: "docs/limits.md",
 		},
 	}
 }
 
-// unknownVersion is the kubelet's version of a runtime that does not respond.
+// unknownVersion is the version that the kubelet reports for a runtime that does not respond.
 const unknownVersion = "Unknown"
 
-// checkVersion compares a version with the known faults. Empty and unknown versions have no findings.
+// checkVersion compares a version with the known faults. It ignores empty and unknown versions.
 func checkVersion(component, text string) []Finding {
 	if text == "" || text == unknownVersion {
 		return nil
 	}
 	running, err := version.ParseGeneric(strings.TrimPrefix(text, "v"))
 	if err != nil {
-		return []Finding{{Level: Warn, What: fmt.Sprintf("the version of %s cannot be read: %q", component, text),
-			Why: "it cannot be compared with versions that have known faults", Do: "look at its release notes"}}
+		return []Finding{{Level: Warn, What: fmt.Sprintf("the version of %s cannot be parsed: %q", component, text),
+			Why: "it cannot be compared with versions that have known bugs", Do: "check its release notes"}}
 	}
 	var found []Finding
 	for _, f := range faults() {
