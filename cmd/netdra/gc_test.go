@@ -62,8 +62,8 @@ func TestGC(t *testing.T) {
 	}{
 		"nothing": {nil, nil, exit.OK, 0, []string{"there are no orphaned files"}},
 		"shown": {[]nodestate.Orphan{spec, stuck}, nil, exit.OK, 0,
-			[]string{"CDI spec", "/var/run/netns/dra-stuck", `"netdra release --orphans --all" removes them`}},
-		"dry run": {[]nodestate.Orphan{spec}, []string{"--dry-run"}, exit.OK, 0, []string{"removes them"}},
+			[]string{"CDI spec", "/var/run/netns/dra-stuck", `to remove them, run "netdra release --orphans --all"`}},
+		"dry run": {[]nodestate.Orphan{spec}, []string{"--dry-run"}, exit.OK, 0, []string{"to remove them"}},
 		"wide":    {[]nodestate.Orphan{spec}, []string{"-o", "wide"}, exit.OK, 0, []string{"CLAIM UID"}},
 		"JSON":    {[]nodestate.Orphan{spec}, []string{"-o", "json"}, exit.OK, 0, []string{`"claim": "u"`}},
 		"removed": {[]nodestate.Orphan{spec}, []string{"--all"}, exit.OK, 1, []string{"✓ removed"}},

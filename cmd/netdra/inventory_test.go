@@ -144,7 +144,7 @@ func TestLogs(t *testing.T) {
 	}
 	golden(t, filepath.Join("testdata", "logs.txt"), all.String())
 	if code, _, stderr := runNetdra(t, "", "logs", "--log-dir", dir, "other/p-net"); code != exit.Refused ||
-		!strings.Contains(stderr, "is this the pod's node?") {
+		!strings.Contains(stderr, "check that this is the pod's node") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
 	if code, stdout, _ := runNetdra(t, "", "logs", "--log-dir", dir, "p-net", "--failed", "-o",

@@ -75,7 +75,7 @@ func testDriver(t *testing.T, keys ...string) (socket string) {
 func TestDriverOfAnotherVersion(t *testing.T) {
 	socket := answering(t, map[string]any{"/published": []any{}})
 	if code, _, stderr := runNetdra(t, "", "devices", "--socket", socket); code != exit.Refused ||
-		!strings.Contains(stderr, "does not know /claims: is it of another version than netdra?") {
+		!strings.Contains(stderr, "does not support /claims; check that it has the same version as netdra") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
 }
@@ -87,23 +87,23 @@ func TestRelease(t *testing.T) {
 		code            int
 		want            []string
 	}{
-		"nothing": {nil, nil, exit.OK, []string{"nothing is left over",
-			"pod ns/stuck is being detached, and the driver tries again: no plugin"}},
+		"nothing": {nil, nil, exit.OK, []string{"no failed cleanups",
+			"pod ns/stuck is being detached, and the driver retries: no plugin"}},
 		"shown": {[]string{good}, nil, exit.OK,
 			[]string{"KEY", good, "ens1v3", "ns/web", "uplink", "2023-11-14 22:13:20", "10", "busy"}},
 		"as JSON": {[]string{good}, []string{"-o", "json"}, exit.OK, []string{`"key": "` + good + `"`}},
 		"one":     {[]string{good, bad}, []string{good}, exit.OK, []string{"✓ " + good}},
 		"one that not": {[]string{good, bad}, []string{bad}, exit.Failed, []string{"✗ " + bad + ": still busy",
-			"can never succeed is given up with: netdra release KEY --forget"}},
+			"To abandon a cleanup that can never succeed, run: netdra release KEY --forget"}},
 		"forgotten": {[]string{good, bad}, []string{good, bad, "--forget"}, exit.OK, []string{
-			"✓ " + good + ": nothing is left", "! " + bad + ": given up; what its plugin may have left, such as " +
-				"addresses and rules, stays on this node: still busy\n"}},
+			"✓ " + good + ": cleaned up", "! " + bad + ": abandoned; leftovers of its plugin, such as " +
+				"addresses and rules, stay on this node: still busy\n"}},
 
 		"forgotten without a key": {[]string{good}, []string{"--forget"}, exit.Refused,
-			[]string{"--forget takes the KEY of each cleanup to give up"}},
+			[]string{"--forget requires the KEY of each cleanup to abandon"}},
 		"forget all":  {[]string{good}, []string{"--forget", "--all"}, exit.Refused, []string{"forget", "all"}},
 		"all":         {[]string{good, bad}, []string{"--all"}, exit.Failed, []string{"✓ " + good, "✗ " + bad}},
-		"all of none": {nil, []string{"--all"}, exit.OK, []string{"nothing is left over"}},
+		"all of none": {nil, []string{"--all"}, exit.OK, []string{"no failed cleanups"}},
 		"wrong form":  {nil, []string{"-o", "xml"}, exit.Refused, []string{"use table, wide, json or yaml"}},
 		"no driver":   {nil, []string{"--socket", "/nowhere"}, exit.Refused, []string{"does not answer at /nowhere"}},
 	} {

@@ -59,7 +59,7 @@ func TestTraceOfNothing(t *testing.T) {
 		t.Errorf("exit status %d:\n%s", code, stdout)
 	}
 	if code, _, stderr := runNetdra(t, "", "trace", "--log-dir", dir, "other/p-net"); code != exit.Refused ||
-		!strings.Contains(stderr, "is this the pod's node?") {
+		!strings.Contains(stderr, "check that this is the pod's node") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
 	if code, stdout, _ := runNetdra(t, "", "trace", "--log-dir", t.TempDir()); code != exit.OK ||
@@ -104,7 +104,7 @@ func TestTraceListsFailedClaims(t *testing.T) {
 		t.Errorf("where nothing has failed, as JSON: %s", names)
 	}
 	code, stdout, stderr := runNetdra(t, "", "trace", "good", "--failed", "--log-dir", dir)
-	if code != exit.OK || stdout != "no call has failed, of 1\n" {
+	if code != exit.OK || stdout != "no failed calls; 1 call in total\n" {
 		t.Errorf("of a claim whose calls have succeeded: exit status %d: %s%s", code, stdout, stderr)
 	}
 }
@@ -113,7 +113,7 @@ func TestTraceListsFailedClaims(t *testing.T) {
 func TestTraceOfRefusedClaim(t *testing.T) {
 	code, _, stderr := runNetdra(t, "", "trace", "--log-dir", loggedClaim(t), "--socket", busyDriver(t), "ns/twice")
 	const want = "no plugin was called for claim ns/twice, since the driver refused to prepare it: cannot prepare " +
-		"claim ns/twice: device eth1 is held by claim ns/whole; \"netdra claims ns/twice\" names the pods that wait for it"
+		"claim ns/twice: device eth1 is held by claim ns/whole; list the waiting pods with \"netdra claims ns/twice\""
 	if code != exit.Refused || !strings.Contains(stderr, want) || strings.Contains(stderr, "the pod's node?") {
 		t.Errorf("exit status %d, want %q: %s", code, want, stderr)
 	}

@@ -26,7 +26,8 @@ func chooseClaims(claims []Claim, names []string) ([]Claim, error) {
 				c.Name != short
 		})
 		if len(found) == 0 {
-			return nil, fmt.Errorf("claim %s/%s is not prepared on this node: \"netdra claims\" lists those that are",
+			return nil, fmt.Errorf("claim %s/%s is not prepared on this node; list prepared claims with "+
+				"\"netdra claims\"",
 				namespace, short)
 		}
 		chosen = append(chosen, found...)
@@ -34,7 +35,7 @@ func chooseClaims(claims []Claim, names []string) ([]Claim, error) {
 	return chosen, nil
 }
 
-// refusedClaims are claims that are not prepared, as their users see them.
+// refusedClaims returns the claims that the driver refused to prepare. Each appears as failed in its pods.
 func refusedClaims(refused []nodestate.RefusedClaim) []Claim {
 	var claims []Claim
 	for i := range refused {
@@ -49,7 +50,7 @@ func refusedClaims(refused []nodestate.RefusedClaim) []Claim {
 	return claims
 }
 
-// splitClaim reads [NAMESPACE/]CLAIM.
+// splitClaim parses [NAMESPACE/]CLAIM. The default namespace is "default".
 func splitClaim(name string) (namespace, short string) {
 	namespace, short, qualified := strings.Cut(name, "/")
 	if !qualified {
@@ -129,8 +130,8 @@ func tabulateClaims(streams printer.Streams, form string, claims []Claim) error 
 	return err
 }
 
-// interfaceTexts are interfaces with their addresses, or the files by which an application uses a device, and its RDMA
-// devices with the GID that is preferred.
+// interfaceTexts describes each interface: its name and addresses, or the device files that the application uses, and
+// its RDMA devices with the preferred GID.
 func interfaceTexts(links []nodestate.Interface) []string {
 	var texts []string
 	for i := range links {
@@ -147,7 +148,7 @@ func interfaceTexts(links []nodestate.Interface) []string {
 			}
 		}
 		if link.RDMAUnknown != "" {
-			parts = append(parts, "not all GIDs are known: "+link.RDMAUnknown)
+			parts = append(parts, "some GIDs are unknown: "+link.RDMAUnknown)
 		}
 		if link.Missing != "" {
 			parts = append(parts, "(lost)")

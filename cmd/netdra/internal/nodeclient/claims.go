@@ -14,15 +14,15 @@ const (
 	// Prepared claims wait for their pod, or for its sandbox.
 	Prepared  = "prepared"
 	Attaching = "attaching"
-	// Failed claims could not be attached, and it is tried again.
+	// Failed claims could not be attached; the driver or the kubelet retries.
 	Failed   = "failed"
 	Attached = "attached"
 	// Lost claims were attached, and one of their interfaces is no longer in the pod.
 	Lost      = "lost"
 	Detaching = "detaching"
-	// Reserved claims have devices that others attach.
+	// Reserved claims have devices that the network of the pod attaches.
 	Reserved = "reserved"
-	// Unused claims have no pod on the node any longer.
+	// Unused claims no longer have a pod on the node.
 	Unused = "unused"
 )
 
@@ -33,7 +33,7 @@ type Claim struct {
 	UID        string   `json:"uid"`
 	Topologies []string `json:"topologies"`
 	Devices    []string `json:"devices"`
-	// PreparedAt is zero if it is not known.
+	// PreparedAt is zero if it is unknown.
 	PreparedAt time.Time `json:"preparedAt,omitzero"`
 	// State is the worst state of Pods, or the state of the claim itself without pods.
 	State string `json:"state"`
@@ -50,7 +50,7 @@ type Pod struct {
 	Error      string                `json:"error,omitempty"`
 }
 
-// Claims are sorted by namespace and name. They are never nil, so that JSON has a list.
+// Claims returns the claims by namespace and name. The result is never nil, so that JSON contains a list.
 func Claims(answers *nodestate.Answers) []Claim {
 	claims := make([]Claim, 0, len(answers.Claims))
 	for i := range answers.Claims {
@@ -62,8 +62,8 @@ func Claims(answers *nodestate.Answers) []Claim {
 	return claims
 }
 
-// claim returns a claim with the state that matters to a user: the worst one of its pods. A claim that several pods use
-// may be attached in one and fail in another.
+// claim converts a claim. Its state is the worst state of its pods: a claim of several pods may be attached in one and
+// fail in another.
 func claim(record *nodestate.Claim, sandboxes []nodestate.Sandbox) Claim {
 	c := Claim{
 		Namespace: record.Claim.Namespace, Name: record.Claim.Name, UID: record.Claim.UID,
@@ -93,8 +93,8 @@ func claim(record *nodestate.Claim, sandboxes []nodestate.Sandbox) Claim {
 	return c
 }
 
-// podOf is a sandbox as one of its claims sees it. Failure stays set while a sandbox that failed is undone or tried
-// again; of a ready one it is old.
+// podOf returns the state of a claim in a sandbox. Failure remains set while a failed sandbox is rolled back or
+// retried. In a ready sandbox it is outdated.
 func podOf(sandbox *nodestate.Sandbox, claimUID string) Pod {
 	pod := Pod{Name: sandbox.Pod.String(), Sandbox: sandbox.ID, Since: sandbox.Since, Error: sandbox.Failures()}
 	switch {

@@ -19,26 +19,26 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// ShippedSocket returns the path of the node socket where kubelet has its default directory.
+// ShippedSocket returns the path of the node socket if the kubelet uses its default directory.
 func ShippedSocket() string { return nodeapi.SocketPath(nodeapi.DefaultPluginDir) }
 
-// SocketVariable names the environment variable for nodes whose kubelet has another folder.
+// SocketVariable is the environment variable for nodes whose kubelet uses another directory.
 const SocketVariable = "NETDRA_SOCKET"
 
-// DefaultSocket returns the socket of this node's driver unless a flag names another.
+// DefaultSocket returns the default of --socket.
 func DefaultSocket() string { return cmp.Or(os.Getenv(SocketVariable), ShippedSocket()) }
 
-// Client queries the driver of this node. It is safe for concurrent use, and need not be closed: each request has its
-// own connection.
+// Client queries the driver of this node. It is safe for concurrent use and need not be closed, since each request has
+// its own connection.
 type Client struct {
 	socket string
 	http   *http.Client
 }
 
-// ReleaseLimit is how long one cleanup may take: it runs plugins.
+// ReleaseLimit is the time limit of a cleanup, which runs plugins.
 const ReleaseLimit = 2 * time.Minute
 
-// New returns a client of the driver that serves a socket.
+// New returns a client for the driver at a socket.
 func New(socket string) Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
@@ -47,8 +47,8 @@ func New(socket string) Client {
 		Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }
 
-// send returns the body of an answer with status 200. The bodies of others are the driver's own sentences, and become
-// the error as they are. The node socket is root's, so what comes from it is bounded by time only.
+// send returns the body of a response with status 200. The body of other responses is the error message of the driver.
+// Only root can create the node socket, so the size of the response is not limited, only its duration.
 func (d Client) send(ctx context.Context, method, path string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://driver"+path, http.NoBody)
 	if err != nil {
@@ -56,18 +56,18 @@ func (d Client) send(ctx context.Context, method, path string) ([]byte, error) {
 	}
 	response, err := d.http.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("the driver of this node does not answer at %s: %w; run this on the node as root, "+
-			"while the driver runs; if kubelet has another --root-dir, with --socket "+
+		return nil, fmt.Errorf("the driver of this node does not answer at %s: %w; run netdra on the node as root "+
+			"while the driver is running; if the kubelet has another --root-dir, use --socket "+
 			"ROOT/plugins/dra.networking/netdra.sock", d.socket, exit.Cause(err))
 	}
 	defer func() { _ = response.Body.Close() }() // only read
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		return nil, fmt.Errorf("the driver's answer breaks off: %w", err)
+		return nil, fmt.Errorf("the driver's answer is incomplete: %w", err)
 	}
 	if response.StatusCode == http.StatusNotFound {
-		return nil, fmt.Errorf("the driver at %s does not know %s: is it of another version than netdra?", d.socket,
-			path)
+		return nil, fmt.Errorf("the driver at %s does not support %s; check that it has the same version as netdra",
+			d.socket, path)
 	}
 	if response.StatusCode != http.StatusOK {
 		return nil, errors.New(strings.TrimSpace(string(body)))
@@ -75,25 +75,26 @@ func (d Client) send(ctx context.Context, method, path string) ([]byte, error) {
 	return body, nil
 }
 
-// answerLimit is how long a driver may take to answer a GET, which reads memory. One that takes longer hangs.
+// answerLimit is the time limit of a GET, which the driver answers from memory.
 const answerLimit = 10 * time.Second
 
-// Get reads the answer at a path. target is left as it is after an error of the connection.
+// Get reads the answer at a path. It does not modify target if the connection fails.
 func (d Client) Get(ctx context.Context, path string, target any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	return d.sendAndDecode(ctx, http.MethodGet, path, target)
 }
 
-// sendAndDecode queries the driver. An unreadable answer is most likely from a driver of another version, as during an
-// upgrade of the node.
+// sendAndDecode queries the driver and decodes the JSON answer. If that fails, the driver probably has another version,
+// for example during an upgrade of the node.
 func (d Client) sendAndDecode(ctx context.Context, method, path string, target any) error {
 	body, err := d.send(ctx, method, path)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(body, target); err != nil {
-		return fmt.Errorf("cannot read the driver's answer at %s: is it of another version? %w", d.socket, err)
+		return fmt.Errorf("cannot read the driver's answer at %s: %w; check that it has the same version as netdra",
+			d.socket, err)
 	}
 	return nil
 }
@@ -102,9 +103,8 @@ func (d Client) sendAndDecode(ctx context.Context, method, path string, target a
 // answers without a socket.
 type Query func(ctx context.Context, path string, target any) error
 
-// Read reads the answers at some paths; the others stay empty. The answers are from moments one after the other: a
-// claim may be in one and not yet in the next. A path that is not one of these is a programming error, which decoding
-// into nil reports.
+// Read reads the answers at some paths; the others stay empty. The answers are not a consistent snapshot, since they
+// are read one after another. An unknown path is a programming error, which decoding into nil reports.
 func Read(ctx context.Context, query Query, paths ...string) (*nodestate.Answers, error) {
 	answers := &nodestate.Answers{}
 	targets := map[string]any{
@@ -121,7 +121,7 @@ func Read(ctx context.Context, query Query, paths ...string) (*nodestate.Answers
 	return answers, nil
 }
 
-// ReadHolders reads who holds what, and what devices need of the node.
+// ReadHolders reads the published devices with their holders, leftovers, and the state of the driver.
 func ReadHolders(ctx context.Context, socket string) (*nodestate.Answers, error) {
 	return Read(ctx, New(socket).Get, nodeapi.PathPublished, nodeapi.PathClaims, nodeapi.PathSandboxes,
 		nodeapi.PathLeftovers, nodeapi.PathState)
@@ -154,14 +154,14 @@ func ClaimNames(all *nodestate.Answers) []string {
 	return names
 }
 
-// LeftoverKeys returns the keys of cleanups that failed.
+// LeftoverKeys returns the keys of failed cleanups.
 func LeftoverKeys(all *nodestate.Answers) []string { return leftoverKeys(all.Leftovers) }
 
-// inUseLimit is how long the driver may take to report what is in use: without it the command still works.
+// inUseLimit is the time limit of ReadInUse, whose callers also work without the data.
 const inUseLimit = 2 * time.Second
 
-// ReadInUse returns the links that the node needs, according to its driver: the addresses of the Node object, and the
-// claims that hold devices. Both are empty if no driver answers.
+// ReadInUse returns what the node uses according to its driver: the addresses of the Node object, and the claims that
+// hold devices. Both are empty if the driver does not answer.
 func ReadInUse(ctx context.Context) (addresses []netip.Addr, claims []nodestate.Claim) {
 	ctx, cancel := context.WithTimeout(ctx, inUseLimit)
 	defer cancel()

@@ -21,7 +21,7 @@ func chooseDevices(devices []Device, names []string) ([]Device, error) {
 			return d.Name != name && d.Interface != name && d.PCIAddress != name
 		})
 		if len(found) == 0 {
-			return nil, fmt.Errorf("no device %s is offered: \"netdra explain %s\" says why", name, name)
+			return nil, fmt.Errorf("no device %s is offered; for the reason, run \"netdra explain %s\"", name, name)
 		}
 		chosen = append(chosen, found...)
 	}
@@ -42,7 +42,7 @@ func ListDevices(ctx context.Context, streams printer.Streams, socket, form stri
 		return err
 	}
 	err = printer.List(streams.Out, form, devices, DeviceColumns(),
-		"no device is offered: \"netdra explain DEVICE\" says why")
+		"no device is offered; for the reason, run \"netdra explain DEVICE\"")
 	if form == printer.FormTable || form == printer.FormWide {
 		for i := range devices {
 			if devices[i].Why != "" {

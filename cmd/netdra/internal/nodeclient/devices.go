@@ -22,15 +22,16 @@ import (
 const (
 	Free  = "free"
 	InUse = "in use"
-	// Blocked devices are free, but what excludes them is in use.
+	// Blocked devices are free, but a device that excludes them is in use.
 	Blocked = "blocked"
-	// Quarantined and the like are values of the taint on the device.
+	// Quarantined and the following states are values of the taint on the device.
 	Quarantined = "quarantined"
-	// Gone devices no longer exist, and a claim holds them.
+	// Gone devices no longer exist, but a claim holds them.
 	Gone = "gone"
-	// Withdrawn devices are no longer offered by a policy, and a claim holds them.
+	// Withdrawn devices are no longer exposed by a policy, but a claim holds them.
 	Withdrawn = "withdrawn"
-	// Unusable devices are published without a CNI plugin, so no DeviceClass picks them: the node has none of theirs.
+	// Unusable devices are published without a CNI plugin, because none of the plugins of their policy works on the
+	// node. No DeviceClass selects them.
 	Unusable = "unusable"
 )
 
@@ -43,38 +44,38 @@ type Device struct {
 	PCIAddress string `json:"pciAddress,omitempty"`
 	Use        string `json:"use"` // shared or exclusive
 	Policy     string `json:"policy,omitempty"`
-	// Plugins are the CNI plugins of the policy that can work on the node: classes know the device by those only.
+	// Plugins are the CNI plugins of the policy that work on the node. DeviceClasses select the device by these.
 	Plugins []string `json:"plugins,omitempty"`
 	// State is Free, InUse, Blocked, or the reason why no claim should get it.
 	State string `json:"state"`
-	// Why is the reason of a quarantine, what blocks the device, which plugins are missing, which claim has it and
-	// could not be prepared, or which pod has lost an interface of it.
+	// Why is the reason for the state: the error of a failed cleanup, the blocking device, the missing plugins, the
+	// claim that could not be prepared, or the pod that has lost its interface.
 	Why string `json:"why,omitempty"`
-	// Lost means that a pod has lost an interface of the device.
+	// Lost reports whether a pod has lost an interface of the device.
 	Lost     bool      `json:"lost,omitempty"`
 	Holders  []Holder  `json:"holders,omitempty"`
 	Counters []Counter `json:"counters,omitempty"`
 }
 
-// Holder is a claim that has a device.
+// Holder is a claim that holds a device.
 type Holder struct {
 	Claim string   `json:"claim"`
 	Pods  []string `json:"pods,omitempty"`
-	// Since is zero if it is not known.
+	// Since is zero if it is unknown.
 	Since time.Time `json:"since,omitzero"`
-	// Refused is why the claim could not be prepared, so that its pods wait; empty if it was.
+	// Refused is the reason why the claim could not be prepared; empty if it was prepared.
 	Refused string `json:"refused,omitempty"`
 }
 
-// Counter is a capacity that claims divide.
+// Counter is a capacity that claims share.
 type Counter struct {
 	Name  string `json:"name"`
 	Used  string `json:"used"`
 	Total string `json:"total"`
 }
 
-// Devices are in the order of publication, with those in quarantine that are not published at the end. A device in
-// quarantine may be published with a taint or not at all; whoever looks for it must find it here.
+// Devices returns the devices in the order of publication, followed by quarantined devices that are not published. A
+// quarantined device may be published with a taint or not at all, but the list must always contain it.
 func Devices(answers *nodestate.Answers) []Device {
 	devices := make([]Device, 0, len(answers.Published))
 	for i := range answers.Published {
@@ -100,8 +101,9 @@ func Devices(answers *nodestate.Answers) []Device {
 	return devices
 }
 
-// device combines the driver's lists for one entry. A taint takes precedence over a claim that holds it, and a holder
-// over a conflicting entry. A lost interface hides neither: other pods of a shared device may be fine.
+// device returns the device of an entry. For its state, a taint takes precedence over a holder, and a holder over a
+// blocking entry. A lost interface only determines the state of an exclusive device, because other pods of a shared
+// device may still have theirs.
 func device(answers *nodestate.Answers, entry *draslices.Entry) Device {
 	d := Device{
 		Name: entry.Name, Pool: entry.Pool, Type: entry.Device.Type, Interface: string(entry.Device.Interface),
@@ -134,25 +136,25 @@ func device(answers *nodestate.Answers, entry *draslices.Entry) Device {
 	return d
 }
 
-// refusal says which holders of a device cannot use it; empty if all can.
+// refusal describes the holders of a device that could not be prepared; empty if there are none.
 func refusal(holders []Holder) string {
 	var texts []string
 	for i := range holders {
 		if h := &holders[i]; h.Refused != "" {
-			texts = append(texts, fmt.Sprintf("claim %s has it and could not be prepared: %s", h.Claim, h.Refused))
+			texts = append(texts, fmt.Sprintf("claim %s holds it but could not be prepared: %s", h.Claim, h.Refused))
 		}
 	}
 	return strings.Join(texts, "; ")
 }
 
-// featuresOf returns the CNI plugins that the driver sees; false if it could not list them.
+// featuresOf returns the CNI plugins that the driver has found; false if it could not list them.
 func featuresOf(answers *nodestate.Answers) (draslices.Features, bool) {
 	return draslices.Features{CNIBinaries: sets.New(answers.State.CNIPlugins...),
 		UnusableCNIs: answers.State.UnusableCNIs}, answers.State.CNIPlugins != nil
 }
 
-// lostInterfaces returns the pods that have lost an interface of an entry: a text for each name of an interface, since
-// hundreds of pods may have a shared device.
+// lostInterfaces describes the pods that have lost an interface of an entry, one text per interface name, because
+// hundreds of pods may use a shared device.
 func lostInterfaces(answers *nodestate.Answers, entry *draslices.Entry) []string {
 	pods := map[string][]string{} // by the name of the interface
 	for i := range answers.Sandboxes {
@@ -181,8 +183,7 @@ func Use(exclusive bool) string {
 	return "shared"
 }
 
-// holders returns the claims that hold a published device, with the pods that have it, sorted: several for a shared
-// device.
+// holders returns the claims that hold a published device, sorted, with their pods. A shared device may have several.
 func holders(answers *nodestate.Answers, entry *draslices.Entry) []Holder {
 	var found []Holder
 	for _, holding := range nodestate.Holdings(answers.Claims, answers.State.Refused) {
@@ -193,7 +194,7 @@ func holders(answers *nodestate.Answers, entry *draslices.Entry) []Holder {
 			Refused: holding.Refused}
 		for i := range answers.Sandboxes {
 			box := &answers.Sandboxes[i]
-			// Nothing is in one that has ended.
+			// An ended sandbox has no devices.
 			if slices.Contains(box.Claims, holding.Claim.UID) && box.State != nodestate.SandboxEnded {
 				holder.Pods = append(holder.Pods, box.Pod.String())
 			}
@@ -204,7 +205,7 @@ func holders(answers *nodestate.Answers, entry *draslices.Entry) []Holder {
 	return found
 }
 
-// counters sums what claims consume, as the scheduler does it from allocations (KEP-5075).
+// counters sums the consumed capacity of all claims, like the scheduler (KEP-5075).
 func counters(answers *nodestate.Answers, entry *draslices.Entry) []Counter {
 	var found []Counter
 	for _, capacity := range entry.Persona.Capacity {
@@ -232,10 +233,11 @@ func blockedBy(answers *nodestate.Answers, entry *draslices.Entry) string {
 	return ""
 }
 
-// excludes reports whether two entries cannot be in use together: entries of one device, unless both share it and are
-// in different exclusion groups, and a physical function that is taken as a whole and its virtual functions.
+// excludes reports whether two entries cannot be in use together: entries of one device, unless both are shared and in
+// different exclusion groups, and an exclusive physical function and its virtual functions.
 //
-// It repeats the rules that counters express for the scheduler (slices), to show names instead of numbers.
+// It duplicates the rules that package slices expresses as counters for the scheduler, to show names instead of
+// numbers.
 func excludes(entry, other *draslices.Entry) bool {
 	if entry.Pool == other.Pool && entry.Name == other.Name {
 		return false
@@ -252,7 +254,7 @@ func excludes(entry, other *draslices.Entry) bool {
 	return isFunctionOf(entry, other) || isFunctionOf(other, entry)
 }
 
-// HeldBy is a list of the holders for people.
+// HeldBy returns the holders as text.
 func (d *Device) HeldBy() string {
 	var texts []string
 	for _, holder := range d.Holders {
@@ -265,9 +267,8 @@ func (d *Device) HeldBy() string {
 	return strings.Join(texts, ", ")
 }
 
-// heldByShort is HeldBy for a line of a table: for several claims, and for several pods of a claim, the number and the
-// first one, since a shared device may have hundreds. Claims and pods have the names of "netdra claims". The first
-// claim that a pod uses comes before others, since its owner can be contacted.
+// heldByShort is a short form of HeldBy for tables: the number and the first of several claims and pods, because a
+// shared device may have hundreds. It prefers a claim with a pod, whose owner can be contacted.
 func (d *Device) heldByShort() string {
 	if len(d.Holders) == 0 {
 		return ""
@@ -286,7 +287,7 @@ func (d *Device) heldByShort() string {
 	return text
 }
 
-// Since is when the first holder was given it; zero if that is not known.
+// Since returns the earliest Since of the holders; zero if it is unknown.
 func (d *Device) Since() time.Time {
 	var first time.Time
 	for _, holder := range d.Holders {
@@ -297,7 +298,7 @@ func (d *Device) Since() time.Time {
 	return first
 }
 
-// CountersText is used/total of each counter.
+// CountersText returns the counters in the form name=used/total.
 func (d *Device) CountersText() string {
 	var texts []string
 	for _, counter := range d.Counters {

@@ -44,8 +44,8 @@ func TestDevicesOfRefusedClaims(t *testing.T) {
 		}
 	}
 	want := []string{
-		"d0 in use ns/a (pod ns/p) claim ns/a has it and could not be prepared: no vlan",
-		"d1 in use ns/b (pod ns/p) claim ns/b has it and could not be prepared: no vlan", "shares 3/8",
+		"d0 in use ns/a (pod ns/p) claim ns/a holds it but could not be prepared: no vlan",
+		"d1 in use ns/b (pod ns/p) claim ns/b holds it but could not be prepared: no vlan", "shares 3/8",
 		"d2 free  ",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

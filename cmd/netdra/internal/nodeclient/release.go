@@ -17,11 +17,11 @@ import (
 // ReleaseOptions are the options of "release".
 type ReleaseOptions struct {
 	Socket, Form string
-	// All acts on everything that is listed without it.
+	// All selects everything that is listed without it.
 	All bool
-	// Orphans is for files without an owner, instead of failed cleanups.
+	// Orphans selects files without an owner instead of failed cleanups.
 	Orphans bool
-	// Forget gives up what fails again.
+	// Forget abandons cleanups that fail again.
 	Forget bool
 }
 
@@ -33,11 +33,11 @@ func (f *ReleaseOptions) Run(ctx context.Context, streams printer.Streams, keys 
 	}
 	client := New(f.Socket)
 	if f.Forget && len(keys) == 0 {
-		return exit.Refusef("--forget takes the KEY of each cleanup to give up: \"netdra release\" lists them")
+		return exit.Refusef("--forget requires the KEY of each cleanup to abandon; list them with \"netdra release\"")
 	}
 	if f.Orphans {
 		if len(keys) > 0 {
-			return exit.Refusef("--orphans takes no KEY: leave it out, or give --all to remove every orphaned file")
+			return exit.Refusef("--orphans takes no KEY; omit it, or use --all to remove every orphaned file")
 		}
 		return f.releaseOrphans(ctx, streams, client)
 	}
@@ -66,14 +66,14 @@ func leftoverKeys(leftovers []executor.Leftover) []string {
 	return keys
 }
 
-// listLeftovers prints the cleanups that failed, and why.
+// listLeftovers prints the failed cleanups with their reasons.
 func listLeftovers(streams printer.Streams, form string, leftovers []executor.Leftover) error {
 	if form == printer.FormJSON || form == printer.FormYAML {
 		return printer.Encode(streams.Out, form, leftovers)
 	}
 	out := printer.New(streams.Out)
 	if len(leftovers) == 0 {
-		out.Good("nothing is left over")
+		out.Good("no failed cleanups")
 		return nil
 	}
 	err := printer.List(streams.Out, form, leftovers, []printer.Column[executor.Leftover]{
@@ -98,7 +98,7 @@ func listLeftovers(streams printer.Streams, form string, leftovers []executor.Le
 	return err
 }
 
-// listDetaching lists pods whose cleanup fails so far: it becomes a leftover when the driver gives up.
+// listDetaching lists pods whose cleanup has failed so far. It becomes a leftover when the driver abandons it.
 func listDetaching(ctx context.Context, streams printer.Streams, client Client) error {
 	answers, err := Read(ctx, client.Get, nodeapi.PathSandboxes)
 	if err != nil {
@@ -106,14 +106,14 @@ func listDetaching(ctx context.Context, streams printer.Streams, client Client) 
 	}
 	for i := range answers.Sandboxes {
 		if box := &answers.Sandboxes[i]; box.DetachFailure != "" {
-			printer.New(streams.Out).Warn("pod %s is being detached, and the driver tries again: %s", box.Pod,
+			printer.New(streams.Out).Warn("pod %s is being detached, and the driver retries: %s", box.Pod,
 				box.DetachFailure)
 		}
 	}
 	return nil
 }
 
-// retryLeftovers tries every key, also after one has failed. Each is a request of its own, since one may take minutes.
+// retryLeftovers retries every key, even if one fails. It sends one request per key, since each may take minutes.
 func retryLeftovers(ctx context.Context, out *printer.Printer, client Client, keys []string, forget bool) error {
 	failed := false
 	for _, key := range keys {
@@ -127,32 +127,32 @@ func retryLeftovers(ctx context.Context, out *printer.Printer, client Client, ke
 			failed = true
 			out.Bad("%s: %v", key, err)
 		case len(failure) > 0:
-			out.Warn("%s: given up; what its plugin may have left, such as addresses and rules, stays on this node: %s",
+			out.Warn("%s: abandoned; leftovers of its plugin, such as addresses and rules, stay on this node: %s",
 				key, strings.TrimSpace(string(failure)))
 		default:
-			out.Good("%s: nothing is left of it", key)
+			out.Good("%s: cleaned up", key)
 		}
 	}
 	if failed {
 		if forget {
-			out.Printf("It is given up once its device is on the node. Drivers older than this netdra only try again.")
+			out.Printf("A cleanup can only be abandoned while its device is on the host. " +
+				"Drivers older than netdra only retry.")
 		} else {
-			out.Printf("A cleanup that can never succeed is given up with: netdra release KEY --forget")
+			out.Printf("To abandon a cleanup that can never succeed, run: netdra release KEY --forget")
 		}
 		return exit.Reported()
 	}
 	return nil
 }
 
-// Leftovers returns the cleanups that failed.
+// Leftovers returns the failed cleanups.
 func (d Client) Leftovers(ctx context.Context) ([]executor.Leftover, error) {
 	var leftovers []executor.Leftover
 	err := d.Get(ctx, nodeapi.PathLeftovers, &leftovers)
 	return leftovers, err
 }
 
-// releaseOrphans lists orphaned files; with All the driver removes them. An orphan with an error was not removed; which
-// those are is known only afterwards.
+// releaseOrphans lists orphaned files; with All the driver removes them first. Orphans with an error were not removed.
 func (f *ReleaseOptions) releaseOrphans(ctx context.Context, streams printer.Streams, client Client) error {
 	method := http.MethodGet
 	if f.All {
@@ -179,7 +179,7 @@ func (f *ReleaseOptions) releaseOrphans(ctx context.Context, streams printer.Str
 	}
 	switch {
 	case !f.All:
-		out.Printf("\"netdra release --orphans --all\" removes them")
+		out.Printf("to remove them, run \"netdra release --orphans --all\"")
 	case failed > 0:
 		return exit.Reported()
 	default:

@@ -27,9 +27,9 @@ const DefaultLogDir = nodeapi.DefaultLogDir
 type TraceOptions struct {
 	// Dir is the directory of the log, and Socket the socket of the driver.
 	Dir, Socket, Form string
-	// Calls adds to the time line what each plugin was given and returned; Full prints nothing but the calls.
+	// Calls adds the input and output of each plugin to the timeline; Full prints only the calls.
 	Calls, Full bool
-	// Failed leaves out calls that succeeded.
+	// Failed omits successful calls.
 	Failed bool
 }
 
@@ -53,7 +53,7 @@ func (f *TraceOptions) Run(ctx context.Context, streams printer.Streams, claims 
 	}
 	err = printer.Show(streams.Out, f.Form, calls, func(out *printer.Printer) {
 		if len(calls) == 0 {
-			out.Printf("no call has failed, of %d", all)
+			out.Printf("no failed calls; %s in total", printer.Plural(all, "call"))
 		} else if f.Full {
 			printFullCalls(out, calls)
 		} else {
@@ -66,15 +66,15 @@ func (f *TraceOptions) Run(ctx context.Context, streams printer.Streams, claims 
 	return err
 }
 
-// succeeded reports whether a call has not failed.
+// succeeded reports whether a call succeeded.
 func succeeded(c calllog.Call) bool { return c.Error == "" }
 
-// hasFailed reports whether one of some calls has failed.
+// hasFailed reports whether any of the calls failed.
 func hasFailed(calls []calllog.Call) bool {
 	return slices.ContainsFunc(calls, func(c calllog.Call) bool { return c.Error != "" })
 }
 
-// listClaims prints the claims that the log has; of --failed those with a failed call.
+// listClaims prints the claims in the log; with --failed only those with a failed call.
 func (f *TraceOptions) listClaims(streams printer.Streams) error {
 	claims, err := calllog.Claims(f.Dir)
 	if err != nil {
@@ -96,13 +96,13 @@ func (f *TraceOptions) listClaims(streams printer.Streams) error {
 		fmt.Sprintf("the log in %s has no %s", f.Dir, what))
 }
 
-// readClaims returns the claims with their calls; of --failed those with a failed call.
+// readClaims returns the claims with their calls; with --failed only those with a failed call.
 func (f *TraceOptions) readClaims(streams printer.Streams, claims []string) []loggedClaim {
 	var logged []loggedClaim
 	for _, claim := range claims {
 		namespace, name := splitClaim(claim)
 		calls, err := calllog.Read(f.Dir, namespace, name)
-		if err != nil { // the calls that can be read count
+		if err != nil { // show the readable calls
 			printer.New(streams.Err).Warn("%v", err)
 		}
 		if !f.Failed || hasFailed(calls) {
@@ -112,7 +112,7 @@ func (f *TraceOptions) readClaims(streams printer.Streams, claims []string) []lo
 	return logged
 }
 
-// claimNames are as namespace/name.
+// claimNames returns the names of claims as namespace/name.
 func claimNames(claims []loggedClaim) []string {
 	names := make([]string, 0, len(claims))
 	for i := range claims {
@@ -121,7 +121,7 @@ func claimNames(claims []loggedClaim) []string {
 	return names
 }
 
-// loggedClaim is a claim with its calls in the log, by their times.
+// loggedClaim is a claim with its logged calls in chronological order.
 type loggedClaim struct {
 	name  string
 	calls []calllog.Call
@@ -158,8 +158,8 @@ func loggedColumns() []printer.Column[loggedClaim] {
 	}
 }
 
-// readCalls returns the calls for a claim, by time, and warns of unreadable ones. A line that a crash has cut off does
-// not hide the others.
+// readCalls returns the calls for a claim in chronological order. It warns about unreadable lines, such as a line that
+// was truncated by a crash, and returns the others.
 func (f *TraceOptions) readCalls(ctx context.Context, streams printer.Streams, name string) (
 	[]calllog.Call, error) {
 	namespace, short := splitClaim(name)
@@ -168,8 +168,8 @@ func (f *TraceOptions) readCalls(ctx context.Context, streams printer.Streams, n
 		if refused := f.refusal(ctx, namespace, short); refused != nil && err == nil {
 			return nil, refused
 		}
-		return nil, errors.Join(fmt.Errorf("the log in %s has no calls for claim %s/%s: is this the pod's node? "+
-			"\"netdra trace\" lists what it has", f.Dir, namespace, short), err)
+		return nil, errors.Join(fmt.Errorf("the log in %s has no calls for claim %s/%s; check that this is the "+
+			"pod's node, and list the logged claims with \"netdra trace\"", f.Dir, namespace, short), err)
 	}
 	if err != nil {
 		printer.New(streams.Err).Warn("%v", err)
@@ -177,7 +177,8 @@ func (f *TraceOptions) readCalls(ctx context.Context, streams printer.Streams, n
 	return calls, nil
 }
 
-// refusal returns why a claim has no calls if the driver has refused to prepare it; nil if it does not say so.
+// refusal returns the error of a claim that the driver refused to prepare and which therefore has no calls; otherwise
+// nil.
 func (f *TraceOptions) refusal(ctx context.Context, namespace, name string) error {
 	state := ReadState(ctx, f.Socket)
 	if state == nil {
@@ -186,13 +187,13 @@ func (f *TraceOptions) refusal(ctx context.Context, namespace, name string) erro
 	for i := range state.Refused {
 		if r := &state.Refused[i]; r.Claim.Namespace == namespace && r.Claim.Name == name {
 			return fmt.Errorf("no plugin was called for claim %s, since the driver refused to prepare it: %s; "+
-				"\"netdra claims %s\" names the pods that wait for it", r.Claim, r.Message, r.Claim)
+				"list the waiting pods with \"netdra claims %s\"", r.Claim, r.Message, r.Claim)
 		}
 	}
 	return nil
 }
 
-// printTrace writes a time line for every sandbox. AFTER is since the first call in the sandbox.
+// printTrace writes a timeline per sandbox. The column AFTER is the time since the first call in the sandbox.
 func printTrace(out *printer.Printer, calls []calllog.Call, whole bool) {
 	for i, sandbox := range sandboxesOf(calls) {
 		if i > 0 {
@@ -218,7 +219,7 @@ func printTrace(out *printer.Printer, calls []calllog.Call, whole bool) {
 	}
 }
 
-// sandboxesOf are in the order of their first calls.
+// sandboxesOf returns the sandboxes in the order of their first calls.
 func sandboxesOf(calls []calllog.Call) []string {
 	var sandboxes []string
 	for i := range calls {
@@ -229,7 +230,7 @@ func sandboxesOf(calls []calllog.Call) []string {
 	return sandboxes
 }
 
-// outcomeText is the result of a call in one line of the time line.
+// outcomeText returns the result of a call for one line of the timeline.
 func outcomeText(call *calllog.Call) string {
 	text := ResultText(call)
 	switch {
@@ -241,8 +242,8 @@ func outcomeText(call *calllog.Call) string {
 	return "ok: " + text
 }
 
-// ResultText is the error of a call, or the interfaces and addresses that ADD created in the pod. A result of a version
-// before 1.0 is read as far as it is alike: its addresses and interfaces have the same names.
+// ResultText returns the error of a call, or the interfaces and addresses that ADD created in the pod. It also reads
+// results of CNI versions before 1.0, whose interfaces and addresses have the same form.
 func ResultText(call *calllog.Call) string {
 	if call.Error != "" {
 		return call.Error
@@ -269,7 +270,7 @@ func printCall(out *printer.Printer, call *calllog.Call) {
 	printStreams(out, call)
 }
 
-// printStreams writes what went in and came out.
+// printStreams writes the input and output of a call.
 func printStreams(out *printer.Printer, call *calllog.Call) {
 	for _, stream := range []struct {
 		name string
@@ -291,7 +292,7 @@ func printFullCalls(out *printer.Printer, calls []calllog.Call) {
 	}
 }
 
-// printFullCall writes everything that is known of a call.
+// printFullCall writes all data of a call.
 func printFullCall(out *printer.Printer, call *calllog.Call) {
 	line := out.Good
 	if call.Error != "" {

@@ -8,10 +8,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// Versions are the versions that a fault report needs.
+// Versions are the versions for a bug report.
 type Versions struct {
 	Netdra version.Info `json:"netdra"`
-	// Driver is empty if the driver does not answer, or does not report it.
+	// Driver is empty if the driver does not answer or does not report its version.
 	Driver  string `json:"driver,omitempty"`
 	Kubelet string `json:"kubelet,omitempty"`
 	Runtime string `json:"runtime,omitempty"`
@@ -28,10 +28,10 @@ func VersionsOf(state *nodestate.State) Versions {
 	return v
 }
 
-// String is one line. It explains a version that is unknown, once for all programs.
+// String formats the versions on one line, with the reason if a version is unknown.
 func (v Versions) String() string {
 	parts := []string{"netdra " + v.Netdra.String()}
-	// The runtime has its name in its version, containerd://2.4.2, as kubelet reports it in the Node.
+	// The version of the runtime includes its name, as in the Node object: containerd://2.4.2.
 	for _, component := range []struct{ name, version string }{{"driver", v.Driver}, {"kubelet", v.Kubelet},
 		{"", v.Runtime}, {"kernel", v.Kernel}} {
 		if component.version != "" {
