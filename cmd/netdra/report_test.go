@@ -53,7 +53,7 @@ func TestReportOfFiles(t *testing.T) {
 		t.Errorf("exit status %d: %s (-file +standard output):\n%s", code, stderr, diff)
 	}
 	for _, want := range []string{"<h1>worker-1</h1>", "enp3s0f1v3", "policy exclude-management: excludes",
-		"nobody was asked"} {
+		"the driver was not queried"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("the page has no %q", want)
 		}
@@ -63,12 +63,12 @@ func TestReportOfFiles(t *testing.T) {
 func TestReportRefuses(t *testing.T) {
 	file := policyFile(t, somePolicies)
 	for want, arguments := range map[string][]string{
-		"does not answer":                     {"--socket", "/nowhere/netdra.sock"},
-		"give a file of them with -f":         {"--from", "."},
-		"leave -f out":                        {"--serve", "127.0.0.1:0", "-f", file},
-		"give a loopback address":             {"--serve", "0.0.0.0:9681"},
-		"--serve [2001:db8::1]:9681: anybody": {"--serve", "[2001:db8::1]:9681"},
-		"give an IP address and a port":       {"--serve", "localhost:9681"},
+		"does not answer":                 {"--socket", "/nowhere/netdra.sock"},
+		"name a file of policies with -f": {"--from", "."},
+		"omit -f":                         {"--serve", "127.0.0.1:0", "-f", file},
+		"use a loopback address":          {"--serve", "0.0.0.0:9681"},
+		"--serve [2001:db8::1]:9681: not a loopback address": {"--serve", "[2001:db8::1]:9681"},
+		"not an IP address and port":                         {"--serve", "localhost:9681"},
 		"cannot write /nowhere/report.html: no such file": {"-f", file, "--from", recordedFunctions(t), "-o",
 			"/nowhere/report.html"},
 		"cannot write /dev/null: it exists and": {"-f", file, "--from", recordedFunctions(t), "-o", "/dev/null"},
@@ -128,17 +128,17 @@ func TestReportAsksTheDriver(t *testing.T) {
 		t.Fatalf("exit status %d: %s", code, errs.String())
 	}
 	for _, want := range []string{
-		"<title>(5) worker-1: network devices</title>", "2026-11-21 12:01:00 UTC", "is given to nobody: " +
+		"<title>(5) worker-1: network devices</title>", "2026-11-21 12:01:00 UTC", "cannot be allocated: " +
 			"no-carrier", "netdra trace default/p-net --calls",
 		`<span class="name line">default/p-net</span>`, `<span class="step bad">failed</span>`, "net1 10.1.0.5/24",
-		"CNI plugin host-local is not installed: claims for topology whole are refused on this node", // as doctor
+		"CNI plugin host-local is not installed: claims for topology whole are rejected on this node", // as doctor
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the page has no %q:\n%s", want, out.String())
 		}
 	}
 	if strings.Contains(out.String(), "hunter2") {
-		t.Error("the page tells what is configured")
+		t.Error("the page contains the configuration of a plugin")
 	}
 }
 

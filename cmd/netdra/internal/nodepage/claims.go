@@ -226,7 +226,7 @@ func shorten(text string) string {
 	if len(text) <= mostOutput {
 		return text
 	}
-	return strings.ToValidUTF8(text[:mostOutput], "") + "… (netdra trace --calls shows the rest)"
+	return strings.ToValidUTF8(text[:mostOutput], "") + "… (truncated; run netdra trace --calls)"
 }
 
 // duration formats a duration with the precision that is useful for comparison: tenths of a second from ten seconds on.
@@ -246,15 +246,15 @@ func graphOf(id, claim string, run *Run) template.HTML {
 	if run.Pod != "" {
 		graph.Title += " for pod " + run.Pod
 	}
-	var told []string
+	var descriptions []string
 	for _, step := range run.Steps {
 		state := stepMark(step.State) + " " + strings.TrimSpace(step.State+" "+step.Took)
 		graph.Boxes = append(graph.Boxes, picture.Box{Lines: []string{step.Name, step.Plugin, state},
 			Class: stepClass(step.State), After: step.After})
-		told = append(told, fmt.Sprintf("%s (%s): %s", step.Name, step.Plugin, step.State))
+		descriptions = append(descriptions, fmt.Sprintf("%s (%s): %s", step.Name, step.Plugin, step.State))
 	}
 	return template.HTML(graph.Inline(id,
-		strings.Join(told, "; "))) //nolint:gosec // package picture escapes every text
+		strings.Join(descriptions, "; "))) //nolint:gosec // package picture escapes every text
 }
 
 func stepMark(state string) string {

@@ -25,13 +25,13 @@ func rowsOf(node *Node, used *use) []Row {
 	index := map[string]int{} // by key of the row
 	for _, d := range decided {
 		row := t.row(d)
-		said := row.said(&d.Device)
-		if i, known := index[said]; known {
+		key := row.key(&d.Device)
+		if i, known := index[key]; known {
 			rows[i].Members = append(rows[i].Members, row.Members...)
 			rows[i].Held = append(rows[i].Held, row.Held...)
 			continue
 		}
-		index[said] = len(rows)
+		index[key] = len(rows)
 		rows = append(rows, row)
 	}
 	for i := range rows {
@@ -124,10 +124,10 @@ func otherNames(d *discovery.Device) string {
 	return strings.Join(append(names, d.AltNames...), ", ")
 }
 
-// said returns the key of a row: all of its content except the names of the device and its entries, and the claims that
+// key returns the key of a row: all of its content except the names of the device and its entries, and the claims that
 // hold them. Physical functions never share a row. Everything that the page shows about a device must be part of the
 // key; otherwise different devices are merged.
-func (r *Row) said(device *discovery.Device) string {
+func (r *Row) key(device *discovery.Device) string {
 	offers := slices.Clone(r.Offers)
 	for i := range offers {
 		offers[i].Name = strings.TrimPrefix(offers[i].Name, r.Members[0].Name)
@@ -217,13 +217,13 @@ func speed(mbits int) string {
 func describeTaint(value string) string {
 	switch value {
 	case "gone":
-		return "gone: a claim holds it, but the machine has it no more"
+		return "gone: a claim holds the device, but it no longer exists on the node"
 	case "withdrawn":
-		return "withdrawn: a claim holds it, but no policy gives it any more"
+		return "withdrawn: a claim holds the device, but no policy exposes it any longer"
 	case "quarantined":
-		return "quarantined: what an earlier pod left on it could not be removed"
+		return "quarantined: the cleanup after an earlier pod failed"
 	case "no-carrier":
-		return "no-carrier: its link has lost its carrier"
+		return "no-carrier: the link has no carrier"
 	}
 	return value
 }
@@ -236,7 +236,7 @@ func hiddenBy(d *policy.DeviceDecision) string {
 		}
 	}
 	if len(d.Personas) > 0 {
-		return "what its policy wants cannot be published"
+		return "it cannot be published as its policy defines"
 	}
 	return "no policy matches it"
 }

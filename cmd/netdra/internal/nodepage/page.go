@@ -42,10 +42,10 @@ const (
 	Offered  State = "offered" // holders are unknown
 	Free     State = "free"
 	InUse    State = "in use"
-	Full     State = "full"    // in use without remaining capacity
-	Blocked  State = "blocked" // its counters are consumed by other entries
-	HeldBack State = "held back"
-	Unusable State = "unusable" // no class matches it: none of its CNI plugins works on the node
+	Full     State = "full"        // in use without remaining capacity
+	Blocked  State = "blocked"     // its counters are consumed by other entries
+	HeldBack State = "unavailable" // it has a taint, or no policy exposes it any longer
+	Unusable State = "unusable"    // no class matches it: none of its CNI plugins works on the node
 	Hidden   State = "hidden"
 )
 

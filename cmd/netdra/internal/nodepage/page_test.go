@@ -26,25 +26,25 @@ var update = flag.Bool("update", false, "write the files in testdata")
 func TestCountsAndProblems(t *testing.T) {
 	page := Build(liveNode(t))
 	wantCounts := []Count{{3, "problems", true}, {18, "devices", false}, {8, "free", false}, {5, "in use", false},
-		{1, "blocked", false}, {1, "held back", true}, {3, "hidden", false}, {5, "claims", false}}
+		{1, "blocked", false}, {1, "unavailable", true}, {3, "hidden", false}, {5, "claims", false}}
 	if diff := cmp.Diff(wantCounts, page.Counts); diff != "" {
 		t.Errorf("counts (-want +got):\n%s", diff)
 	}
 	wantProblems := []Problem{
 		{Urgent: true, Where: "device enp3s0f1v3",
-			What: "is in quarantine: what a pod left on it could not be undone in 10 attempts since 2026-11-21 " +
+			What: "is quarantined: cleanup failed after 10 attempts since 2026-11-21 " +
 				"12:00:00 UTC: device enp3s0f1v3: the driver of its physical function refuses VLAN 0: operation not " +
 				"supported",
-			ToDo: "put right what it says; the driver tries again every five minutes, or at once with: netdra " +
-				"release 5f1c0ffee0000004/shop-gone/port/0; if that can never succeed, give it up with --forget"},
+			ToDo: "fix the reported cause; the driver retries every five minutes, or immediately with: netdra " +
+				"release 5f1c0ffee0000004/shop-gone/port/0; if the cleanup can never succeed, abandon it with --forget"},
 		{Urgent: true, Where: "pod shop/db-0",
-			What: `attaching has failed: step "port" (bridge) of topology data: no IP addresses available in ` +
+			What: `attaching failed: step "port" (bridge) of topology data: no IP addresses available in ` +
 				`range set: 10.1.0.1-10.1.0.254`,
-			ToDo: "see its chain below, or all that plugins were given and have said: netdra trace shop/db-net " +
+			ToDo: "see the chain below; for the input and output of the plugins, run: netdra trace shop/db-net " +
 				"--calls"},
-		{Urgent: true, Where: "pod shop/late-0", What: "the last attempt to attach has failed, and was ended: ADD of " +
+		{Urgent: true, Where: "pod shop/late-0", What: "the last attempt to attach failed, and its sandbox has ended: ADD of " +
 			"step knobs (tuning): no such knob",
-			ToDo: "see its chain below, or all that plugins were given and have said: netdra trace shop/late-net " +
+			ToDo: "see the chain below; for the input and output of the plugins, run: netdra trace shop/late-net " +
 				"--calls"},
 	}
 	if diff := cmp.Diff(wantProblems, page.Problems); diff != "" {
@@ -73,11 +73,11 @@ func TestOtherProblems(t *testing.T) {
 	}
 	want := []string{
 		"device br-data has a long name", "device eno1 cannot be read",
-		"device enp3s0f0 is given to nobody: no-carrier: its link has lost its carrier", // once for both entries
+		"device enp3s0f0 cannot be allocated: no-carrier: the link has no carrier", // once for both entries
 		"policy pf0-vfs is wrong", "policy pf0-vfs, device eno1 does not fit", "the machine no devlink",
 		"the node too many",
-		"virtual functions 0000:05:00.2, 0000:05:00.3 have no names, and are not offered: the interface of their " +
-			"physical function is not on the node, or does not know them",
+		"virtual functions 0000:05:00.2, 0000:05:00.3 have no names and are not offered: the interface of their " +
+			"physical function is not on the node, or does not list them",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -121,7 +121,7 @@ func TestRows(t *testing.T) {
 		"enp3s0f0v1 … enp3s0f0v7": {State: Free},
 		"enp3s0f1":                {State: Blocked},
 		"enp3s0f1v3": {State: HeldBack,
-			Why: []string{"quarantined: what an earlier pod left on it could not be removed"}},
+			Why: []string{"quarantined: the cleanup after an earlier pod failed"}},
 		"eno1": {State: Hidden,
 			Why: []string{"policy exclude-management: excludes: the expression is true"}},
 		"br-int, ovn-k8s-mp0": {State: Hidden,
@@ -250,7 +250,7 @@ func TestLostInterfaces(t *testing.T) {
 		}
 	}
 	for _, problem := range Build(node).Problems {
-		if strings.Contains(problem.ToDo, "delete") && !strings.Contains(problem.ToDo, "bring it back") {
+		if strings.Contains(problem.ToDo, "delete") && !strings.Contains(problem.ToDo, "restore") {
 			t.Errorf("where the device is gone, it says: %+v", problem)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 func problemsOf(node *Node) []Problem {
 	problems := slices.Concat(leftovers(node), failures(node), taintProblems(node), published(node))
 	for _, found := range node.Found {
-		told := slices.ContainsFunc(problems, func(p Problem) bool { return strings.Contains(found.What, p.What) })
-		if !told {
+		known := slices.ContainsFunc(problems, func(p Problem) bool { return strings.Contains(found.What, p.What) })
+		if !known {
 			problems = append(problems, found)
 		}
 	}
@@ -40,14 +40,14 @@ func leftovers(node *Node) []Problem {
 		leftover := &node.Leftovers[i]
 		problem := Problem{
 			Where: "step " + leftover.Step().Step.Name + " of pod " + leftover.Attachment.Pod.String(),
-			What: fmt.Sprintf("could not be undone in %d attempts since %s: %s", leftover.Attempts,
+			What: fmt.Sprintf("cleanup failed after %d attempts since %s: %s", leftover.Attempts,
 				leftover.Since.UTC().Format("2006-01-02 15:04:05 UTC"), leftover.Reason),
-			ToDo: "put right what it says; the driver tries again every five minutes, or at once with: netdra " +
-				"release " + leftover.Key + "; if that can never succeed, give it up with --forget",
+			ToDo: "fix the reported cause; the driver retries every five minutes, or immediately with: netdra " +
+				"release " + leftover.Key + "; if the cleanup can never succeed, abandon it with --forget",
 		}
 		if device := leftover.Quarantines(); device != nil {
 			problem.Urgent, problem.Where = true, "device "+device.Name
-			problem.What = "is in quarantine: what a pod left on it " + problem.What
+			problem.What = "is quarantined: " + problem.What
 		}
 		problems = append(problems, problem)
 	}
@@ -65,9 +65,9 @@ func failures(node *Node) []Problem {
 				ToDo: tracing(node, box),
 			})
 		} else if box.Failure != "" {
-			what := box.State + " has failed: " + box.WithHint()
+			what := box.State + " failed: " + box.WithHint()
 			if box.State == nodestate.SandboxEnded {
-				what = "the last attempt to attach has failed, and was ended: " + box.WithHint()
+				what = "the last attempt to attach failed, and its sandbox has ended: " + box.WithHint()
 			}
 			problems = append(problems, Problem{
 				Urgent: true, Where: "pod " + box.Pod.String(), What: what,
@@ -78,8 +78,8 @@ func failures(node *Node) []Problem {
 			if link.Missing != "" {
 				problems = append(problems, Problem{
 					Urgent: true, Where: "pod " + node.Sandboxes[i].Pod.String(),
-					What: fmt.Sprintf("has lost its interface %s of device %s: the device or a link below it was "+
-						"removed, or an application has moved it", link.Missing, link.Device),
+					What: fmt.Sprintf("has lost its interface %s of device %s: the device or one of its lower devices "+
+						"was removed, or an application has moved the interface", link.Missing, link.Device),
 					ToDo: remedyForLost(node, link.Pool, link.Device),
 				})
 			}
@@ -93,10 +93,10 @@ func failures(node *Node) []Problem {
 func remedyForLost(node *Node, pool, device string) string {
 	for i := range node.Result.Entries {
 		if entry := &node.Result.Entries[i]; entry.Pool == pool && entry.Name == device && isGone(entry) {
-			return "the device is gone: bring it back first, then delete the pod, whose successor gets it"
+			return "the device is gone: restore it first, then delete the pod; its successor gets the interface"
 		}
 	}
-	return "delete the pod: its successor gets the interface"
+	return "delete the pod; its successor gets the interface"
 }
 
 // tracing returns the commands that show the CNI calls for the claims of a sandbox; "" if the claims are gone.
@@ -110,7 +110,7 @@ func tracing(node *Node, box *nodestate.Sandbox) string {
 	if len(commands) == 0 {
 		return ""
 	}
-	return "see its chain below, or all that plugins were given and have said: " + strings.Join(commands, "; ")
+	return "see the chain below; for the input and output of the plugins, run: " + strings.Join(commands, "; ")
 }
 
 // taintProblems returns the tainted devices. Entries of the same device share a taint, which is reported once.
@@ -119,7 +119,7 @@ func taintProblems(node *Node) []Problem {
 	for i := range node.Result.Entries {
 		entry := &node.Result.Entries[i]
 		for _, taint := range entry.Spec.Taints {
-			problem := Problem{Where: "device " + string(entry.Device.Name), What: "is given to nobody: " +
+			problem := Problem{Where: "device " + string(entry.Device.Name), What: "cannot be allocated: " +
 				describeTaint(taint.Value), ToDo: remedyForTaint(taint.Value)}
 			if taint.Value != "quarantined" && !slices.Contains(problems, problem) { // leftovers report those
 				problems = append(problems, problem)
@@ -141,11 +141,11 @@ func isGone(entry *draslices.Entry) bool {
 func remedyForTaint(value string) string {
 	switch value {
 	case taintGone:
-		return "bring it back, then delete the pods that have lost it: their successors get it"
+		return "restore the device, then delete the pods that have lost it; their successors get it"
 	case "withdrawn":
-		return "nothing, if that is meant: it goes with the last pod that uses it"
+		return "none if this is intended: the device is removed when the last pod that uses it ends"
 	case "no-carrier":
-		return "look at the cable and at the switch; it is given again when the carrier was there for 30 s"
+		return "check the cable and the switch; the device becomes available after 30 s with a carrier"
 	}
 	return ""
 }
@@ -176,8 +176,8 @@ func orphans(node *Node) []Problem {
 		addresses = append(addresses, string(node.Facts.Orphans[i].PCIAddress))
 	}
 	return []Problem{{Where: "virtual functions " + ranges(addresses),
-		What: "have no names, and are not offered: the interface of their physical function is not on the node, or " +
-			"does not know them"}}
+		What: "have no names and are not offered: the interface of their physical function is not on the node, or " +
+			"does not list them"}}
 }
 
 // whereOf returns the most specific object that a problem refers to.

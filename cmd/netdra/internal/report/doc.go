@@ -1,4 +1,5 @@
-// Package report makes the page of a node, from the driver's answers or from files, and writes or serves it.
+// Package report creates the HTML page of a node from the driver's answers or from files, and writes or serves it.
 //
-// The rule of this package: the page names pods and claims, so only the user who asked for it may read it.
+// The rule of this package: the page contains the names of pods and claims, so only the user who requested it may read
+// it.
 package report

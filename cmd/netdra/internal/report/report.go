@@ -25,18 +25,18 @@ import (
 type Options struct {
 	offers.Inputs
 	LogDir, Output, Serve string
-	// Root is where the node's file system is, for what doctor looks at.
+	// Root is the directory of the node's file system, for the checks of doctor.
 	Root string
 }
 
-// Run writes the page, or serves it.
+// Run writes or serves the page.
 func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
 	switch {
 	case len(f.Files) == 0 && f.Recording != "":
-		return errors.New("a recording needs policies; give a file of them with -f")
+		return errors.New("a recording needs policies; name a file of policies with -f")
 	case f.Serve != "":
 		if len(f.Files) > 0 {
-			return errors.New("--serve shows what the driver of this node knows; leave -f out, or write a file with -o")
+			return errors.New("--serve only shows data of this node's driver; omit -f, or write a file with --file")
 		}
 		return f.serveReport(ctx, deps, streams)
 	case f.Output == "" && printer.IsTerminal(streams.Out):
@@ -49,8 +49,7 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	return printer.Save(streams, f.Output, page)
 }
 
-// page reads everything and makes the page. Nothing is cached between two calls: a page that is served shows the node
-// as it is.
+// page reads all data and returns the page. It caches nothing, so that a served page always shows the current state.
 func (f *Options) page(ctx context.Context, deps osdeps.Deps, streams printer.Streams) ([]byte, error) {
 	s, err := f.Read(ctx, deps, streams, nodeapi.PathLeftovers)
 	if err != nil {
@@ -69,15 +68,15 @@ func (f *Options) page(ctx context.Context, deps osdeps.Deps, streams printer.St
 	return page.Bytes(), err
 }
 
-// nodeOf is the node as the page shows it. Without the driver's answers only the machine and the policies are known.
+// nodeOf returns the data of the page. Without the driver's answers it only contains the machine and the policies.
 func (f *Options) nodeOf(s *offers.Snapshot) nodepage.Node {
 	node := nodepage.Node{
 		Name: s.Node.Name, Versions: s.Versions().String(), Facts: s.Facts, Decision: s.Decision, Result: s.Result,
 		CNIPlugins: sets.List(s.Features.CNIBinaries), UnusableCNIs: s.Features.UnusableCNIs,
-		Source: "what the driver would offer with the policies of files",
+		Source: "simulated: the devices that the driver would offer with the policies in the given files",
 	}
 	if answers := s.Answers; answers != nil {
-		node.Asked, node.Source = true, "as the driver of the node knows it"
+		node.Asked, node.Source = true, "data of the node's driver"
 		node.Claims, node.Sandboxes, node.Leftovers = answers.Claims, answers.Sandboxes, answers.Leftovers
 		node.Refused = answers.State.Refused
 		node.Result.Entries = asPublished(node.Result.Entries, answers.Published)
@@ -86,7 +85,7 @@ func (f *Options) nodeOf(s *offers.Snapshot) nodepage.Node {
 	return node
 }
 
-// examine adds what doctor finds wrong or risky on the node, so that the page shows no node as healthy that is not.
+// examine adds the faults and risks that doctor finds, so that the page does not show a faulty node as healthy.
 func (f *Options) examine(ctx context.Context, node *nodepage.Node) {
 	options := doctor.Options{Root: f.Root, Socket: f.Socket}
 	input, err := options.Gather(ctx)
@@ -107,14 +106,14 @@ func (f *Options) examine(ctx context.Context, node *nodepage.Node) {
 	}
 }
 
-// isOnPage reports whether the page itself tells what a check of doctor finds, in other words.
+// isOnPage reports whether the page itself reports the findings of a check of doctor, in other words.
 func isOnPage(check string) bool {
 	return slices.Contains([]string{"gone-devices", "pod-interfaces", "quarantine", "attaching"}, check)
 }
 
-// asPublished are the entries that the driver publishes. It tells no more of them than what they stand for and their
-// taints; what they have and take is as computed here, and not known of one that only a claim keeps published. Taints
-// are the driver's, since it alone knows what is quarantined or withdrawn.
+// asPublished returns the entries that the driver publishes. The driver only reports their devices and taints; the rest
+// of the specification is computed here. It is unknown for entries that are only published because a claim holds them.
+// Taints come from the driver, since only it knows which devices are quarantined or withdrawn.
 func asPublished(computed, published []draslices.Entry) []draslices.Entry {
 	byID := make(map[draslices.EntryID]*draslices.Entry, len(computed))
 	for i := range computed {
@@ -132,7 +131,7 @@ func asPublished(computed, published []draslices.Entry) []draslices.Entry {
 	return entries
 }
 
-// readLogs reads the log of each claim. It returns what could not be read, so that the page can name it.
+// readLogs reads the log of each claim. unread are the errors, which the page shows.
 func readLogs(dir string, claims []nodestate.Claim) (calls map[string][]calllog.Call, unread []string) {
 	calls = map[string][]calllog.Call{}
 	for i := range claims {

@@ -18,14 +18,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// serveReport serves the page until ctx ends. Requests under way are cut off at the end: the page only reads.
+// serveReport serves the page until ctx ends. It then aborts running requests, which only read.
 func (f *Options) serveReport(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
 	address, err := loopback(f.Serve)
 	if err != nil {
 		return fmt.Errorf("--serve %s: %w", f.Serve, err)
 	}
 	page := func(ctx context.Context) ([]byte, error) { return f.page(ctx, deps, streams) }
-	if _, err := page(ctx); err != nil { // what would fail each time is told at once
+	if _, err := page(ctx); err != nil { // report permanent errors immediately
 		return err
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address.String())
@@ -39,33 +39,33 @@ func (f *Options) serveReport(ctx context.Context, deps osdeps.Deps, streams pri
 	defer stop()
 	out := printer.New(streams.Out)
 	out.Printf("http://%s/%s/", listener.Addr(), word)
-	printer.New(streams.Err).Printf("the page is made anew whenever it is opened; end this with Ctrl-C")
+	printer.New(streams.Err).Printf("the page is generated for each request; press Ctrl-C to stop")
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("cannot serve the page at %s any more: %w", address, exit.Cause(err))
+		return fmt.Errorf("cannot continue to serve the page at %s: %w", address, exit.Cause(err))
 	}
 	return nil
 }
 
-// loopback reads an address that only this machine can reach. Host names are refused: another resolver may answer them
-// differently.
+// loopback parses an address that only this machine can reach. It rejects host names, because other resolvers may
+// resolve them differently.
 func loopback(given string) (netip.AddrPort, error) {
 	address, err := netip.ParseAddrPort(given)
 	switch {
 	case err != nil:
-		return address, errors.New("give an IP address and a port, for example 127.0.0.1:9681 or [::1]:9681")
+		return address, errors.New("not an IP address and port; use for example 127.0.0.1:9681 or [::1]:9681")
 	case !address.Addr().Unmap().IsLoopback():
-		return address, errors.New("anybody could read there what the driver tells root; give a loopback address, " +
-			"for example 127.0.0.1:9681, and use ssh -L from elsewhere")
+		return address, errors.New("not a loopback address: other hosts could read the driver's data; use a loopback " +
+			"address, for example 127.0.0.1:9681, and ssh -L from other machines")
 	}
 	return address, nil
 }
 
-// PageHandler answers GET /<word>/ and nothing else. The word keeps other users of the machine out, and the check of
-// the host keeps out pages of others, whose host name was made to resolve to this machine (DNS rebinding). Anything but
-// the page is 404, also a wrong word, so the two cannot be told apart.
+// PageHandler only answers GET /<word>/. The secret word locks out other users of the machine. The check of the Host
+// header locks out web pages whose host name resolves to this machine (DNS rebinding). All other paths return 404, so a
+// wrong word cannot be distinguished from a wrong path.
 func PageHandler(word string, page func(context.Context) ([]byte, error)) http.Handler {
 	mux := http.NewServeMux()
-	var busy sync.Mutex // reading the machine is work: it is done once at a time
+	var busy sync.Mutex // reading the machine is expensive: one request at a time
 	mux.HandleFunc("GET /"+word+"/{$}", func(w http.ResponseWriter, r *http.Request) {
 		busy.Lock()
 		defer busy.Unlock()
@@ -75,7 +75,7 @@ func PageHandler(word string, page func(context.Context) ([]byte, error)) http.H
 			return
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = w.Write(data) // whoever asked has gone
+		_, _ = w.Write(data) // fails if the client has disconnected
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
@@ -85,15 +85,15 @@ func PageHandler(word string, page func(context.Context) ([]byte, error)) http.H
 		header.Set("Referrer-Policy", "no-referrer")
 		header.Set("Cache-Control", "no-store")
 		if !isThisMachine(r.Host) {
-			http.Error(w, "open this page by the address that netdra has printed", http.StatusMisdirectedRequest)
+			http.Error(w, "open this page at the URL that netdra has printed", http.StatusMisdirectedRequest)
 			return
 		}
 		mux.ServeHTTP(w, r)
 	})
 }
 
-// isThisMachine reports whether a Host header is a loopback address or localhost, with whatever port: that of ssh -L
-// may be another.
+// isThisMachine reports whether a Host header is a loopback address or localhost. It accepts any port, since ssh -L may
+// use a different one.
 func isThisMachine(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
