@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-// bundleCommand returns the command bundle. run runs other commands in this process with the same dependencies, so the
-// archive contains the output that a user would see.
+// bundleCommand returns the bundle command. It runs other commands in this process with the same dependencies, so that
+// the archive contains the output that a user would see.
 func bundleCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	var output string
 	save := func(files []bundle.File) error {
@@ -24,17 +24,19 @@ func bundleCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "bundle",
-		Short: "Write an archive for fault reports",
-		Long: `Use bundle when you report a fault, and attach the archive.
+		Short: "Collect diagnostics for a bug report",
+		Long: `Use bundle to collect diagnostics for a bug report, and attach the archive to the report.
 
-It writes what other commands print about the node: versions, doctor, devices, claims, cleanups that failed, facts, the
-HTML report, and the log of CNI calls. "commands.txt" has what could not be read. From elsewhere it adds policies,
-topologies, schemas, classes and slices of the cluster.
+The archive contains the output of other commands for the node: versions, doctor, devices, claims, failed cleanups,
+facts, the HTML report, and the log of CNI calls. "commands.txt" lists the commands with their exit status and errors.
+For another node, or with --all-nodes, the archive also contains the policies, topologies, schemas, device classes and
+slices of the cluster.
 
 Values of keys that look like secrets (password, secret, token, credential, private, api-key, psk) are removed from
-logs and objects. Names of pods and nodes, addresses and devices are in it: look at it before you publish it.
+logs and objects. Names of pods and nodes, addresses and devices are included. Review the archive before you publish
+it.
 
-Exit status: 0 the archive is written, 2 nothing could be collected.`,
+Exit status: 0 the archive was written, 2 nothing could be collected.`,
 		Example: `  sudo netdra bundle --file bundle.tar.gz
   netdra bundle --node worker-1 --file bundle.tar.gz
   netdra bundle --all-nodes --file bundle.tar.gz`,

@@ -14,23 +14,24 @@ func claimsCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "claims [[NAMESPACE/]CLAIM]...",
 		Short: "List prepared claims and their interfaces",
-		Long: `Use claims to see whether the pods of this node have their interfaces, and with which addresses.
+		Long: `Use claims to check whether the pods of this node have their interfaces, and with which addresses.
 
-It lists the claims that the driver has prepared, with a line for each pod that uses the claim. A claim without a
-namespace is looked up in "default".
+It lists the claims that the driver has prepared, one line per pod that uses the claim. A claim without a namespace is
+looked up in "default".
 
 STATE is one of
-  prepared   the sandbox of its pod is not there yet
+  prepared   the sandbox of the pod does not exist yet
   attaching  plugins are running
   attached   the pod has its interfaces
-  lost       it was attached, and an interface has left the pod
-  failed     attaching failed, and is tried again
-  detaching  plugins are running, or what failed is tried again
-  reserved   its devices are its own, and the network of the pod attaches them (attachment: External)
-  unused     no pod of this node uses it, and kubelet has not released it yet
-What has failed is below the table. SINCE is when attaching began, or detaching. Times are in UTC.
+  lost       the claim was attached, but an interface is no longer in the pod
+  failed     attaching failed and is retried
+  detaching  plugins are running, or failed steps are retried
+  reserved   the devices are reserved; the pod's own network attaches them (attachment: External)
+  unused     no pod of this node uses the claim, and the kubelet has not released it yet
+Errors are below the table. SINCE is the time when attaching or detaching began. Times are in UTC.
 
-Exit status: 0 the claims are listed, 1 one has failed or is lost, 2 the driver does not answer, or has no such claim.`,
+Exit status: 0 the claims are listed, 1 a claim has failed or is lost, 2 the driver does not answer, or has no such
+claim.`,
 		Example: `  sudo netdra claims
   sudo netdra claims default/my-pod-net-8x2kq -o wide
   sudo netdra claims -o json | jq '.[].pods[]?.interfaces'`,

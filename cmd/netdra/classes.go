@@ -15,17 +15,17 @@ func classesCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	var access remote.Access
 	cmd := &cobra.Command{
 		Use:   "classes",
-		Short: "List device classes that claims may name",
+		Short: "List the device classes for claims",
 		Long: `Use classes before you write a claim.
 
-It lists the DeviceClasses of the cluster's NetworkTopologies: what a pod gets, which other classes the same claim must
-ask for, which parameters a claim may set, and of which ranges it may choose addresses, as far as the topology says. It
-needs the right to list NetworkTopologies, as the ClusterRole dra-network-view gives it.
+It lists the DeviceClasses of the cluster's NetworkTopologies: what a pod gets, which other classes the same claim
+must request, which parameters a claim may set, and the address ranges that it may choose from, as far as the topology
+declares them. It requires permission to list NetworkTopologies, which the ClusterRole dra-network-view grants.
 
-With --free it also counts how many more claims fit on which nodes, by the scheduler's own allocator, up to 32 on each
-node. That takes longer, and needs the ClusterRole dra-network-capacity, for the whole cluster. Only devices count:
-whether a pod fits on the node otherwise is for the scheduler to decide, and whether the node can run the steps after
-the device (a VLAN or bond on top) only the node knows: netdra doctor --all-nodes tells.
+With --free it also counts how many more claims fit on each node, up to 32 per node, using the scheduler's allocator.
+This takes longer, covers the whole cluster, and requires the ClusterRole dra-network-capacity. Only devices are
+counted. Other scheduling constraints are not checked. Neither is whether a node can run the steps after the device,
+such as a VLAN or bond on top of it: run netdra doctor --all-nodes to check that.
 
 Exit status: 0 the classes are listed, 2 the cluster cannot be read.`,
 		Example: `  kubectl netdra classes
@@ -43,7 +43,7 @@ Exit status: 0 the classes are listed, 2 the cluster cannot be read.`,
 	set := cmd.Flags()
 	set.StringVar(&access.Kubeconfig, "kubeconfig", "", "kubeconfig file of the cluster (default: as kubectl)")
 	set.StringVar(&access.Context, "context", "", "context of the kubeconfig file")
-	set.BoolVar(&free, "free", false, "count how many more claims fit on which nodes")
+	set.BoolVar(&free, "free", false, "count how many more claims fit on each node")
 	listFlag(cmd, &form)
 	return cmd
 }

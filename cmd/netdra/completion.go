@@ -10,8 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// completeFrom completes names from the driver. It returns none if the driver cannot be queried. It must not print,
-// since the shell would interpret the output as names.
+// completeFrom returns a completion function for names that the driver reports. It returns no names if the driver
+// cannot be queried. It must not print errors, since the shell would interpret the output as names.
 func completeFrom(socket *string, names func(*nodestate.Answers) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
@@ -24,5 +24,5 @@ func completeFrom(socket *string, names func(*nodestate.Answers) []string) cobra
 	}
 }
 
-// completionLimit is how long a shell waits for names.
+// completionLimit is the time limit of a completion.
 const completionLimit = time.Second

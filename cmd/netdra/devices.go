@@ -19,18 +19,18 @@ func devicesCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 		Short: "List published devices and their holders",
 		Long: `Use devices to see which devices of this node are free, and which claims and pods hold the others.
 
-It lists what the driver publishes. DEVICE is a published name, the name of the interface, or the PCI address.
+It lists the devices that the driver publishes. DEVICE is a published name, an interface name, or a PCI address.
 
 STATE is one of
-  free         no claim holds it
-  in use       a claim holds it
-  lost         a claim holds it, and its interface has left the pod
+  free         no claim holds the device
+  in use       a claim holds the device
+  lost         a claim holds the device, but its interface is no longer in the pod
   blocked      free, but a device that excludes it is in use
-  unusable     the node has none of the CNI plugins of its policy, so no DeviceClass picks it
+  unusable     none of the CNI plugins of its policy works on the node, so no DeviceClass selects it
   quarantined, gone, withdrawn, no-carrier
-               the value of the device's taint: no claim should get it
-USED is how much of each counter of a shared device claims have, of how much there is. HELD BY counts the claims of a
-device, and the pods of a claim, that are several, and names the first of them; -o wide names all. Times are in UTC.
+               the value of the device's taint: no claim should get the device
+USED is how much of each counter of a shared device is in use, out of its total. HELD BY names the first claim and pod
+and counts the others; -o wide lists all of them. Times are in UTC.
 
 Exit status: 0 the devices are listed, 2 the driver does not answer, or there is no such device.`,
 		Example: `  sudo netdra devices

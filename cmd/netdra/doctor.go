@@ -21,17 +21,17 @@ func doctorCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 		Use:   "doctor",
 		Short: "Check this node and suggest fixes",
 		Long: `Use doctor first when pods with claims do not start on a node. Run it as root on the node, or in a pod
-with --root where the node's file system is mounted. It changes nothing.
+that mounts the node's file system, with --root. It is read-only.
 
-It checks whether the container runtime calls the driver and reads what it writes; versions with known faults; paths
-that differ between driver, kubelet and container runtime; CNI plugins that topologies name; other programs that use
-the same devices; disks; policies and topologies that are not accepted; and what was left over. For each problem it
-prints where it is, why it matters, and what to do. With --kubeconfig, or $KUBECONFIG, it also checks API groups,
-features and the time of the API server; of another node all of these but the time.
+It checks whether the container runtime calls the driver and reads its CDI specs; component versions with known bugs;
+paths that differ between the driver, the kubelet and the container runtime; the CNI plugins that topologies use;
+other programs that manage the same devices; disks; rejected policies and topologies; and leftovers of pods. For each
+problem it prints the location, the impact and the fix. With --kubeconfig, or $KUBECONFIG, it also checks the API
+groups, feature gates and clock of the API server; for another node it checks all of these except the clock.
 
-Exit status: 0 nothing is wrong, 1 something is wrong (✗; a risk, !, does not count), 2 nothing could be checked.`,
+Exit status: 0 no faults, 1 a fault was found (✗; risks, !, do not count), 2 nothing could be checked.`,
 		Example: `  sudo netdra doctor
-  sudo netdra doctor --all                                      # also what is fine
+  sudo netdra doctor --all                                      # also print passed checks
   sudo netdra doctor --kubeconfig /etc/kubernetes/kubelet.conf
   sudo netdra doctor -o json | jq '.[] | select(.level == "fail")'`,
 		Args: noArguments(""),
@@ -62,10 +62,10 @@ Exit status: 0 nothing is wrong, 1 something is wrong (✗; a risk, !, does not 
 	set.StringVar(&flags.Socket, "socket", os.Getenv(nodeclient.SocketVariable),
 		"socket of the driver (default: "+nodeclient.ShippedSocket()+" below --root)")
 	set.StringVar(&flags.Readyz, "readyz", "http://127.0.0.1:9680/readyz",
-		"URL of the driver's readiness probe, read if its socket does not answer; empty: not read")
+		"URL of the driver's readiness probe, used if its socket does not answer; empty: not used")
 	set.StringVar(&flags.Kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"),
-		"kubeconfig file of the API server; empty: it is not asked")
-	set.BoolVar(&flags.All, "all", false, "also print what is fine")
+		"kubeconfig file of the API server; empty: the API server is not checked")
+	set.BoolVar(&flags.All, "all", false, "also print passed and skipped checks")
 	formFlag(cmd, &flags.Form)
 	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"output", "all"},
 		single: func(ctx context.Context, cluster *remote.Cluster, node string) error {

@@ -15,19 +15,20 @@ func explainCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain DEVICE",
 		Short: "Explain why a device is offered or hidden",
-		Long: `Use explain when a device is missing from the ResourceSlices, or is offered otherwise than you expect.
+		Long: `Use explain when a device is missing from the ResourceSlices, or is not offered as you expect.
 
-It prints the names under which the device is published, what each of them takes of what the devices of its pool
-share, the attributes that policies add, with where each comes from or why the device lacks it, the outcome of every
-DeviceExposurePolicy with its reason, and which claims hold the device. DEVICE is the name of its interface, its PCI
-address, or a published name.
+It prints the names under which the device is published, the shared resources of its pool that each of them consumes,
+the attributes that policies add, with the source of each or the reason why the device lacks it, the outcome of every
+DeviceExposurePolicy with its reason, and the claims that hold the device. DEVICE is an interface name, a PCI address,
+or a published name.
 
-Without -f it uses what the driver of this node knows. With -f it uses the policies of files, for this machine or for
-one that "netdra facts" has recorded, and does not know holders. Addresses and labels of this machine are then the
-driver's if it answers, those of the Node object with --kubeconfig, or given as flags; it prints which.
+Without -f it uses the data of this node's driver. With -f it uses the policies in files, for this machine or for a
+recording made with "netdra facts", and does not show which claims hold the device. The addresses and labels of this
+machine then come from the driver if it answers, from the Node object with --kubeconfig, or from flags; the output
+names the source.
 
-Exit status: 0 the device is offered, 1 it is not, is gone, or no CNI plugin for it works on the node, 2 there is no
-such device, or the policies cannot be read.`,
+Exit status: 0 the device is offered, 1 it is not offered, is gone, or none of its CNI plugins works on the node, 2
+there is no such device, or the policies cannot be read.`,
 		Example: `  # on a node, as root
   sudo netdra explain eth0
 

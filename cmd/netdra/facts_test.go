@@ -271,14 +271,14 @@ func TestFactsRefuses(t *testing.T) {
 		}
 	}
 	for want, arguments := range map[string][]string{
-		"json of the recording":                  {"--from", t.TempDir()},
-		"--from /no/such":                        {"--from", "/no/such"},
-		"unexpected end of JSON input":           {"--from", truncated},
-		"use text, json or yaml":                 {"-o", "xml"},
-		"from record":                            {"--from", dir, "--record", dir},
-		"from with-addresses":                    {"--from", dir, "--with-addresses"},
-		"give another directory":                 {"--record", dir},
-		"to see one device, netdra explain eth0": {"eth0"},
+		"json of the recording":                       {"--from", t.TempDir()},
+		"--from /no/such":                             {"--from", "/no/such"},
+		"unexpected end of JSON input":                {"--from", truncated},
+		"use text, json or yaml":                      {"-o", "xml"},
+		"from record":                                 {"--from", dir, "--record", dir},
+		"from with-addresses":                         {"--from", dir, "--with-addresses"},
+		"give another directory":                      {"--record", dir},
+		"to show one device, run netdra explain eth0": {"eth0"},
 	} {
 		if code, stdout, stderr := runFacts(t, arguments...); code != exit.Refused || !strings.Contains(stderr, want) {
 			t.Errorf("%v: exit status %d, want %q:\n%s%s", arguments, code, want, stdout, stderr)

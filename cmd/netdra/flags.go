@@ -97,8 +97,8 @@ func (v formValue) String() string {
 // Type implements pflag.Value.
 func (formValue) Type() string { return "string" }
 
-// formerFile is the value of the former name of --file. It rejects the names of forms: other commands accept them with
-// -o, and a user who passes "json" does not want a file of that name.
+// formerFile is the value of the former name of --file. It rejects the names of output forms: other commands accept
+// them with -o, and a user who passes "json" does not want a file of that name.
 type formerFile struct {
 	path *string
 	what string
@@ -108,7 +108,8 @@ type formerFile struct {
 func (f formerFile) Set(path string) error {
 	forms := []string{printer.FormTable, printer.FormText, printer.FormWide, printer.FormJSON, printer.FormYAML}
 	if slices.Contains(forms, path) {
-		return fmt.Errorf("it writes one %s, which has no other form; name a file for it with --file FILE", f.what)
+		return fmt.Errorf("the command only writes a %s, in no other form; name the output file with --file FILE",
+			f.what)
 	}
 	*f.path = path
 	return nil
@@ -148,13 +149,13 @@ func nameFlag(cmd *cobra.Command, name *string) {
 
 func schemasFlag(cmd *cobra.Command, schemas *string) {
 	cmd.Flags().StringVar(schemas, "schemas", "",
-		"YAML file of CNIPluginSchemas that replace the built-in ones of the same plugins")
+		"YAML file of CNIPluginSchemas; they replace the built-in schemas of the same plugins")
 }
 
 func cniPathFlag(cmd *cobra.Command, path *string) {
 	cmd.Flags().StringVar(path, "cni-path", cmp.Or(os.Getenv("CNI_PATH"), "/opt/cni/bin"),
-		"directories of CNI plugins, separated by colons, first match wins; $CNI_PATH sets the default; those of the "+
-			"driver's own plugins are searched after these")
+		"directories of CNI plugins, separated by colons; the first match wins; $CNI_PATH sets the default; the "+
+			"directories of the driver's own plugins are searched last")
 }
 
 // rootFlag adds the flag for the root directory of the node's file system.
@@ -170,26 +171,27 @@ func socketFlag(cmd *cobra.Command, socket *string) {
 
 func stateFlag(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "state", cmp.Or(os.Getenv("NETDRA_STATE"), chainrun.DefaultState),
-		"directory of the journal, which undo reads; $NETDRA_STATE sets the default")
+		"directory of the journal that undo reads; $NETDRA_STATE sets the default")
 }
 
 func timeoutFlag(cmd *cobra.Command, timeout *time.Duration) {
-	cmd.Flags().DurationVar(timeout, "timeout", 30*time.Second, "time limit of one plugin call")
+	cmd.Flags().DurationVar(timeout, "timeout", 30*time.Second, "time limit for each plugin call")
 }
 
 func logFlag(cmd *cobra.Command, log *bool) {
-	cmd.Flags().BoolVar(log, "log", false, "write every CNI call with its input and output to stderr")
+	cmd.Flags().BoolVar(log, "log", false, "log every CNI call with its input and output to stderr")
 }
 
-// addInputFlags adds the flags of [offers.Inputs]. --node-address is validated while flags are parsed. Without it the
-// addresses stay nil, and the driver is queried.
+// addInputFlags adds the flags of [offers.Inputs]. It validates --node-address during parsing. Without the flag, the
+// addresses stay nil and are read from the driver.
 func addInputFlags(cmd *cobra.Command, f *offers.Inputs) {
 	set := cmd.Flags()
 	set.StringArrayVarP(&f.Files, "filename", "f", nil,
 		`YAML file of DeviceExposurePolicies, or "-" for stdin; other kinds are ignored`)
-	set.StringVar(&f.Recording, "from", "", `directory of a recording of "netdra facts", in place of this machine`)
-	set.Func("node-address", "address of the node in the cluster; repeat it for each (default: those that the driver "+
-		"reports)", func(text string) error {
+	set.StringVar(&f.Recording, "from", "",
+		`directory of a recording made with "netdra facts", instead of this machine`)
+	set.Func("node-address", "address of the node in the cluster; can be repeated (default: the addresses that the "+
+		"driver reports)", func(text string) error {
 		address, err := netip.ParseAddr(text)
 		if err != nil {
 			return errors.New("is not an IP address: write it as 192.0.2.7 or 2001:db8::7")
@@ -198,18 +200,18 @@ func addInputFlags(cmd *cobra.Command, f *offers.Inputs) {
 		return nil
 	})
 	set.StringVar(&f.Node, "node", "",
-		"name of the node (default: that of this machine, or of the recording's directory)")
+		"name of the node (default: the name of this machine or of the recording's directory)")
 	set.StringToStringVar(&f.Labels, "node-labels", nil,
 		"labels of the node, KEY=VALUE separated by commas, for policies with a nodeSelector")
 	set.StringArrayVar(&f.Plugins, "cni-plugin", nil,
-		"file name of a CNI plugin on the node; repeat it for each (default: all that policies name)")
+		"file name of a CNI plugin on the node; can be repeated (default: all plugins that policies name)")
 	set.BoolVar(&f.Features.ListAttributes, "list-attributes", false,
-		"the cluster has the feature DRAListTypeAttributes")
+		"assume that the feature gate DRAListTypeAttributes is enabled")
 	set.BoolVar(&f.Features.CompatibilityGroups, "compatibility-groups", false,
-		"the cluster has the feature DRADeviceCompatibilityGroups")
+		"assume that the feature gate DRADeviceCompatibilityGroups is enabled")
 	set.StringVar(&f.Socket, "socket", nodeclient.DefaultSocket(), "socket of this node's driver")
 	set.StringVar(&f.Kubeconfig, "kubeconfig", "",
-		"kubeconfig file: take addresses and labels from the Node object where no driver answers")
+		"kubeconfig file, to read addresses and labels from the Node object if no driver answers")
 	_ = cmd.MarkFlagDirname("from") // the flag exists
 }
 

@@ -16,12 +16,12 @@ func graphCommand(streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "graph TOPOLOGY",
 		Short: "Draw the steps of a topology",
-		Long: `Use graph to see the order of a topology's steps, or to put it into a document.
+		Long: `Use graph to see the order of a topology's steps, or to include a diagram in a document.
 
-It draws the steps and their dependencies: as a table whose lines lead from each step to those after it, for Graphviz
-(dot), for Mermaid, which GitHub and GitLab show in Markdown, or as a picture (svg). Root steps have the DeviceClass
-that a claim asks for. Of a file with several topologies tables show all, unless --name chooses one, and drawings one.
-The problems of an invalid topology are printed as by "chain validate".`,
+It draws the steps and their dependencies: as a table with lines from each step to the steps that depend on it, for
+Graphviz (dot), for Mermaid, which GitHub and GitLab render in Markdown, or as an image (svg). Root steps show the
+DeviceClass that a claim requests. If a file has several topologies, the table form shows all of them unless --name
+selects one; the other forms require --name. Problems of an invalid topology are printed as by "chain validate".`,
 		Example: `  netdra chain graph topology.yaml
   netdra chain graph deploy/samples/topologies.yaml --name macvlan-tuned -o mermaid
   netdra chain graph topology.yaml -o svg > topology.svg

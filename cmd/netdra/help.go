@@ -13,44 +13,44 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// exitCodesHelp is a topic of "netdra help". Each command's Long repeats its own part; keep both in sync.
+// exitCodesHelp returns the help topic "exit-codes". The Long text of each command repeats its row; keep both in sync.
 func exitCodesHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exit-codes",
 		Short: "Exit status of each command",
-		Long: `The exit status means the same for every command:
+		Long: `Every command uses the same exit statuses:
 
-  0  success, or the answer is yes
-  1  something is wrong, failed or does not fit; what was begun is undone
-  2  nothing was done, or it could not be determined: wrong usage, an invalid file, no answer, no such object
-  3  something could not be undone, or is not as it was before
+  0  success, or the check passed
+  1  a fault was found, a step failed or a claim does not fit; completed steps were undone
+  2  nothing was done, or the result is unknown: wrong usage, an invalid file, no answer, no such object
+  3  something could not be undone, or differs from the state before the run
 
   command           1                                        2
   bundle                                                     nothing could be collected
   chain validate                                             a topology is not valid
   chain plan                                                 the topology cannot run with these devices
-  chain run, undo   a step failed; everything is undone      nothing was run (3: something is left)
+  chain run, undo   a step failed; everything is undone      nothing was run (3: not fully undone)
   claims            a claim could not be attached            the driver does not answer, or has no such claim
   classes                                                    the cluster cannot be read
   devices                                                    the driver does not answer, or offers no such device
-  doctor            something is wrong with the node         the node cannot be read
+  doctor            the node has a fault                     the node cannot be read
   explain           the device is not offered                there is no such device
   facts, slices                                              the machine, or a file, cannot be read
-  import            something has to be done by hand         the input cannot be read
-  policies list                                              the driver does not answer, or knows no such policy
+  import            manual changes are needed                the input cannot be read
+  policies list                                              the driver does not answer, or has no such policy
   policies test     a policy is not valid                    a file, the machine or the driver cannot be read
   release           something was not undone or removed      the driver does not answer
   report                                                     the driver does not answer, or a file cannot be read
-  simulate          something does not fit                   it could not be determined
-  trace             a call failed                            the log has nothing of the claim
-  version                                                    the usage is wrong`,
+  simulate          a claim does not fit                     the result is unknown
+  trace             a call failed                            the log has no calls of the claim
+  version                                                    wrong usage`,
 	}
 }
 
 // kubectlName is the file name that "kubectl netdra" requires.
 const kubectlName = "kubectl-netdra"
 
-// displayName returns the program name for help texts, derived from the name of the executable.
+// displayName returns the program name for help texts. It depends on the name of the executable.
 func displayName(name string) string {
 	if strings.TrimSuffix(filepath.Base(name), ".exe") == kubectlName {
 		return "kubectl netdra"
@@ -58,8 +58,8 @@ func displayName(name string) string {
 	return "netdra"
 }
 
-// callAs puts the display name into usage lines and examples. It only changes examples at the beginning of a line;
-// elsewhere netdra is the name of the program.
+// callAs sets the display name in usage lines and examples. In examples it only replaces the command at the beginning
+// of a line; other occurrences of netdra are the name of the program.
 func callAs(root *cobra.Command, name string) {
 	if name == root.Name() {
 		return
@@ -80,16 +80,16 @@ func callAs(root *cobra.Command, name string) {
 	rename(root)
 }
 
-// These checks replace those of package cobra, which count arguments but do not name the missing ones.
+// The following checks replace those of package cobra, which count arguments but do not name the missing one.
 
-// noArguments rejects arguments. advice is the command that the user probably meant, with {} for the argument. If
+// noArguments rejects arguments. advice is the command that the user probably meant, with {} for the argument. If it is
 // empty, the error refers to the help.
 func noArguments(advice string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, arguments []string) error {
 		if len(arguments) == 0 {
 			return nil
 		}
-		return exit.Refusef("cannot use argument %q: %s takes none; %s", arguments[0], cmd.CommandPath(),
+		return exit.Refusef("cannot use argument %q: %s takes no arguments; %s", arguments[0], cmd.CommandPath(),
 			cmp.Or(strings.ReplaceAll(advice, "{}", arguments[0]), "see "+cmd.CommandPath()+" --help"))
 	}
 }
@@ -113,17 +113,17 @@ func countArguments(least, most int, name, example string) cobra.PositionalArgs 
 	return func(cmd *cobra.Command, arguments []string) error {
 		switch path := cmd.CommandPath(); {
 		case len(arguments) < least:
-			return exit.Refusef("cannot run %s: the argument %s is missing; write it like %s %s", path, name, path,
+			return exit.Refusef("cannot run %s: the argument %s is missing; example: %s %s", path, name, path,
 				example)
 		case len(arguments) > most:
-			return exit.Refusef("cannot use argument %q: %s takes one %s; write it like %s %s", arguments[most], path,
+			return exit.Refusef("cannot use argument %q: %s takes one %s; example: %s %s", arguments[most], path,
 				name, path, example)
 		}
 		return nil
 	}
 }
 
-// subcommandOnly is the RunE of commands that only group subcommands.
+// subcommandOnly is the Args of commands that only group subcommands.
 func subcommandOnly(cmd *cobra.Command, arguments []string) error {
 	if len(arguments) == 0 {
 		return nil
@@ -151,7 +151,7 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",
 		Short: "Help about any command",
-		Long:  "Use help to read what a command does, or one of the topics at the end of netdra --help.",
+		Long:  "Use help to read about a command, or about one of the topics that netdra --help lists.",
 		RunE: func(_ *cobra.Command, arguments []string) error {
 			found, rest, err := root.Find(arguments)
 			switch {

@@ -51,16 +51,17 @@ func TestExitCodesAreDocumented(t *testing.T) {
 // A missing or surplus argument is named in the error, with an example. Help for an unknown command is a usage error.
 func TestArgumentsAreNamed(t *testing.T) {
 	for line, want := range map[string]string{
-		"facts eth0": `cannot use argument "eth0": netdra facts takes none; to see one device, netdra explain ` +
-			"eth0",
-		"doctor now":      `cannot use argument "now": netdra doctor takes none; see netdra doctor --help`,
-		"simulate a.yaml": `cannot use argument "a.yaml": netdra simulate takes none; give files with -f a.yaml`,
+		"facts eth0": `cannot use argument "eth0": netdra facts takes no arguments; to show one device, run ` +
+			"netdra explain eth0",
+		"doctor now": `cannot use argument "now": netdra doctor takes no arguments; see netdra doctor --help`,
+		"simulate a.yaml": `cannot use argument "a.yaml": netdra simulate takes no arguments; pass files with ` +
+			"-f a.yaml",
 		"chain validate": "cannot run netdra chain validate: the argument TOPOLOGY is missing; " +
-			"write it like netdra chain validate topology.yaml",
-		"explain":          "the argument DEVICE is missing; write it like netdra explain eth0",
-		"explain a b":      `cannot use argument "b": netdra explain takes one DEVICE; write it like netdra explain`,
-		"policies test":    "the argument FILE is missing; write it like netdra policies test policies.yaml",
-		"chain graph a b":  `cannot use argument "b": netdra chain graph takes one TOPOLOGY; write it like`,
+			"example: netdra chain validate topology.yaml",
+		"explain":          "the argument DEVICE is missing; example: netdra explain eth0",
+		"explain a b":      `cannot use argument "b": netdra explain takes one DEVICE; example: netdra explain`,
+		"policies test":    "the argument FILE is missing; example: netdra policies test policies.yaml",
+		"chain graph a b":  `cannot use argument "b": netdra chain graph takes one TOPOLOGY; example:`,
 		"chain vaildate":   `unknown command "vaildate" for "netdra chain"; did you mean validate?`,
 		"help foo":         `unknown command "foo" for "netdra"; see netdra --help`,
 		"help exit-code":   `unknown command "exit-code" for "netdra"; did you mean exit-codes?`,
@@ -73,7 +74,7 @@ func TestArgumentsAreNamed(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{"help": "Usage:", "help chain graph": "netdra chain graph TOPOLOGY",
-		"help exit-codes": "The exit status means"} {
+		"help exit-codes": "Every command uses the same exit statuses"} {
 		if code, stdout, _ := runNetdra(t, "", strings.Fields(line)...); code != exit.OK ||
 			!strings.Contains(stdout, want) {
 			t.Errorf("netdra %s: exit status %d:\n%s", line, code, stdout)

@@ -1,7 +1,8 @@
-// Command netdra is for authors of policies and topologies, and for administrators of nodes. It shows network devices,
-// runs NetworkTopologies without Kubernetes, and queries the driver of a node for its devices, claims and problems.
+// Command netdra is a tool for authors of policies and topologies, and for administrators of nodes. It shows network
+// devices, runs NetworkTopologies without Kubernetes, and queries the driver of a node for its devices, claims and
+// problems.
 //
-// This package only contains flags and help texts; every command is a single call of an internal package. Package
+// This package only contains flags and help texts; every command is a single call to an internal package. Package
 // cnichain makes all changes on the machine and records them in a journal, so that another process can roll them back.
 // Only the driver changes its own state, when netdra requests it through the driver's socket. No code here depends on a
 // particular CNI plugin. netdra only reads from Kubernetes, and only with --cluster, --pod or --kubeconfig.
@@ -64,13 +65,15 @@ func run(ctx context.Context, deps osdeps.Deps, streams printer.Streams, argumen
 func rootCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "netdra",
-		Short: "Inspect and try the DRA network driver",
-		Long: `netdra shows what the DRA network driver discovers and would publish, and runs NetworkTopologies as it
-does for pods, on any Linux machine and without Kubernetes. Discovery, engine, CNI plugins and checks are the driver's
-own. On a node, as root, it asks the driver for devices, claims and problems.
+		Short: "Inspect and test the DRA network driver",
+		Long: `netdra shows the devices that the DRA network driver discovers and would publish, and runs
+NetworkTopologies as the driver does for pods, on any Linux machine and without Kubernetes. It uses the same code as
+the driver for discovery, attaching and checks, and the same CNI plugins. On a node, as root, it queries the driver
+for devices, claims and problems.
 
-Install it as kubectl-netdra in your PATH to call it "kubectl netdra". From a workstation, name the node with --node,
-or a pod or claim on it ("netdra help remote"). "netdra help exit-codes" explains the exit status. If kubelet's directory is not /var/lib/kubelet, set NETDRA_SOCKET to the path of the driver's netdra.sock.`,
+Install it as kubectl-netdra in your PATH to call it as "kubectl netdra". From a workstation, name the node with
+--node, or name a pod or claim on it ("netdra help remote"). "netdra help exit-codes" explains the exit status. If the
+kubelet's directory is not /var/lib/kubelet, set NETDRA_SOCKET to the path of the driver's netdra.sock.`,
 		Example: `  netdra facts
   netdra slices -f policies.yaml -o text
   netdra explain eth0

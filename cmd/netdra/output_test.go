@@ -147,7 +147,7 @@ func TestFormsAreNoFiles(t *testing.T) {
 	for command, what := range map[string]string{"report": "HTML page", "bundle": "archive (tar.gz)"} {
 		for _, form := range []string{"table", "text", "wide", "json", "yaml"} {
 			code, stdout, stderr := runNetdra(t, "", command, "-o", form)
-			want := "it writes one " + what + ", which has no other form; name a file for it with --file FILE"
+			want := "the command only writes a " + what + ", in no other form; name the output file with --file FILE"
 			if code != exit.Refused || !strings.Contains(stderr, want) || stdout != "" {
 				t.Errorf("netdra %s -o %s: exit status %d, want %q: %s", command, form, code, want, stderr)
 			}

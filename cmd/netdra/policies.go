@@ -15,9 +15,9 @@ import (
 func policiesCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policies",
-		Short: "List effects of policies, test new ones",
-		Long: `Use policies list to see what the DeviceExposurePolicies of the cluster do, and policies test before you
-apply others.`,
+		Short: "List and test device exposure policies",
+		Long: `Use policies list to see the effect of the cluster's DeviceExposurePolicies, and policies test before
+you apply new ones.`,
 		Example: `  sudo netdra policies list
   sudo netdra policies test policies.yaml`,
 		Args: subcommandOnly,
@@ -31,17 +31,17 @@ func policiesListCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Comma
 	flags, form := &offers.Inputs{}, ""
 	cmd := &cobra.Command{
 		Use:   "list [POLICY]...",
-		Short: "List what policies do on nodes",
+		Short: "List the effect of policies on nodes",
 		Long: `Use list to find policies that select nothing, and to see how many devices each policy exposes.
 
-For every DeviceExposurePolicy that the driver knows it counts the devices that the policy exposes, exposes although no
-DeviceClass can pick them (unusable), hides, loses to another policy, or fails for because its expression is an error
-there; -o wide and -o json have their names. STATE is one of
-  active       it selects devices of the node
-  unusable     it exposes devices, and no DeviceClass can pick one: no CNI plugin for them works on the node
-  no match     it selects none: its expression is false for every device
-  failed       it selects none: its expression is an error for some devices, and false for the others
-  other nodes  its nodeSelector leaves out the node
+For every DeviceExposurePolicy that the driver knows, it counts the devices that the policy exposes, exposes although
+no DeviceClass can select them (unusable), hides, loses to another policy, or fails on because its expression returns
+an error; -o wide and -o json list their names. STATE is one of
+  active       the policy selects devices of the node
+  unusable     it exposes devices, but no DeviceClass can select one: no CNI plugin for them works on the node
+  no match     it selects no device: its expression is false for every device
+  failed       it selects no device: its expression returns an error for some devices, and false for the others
+  other nodes  its nodeSelector does not match the node
   invalid      it exposes nothing until it is corrected
 
 Exit status: 0 the policies are listed, 2 the driver does not answer, or there is no such policy.`,
@@ -78,24 +78,24 @@ func policiesTestCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Comma
 	flags := &offers.CheckOptions{}
 	cmd := &cobra.Command{
 		Use:   "test FILE...",
-		Short: "Show what policies would change",
+		Short: "Show the effect of new policies",
 		Long: `Use test to see the effect of policies on this node, or on a recorded machine, before you apply them.
 
-For every DeviceExposurePolicy in the files it prints errors and remarks, and which devices the policy would expose,
-hide, or leave to another policy. It matches a device if its expression is true; where that is an error, it fails, and
-an exclude policy hides the device. Then it lists the devices that would be newly offered, no longer offered, or offered
-differently, with the claims that hold them.
+For every DeviceExposurePolicy in the files it prints errors and remarks, and the devices that the policy would
+expose, hide, or leave to another policy. A policy matches a device if its expression is true. If the expression
+returns an error, the policy fails for the device; an exclude policy then hides it. At the end it lists the devices
+that would be newly offered, no longer offered, or offered differently, with the claims that hold them.
 
-The policies are added to those that the driver of this node knows, and replace those of the same name, as kubectl
-apply would; with --alone they replace all, and the current ones only matter for what would change. With --policies
-the current policies are those of a file, and with --from there are none but these: then no driver is
-asked.
+The policies are added to the current ones of this node's driver and replace those of the same name, like kubectl
+apply. With --alone they replace all current policies, which then only serve for the comparison. With --policies the
+current policies are read from a file; with --from there are none besides these. In both cases the driver is not
+queried.
 
-Exit status: 0 the policies are valid, 1 one is not valid, 2 a file, the machine or the driver cannot be read.`,
+Exit status: 0 the policies are valid, 1 a policy is not valid, 2 a file, the machine or the driver cannot be read.`,
 		Example: `  # on a node, before kubectl apply
   sudo netdra policies test policies.yaml
 
-  # anywhere, for a recorded machine, against what is in Git
+  # anywhere, for a recorded machine, compared with the version in Git
   git show HEAD:policies.yaml | netdra policies test policies.yaml --policies - --alone --from worker-1`,
 		Args: someArguments("FILE", "policies.yaml"),
 		RunE: func(cmd *cobra.Command, files []string) error {
@@ -109,7 +109,7 @@ Exit status: 0 the policies are valid, 1 one is not valid, 2 a file, the machine
 	_ = cmd.Flags().MarkHidden("filename") // the flag exists
 	set := cmd.Flags()
 	set.StringArrayVar(&flags.Old, "policies", nil,
-		`YAML file of the current policies, or "-" for stdin (default: those that the driver of this node knows)`)
+		`YAML file of the current policies, or "-" for stdin (default: the policies of this node's driver)`)
 	set.BoolVar(&flags.Alone, "alone", false, "the policies replace all current ones")
 	formFlag(cmd, &flags.Form)
 	return cmd

@@ -11,33 +11,34 @@ func releaseCommand(streams printer.Streams) *cobra.Command {
 	flags := &nodeclient.ReleaseOptions{}
 	cmd := &cobra.Command{
 		Use:   "release [KEY]...",
-		Short: "List and retry cleanups that failed",
-		Long: `Use release when a device is in quarantine, or when doctor reports something left over.
+		Short: "List and retry failed cleanups",
+		Long: `Use release when a device is quarantined, or when doctor reports leftovers.
 
-It lists the steps that the driver could not undo when a pod ended. After many attempts the driver gives up, so that
-the pod can go. Their devices are in quarantine: no claim gets them until they are clean and back on the host. The
-driver retries every five minutes. With a KEY, or --all, it retries at once: fix what the reason says first.
+It lists the steps that the driver could not undo when a pod ended. After many attempts the driver stops, so that the
+pod can terminate. The devices of these steps are quarantined: they cannot be allocated until they are clean and back
+on the host. The driver retries every five minutes. With a KEY, or --all, it retries immediately: fix the reported
+cause first.
 
-Some cleanups can never succeed, for example when a plugin refuses the configuration that it was given. With a KEY
-and --forget the driver tries once more and then gives the cleanup up, if the exclusive device is on the host. Its
-device is offered again. What the plugin may have left elsewhere, such as addresses and rules, stays on the node.
+Some cleanups can never succeed, for example if a plugin rejects the configuration that it was attached with. With a
+KEY and --forget the driver tries once more and then abandons the cleanup, provided that the exclusive device is on
+the host. The device is offered again. Other leftovers of the plugin, such as addresses and rules, stay on the node.
 
-With --orphans release lists files on the node without an owner: CDI specs of claims that are not prepared, pinned
-network namespaces of sandboxes that are gone, and CNI logs that are too old. They remain only after crashes, or when
-somebody restored files. With --all the driver removes them. It checks each one again under the lock that its owner
-would hold, so that claims and pods that are just starting lose nothing. CNI plugins are not asked to collect garbage
-(the verb GC): after a lost journal they would free the addresses of running pods.
+With --orphans it lists files on the node without an owner: CDI specs of claims that are not prepared, pinned network
+namespaces of sandboxes that no longer exist, and expired CNI logs. They are left only after a crash or after files
+were restored. With --all the driver removes them. It checks each file again under its owner's lock, so that claims
+and pods that are just starting are not affected. It does not call the CNI verb GC: after the loss of a journal,
+plugins would free the addresses of running pods.
 
-Exit status: 0 nothing is left of what was named, or it was given up, 1 something could not be undone or removed, 2 the
-driver does not answer.`,
-		Example: `  # list what could not be undone on this node, and why
+Exit status: 0 the cleanups are done or abandoned, 1 something could not be undone or removed, 2 the driver does not
+answer.`,
+		Example: `  # list failed cleanups of this node with their reasons
   sudo netdra release
 
   # retry one cleanup, or all of them
   sudo netdra release SANDBOX/CLAIM-UID/uplink/0
   sudo netdra release --all
 
-  # give up a cleanup that can never succeed
+  # abandon a cleanup that can never succeed
   sudo netdra release SANDBOX/CLAIM-UID/uplink/0 --forget
 
   # list orphaned files, then remove them
@@ -48,8 +49,8 @@ driver does not answer.`,
 	socketFlag(cmd, &flags.Socket)
 	cmd.ValidArgsFunction = completeFrom(&flags.Socket, nodeclient.LeftoverKeys)
 	cmd.Flags().BoolVar(&flags.All, "all", false, "retry every cleanup; with --orphans, remove every file")
-	cmd.Flags().BoolVar(&flags.Orphans, "orphans", false, "orphaned files, in place of cleanups that failed")
-	cmd.Flags().BoolVar(&flags.Forget, "forget", false, "give up each KEY whose cleanup fails again")
+	cmd.Flags().BoolVar(&flags.Orphans, "orphans", false, "list orphaned files instead of failed cleanups")
+	cmd.Flags().BoolVar(&flags.Forget, "forget", false, "abandon each KEY whose cleanup fails again")
 	cmd.MarkFlagsMutuallyExclusive("forget", "all")
 	cmd.MarkFlagsMutuallyExclusive("forget", "orphans")
 	listFlag(cmd, &flags.Form)

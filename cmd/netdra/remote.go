@@ -44,8 +44,8 @@ const rootVariable = "NETDRA_ROOT"
 // remoteHelp is appended to the help of each command that can query other nodes.
 const remoteHelp = `
 
-From elsewhere, name the node with --node, or an object whose node is asked: pod/NAME, claim/NAME or node/NAME. netdra
-then runs in the driver's pod on that node, with your rights in the cluster ("netdra help remote").`
+To query another node, name it with --node, or name an object on it: pod/NAME, claim/NAME or node/NAME. netdra then runs
+in the driver's pod on that node, with your permissions in the cluster ("netdra help remote").`
 
 // addRemote adds the flags to a command, and makes it query the node that they name.
 //
@@ -55,24 +55,24 @@ func addRemote(cmd *cobra.Command, deps osdeps.Deps, streams printer.Streams, r 
 	r.deps, r.streams = deps, streams
 	set := cmd.Flags()
 	if set.Lookup("node") == nil {
-		set.StringVar(&r.node, "node", "", "name of the node to ask, through the API server")
+		set.StringVar(&r.node, "node", "", "name of the node to query through the API server")
 	}
 	if set.Lookup("kubeconfig") == nil {
 		set.StringVar(&r.access.Kubeconfig, "kubeconfig", "",
-			"kubeconfig file to find other nodes with (default: as kubectl)")
+			"kubeconfig file for access to other nodes (default: as kubectl)")
 	}
 	set.StringVar(&r.access.Context, "context", "", "context of the kubeconfig file")
 	set.StringVarP(&r.access.Namespace, "namespace", "n", "",
-		"namespace of objects that have none (default: that of the context)")
+		"namespace of objects without one (default: the namespace of the context)")
 	set.StringVar(&r.access.DriverNamespace, "driver-namespace", remote.DefaultDriverNamespace,
 		"namespace of the driver's pods")
 	if r.all != nil {
-		set.BoolVar(&r.every, "all-nodes", false, "ask every node that is to have the driver")
+		set.BoolVar(&r.every, "all-nodes", false, "query every node that the driver is deployed on")
 		cmd.MarkFlagsMutuallyExclusive("node", "all-nodes")
 	}
 	cmd.Long += remoteHelp
 	local, args := cmd.RunE, cmd.Args
-	cmd.Args = nil // an object can replace the required argument
+	cmd.Args = nil // an object can take the place of the required argument
 	cmd.RunE = func(cmd *cobra.Command, arguments []string) error {
 		called, err := r.run(cmd, arguments)
 		if called || err != nil {
@@ -90,11 +90,11 @@ func addRemote(cmd *cobra.Command, deps osdeps.Deps, streams printer.Streams, r 
 	}
 }
 
-// run reports whether the command was executed for another node.
+// run executes the command on another node if the arguments select one, and reports whether it did.
 //
 // On a node, a command without --node and without an object stays local. On other machines, the name of a claim
-// suffices to find its node. If that fails because there is no kubeconfig, the local command runs and reports the
-// missing data.
+// is enough to find its node. If there is no kubeconfig, the local command runs and reports that the driver does not
+// answer.
 func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool, err error) {
 	flags := cmd.Flags()
 	node, _ := flags.GetString("node") // a --node flag of the command has the same meaning
@@ -106,8 +106,8 @@ func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool
 		return false, nil
 	case !forced && (!r.claims || len(rest) == 0 || isNode(flags)):
 		if r.access.Context != "" {
-			return true, errors.New("cannot choose a node: --context names a cluster only; name the node with --node, " +
-				"or an object whose node is asked, such as pod/NAME")
+			return true, errors.New("cannot choose a node: --context only selects a cluster; name the node with " +
+				"--node, or name an object on it, such as pod/NAME")
 		}
 		return false, nil
 	}
@@ -123,7 +123,7 @@ func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool
 	}
 	if r.every {
 		if len(arguments) > 0 && !r.allArguments {
-			return true, errors.New("cannot use arguments with --all-nodes; name one node, or leave them out")
+			return true, errors.New("cannot use arguments with --all-nodes; omit them, or name one node")
 		}
 		return true, r.all(cmd.Context(), cluster, arguments)
 	}
@@ -192,7 +192,7 @@ func (r *remoteCommand) checkFlags(flags *pflag.FlagSet) error {
 		if r.every {
 			elsewhere = "with --all-nodes"
 		}
-		return fmt.Errorf("cannot use %s %s: it is about this machine; leave it out, or run netdra on the node",
+		return fmt.Errorf("cannot use %s %s: it applies to this machine only; omit it, or run netdra on the node",
 			strings.Join(wrong, ", "), elsewhere)
 	}
 	return nil
@@ -212,12 +212,13 @@ func (r *remoteCommand) query(
 			return err
 		}
 		if node != "" && node != place.Node {
-			return fmt.Errorf("cannot ask nodes %s and %s at once; name objects of one node", node, place.Node)
+			return fmt.Errorf("cannot query nodes %s and %s in one call; name objects on a single node", node,
+				place.Node)
 		}
 		node = place.Node
 		if object.Kind != "node" && r.object != nil {
 			if len(place.Devices) == 0 {
-				return fmt.Errorf("cannot ask node %s about %s %s: it has no device of this driver", node, object.Kind,
+				return fmt.Errorf("cannot query node %s for %s %s: it has no device of this driver", node, object.Kind,
 					object.Name)
 			}
 			lines = append(lines, r.object(place)...)
@@ -275,28 +276,29 @@ func setFlags(flags *pflag.FlagSet, forward []string) []string {
 	return arguments
 }
 
-// remoteTopic is a topic of "netdra help".
+// remoteTopic returns the help topic "remote".
 func remoteTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "remote",
-		Short: "Asking other nodes, and the rights for it",
-		Long: `bundle, claims, devices, doctor, explain, policies list, report and trace ask the driver of another node if --node
-names it, or an argument names an object: node/NAME, pod/NAME or claim/NAME, with -n NAMESPACE. An object also chooses
-what is shown: the claims of a pod, the devices of a claim. bundle, devices, doctor, policies list and report ask every
-node with --all-nodes.
+		Short: "Query other nodes, and required permissions",
+		Long: `bundle, claims, devices, doctor, explain, policies list, report and trace query the driver of another
+node if --node names it, or if an argument names an object on it: node/NAME, pod/NAME or claim/NAME, with -n
+NAMESPACE. An object also selects the output: the claims of a pod, or the devices of a claim. With --all-nodes,
+bundle, devices, doctor, policies list and report query every node.
 
-netdra finds the driver's pod on the node and runs the netdra of its image there, as "kubectl exec" does. It uses your
-kubeconfig and nothing else, so you need these rights:
+netdra finds the driver's pod on the node and runs the netdra of its image there, like "kubectl exec". It only uses
+your kubeconfig, so you need these permissions:
 
   get pods, resourceclaims              to find the node of a pod or a claim
   list pods in the driver's namespace   to find the driver's pod
   get and create pods/exec there        to run netdra in it
-  list policies, topologies, schemas,   for bundle; what you may not read is left out, and named in the archive
+  list policies, topologies, schemas,   for bundle; lists that you may not read are omitted and named in the archive
   classes and slices
 
-The chart has them as the ClusterRole and, in the driver's namespace, the Role dra-network-netdra, which are bound to
-nobody. Who may execute commands in the driver's pods is root on every node: bind the Role to administrators only.
+The chart provides them as the ClusterRole and, in the driver's namespace, the Role dra-network-netdra, both without a
+binding. Users who can execute commands in the driver's pods are root on every node: bind the Role to administrators
+only.
 
-On a node, as root, commands without --node and without an object ask the driver of that node, and need no cluster.`,
+On a node, as root, commands without --node and without an object query the driver of that node and need no cluster.`,
 	}
 }

@@ -19,21 +19,21 @@ func reportCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report",
 		Short: "Write an HTML report of the node",
-		Long: `Use report to look at a whole node at once, or to show it to somebody else.
+		Long: `Use report to get an overview of a whole node, or to share its state.
 
-It writes one HTML file, which loads nothing else: problems first, with what "netdra doctor" finds; the machine with its
-NUMA nodes, PCIe roots, physical and virtual functions, bridges, bonds and VLANs; for each device what is offered, who
-holds it, what is left, and why it is hidden; and for every claim its chain with the times, results and errors of its
-steps.
+It writes a single, self-contained HTML file: problems first, including those of "netdra doctor"; the machine with its
+NUMA nodes, PCIe roots, physical and virtual functions, bridges, bonds and VLANs; for each device how it is offered,
+which claims hold it, how much is free, and why it is hidden; and for each claim its chain with the times, results and
+errors of its steps.
 
-Without -f it uses what the driver of this node knows, its log of CNI calls, and what doctor looks at. With -f it uses
-the policies of files, for this machine or a recorded one, and does not know holders.
+Without -f it uses the data of this node's driver, its log of CNI calls, and the checks of doctor. With -f it uses the
+policies in files, for this machine or a recorded one, and does not show which claims hold a device.
 
-With --serve the page is made again whenever it is opened, at a loopback address, until the command ends. The printed
-URL has a secret part: other users of the machine must not read what the driver tells root. To open it from elsewhere:
-ssh -L 9681:127.0.0.1:9681 worker-1
+With --serve the page is served at a loopback address until the command ends, and is generated for each request. The
+printed URL contains a secret, because other users of the machine must not read the driver's data. To open the page
+from another machine, run ssh -L 9681:127.0.0.1:9681 worker-1
 
-Exit status: 0 the page is written, 2 the driver does not answer, or a file cannot be read or written.`,
+Exit status: 0 the page was written, 2 the driver does not answer, or a file cannot be read or written.`,
 		Example: `  # on a node, as root
   sudo netdra report --file report.html
   sudo netdra report --serve 127.0.0.1:9681
@@ -53,7 +53,7 @@ Exit status: 0 the page is written, 2 the driver does not answer, or a file cann
 	rootFlag(cmd, &flags.Root)
 	fileFlag(cmd, &flags.Output, "HTML page", "html")
 	set.StringVar(&flags.Serve, "serve", "",
-		"loopback address and port to serve the page at, for example 127.0.0.1:9681")
+		"loopback address and port to serve the page on, for example 127.0.0.1:9681")
 	cmd.MarkFlagsMutuallyExclusive("file", "serve")
 	cmd.MarkFlagsMutuallyExclusive("output", "serve")
 	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"file", "output"}, local: []string{"filename", "from"},
@@ -63,7 +63,7 @@ Exit status: 0 the page is written, 2 the driver does not answer, or a file cann
 				return err
 			}
 			if answer.Code != exit.OK {
-				return fmt.Errorf("cannot make the page of node %s: %s", node, printer.Sanitize(answer.Stderr, false))
+				return fmt.Errorf("cannot create the page of node %s: %s", node, printer.Sanitize(answer.Stderr, false))
 			}
 			return printer.Save(streams, flags.Output, answer.Stdout)
 		},

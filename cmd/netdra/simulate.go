@@ -13,52 +13,53 @@ func simulateCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "simulate -f FILE...",
 		Short: "Simulate the allocation of claims",
-		Long: `Use simulate to learn whether claims would get their devices, on which nodes, and what prevents it. It
-runs the scheduler's own allocator and the driver's own checks. It changes nothing.
+		Long: `Use simulate to find out whether claims would get their devices, on which nodes, and what prevents it.
+It runs the scheduler's allocator and the driver's checks. It changes nothing.
 
-Files may hold
-  ResourceClaim, ResourceClaimTemplate, Pod         what is tried, in the order of files and documents. What fits takes its devices,
-                                                    so that it counts for what follows. Claims and templates that pods name are
-                                                    tried with them. A ResourceClaim that several pods name is allocated once,
-                                                    with the first of them; only that pod gets its exclusive
-                                                    devices. One with an allocation in its status holds it from
-                                                    the beginning. A pod that asks for extended resources of
-                                                    DeviceClasses is tried with the claim that kube-scheduler makes.
-  Deployment, StatefulSet, ReplicaSet,              their pods, as many as there are at once (replicas, parallelism):
-  ReplicationController, Job                        NAME-1, NAME-2. After one that does not fit, none does.
-  DeviceExposurePolicy, NetworkTopology             what machines publish, and the DeviceClasses that the controller would make
-  CNIPluginSchema, Namespace                        what topologies are validated with, and the labels for their allowedNamespaces
-  DeviceClass, ResourceSlice                        those of other drivers, for example
-  DeviceTaintRule                                   what nobody gets who does not tolerate it
-Other kinds are ignored. Those that make pods, such as DaemonSet and CronJob, are named as not looked at.
+Files may contain
+  ResourceClaim, Pod,          objects to try, in the order of files and documents. An object that fits takes its
+  ResourceClaimTemplate        devices, which the following objects cannot use. Claims and templates of pods are tried
+                               with their pods. A ResourceClaim of several pods is allocated once, with the first pod;
+                               only that pod gets its exclusive devices. A claim with an allocation in its status holds
+                               it from the beginning. A pod that requests extended resources of DeviceClasses is tried
+                               with the claim that kube-scheduler would create.
+  Deployment, StatefulSet,     their pods, as many as run concurrently (replicas, parallelism): NAME-1, NAME-2. The
+  ReplicaSet, Job,             pods after the first one that does not fit are not tried.
+  ReplicationController
+  DeviceExposurePolicy         the policies of the machines
+  NetworkTopology              topologies, with the DeviceClasses that the controller would create
+  CNIPluginSchema, Namespace   schemas to validate topologies, and labels for their allowedNamespaces
+  DeviceClass, ResourceSlice   for example those of other drivers
+  DeviceTaintRule              devices that only claims with a toleration get
+Other kinds are ignored. A note names ignored kinds that create pods, such as DaemonSet and CronJob.
 
-With --cluster, claims and templates that a pod names and no file has are those of its namespace in the cluster; a claim
-that has devices keeps them.
+With --cluster, claims and templates that are not in the files are read from the pod's namespace in the cluster. A
+claim that has devices keeps them.
 
-The machines are the recordings of "netdra facts" in the directories of --machines or --from, each a node of the
-directory's name, or this machine. With --cluster nodes, ResourceSlices, DeviceClasses, DeviceTaintRules, claims and
-NetworkTopologies are those of a cluster, which is only read; whoever may not read topologies or DeviceTaintRules is
-told what is not known. Two features are taken to be on if some slice uses them: --list-attributes and
---compatibility-groups.
+The machines are recordings made with "netdra facts", in the directories of --machines or --from, or this machine. The
+name of the directory is the name of the node. With --cluster, nodes, ResourceSlices, DeviceClasses, DeviceTaintRules,
+claims and NetworkTopologies are read from the cluster. If you have no permission to read topologies or
+DeviceTaintRules, a note says what is unknown. The features of --list-attributes and --compatibility-groups are
+assumed to be enabled if a slice uses them.
 
-For each pod or claim it prints the nodes on which it fits, with the devices, or the reason why it does not. A refusal
-names claims that are in the way: without all of them the new claims fit, and with any one of them they do not. Other
-sets of claims may exist. Pods and claims of the simulation that have what is wanted are all named, apart, since nobody
-can release theirs, with how many of them are too many. Of a pod of --pod whose claims have their devices it prints why
-the driver does not attach them. Only devices count: whether the pod fits on the node otherwise is for the scheduler to
-decide, and whether the node has the plugins, and its kernel the types of links, that steps need after the device (a
-VLAN or bond on top) only the node knows: netdra doctor --all-nodes tells.
+For each pod or claim it prints the nodes on which it fits, with the devices, or the reason why it does not fit. The
+reason names claims that are in the way: without all of them the new claims fit, with any one of them they do not.
+There may be other such sets of claims. Pods and claims of the simulation that hold the wanted devices are listed
+separately, because they cannot be released, with the number of those that exceed the capacity. For a pod of --pod
+whose claims are allocated, it prints why the driver does not attach them. Only devices are counted. Other scheduling
+constraints are not checked. Neither is whether a node has the plugins and kernel link types for the steps after the
+device, such as a VLAN or bond on top of it: run netdra doctor --all-nodes to check that.
 
-Exit status: 0 everything fits, 1 something does not fit, 2 it could not be determined.`,
-		Example: `  # before anything is applied, for recorded machines
+Exit status: 0 everything fits, 1 something does not fit, 2 the result is unknown.`,
+		Example: `  # for recorded machines, before anything is applied
   netdra simulate -f policies.yaml -f topologies.yaml -f pods.yaml --machines worker-1,worker-2
 
-  # would this pod fit into the cluster?
+  # check whether a pod fits into the cluster
   netdra simulate -f pod.yaml --cluster
 
-  # why is this one pending?
+  # find out why a pod is pending
   netdra simulate --pod default/my-pod`,
-		Args: noArguments("give files with -f {}"),
+		Args: noArguments("pass files with -f {}"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return flags.Run(cmd.Context(), deps, streams)
 		},
@@ -71,24 +72,24 @@ Exit status: 0 everything fits, 1 something does not fit, 2 it could not be dete
 func addSimulateFlags(cmd *cobra.Command, flags *simulate.Options) {
 	set := cmd.Flags()
 	set.StringArrayVarP(&flags.Files, "filename", "f", nil,
-		`YAML file of what is tried and what it needs, or "-" for stdin`)
+		`YAML file with the objects to try and their dependencies, or "-" for stdin`)
 	set.StringSliceVar(&flags.Machines, "machines", nil,
-		`directories of recordings of "netdra facts", separated by commas, in place of this machine`)
-	set.StringSliceVar(&flags.From, "from", nil, "the same as --machines, as the flag is called elsewhere")
+		`directories of recordings made with "netdra facts", separated by commas, instead of this machine`)
+	set.StringSliceVar(&flags.From, "from", nil, "the same as --machines, for consistency with other commands")
 	set.BoolVar(&flags.Cluster, "cluster", false, "use nodes, slices, classes and claims of the cluster")
 	set.StringArrayVar(&flags.Pods, "pod", nil,
-		"try a pod of the cluster, [NAMESPACE/]NAME, with its claims; those that have devices keep them")
+		"try a pod of the cluster, [NAMESPACE/]NAME, with its claims; allocated claims keep their devices")
 	set.StringVar(&flags.Kubeconfig, "kubeconfig", "",
 		"kubeconfig file of the cluster (default: $KUBECONFIG, ~/.kube/config)")
 	set.StringVar(&flags.Context, "context", "", "context of the kubeconfig file")
 	set.StringVarP(&flags.Namespace, "namespace", "n", "",
-		"namespace of objects that have none (default: with --cluster and --pod that of the context, else default)")
+		"namespace of objects without one (default: the context's with --cluster and --pod, otherwise default)")
 	set.BoolVar(&flags.Features.ListAttributes, "list-attributes", false,
-		"the cluster has the feature DRAListTypeAttributes")
+		"assume that the feature gate DRAListTypeAttributes is enabled")
 	set.BoolVar(&flags.Features.CompatibilityGroups, "compatibility-groups", false,
-		"the cluster has the feature DRADeviceCompatibilityGroups")
+		"assume that the feature gate DRADeviceCompatibilityGroups is enabled")
 	set.BoolVar(&flags.DerivedAttributes, "derived-attributes", false,
-		"the cluster has the feature DRADerivedAttributes")
+		"assume that the feature gate DRADerivedAttributes is enabled")
 	for _, name := range []string{"machines", "from"} {
 		cmd.MarkFlagsMutuallyExclusive("cluster", name)
 		cmd.MarkFlagsMutuallyExclusive("pod", name)

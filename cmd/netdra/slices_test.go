@@ -254,12 +254,12 @@ func TestSlicesRefuses(t *testing.T) {
 		`unknown field "spec.exposures"`:   {"-f", unknown, "--from", dir},
 		"the policy has no name": {"-f",
 			policyFile(t, strings.Replace(somePolicies, "{name: vfs}", "{}", 1)), "--from", dir},
-		"use counters, kep5941, mixins, flat":    {"-f", file, "--from", dir, "--form", "best"},
-		"use text, json or yaml":                 {"-f", file, "--from", dir, "-o", "csv"},
-		`--node: cannot name pools of node "A`:   {"-f", file, "--from", dir, "--node", "A_b"},
-		"no such file":                           {"-f", file + "x", "--from", dir},
-		"json of the recording":                  {"-f", file, "--from", t.TempDir()},
-		"to see one device, netdra explain eth0": {"eth0"},
+		"use counters, kep5941, mixins, flat":         {"-f", file, "--from", dir, "--form", "best"},
+		"use text, json or yaml":                      {"-f", file, "--from", dir, "-o", "csv"},
+		`--node: cannot name pools of node "A`:        {"-f", file, "--from", dir, "--node", "A_b"},
+		"no such file":                                {"-f", file + "x", "--from", dir},
+		"json of the recording":                       {"-f", file, "--from", t.TempDir()},
+		"to show one device, run netdra explain eth0": {"eth0"},
 	} {
 		if code, stdout, stderr := runSlices(t, "", arguments...); code != exit.Refused ||
 			!strings.Contains(stderr, want) {

@@ -17,20 +17,20 @@ func traceCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 		Long: `Use trace on the pod's node when a pod waits for its interfaces or has wrong ones. It reads the
 driver's log of CNI calls.
 
-For each sandbox it prints a time line: which step ran which plugin, when, how long it took, and the result. --calls
-adds what each plugin was given and returned. --full prints the calls alone, each with its variables, input, output
-and error. Without a claim trace lists the claims that the log has, as the command takes them, with their pods, how
-many calls were made and failed, and when the last one was made with which result; with --failed it lists those with
-a failed call. A claim without a namespace is looked up in "default".
+For each sandbox it prints a timeline: the step and plugin of each call, its start, duration and result. --calls adds
+the input and output of each plugin. --full prints only the calls, each with its environment, input, output and error.
+Without a claim it lists the claims in the log in the form that the command accepts, with their pods, the number of
+calls and failures, and the time and result of the last call; with --failed it lists only claims with a failed call. A
+claim without a namespace is looked up in "default".
 
-Values of keys that look like secrets were removed, and long streams cut, when the log was written. Times are in
+Values of keys that look like secrets were removed, and long streams truncated, when the log was written. Times are in
 UTC. A log is kept for an hour after the release of its claim.
 
-Exit status: 0 every call succeeded, 1 a call failed, 2 the log has nothing of the claim.`,
+Exit status: 0 every call succeeded, 1 a call failed, 2 the log has no calls of the claim.`,
 		Example: `  # list the claims in the log
   sudo netdra trace
 
-  # show what was done for a claim
+  # show the calls for a claim
   sudo netdra trace default/my-pod-net-8x2kq
 
   # show why a plugin failed
@@ -45,8 +45,8 @@ Exit status: 0 every call succeeded, 1 a call failed, 2 the log has nothing of t
 	logDirFlag(cmd, &flags.Dir)
 	socketFlag(cmd, &flags.Socket)
 	set.BoolVar(&flags.Calls, "calls", false, "add the input and output of each plugin")
-	set.BoolVar(&flags.Full, "full", false, "print each call in full, in place of the time line")
-	set.BoolVar(&flags.Failed, "failed", false, "leave out calls that succeeded, and claims without others")
+	set.BoolVar(&flags.Full, "full", false, "print each call in full instead of the timeline")
+	set.BoolVar(&flags.Failed, "failed", false, "only show failed calls, and claims with one")
 	cmd.MarkFlagsMutuallyExclusive("calls", "full")
 	formFlag(cmd, &flags.Form)
 	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"output", "calls", "full", "failed"}, claims: true,

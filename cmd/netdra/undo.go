@@ -13,15 +13,15 @@ func undoCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undo",
 		Short: "Undo earlier runs",
-		Long: `Use undo after a run that was killed, that was kept with --keep, or that could not be undone. It may
-be called at any time.
+		Long: `Use undo after a run that was killed, that was kept with --keep, or that could not be undone. You can
+call it at any time.
 
-It undoes everything that "netdra chain run" has in its journal. First it waits until plugins of a killed run have
-ended. What cannot be undone stays in the journal, and no further run begins: fix what the plugin reports and call
-undo again. --forget tries once more and then removes it from the journal: what it printed stays on this machine for
-you to remove.
+It undoes everything in the journal of "netdra chain run". It first waits until the plugins of a killed run have
+ended. Steps that cannot be undone stay in the journal, and no other run can start: fix the error that the plugin
+reports and call undo again. --forget tries once more and then removes these steps from the journal: clean up the
+printed leftovers manually.
 
-Exit status: 0 nothing is left, 3 something could not be undone.`,
+Exit status: 0 everything is undone, 3 something could not be undone.`,
 		Example: `  sudo netdra chain undo
   sudo netdra chain undo --log
   sudo netdra chain undo --forget`,
@@ -32,6 +32,6 @@ Exit status: 0 nothing is left, 3 something could not be undone.`,
 	timeoutFlag(cmd, &flags.Timeout)
 	logFlag(cmd, &flags.Log)
 	cmd.Flags().BoolVar(&flags.Forget, "forget", false,
-		"remove from the journal what cannot be undone: it stays on this machine")
+		"remove steps that cannot be undone from the journal; their leftovers stay on this machine")
 	return cmd
 }

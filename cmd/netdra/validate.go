@@ -18,13 +18,13 @@ func validateCommand(streams printer.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "validate TOPOLOGY...", Aliases: []string{"lint"},
 		Short: "Validate topologies",
-		Long: `Use validate while you write a topology, or in CI. It needs no plugins, no devices and no root. "-" is
-stdin.
+		Long: `Use validate while you write a topology, or in CI. It needs no plugins, devices or root permissions.
+"-" is stdin.
 
-It prints every problem of the NetworkTopologies and AddressRanges in the files as FILE:LINE: PATH: REASON. It finds what the controller
-would find: unknown fields, names, order and references of steps, configuration, templates, and the CEL expressions of
-root steps. For a valid topology it prints the DeviceClasses that a claim must ask for. -o json has the same for CI, one
-entry for each object.
+It prints every problem of the NetworkTopologies and AddressRanges in the files as FILE:LINE: PATH: REASON. It does
+the same checks as the controller: unknown fields, names, order and references of steps, configuration, templates, and
+the CEL expressions of root steps. For a valid topology it prints the DeviceClasses that a claim must request. -o json
+prints the same data for CI, one entry per object.
 
 Exit status: 0 the topologies and ranges are valid, 2 there is a problem.`,
 		Example: `  netdra chain validate deploy/samples/topologies.yaml
@@ -82,9 +82,9 @@ func (v *validation) print(out *printer.Printer) {
 	switch {
 	case !v.Valid:
 	case v.Kind == manifest.KindRange:
-		out.Good("%s: range %s is fine; a step uses it by addressRange", v.Location, v.Name)
+		out.Good("%s: range %s is valid; use it in addressRange of a step", v.Location, v.Name)
 	default:
-		out.Good("%s: topology %s is fine; a claim asks for deviceClassName %s", v.Location, v.Name,
+		out.Good("%s: topology %s is valid; request deviceClassName %s in a claim", v.Location, v.Name,
 			strings.Join(v.DeviceClasses, " and "))
 	}
 	for _, remark := range v.Remarks {
@@ -96,7 +96,7 @@ func (v *validation) print(out *printer.Printer) {
 // selects topologies and skips ranges; an unknown name is an error.
 func validateFile(streams printer.Streams, file, name string, schemas cnichain.Schemas) []validation {
 	documents, err := manifest.Read(file, streams.In)
-	if err == nil && (name != "" || !slices.ContainsFunc(documents, isJudged)) {
+	if err == nil && (name != "" || !slices.ContainsFunc(documents, isValidated)) {
 		_, err = manifest.ChooseTopology(file, documents, name)
 	}
 	if err != nil {
@@ -136,6 +136,6 @@ func validateDocument(found *manifest.Document, schemas cnichain.Schemas, ranges
 	return result
 }
 
-func isJudged(document manifest.Document) bool {
+func isValidated(document manifest.Document) bool {
 	return document.Kind == manifest.KindTopology || document.Kind == manifest.KindRange
 }

@@ -18,15 +18,15 @@ func TestValidate(t *testing.T) {
 			content: linkThenTune + "---\n# a comment\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\n---" +
 				twoRoots,
 			want: `
-✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link
-✓ DIR/t.yaml:22: topology pair is fine; a claim asks for deviceClassName pair-a and pair-b
+✓ DIR/t.yaml:2: topology moved is valid; request deviceClassName moved-link in a claim
+✓ DIR/t.yaml:22: topology pair is valid; request deviceClassName pair-a and pair-b in a claim
 `,
 		},
 		"misspelt plugins": {
 			content: strings.NewReplacer("host-device", "host-devise", "host-local",
 				"host-lokal").Replace(linkThenTune),
 			want: `
-✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link
+✓ DIR/t.yaml:2: topology moved is valid; request deviceClassName moved-link in a claim
 ! DIR/t.yaml:2: no schema for plugin host-devise, so its configuration is not checked; did you mean host-device?
 ! DIR/t.yaml:2: no schema for plugin host-lokal, so its configuration is not checked; did you mean host-local?
 `,
@@ -34,7 +34,7 @@ func TestValidate(t *testing.T) {
 		"a plugin with a remark": {
 			content: strings.ReplaceAll(linkThenTune, "host-local, subnet:", "whereabouts, range:"),
 			want: `
-✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link
+✓ DIR/t.yaml:2: topology moved is valid; request deviceClassName moved-link in a claim
 ! DIR/t.yaml:2: plugin whereabouts: its own reconciler frees addresses of running pods, since it finds pods by an annotation of Multus only: do not run it with this driver (docs/howto.md)
 `,
 		},
@@ -42,13 +42,13 @@ func TestValidate(t *testing.T) {
 			content: strings.Replace(linkThenTune, `"true"`,
 				`"device.attributes[\"dra.networking\"].?ifNmae.orValue(\"\") == \"x\""`, 1),
 			want: `
-✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link
+✓ DIR/t.yaml:2: topology moved is valid; request deviceClassName moved-link in a claim
 ! DIR/t.yaml:2: selector of step link: no device has an attribute dra.networking/ifNmae unless a policy adds it: did you mean device.attributes["dra.networking"].ifName?
 `,
 		},
 		"one of several": {
 			content: linkThenTune + "---" + twoRoots, arguments: []string{"--name", "pair"},
-			want: "✓ DIR/t.yaml:16: topology pair is fine; a claim asks for deviceClassName pair-a and pair-b\n",
+			want: "✓ DIR/t.yaml:16: topology pair is valid; request deviceClassName pair-a and pair-b in a claim\n",
 		},
 		"every problem": {
 			code: exit.Refused,
@@ -112,9 +112,9 @@ func TestValidate(t *testing.T) {
 			"    type: host-device", "    type: host-device\n    addressRange: r22").Replace(linkThenTune) +
 			"---\napiVersion: networking.dra.io/v1beta1\nkind: AddressRange\n" +
 			"metadata: {name: r2}\nspec: {cidrs: [10.0.0.0/24]}\n", want: `
-✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link
+✓ DIR/t.yaml:2: topology moved is valid; request deviceClassName moved-link in a claim
 ! DIR/t.yaml:2: AddressRange r22 is none of this file: did you mean r2?
-✓ DIR/t.yaml:17: range r2 is fine; a step uses it by addressRange
+✓ DIR/t.yaml:17: range r2 is valid; use it in addressRange of a step
 `},
 		"another version": {code: exit.Refused, content: strings.Replace(linkThenTune, "v1alpha1", "v1", 1),
 			want: "✗ DIR/t.yaml:2: netdra supports NetworkTopology only with apiVersion " +
@@ -123,9 +123,9 @@ func TestValidate(t *testing.T) {
 			"---\napiVersion: networking.dra.io/v1beta1\nkind: AddressRange\n" +
 			"metadata: {name: r}\nspec: {cidrs: [10.0.0.0/24]}\n" +
 			strings.Replace("---\n"+linkThenTune, "name: moved", "name: again", 1),
-			want: "✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link\n" +
-				"✓ DIR/t.yaml:16: range r is fine; a step uses it by addressRange\n" +
-				"✓ DIR/t.yaml:22: topology again is fine; a claim asks for deviceClassName again-link\n"},
+			want: "✓ DIR/t.yaml:2: topology moved is valid; request deviceClassName moved-link in a claim\n" +
+				"✓ DIR/t.yaml:16: range r is valid; use it in addressRange of a step\n" +
+				"✓ DIR/t.yaml:22: topology again is valid; request deviceClassName again-link in a claim\n"},
 		"misspelt in the other version": {code: exit.Refused,
 			content: strings.NewReplacer("v1alpha1", "v1beta1", "dependOn", "dependsOn").Replace(linkThenTune),
 			want:    "✗ DIR/t.yaml:13: unknown field \"spec.steps[1].dependsOn\"; did you mean dependOn?\n"},
@@ -146,17 +146,17 @@ func TestValidate(t *testing.T) {
 				"CNIPluginSchema, DeviceExposurePolicy, AddressRange, AddressBlock\n"},
 		"a range": {content: linkThenTune + "---\napiVersion: networking.dra.io/v1alpha1\nkind: AddressRange\n" +
 			"metadata: {name: r}\nspec: {cidrs: [10.0.0.0/24]}\n",
-			want: "✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link\n" +
-				"✓ DIR/t.yaml:16: range r is fine; a step uses it by addressRange\n"},
+			want: "✓ DIR/t.yaml:2: topology moved is valid; request deviceClassName moved-link in a claim\n" +
+				"✓ DIR/t.yaml:16: range r is valid; use it in addressRange of a step\n"},
 		"a range without room": {code: exit.Refused, content: linkThenTune +
 			"---\napiVersion: networking.dra.io/v1alpha1\nkind: AddressRange\nmetadata: {name: r}\n" +
 			"spec: {cidrs: [10.0.0.0/28]}\n",
-			want: "✓ DIR/t.yaml:2: topology moved is fine; a claim asks for deviceClassName moved-link\n" +
+			want: "✓ DIR/t.yaml:2: topology moved is valid; request deviceClassName moved-link in a claim\n" +
 				"✗ DIR/t.yaml:19: spec.cidrs[0]: Invalid value: \"10.0.0.0/28\": has not as many addresses as a " +
 				"block, 64: make it larger, or blockSize smaller\n"},
 		"only a range": {content: "apiVersion: networking.dra.io/v1alpha1\nkind: AddressRange\n" +
 			"metadata: {name: r}\nspec: {cidrs: [10.0.0.0/24]}\n",
-			want: "✓ DIR/t.yaml:1: range r is fine; a step uses it by addressRange\n"},
+			want: "✓ DIR/t.yaml:1: range r is valid; use it in addressRange of a step\n"},
 		"only a range, and a name": {code: exit.Refused, arguments: []string{"--name", "r"},
 			content: "apiVersion: networking.dra.io/v1alpha1\nkind: AddressRange\n" +
 				"metadata: {name: r}\nspec: {cidrs: [10.0.0.0/24]}\n",
@@ -208,7 +208,7 @@ func TestValidateStdinAndMissingFiles(t *testing.T) {
 	f.stdin = linkThenTune
 	code, out, errs := f.run(t.Context(), "validate", "-", f.dir+"/nothing.yaml")
 	f.expect(code, exit.Refused, out+errs, `
-✓ stdin:2: topology moved is fine; a claim asks for deviceClassName moved-link
+✓ stdin:2: topology moved is valid; request deviceClassName moved-link in a claim
 ✗ cannot read DIR/nothing.yaml: no such file or directory
 `)
 }

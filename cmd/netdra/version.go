@@ -11,11 +11,11 @@ func versionCommand(streams printer.Streams) *cobra.Command {
 	var form, socket string
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print versions for fault reports",
-		Long: `Use version when you report a fault.
+		Short: "Print versions for bug reports",
+		Long: `Use version when you report a bug.
 
-It prints the build of netdra and, if the driver of this node answers, the versions of driver, kubelet, container
-runtime and kernel.`,
+It prints the build of netdra and, if the driver of this node answers, the versions of the driver, the kubelet, the
+container runtime and the kernel.`,
 		Example: `  netdra version
   sudo netdra version -o json`,
 		Args: noArguments(""),
