@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-func TestLook(t *testing.T) {
+func TestPrintView(t *testing.T) {
 	var out bytes.Buffer
 	chainrun.PrintView(printer.New(&out), view.View{
 		Interfaces: []view.Interface{
@@ -120,7 +120,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestHarmless: output of plugins and names of interfaces must not control the terminal of the user.
+// Output of plugins and names of interfaces must not control the terminal of the user.
 func TestHarmless(t *testing.T) {
 	hostile := "a\x1b[2Jb\x1b]0;title\x07c\rd\x9be\u009bf\u202eg\x7f\x1b[32mh\tÄ 東\u00a0\n"
 	marked := "a�[2Jb�]0;title�c�d�e�f�g�"

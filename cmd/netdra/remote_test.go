@@ -265,8 +265,8 @@ func TestNodesWhoseDriverDoesNotRun(t *testing.T) {
 				"ImagePullBackOff, no such image; ",
 			"cannot query node n4: the driver's pod dra-network/driver-4 does not run: 0/4 nodes are available: 1 " +
 				"Insufficient memory; ",
-			"cannot query node n5: the driver's pod dra-network/driver-5 does not run: container cni-plugins has failed " +
-				"with exit status 7: Error; ",
+			"cannot query node n5: the driver's pod dra-network/driver-5 does not run: container cni-plugins has " +
+				"failed with exit status 7: Error; ",
 			"cannot query node n6: the driver's pod dra-network/driver-6 does not run: Pending; ",
 		} {
 			if !strings.Contains(stderr, want) {

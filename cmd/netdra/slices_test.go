@@ -21,7 +21,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-var update = flag.Bool("update", false, "write the files in testdata anew")
+var update = flag.Bool("update", false, "update the files in testdata")
 
 // recordedFunctions writes a recording named worker-1 with a bridge and a 100 Gbit/s physical function. Its four
 // virtual functions are bound to vfio-pci.
@@ -218,7 +218,7 @@ func TestSlicesDefaults(t *testing.T) {
 	_, stdout, stderr := runSlices(t, "", "-f", file, "--from", recordedFunctions(t), "-o", "text", "--node", "other",
 		"--cni-plugin", "sriov", "--cni-plugin", "host-device")
 	if strings.Contains(stdout, "macvlan") || !strings.Contains(stdout, "other/eth0") {
-		t.Errorf("a policy of other nodes counts, or the node has another name:\n%s", stdout)
+		t.Errorf("a policy for other nodes applies, or the node has another name:\n%s", stdout)
 	}
 	if !strings.Contains(stderr, "policy vfs: CNI plugin dpdk is not installed on the node") {
 		t.Errorf("stderr: %s", stderr)

@@ -89,7 +89,7 @@ func TestTemplateIsThatOfTheKind(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(decodeSlices(t, template), read); diff != "" {
-			t.Errorf("%s publishes otherwise than the template says (-template +node):\n%s", name, diff)
+			t.Errorf("the slices of %s differ from the template (-template +node):\n%s", name, diff)
 		}
 		if len(removed) < 2 {
 			t.Errorf("the recording has only %v of what differs", removed)

@@ -101,7 +101,7 @@ func TestTraceListsFailedClaims(t *testing.T) {
 		t.Fatalf("cannot remove %v (%v)", failed, err)
 	}
 	if _, names, _ := runNetdra(t, "", "trace", "--failed", "--log-dir", dir, "-o", "json"); names != "[]\n" {
-		t.Errorf("where nothing has failed, as JSON: %s", names)
+		t.Errorf("without failed calls, as JSON: %s", names)
 	}
 	code, stdout, stderr := runNetdra(t, "", "trace", "good", "--failed", "--log-dir", dir)
 	if code != exit.OK || stdout != "no failed calls; 1 call in total\n" {

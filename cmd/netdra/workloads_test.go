@@ -45,8 +45,8 @@ func simulated(t *testing.T, documents ...string) (code int, answers []simulate.
 	return code, answers, stderr
 }
 
-// told summarizes the answers for all pods in one line.
-func told(answers []simulate.Answer) string {
+// summarize returns the answers for all pods in one line.
+func summarize(answers []simulate.Answer) string {
 	var texts []string
 	for i := range answers {
 		text := strings.TrimPrefix(answers[i].What, "pod default/")
@@ -98,7 +98,7 @@ func TestSimulateWorkloads(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, answers, stderr := simulated(t, test.documents...)
-			if diff := cmp.Diff(test.want, told(answers)); diff != "" || code != test.code || stderr != "" {
+			if diff := cmp.Diff(test.want, summarize(answers)); diff != "" || code != test.code || stderr != "" {
 				t.Errorf("exit status %d (-want +got):\n%s%s", code, diff, stderr)
 			}
 		})
@@ -123,7 +123,7 @@ func TestSimulateNamesOtherWorkloads(t *testing.T) {
 	} {
 		_, answers, stderr := simulated(t, document)
 		if !strings.HasPrefix(stderr, want) || strings.Count(stderr, "\n") != min(len(want), 1) ||
-			told(answers) == "" {
+			summarize(answers) == "" {
 			t.Errorf("want %q:\n%s%+v", want, stderr, answers)
 		}
 	}
@@ -180,7 +180,7 @@ func TestSimulateExclusiveDeviceOfTwoPods(t *testing.T) {
 				refused = append(refused, answers[i].Refused...)
 			}
 			// The template, which no pod of these tests names, is simulated as well.
-			got := strings.TrimPrefix(told(answers), "a claim of template default/lan, ")
+			got := strings.TrimPrefix(summarize(answers), "a claim of template default/lan, ")
 			if diff := cmp.Diff(test.want, got); diff != "" || strings.Join(refused, "\n") != test.refused {
 				t.Errorf("(-want +got):\n%s%v\n%s", diff, refused, stderr)
 			}

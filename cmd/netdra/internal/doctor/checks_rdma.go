@@ -93,9 +93,9 @@ func checkRDMA(input *Input) []Finding {
 
 func describeRDMAMode(mode string) string {
 	if mode == discovery.RDMAExclusive {
-		return "each RDMA device belongs to one network namespace, and can be moved to that of a pod"
+		return "each RDMA device belongs to one network namespace, and can be moved to a pod"
 	}
-	return "RDMA devices are shared by all network namespaces, and cannot be moved to that of a pod"
+	return "RDMA devices are shared by all network namespaces, and cannot be moved to a pod"
 }
 
 // someOf returns the first names, and the number of the others.

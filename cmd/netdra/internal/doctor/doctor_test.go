@@ -24,14 +24,14 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// bad are the findings that are no good news.
+// bad returns the findings that are not OK.
 func bad(findings []Finding) []Finding {
 	return slices.DeleteFunc(findings, func(f Finding) bool { return f.Level == OK })
 }
 
 func TestHealthyNode(t *testing.T) {
 	for name, mounts := range map[string]string{"as it is": "/etc/cni/net.d", "in a folder": "/etc"} {
-		t.Run("folder of a plugin "+name, func(t *testing.T) {
+		t.Run("directory of a plugin "+name, func(t *testing.T) {
 			n := healthy(t)
 			n.plugin("opt/cni/bin/whereabouts", 0o755)
 			n.write("etc/cni/net.d/10-bridge.conf", "{}")
@@ -43,7 +43,7 @@ func TestHealthyNode(t *testing.T) {
 			}
 		})
 	}
-	t.Run("device that a device plugin gave to a pod that is gone", func(t *testing.T) {
+	t.Run("device of a device plugin in a pod that no longer exists", func(t *testing.T) {
 		n := healthy(t)
 		n.write("var/lib/kubelet/pods/pod-2/etc-hosts", "")
 		n.write("var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", `{"Data": {"PodDeviceEntries": [
@@ -52,7 +52,7 @@ func TestHealthyNode(t *testing.T) {
 			t.Error(diff)
 		}
 	})
-	t.Run("plugins in the driver's pod only", func(t *testing.T) {
+	t.Run("plugins only in the driver's pod", func(t *testing.T) {
 		n := healthy(t)
 		n.remove("opt/cni/bin/macvlan")
 		n.answers.State.CNIPlugins = []string{"macvlan", "sriov"}
@@ -65,15 +65,15 @@ func TestHealthyNode(t *testing.T) {
 	}
 }
 
-// faultCase is one thing that is wrong with an otherwise healthy node, and what must be found: that, and nothing else.
+// faultCase is a single fault on an otherwise healthy node, and the only finding that doctor must return.
 type faultCase struct {
 	plant func(*testNode)
 	level Level
 	check string
-	says  []string // in what, where, why or what to do
+	says  []string // in What, Where, Why or Do
 }
 
-func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
+func TestFaults(t *testing.T) {
 	const nri = "[plugins.\"io.containerd.nri.v1.nri\"]\n"
 	const cri = "[plugins.\"io.containerd.cri.v1.runtime\"]\n"
 	tests := map[string]faultCase{
@@ -85,12 +85,13 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 		}, Fail, "nri-enabled", []string{"disabled_plugins"}},
 		"NRI socket elsewhere": {func(n *testNode) { n.containerd(nri + "socket_path = \"/run/k3s/nri.sock\"\n") },
 			Fail, "nri-socket", []string{"--nri-socket=/run/k3s/nri.sock"}},
-		"NRI in a hurry": {func(n *testNode) {
+		"short NRI timeout": {func(n *testNode) {
 			n.answers.State.NRITimeout = 0
 			n.containerd(nri + "plugin_request_timeout = \"200ms\"\n")
 		}, Warn, "nri-timeout", []string{"200ms"}},
-		"NRI as containerd said": {func(n *testNode) { n.answers.State.NRITimeout = 300 * time.Millisecond }, Warn,
-			"nri-timeout", []string{"300ms"}},
+		"NRI timeout from registration": {func(n *testNode) {
+			n.answers.State.NRITimeout = 300 * time.Millisecond
+		}, Warn, "nri-timeout", []string{"300ms"}},
 		"required, not tolerated": {func(n *testNode) {
 			n.containerd(nri + "[plugins.\"io.containerd.nri.v1.nri\".default_validator]\nenable = " +
 				"true\nrequired_plugins = [\"90-dra-network\"]\n")
@@ -161,7 +162,7 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			n.plugin("usr/lib/cni/macvlan",
 				0o755)
 		}, Fail, "cni-plugins", []string{"--cni-bin-dir=/opt/cni/bin,/usr/lib/cni"}},
-		"folder of a plugin not in the pod": {func(n *testNode) {
+		"directory of a plugin not in the pod": {func(n *testNode) {
 			n.plugin("opt/cni/bin/whereabouts", 0o755)
 			n.answers.State.Topologies[0].Plugins = append(n.answers.State.Topologies[0].Plugins, "whereabouts")
 			n.write("proc/30/status", "NSpid:\t30\t1\n")
@@ -169,24 +170,24 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 				"rw\n3 1 0:1 /y /etc/cni/net ro - ext4 /dev/a rw\n")
 		}, Fail, "plugin-folders", []string{"CNI plugin whereabouts needs /etc/cni/net.d", "topology fast",
 			"node.extraMounts[0].hostPath=/etc/cni/net.d"}},
-		"folder of a plugin with a schema in the cluster": {func(n *testNode) {
+		"directory of a plugin with a schema in the cluster": {func(n *testNode) {
 			n.answers.State.HostPaths = map[string][]string{"macvlan": {"/etc/vendor"}}
 			n.write("etc/vendor", "")
 			n.write("proc/30/status", "NSpid:\t30\t1\n")
 			n.write("proc/30/mountinfo", "1 0 0:9 / / rw - overlay o rw\n2 1 0:1 /x /opt/cni/bin ro - ext4 /dev/a rw\n")
 		}, Fail, "plugin-folders", []string{"CNI plugin macvlan needs /etc/vendor", "topology fast"}},
 		"kernel without a type of link": {func(n *testNode) { n.lacksMacvlan = true }, Fail, "link-types",
-			[]string{"the kernel does not support links of type macvlan, which CNI plugin macvlan needs", "kernel 6.12.9", "topology fast",
-				"modprobe rtnl-link-macvlan"}},
-		"kernel that lacks what a plugin with a schema in the cluster makes": {func(n *testNode) {
+			[]string{"does not support links of type macvlan, which CNI plugin macvlan needs", "kernel 6.12.9",
+				"topology fast", "modprobe rtnl-link-macvlan"}},
+		"kernel without a link type from a schema in the cluster": {func(n *testNode) {
 			n.answers.State.LinkTypes = map[string][]string{"sriov": {"vendorlink"}}
-		}, Fail, "link-types", []string{"the kernel does not support links of type vendorlink, which CNI plugin sriov needs"}},
-		"kernel that cannot be asked": {func(n *testNode) { n.unprivileged = errors.New("run as root") }, Unknown,
+		}, Fail, "link-types", []string{"links of type vendorlink, which CNI plugin sriov needs"}},
+		"kernel that cannot be queried": {func(n *testNode) { n.unprivileged = errors.New("run as root") }, Unknown,
 			"link-types", []string{"run as root"}},
 		"service of a plugin does not run": {func(n *testNode) { n.ovn() }, Fail, "plugin-folders",
 			[]string{"ovn-k8s-cni-overlay needs /var/run/ovn-kubernetes/cni on the host, which does not exist",
 				"topology fast"}},
-		"networks that Multus attaches, too": {func(n *testNode) {
+		"networks that Multus also attaches": {func(n *testNode) {
 			n.ovn()
 			n.write("var/run/ovn-kubernetes/cni/ovn-cni-server.sock", "")
 			n.write("etc/cni/net.d/00-multus.conf", `{"type": "multus-shim"}`)
@@ -226,26 +227,27 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 		"RDMA without a module": {func(n *testNode) { n.auxiliary("mlx5_core.rdma.1", "0000:03:00.2", "") },
 			Warn, "rdma",
 			[]string{"eth1v0", "modprobe auxiliary:mlx5_core.rdma,"}},
-		"CDI spec left": {func(n *testNode) { n.write("run/cdi/dra.networking-"+goneClaim+".json", "{}") },
+		"orphaned CDI spec": {func(n *testNode) { n.write("run/cdi/dra.networking-"+goneClaim+".json", "{}") },
 			Warn, "cdi-specs", []string{goneClaim}},
-		"CDI spec of metadata left": {func(n *testNode) {
+		"orphaned CDI spec with metadata": {func(n *testNode) {
 			n.write("run/cdi/dra.networking_metadata_"+goneClaim+
 				"_r.json", "{}")
 		}, Warn, "cdi-specs", []string{goneClaim}},
-		"CDI spec of devices that others attach left": {func(n *testNode) {
+		"orphaned CDI spec of external devices": {func(n *testNode) {
 			n.write("run/cdi/dra.networking_external_"+goneClaim+".json", "{}")
 		}, Warn, "cdi-specs", []string{goneClaim, "pod networks"}},
-		"pin left": {func(n *testNode) { n.write("run/netns/dra-bbbb.cre66i9s", "") }, Warn, "namespaces",
+		"orphaned pin": {func(n *testNode) { n.write("run/netns/dra-bbbb.cre66i9s", "") }, Warn, "namespaces",
 			[]string{"/var/run/netns/dra-bbbb.cre66i9s"}},
 		"claim without a pod": {func(n *testNode) { n.answers.Claims[0].Unused = true }, Warn, "claims",
 			[]string{"claim ns/net"}},
-		"link on its way back to the host": {func(n *testNode) { n.write("sys/class/net/dra-0badcafe/ifindex", "9") },
+		"link with a temporary name": {func(n *testNode) { n.write("sys/class/net/dra-0badcafe/ifindex", "9") },
 			Warn,
 			"links", []string{"dra-0badcafe"}},
 		"pod that is not attached": {func(n *testNode) {
 			n.answers.Sandboxes[0].State, n.answers.Sandboxes[0].Failure = "attaching", "no\naddress"
 			n.answers.Sandboxes[0].FailureHint = "the kernel may lack it"
-		}, Warn, "attaching", []string{"pod ns/web", "no address", "the kernel may lack it; for the next retry, run kubectl describe pod"}},
+		}, Warn, "attaching", []string{"pod ns/web", "no address",
+			"the kernel may lack it; for the next retry, run kubectl describe pod"}},
 		"claim that is refused": {func(n *testNode) {
 			n.answers.State.Refused = []nodestate.RefusedClaim{{Claim: cnichain.Claim{Namespace: "ns", Name: "own"},
 				Pods: []string{"ns/db"}, Message: "no\nversion"}}
@@ -290,7 +292,7 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			condition(n, chainapi.ConditionAccepted,
 				metav1.ConditionFalse)
 		}, Fail, "topologies", []string{"NetworkTopology fast is not Accepted"}},
-		"classes not made": {func(n *testNode) {
+		"classes not ready": {func(n *testNode) {
 			condition(n, chainapi.ConditionClassesReady,
 				metav1.ConditionFalse)
 		}, Fail, "topologies", []string{"not ClassesReady"}},
@@ -302,7 +304,7 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 			[]string{"resource.k8s.io/v1"}},
 		"a feature is off": {func(n *testNode) { n.cluster.Off = []string{"DRAConsumableCapacity"} }, Fail,
 			"features", []string{"devices that pods share"}},
-		"features are not known": {func(n *testNode) { n.cluster.KnowsFeatures = false }, Unknown, "features",
+		"unknown features": {func(n *testNode) { n.cluster.KnowsFeatures = false }, Unknown, "features",
 			[]string{"/metrics"}},
 		"API server with a bug": {func(n *testNode) { n.cluster.Version = "v1.36.1+vendor" }, Warn, "api-server",
 			[]string{"1.36.2"}},
@@ -323,13 +325,13 @@ func TestEveryFaultIsFoundAndOnlyThat(t *testing.T) {
 				}
 			}
 			if found[0].Why == "" || found[0].Do == "" && test.level != Unknown {
-				t.Errorf("it does not say why, or what to do: %s", text)
+				t.Errorf("reason or fix is missing: %s", text)
 			}
 		})
 	}
 }
 
-// loseInterface has the pod's device attached, and its interface vanish.
+// loseInterface adds an attached device to the pod whose interface is missing.
 func loseInterface(n *testNode) {
 	n.answers.Claims[0].Devices = []nodestate.HeldDevice{{Pool: "worker-1/eth1", Name: "eth1v0"}}
 	n.answers.Sandboxes[0].Interfaces = []nodestate.Interface{{ClaimUID: heldClaim, Pool: "worker-1/eth1",
@@ -357,7 +359,7 @@ func condition(n *testNode, kind string, status metav1.ConditionStatus) {
 	n.answers.State.Topologies[0].Conditions = conditions
 }
 
-// What looks like a fault and is none.
+// Some healthy configurations look like faults.
 func TestNoFault(t *testing.T) {
 	for name, plant := range map[string]func(*testNode){
 		"containerd and kubelet of a pod": func(n *testNode) {
@@ -375,21 +377,21 @@ func TestNoFault(t *testing.T) {
 				metav1.Condition{Type: policyapi.ConditionDevicesOffered, Status: metav1.ConditionFalse})
 			n.write("sys/class/net/uplink0/address", "")
 		},
-		"a plugin that is a link to a path of the node": func(n *testNode) {
+		"a plugin that is a symlink to an absolute path": func(n *testNode) {
 			n.remove("opt/cni/bin/macvlan")
 			n.plugin("usr/libexec/cni/macvlan", 0o755)
 			if err := os.Symlink("/usr/libexec/cni/macvlan", filepath.Join(n.root, "opt/cni/bin/macvlan")); err != nil {
 				n.Fatal(err)
 			}
 		},
-		"a type of link whose module is not loaded yet": func(n *testNode) {
+		"a link type whose module is not loaded yet": func(n *testNode) {
 			n.lacksMacvlan = true
 			n.write("proc/sys/kernel/osrelease", "6.12.9-amd64\n")
 			n.write("lib/modules/6.12.9-amd64/modules.alias",
 				"# Aliases extracted from modules themselves.\nalias rtnl-link-vlan 8021q\n"+
 					"alias rtnl-link-macvlan macvlan\n")
 		},
-		"a setting that containerd has no more": func(n *testNode) {
+		"an obsolete setting of containerd": func(n *testNode) {
 			n.containerd("[plugins.\"io.containerd.cri.v1.runtime\"]\nenable_cdi = false\n")
 		},
 	} {
@@ -403,9 +405,8 @@ func TestNoFault(t *testing.T) {
 	}
 }
 
-// A driver that has not heard the API server yet, as where that is down, knows no node and no topology: neither is
-// wrong.
-func TestAPIServerIsAway(t *testing.T) {
+// If the API server is down, a restarted driver knows neither its node nor topologies. Neither is a fault.
+func TestDriverWithoutCaches(t *testing.T) {
 	n := healthy(t)
 	n.answers.State.Synced, n.answers.State.NodeFound, n.answers.State.Topologies = false, false, nil
 	n.answers.State.NotReady = []string{"the node's devices are not known yet"}
@@ -426,8 +427,8 @@ func TestAPIServerIsAway(t *testing.T) {
 	}
 }
 
-// Of an API server that cannot be asked nothing is said but that.
-func TestAPIServerCannotBeAsked(t *testing.T) {
+// If the API server is unreachable, this is the only finding about it.
+func TestUnreachableAPIServer(t *testing.T) {
 	got := map[string]Level{}
 	for _, f := range Examine(&Input{Cluster: &Cluster{Problem: "connection refused"}}) {
 		if f.Group == groupCluster {
@@ -439,7 +440,7 @@ func TestAPIServerCannotBeAsked(t *testing.T) {
 	}
 }
 
-// After a lost journal the driver keeps CDI specs of metadata, so there is nothing to do about them.
+// After the loss of a journal the driver keeps CDI specs with metadata, so they are not reported.
 func TestMetadataAfterALostJournal(t *testing.T) {
 	n := healthy(t)
 	n.write("var/lib/kubelet/plugins/dra.networking/journal.db.unreadable-20260101T000000", "")
@@ -450,7 +451,7 @@ func TestMetadataAfterALostJournal(t *testing.T) {
 	}
 }
 
-// Without the driver it is said why, once, and what only the driver knows is not guessed.
+// Without the driver, the reason is reported once, and checks of its data do not run.
 func TestWithoutTheDriver(t *testing.T) {
 	for name, test := range map[string]struct {
 		plant func(*testNode)
@@ -476,8 +477,8 @@ func TestWithoutTheDriver(t *testing.T) {
 	}
 }
 
-// A node without containerd, kubelet and cluster is judged by what there is.
-func TestLittleIsKnown(t *testing.T) {
+// On a node without containerd, kubelet and cluster, the other checks still run.
+func TestMissingComponents(t *testing.T) {
 	n := healthy(t)
 	n.remove("proc/10", "proc/20", "etc/containerd")
 	var unknown []string
@@ -493,8 +494,8 @@ func TestLittleIsKnown(t *testing.T) {
 	}
 }
 
-// What pods make or remove while the node is looked at is nothing that is left over.
-func TestPodsComeAndGoMeanwhile(t *testing.T) {
+// Files that appear or disappear while doctor reads the node are not leftovers.
+func TestConcurrentPods(t *testing.T) {
 	n := healthy(t)
 	n.answers.Claims[0].Unused = true
 	later := n.answers
@@ -525,7 +526,7 @@ func TestContainerdConfigurations(t *testing.T) {
 			"2\n[plugins.\"io.containerd.grpc.v1.cri\"]\nenable_cdi = " +
 			"false\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"/usr/lib/cni\"\n"},
 			func(c *Containerd) { c.CDIDisabled, c.CNIDirs = true, []string{"/usr/lib/cni"} }},
-		"imports of itself": {map[string]string{"etc/containerd/config.toml": "imports = " +
+		"recursive import": {map[string]string{"etc/containerd/config.toml": "imports = " +
 			"[\"/etc/containerd/*.toml\", \"none.toml\"]\n"}, func(*Containerd) {}},
 		"others' settings": {map[string]string{"etc/containerd/config.toml": "[plugins.\"other\"]\ndisable = " +
 			"\"maybe\"\n"}, func(*Containerd) {}},
@@ -534,7 +535,7 @@ func TestContainerdConfigurations(t *testing.T) {
 		"no duration": {map[string]string{
 			"etc/containerd/config.toml": "[plugins.\"io.containerd.nri.v1.nri\"]\nplugin_request_timeout = \"soon\"\n",
 		}, func(c *Containerd) { c.Problem = "cannot read" }},
-		"settings of no kind": {map[string]string{"etc/containerd/config.toml": "plugins = 3\n"}, func(*Containerd) {}},
+		"wrong type": {map[string]string{"etc/containerd/config.toml": "plugins = 3\n"}, func(*Containerd) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := &testNode{T: t, root: t.TempDir()}
@@ -556,8 +557,7 @@ func TestContainerdConfigurations(t *testing.T) {
 	}
 }
 
-// The parts of cards that the driver publishes count, and of these the ones for RDMA; where none is idle, the check
-// tells the mode.
+// Only RDMA parts of published NICs count. If all of them have a driver, the check reports the namespace mode.
 func TestRDMA(t *testing.T) {
 	const idle = "no RDMA driver is loaded for "
 	for name, test := range map[string]struct {
@@ -568,10 +568,10 @@ func TestRDMA(t *testing.T) {
 		"shared": {func(n *testNode) {
 			n.auxiliary("mlx5_core.rdma.1", "0000:03:00.2", "mlx5_ib.rdma")
 			n.answers.Published[1].Device.RDMANetns = discovery.RDMAShared
-		}, []string{"ok RDMA devices are shared by all network namespaces, and cannot be moved to that of a pod"}},
+		}, []string{"ok RDMA devices are shared by all network namespaces, and cannot be moved to a pod"}},
 		"exclusive": {func(n *testNode) { n.answers.Published[1].Device.RDMANetns = discovery.RDMAExclusive },
-			[]string{"ok each RDMA device belongs to one network namespace, and can be moved to that of a pod"}},
-		"other parts and cards": {func(n *testNode) {
+			[]string{"ok each RDMA device belongs to one network namespace, and can be moved to a pod"}},
+		"other parts and NICs": {func(n *testNode) {
 			n.auxiliary("mlx5_core.eth.1", "0000:03:00.2", "")
 			n.auxiliary("mlx5_core.rdma.2", "0000:07:00.0", "")
 			n.auxiliary("strange", "0000:03:00.2", "")
@@ -606,12 +606,12 @@ func TestRDMA(t *testing.T) {
 	}
 }
 
-// Every check has a name of its own, and every row of known faults a source and a range of versions.
+// Each check has a unique name, and each known fault has a source and a version range.
 func TestTablesAreComplete(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range checks() {
 		if seen[c.name] || c.name == "" || c.fine == "" || c.group == "" {
-			t.Errorf("check %q is there twice, or is not complete", c.name)
+			t.Errorf("check %q is a duplicate or incomplete", c.name)
 		}
 		seen[c.name] = true
 	}

@@ -15,7 +15,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// A claim that could not be prepared has its devices all the same: the scheduler gives them to nobody else.
+// A claim that could not be prepared still holds its devices: the scheduler does not allocate them again.
 func TestDevicesOfRefusedClaims(t *testing.T) {
 	entry := func(name string, persona policy.Persona) draslices.Entry {
 		return draslices.Entry{Pool: "n/" + name, Name: name, Persona: persona,
@@ -53,7 +53,7 @@ func TestDevicesOfRefusedClaims(t *testing.T) {
 	}
 }
 
-// A line stays short whoever shares a device, and leads to a claim and a pod that "netdra claims" lists.
+// The text is short however many claims share a device, and names a claim and a pod as "netdra claims" does.
 func TestHeldByShort(t *testing.T) {
 	idle := Holder{Claim: "apps/idle"}
 	single := Holder{Claim: "apps/one", Pods: []string{"apps/web-0"}}

@@ -17,7 +17,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// entry is one of a physical function with the address 0000:03:00.0, or of its virtual function.
+// entry returns an entry of the physical function 0000:03:00.0 or of its virtual function.
 func entry(name string, device discovery.Device, persona policy.Persona) draslices.Entry {
 	return draslices.Entry{Name: name, Pool: "n/eth0", Device: device, Persona: persona}
 }
@@ -36,7 +36,7 @@ func published() []draslices.Entry {
 	}
 }
 
-// claimOf has one device.
+// claimOf returns a claim with one device.
 func claimOf(name, device string) nodestate.Claim {
 	return nodestate.Claim{ClaimRecord: nodestate.ClaimRecord{
 		Claim: cnichain.Claim{Namespace: "ns", Name: name, UID: name + "-uid"}, PreparedAt: time.Unix(1_700_000_000, 0),
@@ -48,7 +48,7 @@ func claimOf(name, device string) nodestate.Claim {
 	}}
 }
 
-// What is in use blocks what it excludes, and nothing else.
+// A device in use only blocks the devices that it excludes.
 func TestStatesOfDevices(t *testing.T) {
 	tainted := published()
 	tainted[4].Spec.Taints = []resourceapi.DeviceTaint{{Value: "gone"}}
@@ -65,7 +65,7 @@ func TestStatesOfDevices(t *testing.T) {
 		answers nodestate.Answers
 		want    []string // of eth0-ipvlan, eth0-macvlan, eth0-other, eth0-whole, eth0v0 and more
 	}{
-		"nothing is held": {nodestate.Answers{Published: published()}, []string{Free, Free, Free, Free, Free}},
+		"no claims": {nodestate.Answers{Published: published()}, []string{Free, Free, Free, Free, Free}},
 		"no plugin": {nodestate.Answers{Published: published(), State: nodestate.State{CNIPlugins: []string{"tuning"}},
 			Claims: []nodestate.Claim{claimOf("a", "eth0-other")}},
 			[]string{Unusable, Unusable, InUse, Unusable, Unusable}},
@@ -73,7 +73,7 @@ func TestStatesOfDevices(t *testing.T) {
 			Claims: []nodestate.Claim{claimOf("a", "eth0-macvlan")}}, []string{Blocked, InUse, Free, Blocked, Free}},
 		"no group": {nodestate.Answers{Published: published(),
 			Claims: []nodestate.Claim{claimOf("a", "eth0-other")}}, []string{Free, Free, InUse, Blocked, Free}},
-		"the whole": {nodestate.Answers{Published: published(),
+		"whole device": {nodestate.Answers{Published: published(),
 			Claims: []nodestate.Claim{claimOf("a", "eth0-whole")}},
 			[]string{Blocked, Blocked, Blocked, InUse, Blocked}},
 		"virtual function": {nodestate.Answers{Published: published(),
@@ -97,7 +97,7 @@ func TestStatesOfDevices(t *testing.T) {
 	}
 }
 
-// An interface that a pod has lost is told of its device, which is not in use any more if nobody else can have it.
+// A lost interface is reported for its device. An exclusive device is then lost, a shared one remains in use.
 func TestLostInterfaces(t *testing.T) {
 	gone := published()
 	gone[4].Spec.Taints = []resourceapi.DeviceTaint{{Value: "gone"}}
@@ -128,7 +128,7 @@ func TestLostInterfaces(t *testing.T) {
 	}
 }
 
-// Entries of one device that share it and are of no group, or of different ones, do not exclude each other.
+// Shared entries of one device do not exclude each other without a group, or in different groups.
 func TestGroups(t *testing.T) {
 	entries := published()
 	another := entries[2]
@@ -163,8 +163,8 @@ func TestHoldersAndCounters(t *testing.T) {
 	}
 }
 
-// A shared device may be that of hundreds of pods: who have lost it are told in one sentence.
-func TestPodsThatHaveLostADeviceAreCounted(t *testing.T) {
+// If many pods have lost a shared device, one sentence reports all of them.
+func TestManyPodsThatLostADevice(t *testing.T) {
 	answers := &nodestate.Answers{Published: published(), Claims: []nodestate.Claim{claimOf("a", "eth0-macvlan")}}
 	for _, pod := range []string{"p", "q", "r"} {
 		answers.Sandboxes = append(answers.Sandboxes, nodestate.Sandbox{State: nodestate.SandboxReady,
@@ -192,7 +192,7 @@ func TestStatesOfClaims(t *testing.T) {
 	stuck := sandbox("detaching", "")
 	stuck.DetachFailure = "no plugin"
 	if pod := podOf(&stuck, "a-uid"); pod.State != Detaching || pod.Error != "no plugin" {
-		t.Errorf("a pod that can't be detached is %+v", pod)
+		t.Errorf("pod with a failed detachment: %+v", pod)
 	}
 	lost := sandbox("ready", "")
 	lost.Interfaces[0].Missing = "net1"
@@ -202,17 +202,17 @@ func TestStatesOfClaims(t *testing.T) {
 		want      string
 		pods      []string
 	}{
-		"no sandbox yet":  {nil, false, Prepared, nil},
-		"no pod any more": {nil, true, Unused, nil},
-		"attaching":       {[]nodestate.Sandbox{sandbox("attaching", "")}, false, Attaching, []string{Attaching}},
-		"failed":          {[]nodestate.Sandbox{sandbox("attaching", "no")}, false, Failed, []string{Failed}},
-		"ended":           {[]nodestate.Sandbox{sandbox("ended", "no")}, false, Failed, []string{Failed}},
+		"no sandbox yet": {nil, false, Prepared, nil},
+		"pod is gone":    {nil, true, Unused, nil},
+		"attaching":      {[]nodestate.Sandbox{sandbox("attaching", "")}, false, Attaching, []string{Attaching}},
+		"failed":         {[]nodestate.Sandbox{sandbox("attaching", "no")}, false, Failed, []string{Failed}},
+		"ended":          {[]nodestate.Sandbox{sandbox("ended", "no")}, false, Failed, []string{Failed}},
 		"attached": {[]nodestate.Sandbox{sandbox("ready", "old failure")}, false, Attached,
 			[]string{Attached}},
 		"detaching":       {[]nodestate.Sandbox{sandbox("detaching", "")}, true, Detaching, []string{Detaching}},
 		"lost":            {[]nodestate.Sandbox{lost}, false, Lost, []string{Lost}},
 		"lost by one pod": {[]nodestate.Sandbox{sandbox("ready", ""), lost}, false, Lost, []string{Attached, Lost}},
-		"the worst of pods": {[]nodestate.Sandbox{sandbox("ready", ""), sandbox("attaching", "no"),
+		"worst state of several pods": {[]nodestate.Sandbox{sandbox("ready", ""), sandbox("attaching", "no"),
 			sandbox("detaching", "")}, false, Failed, []string{Attached, Failed, Detaching}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,7 +32,7 @@ func startBrowser(t *testing.T, page string) *browser {
 		}
 	}
 	if b.program == "" {
-		t.Skip("there is no browser to look at the page with: install chromium")
+		t.Skip("no browser found; install chromium")
 	}
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// requests of Chromium itself

@@ -36,14 +36,15 @@ func TestCountsAndProblems(t *testing.T) {
 				"12:00:00 UTC: device enp3s0f1v3: the driver of its physical function refuses VLAN 0: operation not " +
 				"supported",
 			ToDo: "fix the reported cause; the driver retries every five minutes, or immediately with: netdra " +
-				"release 5f1c0ffee0000004/shop-gone/port/0; if the cleanup can never succeed, abandon it with --forget"},
+				"release 5f1c0ffee0000004/shop-gone/port/0; if the cleanup can never succeed, abandon it with " +
+				"--forget"},
 		{Urgent: true, Where: "pod shop/db-0",
 			What: `attaching failed: step "port" (bridge) of topology data: no IP addresses available in ` +
 				`range set: 10.1.0.1-10.1.0.254`,
 			ToDo: "see the chain below; for the input and output of the plugins, run: netdra trace shop/db-net " +
 				"--calls"},
-		{Urgent: true, Where: "pod shop/late-0", What: "the last attempt to attach failed, and its sandbox has ended: ADD of " +
-			"step knobs (tuning): no such knob",
+		{Urgent: true, Where: "pod shop/late-0", What: "the last attempt to attach failed, and its sandbox has ended: " +
+			"ADD of step knobs (tuning): no such knob",
 			ToDo: "see the chain below; for the input and output of the plugins, run: netdra trace shop/late-net " +
 				"--calls"},
 	}
@@ -246,12 +247,12 @@ func TestLostInterfaces(t *testing.T) {
 	}
 	for _, row := range Build(node).Rows {
 		if slices.ContainsFunc(row.Members, func(m Member) bool { return m.Name == device.Name }) && len(row.What) > 0 {
-			t.Errorf("of a device that is gone it says %q", row.What)
+			t.Errorf("a missing device is described as %q", row.What)
 		}
 	}
 	for _, problem := range Build(node).Problems {
 		if strings.Contains(problem.ToDo, "delete") && !strings.Contains(problem.ToDo, "restore") {
-			t.Errorf("where the device is gone, it says: %+v", problem)
+			t.Errorf("the device is gone, but the action is: %+v", problem)
 		}
 	}
 }

@@ -78,7 +78,7 @@ func TestNoConfiguration(t *testing.T) {
 	node.Claims[0].Plans[0].Steps[0].Config = json.RawMessage(`{"psk": "hunter2"}`)
 	node.Calls["shop/web-net"][0].Stdin = json.RawMessage(`{"psk": "hunter2"}`)
 	if page := written(t, node); strings.Contains(page, "hunter2") {
-		t.Error("the page tells a secret")
+		t.Error("the page contains a secret")
 	}
 }
 
@@ -90,7 +90,8 @@ func TestLongOutputs(t *testing.T) {
 	for range 100 {
 		node.Calls["shop/web-net"] = append(node.Calls["shop/web-net"], call)
 	}
-	if page := written(t, node); len(page) > 100<<10 || !strings.Contains(page, "12 plugin calls, 90 earlier calls omitted") {
+	if page := written(t, node); len(page) > 100<<10 ||
+		!strings.Contains(page, "12 plugin calls, 90 earlier calls omitted") {
 		t.Errorf("the page has %d bytes", len(page))
 	}
 }
@@ -177,7 +178,7 @@ func TestThousandDevicesAreASmallPage(t *testing.T) {
 func TestContrast(t *testing.T) {
 	light, dark, found := strings.Cut(pageCSS, "@media (prefers-color-scheme: dark)")
 	if !found {
-		t.Fatal("there are no colours for dark pages")
+		t.Fatal("there are no colours for dark mode")
 	}
 	pairs := map[string]float64{}
 	for _, ground := range []string{"page", "card", "use-ground"} { // the last is for link targets

@@ -17,7 +17,7 @@ func graph() Graph {
 	}}
 }
 
-// Nothing stands outside of a picture, and boxes do not overlap.
+// All boxes are inside the picture and do not overlap.
 func TestLayout(t *testing.T) {
 	g := graph()
 	places, width, height := g.layout()
@@ -28,7 +28,7 @@ func TestLayout(t *testing.T) {
 		}
 		for _, parent := range g.Boxes[i].After {
 			if places[parent].y >= where.y {
-				t.Errorf("%v is not below what it comes after", g.Boxes[i].Lines)
+				t.Errorf("%v is not below its dependency", g.Boxes[i].Lines)
 			}
 		}
 		for _, other := range places[:i] {
@@ -39,8 +39,8 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// Texts are text: pictures are well-formed, and have the elements that we draw and no others.
-func TestTextIsNoMarkup(t *testing.T) {
+// Texts are escaped: pictures are well-formed and only contain expected elements.
+func TestTextIsEscaped(t *testing.T) {
 	for name, picture := range map[string]string{"standalone": graph().Standalone(),
 		"inline": graph().Inline("g1", "</desc><script>")} {
 		decoder := xml.NewDecoder(strings.NewReader(picture))
@@ -60,30 +60,30 @@ func TestTextIsNoMarkup(t *testing.T) {
 			}
 			for _, attribute := range element.Attr {
 				if attribute.Name.Local == "onload" {
-					t.Errorf("%s: a class has become an attribute", name)
+					t.Errorf("%s: the class adds an attribute", name)
 				}
 			}
 		}
 	}
 }
 
-// A step stands in the lane of one that it stands on, and lines join the others; what does not belong together is not
-// drawn below each other.
+// A step continues the lane of one dependency, and lines connect it with the others. Unrelated steps are not drawn
+// below each other.
 func TestLines(t *testing.T) {
 	for name, test := range map[string]struct {
 		after [][]int
 		want  string
 	}{
 		"a chain":         {[][]int{nil, {0}, {1}}, "○|○|○"},
-		"strangers":       {[][]int{nil, nil, nil}, "○  |  ○|○  "},
+		"unrelated":       {[][]int{nil, nil, nil}, "○  |  ○|○  "},
 		"two chains":      {[][]int{nil, {0}, nil, {2}}, "○  |○  |  ○|  ○"},
 		"a bond":          {[][]int{nil, nil, {0, 1}}, "○  |│ ○|○─┘"},
 		"VLANs of a bond": {[][]int{nil, nil, {0, 1}, {2}, {2}, {4}}, "○  |│ ○|○─┘|├─○|○  |○  "},
 		"three ports":     {[][]int{nil, nil, nil, {0, 1, 2}}, "○    |│ ○  |│ │ ○|○─┴─┘"},
 		"two bonds of interleaved ports": {[][]int{nil, nil, nil, nil, {0, 2}, {1, 3}},
 			"○      |│ ○    |│ │ ○  |│ │ │ ○|○─│─┘ │|  ○───┘"},
-		"a port that goes on":   {[][]int{nil, nil, {0, 1}, {0}}, "○  |│ ○|├─○|○  "},
-		"ports that both go on": {[][]int{nil, nil, {0, 1}, {0}, {1}}, "○    |│ ○  |├─┼─○|○ │  |  ○  "},
+		"a port with another step":   {[][]int{nil, nil, {0, 1}, {0}}, "○  |│ ○|├─○|○  "},
+		"two ports with other steps": {[][]int{nil, nil, {0, 1}, {0}, {1}}, "○    |│ ○  |├─┼─○|○ │  |  ○  "},
 	} {
 		d := Topology{}
 		for _, after := range test.after {

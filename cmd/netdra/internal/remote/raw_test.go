@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-// A path may have a query, as that of the slices of one driver has.
-func TestGetRawAsksWhatIsAsked(t *testing.T) {
+// A path may contain a query, for example to select the slices of a driver.
+func TestGetRawKeepsQuery(t *testing.T) {
 	const path = "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.driver%3Ddra.networking"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(r.RequestURI))
@@ -24,6 +24,6 @@ func TestGetRawAsksWhatIsAsked(t *testing.T) {
 	}
 	got, err := remote.GetRaw(t.Context(), clients.CoreV1().RESTClient(), path)
 	if err != nil || string(got) != path {
-		t.Errorf("the API server is asked for %s, %v; want %s", got, err, path)
+		t.Errorf("the request is %s, %v; want %s", got, err, path)
 	}
 }

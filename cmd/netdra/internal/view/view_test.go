@@ -71,7 +71,7 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-func TestBridgesHaveTheAddressOfAPort(t *testing.T) {
+func TestBridgeAddressIsIgnored(t *testing.T) {
 	before := view.View{Interfaces: []view.Interface{{Name: "br0", Kind: "bridge", MAC: "02:00:00:00:00:01"}}}
 	after := view.View{Interfaces: []view.Interface{{Name: "br0", Kind: "bridge"}}}
 	if got := view.Differences(before, after); len(got) > 0 {
