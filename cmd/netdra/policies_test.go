@@ -283,7 +283,7 @@ func TestPoliciesList(t *testing.T) {
 		"/policies": json.RawMessage(`{"node": "n", "policies": [
 			{"metadata": {"name": "all"}, "spec": {"selector": {"cel": "device.attributes[\"dra.networking\"].ifName == \"eth0\""},
 				"exposure": {"supportedCNIPlugins": [{"name": "macvlan", "exclusive": true}]}}},
-			{"metadata": {"name": "nobody"}, "spec": {"action": "exclude", "selector": {"cel": "false"}}},
+			{"metadata": {"name": "unused"}, "spec": {"action": "exclude", "selector": {"cel": "false"}}},
 			{"metadata": {"name": "nothing"}, "spec": {"selector": {"cel": "false"},
 				"exposure": {"supportedCNIPlugins": [{"name": "macvlan", "exclusive": true}]}}},
 			{"metadata": {"name": "wrong"}, "spec": {"selector": {
@@ -301,7 +301,7 @@ func TestPoliciesList(t *testing.T) {
 	}{
 		"policies list --node n2": {exit.OK, "POLICY   ACTION   STATE     EXPOSES  UNUSABLE  HIDES  LOSES  FAILS\n" +
 			"all      expose   active    1        0         0      0      0\n" +
-			"nobody   exclude  no match  0        0         0      0      0\n" +
+			"unused   exclude  no match  0        0         0      0      0\n" +
 			"nothing  expose   no match  0        0         0      0      0\n" +
 			"wrong    expose   no match  0        0         0      0      0\n" +
 			"! policy wrong selects no device of this node: no device is called \"ehtx0\"; there is \"ethx0\"\n"},
@@ -311,7 +311,7 @@ func TestPoliciesList(t *testing.T) {
 				"n2    wrong   expose  no match  0        0         0      0      0\n" +
 				"! policy wrong selects no device of the nodes that answered: on node n1 no device is called " +
 				"\"ehtx0\"; there is \"ethx0\"; on node n2 no device is called \"ehtx0\"; there is \"ethx0\"\n"},
-		"policies list all nobody --node n2 -o wide": {exit.OK,
+		"policies list all unused --node n2 -o wide": {exit.OK,
 			"POLICY  ACTION   STATE     EXPOSES  UNUSABLE  HIDES  LOSES  FAILS  EXPOSED DEVICES\n" +
 				"all     expose   active    1        0         0      0      0      eth0\n"},
 		"policies list --all-nodes nothing": {exit.OK, "NODE  POLICY   ACTION  STATE     EXPOSES  UNUSABLE  HIDES  LOSES  FAILS\n" +
@@ -327,14 +327,14 @@ func TestPoliciesList(t *testing.T) {
     "exposes": [
       "eth0"
     ],`},
-		"policies list nobody --all-nodes": {exit.OK, "NODE  POLICY  ACTION   STATE     EXPOSES  UNUSABLE  HIDES  LOSES  FAILS\n" +
-			"n1    nobody  exclude  no match  0        0         0      0      0\n" +
-			"n2    nobody  exclude  no match  0        0         0      0      0\n"},
+		"policies list unused --all-nodes": {exit.OK, "NODE  POLICY  ACTION   STATE     EXPOSES  UNUSABLE  HIDES  LOSES  FAILS\n" +
+			"n1    unused  exclude  no match  0        0         0      0      0\n" +
+			"n2    unused  exclude  no match  0        0         0      0      0\n"},
 		"policies list al --node n1": {exit.Refused, "cannot find DeviceExposurePolicy al"},
 	} {
 		code, stdout, stderr := w.run(line)
 		if code != want.code || !strings.HasPrefix(stdout+stderr, want.text) && want.code == exit.OK ||
-			!strings.Contains(stdout+stderr, want.text) || strings.Contains(stdout, "policy nobody selects") {
+			!strings.Contains(stdout+stderr, want.text) || strings.Contains(stdout, "policy unused selects") {
 			t.Errorf("netdra %s: exit status %d:\n%s%s", line, code, stdout, stderr)
 		}
 	}

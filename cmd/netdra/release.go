@@ -20,7 +20,7 @@ on the host. The driver retries every five minutes. With a KEY, or --all, it ret
 cause first.
 
 Some cleanups can never succeed, for example if a plugin rejects the configuration that it was attached with. With a
-KEY and --forget the driver tries once more and then abandons the cleanup, provided that the exclusive device is on
+KEY and --forget the driver retries and, if that fails, abandons the cleanup, provided that the exclusive device is on
 the host. The device is offered again. Other leftovers of the plugin, such as addresses and rules, stay on the node.
 
 With --orphans it lists files on the node without an owner: CDI specs of claims that are not prepared, pinned network

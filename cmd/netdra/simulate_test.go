@@ -110,7 +110,7 @@ func TestSimulateNamesOfAPod(t *testing.T) {
 	const text = `
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
-metadata: {name: cards}
+metadata: {name: nics}
 spec:
   selector: {cel: 'device.attributes["dra.networking"].type == "pf"'}
   exposure:

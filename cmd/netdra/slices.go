@@ -24,7 +24,7 @@ Columns of the text form: POOL is the pool of the device; USE is shared or exclu
 claims, with the default amount per claim after a slash; CONSUMES is the amount of the pool's shared counters that the
 device consumes while it is in use, with its compatibility groups in brackets.
 
-With --template it prints the slices of any node like this one, for autoscalers and capacity planning: NODE stands for
+With --template it prints the slices of any node like this one, for autoscalers and capacity planning: NODE replaces
 the name of the node, and attributes of a single machine, such as the MAC address, are omitted. Nodes with the same
 hardware, configuration and labels have the same template.
 

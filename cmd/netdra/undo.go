@@ -18,7 +18,7 @@ call it at any time.
 
 It undoes everything in the journal of "netdra chain run". It first waits until the plugins of a killed run have
 ended. Steps that cannot be undone stay in the journal, and no other run can start: fix the error that the plugin
-reports and call undo again. --forget tries once more and then removes these steps from the journal: clean up the
+reports and call undo again. --forget retries and, if that fails, removes these steps from the journal: clean up the
 printed leftovers manually.
 
 Exit status: 0 everything is undone, 3 something could not be undone.`,

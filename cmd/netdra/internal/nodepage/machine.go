@@ -11,7 +11,7 @@ import (
 
 // machineOf draws the machine: NUMA nodes, their PCIe roots, the devices below with their virtual functions, and
 // finally links without hardware. A virtual function whose physical function is not on the node, as in a virtual
-// machine, gets its own card.
+// machine, gets its own box.
 func machineOf(node *Node, rows []Row) []Area {
 	devices := map[string]*discovery.Device{}
 	for i := range node.Decision.Devices {
@@ -19,13 +19,13 @@ func machineOf(node *Node, rows []Row) []Area {
 	}
 	functions := functionsOf(devices, rows)
 	var areas []Area
-	byPlace := map[place][]Card{}
+	byPlace := map[place][]Box{}
 	for i := range rows {
 		first := devices[rows[i].Members[0].Name]
 		if first.PFName != "" && devices[string(first.PFName)] != nil {
-			continue // drawn in the card of its physical function
+			continue // drawn in the box of its physical function
 		}
-		byPlace[placeOf(first)] = append(byPlace[placeOf(first)], cardOf(&rows[i], functions[first.Name]))
+		byPlace[placeOf(first)] = append(byPlace[placeOf(first)], boxOf(&rows[i], functions[first.Name]))
 	}
 	places := make([]place, 0, len(byPlace))
 	for p := range byPlace {
@@ -39,12 +39,12 @@ func machineOf(node *Node, rows []Row) []Area {
 			areas = append(areas, Area{Title: p.area})
 		}
 		last := &areas[len(areas)-1]
-		last.Roots = append(last.Roots, Root{Title: p.root, Cards: byPlace[p]})
+		last.Roots = append(last.Roots, Root{Title: p.root, Boxes: byPlace[p]})
 	}
 	return areas
 }
 
-// place is the position of a card in the drawing.
+// place is the position of a box in the drawing.
 type place struct {
 	rank       int
 	area, root string
@@ -94,31 +94,31 @@ func functionsOf(devices map[string]*discovery.Device, rows []Row) map[discovery
 	return functions
 }
 
-// cardOf returns the card of a device. If the row contains several devices, the card only shows their common text; the
+// boxOf returns the box of a device. If the row contains several devices, the box only shows their common text; the
 // table has their addresses.
-func cardOf(row *Row, functions []Cell) Card {
-	card := Card{ID: row.ID, Label: row.Label, Type: row.Type, State: row.State, Functions: functions}
+func boxOf(row *Row, functions []Cell) Box {
+	box := Box{ID: row.ID, Label: row.Label, Type: row.Type, State: row.State, Functions: functions}
 	if len(row.Members) == 1 {
 		if only := row.Members[0]; only.Address != "" {
-			card.Lines = append(card.Lines, only.Address)
+			box.Lines = append(box.Lines, only.Address)
 		}
 		if only := row.Members[0]; only.Also != "" {
-			card.Lines = append(card.Lines, "also "+only.Also)
+			box.Lines = append(box.Lines, "also "+only.Also)
 		}
 		if only := row.Members[0]; only.RDMA != "" {
-			card.Lines = append(card.Lines, "RDMA device "+only.RDMA)
+			box.Lines = append(box.Lines, "RDMA device "+only.RDMA)
 		}
 	}
 	if len(row.What) > 0 {
-		card.Lines = append(card.Lines, strings.Join(row.What, " · "))
+		box.Lines = append(box.Lines, strings.Join(row.What, " · "))
 	}
 	if len(functions) > 0 {
 		counts := map[State]int{}
 		for _, cell := range functions {
 			counts[cell.State]++
 		}
-		card.Summary = fmt.Sprintf("%d virtual %s: %s", len(functions), pluralize(len(functions), "function"),
+		box.Summary = fmt.Sprintf("%d virtual %s: %s", len(functions), pluralize(len(functions), "function"),
 			tally(counts, states()))
 	}
-	return card
+	return box
 }

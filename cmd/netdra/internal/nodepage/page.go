@@ -82,11 +82,11 @@ type Area struct {
 // Root is a PCIe root complex and its devices.
 type Root struct {
 	Title string
-	Cards []Card
+	Boxes []Box
 }
 
-// Card is a box in the drawing of the machine. It shows a device or several equal ones.
-type Card struct {
+// Box is a box in the drawing of the machine. It shows a device or several equal ones.
+type Box struct {
 	// ID identifies the row in the device table that has the details.
 	ID, Label, Type string
 	State           State

@@ -298,15 +298,15 @@ func TestOtherNamesShareARow(t *testing.T) {
 	if diff := cmp.Diff(want, page.Rows[1].Members[:2]); len(page.Rows) != 2 || diff != "" {
 		t.Errorf("%d rows (-want +got):\n%s", len(page.Rows), diff)
 	}
-	if card := page.Machine[0].Roots[0].Cards[0]; !slices.Contains(card.Lines, "also eth0, also0") {
-		t.Errorf("the card says %q", card.Lines)
+	if box := page.Machine[0].Roots[0].Boxes[0]; !slices.Contains(box.Lines, "also eth0, also0") {
+		t.Errorf("the box says %q", box.Lines)
 	}
-	if card := page.Machine[0].Roots[0].Cards[0]; !slices.Contains(card.Lines, "RDMA device mlx5_0") {
-		t.Errorf("the card says %q", card.Lines)
+	if box := page.Machine[0].Roots[0].Boxes[0]; !slices.Contains(box.Lines, "RDMA device mlx5_0") {
+		t.Errorf("the box says %q", box.Lines)
 	}
 }
 
-// Every device appears exactly once in the drawing: in its own card, or in the card of its physical function.
+// Every device appears exactly once in the drawing: in its own box, or in the box of its physical function.
 func TestMachine(t *testing.T) {
 	for name, host := range map[string]*discoverytest.Host{
 		"reference": discoverytest.ReferenceNode(), "switchdev": discoverytest.Switchdev(),
@@ -325,9 +325,9 @@ func TestMachine(t *testing.T) {
 		var drawn, want []string
 		for _, area := range page.Machine {
 			for _, root := range area.Roots {
-				for _, card := range root.Cards {
-					drawn = append(drawn, members[card.ID]...)
-					for _, cell := range card.Functions {
+				for _, box := range root.Boxes {
+					drawn = append(drawn, members[box.ID]...)
+					for _, cell := range box.Functions {
 						drawn = append(drawn, cell.Name)
 					}
 				}

@@ -61,7 +61,7 @@ type Cluster struct {
 	Patience time.Duration
 }
 
-// ConfigError returns the error for an unusable kubeconfig file. An empty name stands for kubectl's default files.
+// ConfigError returns the error for an unusable kubeconfig file. If the name is empty, these are kubectl's default files.
 func ConfigError(kubeconfig string, err error) error {
 	if kubeconfig == "" {
 		return fmt.Errorf("cannot find the cluster: %w; name a file with --kubeconfig", err)
