@@ -54,7 +54,7 @@ func TestClaimsAreWhole(t *testing.T) {
 		"one root, first available": {lan, strings.ReplaceAll(firstAvailable, "CLASS", "lan-port"), ""},
 		"all roots":                 {two, exactly("pair-b", "pair-a"), ""},
 		"one root of two": {two, exactly("pair-b"),
-			"the claim asks for pair-b of the NetworkTopology pair, which attaches nothing without the rest of its " +
+			"the claim requests pair-b of the NetworkTopology pair, which needs all of its " +
 				"devices: add a request for the DeviceClass pair-a"},
 		"one of two roots as available": {two, strings.ReplaceAll(firstAvailable, "CLASS", "pair-a"),
 			"request any has a DeviceClass of the NetworkTopology pair under firstAvailable, but a pod needs the " +
@@ -123,11 +123,10 @@ func created(t *testing.T, kind, spec string, annotations ...string) *admission.
 func TestClaimsOfExtendedResources(t *testing.T) {
 	const (
 		pair = `{metadata: {name: pair}, spec: {steps: []}, status: {deviceClasses: [pair-a, pair-b]}}`
-		half = "the extended resources of the pod ask for pair-b of the NetworkTopology pair, which attaches nothing " +
-			"without the rest of its devices: add to the pod the limits deviceclass.resource.kubernetes.io/pair-a"
-		alone = "the extended resources of the pod ask for lan-b of the NetworkTopology lan, and its steps b get " +
-			"addresses from claims only, which say them with ClaimParameters: have the pod name such a claim in place " +
-			"of these limits"
+		half = "the extended resources of the pod request pair-b of the NetworkTopology pair, which needs all " +
+			"of its devices: add to the pod the limits deviceclass.resource.kubernetes.io/pair-a"
+		alone = "the extended resources of the pod request lan-b of the NetworkTopology lan, and its steps b get " +
+			"addresses from claims only (ClaimParameters): name such a claim in the pod instead of these limits"
 	)
 	steps := func(parameters, config string) string {
 		return fmt.Sprintf(`{metadata: {name: lan}, spec: {steps: [{name: a, type: macvlan}, {name: b, type: macvlan, `+
@@ -154,8 +153,8 @@ func TestClaimsOfExtendedResources(t *testing.T) {
 				want := test.want
 				if annotation != resourceapi.ExtendedResourceClaimAnnotation {
 					if want = ""; test.want == half {
-						want = "the claim asks for pair-b of the NetworkTopology pair, which attaches nothing without " +
-							"the rest of its devices: add a request for the DeviceClass pair-a"
+						want = "the claim requests pair-b of the NetworkTopology pair, which needs all of " +
+							"its devices: add a request for the DeviceClass pair-a"
 					}
 				}
 				if !e.matches() {

@@ -66,7 +66,7 @@ func command() *cobra.Command {
 of NetworkTopologies and DeviceExposurePolicies in their status and, if enabled, through a webhook. Assign blocks of
 AddressRanges to nodes, and release the blocks of deleted nodes. If enabled, write EndpointSlices for annotated
 Services. One instance, the leader, does this for the whole cluster; all instances serve the webhook.`,
-		Example: `  # In the cluster, with several replicas of which one is the leader:
+		Example: `  # In the cluster, with several replicas, one of them the leader:
   dra-network-controller --leader-elect --health-probe-bind-address=:9682
 
   # On a workstation, for the cluster of a kubeconfig file, with metrics on http://127.0.0.1:9683/metrics:

@@ -196,7 +196,7 @@ func run(ctx context.Context, config plugin.Config, kubeconfig string) error {
 	return driver.Run(ctx)
 }
 
-// restConfig returns the client configuration for the API server; an empty path stands for the pod's service account.
+// restConfig returns the client configuration for the API server; an empty path selects the pod's service account.
 // The rate limit exceeds client-go's default of 5 requests per second: package kubeletplugin reads every claim before
 // it is prepared, so pods that start together would wait for each other.
 //

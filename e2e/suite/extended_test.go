@@ -199,7 +199,7 @@ func TestExtendedResourcesThatAreRefused(t *testing.T) {
 	e.create(documents(extendedPod("half", half),
 		extendedPod("pair", half, fmt.Sprintf(`other: {%s: 1}`, classResource("ex-pair-b"))),
 		extendedPod("theirs", fmt.Sprintf(`main: {%s: 1}`, classResource("ex-theirs-a")))))
-	e.event("half", "the extended resources of the pod ask for ex-pair-a of the NetworkTopology ex-pair",
+	e.event("half", "the extended resources of the pod request ex-pair-a of the NetworkTopology ex-pair",
 		"add to the pod the limits deviceclass.resource.kubernetes.io/ex-pair-b")
 	e.event("theirs", "the NetworkTopology ex-theirs may not be used in the namespace exrefused")
 	e.ready("pair")
@@ -268,7 +268,7 @@ func TestExtendedResourcesAreExplained(t *testing.T) {
 
 	e.create(documents(extendedPod("half", fmt.Sprintf(`main: {%s: 1}`, classResource("et-pair-a"))),
 		extendedPod("theirs", fmt.Sprintf(`main: {%s: 1}`, classResource("et-theirs-a")))))
-	e.event("half", "the extended resources of the pod ask for et-pair-a")
+	e.event("half", "the extended resources of the pod request et-pair-a")
 	e.event("theirs", "the NetworkTopology et-theirs may not be used in the namespace exexplained")
 	says("simulate", "half", "but is refused:", `has no device for root step "b"`,
 		"the limit deviceclass.resource.kubernetes.io/<deviceClassName> is in the pod")
@@ -322,8 +322,8 @@ spec: {cniType: static, capabilities: [ips], output: {interfaces: none}}
 		"inet 10.185.0.7/24") {
 		t.Errorf("net1 is\n%s", shown)
 	}
-	e.event("limits", "the extended resources of the pod ask for ea-port of the NetworkTopology ea",
-		"its steps port get addresses from claims only", "have the pod name such a claim in place of these limits")
+	e.event("limits", "the extended resources of the pod request ea-port of the NetworkTopology ea",
+		"its steps port get addresses from claims only", "name such a claim in the pod instead of these limits")
 	const missing = `has no ips for step "port", which gets addresses from claims only`
 	e.event("without", "claim exaddresses/without-net-", missing)
 	if output, err := e.elsewhere(e.cluster.Kubeconfig(), "simulate", "--pod", e.namespace+"/limits"); err == nil ||

@@ -85,7 +85,7 @@ func TestImportedIsKeptWithMultus(t *testing.T) {
 	made, report := e.imported([]string{"--keep-multus"}, "-", documents(network("example.com/fast"), old))
 	if !containsAll(report, []string{
 		"write a policy with additionalAttributes: {resourceName: example.com/fast} and resourceName: example.com/fast",
-		"make one for each pod in place of the template, and write its name here"}) {
+		"create one for each pod instead of the template, and write its name here"}) {
 		t.Errorf("the report is\n%s", report)
 	}
 	if !containsAll(made, []string{"attachment: External", "resourceClaimTemplateName: fast"}) ||

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Limits of what the cache stores of a pod or Service, whose number and size users control.
+// Limits on the cached size of a pod or Service. Users control the number and size of these objects.
 const (
 	// maxText is the maximum size of all labels of a pod, and of an annotation of a Service, in bytes.
 	maxText = 4096

@@ -29,7 +29,7 @@ const (
 	AnnotationSelector = "networking.dra.io/endpoints-selector"
 )
 
-// Query is the parsed annotations of a Service. An empty Step stands for all root steps.
+// Query is the parsed annotations of a Service. An empty Step means all root steps.
 type Query struct {
 	Topology, Step string
 	Pods           labels.Selector

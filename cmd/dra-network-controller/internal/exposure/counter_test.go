@@ -25,7 +25,7 @@ import (
 )
 
 // publishedSlice returns a slice of a pool NODE/POOL. The devices are NAME=POLICY, or only NAME. A suffix after a dot
-// distinguishes entries of one device, and a trailing ! stands for a taint.
+// distinguishes entries of one device, and a trailing ! adds a taint.
 func publishedSlice(pool string, generation int64, devices ...string) *resourceapi.ResourceSlice {
 	node, _, _ := strings.Cut(pool, "/")
 	slice := &resourceapi.ResourceSlice{

@@ -307,8 +307,8 @@ func findNamespace(m *osdeps.Deps, given string) (string, error) {
 			"netns list\" shows", given, path)
 	}
 	if m.IsHostNamespace(path) {
-		return "", fmt.Errorf("--netns %s: that is this machine's own network namespace; give one that stands for a "+
-			"pod, or leave --netns out", given)
+		return "", fmt.Errorf("--netns %s: that is this machine's own network namespace; pass the namespace of "+
+			"a pod, or omit --netns", given)
 	}
 	return path, nil
 }

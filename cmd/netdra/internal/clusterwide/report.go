@@ -175,7 +175,7 @@ func (p page) Counts() []count {
 		counts = append(counts, count{blocked, "blocked", false})
 	}
 	if held > 0 {
-		counts = append(counts, count{held, "not usable", true})
+		counts = append(counts, count{held, "unavailable", true})
 	}
 	return counts
 }

@@ -44,20 +44,22 @@ func cluster() []remote.Of[nodeReport] {
 		},
 		findings: []doctor.Finding{
 			{Level: doctor.OK, Check: "socket", What: "the driver answers"},
-			{Level: doctor.Fail, Check: "quarantine", What: "device enp3s0f0v2 is in quarantine",
-				Where: "step port of pod shop/gone-0",
-				Why:   "what a pod left on it could not be undone in 10 attempts: operation not supported",
-				Do:    "put right what it says; netdra release 5f1c0ffee0000004/shop-gone/port/0 tries again at once"},
-			{Level: doctor.Warn, Check: "gone", What: "device enp3s0f0v3 does not exist any more",
-				Why: "claim ai/train-b holds it", Do: "delete pod worker-1 in namespace ai"},
+			{Level: doctor.Fail, Check: "quarantine", What: "device enp3s0f0v2 has been quarantined since pod shop/gone-0 ended",
+				Where: "5f1c0ffee0000004/shop-gone/port/0",
+				Why:   "the cleanup failed in 10 attempts: operation not supported",
+				Do:    "fix the reported cause, then run: netdra release 5f1c0ffee0000004/shop-gone/port/0"},
+			{Level: doctor.Warn, Check: "gone", What: "device enp3s0f0v3 no longer exists on the node",
+				Where: "held by claim ai/train-b of pod worker-1",
+				Why:   "these pods have lost this network, and no other claim can get the device",
+				Do:    "restore the device, then delete these pods to attach them again"},
 		},
 	}
 	risky := nodeReport{
 		devices: []nodeclient.Device{{Name: "ens1f0", Type: "nic", Use: "exclusive", State: nodeclient.Free}},
 		findings: []doctor.Finding{{Level: doctor.Warn, Check: "others",
-			What: "a device plugin offers functions of ens1f0, too",
-			Why:  "two owners give the same function away twice",
-			Do:   "exclude them by a policy, or end the device plugin"}},
+			What: "device ens1f0v0 (0000:18:02.0) has two owners: a device plugin also offers it",
+			Why:  "the device may be allocated twice, since neither owner considers the allocations of the other",
+			Do:   "remove it from the pool of the device plugin, or exclude it with a DeviceExposurePolicy"}},
 	}
 	var well nodeReport
 	for i := range 12 {

@@ -24,7 +24,7 @@ type equivalents struct {
 	Functions         map[string]string `json:"functions"`
 }
 
-var known = sync.OnceValue(func() *equivalents { //nolint:gochecknoglobals // nobody changes what it returns
+var known = sync.OnceValue(func() *equivalents { //nolint:gochecknoglobals // its result is never changed
 	var e equivalents
 	if err := yaml.UnmarshalStrict(equivalentsFile, &e); err != nil {
 		// a programming error, covered by a test

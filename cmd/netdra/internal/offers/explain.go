@@ -335,7 +335,7 @@ func (e *Explanation) usable() bool {
 	})
 }
 
-// unusableBy returns the reason why no class can select any of the entries, of which there is at least one.
+// unusableBy returns the reason why no class can select any of the entries. There must be at least one entry.
 func (e *Explanation) unusableBy() string {
 	for i := range e.Entries {
 		switch e.Entries[i].State {

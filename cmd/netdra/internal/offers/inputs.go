@@ -29,8 +29,8 @@ import (
 // Inputs selects the machine and the policies. All commands about offers share these flags.
 //
 // Nil and empty differ: nil Addresses, Labels and Plugins mean that the flag is not set, so the driver or the cluster
-// is queried, or all plugins are assumed to be installed. An empty Recording stands for this machine, and an empty Node
-// for the name of the machine, the recording or the driver's node.
+// is queried, or all plugins are assumed to be installed. An empty Recording means this machine, and an empty Node the
+// name of the machine, the recording or the driver's node.
 type Inputs struct {
 	Files, Plugins  []string
 	Recording, Node string
