@@ -16,18 +16,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysPCI is where the kernel shows PCI functions.
+// sysPCI is the sysfs directory of the PCI functions.
 const sysPCI = "/sys/bus/pci/devices"
 
-// Snapshot reads the baseline of a device that is on the host. A baseline of another boot says nothing about links of
-// this one: then a virtual device is the link of its name.
+// Snapshot reads the baseline of a device that is on the host. It ignores a baseline of an earlier boot, which does not
+// describe the links of this boot, and looks a virtual device up by its name instead.
 func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	boot, err := h.Boot()
 	if err != nil {
 		return device, err
 	}
 	if device.BootID != boot {
-		// Kind and port stay: they choose among several links of one function, and no reboot changes them.
+		// Kind and port stay: they select one of several links of a function, and do not change with a reboot.
 		device.Baseline = cnichain.Baseline{Kind: device.Kind, Port: device.Port}
 	}
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -55,7 +55,8 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 			}
 		}
 	}
-	// Last of what concerns the link: with a boot ID findDevice compares the baseline, which was not read before.
+	// Set the boot ID last of the link properties: with a boot ID, findDevice would compare a baseline that was not
+	// read yet.
 	device.BootID = boot
 	device.Driver = driverOf(&device)
 	if device.PCIAddress != "" {
@@ -83,7 +84,7 @@ func readBaseline(device *cnichain.Device, link netlink.Link) {
 		ParentDev:  attrs.ParentDev, PermMAC: attrs.PermHWAddr.String(),
 	}
 	if link.Type() == "bridge" && readSys(attrs.Name, "addr_assign_type") != addressSet {
-		device.MAC = "" // it is the address of a port, and changes when ports come and go
+		device.MAC = "" // it is the address of a port, and changes when ports are added or removed
 	}
 	if vlan, ok := link.(*netlink.Vlan); ok {
 		device.VLANID, device.VLANProtocol = vlan.VlanId, vlan.VlanProtocol.String()
@@ -112,15 +113,15 @@ func lowerLink(handle *netlink.Handle, link netlink.Link) (*cnichain.LowerLink, 
 	return found, nil
 }
 
-// addressSet is NET_ADDR_SET of net/core: an address that was set explicitly.
+// addressSet is NET_ADDR_SET of net/core: the address was set explicitly.
 const addressSet = "3"
 
-// portOf tells the links of one PCI function apart.
+// portOf distinguishes the links of one PCI function.
 func portOf(link string) string {
 	return strings.TrimSpace(readSys(link, "dev_port") + " " + readSys(link, "phys_port_name"))
 }
 
-// readSys reads a file of a link in sysfs; "" where there is none, or the driver has no answer.
+// readSys reads a sysfs file of a link. It returns "" if the file is missing or the driver does not support it.
 func readSys(link, file string) string {
 	data, err := os.ReadFile(filepath.Join("/sys/class/net", link, file))
 	if err != nil {
@@ -129,7 +130,7 @@ func readSys(link, file string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// driverOf is the kernel driver of the hardware, "" for virtual links.
+// driverOf returns the kernel driver of the hardware, or "" for virtual links.
 func driverOf(device *cnichain.Device) string {
 	path := filepath.Join(sysPCI, device.PCIAddress, "driver")
 	if device.PCIAddress == "" {

@@ -11,25 +11,26 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Devices that an application drives itself: they are bound to a driver such as vfio-pci, and pods get device nodes.
+// This file implements devices that an application drives directly: they are bound to a driver such as vfio-pci, and
+// pods get device nodes.
 
-// busPCI is where the kernel is told about drivers of PCI functions.
+// busPCI is the sysfs directory of the PCI bus, which contains its drivers.
 const busPCI = "/sys/bus/pci"
 
-// driverBinding is a PCI function's kernel driver, "" for none, and the only one that may take it, "" for whichever
-// fits.
+// driverBinding is the kernel driver of a PCI function ("" for none), and the only driver that may bind to it ("" if
+// any matching driver may).
 type driverBinding struct{ driver, override string }
 
 // busWrite is a file below busPCI and the value to write.
 type busWrite struct{ file, value string }
 
-// rebind lists what to write so that a function goes from one binding to another. No other driver can take it in
-// between: the override comes first. A crash may leave any part of it done; what that leads to is a binding, from which
-// rebind leads on.
+// rebind lists the writes that change the binding of a function. No other driver can bind to the function in between,
+// since the override is set first. A crash may leave any part of the writes done; the result is a valid binding, from
+// which rebind can continue.
 //
-// An example, from mlx5_core to vfio-pci: driver_override gets "vfio-pci", the function is unbound, and drivers_probe
-// has the kernel look for a driver, of which only vfio-pci may take it. On the way back the override is mlx5_core for
-// the probe, and is cleared afterwards if there was none before. A newline clears it
+// For example, from mlx5_core to vfio-pci: driver_override is set to "vfio-pci", the function is unbound, and
+// drivers_probe makes the kernel search for a driver, where only vfio-pci is allowed. On the way back, the override is
+// mlx5_core for the probe, and is cleared afterwards if there was none before. A newline clears it
 // (Documentation/ABI/testing/sysfs-bus-pci).
 func rebind(address string, current, want driverBinding) []busWrite {
 	function := filepath.Join("devices", address)
@@ -55,12 +56,11 @@ func rebind(address string, current, want driverBinding) []busWrite {
 	return writes
 }
 
-// readBinding reads how a function is bound.
 func readBinding(address string) driverBinding {
 	return driverBinding{driver: driverOf(&cnichain.Device{PCIAddress: address}), override: overrideOf(address)}
 }
 
-// overrideOf is "" if there is none, which the kernel shows as "(null)".
+// overrideOf returns the driver override of a function, or "" if there is none, which the kernel shows as "(null)".
 func overrideOf(address string) string {
 	text := strings.TrimSpace(readFunction(address, "driver_override"))
 	if text == "(null)" {
@@ -69,9 +69,9 @@ func overrideOf(address string) string {
 	return text
 }
 
-// changeBinding changes how a function is bound and looks again.
+// changeBinding changes the binding of a function and verifies it.
 //
-// The kernel reports success of a probe also when no driver took the function. So the binding is read again.
+// The kernel also reports success of a probe if no driver was bound. So the binding is read again.
 func changeBinding(device *cnichain.Device, want driverBinding) error {
 	for _, write := range rebind(device.PCIAddress, readBinding(device.PCIAddress), want) {
 		if err := writeBus(write); err != nil {
@@ -86,7 +86,7 @@ func changeBinding(device *cnichain.Device, want driverBinding) error {
 	return nil
 }
 
-// writeBus writes in one call, as the kernel wants it.
+// writeBus writes the value in a single call, as the kernel requires.
 func writeBus(write busWrite) error {
 	file, err := os.OpenFile(filepath.Join(busPCI, write.file), os.O_WRONLY, 0)
 	if err != nil {
@@ -96,10 +96,10 @@ func writeBus(write busWrite) error {
 	return errors.Join(err, file.Close())
 }
 
-// BindDriver gives a device to the driver that its step wants.
+// BindDriver binds a device to the driver that its step requests.
 //
-// All that can be refused is refused before anything changes: a function that has lost its driver and gets no other is
-// worth nothing to anybody.
+// It checks every reason for a refusal before it changes anything: a function that has lost its driver and does not get
+// another is unusable.
 func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 	if _, err := os.Stat(filepath.Join(busPCI, "drivers", device.BindTo)); err != nil {
 		return nil, fmt.Errorf("the kernel has no driver %s for device %s: load its module on the node (modprobe %s)",
@@ -113,7 +113,7 @@ func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 	if err == nil {
 		err = group.viable(device.PCIAddress)
 	} else if noIOMMUAllowed() {
-		err = nil // it gets a group of its own when it is bound
+		err = nil // binding the function creates its group
 	}
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", device.Name, err)
@@ -124,7 +124,7 @@ func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 		}
 	}
 	if group, err = readGroup(device.PCIAddress); err == nil {
-		err = group.viable(device.PCIAddress) // another step may have bound another of its functions meanwhile
+		err = group.viable(device.PCIAddress) // another step may have bound another function of the group
 	}
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", device.Name, err)
@@ -132,15 +132,15 @@ func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 	return group.nodes(), nil
 }
 
-// noIOMMUAllowed says whether an administrator has allowed applications to drive devices without an IOMMU.
+// noIOMMUAllowed reports whether an administrator has allowed applications to drive devices without an IOMMU.
 func noIOMMUAllowed() bool {
 	data, err := os.ReadFile("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode")
 	return err == nil && strings.TrimSpace(string(data)) == "Y"
 }
 
-// restoreBinding takes the device back from the driver that its step wanted, unless an application still has it open:
-// the kernel would wait until it is closed, and nothing could end the one who asks meanwhile, who keeps the journal
-// (vfio_unregister_group_dev).
+// restoreBinding unbinds the device from the driver of its step and restores the original binding, unless an
+// application still has the device open. In that case, the kernel would wait until the device is closed. Nothing could
+// stop the waiting caller, which keeps the journal locked (vfio_unregister_group_dev).
 func restoreBinding(device *cnichain.Device) error {
 	if driver := driverOf(device); driver == device.BindTo && driver != device.Driver &&
 		isOpen(readFunction(device.PCIAddress, "enable")) {
@@ -150,8 +150,9 @@ func restoreBinding(device *cnichain.Device) error {
 	return changeBinding(device, driverBinding{driver: device.Driver, override: device.DriverOverride})
 }
 
-// isOpen says whether anybody uses a function that is bound to a driver for applications: those enable it when it is
-// opened, and disable it when it is closed. The file counts who has enabled it.
+// isOpen reports whether an application has opened a function that is bound to a driver such as vfio-pci. These drivers
+// enable the function when it is opened, and disable it when it is closed. The sysfs file "enable" contains the number
+// of times that the function is enabled.
 func isOpen(enable string) bool {
 	enable = strings.TrimSpace(enable)
 	return enable != "" && enable != "0"
@@ -165,22 +166,22 @@ func readFunction(address, file string) string {
 	return string(data)
 }
 
-// iommuGroup is a group of devices that the IOMMU cannot separate. Applications get all of it or nothing.
+// iommuGroup is a group of devices that the IOMMU cannot separate. An application gets the whole group or none of it.
 type iommuGroup struct {
 	number string
-	// unprotected: the machine has no IOMMU, and an administrator has allowed this.
+	// unprotected is set if the machine has no IOMMU, and an administrator has allowed this.
 	unprotected bool
 	members     []groupMember
 }
 
 type groupMember struct {
 	address, driver string
-	// bridge: it is part of the way to the others.
+	// bridge is set if the member is a bridge that leads to other members.
 	bridge bool
 }
 
-// readGroup reads the IOMMU group of a function: what vfio gives to an application is a group, so all its members must
-// be the pod's, but for bridges, whose kernel driver may stay (driver_managed_dma in struct device_driver).
+// readGroup reads the IOMMU group of a function. vfio assigns whole groups to applications, so all members must belong
+// to the pod. Bridges are an exception; they may keep their kernel driver (driver_managed_dma in struct device_driver).
 func readGroup(address string) (iommuGroup, error) {
 	path := filepath.Join(sysPCI, address, "iommu_group")
 	target, err := os.Readlink(path)
@@ -204,8 +205,8 @@ func readGroup(address string) (iommuGroup, error) {
 	return group, nil
 }
 
-// viable refuses groups with another device that has a driver. The host works with it, or it is another application's,
-// and whoever has the group's device node has all of it.
+// viable rejects a group in which another device has a driver. That device is in use by the host or by another
+// application, and an application that opens the group's device node controls all devices of the group.
 func (g iommuGroup) viable(address string) error {
 	index := slices.IndexFunc(g.members, func(m groupMember) bool {
 		return m.address != address && !m.bridge && m.driver != ""
@@ -217,7 +218,7 @@ func (g iommuGroup) viable(address string) error {
 		"one without the other", address, g.number, g.members[index].address, g.members[index].driver)
 }
 
-// nodes returns the device nodes of the group, and the node that groups are added to.
+// nodes returns the device node of the group, and the node to which applications add groups.
 func (g iommuGroup) nodes() []string {
 	name := g.number
 	if g.unprotected {

@@ -49,7 +49,7 @@ func TestRebind(t *testing.T) {
 	}
 }
 
-// bus reacts to writes like the kernel: a probe uses the driver of the override, otherwise igbvf.
+// bus reacts to writes like the kernel: a probe binds the driver of the override, or igbvf without an override.
 type bus struct{ driverBinding }
 
 func (b *bus) write(t *testing.T, w busWrite) {
@@ -59,7 +59,7 @@ func (b *bus) write(t *testing.T, w busWrite) {
 		b.override = strings.TrimSpace(w.value)
 	case "driver/unbind":
 		if b.driver == "" {
-			t.Fatal("a function without a driver can't be unbound: there is no such file")
+			t.Fatal("cannot unbind a function without a driver: the file does not exist")
 		}
 		b.driver = ""
 	case "drivers_probe":
@@ -70,11 +70,11 @@ func (b *bus) write(t *testing.T, w busWrite) {
 			b.driver = "igbvf"
 		}
 	default:
-		t.Fatalf("the kernel has no file %s", w.file)
+		t.Fatalf("write to unexpected file %s", w.file)
 	}
 }
 
-// Killed after any write, there or back, the next driver gets the function back to where it was.
+// If the driver is killed after any write, in either direction, the next driver restores the original binding.
 func TestRebindIsRecovered(t *testing.T) {
 	application := driverBinding{"vfio-pci", "vfio-pci"}
 	for _, original := range []driverBinding{{"igbvf", ""}, {"igbvf", "igbvf"}, {"", ""}, {"", "igbvf"},
@@ -91,7 +91,7 @@ func TestRebindIsRecovered(t *testing.T) {
 						kernel.write(t, w)
 					}
 					if kernel.driverBinding != original {
-						t.Errorf("it is %v, was %v", kernel.driverBinding, original)
+						t.Errorf("binding is %v, want %v", kernel.driverBinding, original)
 					}
 				})
 			}
@@ -126,7 +126,7 @@ func TestViableGroups(t *testing.T) {
 func TestOpenFunctions(t *testing.T) {
 	for enable, want := range map[string]bool{"": false, "0\n": false, "1\n": true, "2\n": true} {
 		if got := isOpen(enable); got != want {
-			t.Errorf("%q: %t", enable, got)
+			t.Errorf("isOpen(%q) is %t", enable, got)
 		}
 	}
 }

@@ -19,13 +19,13 @@ import (
 // findDevice finds hardware by its PCI address, and a virtual device by properties that no other link can have. Callers
 // may rename, set down and move the link, so it never returns a link that is not proven to be the device.
 //
-// It only lists links if it needs all of them: a list is long, and for it the kernel queries the hardware for the state
-// of all virtual functions.
+// It only lists links if it needs all of them: a list is long, and the kernel queries the hardware for the state of all
+// virtual functions to create it.
 func findDevice(handle *netlink.Handle, device *cnichain.Device) (link netlink.Link, err error) {
 	switch {
 	case device.PCIAddress != "":
 		return findByPCI(handle, device)
-	case device.BootID == "": // the baseline is still to be read
+	case device.BootID == "": // the baseline has not been read yet
 		link, err = linkNamed(handle, device.IfName)
 	default:
 		var links []netlink.Link
@@ -42,8 +42,8 @@ func findDevice(handle *netlink.Handle, device *cnichain.Device) (link netlink.L
 		device.Index, device.MAC, os.ErrNotExist)
 }
 
-// linkNamed is nil if no link has the name. The kernel finds links by their alternative names as well, which are not
-// meant.
+// linkNamed returns nil if no link has the name. It ignores links with that alternative name, which the kernel also
+// returns.
 func linkNamed(handle *netlink.Handle, name string) (netlink.Link, error) {
 	link, err := handle.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) || err == nil && link.Attrs().Name != name {
@@ -52,12 +52,11 @@ func linkNamed(handle *netlink.Handle, name string) (netlink.Link, error) {
 	return link, err
 }
 
-// findVirtual finds a device with a baseline of this boot. It prefers a link with the name of devices on their way to
-// the host, which only the driver assigns: another process may have created a similar link meanwhile. Nil if there is
-// none.
+// findVirtual finds a device with a baseline of this boot, and returns nil if there is none. It prefers a link with the
+// device's transit name, which only the driver assigns: another process may have created a similar link meanwhile.
 //
 // For example, the driver was killed while it returned eth5 from a pod, and an administrator created another eth5
-// meanwhile. The device is called dra-1a2b3c4d and is found by that name. The other link stays unchanged.
+// meanwhile. The device has the name dra-1a2b3c4d and is found by it. The other link stays unchanged.
 func findVirtual(links []netlink.Link, device *cnichain.Device) netlink.Link {
 	var found netlink.Link
 	for _, link := range links {
@@ -72,12 +71,12 @@ func findVirtual(links []netlink.Link, device *cnichain.Device) netlink.Link {
 	return found
 }
 
-// isDeviceOnHost says whether a link of the device's kind is proven to be the virtual device, with a baseline of this
-// boot. Of one parent the kernel makes only one VLAN with an ID and a protocol. Other links are the device if two of
-// name, index and address are its own: any one of them may have changed, or belong to another by now.
+// isDeviceOnHost reports whether a link of the device's kind is proven to be the virtual device, given a baseline of
+// this boot. The kernel allows only one VLAN with a given ID and protocol on a parent. Other links must match two of
+// name, index and MAC address: any one of these may have changed, or may now belong to another link.
 func isDeviceOnHost(link netlink.Link, device *cnichain.Device) bool {
 	attrs := link.Attrs()
-	if device.Index == 0 { // recorded without a boot: indexes may belong to an earlier one
+	if device.Index == 0 { // recorded without a boot ID: the index may be from an earlier boot
 		return attrs.Name == device.IfName && sameAddress(attrs, device)
 	}
 	if !linkkind.IsPair(device.Kind) && attrs.ParentIndex != device.Parent {
@@ -89,7 +88,7 @@ func isDeviceOnHost(link netlink.Link, device *cnichain.Device) bool {
 	return matches(attrs, device) >= 2
 }
 
-// matches counts what of name, index and address is the device's.
+// matches returns how many of name, index and MAC address are equal.
 func matches(attrs *netlink.LinkAttrs, device *cnichain.Device) int {
 	count := 0
 	for _, equal := range []bool{attrs.Name == device.IfName, attrs.Index == device.Index, sameAddress(attrs, device)} {
@@ -104,11 +103,11 @@ func sameAddress(attrs *netlink.LinkAttrs, device *cnichain.Device) bool {
 	return device.HasUniqueMAC() && attrs.HardwareAddr.String() == device.MAC
 }
 
-// findByPCI returns the link of the function that is on the same port. Of several equally matching links, it returns
+// findByPCI returns the link of the function that is on the same port. If several links match equally well, it returns
 // the oldest, which has the lowest index.
 //
 // A function can have several links: a NIC with two ports on one function, or the representors of its virtual
-// functions. dev_port and phys_port_name distinguish them, and do not change with names.
+// functions. dev_port and phys_port_name distinguish them, and do not change when links are renamed.
 func findByPCI(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, error) {
 	var best netlink.Link
 	for link, err := range linksOfFunction(handle, device.PCIAddress) {
@@ -116,7 +115,7 @@ func findByPCI(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, e
 			return nil, fmt.Errorf("cannot look for device %s: %w", device.Name, err)
 		}
 		attrs := link.Attrs()
-		if device.Kind != "" && portOf(attrs.Name) != device.Port { // without a kind the baseline is still to be read
+		if device.Kind != "" && portOf(attrs.Name) != device.Port { // without a kind, there is no baseline yet
 			continue
 		}
 		if best == nil || cmp.Or(cmp.Compare(matches(attrs, device), matches(best.Attrs(), device)),
@@ -131,9 +130,9 @@ func findByPCI(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, e
 	return best, nil
 }
 
-// linksOfFunction yields a PCI function's links on the host, in the order of their names, or an error that ends the
-// sequence. A virtio device is between a function and its links. Each link is looked up on demand: a physical function
-// may have a representor for each of its virtual ones.
+// linksOfFunction yields a PCI function's links on the host, ordered by name, or an error, which ends the sequence. For
+// virtio, there is a virtio device between a function and its links. Links are looked up on demand: a physical function
+// may have a representor for each of its virtual functions.
 func linksOfFunction(handle *netlink.Handle, address string) iter.Seq2[netlink.Link, error] {
 	return func(yield func(netlink.Link, error) bool) {
 		for _, between := range []string{"", "virtio*"} {
@@ -155,11 +154,11 @@ func linksOfFunction(handle *netlink.Handle, address string) iter.Seq2[netlink.L
 	}
 }
 
-// linkAt is the link whose directory in sysfs is at a path, nil if it has gone. It is found by its index, which it
-// keeps when names change at this moment.
+// linkAt returns the link with a given sysfs directory, or nil if the link no longer exists. It uses the index of the
+// link, which does not change if the link is renamed meanwhile.
 func linkAt(handle *netlink.Handle, path string) (netlink.Link, error) {
 	index, err := readIndex(path)
-	// The kernel says EINVAL of a link that is being unregistered (netdev_show), and ENODEV a moment later.
+	// The kernel returns EINVAL for a link that is being unregistered (netdev_show), and shortly afterwards ENODEV.
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) {
 		return nil, nil
 	}
@@ -173,14 +172,14 @@ func linkAt(handle *netlink.Handle, path string) (netlink.Link, error) {
 	return link, err
 }
 
-// belongsTo says whether a link is of the device whose links are in a directory of sysfs. One that moves to another
-// network namespace at this moment may have its index there already, which sysfs shows, and which is another link's
-// here (__dev_change_net_namespace).
+// belongsTo reports whether a link belongs to the device with a given sysfs directory of links. If a link of the device
+// is being moved to another network namespace, sysfs may already show its index in the new namespace, and in this
+// namespace another link may have that index (__dev_change_net_namespace).
 func belongsTo(attrs *netlink.LinkAttrs, dir string) bool {
 	if attrs.ParentDev != "" {
 		return attrs.ParentDev == filepath.Base(filepath.Dir(dir))
 	}
-	// Kernels before 5.14 do not tell on what a link stands (IFLA_PARENT_DEV_NAME).
+	// Kernels before 5.14 do not report the parent device of a link (IFLA_PARENT_DEV_NAME).
 	index, err := readIndex(filepath.Join(dir, attrs.Name))
 	return err == nil && index == attrs.Index
 }

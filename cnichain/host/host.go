@@ -1,19 +1,20 @@
 // Package host defines the operations on a machine that the executor needs, and implements them on Linux.
 //
-// The rule of this package: it moves, names and restores as requested, and decides nothing. It reads every change
-// again: an operation that returns nil is proven, not assumed. It does not depend on plugins or pods.
+// The rule of this package: it moves, renames and restores as requested, and makes no decisions. It verifies every
+// change by reading it back: if an operation returns nil, its result is proven, not assumed. It does not depend on
+// plugins or pods.
 //
 // Files of the implementation:
 //
-//	linux.go        namespaces: pins, links, entering them
+//	linux.go        network namespaces: pins, sockets, links
 //	find.go         finds the link of a device
-//	baseline.go     the state of a device before a claim takes it
-//	return.go       the way of a device out of a pod
+//	baseline.go     reads the state of a device before a claim uses it
+//	return.go       moves a device out of a pod
 //	stacked.go      links that an application stacked on a device
-//	restore.go      the way back to its baseline, with vf.go and network.go
+//	restore.go      restores the baseline, with vf.go and network.go
 //	driverbind.go   kernel drivers of PCI functions
 //	rdma.go         RDMA devices, with verbs.go
-//	placeholder.go  a namespace for a DEL whose interface is gone
+//	placeholder.go  a namespace for a DEL whose interface no longer exists
 package host
 
 import (
@@ -22,8 +23,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Host is the interface to a machine. Implementations are safe for concurrent use, and never change the namespace of a
-// thread that other goroutines may run on.
+// Host is the interface to a machine. Implementations are safe for concurrent use, and never change the network
+// namespace of a thread on which other goroutines may run.
 type Host interface {
 	Namespaces
 	Links
@@ -36,47 +37,49 @@ type Host interface {
 
 // Namespaces keeps network namespaces reachable.
 type Namespaces interface {
-	// Pin keeps a network namespace reachable at pin, even if its creator removes its own path. It is not an error if
-	// the pin exists.
+	// Pin keeps a network namespace reachable at pin, even if its creator removes the original path. It is not an error
+	// if the pin exists.
 	Pin(netns, pin string) error
-	// Unpin removes a pin; it is not an error if there is none.
+	// Unpin removes a pin. It is not an error if the pin does not exist.
 	Unpin(pin string) error
-	// Exists is true if there is a network namespace at pin.
+	// Exists reports whether there is a network namespace at pin.
 	Exists(pin string) bool
-	// NamespaceID tells the network namespace at a path from all others that exist.
+	// NamespaceID returns an ID that distinguishes the network namespace at a path from all other existing ones.
 	NamespaceID(path string) (string, error)
-	// PlaceholderNetns makes a network namespace at a path, with one link that has a name and addresses: for plugins
-	// whose DEL finds out from the interface what to remove elsewhere, when the interface is gone. Unpin removes it.
+	// PlaceholderNetns creates a network namespace at a path, with one link that has the name and addresses. It is for
+	// a DEL whose interface no longer exists: some plugins read from the interface which state to delete elsewhere.
+	// Unpin removes the namespace.
 	PlaceholderNetns(path, name string, addresses []net.IPNet) error
 }
 
-// Links works on the links of a pod's network namespace, which a path names.
+// Links works on the links of a pod's network namespace, which is identified by a path.
 type Links interface {
 	// Links returns the links in the namespace.
 	Links(netns string) ([]cnichain.Link, error)
-	// Enter returns the namespace, to list its links several times. The caller closes it.
+	// Enter opens the namespace, so that its links can be listed repeatedly. The caller closes it.
 	Enter(netns string) (Namespace, error)
-	// Rename gives a link another name.
+	// Rename changes the name of a link.
 	Rename(netns string, index int, name string) error
 	// Remove deletes a virtual link. It is not an error if the link does not exist.
 	Remove(netns string, index int) error
-	// ResetInPod resets a device to its state after ADD: without a master, with its alias, with only the alternative
-	// names of its baseline, and with its address. Changes of an application must not prevent a device from returning
-	// to the host.
+	// ResetInPod resets a device to its state after ADD: no master, the alias that it had after ADD, only the
+	// alternative names of its baseline, and the original MAC address of a virtual link. Changes of an application must
+	// not prevent a device from returning to the host.
 	ResetInPod(netns string, seen cnichain.Link, device cnichain.Device) error
-	// Isolate moves a link of a pod into a network namespace at target, which it creates if necessary, so that no
-	// process of the pod can change the link any longer. The link keeps its index and gets a name; its alternative
-	// names are removed. It returns the link in its new place. A link that is already in target only gets its name.
+	// Isolate moves a link of a pod into a network namespace at target, which it creates if necessary, so that
+	// processes of the pod can no longer change the link. The link keeps its index and is renamed to name; its
+	// alternative names are removed. Isolate returns the link as it is in target. A link that is already in target is
+	// only renamed.
 	Isolate(netns string, index int, target, name string) (cnichain.Link, error)
 	// RemoveStacked deletes the links of a namespace that are stacked on a link of the namespace at lower, such as
-	// VLANs and macvlans that an application made.
+	// VLANs and macvlans that an application created.
 	RemoveStacked(netns, lower string, index int) error
-	// MoveToHost moves the link that is the device to the host's namespace, under whatever name; Restore does the rest.
+	// MoveToHost moves the link of the device to the host's namespace, under any name; Restore does the rest.
 	MoveToHost(netns string, index int, device cnichain.Device) error
 }
 
-// Namespace is a network namespace that stays the same one, and stays there, until it is closed: what becomes of its
-// path does not matter. It is for one goroutine.
+// Namespace is an open network namespace. It refers to the same namespace, and keeps it alive, until it is closed,
+// whatever happens to its path. It is not safe for concurrent use.
 type Namespace interface {
 	// Links returns the links in the namespace.
 	Links() ([]cnichain.Link, error)
@@ -88,37 +91,38 @@ type Devices interface {
 	// Boot returns the ID of the kernel's boot.
 	Boot() (string, error)
 	// Snapshot returns the device with its current baseline: names, index, MAC, MTU, state, driver, and the settings
-	// that a physical function stores for a virtual one. The error for a device that is not on the host is
-	// os.ErrNotExist.
+	// that a physical function stores for a virtual one. It returns os.ErrNotExist for a device that is not on the
+	// host.
 	Snapshot(cnichain.Device) (cnichain.Device, error)
 	// Destroyed reports whether a virtual device no longer exists in any namespace. known is false for kinds of links
 	// for which this cannot be determined.
 	Destroyed(cnichain.Device) (destroyed, known bool, err error)
 	// OnHost reports whether a device is in the host's namespace. It changes nothing. A virtual device with a baseline
-	// of another boot was not moved in this one, and is on the host if it exists at all.
+	// of another boot was not moved in this boot, so it is on the host if it exists at all.
 	OnHost(cnichain.Device) (bool, error)
-	// Restore proves that a device is in the host's namespace and as its baseline says, and changes what is not. A
-	// device that is not there is an error that is os.ErrNotExist. With a baseline of another boot it changes no
-	// link: it only returns a PCI function to its driver.
+	// Restore verifies that a device is in the host's namespace and matches its baseline, and corrects differences. It
+	// returns os.ErrNotExist if the device is not there. With a baseline of another boot it changes no link: it only
+	// returns a PCI function to its driver.
 	Restore(cnichain.Device) error
 }
 
-// RDMA looks at RDMA devices.
+// RDMA reads the state of RDMA devices.
 type RDMA interface {
-	// RDMAMode returns cnichain.RDMAShared or RDMAExclusive; empty where the kernel has no RDMA devices.
+	// RDMAMode returns cnichain.RDMAShared or RDMAExclusive, or "" if the kernel does not support RDMA.
 	RDMAMode() (string, error)
-	// RDMADevices lists the RDMA devices of a network namespace, by name and without links. An empty path is the host's
-	// namespace, where they have their PCI addresses. A kernel without RDMA has none. It does not query the hardware.
+	// RDMADevices lists the RDMA devices of a network namespace, with their names and without links. An empty path is
+	// the host's namespace, where devices also have PCI addresses. The list is empty if the kernel does not support
+	// RDMA. RDMADevices does not query the hardware.
 	RDMADevices(netns string) ([]cnichain.RDMADevice, error)
 	// RDMAPorts lists the RDMA devices of the host and the network interface behind each port. Some drivers query the
 	// hardware for this.
 	RDMAPorts() ([]cnichain.RDMADevice, error)
-	// RDMANodes returns the device nodes through which an application uses RDMA devices of a network namespace (an
-	// empty path is the host's), sorted; management includes the nodes for management datagrams. The numbers in their
+	// RDMANodes returns the sorted device nodes through which an application uses RDMA devices of a network namespace
+	// (an empty path is the host's). management includes the nodes for management datagrams. The numbers in the node
 	// names change with every move.
 	RDMANodes(netns string, devices []cnichain.RDMADevice, management bool) ([]string, error)
-	// RDMANames lists the names of the node's RDMA devices, whatever namespace they are in, one for each device: where
-	// they belong to namespaces, several may have the same.
+	// RDMANames returns one name for each RDMA device of the node, in whatever namespace it is. If RDMA devices belong
+	// to namespaces, several devices may have the same name.
 	RDMANames() ([]string, error)
 }
 
@@ -132,11 +136,11 @@ type RDMAMoves interface {
 	ReturnRDMA(netns string, device cnichain.RDMADevice) error
 }
 
-// Verbs looks at what applications address RDMA devices by.
+// Verbs reads the identifiers by which applications address RDMA devices.
 type Verbs interface {
 	// VerbsDevice returns the character device of an RDMA device in a network namespace (an empty path is the host's),
-	// such as uverbs0, and the nonempty entries of its tables of GIDs. The kernel adds GIDs some time after their
-	// addresses. It does not query the hardware.
+	// such as uverbs0, and the nonempty entries of its GID tables. The kernel adds a GID some time after its address.
+	// VerbsDevice does not query the hardware.
 	VerbsDevice(netns string, device cnichain.RDMADevice) (verbs string, table []cnichain.GIDEntry, err error)
 	// Addresses returns the links of a pod's network namespace with their addresses.
 	Addresses(netns string) ([]cnichain.LinkAddresses, error)
@@ -144,13 +148,13 @@ type Verbs interface {
 
 // Functions works on PCI functions.
 type Functions interface {
-	// BindDriver binds a device to the driver BindTo, unless it is, and returns the device nodes that an application
-	// needs to use it. Restore undoes it.
+	// BindDriver binds a device to the driver BindTo, unless it is already bound to it, and returns the device nodes
+	// that an application needs to use the device. Restore undoes it.
 	BindDriver(cnichain.Device) (nodes []string, err error)
-	// FreeAddress lets a virtual function that is on the host take other addresses than its own, where that was ended
-	// by whoever had it before. Restore does it, too.
+	// FreeAddress lets a virtual function that is on the host accept MAC addresses other than its own again, if a
+	// previous owner caused its driver to reject them. Restore does the same.
 	FreeAddress(cnichain.Device) error
-	// Gone reports whether the machine no longer has the hardware: it was removed, or its physical function has created
-	// its virtual ones again. It is false for virtual links.
+	// Gone reports whether the machine no longer has the hardware: it was removed, or its physical function has
+	// recreated its virtual functions. It returns false for virtual links.
 	Gone(cnichain.Device) bool
 }

@@ -16,21 +16,21 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// missingFor is how long a type of links counts as missing before the kernel is queried again: an administrator may
-// install the module. A supported type stays supported until the kernel, and with it this process, ends.
+// missingFor is how long a link type counts as missing before the kernel is queried again: an administrator may install
+// the module. A supported type counts as supported until the kernel, and with it this process, ends.
 const missingFor = time.Minute
 
-// LinkTypes caches the types of links that the kernel supports. It is safe for concurrent use.
+// LinkTypes caches which link types the kernel supports. It is safe for concurrent use.
 type LinkTypes struct {
 	query func(types []string) (missing []string, err error)
 	clock clock.PassiveClock
 
 	mu      sync.Mutex
 	made    map[string]bool
-	missing map[string]time.Time // when the kernel was asked
+	missing map[string]time.Time // time of the last query
 }
 
-// NewLinkTypes asks by a function such as [MissingLinkTypes].
+// NewLinkTypes returns a cache that queries the kernel with a function such as [MissingLinkTypes].
 func NewLinkTypes(query func(types []string) (missing []string, err error), clock clock.PassiveClock) *LinkTypes {
 	return &LinkTypes{query: query, clock: clock, made: map[string]bool{}, missing: map[string]time.Time{}}
 }
@@ -51,7 +51,7 @@ func (l *LinkTypes) Missing(types []string) ([]string, error) {
 	}), err
 }
 
-// unknown returns the types that the kernel must be queried for.
+// unknown returns the types that require a query.
 func (l *LinkTypes) unknown(types []string, now time.Time) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,7 +61,7 @@ func (l *LinkTypes) unknown(types []string, now time.Time) []string {
 	})
 }
 
-// learn queries the kernel for types without holding the lock: the kernel may load modules.
+// learn queries the kernel without holding the lock, since the kernel may load modules.
 func (l *LinkTypes) learn(types []string, now time.Time) error {
 	missing, err := l.query(types)
 	if err != nil {
@@ -79,15 +79,15 @@ func (l *LinkTypes) learn(types []string, now time.Time) error {
 	return nil
 }
 
-// MissingLinkTypes returns the types of links (IFLA_INFO_KIND of rtnetlink(7), such as vlan) that the kernel does not
-// support, in the order of the argument. It tries to create one of each in a network namespace that ends with the call:
-// the kernel rejects unknown types with EOPNOTSUPP (rtnl_newlink), and supported types that lack a parent or a
-// parameter with other errors.
+// MissingLinkTypes returns the link types (IFLA_INFO_KIND of rtnetlink(7), such as vlan) that the kernel does not
+// support, in the order of the argument. It tries to create a link of each type in a temporary network namespace: the
+// kernel rejects unknown types with EOPNOTSUPP (rtnl_newlink), and supported types that lack a parent or a parameter
+// with other errors.
 //
 // The kernel loads the module of a type if there is one, and a module may create links of its own on the host (bonding
 // creates bond0). Only call it for types without a module on the node.
 //
-// It returns an error if no namespace could be created, as without root.
+// It returns an error if it cannot create the namespace, for example without root.
 func MissingLinkTypes(types []string) (missing []string, err error) {
 	err = onOwnThread(func() (err error) {
 		missing, err = missingInNamespace(types)
@@ -96,8 +96,8 @@ func MissingLinkTypes(types []string) (missing []string, err error) {
 	return missing, err
 }
 
-// WithoutModule returns the types of links for which the kernel has no module, in the order of the argument. aliases is
-// the text of modules.alias of the kernel. Calling [MissingLinkTypes] for these loads no module.
+// WithoutModule returns the link types for which the kernel has no module, in the order of the argument. aliases is the
+// content of the kernel's modules.alias. Calling [MissingLinkTypes] for the returned types loads no module.
 func WithoutModule(types []string, aliases string) []string {
 	loadable := map[string]bool{}
 	for line := range strings.Lines(aliases) {
@@ -108,16 +108,16 @@ func WithoutModule(types []string, aliases string) []string {
 	return slices.DeleteFunc(slices.Clone(types), func(kind string) bool { return loadable["rtnl-link-"+kind] })
 }
 
-// UnavailableLinkTypes returns the types of links that the kernel neither supports nor has a module for, in the order
-// of the argument. It is [MissingLinkTypes] without loading modules: a type counts as supported if its module exists.
-// If the modules of the machine are not visible, as in a container, it queries the kernel for all types, which loads
-// modules as the driver does. The error is the error of MissingLinkTypes.
+// UnavailableLinkTypes returns the link types that the kernel neither supports nor has a module for, in the order of
+// the argument. It is [MissingLinkTypes] without loading modules: a type counts as supported if its module exists. If
+// the modules of the machine are not visible, for example in a container, it queries the kernel for all types, which
+// loads modules as the driver does. It returns the error of MissingLinkTypes.
 func UnavailableLinkTypes(types []string) ([]string, error) {
 	var kernel unix.Utsname
 	if err := unix.Uname(&kernel); err != nil {
 		return nil, fmt.Errorf("cannot read the release of the kernel: %w", err)
 	}
-	// Without the file, there are no modules, or they are not visible.
+	// Without this file, there are no modules, or they are not visible.
 	aliases, _ := os.ReadFile(path.Join("/lib/modules", unix.ByteSliceToString(kernel.Release[:]), "modules.alias"))
 	unloadable := WithoutModule(types, string(aliases))
 	if len(unloadable) == 0 {
@@ -126,7 +126,7 @@ func UnavailableLinkTypes(types []string) ([]string, error) {
 	return MissingLinkTypes(unloadable)
 }
 
-// missingInNamespace leaves the thread in a namespace of its own.
+// missingInNamespace leaves the thread in a new namespace.
 func missingInNamespace(types []string) ([]string, error) {
 	namespace, err := netns.New()
 	if err != nil {
@@ -142,9 +142,9 @@ func missingInNamespace(types []string) ([]string, error) {
 	return missing, nil
 }
 
-// makeBare asks the kernel for a link of a type in the namespace of the thread, without a parent or parameters. The
-// functions of package netlink would reject some types without these, such as ipvlan, before the kernel does. With the
-// loopback device as parent, vlan is rejected as if it were missing.
+// makeBare requests a link of a type from the kernel, in the namespace of the thread, without a parent or parameters.
+// The functions of package netlink reject some types without these, such as ipvlan, before the kernel does. No parent
+// is set: with the loopback device as parent, the kernel rejects vlan as if the type were missing.
 func makeBare(name, kind string) error {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
 	request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))

@@ -14,8 +14,8 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 )
 
-// The main thread does not end, so the namespace that it is left in would stay: /proc/self refers to the main thread.
-// This is the first test: it cannot use a thread that another test left in a namespace.
+// The main thread does not end, so a namespace in which the call leaves it would persist: /proc/self refers to the main
+// thread. This must be the first test, since it cannot use a thread that another test left in a namespace.
 func TestMissingLinkTypesLeaveTheMainThread(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: makes network namespaces")
@@ -39,13 +39,13 @@ func TestMissingLinkTypes(t *testing.T) {
 		t.Skip("needs root: makes network namespaces")
 	}
 	before := linkNames(t)
-	// macvlan needs a parent, which it is not given: that is another refusal.
+	// macvlan fails without a parent, but with an error other than EOPNOTSUPP.
 	missing, err := MissingLinkTypes([]string{"veth", "nosuchkind", "macvlan", "bridge", "neither"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"nosuchkind", "neither"}; !slices.Equal(missing, want) {
-		t.Errorf("missing are %v, want %v", missing, want)
+		t.Errorf("missing types are %v, want %v", missing, want)
 	}
 	if after := linkNames(t); !slices.Equal(after, before) {
 		t.Errorf("links of the host were %v and are %v", before, after)
@@ -56,7 +56,7 @@ func TestWithoutModule(t *testing.T) {
 	const aliases = "# Aliases extracted from modules themselves.\nalias rtnl-link-vlan 8021q\nalias rtnl-link-bond bonding\n"
 	got := WithoutModule([]string{"vlan", "ipvlan", "bond", "macvlan"}, aliases)
 	if want := []string{"ipvlan", "macvlan"}; !slices.Equal(got, want) {
-		t.Errorf("without a module are %v, want %v", got, want)
+		t.Errorf("types without a module are %v, want %v", got, want)
 	}
 }
 
@@ -66,11 +66,11 @@ func TestUnavailableLinkTypes(t *testing.T) {
 	}
 	if got, err := UnavailableLinkTypes([]string{"veth", "nosuchkind"}); err != nil ||
 		!slices.Equal(got, []string{"nosuchkind"}) {
-		t.Errorf("unavailable are %v, %v", got, err)
+		t.Errorf("unavailable types are %v, %v", got, err)
 	}
 }
 
-// Types that need a parent are asked for without one, and the answer must be the one to a link that has all it needs.
+// Types that need a parent are requested without one; the result must match that of a complete request.
 func TestMissingLinkTypesThatNeedAParent(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: makes network namespaces")
@@ -99,7 +99,7 @@ func TestMissingLinkTypesThatNeedAParent(t *testing.T) {
 			isMissing := errors.Is(netlink.LinkAdd(link(attributes)), unix.EOPNOTSUPP)
 			missing, err := MissingLinkTypes([]string{kind})
 			if slices.Contains(missing, kind) != isMissing {
-				t.Errorf("missing are %v; the kernel refuses one of type %s with all it needs: %t", missing, kind,
+				t.Errorf("missing types are %v; the kernel rejects a complete request for %s: %t", missing, kind,
 					isMissing)
 			}
 			return err
@@ -109,8 +109,8 @@ func TestMissingLinkTypesThatNeedAParent(t *testing.T) {
 	}
 }
 
-// onMainThread runs a function in a goroutine that is on the main thread when it begins. Goroutines that are on other
-// threads keep these, until only the main one is left.
+// onMainThread runs a function in a goroutine that starts on the main thread. Goroutines on other threads keep these
+// locked, until only the main thread is left.
 func onMainThread(t *testing.T, do func()) {
 	t.Helper()
 	done, found := make(chan struct{}), make(chan bool)
@@ -149,7 +149,7 @@ func TestLinkTypesAreAskedForSeldom(t *testing.T) {
 		asked = nil
 		missing, err := types.Missing(linkTypes)
 		if !errors.Is(err, failure) || !slices.Equal(missing, wantMissing) || !slices.Equal(asked, wantAsked) {
-			t.Errorf("missing are %v, asked for %v, %v; want %v and %v", missing, asked, err, wantMissing, wantAsked)
+			t.Errorf("missing %v, queried %v, error %v; want %v and %v", missing, asked, err, wantMissing, wantAsked)
 		}
 	}
 	failure = errors.New("no namespace")
@@ -160,7 +160,7 @@ func TestLinkTypesAreAskedForSeldom(t *testing.T) {
 	fakeClock.Step(missingFor)
 	missing = []string{"bond"}
 	failure = errors.New("no namespace")
-	check([]string{"vlan"}, []string{"vlan"}, "veth", "vlan") // as far as is known
+	check([]string{"vlan"}, []string{"vlan"}, "veth", "vlan") // the cached result
 	failure = nil
 	check(nil, []string{"vlan"}, "veth", "vlan")
 	check([]string{"bond"}, []string{"bond"}, "vlan", "bond")

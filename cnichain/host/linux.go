@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Linux is the real kernel, seen from the host's network namespace. The zero value is ready.
+// Linux accesses the real kernel from the host's network namespace. The zero value is ready.
 type Linux struct {
 	// BootID replaces the kernel's boot ID if it is not empty. Tests set it to simulate a reboot.
 	BootID string
@@ -23,7 +23,7 @@ type Linux struct {
 
 var _ Host = Linux{}
 
-// Boot reads the ID from the kernel.
+// Boot reads the boot ID from the kernel.
 func (h Linux) Boot() (string, error) {
 	if h.BootID != "" {
 		return h.BootID, nil
@@ -35,8 +35,8 @@ func (h Linux) Boot() (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// Pin bind-mounts the namespace. The mount holds a reference to the namespace, as a process in it would. Without it the
-// kernel ends the namespace with its last process.
+// Pin bind-mounts the namespace. The mount holds a reference to the namespace, as a process in it would. Without the
+// mount, the kernel deletes the namespace when its last process ends.
 func (h Linux) Pin(path, pin string) error {
 	if h.Exists(pin) {
 		return nil
@@ -47,8 +47,8 @@ func (h Linux) Pin(path, pin string) error {
 	if err := os.MkdirAll(filepath.Dir(pin), 0o755); err != nil {
 		return fmt.Errorf("cannot pin network namespace %s: %w", path, err)
 	}
-	// A crash before the mount leaves an empty file. Exists does not take that for a pin, the next Pin mounts over it,
-	// and Unpin removes it.
+	// A crash before the mount leaves an empty file. Exists does not treat that file as a pin, the next Pin mounts over
+	// it, and Unpin removes it.
 	file, err := os.OpenFile(pin, os.O_CREATE|os.O_RDONLY, 0o444)
 	if err != nil {
 		return fmt.Errorf("cannot pin network namespace %s: %w", path, err)
@@ -79,8 +79,8 @@ func (Linux) Unpin(pin string) error {
 // Exists checks for a namespace file system at the path.
 func (Linux) Exists(pin string) bool { return ns.IsNSorErr(pin) == nil }
 
-// NamespaceID is the inode in the kernel's file system of namespaces. The kernel uses inodes of ended namespaces again.
-// So two IDs are worth comparing only while one of the namespaces is kept.
+// NamespaceID returns the device and inode of the namespace in the kernel's namespace file system. The kernel reuses
+// the inodes of deleted namespaces, so only compare two IDs while one of the namespaces is kept alive.
 func (Linux) NamespaceID(path string) (string, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(path, &stat); err != nil {
@@ -99,8 +99,8 @@ func (h Linux) Links(path string) ([]cnichain.Link, error) {
 	return namespace.Links()
 }
 
-// Enter opens a socket in a namespace, which the kernel keeps for as long as the socket is open (net/core/sock.c,
-// sk_alloc).
+// Enter opens a socket in a namespace. The kernel keeps the namespace alive as long as the socket is open
+// (net/core/sock.c, sk_alloc).
 func (Linux) Enter(path string) (Namespace, error) {
 	handle, err := openNamespace(path)
 	if err != nil {
@@ -109,7 +109,7 @@ func (Linux) Enter(path string) (Namespace, error) {
 	return &entered{Handle: handle, path: path}, nil
 }
 
-// entered is a network namespace by its socket; path is for messages.
+// entered is a network namespace with an open socket; path is for messages.
 type entered struct {
 	*netlink.Handle
 	path string
@@ -138,7 +138,7 @@ func (e *entered) Links() ([]cnichain.Link, error) {
 	return links, nil
 }
 
-// Rename sets the link down first, as older kernels want it.
+// Rename sets the link down first, as older kernels require.
 func (Linux) Rename(path string, index int, name string) error {
 	err := inNamespace(path, func(handle *netlink.Handle) error {
 		link, err := handle.LinkByIndex(index)
@@ -153,7 +153,8 @@ func (Linux) Rename(path string, index int, name string) error {
 	return nil
 }
 
-// inNamespace gives a handle on a namespace; no thread changes its own for longer than it takes to open a socket.
+// inNamespace calls a function with a netlink handle for a namespace. A thread is in that namespace only while it opens
+// the socket.
 func inNamespace(path string, do func(*netlink.Handle) error) error {
 	handle, err := openNamespace(path)
 	if err != nil {
@@ -172,8 +173,8 @@ func openNamespace(path string) (*netlink.Handle, error) {
 	return netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
 }
 
-// listLinks repeats a dump that a change has interrupted: links would be missing from a partial dump. Ten attempts take
-// half a second together; then it returns the error and the last dump.
+// listLinks repeats a dump that was interrupted by a change: a partial dump may lack links. Ten attempts take half a
+// second in total; after that, it returns the error and the last dump.
 func listLinks(handle *netlink.Handle) ([]netlink.Link, error) {
 	for attempt := 0; ; attempt++ {
 		links, err := handle.LinkList()

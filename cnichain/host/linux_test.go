@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNewNamespace runs a test on a thread with a network namespace of its own, and returns the path of another one.
+// inNewNamespace runs a test on a thread in a new network namespace, and returns the path of a second one.
 func inNewNamespace(t *testing.T) (other string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -49,7 +49,7 @@ func TestLinuxHostRestoresADevice(t *testing.T) {
 	}
 	device := cnichain.Device{Name: "up0", IfName: "up0",
 		Baseline: cnichain.Baseline{BootID: boot, MTU: 1500, MAC: mac.String(), Up: true}}
-	// the baseline, of an earlier driver, has no such names
+	// A baseline of an earlier driver version does not contain this name.
 	if err := netlink.LinkAddAltName(veth, "of-the-admin"); err != nil {
 		t.Fatal(err)
 	}
@@ -68,17 +68,17 @@ func TestLinuxHostRestoresADevice(t *testing.T) {
 		t.Errorf("device is %+v", attrs)
 	}
 	other := device
-	other.MAC = "02:00:00:00:00:0b" // a link of its name only
+	other.MAC = "02:00:00:00:00:0b" // only the name matches
 	if err := (Linux{}).Restore(other); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("error for another link of the name is %v", err)
+		t.Errorf("error for another link with the same name is %v", err)
 	}
 	device.IfName = "gone"
 	if err := (Linux{}).Restore(device); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("error for a device that is not there is %v", err)
+		t.Errorf("error for a missing device is %v", err)
 	}
 }
 
-// Two devices that have each other's names on their way home both get their own, in whatever order.
+// Two devices that have each other's names on their way to the host both get their own names, in either order.
 func TestLinuxHostRestoresExchangedNames(t *testing.T) {
 	inNewNamespace(t)
 	var devices []cnichain.Device
@@ -106,7 +106,7 @@ func TestLinuxHostRestoresExchangedNames(t *testing.T) {
 		}
 	}
 	if err := (Linux{}).Restore(devices[0]); !errors.Is(err, unix.EEXIST) {
-		t.Errorf("the first, whose name the second has: %v", err)
+		t.Errorf("first device, while the second has its name: %v", err)
 	}
 	for _, i := range []int{1, 0, 1} {
 		if err := (Linux{}).Restore(devices[i]); err != nil {
@@ -121,7 +121,7 @@ func TestLinuxHostPinsANamespace(t *testing.T) {
 	pin := filepath.Join(t.TempDir(), "netns", "dra-x")
 	t.Cleanup(func() { _ = host.Unpin(pin) })
 	if host.Exists(pin) {
-		t.Error("there is a namespace before it is pinned")
+		t.Error("the namespace exists before it is pinned")
 	}
 	for range 2 {
 		if err := host.Pin(other, pin); err != nil {
@@ -138,14 +138,14 @@ func TestLinuxHostPinsANamespace(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(pin); !os.IsNotExist(err) {
-		t.Errorf("the pin is still there: %v", err)
+		t.Errorf("the pin still exists: %v", err)
 	}
 	if err := host.Pin("/etc/passwd", pin); err == nil {
 		t.Error("a file was pinned")
 	}
 }
 
-// A pod that ends during an ADD may leave its path to another. An entered namespace remains the pod's.
+// If a pod ends during an ADD, another pod may get its path. A namespace that was entered remains the first pod's.
 func TestNamespaceThatWasEnteredIsKept(t *testing.T) {
 	other := inNewNamespace(t) // the test's thread is in a second one
 	host, pin := Linux{}, filepath.Join(t.TempDir(), "netns", "dra-x")
@@ -171,17 +171,17 @@ func TestNamespaceThatWasEnteredIsKept(t *testing.T) {
 	}
 	after, err := entered.Links()
 	if diff := cmp.Diff(before, after); err != nil || diff != "" {
-		t.Errorf("links of the namespace that was entered: %v (-before +after):\n%s", err, diff)
+		t.Errorf("links of the entered namespace: %v (-before +after):\n%s", err, diff)
 	}
 	if links, err := host.Links(pin); err != nil || len(links) != len(before)+2 {
-		t.Errorf("links of the namespace that has the path: %v, %v", links, err)
+		t.Errorf("links of the namespace that now has the path: %v, %v", links, err)
 	}
 	if _, err := host.Enter(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a namespace that is not there: %v", err)
+		t.Errorf("missing namespace: %v", err)
 	}
 }
 
-// A link is not the device whose name it has as an alternative one.
+// A link whose alternative name is the device's name is not the device.
 func TestSnapshotIsOfTheLinkWithTheName(t *testing.T) {
 	inNewNamespace(t)
 	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eno1"}, PeerName: "peer0"}

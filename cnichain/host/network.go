@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxNetworkEntries bounds what is recorded, and restored, of one link.
+// maxNetworkEntries limits the addresses, routes and neighbours that are recorded and restored for a link.
 const maxNetworkEntries = 1000
 
-// keptAddressFlags are the flags of an address that users may set. Others, such as IFA_F_TENTATIVE, are states that the
+// keptAddressFlags are the address flags that users may set. Others, such as IFA_F_TENTATIVE, are states that the
 // kernel reports.
 const keptAddressFlags = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_NOPREFIXROUTE |
 	unix.IFA_F_MANAGETEMPADDR
 
-// readNetwork reads the configuration of the node on a link, without the addresses and routes that the kernel creates
-// itself: link-local and temporary addresses, and those advertised by routers.
+// readNetwork reads the node's configuration of a link, without addresses and routes that the kernel creates:
+// link-local and temporary addresses, and those advertised by routers.
 func readNetwork(handle *netlink.Handle, link netlink.Link) (*cnichain.NetworkConfig, error) {
 	config := cnichain.NetworkConfig{TakenAt: sinceBoot()}
 	addresses, err := handle.AddrList(link, netlink.FAMILY_ALL)
@@ -63,8 +63,8 @@ func readNetwork(handle *netlink.Handle, link netlink.Link) (*cnichain.NetworkCo
 	return &config, nil
 }
 
-// nodeAddress returns an address in the form in which it must be added again. Only expiring addresses have lifetimes,
-// in seconds.
+// nodeAddress returns an address in the form that is needed to add it again. Only expiring addresses have lifetimes, in
+// seconds.
 func nodeAddress(a *netlink.Addr) cnichain.NodeAddress {
 	address := cnichain.NodeAddress{Address: a.IPNet.String(), Label: a.Label, Scope: a.Scope,
 		Flags: a.Flags & keptAddressFlags}
@@ -88,7 +88,7 @@ func isNodeRoute(r *netlink.Route) bool {
 		r.Flags&unix.RTM_F_CLONED == 0
 }
 
-// nodeRoute has no multipath and no encapsulation: discovery does not let go of links whose routes have them.
+// nodeRoute does not handle multipath routes and encapsulation: discovery never offers a link with such routes.
 func nodeRoute(r *netlink.Route, family int) cnichain.NodeRoute {
 	route := cnichain.NodeRoute{
 		Family: family, Table: r.Table, Priority: r.Priority, Scope: int(r.Scope), Protocol: int(r.Protocol),
@@ -127,7 +127,7 @@ func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.
 			problems = append(problems, addAddress(handle, link, &address))
 		}
 	}
-	if found, err = readNetwork(handle, link); err != nil { // addresses bring routes with them
+	if found, err = readNetwork(handle, link); err != nil { // adding addresses also adds routes
 		return errors.Join(append(problems, err)...)
 	}
 	for _, route := range wanted.Routes { // ordered so that gateways are reachable
@@ -146,7 +146,7 @@ func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.
 	return errors.Join(append(problems, checkComplete(device.Name, wanted, found))...)
 }
 
-// checkComplete returns an error if the link lacks a part of the node's configuration.
+// checkComplete returns an error if a part of the node's configuration is missing on the link.
 func checkComplete(device string, wanted, found *cnichain.NetworkConfig) error {
 	var lost []string
 	for _, address := range wanted.Addresses {
@@ -172,18 +172,18 @@ func checkComplete(device string, wanted, found *cnichain.NetworkConfig) error {
 	return fmt.Errorf("cannot restore device %s: the node lacks %s", device, shown)
 }
 
-// sinceBoot returns the time since the start of the machine in seconds, including suspension, during which lifetimes of
-// addresses continue (CLOCK_BOOTTIME of clock_gettime(2)).
+// sinceBoot returns the time since the start of the machine in seconds. It includes suspension, during which lifetimes
+// of addresses continue (CLOCK_BOOTTIME of clock_gettime(2)).
 func sinceBoot() int {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
-		return 0 // not on any Linux that has NRI
+		return 0 // never on a Linux that supports NRI
 	}
 	return int(now.Sec)
 }
 
-// addAddress adds an address to a link, or updates it. It is called again after a crash, so an existing address is not
-// an error.
+// addAddress adds an address to a link, or updates it. An existing address is not an error, since addAddress is called
+// again after a crash.
 func addAddress(handle *netlink.Handle, link netlink.Link, a *cnichain.NodeAddress) error {
 	parsed, err := netlink.ParseAddr(a.Address)
 	if err == nil {
@@ -203,8 +203,8 @@ func addAddress(handle *netlink.Handle, link netlink.Link, a *cnichain.NodeAddre
 	return nil
 }
 
-// addRoute adds a route, or replaces that to the same destination with the same table, priority and TOS, as the kernel
-// tells routes apart. A destination that is empty is the default route.
+// addRoute adds a route, or replaces the route with the same destination, table, priority and TOS, by which the kernel
+// distinguishes routes. An empty destination is the default route.
 func addRoute(handle *netlink.Handle, link netlink.Link, r *cnichain.NodeRoute) error {
 	route := &netlink.Route{
 		LinkIndex: link.Attrs().Index, Family: r.Family, Table: r.Table, Priority: r.Priority,
@@ -228,7 +228,7 @@ func addRoute(handle *netlink.Handle, link netlink.Link, r *cnichain.NodeRoute) 
 	return nil
 }
 
-// addNeighbour adds a permanent neighbour. Others are learned again, so they are not in a baseline.
+// addNeighbour adds a permanent neighbour. A baseline does not contain others, since the kernel learns them again.
 func addNeighbour(handle *netlink.Handle, link netlink.Link, n *cnichain.NodeNeighbor) error {
 	mac, err := net.ParseMAC(n.MAC)
 	if err == nil {

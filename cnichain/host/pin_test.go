@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Names of others, which may begin like ours, are left alone.
+// File names of other components are ignored, even with the same prefix.
 func TestPinNames(t *testing.T) {
 	const id = "3f9a8c1b2d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8"
 	first := PinName(id, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -19,13 +19,13 @@ func TestPinNames(t *testing.T) {
 		"cni-5f.dk1na4tsdn28": false, "dra-x.not~a~number": false,
 	} {
 		if IsPinName(name) != ours {
-			t.Errorf("%s is ours: %v", name, !ours)
+			t.Errorf("IsPinName(%q) is %v", name, !ours)
 		}
 	}
 	if !IsPinOf("/run/netns/"+first+".return", first) || PinOf(first+".standin") != first {
-		t.Error("the namespaces beside a pin are not known as its")
+		t.Error("the placeholder and return namespaces are not recognized as belonging to the pin")
 	}
 	if !IsPinOf("/run/netns/"+first+".standin", "/var/run/netns/"+first) || IsPinOf(second, first) {
-		t.Error("pins are mixed up")
+		t.Error("a file is assigned to the wrong pin")
 	}
 }

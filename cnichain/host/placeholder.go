@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PlaceholderNetns makes the namespace on a thread that ends with it. One that an earlier process left is replaced.
+// PlaceholderNetns replaces a namespace that an earlier process left at the path.
 func (h Linux) PlaceholderNetns(path, name string, addresses []net.IPNet) error {
 	err := h.Unpin(path)
 	if err == nil {
@@ -28,8 +28,8 @@ func (h Linux) PlaceholderNetns(path, name string, addresses []net.IPNet) error 
 	return nil
 }
 
-// onOwnThread runs a function on a thread that may keep another namespace, since the thread ends after it. The main
-// thread does not end, so it is not used.
+// onOwnThread runs a function on a thread that may stay in another namespace, since the thread ends after the function.
+// It never uses the main thread, which does not end.
 //
 // A thread in another namespace must not return to the scheduler, which could run any goroutine on it.
 func onOwnThread(do func() error) error {
@@ -41,12 +41,13 @@ func onOwnThread(do func() error) error {
 			return // still locked: the thread ends
 		}
 		defer runtime.UnlockOSThread()
-		ended <- onOwnThread(do) // on another, as this one is locked
+		ended <- onOwnThread(do) // on another thread, since this one is locked
 	}()
 	return <-ended
 }
 
-// NewNamespace makes an empty network namespace at a path where nothing is; Unpin removes it. It needs CAP_SYS_ADMIN.
+// NewNamespace creates an empty network namespace at a path that does not exist; Unpin removes it. It requires
+// CAP_SYS_ADMIN.
 func NewNamespace(path string) error {
 	if err := onOwnThread(func() error { return enterNewNamespace(path) }); err != nil {
 		return fmt.Errorf("cannot make a network namespace at %s: %w", path, err)
@@ -54,8 +55,8 @@ func NewNamespace(path string) error {
 	return nil
 }
 
-// enterNewNamespace is for a thread that ends. The mount keeps the namespace alive. It uses the thread's own path,
-// since /proc/self/ns/net is the namespace of the main thread.
+// enterNewNamespace must run on a thread that ends afterwards. The mount keeps the namespace alive. The source of the
+// mount is the thread's own path, since /proc/self/ns/net is the namespace of the main thread.
 func enterNewNamespace(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -73,7 +74,7 @@ func enterNewNamespace(path string) error {
 	return unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), path, "none", unix.MS_BIND, "")
 }
 
-// addPlaceholderLink makes one end of a pair, since every kernel that has pods has pairs.
+// addPlaceholderLink creates one end of a veth pair, a kind that is available on every kernel that runs pods.
 func addPlaceholderLink(handle *netlink.Handle, name string, addresses []net.IPNet) error {
 	if err := handle.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name},
 		PeerName: "other-end"}); err != nil {

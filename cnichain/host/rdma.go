@@ -18,20 +18,21 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/rdmalink"
 )
 
-// sysRDMA contains the RDMA devices of the reader's network namespace, and sysVerbs the character devices of all
-// namespaces (uverbs_main.c gives that class no namespaces), each with the name of its RDMA device.
+// sysRDMA contains the RDMA devices of the reader's network namespace. sysVerbs contains the character devices of all
+// namespaces, each with the name of its RDMA device (uverbs_main.c does not separate that class by namespaces).
 const (
 	sysRDMA  = "/sys/class/infiniband"
 	sysVerbs = "/sys/class/infiniband_verbs"
 )
 
-// hasRDMA reports whether the kernel has RDMA at all. Else asking for it would load modules.
+// hasRDMA reports whether the kernel supports RDMA. Querying a kernel without RDMA would load modules.
 func hasRDMA() bool {
 	_, err := os.Stat(sysRDMA)
 	return err == nil
 }
 
-// withRDMA opens a handle for the RDMA devices of a network namespace. It does nothing where the kernel has no RDMA.
+// withRDMA opens a handle for the RDMA devices of a network namespace. It does nothing if the kernel does not support
+// RDMA.
 func withRDMA(path string, do func(*rdmalink.Handle) error) error {
 	if !hasRDMA() {
 		return nil
@@ -56,7 +57,7 @@ func (Linux) RDMAMode() (mode string, err error) {
 	return mode, err
 }
 
-// RDMADevices reads the list from the kernel, again if a change has interrupted it.
+// RDMADevices reads the list from the kernel, and repeats this if a change interrupts it.
 func (Linux) RDMADevices(path string) (devices []cnichain.RDMADevice, err error) {
 	err = withRDMA(path, func(handle *rdmalink.Handle) error {
 		found, err := handle.List()
@@ -82,8 +83,8 @@ func (Linux) RDMAPorts() (devices []cnichain.RDMADevice, err error) {
 	return devices, err
 }
 
-// rdmaDevices are what netlink found. The PCI address comes from sysfs, which shows devices of the host's namespace, so
-// for those in a pod it stays empty.
+// rdmaDevices converts the result of netlink. The PCI address comes from sysfs, which only shows devices of the host's
+// namespace; it stays empty for devices in a pod.
 func rdmaDevices(found []rdmalink.Device, onHost bool) []cnichain.RDMADevice {
 	devices := make([]cnichain.RDMADevice, 0, len(found))
 	for _, device := range found {
@@ -97,8 +98,8 @@ func rdmaDevices(found []rdmalink.Device, onHost bool) []cnichain.RDMADevice {
 	return devices
 }
 
-// RDMANames reads sysfs: netlink tells only of the namespace of its socket. A device without a character device is not
-// there, nor can a pod have it.
+// RDMANames reads sysfs, since netlink only reports the namespace of its socket. It omits devices without a character
+// device; pods cannot use these.
 func (Linux) RDMANames() (names []string, err error) {
 	paths, err := filepath.Glob(filepath.Join(sysVerbs, "uverbs*", "ibdev"))
 	if err != nil {
@@ -118,7 +119,7 @@ func (Linux) RDMANames() (names []string, err error) {
 }
 
 // addMasters adds bonds and teams to the links of their members' RDMA devices: applications on a bond use the devices
-// of its members, and the device of a bond in hardware reports a member as the link of its port.
+// of its members, and the RDMA device of a hardware bond reports a member as the link of its port.
 func addMasters(devices []cnichain.RDMADevice) error {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -143,7 +144,7 @@ func addMasters(devices []cnichain.RDMADevice) error {
 	return nil
 }
 
-// functionOfRDMA is the PCI address of the hardware of an RDMA device of the host; "" without one.
+// functionOfRDMA returns the PCI address of the hardware behind an RDMA device of the host, or "" if there is none.
 func functionOfRDMA(name string) string {
 	target, err := filepath.EvalSymlinks(filepath.Join(sysRDMA, name, "device"))
 	if err != nil {
@@ -180,7 +181,7 @@ func (h Linux) MoveRDMA(path string, device cnichain.RDMADevice) error {
 	return err
 }
 
-// findRDMA finds an RDMA device by its index; nil if the namespace does not have it.
+// findRDMA finds an RDMA device by its index. It returns nil if the device is not in the namespace.
 func (h Linux) findRDMA(path string, index uint32) (*cnichain.RDMADevice, error) {
 	devices, err := h.RDMADevices(path)
 	if err != nil {
@@ -194,7 +195,7 @@ func (h Linux) findRDMA(path string, index uint32) (*cnichain.RDMADevice, error)
 	return nil, nil
 }
 
-// ReturnRDMA renames a device whose name the host gave to another meanwhile: the kernel refuses to move that.
+// ReturnRDMA renames the device first if its name is now in use on the host: the kernel refuses to move it otherwise.
 func (h Linux) ReturnRDMA(path string, device cnichain.RDMADevice) error {
 	inPod, err := h.findRDMA(path, device.Index)
 	if err != nil || inPod == nil {
@@ -204,7 +205,7 @@ func (h Linux) ReturnRDMA(path string, device cnichain.RDMADevice) error {
 	if err != nil {
 		return err
 	}
-	// The kernel moves a device out of the namespace of the calling thread, whatever the namespace of its socket
+	// The kernel moves a device out of the namespace of the calling thread, regardless of the namespace of its socket
 	// (drivers/infiniband/core/device.c, ib_device_set_netns_put).
 	err = ns.WithNetNSPath(path, func(hostNetns ns.NetNS) error {
 		return withRDMA("", func(handle *rdmalink.Handle) error {
@@ -222,14 +223,14 @@ func (h Linux) ReturnRDMA(path string, device cnichain.RDMADevice) error {
 	return nil
 }
 
-// rdmaTransitName is the name of an RDMA device on its way to the host if its own name is in use there.
+// rdmaTransitName returns the name of an RDMA device on its way to the host, for use if its own name is taken there.
 func rdmaTransitName(device cnichain.RDMADevice) string {
 	hash := fnv.New32a()
 	_, _ = fmt.Fprint(hash, device.Name, device.Index)
 	return fmt.Sprintf("dra-%08x", hash.Sum32())
 }
 
-// RDMANodes asks netlink: in sysfs two devices of different namespaces may have one name.
+// RDMANodes queries netlink, since in sysfs two devices of different namespaces may have the same name.
 func (Linux) RDMANodes(path string, devices []cnichain.RDMADevice, management bool) (nodes []string, err error) {
 	err = withRDMA(path, func(handle *rdmalink.Handle) error {
 		for _, device := range devices {
@@ -257,9 +258,9 @@ func (Linux) RDMANodes(path string, devices []cnichain.RDMADevice, management bo
 	return slices.Compact(nodes), err
 }
 
-// characterDevices returns the names below /dev/infiniband that a container needs for a device: the node for verbs and,
-// on request, the nodes for management datagrams of each port. They are read from the kernel at the time of use, since
-// a move changes their numbers.
+// characterDevices returns the names below /dev/infiniband that a container needs for a device: the verbs node and, if
+// requested, the nodes for management datagrams of each port. It always reads them from the kernel, since a move
+// changes their numbers.
 func characterDevices(handle *rdmalink.Handle, device cnichain.RDMADevice, management bool) ([]string, error) {
 	asked := &rdmalink.Device{Index: device.Index}
 	verbs, err := handle.CharacterDevice(rdmalink.Verbs, asked, 0)
@@ -289,8 +290,8 @@ func isNoCharacterDevice(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENODEV)
 }
 
-// restoreRDMA proves that every RDMA device that moved with a device is on the host under its name. The kernel returns
-// the devices of an ended namespace itself, some time later, and renames them to ibdevN if their name is in use
+// restoreRDMA verifies that every RDMA device that moved with a device is on the host under its original name. When a
+// namespace ends, the kernel returns its devices after some time, and renames them to ibdevN if their name is in use
 // (drivers/infiniband/core/device.c, rdma_dev_exit_net).
 func (h Linux) restoreRDMA(device *cnichain.Device) error {
 	if len(device.Moved) == 0 {
@@ -324,9 +325,9 @@ func (h Linux) restoreRDMA(device *cnichain.Device) error {
 	return nil
 }
 
-// findReturned finds an RDMA device that has moved: by its index, which does not survive a rebind of its kernel driver,
-// and which may belong to another NIC after all RDMA modules were reloaded; or as the only one of the device that is
-// not another moved one. Nil if there is none.
+// findReturned finds an RDMA device that was moved. It first compares indexes; an index does not survive a rebind of
+// the kernel driver, and may belong to another NIC after all RDMA modules were reloaded. Otherwise, it returns the only
+// RDMA device of the device that is not another moved one. It returns nil if there is none.
 func findReturned(
 	device *cnichain.Device, moved cnichain.RDMADevice, onHost []cnichain.RDMADevice,
 ) *cnichain.RDMADevice {
@@ -349,7 +350,7 @@ func findReturned(
 	return nil
 }
 
-// isReturned does not compare names: the kernel gives others.
+// isReturned does not compare names, since the kernel may have changed them.
 func isReturned(moved, seen *cnichain.RDMADevice) bool {
 	return moved.Index == seen.Index && (moved.PCIAddress == "" || moved.PCIAddress == seen.PCIAddress)
 }

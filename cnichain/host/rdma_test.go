@@ -6,8 +6,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// An RDMA device that has returned is found by properties that the kernel keeps. Renaming another device would take
-// that name from its owner.
+// A returned RDMA device is found by properties that the kernel keeps. Renaming the wrong device would take the name
+// from its owner.
 func TestReturnedRDMADeviceIsFound(t *testing.T) {
 	const ours, theirs = "0000:03:00.2", "0000:03:00.3"
 	moved := cnichain.RDMADevice{Index: 0, Name: "mlx5_0", PCIAddress: ours}
@@ -36,7 +36,7 @@ func TestReturnedRDMADeviceIsFound(t *testing.T) {
 				found = rdma.Name
 			}
 			if found != test.want {
-				t.Errorf("it is %q, want %q", found, test.want)
+				t.Errorf("found %q, want %q", found, test.want)
 			}
 		})
 	}

@@ -18,9 +18,9 @@ import (
 // Restore finds the device on the host under any name, resets all properties that differ from its baseline, and
 // verifies them.
 //
-// The order follows the dependencies: the driver creates the link, an RDMA device is identified by its link, the PF's
-// settings allow the settings of the function, and addresses and routes need a link that is up. After a crash, the next
-// Restore finds the device again and completes it.
+// The order follows the dependencies: the kernel driver creates the link, an RDMA device is identified by its link, the
+// PF must allow the settings of the function, and addresses and routes need a link that is up. After a crash, the next
+// Restore finds the device again and completes the work.
 func (h Linux) Restore(device cnichain.Device) error {
 	boot, err := h.Boot()
 	if err != nil {
@@ -50,16 +50,16 @@ func (h Linux) Restore(device cnichain.Device) error {
 			return err
 		}
 		if err := checkUnstacked(handle, link, &device); err != nil {
-			// While it is down, the links on it neither send nor receive.
+			// While the device is down, the links stacked on it neither send nor receive.
 			return errors.Join(err, handle.LinkSetDown(link))
 		}
 		restoreOwnAddress(handle, link, &device)
-		now.Index = link.Attrs().Index // another one if a link had its own where it came back to
+		now.Index = link.Attrs().Index // differs if the old index was in use on the host when the link returned
 	}
-	// A missing RDMA device keeps the device in quarantine, but its link gets its name and settings nevertheless: an
-	// administrator who makes a new RDMA device looks for the link by its name.
+	// A missing RDMA device keeps the device in quarantine. Its link is restored nevertheless: an administrator who
+	// recreates the RDMA device looks for the link by its name.
 	missing := h.restoreRDMA(&now)
-	if device.VF != nil { // first, since a function may not have an address that its PF does not allow
+	if device.VF != nil { // first, since a function must not have an address that its PF does not allow
 		if err := restoreVF(handle, &device); err != nil {
 			return errors.Join(missing, err)
 		}
@@ -70,9 +70,9 @@ func (h Linux) Restore(device cnichain.Device) error {
 	return errors.Join(missing, restoreConfigured(handle, &device))
 }
 
-// restoreConfigured restores the settings of the link, and then the node's configuration. The attributes of the kernel
-// come first, since some can only be written while the link is down, and once again at the end, since some can only be
-// read while it is up.
+// restoreConfigured restores the settings of the link, and then the node's configuration. The kernel's attributes come
+// first, since some can only be written while the link is down, and again at the end, since some can only be read while
+// it is up.
 func restoreConfigured(handle *netlink.Handle, device *cnichain.Device) error {
 	if link, err := findDevice(handle, device); err != nil {
 		return err
@@ -113,8 +113,8 @@ func restoreState(link netlink.Link, device *cnichain.Device) error {
 	return nil
 }
 
-// restoreSettings gives the link its settings. Some drivers refuse an address to a function that is not trusted. Then
-// it is trusted for that moment, and restoreVF takes the trust away again, whatever came of it.
+// restoreSettings restores the link settings. Some drivers reject a MAC address on an untrusted function. In that case,
+// the function is trusted during another attempt, and restoreVF revokes the trust whether or not the attempt succeeds.
 func restoreSettings(handle *netlink.Handle, device *cnichain.Device) error {
 	err := restoreLink(handle, device)
 	if err == nil || errors.Is(err, os.ErrNotExist) || device.VF == nil || device.VF.Trust {
@@ -124,9 +124,9 @@ func restoreSettings(handle *netlink.Handle, device *cnichain.Device) error {
 		restoreVF(handle, device))
 }
 
-// restoreDriver is all that is done for a device whose baseline is of another boot: a PCI function is the same one in
-// every boot, and may still have the driver of a pod. It must be on the host, with whatever name and settings it has
-// in this boot.
+// restoreDriver is the only restore step for a device whose baseline is of another boot: a PCI function is the same in
+// every boot, and may still have the driver of a pod. The device must be on the host, with whatever name and settings
+// it has in this boot.
 func restoreDriver(handle *netlink.Handle, device *cnichain.Device) error {
 	if device.PCIAddress == "" {
 		return nil
@@ -143,15 +143,15 @@ func restoreDriver(handle *netlink.Handle, device *cnichain.Device) error {
 	return err
 }
 
-// restoreLink gives a link on the host the settings of its baseline, and looks whether it has them: some drivers accept
-// a setting and ignore it.
+// restoreLink restores the link settings of the baseline, and verifies them: some drivers accept a setting and ignore
+// it.
 func restoreLink(handle *netlink.Handle, device *cnichain.Device) error {
 	link, err := findDevice(handle, device)
 	if err != nil {
 		return err
 	}
 	if len(differences(link.Attrs(), device)) == 0 {
-		return nil // as it was: this has just been read, and nothing is to be changed
+		return nil // nothing to change; the link has just been read
 	}
 	if err := applyBaseline(handle, link, device); err != nil {
 		return fmt.Errorf("cannot give device %s its settings back: %w", device.Name, err)
@@ -166,7 +166,7 @@ func restoreLink(handle *netlink.Handle, device *cnichain.Device) error {
 	return nil
 }
 
-// FreeAddress changes nothing of a function that may take other addresses, or whose baseline is of another boot.
+// FreeAddress does nothing for a function that may take other addresses, or whose baseline is of another boot.
 func (h Linux) FreeAddress(device cnichain.Device) error {
 	boot, err := h.Boot()
 	if err != nil || device.BootID != boot || device.VF == nil {
@@ -180,7 +180,7 @@ func (h Linux) FreeAddress(device cnichain.Device) error {
 	return freeAddress(handle, &device)
 }
 
-// OnHost looks for the device.
+// OnHost looks the device up.
 func (h Linux) OnHost(device cnichain.Device) (bool, error) {
 	if device.IfName == "" {
 		return true, nil // it has no link
@@ -201,7 +201,7 @@ func (h Linux) OnHost(device cnichain.Device) (bool, error) {
 	return err == nil, err
 }
 
-// Gone looks for the PCI function.
+// Gone looks the PCI function up in sysfs.
 func (Linux) Gone(device cnichain.Device) bool {
 	if device.PCIAddress == "" {
 		return false
@@ -210,21 +210,21 @@ func (Linux) Gone(device cnichain.Device) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// applyBaseline changes only what is not as it was.
+// applyBaseline only changes settings that differ from the baseline.
 //
-// up follows the state of the link, as the calls change it: what sets it down is not asked for again, and only the end
-// decides by it.
+// The variable up follows the state of the link through these calls. A call that sets the link down leaves it down; the
+// link is only set up or down at the end.
 func applyBaseline(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	attrs := link.Attrs()
 	up := attrs.Flags&net.FlagUp != 0
 	if attrs.Name != device.IfName {
-		up = false // a link that gets a name is set down
+		up = false // renaming sets the link down
 	}
 	if err := nameAsBefore(handle, link, device); err != nil {
 		return errors.Join(err, stepAside(handle, link, device, err))
 	}
 	if err := setAddress(handle, link, device); err != nil {
-		up = false // some drivers want the link down for that
+		up = false // some drivers require that the link is down
 		if err := errors.Join(handle.LinkSetDown(link), setAddress(handle, link, device)); err != nil {
 			return err
 		}
@@ -243,7 +243,7 @@ func applyBaseline(handle *netlink.Handle, link netlink.Link, device *cnichain.D
 	return nil
 }
 
-// nameAsBefore leaves further names alone where the baseline is of a driver that did not note them.
+// nameAsBefore does not change alternative names if the baseline was recorded by a driver version without them.
 func nameAsBefore(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	if device.Kind != "" {
 		return setNames(handle, link, device, device.IfName)
@@ -254,7 +254,7 @@ func nameAsBefore(handle *netlink.Handle, link netlink.Link, device *cnichain.De
 	return rename(handle, link, device.IfName)
 }
 
-// setNames gives a link a name, and the alternative names and label of the device's baseline and no others.
+// setNames sets the name of a link, and sets its alternative names and alias to those of the device's baseline.
 func setNames(handle *netlink.Handle, link netlink.Link, device *cnichain.Device, name string) error {
 	attrs := link.Attrs()
 	for _, alt := range attrs.AltNames {
@@ -284,9 +284,9 @@ func setNames(handle *netlink.Handle, link netlink.Link, device *cnichain.Device
 	return nil
 }
 
-// stepAside renames a link that cannot have its name, since another link has it, to a name that no other link needs:
-// the other link may be on its way to the host, too, and need the current name. This happens with functions that get
-// their drivers back concurrently.
+// stepAside gives a link a unique transit name if its own name is in use by another link: that link may also be on its
+// way to the host, and need the current name of this link. This happens when several functions are returned to their
+// drivers concurrently.
 func stepAside(handle *netlink.Handle, link netlink.Link, device *cnichain.Device, failure error) error {
 	if !errors.Is(failure, unix.EEXIST) || link.Attrs().Name == transitName(device) {
 		return nil
@@ -294,8 +294,8 @@ func stepAside(handle *netlink.Handle, link netlink.Link, device *cnichain.Devic
 	return rename(handle, link, transitName(device))
 }
 
-// setAddress gives a link the MAC address of its baseline. One that has it already is left alone: a function whose
-// address was set by its PF may refuse any setting.
+// setAddress sets the MAC address of the baseline. It does not write an address that is already set: a function whose
+// address was set by its PF may reject any write.
 func setAddress(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	mac, err := net.ParseMAC(device.MAC)
 	if err != nil || link.Attrs().HardwareAddr.String() == mac.String() {
@@ -307,7 +307,7 @@ func setAddress(handle *netlink.Handle, link netlink.Link, device *cnichain.Devi
 	return nil
 }
 
-// rename sets the link down first, as older kernels want it. One of its own alternative names must go to become its
+// rename sets the link down first, as older kernels require. It removes an alternative name that is equal to the new
 // name.
 func rename(handle *netlink.Handle, link netlink.Link, name string) error {
 	if slices.Contains(link.Attrs().AltNames, name) {
@@ -324,7 +324,7 @@ func rename(handle *netlink.Handle, link netlink.Link, name string) error {
 	return nil
 }
 
-// differences lists what is not as the baseline says.
+// differences lists the properties that differ from the baseline.
 func differences(attrs *netlink.LinkAttrs, device *cnichain.Device) []string {
 	var wrong []string
 	differs := func(property string, current, baseline any) {

@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// What may be renamed, set down and moved is proven to be the device: names, indexes and addresses of others are not
-// enough.
+// A link that may be renamed, set down and moved must be proven to be the device: a name, an index or an address that
+// now belongs to another link is not enough.
 func TestDeviceOnHostIsProven(t *testing.T) {
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 7}
 	attrs := func(name string, index int, mac net.HardwareAddr, parent int) netlink.LinkAttrs {
@@ -59,12 +59,11 @@ func TestDeviceOnHostIsProven(t *testing.T) {
 		"old record, address only": {old, &netlink.Dummy{LinkAttrs: attrs("d1", 42, mac, 0)}, false},
 	} {
 		if found := findVirtual([]netlink.Link{test.link}, &test.device) != nil; found != test.want {
-			t.Errorf("%s: is the device: %v", name, found)
+			t.Errorf("%s: found is %v", name, found)
 		}
 	}
 }
 
-// A name that a device has on its way is known as such, and no other.
 func TestTransitNames(t *testing.T) {
 	for name, want := range map[string]bool{
 		transitName(&cnichain.Device{PCIAddress: "0000:01:00.0"}): true,
@@ -72,7 +71,7 @@ func TestTransitNames(t *testing.T) {
 		"dra-0a1b2c3": false, "xdra-0a1b2c3d": false, "eth0": false,
 	} {
 		if IsTransitName(name) != want {
-			t.Errorf("%s: want %v", name, want)
+			t.Errorf("IsTransitName(%q): want %v", name, want)
 		}
 	}
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// This file has the operations on devices in a pod.
+// This file contains the operations on devices in a pod.
 
-// ResetInPod leaves the address of hardware alone: it is found by its PCI address, and a physical function may have a
-// say.
+// ResetInPod does not change the MAC address of hardware: hardware is found by its PCI address, and its physical
+// function may control the MAC address.
 func (Linux) ResetInPod(path string, seen cnichain.Link, device cnichain.Device) error {
 	err := inNamespace(path, func(handle *netlink.Handle) error {
 		link, err := handle.LinkByIndex(seen.Index)
@@ -43,12 +43,12 @@ func (Linux) ResetInPod(path string, seen cnichain.Link, device cnichain.Device)
 	return nil
 }
 
-// resetInPod resets properties in the pod that could conflict with links of the host: the alias, the address unless a
-// PF stores it, and alternative names that the pod added. An alternative name that is in use on the host would make the
+// resetInPod resets properties in the pod that could conflict with links of the host: the alias, the MAC address of a
+// virtual link, and alternative names that the pod added. An alternative name that is in use on the host would make the
 // move fail.
 func resetInPod(handle *netlink.Handle, link netlink.Link, seen *cnichain.Link, device *cnichain.Device) error {
 	attrs := link.Attrs()
-	if attrs.Alias != seen.Alias { // in which some plugins keep the device's name
+	if attrs.Alias != seen.Alias { // some plugins store the device's name in the alias
 		if err := handle.LinkSetAlias(link, seen.Alias); err != nil {
 			return fmt.Errorf("alias %q: %w", seen.Alias, err)
 		}
@@ -68,8 +68,8 @@ func resetInPod(handle *netlink.Handle, link netlink.Link, seen *cnichain.Link, 
 	return nil
 }
 
-// Isolate gives the link its name in a second step, when no application can interfere: with names and alternative names
-// of its own choice an application could make the move fail if it had one.
+// Isolate renames the link after the move, when applications can no longer interfere. If the link were renamed in the
+// pod first, an application could choose names and alternative names that make the move fail.
 func (h Linux) Isolate(path string, index int, target, name string) (cnichain.Link, error) {
 	link, err := h.isolate(path, index, target, name)
 	if err != nil {
@@ -79,8 +79,8 @@ func (h Linux) Isolate(path string, index int, target, name string) (cnichain.Li
 	return link, nil
 }
 
-// Destroyed asks about the other end of a pair, which the kernel deletes together with the device, and for a VLAN
-// whether its parent has one with its ID.
+// Destroyed checks for the other end of a pair, which the kernel deletes together with the device. For a VLAN, it
+// checks whether the parent has a VLAN with the same ID.
 func (h Linux) Destroyed(device cnichain.Device) (destroyed, known bool, err error) {
 	if !device.PeerOnHost && (device.VLANProtocol == "" || device.StandsOn == nil) {
 		return false, false, nil
@@ -135,8 +135,8 @@ func (h Linux) isolate(path string, index int, target, name string) (moved cnich
 	return moved, errors.Join(err, fmt.Errorf("link %d: %w", index, os.ErrNotExist))
 }
 
-// makeReturnNamespace makes a namespace without a link whose name an application could know: not even its loopback
-// device is called lo.
+// makeReturnNamespace creates a namespace in which an application cannot know the name of any link: even the loopback
+// device is not named lo.
 func (h Linux) makeReturnNamespace(path string) error {
 	if !h.Exists(path) {
 		if err := errors.Join(h.Unpin(path), NewNamespace(path)); err != nil { // a crash may leave an empty file
@@ -146,7 +146,7 @@ func (h Linux) makeReturnNamespace(path string) error {
 	return inNamespace(path, func(handle *netlink.Handle) error {
 		lo, err := handle.LinkByName("lo")
 		if errors.As(err, &netlink.LinkNotFoundError{}) {
-			return nil // it has its name
+			return nil // already renamed
 		}
 		if err != nil {
 			return err
@@ -155,8 +155,8 @@ func (h Linux) makeReturnNamespace(path string) error {
 	})
 }
 
-// moveLink moves a link from one namespace to another and keeps its index. Kernels before 5.13 choose the index
-// themselves, and then the link is not found.
+// moveLink moves a link to another namespace and keeps its index. Kernels before 5.13 choose the index themselves, so
+// the link is not found afterwards.
 func moveLink(path string, index int, target string) error {
 	source, err := netns.GetFromPath(path)
 	if err != nil {
@@ -185,12 +185,13 @@ func moveLink(path string, index int, target string) error {
 	return err
 }
 
-// MoveToHost moves a link to the host. On its way it has a unique name, since its own may be in use on either side.
+// MoveToHost moves a link to the host. The link gets a unique transit name, since its own name may be in use on either
+// side.
 //
-// If the driver is killed after the move, the link keeps that name, by which Restore finds it. The kernel sets a link
-// down when it moves, and drops its addresses and routes.
+// If the driver is killed after the move, the link keeps the transit name, by which Restore finds it. When a link
+// moves, the kernel sets it down and drops its addresses and routes.
 func (Linux) MoveToHost(path string, index int, device cnichain.Device) error {
-	hostNetns, err := netns.Get() // of this thread, which is in the host's like every other
+	hostNetns, err := netns.Get() // of this thread, which is in the host's namespace like every other
 	if err != nil {
 		return fmt.Errorf("cannot return device %s to the host: %w", device.Name, err)
 	}
@@ -204,8 +205,8 @@ func (Linux) MoveToHost(path string, index int, device cnichain.Device) error {
 		if err := setNames(handle, link, &cnichain.Device{}, transitName(&device)); err != nil {
 			return err
 		}
-		// Hardware would return itself when the namespace ends, under a name that the kernel chooses (dev%d if its own
-		// is in use). A virtual link would be deleted.
+		// Without this, the kernel returns hardware when the namespace ends, under a name that the kernel chooses if
+		// its own is in use (dev%d). It deletes virtual links.
 		return handle.LinkSetNsFd(link, int(hostNetns))
 	})
 	if err != nil {
@@ -214,7 +215,8 @@ func (Linux) MoveToHost(path string, index int, device cnichain.Device) error {
 	return nil
 }
 
-// transitName is the name of a device on its way to the host, derived from its identity, which is unique on a node.
+// transitName returns the name of a device on its way to the host. It is derived from the device's identity, which is
+// unique on a node.
 func transitName(device *cnichain.Device) string {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(device.Identity()))
@@ -223,8 +225,8 @@ func transitName(device *cnichain.Device) string {
 
 var transitNames = regexp.MustCompile(`^dra-[0-9a-f]{8}$`)
 
-// IsTransitName reports whether a link has a name that devices have on their way to the host only. One that keeps it
-// was left by a driver that was killed.
+// IsTransitName reports whether a name is a transit name, which only devices on their way to the host have. A link that
+// keeps such a name was left by a driver that was killed.
 func IsTransitName(name string) bool { return transitNames.MatchString(name) }
 
 // Remove deletes a virtual link.

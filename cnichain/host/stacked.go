@@ -16,12 +16,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 )
 
-// Links that an application stacked on a device. The kernel keeps them on the device when it changes its namespace, and
-// shows them only in their own namespace. In the pod's namespace they are found by their lower link; for all others
-// the kernel is asked for a link on the device that it makes only if there is none.
+// This file handles links that an application stacked on a device. The kernel keeps them on the device when the device
+// changes its namespace, and shows them only in their own namespace. In the pod's namespace, they are found by their
+// lower link. To detect them in other namespaces, the driver tries to create a link on the device that the kernel only
+// allows if there is no other.
 
-// RemoveStacked deletes all links of a namespace that are stacked on a device, which is the link with an index in the
-// namespace at lower. Links that are stacked on these are deleted by the kernel.
+// RemoveStacked deletes all links of a namespace that are stacked on a device. The device is the link with the given
+// index in the namespace at lower. The kernel deletes links that are stacked on the deleted ones.
 func (Linux) RemoveStacked(path, lower string, index int) error {
 	if err := removeStacked(path, lower, index); err != nil {
 		return fmt.Errorf("cannot remove the links on link %d from %s: %w", index, path, err)
@@ -30,8 +31,8 @@ func (Linux) RemoveStacked(path, lower string, index int) error {
 }
 
 // removeStacked repeats its search until it finds no links: an application can only create new ones while one of them
-// exists. Links are deleted together by their group: for each request, the kernel waits until no processor uses the
-// deleted links.
+// exists. Links are deleted together as a group, since for each delete request the kernel waits until no processor uses
+// the deleted links.
 func removeStacked(path, lower string, index int) error {
 	below, err := netns.GetFromPath(lower)
 	if err != nil {
@@ -40,7 +41,7 @@ func removeStacked(path, lower string, index int) error {
 	defer func() { _ = below.Close() }()
 	return inNamespace(path, func(handle *netlink.Handle) error {
 		const rounds = 20
-		group := rand.Uint32()>>1 | 1<<16 // that no other link has
+		group := rand.Uint32()>>1 | 1<<16 // a group that no other link has
 		for range rounds {
 			found, err := stackedIn(handle, path == lower, below, index)
 			if err != nil || len(found) == 0 {
@@ -81,11 +82,11 @@ func deleteGroup(path string, group uint32) error {
 	return nil
 }
 
-// stackedIn lists the links of a namespace that are stacked on the link with an index, in the same namespace or in
-// another one.
+// stackedIn lists the links of a namespace that are stacked on the link with the given index in the same or another
+// namespace.
 func stackedIn(handle *netlink.Handle, same bool, lower netns.NsHandle, index int) ([]netlink.Link, error) {
-	// The number that the namespace has for the one of the lower link. The kernel assigns it when it first shows a link
-	// that needs it, so the links are listed first.
+	// number is the ID of the lower link's namespace within this namespace. The kernel assigns it when it first shows a
+	// link that needs it, so the links are listed first.
 	links, err := listLinks(handle)
 	if err != nil {
 		return nil, err
@@ -111,11 +112,12 @@ func stackedIn(handle *netlink.Handle, same bool, lower netns.NsHandle, index in
 //
 // Every link that receives the frames of another registers its only receive handler (rx_handler of struct net_device):
 // macvlan, ipvlan, macsec, and the ports of bridges, bonds, teams, HSR and Open vSwitch. VLANs do not: VLANs in the
-// pod's namespace are deleted, and others would take 8,190 requests to the kernel. Other kinds, such as tunnels, find
-// their device by its index in their own namespace, so that they lose it when it moves.
+// pod's namespace are deleted, and a check for others would take 8,190 requests to the kernel. Other kinds, such as
+// tunnels, refer to their device by its index in their own namespace, so they lose it when it moves.
 func checkUnstacked(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	attrs := link.Attrs()
-	// A macvlan on a macvlan is one on its parent, which is shared and says nothing about the device.
+	// A macvlan that is created on a macvlan is attached to its parent, which is shared. So the check would not prove
+	// anything about the device.
 	if attrs.EncapType != "ether" || attrs.Flags&unix.IFF_LOOPBACK != 0 || link.Type() == "macvlan" {
 		return nil
 	}
@@ -138,7 +140,7 @@ func checkUnstacked(handle *netlink.Handle, link netlink.Link, device *cnichain.
 	return nil
 }
 
-// hasReceiver reports whether a link of the host receives the frames of another link.
+// hasReceiver reports whether another link of the host receives the frames of a link.
 func hasReceiver(handle *netlink.Handle, attrs *netlink.LinkAttrs) (bool, error) {
 	if attrs.MasterIndex != 0 {
 		return true, nil
@@ -150,8 +152,8 @@ func hasReceiver(handle *netlink.Handle, attrs *netlink.LinkAttrs) (bool, error)
 	}), err
 }
 
-// inScratchNamespace runs a function with a network namespace of its own, in which links are made that nothing else
-// on the node sees. The calling thread stays in the host's.
+// inScratchNamespace calls a function with a new network namespace, for links that must not be visible elsewhere on the
+// node. The calling thread stays in the host's namespace.
 func inScratchNamespace(do func(scratch int) error) error {
 	host, err := netns.Get()
 	if err != nil {
@@ -171,8 +173,9 @@ func inScratchNamespace(do func(scratch int) error) error {
 	})
 }
 
-// hasNoReceiver makes a macvlan in passthru mode on a link, which the kernel refuses if anything receives the link's
-// frames (macvlan_common_newlink, netdev_rx_handler_register), and deletes it.
+// hasNoReceiver reports whether no other link receives the frames of a link. It tries to create a macvlan in passthru
+// mode, which the kernel rejects if there is a receiver (macvlan_common_newlink, netdev_rx_handler_register), and
+// deletes it again.
 func hasNoReceiver(index, scratch int) (bool, error) {
 	const name = "probe"
 	mode := nl.NewRtAttr(unix.IFLA_INFO_DATA, nil)
@@ -199,7 +202,7 @@ func hasNoReceiver(index, scratch int) (bool, error) {
 	return true, handle.LinkDel(link)
 }
 
-// makeIn makes a link in a namespace on a link of the calling thread's.
+// makeIn creates a link in the namespace scratch, on a lower link in the calling thread's namespace.
 func makeIn(scratch, index int, name, kind string, data *nl.RtAttr, more ...*nl.RtAttr) error {
 	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
 	info.AddRtAttr(unix.IFLA_INFO_KIND, nl.NonZeroTerminated(kind))
@@ -218,8 +221,8 @@ func makeIn(scratch, index int, name, kind string, data *nl.RtAttr, more ...*nl.
 }
 
 // hasVLAN reports whether a link has a VLAN in any namespace. It requests the VLAN in a way that the kernel always
-// rejects: with EEXIST if there is one (vlan_check_real_dev), and otherwise with EINVAL, since the MTU exceeds the MTU
-// of the link, which is checked later (vlan_newlink).
+// rejects: with EEXIST if it exists (vlan_check_real_dev), and otherwise with EINVAL, since the MTU exceeds that of the
+// link, which is checked later (vlan_newlink).
 func hasVLAN(attrs *netlink.LinkAttrs, scratch int, protocol netlink.VlanProtocol, id int) (bool, error) {
 	data := nl.NewRtAttr(unix.IFLA_INFO_DATA, nil)
 	data.AddRtAttr(nl.IFLA_VLAN_ID, nl.Uint16Attr(uint16(id)))                                  //nolint:gosec // 12 bits

@@ -18,9 +18,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/rdmalink"
 )
 
-// VerbsDevice asks netlink for the character device, and sysfs for the GIDs: netlink has none, and to ask a character
-// device takes a context of the device, which is made differently for each kernel driver (UVERBS_METHOD_QUERY_GID_TABLE
-// of drivers/infiniband/core/uverbs_std_types_device.c).
+// VerbsDevice reads the character device from netlink and the GIDs from sysfs. Netlink does not report GIDs. A query
+// through the character device requires a context of the device, which each kernel driver creates in its own way
+// (UVERBS_METHOD_QUERY_GID_TABLE of drivers/infiniband/core/uverbs_std_types_device.c).
 func (Linux) VerbsDevice(path string, device cnichain.RDMADevice) (verbs string, table []cnichain.GIDEntry, err error) {
 	err = withRDMA(path, func(handle *rdmalink.Handle) (err error) {
 		verbs, err = handle.CharacterDevice(rdmalink.Verbs, &rdmalink.Device{Index: device.Index}, 0)
@@ -41,9 +41,9 @@ func (Linux) VerbsDevice(path string, device cnichain.RDMADevice) (verbs string,
 	return verbs, table, nil
 }
 
-// withSysfs gives the path of a sysfs as a network namespace shows it; an empty one is the host's. A sysfs shows the
-// RDMA devices of the namespace that it was made in (sysfs_init_fs_context of fs/sysfs/mount.c). It is mounted nowhere,
-// so nothing of it is left when the process is killed.
+// withSysfs calls a function with the path of a sysfs for a network namespace; an empty path is the host's. A sysfs
+// shows the RDMA devices of the namespace in which it was created (sysfs_init_fs_context of fs/sysfs/mount.c). It is
+// not mounted anywhere, so it does not outlive a killed process.
 func withSysfs(path string, do func(sysfs string) error) error {
 	if path == "" {
 		return do("/sys")
@@ -69,8 +69,8 @@ func withSysfs(path string, do func(sysfs string) error) error {
 	return do(fmt.Sprintf("/proc/self/fd/%d", mount))
 }
 
-// belowSys replaces the path in an error by the path that users know. With the number of a file descriptor, each error
-// would differ from the previous one and be reported again.
+// belowSys changes the path in an error to the one below /sys that users know. With the number of a file descriptor,
+// each error would differ from the previous one and be reported again.
 func belowSys(err error, sysfs string) error {
 	var failed *os.PathError
 	if errors.As(err, &failed) {
@@ -79,7 +79,7 @@ func belowSys(err error, sysfs string) error {
 	return err
 }
 
-// readGIDTable reads the entries that are not empty of all ports of an RDMA device.
+// readGIDTable reads the nonempty entries of all ports of an RDMA device.
 func readGIDTable(sysfs, device string) (table []cnichain.GIDEntry, err error) {
 	if device == "" || device == "." || device == ".." || strings.Contains(device, "/") {
 		return nil, fmt.Errorf("its name %q is not a file name", device) // an application may have renamed it
@@ -103,8 +103,8 @@ func readGIDTable(sysfs, device string) (table []cnichain.GIDEntry, err error) {
 	return table, nil
 }
 
-// readGIDsOfPort reads the GID table of a port in sysfs (Documentation/ABI/stable/sysfs-class-infiniband). Entries that
-// are not set are left out; the indexes of the others have gaps then, which applications must keep.
+// readGIDsOfPort reads the GID table of a port in sysfs (Documentation/ABI/stable/sysfs-class-infiniband). It omits
+// empty entries but keeps the indexes of the others, which applications need.
 func readGIDsOfPort(path string, port uint32) (table []cnichain.GIDEntry, err error) {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -136,8 +136,8 @@ func readGIDsOfPort(path string, port uint32) (table []cnichain.GIDEntry, err er
 	return table, nil
 }
 
-// readGID reads one entry. Its three files are read one after another, and the kernel may put another entry in its
-// place meanwhile: so the first is read again.
+// readGID reads one entry. It reads its three files sequentially, and the kernel may replace the entry meanwhile, so it
+// reads the first file again at the end.
 func readGID(port *os.File, index int, layer string) (entry cnichain.GIDEntry, isSet bool, err error) {
 	text, err := readAttribute(port, fmt.Sprintf("gids/%d", index))
 	for attempt := 0; err == nil && attempt < 3; attempt++ {
@@ -154,10 +154,10 @@ func readGID(port *os.File, index int, layer string) (entry cnichain.GIDEntry, i
 			return entry, entry.Type != "", nil
 		}
 	}
-	return cnichain.GIDEntry{}, false, err // one that changes all the time can't be used
+	return cnichain.GIDEntry{}, false, err // an entry that changes all the time is not usable
 }
 
-// readGIDAttributes returns empty texts for absent attributes of an entry, for which the kernel returns EINVAL: the
+// readGIDAttributes returns empty strings for absent attributes of an entry, for which the kernel returns EINVAL: the
 // entry has disappeared, or is an InfiniBand entry, which has no link.
 func readGIDAttributes(port *os.File, index int) (gidType, link string, err error) {
 	gidType, err = readAttribute(port, fmt.Sprintf("gid_attrs/types/%d", index))
@@ -170,8 +170,8 @@ func readGIDAttributes(port *os.File, index int) (gidType, link string, err erro
 	return gidType, link, err
 }
 
-// gidType takes the kernel's name of a type apart (gid_type_str of drivers/infiniband/core/cache.c); "" if there is
-// none, or none that is known.
+// gidType converts the kernel's name of a GID type (gid_type_str of drivers/infiniband/core/cache.c). It returns "" if
+// the name is empty or unknown.
 func gidType(text, layer string) string {
 	switch {
 	case text == "RoCE v2":
@@ -192,8 +192,8 @@ func parseGID(text string) (netip.Addr, error) {
 	return netip.AddrFrom16([16]byte(bytes)), nil
 }
 
-// readAttribute reads a short file. A table has up to a thousand of them, most of them empty: os.ReadFile takes twice
-// as many system calls.
+// readAttribute reads a short file. A GID table has up to a thousand files, most of them for empty entries, and
+// os.ReadFile needs twice as many system calls.
 func readAttribute(dir *os.File, name string) (string, error) {
 	file, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -208,7 +208,7 @@ func readAttribute(dir *os.File, name string) (string, error) {
 	return strings.TrimSpace(string(buffer[:n])), nil
 }
 
-// Addresses reads the list from the kernel, again if a change has interrupted it.
+// Addresses reads the list from the kernel, and repeats this if a change interrupts it.
 func (Linux) Addresses(path string) (links []cnichain.LinkAddresses, err error) {
 	err = inNamespace(path, func(handle *netlink.Handle) error {
 		found, err := listLinks(handle)
@@ -222,7 +222,7 @@ func (Linux) Addresses(path string) (links []cnichain.LinkAddresses, err error) 
 		if err != nil {
 			return err
 		}
-		ofLinks := map[int][]netip.Addr{} // an application may have thousands of links and of addresses
+		ofLinks := map[int][]netip.Addr{} // an application may have thousands of links and addresses
 		for i := range addresses {
 			if address, ok := netip.AddrFromSlice(addresses[i].IP); ok {
 				ofLinks[addresses[i].LinkIndex] = append(ofLinks[addresses[i].LinkIndex], address.Unmap())

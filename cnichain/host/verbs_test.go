@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// write makes a file with its folders.
+// write creates a file and its directories.
 func write(t *testing.T, content string, path ...string) {
 	t.Helper()
 	name := filepath.Join(path...)
@@ -65,11 +65,11 @@ func TestGIDTableIsRead(t *testing.T) {
 	}
 	write(t, "no GID", ports, "1/gids/0")
 	if _, err := readGIDTable(sysfs, "mlx5_0"); err == nil || !strings.Contains(err.Error(), `"no GID" is not a GID`) {
-		t.Errorf("of a file without a GID the error is %v", err)
+		t.Errorf("error for a file without a GID is %v", err)
 	}
 }
 
-// An error has the same text each time, wherever the sysfs was mounted.
+// An error has the same text each time, regardless of the sysfs mount.
 func TestErrorsOfGIDTables(t *testing.T) {
 	sysfs := t.TempDir()
 	read := func() error {
@@ -91,7 +91,7 @@ func TestErrorsOfGIDTables(t *testing.T) {
 	expect("read /sys/class/infiniband/mlx5_0/ports/1/gids/0:")
 }
 
-// An application with CAP_NET_ADMIN renames its RDMA device as it likes.
+// An application with CAP_NET_ADMIN can rename its RDMA device to any name.
 func TestGIDTableOfAStrangeName(t *testing.T) {
 	sysfs := t.TempDir()
 	write(t, "Ethernet", sysfs, "class/elsewhere/ports/1/link_layer")
@@ -103,7 +103,7 @@ func TestGIDTableOfAStrangeName(t *testing.T) {
 	}
 }
 
-// A sysfs that is mounted nowhere shows what is in a namespace, and nothing of it is left.
+// A sysfs that is not mounted anywhere shows the devices of its namespace, and leaves nothing behind.
 func TestSysfsOfANamespace(t *testing.T) {
 	path := inNewNamespace(t)
 	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "here0"}, PeerName: "there0"}
@@ -138,7 +138,7 @@ func TestSysfsOfANamespace(t *testing.T) {
 			t.Errorf("links of the namespace (-want +have):\n%s", diff)
 		}
 		if err := os.WriteFile(filepath.Join(sysfs, "class/net/there0/mtu"), []byte("1400"), 0); err == nil {
-			t.Error("it can be written")
+			t.Error("the sysfs is writable")
 		}
 		return err
 	})
@@ -146,10 +146,10 @@ func TestSysfsOfANamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(left, "class")); err == nil {
-		t.Errorf("%s is still there", left)
+		t.Errorf("%s still exists", left)
 	}
 	if after, err := os.ReadFile("/proc/self/mountinfo"); err != nil || string(after) != string(before) {
-		t.Errorf("the mounts have changed: %v\n%s", err, after)
+		t.Errorf("the mounts changed: %v\n%s", err, after)
 	}
 }
 

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readVF reads the settings that the physical function stores for a virtual one; nil if it stores none, as with virtio.
+// readVF reads the settings that the physical function stores for a virtual one. It returns nil if there are none, for
+// example with virtio.
 func readVF(handle *netlink.Handle, device *cnichain.Device) (*cnichain.VFConfig, error) {
 	_, info, err := findVF(handle, device)
 	if err != nil || info == nil {
@@ -34,13 +35,13 @@ func vfNotReported(device *cnichain.Device, pf netlink.Link) error {
 func vfConfig(info *netlink.VfInfo) cnichain.VFConfig {
 	return cnichain.VFConfig{
 		MAC: info.Mac.String(), VLAN: info.Vlan, QoS: info.Qos, SpoofChk: info.Spoofchk,
-		Trust:     info.Trust == 1, // all ones where the driver does not say
+		Trust:     info.Trust == 1, // all ones if the driver does not report it
 		LinkState: info.LinkState, MinTxRate: info.MinTxRate, MaxTxRate: info.MaxTxRate,
 	}
 }
 
-// findVF finds the PF's link that configures the virtual function, whose index is the number of the PF's virtfn<N>. A
-// PF may also have representors. The configuration is nil if the PF does not report it.
+// findVF finds the PF link that configures a virtual function, whose index is the number N of the PF's virtfn<N>. A PF
+// may also have representors. The returned configuration is nil if the PF does not report it.
 func findVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *netlink.VfInfo, error) {
 	dir := filepath.Join(sysPCI, device.PF)
 	index, err := vfIndex(dir, device.PCIAddress)
@@ -67,8 +68,8 @@ func findVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *net
 
 var errNoPF = errors.New("not there")
 
-// vfIndex is the number that the PF has for a function. It is read at each use: after numvfs was changed another
-// function may have the PCI address, and a setting for the old number would go to a stranger.
+// vfIndex returns the PF's number of a virtual function. It is read for each use: after a change of sriov_numvfs,
+// another function may have the PCI address, and a setting for the old number would change an unrelated function.
 func vfIndex(pfDir, address string) (int, error) {
 	functions, err := filepath.Glob(filepath.Join(pfDir, "virtfn*"))
 	if err != nil {
@@ -83,15 +84,15 @@ func vfIndex(pfDir, address string) (int, error) {
 		os.ErrNotExist)
 }
 
-// restoreVF changes what is not as it was, and looks again. Settings that are as they were are not written: some
-// drivers reset a function for each write.
+// restoreVF writes the settings that differ from the baseline, and verifies them. It does not write equal settings:
+// some drivers reset a function at each write.
 func restoreVF(handle *netlink.Handle, device *cnichain.Device) error {
 	pf, info, err := findVF(handle, device)
 	if err != nil {
 		return err
 	}
 	if info == nil {
-		return vfNotReported(device, pf) // it did
+		return vfNotReported(device, pf) // it did at the time of the baseline
 	}
 	for _, change := range vfChanges(vfConfig(info), *device.VF) {
 		if err := change.apply(handle, pf, info.ID, device); err != nil {
@@ -109,26 +110,26 @@ func restoreVF(handle *netlink.Handle, device *cnichain.Device) error {
 	left := vfChanges(vfConfig(info), *device.VF)
 	if len(left) == 0 || len(left) == 1 && left[0].setting == vfAddress && isZeroMAC(device.VF.MAC) &&
 		info.Mac.String() == device.MAC {
-		return nil // drivers that don't unset the address keep the function's own, which is the same to whoever is next
+		return nil // drivers that cannot unset the address set the function's own, which is equivalent
 	}
 	return fmt.Errorf("device %s is not as it was: PF %s did not take back its %s", device.Name, pf.Attrs().Name,
 		left[0].setting)
 }
 
 // restoreOwnAddress lets a function reset its own address if the physical function stores the same one: some drivers do
-// not distinguish them (igb). They would treat an address that is set through the physical function as an
-// administrator's, and reject all others of later owners. If this fails, later steps restore the address and report the
-// error.
+// not distinguish them (igb). These drivers treat an address that is set through the physical function as an
+// administrator's, and reject all other addresses of later owners. If this fails, later steps restore the address and
+// report the error.
 func restoreOwnAddress(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) {
 	if device.VF != nil && device.VF.MAC == device.MAC {
 		_ = setAddress(handle, link, device)
 	}
 }
 
-// freeAddress ends that a function is refused other addresses than its own, as igb's driver does once an address was
-// set through the physical function, be it the function's own: some CNI plugins set that at every DEL. It shows only
-// where the physical function names the function's own address as the administrator's, and when the function asks for
-// another.
+// freeAddress makes a function accept MAC addresses other than its own again. The igb driver rejects them once an
+// address was set through the physical function, even if it is the function's own; some CNI plugins set it at every
+// DEL. This state is only visible if the physical function reports the function's own address as the administrative
+// one, and the function is refused another address.
 func freeAddress(handle *netlink.Handle, device *cnichain.Device) error {
 	if device.IfName == "" || device.VF == nil || device.VF.Trust ||
 		isZeroMAC(device.VF.MAC) || device.VF.MAC != device.MAC {
@@ -154,23 +155,25 @@ func freeAddress(handle *netlink.Handle, device *cnichain.Device) error {
 		return vfNotReported(device, pf)
 	}
 	if err := handle.LinkSetVfHardwareAddr(pf, info.ID, make(net.HardwareAddr, len(address))); err != nil {
-		return restoreVF(handle, device) // the driver takes no zeros, and nothing else ends it
+		return restoreVF(handle, device) // the driver rejects zeros; there is no other way
 	}
 	if err := takeOtherAddress(handle, link, address); err != nil && !isRefusal(err) {
 		return err
 	}
-	// Another driver may not show the function's own address there: then it was the administrator's, and is again.
+	// With another driver, the function's own address may really have been the administrative one. restoreVF sets it
+	// again.
 	return restoreVF(handle, device)
 }
 
-// takeOtherAddress gives a link another address and then its own again. A refusal of the other leaves it as it is.
+// takeOtherAddress sets another address and then restores the original one. If the other address is rejected, the link
+// is unchanged.
 func takeOtherAddress(handle *netlink.Handle, link netlink.Link, address net.HardwareAddr) error {
 	name := link.Attrs().Name
 	if err := handle.LinkSetHardwareAddr(link, otherAddress(address)); err != nil {
 		if isRefusal(err) {
 			return err
 		}
-		return nil // it can't take addresses in this state, or not at all
+		return nil // the link cannot change addresses in this state, or at all
 	}
 	if err := handle.LinkSetHardwareAddr(link, address); err != nil {
 		return fmt.Errorf("cannot give %s its address %s back: %w", name, address, errors.Join(err, errAddressLost))
@@ -178,10 +181,10 @@ func takeOtherAddress(handle *netlink.Handle, link netlink.Link, address net.Har
 	return nil
 }
 
-// errAddressLost tells a failure to take back the own address from a refusal of another one.
+// errAddressLost distinguishes a failure to restore the original address from the rejection of another address.
 var errAddressLost = errors.New("the interface has a temporary address; the driver tries again")
 
-// isRefusal says whether a physical function does not let a virtual one take an address.
+// isRefusal reports whether a physical function does not allow a virtual one to use an address.
 func isRefusal(err error) bool {
 	return !errors.Is(err, errAddressLost) &&
 		(errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES))
@@ -199,8 +202,8 @@ func otherAddress(address net.HardwareAddr) net.HardwareAddr {
 	return derived
 }
 
-// whileTrusted trusts the function, and leaves it so. Once an address was set through the physical function, some
-// drivers (igb) let only a trusted function take one, be it the same.
+// whileTrusted sets the trust of a function, calls do, and leaves the trust set. Once an address was set through the
+// physical function, some drivers (igb) only let a trusted function set an address, even the same one.
 func whileTrusted(handle *netlink.Handle, device *cnichain.Device, do func() error) error {
 	pf, info, err := findVF(handle, device)
 	if err != nil {
@@ -215,7 +218,7 @@ func whileTrusted(handle *netlink.Handle, device *cnichain.Device, do func() err
 	return do()
 }
 
-// vfChange is one setting to be set.
+// vfChange is a setting to be written.
 type vfChange struct {
 	setting string
 	apply   vfSetter
@@ -225,7 +228,7 @@ type vfSetter func(handle *netlink.Handle, pf netlink.Link, vf int, device *cnic
 
 const vfAddress = "address"
 
-// vfChanges lists the settings of a function that differ from the wanted ones. Trust is set before settings that
+// vfChanges lists the settings of a function that differ from the wanted ones. Trust comes first, since other settings
 // require it.
 func vfChanges(current, want cnichain.VFConfig) []vfChange {
 	var changes []vfChange
@@ -258,8 +261,8 @@ func vfChanges(current, want cnichain.VFConfig) []vfChange {
 	return changes
 }
 
-// setVFAddress sets the administrative address. Where none was set and the driver takes no zeros, the function's own is
-// set.
+// setVFAddress sets the administrative address. If none was set and the driver rejects zeros, it sets the function's
+// own address.
 func setVFAddress(handle *netlink.Handle, pf netlink.Link, vf int, device *cnichain.Device) error {
 	mac, err := net.ParseMAC(device.VF.MAC)
 	if err != nil {
