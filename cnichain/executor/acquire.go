@@ -10,12 +10,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// acquireDevice makes the attachment the owner of the step's exclusive device and reads its baseline. It returns an
-// error if the device is quarantined, in use by the node, or no longer the device that the claim was prepared with.
+// acquireDevice makes the attachment the owner of the step's exclusive device and reads the device's baseline. It
+// returns an error if the device is quarantined, in use by the node, or no longer the device that the claim was
+// prepared with.
 //
-// All of this is decided here, immediately before ADD, for every attempt and every sandbox. A claim stays prepared for
-// days, and between two attempts the device is on the host, where an administrator may configure it. The owner comes
-// first, so that no other attachment gets the device between these checks and ADD.
+// All of this is checked immediately before ADD, for every attempt and every sandbox. A claim stays prepared for days,
+// and between two attempts the device is on the host, where an administrator may configure it. The owner is set first,
+// so that no other attachment gets the device between these checks and ADD.
 func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if err := e.owners.acquire(attachment, record); err != nil {
 		return err
@@ -35,11 +36,11 @@ func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, re
 	return nil
 }
 
-// currentDevice returns a device that is about to be attached, with its baseline of this moment. The plan keeps the
-// baseline of Prepare; the attachment, which restores the device, gets this one.
+// currentDevice returns a device that is about to be attached, with its current baseline. The plan keeps the baseline
+// of Prepare; the attachment, which restores the device, gets the current one.
 //
-// Shared devices stay on the host, so that their settings are not restored; they need no baseline in the boot of their
-// plan. They must still have the name that the plugin's configuration contains.
+// Shared devices stay on the host, so their settings are not restored, and they need no new baseline in the boot of
+// their plan. They must still have the name that the plugin's configuration contains.
 func (e *Executor) currentDevice(ctx context.Context, planned *cnichain.Device) (*cnichain.Device, error) {
 	if err := e.Quarantined(planned); err != nil {
 		return nil, err
@@ -63,8 +64,9 @@ func (e *Executor) currentDevice(ctx context.Context, planned *cnichain.Device) 
 	return now, err
 }
 
-// RenewedBaseline returns a device that no pod has with its baseline of this boot, which is a new one if it is of an
-// earlier one. An exclusive device that is not on the host is an error that is os.ErrNotExist.
+// RenewedBaseline returns a device that is not in use by any pod, with a baseline of this boot. It reads a new baseline
+// if the existing one is from an earlier boot. It returns os.ErrNotExist for an exclusive device that is not on the
+// host.
 func (e *Executor) RenewedBaseline(ctx context.Context, planned *cnichain.Device) (*cnichain.Device, error) {
 	boot, err := e.Host.Boot()
 	if err != nil || planned.BootID == boot {
@@ -73,8 +75,8 @@ func (e *Executor) RenewedBaseline(ctx context.Context, planned *cnichain.Device
 	return e.readBaseline(ctx, planned, boot)
 }
 
-// readBaseline reads the baseline of a device on the host, and returns an error if the node uses it or if it is another
-// device than planned.
+// readBaseline reads the baseline of a device on the host. It returns an error if the node uses the device, or if the
+// device is not the planned one.
 func (e *Executor) readBaseline(ctx context.Context, planned *cnichain.Device, boot string) (*cnichain.Device, error) {
 	if planned.Exclusive && e.CheckFree != nil {
 		if err := e.CheckFree(ctx, planned); err != nil {
@@ -85,7 +87,7 @@ func (e *Executor) readBaseline(ctx context.Context, planned *cnichain.Device, b
 	if err != nil && (planned.Exclusive || planned.PCIAddress != "" && planned.BootID == boot) {
 		return nil, err
 	}
-	if err != nil { // a shared device is not restored, and its plugin reports that it is missing
+	if err != nil { // a shared device is not restored, and its plugin reports a missing device
 		now = *planned
 		now.Baseline = cnichain.Baseline{}
 	}
@@ -105,8 +107,8 @@ func vlanSuffix(device *cnichain.Device) string {
 	return fmt.Sprintf(" with ID %d", device.VLANID)
 }
 
-// returned contains the exclusive devices that this process restored and has not given away since. On the host they
-// belong to the administrator, whose changes must not be reverted.
+// returned contains the exclusive devices that this process has restored and that have no new owner since. On the host
+// they belong to the administrator, whose changes must not be reverted.
 type returned struct {
 	mu      sync.Mutex
 	devices map[string]bool // by identity
@@ -130,8 +132,8 @@ func (r *returned) contains(identity string) bool {
 	return r.devices[identity]
 }
 
-// checkReturned returns an error if a device of a released claim is not on the host as its baseline describes. A device
-// that this process restored after its last pod only has to exist: what differs since then was changed on the host.
+// checkReturned returns an error if a device of a released claim does not match its baseline on the host. A device that
+// this process restored after its last pod only has to exist: differences since then are changes made on the host.
 func (e *Executor) checkReturned(device *cnichain.Device) error {
 	if !e.returned.contains(device.Identity()) {
 		return e.restore(device)

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Call is one CNI call that was made.
+// Call is a completed CNI call.
 type Call struct {
 	Time       time.Time
 	Duration   time.Duration
@@ -33,8 +33,8 @@ type Call struct {
 	Err        error
 }
 
-// Recorder receives every CNI call after it was made. Implementations are safe for concurrent use, and must not fail a
-// chain: records that they cannot write are lost. Stdin of a call contains the secrets of its configuration, and
+// Recorder receives every CNI call after it completes. Implementations are safe for concurrent use, and must not make a
+// chain fail: records that they cannot write are lost. Stdin of a call contains the secrets of its configuration, and
 // recorders must remove them.
 type Recorder interface {
 	Record(Call)
@@ -45,18 +45,18 @@ type discard struct{}
 
 func (discard) Record(Call) {}
 
-// callPlan is one CNI call to be made.
+// callPlan describes a CNI call to be made.
 type callPlan struct {
 	command string
 	path    string          // of the program; empty for the step's plugin
-	netns   string          // empty where there is none
+	netns   string          // empty if there is none
 	stdin   json.RawMessage // nil for calls after ADD, which use the recorded input
 }
 
 // call makes one CNI call within the step's time limit, and records it.
 //
-// The wait for a turn at the physical function counts towards ctx, and not towards the step's limit: a plugin must not
-// lose its time because others came before it. Output and error come back without secrets.
+// The wait for a turn at the physical function counts towards ctx, but not towards the step's limit: a plugin must not
+// lose time because of calls before it. The returned output and error do not contain secrets.
 func (e *Executor) call(
 	ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan,
 ) (CallOutput, error) {
@@ -91,14 +91,14 @@ func (e *Executor) call(
 		CNIVersion: record.Step.CNIVersion,
 		Env:        environ, Stdin: plan.stdin, Output: hidden.output(output), Err: err,
 	})
-	if err == nil && output.Truncated && plan.command == commandAdd { // nothing else is read
+	if err == nil && output.Truncated && plan.command == commandAdd { // only the output of ADD is parsed
 		err = fmt.Errorf("%s printed more than %d bytes", record.Step.Type, maxOutput)
 	}
 	return output, err
 }
 
 // callContext returns a context with the time limit of a call. When ctx ends, including by its deadline, the returned
-// context is cancelled: a call that began late in an attempt is not a hanging plugin, and may finish (see
+// context is cancelled: a call that began late in an attempt does not mean that the plugin hangs, and may finish (see
 // [PluginExec]).
 func (e *Executor) callContext(ctx context.Context) (called context.Context, release func()) {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.StepTimeout)
@@ -107,16 +107,16 @@ func (e *Executor) callContext(ctx context.Context) (called context.Context, rel
 	return called, func() { stop(); interrupt(nil); cancel() }
 }
 
-// environ is all that a plugin sees of the environment (CNI specification, section 2 "Parameters"): the driver's own
-// variables are not for plugins. PATH is the exception: some plugins are scripts, and others run programs of the host
-// such as iptables.
+// environ returns the complete environment of a plugin (CNI specification, section 2 "Parameters"). It does not include
+// the driver's own variables, except PATH: some plugins are scripts, and others run programs of the host such as
+// iptables.
 func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan callPlan) []string {
 	environ := []string{
 		"CNI_COMMAND=" + plan.command,
 		"CNI_PATH=" + strings.Join(e.Dirs, string(os.PathListSeparator)),
 		"PATH=" + os.Getenv("PATH"),
 	}
-	if plan.command == commandStatus || plan.command == commandGC { // these are about a network, not a container
+	if plan.command == commandStatus || plan.command == commandGC { // these calls are about a network, not a container
 		return environ
 	}
 	// Without IgnoreUnknown, a plugin rejects unknown arguments (types.LoadArgs of the CNI library), and few plugins
@@ -137,11 +137,11 @@ func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan call
 }
 
 // perPF is the maximum number of concurrent calls for the virtual functions of one physical function, whose firmware
-// processes them one after the other anyway.
+// processes requests sequentially anyway.
 const perPF = 2
 
-// callAdd calls ADD, and retries "try again later" (CNI code 11) after 200, 400 and 800 ms. The result is kept in the
-// version of its configuration, since DEL must pass it as prevResult.
+// callAdd calls ADD. For the error "try again later" (CNI code 11), it retries after 200, 400 and 800 ms. The result is
+// stored in the CNI version of its configuration, since DEL must pass it as prevResult.
 func (e *Executor) callAdd(
 	ctx context.Context, attachment *Attachment, record *StepRecord,
 ) (*types100.Result, error) {

@@ -10,13 +10,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// Del undoes an attachment, or only the steps of some of its claims: DEL of every step that may have had an effect, in
-// reverse order, each with the stdin of its ADD, and every exclusive device proven to be on the host. It may be called
-// in any phase, any number of times, and goes on where it stopped. It tries everything and joins the errors. When
-// nothing is left the namespace is unpinned and the record deleted; until then the record stays, and the caller tries
-// again later.
+// Del rolls back an attachment, or only the steps of the given claims. It calls DEL for every step that may have had an
+// effect, in reverse order and with the stdin of its ADD, and proves that every exclusive device is on the host. It may
+// be called in any phase, any number of times, and continues an earlier attempt. It tries all steps and joins the
+// errors. After a complete rollback, it unpins the namespace and deletes the record; until then the record stays, and
+// the caller retries later.
 //
-// It does not fail for ever: a step that fails too often or too long becomes a [Leftover], and counts as done.
+// It does not fail forever: a step that fails too often or for too long becomes a [Leftover], and counts as rolled
+// back.
 func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...string) error {
 	release, err := e.sandboxes.Acquire(ctx, attachment.SandboxID)
 	if err != nil {
@@ -26,9 +27,9 @@ func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...st
 	return e.delAll(ctx, attachment, claims)
 }
 
-// delAll is Del for callers that hold the sandbox's semaphore. It writes down what is to be undone, makes sure of the
-// pin, undoes the steps from the last to the first, and forgets the attachment when nothing of it is left. Without a
-// pin it undoes nothing: a namespace that lives would count as gone, and a device in it as destroyed.
+// delAll is Del for callers that hold the sandbox's semaphore. It records which steps to roll back, ensures that the
+// pin exists, rolls back the steps from the last to the first, and deletes the record when all are done. Without a pin
+// it rolls back nothing: an existing namespace would count as deleted, and a device in it as destroyed.
 func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []string) error {
 	boot, err := e.Host.Boot()
 	if err != nil {
@@ -36,16 +37,17 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 	}
 	var problems []error
 	if markDeleting(attachment, boot, claims) || attachment.unsaved {
-		// A journal that can't be written must not keep anything attached; the record stays until it can be.
+		// A journal that cannot be written must not keep anything attached. The record stays until the journal is
+		// writable.
 		if err := e.note(attachment); err != nil {
 			problems = append(problems, err)
 		}
 	}
-	if err := e.pinAgain(attachment, boot); err != nil { // nothing in the namespace may count as gone
+	if err := e.pinAgain(attachment, boot); err != nil { // otherwise an existing namespace would count as deleted
 		return errors.Join(append(problems, err)...)
 	}
-	// A step that fails keeps no other from being undone: a plugin that hangs must not hold the devices of others. A
-	// step for which no time is left is not begun, and no failure is counted for it.
+	// A failed step does not prevent the rollback of others: a plugin that hangs must not hold the devices of others.
+	// If no time is left for a step, it is not started, and no failure is counted for it.
 	for i := len(attachment.Steps) - 1; i >= 0; i-- {
 		record := &attachment.Steps[i]
 		if record.Phase != StepDeleting {
@@ -61,9 +63,9 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 		}
 	}
 	if isDeleted(attachment) {
-		defer e.releaseOwners(attachment) // also if the journal can't be told: another process will see the newer epoch
-		// Notes that failed earlier are no longer needed. On a full disk, the end of the record may be the only change
-		// that fits, and no other change is written before it.
+		defer e.releaseOwners(attachment) // also if the journal fails: another process sees the newer epoch
+		// Notes that failed earlier are no longer needed. On a full disk, the deletion of the record may be the only
+		// write that fits, and no other change is written before it.
 		if err := e.finish(attachment); err != nil {
 			return errors.Join(append(problems, err)...)
 		}
@@ -76,9 +78,9 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 	return nil
 }
 
-// pinAgain pins an existing namespace without a pin, because the pin was removed or the driver was killed before it was
-// made: without it, the namespace would count as gone, and its links as destroyed. If no step has to be rolled back, it
-// is empty, and a pin would only have to be removed again.
+// pinAgain pins an existing namespace without a pin. The pin was removed, or the driver was killed before it created
+// the pin. Without a pin, the namespace would count as deleted, and its links as destroyed. If no step has to be rolled
+// back, the namespace is not pinned, since the pin would only have to be removed again.
 func (e *Executor) pinAgain(attachment *Attachment, boot string) error {
 	if !slices.ContainsFunc(attachment.Steps, func(r StepRecord) bool { return r.Phase == StepDeleting }) {
 		return nil
@@ -96,9 +98,9 @@ func (e *Executor) pinAgain(attachment *Attachment, boot string) error {
 	return e.Host.Pin(attachment.NetNS, attachment.Pin)
 }
 
-// markDeleting says which steps are to be undone; no claims mean all. It reports whether that is news for the journal.
-// Where only some claims leave, the phase of the attachment stays, since the others go on using it. boot is the
-// kernel's now.
+// markDeleting marks the steps to be rolled back; no claims means all steps. It reports whether the record has changed
+// and must be written to the journal. If only some claims are detached, the phase of the attachment stays, since other
+// claims still use it. boot is the current boot ID.
 func markDeleting(attachment *Attachment, boot string, claims []string) (changed bool) {
 	if len(claims) == 0 && attachment.Phase != PhaseDetaching {
 		attachment.Phase, changed = PhaseDetaching, true
@@ -112,25 +114,25 @@ func markDeleting(attachment *Attachment, boot string, claims []string) (changed
 		case record.Phase == StepAdding, record.Phase == StepAdded,
 			record.Phase == StepPlanned && record.Announced && attachment.BootID != boot:
 			record.Phase, changed = StepDeleting, true
-		// This needs no commit: a crash brings the step back as Planned, which is undone in the same way, or by one
-		// more DEL after another boot.
+		// This needs no commit: after a crash, the step is Planned again and handled in the same way, or, after a
+		// reboot, by one more DEL.
 		case record.Phase == StepPlanned:
-			record.Phase = StepDeleted // nothing was done
+			record.Phase = StepDeleted // the step did not begin
 		}
 	}
 	return changed
 }
 
-// delStep undoes a step and records how that went.
+// delStep rolls back a step and records the result.
 //
-// The end of the step is written before its device loses the owner, so that no later owner is in the journal first. The
-// last step's end is the deletion of the record: see finish.
+// The end of the step is written before its device loses the owner, so that a later owner is never in the journal
+// first. The last step's end is the deletion of the record: see finish.
 func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	failure := e.undo(ctx, attachment, record)
 	if failure != nil {
 		failure = stepError(record, commandDel, failure)
 		if ctx.Err() != nil {
-			return failure // it had no chance: others have used up the time
+			return failure // do not count a failure: other steps have used up the time
 		}
 		e.countFailure(attachment, record)
 		if !e.retriesExhausted(attachment, record) {
@@ -146,23 +148,23 @@ func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *
 		}
 	}
 	record.Phase = StepDeleted
-	if isDeleted(attachment) { // finish makes one commit of it
+	if isDeleted(attachment) { // finish combines both into one commit
 		attachment.unsaved = true
 		return nil
 	}
 	err := e.note(attachment)
-	e.owners.release(record) // also when that failed: this process knows, and another will see the newer epoch
+	e.owners.release(record) // also after an error: this process knows, and another process sees the newer epoch
 	return err
 }
 
-// save writes the record to the disk, and remembers when it could not.
+// save writes the record to disk, and remembers whether this failed.
 func (e *Executor) save(attachment *Attachment) error {
 	err := e.Journal.Save(attachment)
 	attachment.unsaved = err != nil
 	return err
 }
 
-// note is like save, for state that ends with the machine. This includes all of DEL: a lost DEL is repeated.
+// note is like save, for state that ends with a reboot. This includes all of DEL: a lost DEL is repeated.
 func (e *Executor) note(attachment *Attachment) error {
 	err := e.Journal.Note(attachment)
 	attachment.unsaved = err != nil
@@ -183,7 +185,7 @@ func isDeleted(attachment *Attachment) bool {
 // finish deletes the record of a completely rolled back attachment ([isDeleted]).
 //
 // Pins are removed before the record: a crash in between leaves a record without pins, which is finished again. In the
-// opposite order, pins without a record would remain, and with them namespaces that hold devices.
+// opposite order, pins without a record would remain, and with them namespaces that contain devices.
 func (e *Executor) finish(attachment *Attachment) error {
 	if err := e.unpinReturned(attachment); err != nil {
 		return err

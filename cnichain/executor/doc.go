@@ -7,19 +7,19 @@
 //
 // # Guarantees
 //
-//   - Add returns nil when every step's interface was verified in the pod, or its device has the
-//     driver that the step wants. Otherwise it rolls back the completed steps.
+//   - Add returns nil only if every step's interface was verified in the pod, or its device has the
+//     driver that the step requests. Otherwise it rolls back the completed steps.
 //   - Del may be called at any time, any number of times, by any process that has the journal. It does
 //     not trust a plugin's result: it finds interfaces by index, and proves that an exclusive device is
-//     on the host as [host.Devices] saw it.
-//   - The executor only touches results of its steps: never an interface that took the name of one, or
-//     a device that has a newer owner.
-//   - Nothing waits forever: a step that cannot be rolled back becomes a [Leftover], and its device is
-//     held back until [Executor.Retry] succeeds.
+//     on the host in the state that [host.Devices] recorded.
+//   - The executor only touches results of its steps: never an interface that took over the name of
+//     such an interface, or a device that has a newer owner.
+//   - No call waits forever: a step that cannot be rolled back becomes a [Leftover], and its device is
+//     quarantined until [Executor.Retry] succeeds.
 //
 // # Commits of the journal
 //
-// Each line is one commit. After a crash, the actions between two commits may be done, half done or not begun.
+// Each line is one commit. After a crash, the actions between two commits may be complete, incomplete or not started.
 //
 //	Add   attachment Attaching, all steps Planned    then: the namespace is pinned, names are assigned
 //	      step 1 Adding                              then: driver, ADD, verification, RDMA devices
@@ -33,16 +33,17 @@
 //
 // # Files
 //
-// attachment.go has the records, executor.go Add, del.go and undo.go Del, leftover.go and retry.go steps that could not
-// be rolled back, owners.go the owners of devices, errors.go the errors for callers. exec.go and inprocess.go run
-// plugins, call.go has the common part of all calls. result.go, stdin.go, names.go and templatevars.go compute the
-// input of plugins and process their results. check.go has CHECK, STATUS and GC, which only users request. Package
-// calllog writes and reads the log for people.
+// attachment.go contains the records, executor.go Add, del.go and undo.go Del, leftover.go and retry.go the handling of
+// steps that could not be rolled back, owners.go the owners of devices, and errors.go the errors for callers. exec.go
+// and inprocess.go run plugins, call.go contains the common part of all calls. result.go, stdin.go, names.go and
+// templatevars.go compute the input of plugins and process their results. check.go contains CHECK, STATUS and GC, which
+// only run on a user's request. Package calllog writes and reads the call log for users.
 //
 // # Usage
 //
 // Load a journal ([github.com/dra-networking/dra-network-driver/cnichain/journal] implements one) into a new executor,
 // wait for plugins of an earlier process with [PluginExec.AwaitEarlier], and call Del for every attachment that is not
-// ready. Then, for each claim: [Executor.Probe] and [cnichain.Compile]; for each pod: [NewAttachment], Add, and finally
-// Del. Calls for one pod must not overlap; calls for different pods may. It works without Kubernetes: see cmd/netdra.
+// ready. Then, for each claim, call [Executor.Probe] and [cnichain.Compile]; for each pod, call [NewAttachment], Add,
+// and finally Del. Calls for one pod must not overlap; calls for different pods may. The package works without
+// Kubernetes: see cmd/netdra.
 package executor

@@ -11,18 +11,18 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// StepError says which step of an attachment failed.
+// StepError identifies the step of an attachment that failed.
 type StepError struct {
 	Claim    cnichain.Claim
 	Topology string
 	Step     string
 	Type     string
-	// Command is ADD or DEL.
+	// Command is the CNI command, such as ADD or DEL.
 	Command string
 	Err     error
 }
 
-// Error names step, type and cause.
+// Error returns the step, its type and the cause.
 func (e *StepError) Error() string {
 	return fmt.Sprintf("step %q (%s) of topology %s failed at %s: %v", e.Step, e.Type, e.Topology, e.Command, e.Err)
 }
@@ -31,7 +31,7 @@ func (e *StepError) Error() string {
 func (e *StepError) Unwrap() error { return e.Err }
 
 // KernelHint returns the remedy for a failed step on a node whose kernel probably lacks a feature that the step's
-// plugin needs. It is empty for other errors. Plugins print text, so the text of the kernel's error is the only
+// plugin needs. It returns "" for other errors. Plugins print text, so the text of the kernel's error is the only
 // indication.
 func KernelHint(err error, node string) string {
 	var step *StepError
@@ -42,8 +42,8 @@ func KernelHint(err error, node string) string {
 		"setting that the device does not support", node, step.Type, kernelRemedy(step.Type))
 }
 
-// kernelRemedy returns how to add the missing feature for a plugin to a kernel, by the types of links that the plugin
-// creates. VLAN filtering of bridges is a build option of the kernel without a module.
+// kernelRemedy returns how to add the feature that a plugin needs to the kernel, based on the link types that the
+// plugin creates. VLAN filtering of bridges is a build option of the kernel without a module.
 func kernelRemedy(cniType string) string {
 	schema, _ := cnichain.DefaultSchemas().Lookup(cniType)
 	switch {
@@ -58,12 +58,12 @@ func kernelRemedy(cniType string) string {
 // UndoError is the error of a failed ADD that could not be rolled back yet.
 type UndoError struct{ Cause, Undo error }
 
-// Error tells both.
+// Error returns both messages.
 func (e *UndoError) Error() string {
 	return fmt.Sprintf("%v; and it could not be undone yet: %v", e.Cause, e.Undo)
 }
 
-// Unwrap returns both.
+// Unwrap returns both errors.
 func (e *UndoError) Unwrap() []error { return []error{e.Cause, e.Undo} }
 
 func stepError(record *StepRecord, command string, err error) error {

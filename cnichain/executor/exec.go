@@ -23,21 +23,21 @@ import (
 )
 
 const (
-	// maxOutput bounds what is kept of each of a plugin's streams.
+	// maxOutput limits the bytes that are kept of each output stream of a plugin.
 	maxOutput = 1 << 20
 	// maxMessage limits the error message of a plugin, in bytes. The rest is in the call log.
 	maxMessage = 4096
-	// finishGrace is how long a plugin may go on after its caller has lost interest, because its pod is deleted, say.
-	// One that is ended in the middle of a move may lose the link for good: host-device (CNI plugins 1.9) renames it in
-	// a network namespace of its own, which ends with the plugin and takes virtual links with it. Healthy plugins take
-	// less than a second.
+	// finishGrace is how long a plugin may continue after its context was cancelled, for example because its pod was
+	// deleted. A plugin that is killed during a move may lose the link permanently: host-device (CNI plugins 1.9)
+	// renames it in a temporary network namespace, which ends with the plugin, and the kernel then deletes virtual
+	// links in it. Healthy plugins finish in less than a second.
 	finishGrace = 5 * time.Second
-	// killGrace is how long a plugin has between SIGTERM and SIGKILL, and how long its grandchildren may hold its
-	// output open.
+	// killGrace is the time between SIGTERM and SIGKILL, and also limits how long grandchildren of a plugin may hold
+	// its output open.
 	killGrace = 2 * time.Second
 )
 
-// ExecError is a CNI call that failed. It unwraps to the plugin's own error (*types.Error) where it printed one.
+// ExecError is a failed CNI call. It unwraps to the plugin's own error (*types.Error) if the plugin printed one.
 type ExecError struct {
 	Plugin   string
 	ExitCode int
@@ -62,21 +62,21 @@ func (e *ExecError) Error() string {
 // Unwrap returns the cause.
 func (e *ExecError) Unwrap() error { return e.Err }
 
-// CallOutput is the output and the exit of a plugin, also after a failure. ExitCode is -1 for a program that did not
-// start, or was ended by a signal. Truncated is true if one of the streams was longer than maxOutput.
+// CallOutput is the output and exit code of a plugin, also after a failure. ExitCode is -1 if the program did not start
+// or was ended by a signal. Truncated is true if one of the streams was longer than maxOutput.
 type CallOutput struct {
 	Stdout, Stderr []byte
 	ExitCode       int
 	Truncated      bool
 }
 
-// PluginExec runs CNI plugins as processes. Unlike the stock implementation of [invoke.Exec] it keeps stderr, bounds
-// output, and ends the plugin's whole process group when the context's time is up, or five seconds after the context is
-// cancelled; it does not wait for grandchildren that hold the output open. The zero value is ready; it is safe for
-// concurrent use.
+// PluginExec runs CNI plugins as processes. Unlike the stock implementation of [invoke.Exec], it keeps stderr, limits
+// the output, and ends the plugin's whole process group at the deadline of the context, or five seconds after the
+// context is cancelled. It does not wait for grandchildren that hold the output open. The zero value is ready; it is
+// safe for concurrent use.
 type PluginExec struct {
-	// Lock is the path of a file that is locked while any plugin runs, also one whose caller was killed: see
-	// AwaitEarlier. Processes that a plugin leaves behind keep it open, too. Empty: none.
+	// Lock is the path of a file that is locked while a plugin runs, even if the plugin's caller was killed: see
+	// AwaitEarlier. Processes that a plugin leaves behind also keep it open. If it is empty, there is no lock.
 	Lock string
 }
 
@@ -85,14 +85,14 @@ var _ invoke.Exec = PluginExec{}
 // Persists implements [Exec]: the effects of a program are unknown.
 func (e PluginExec) Persists(string, string, []byte) bool { return true }
 
-// Call runs a plugin and returns everything that it printed.
+// Call runs a plugin and returns its output.
 //
-// A program that is open for writing can't be executed (ETXTBSY, execve(2)). Call then waits 50, 100, 200 and 400 ms
+// A program that is open for writing cannot be executed (ETXTBSY, execve(2)). Call then waits 50, 100, 200 and 400 ms
 // before the next attempts, and gives up after the fifth.
 func (e PluginExec) Call(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
 	for attempt := 0; ; attempt++ {
 		output, err := e.callOnce(ctx, path, stdin, environ)
-		// The binary is being written by an installer; it is ready in a moment.
+		// An installer is still writing the binary.
 		if !errors.Is(err, syscall.ETXTBSY) || attempt == 4 {
 			return output, err
 		}
@@ -105,9 +105,9 @@ func (e PluginExec) Call(ctx context.Context, path string, stdin []byte, environ
 }
 
 // callOnce starts a plugin as the leader of its own process group (Setpgid). A signal therefore also reaches its
-// helpers, no signal for the driver's group reaches it, and isPlugin can distinguish it from a daemon. The lock's file
-// is inherited as descriptor 3: flock(2) belongs to the open file, so it lasts until the last process with the file has
-// ended, even if this process ends earlier.
+// helpers, no signal for the driver's group reaches it, and isPlugin can distinguish it from a daemon. The lock file is
+// inherited as descriptor 3: flock(2) belongs to the open file, so the lock lasts until the last process with this file
+// has ended, even if the driver ends earlier.
 func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
 	// exec.Cmd only checks running, which outlives ctx by finishGrace: it would start a plugin although the caller has
 	// given up.
@@ -125,17 +125,17 @@ func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, env
 	cmd := exec.CommandContext(running, path)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// It begins with the end of the plugin, or with Cancel, whichever comes first. Then os/exec sends SIGKILL to the
-	// plugin, and closes the pipes that grandchildren may still hold. The group gets its SIGKILL below.
+	// The delay begins when the plugin ends or Cancel is called, whichever is first. After it, os/exec sends SIGKILL to
+	// the plugin, and closes the pipes that grandchildren may still hold. The group gets its SIGKILL below.
 	cmd.WaitDelay = killGrace
 	cmd.Cancel = func() error { return signalGroup(cmd.Process.Pid, syscall.SIGTERM) }
 	if lock != nil {
-		cmd.ExtraFiles = []*os.File{lock} // the lock ends with the last process that has it
+		cmd.ExtraFiles = []*os.File{lock} // the lock ends with the last process that has the file open
 		defer func() { _ = lock.Close() }()
 	}
 	err = cmd.Run()
 	if cmd.Process != nil && running.Err() != nil {
-		// Grandchildren that ignored SIGTERM.
+		// Kill grandchildren that ignored SIGTERM.
 		_ = signalGroup(cmd.Process.Pid, syscall.SIGKILL)
 	}
 	output := CallOutput{Stdout: stdout.kept.Bytes(), Stderr: stderr.kept.Bytes(), ExitCode: -1,
@@ -162,9 +162,9 @@ func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, env
 	}
 }
 
-// untilFinished returns a context that ends when the time of another is up, or finishGrace after that one is cancelled.
-// A deadline has no grace: the caller still waits, and a step that has used its time hangs. A deadline that passes
-// after the cancellation does not shorten the grace, which limits the rest anyway.
+// untilFinished returns a context that ends at the deadline of ctx, or finishGrace after ctx is cancelled. There is no
+// grace period after a deadline: the caller still waits, and a step that has used its time hangs. A deadline that
+// passes after the cancellation does not shorten the grace period, which limits the rest anyway.
 func untilFinished(ctx context.Context) (running context.Context, release func()) {
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -179,13 +179,13 @@ func untilFinished(ctx context.Context) (running context.Context, release func()
 	return running, func() { stop(); end() }
 }
 
-// lock takes the lock; it returns nil without one. It never waits. A shared lock is only rejected while another process
-// holds the exclusive one, which it takes for a moment to test whether it is available.
+// lock acquires the lock; it returns nil if no lock is configured. It never waits. A shared lock is only rejected while
+// another process holds the exclusive lock, which it does briefly to check that no plugin runs.
 func (e PluginExec) lock(mode int) (*os.File, error) {
 	if e.Lock == "" {
 		return nil, nil
 	}
-	// also on a disk that has become read-only
+	// This also works on a disk that has become read-only.
 	file, err := os.OpenFile(e.Lock, os.O_RDONLY|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot lock CNI calls: %w", err)
@@ -227,8 +227,8 @@ func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error
 	}
 }
 
-// onlyHelpersLeft reports whether the holders of the lock are not plugins, but processes that plugins left behind, such
-// as a daemon that a plugin starts on first use. A process that cannot be inspected may be a plugin.
+// onlyHelpersLeft reports whether the processes that hold the lock are not plugins, but processes that plugins left
+// behind, such as a daemon that a plugin starts on first use. A process that cannot be inspected may be a plugin.
 func (e PluginExec) onlyHelpersLeft() bool {
 	lock, err := os.Stat(e.Lock)
 	if err != nil {
@@ -252,8 +252,8 @@ func (e PluginExec) onlyHelpersLeft() bool {
 	return seen
 }
 
-// hasOpen reports whether a process has a file open, and whether it opened it itself, as a driver does whose own plugin
-// is in the middle of a call (see [InProcessExec]): such a descriptor is closed on exec, and an inherited one is not.
+// hasOpen reports whether a process has a file open, and whether the process itself opened it, like a driver that runs
+// a plugin in its own process (see [InProcessExec]): such a descriptor is closed on exec, an inherited one is not.
 func hasOpen(process string, file os.FileInfo) (open, itself bool) {
 	descriptors, err := filepath.Glob(filepath.Join(process, "fd", "*"))
 	if err != nil {
@@ -264,7 +264,7 @@ func hasOpen(process string, file os.FileInfo) (open, itself bool) {
 			continue
 		}
 		open = true
-		// The flags are octal, see proc_pid_fdinfo(5). Who ends meanwhile is seen at the next look.
+		// The flags are octal, see proc_pid_fdinfo(5). If the process has just ended, the next poll notices.
 		info, err := os.ReadFile(filepath.Join(process, "fdinfo", filepath.Base(path)))
 		_, after, _ := strings.Cut(string(info), "flags:")
 		line, _, _ := strings.Cut(after, "\n")
@@ -274,15 +274,15 @@ func hasOpen(process string, file os.FileInfo) (open, itself bool) {
 	return open, itself
 }
 
-// isPlugin reports whether a process is one that the driver has started: it leads a process group and no session. Its
-// children are in its group; daemons lead a session, which the leader of a group can't begin. Who ends meanwhile is
-// seen at the next look.
+// isPlugin reports whether a process was started by the driver: it leads a process group, but not a session. Its
+// children are in its group; daemons lead a session, which the leader of a group cannot create. If the process has just
+// ended, isPlugin returns true, and the next poll notices.
 func isPlugin(process string) bool {
 	data, err := os.ReadFile(filepath.Join(process, "stat"))
 	if err != nil {
 		return true
 	}
-	// After the name: state, parent, group, session.
+	// The fields after the name are state, parent, group and session.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	pid := filepath.Base(process)
 	return len(fields) < 4 || fields[2] == pid && fields[3] != pid
@@ -296,8 +296,8 @@ func signalGroup(pid int, signal syscall.Signal) error {
 	return nil
 }
 
-// pluginError prefers the error that the plugin printed (CNI specification, section 5 "Error") to its exit status.
-// Other output is quoted: before they fail, some plugins print text, others a result.
+// pluginError returns the error that the plugin printed (CNI specification, section 5 "Error") if there is one,
+// otherwise err. Other output is quoted: before they fail, some plugins print text, others a result.
 func pluginError(output CallOutput, err error) error {
 	var printed types.Error
 	if output.ExitCode > 0 && json.Unmarshal(output.Stdout, &printed) == nil && printed.Code != 0 {
@@ -315,8 +315,8 @@ func (e PluginExec) ExecPlugin(ctx context.Context, path string, stdin []byte, e
 	return output.Stdout, err
 }
 
-// FindInPath looks a bare file name up in the directories, and nowhere else. Types come from topologies and
-// NetworkAttachmentDefinitions: with a slash in it, a type could name any program of the host.
+// FindInPath looks up a bare file name in the directories only. Types come from topologies and
+// NetworkAttachmentDefinitions: if slashes were allowed, a type could name any program of the host.
 func (PluginExec) FindInPath(plugin string, paths []string) (string, error) {
 	if err := cnichain.CheckBinaryName(plugin); err != nil {
 		return "", fmt.Errorf("CNI type %q %w", plugin, err)
@@ -331,20 +331,20 @@ func (PluginExec) FindInPath(plugin string, paths []string) (string, error) {
 	return "", fmt.Errorf("no CNI plugin %q in %v; install it there", plugin, paths)
 }
 
-// Decode reads the result of VERSION.
+// Decode parses the result of VERSION.
 func (PluginExec) Decode(document []byte) (version.PluginInfo, error) {
 	return (&version.PluginDecoder{}).Decode(document)
 }
 
-// boundedBuffer keeps the first bytes and swallows the rest, so that a plugin that prints for ever neither fills memory
+// boundedBuffer keeps the first bytes and discards the rest, so that a plugin with endless output neither fills memory
 // nor blocks.
 type boundedBuffer struct {
-	kept      bytes.Buffer // not embedded: its ReadFrom would go round the limit
+	kept      bytes.Buffer // not embedded, since its ReadFrom would bypass the limit
 	limit     int
 	truncated bool
 }
 
-// Write implements io.Writer. It reports everything as written: os/exec would stop reading after an error, and the
+// Write implements io.Writer. It reports all data as written: after an error, os/exec would stop reading, and the
 // plugin would end by SIGPIPE.
 func (b *boundedBuffer) Write(data []byte) (int, error) {
 	room := b.limit - b.kept.Len()

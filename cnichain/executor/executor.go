@@ -22,45 +22,46 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 )
 
-// Exec runs CNI plugins. [PluginExec] is the real one. Implementations are safe for concurrent use.
+// Exec runs CNI plugins. [PluginExec] is the production implementation. Implementations are safe for concurrent use.
 type Exec interface {
 	invoke.Exec
-	// Call is ExecPlugin that also returns stderr and how the plugin ended. An error that the plugin printed is
-	// returned as an error that unwraps to *types.Error.
+	// Call is like ExecPlugin, but also returns stderr and the exit code. If the plugin printed an error, the returned
+	// error unwraps to *types.Error.
 	Call(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error)
-	// Persists says whether a call may leave something that outlives the machine, as files do. If not, all that it does
-	// ends with the kernel.
+	// Persists reports whether a call may leave state that survives a reboot, such as files. If it returns false, all
+	// effects of the call end with the kernel.
 	Persists(path, command string, stdin []byte) bool
 }
 
-// Options of an executor. Exec, Host and Journal are required. The zero value of everything else has a meaning.
+// Options of an executor. Exec, Host and Journal are required. All other fields have a useful zero value.
 type Options struct {
 	Exec    Exec
 	Host    host.Host
 	Journal Journal
-	// Log is told about every CNI call; may be nil.
+	// Log receives every CNI call; may be nil.
 	Log Recorder
-	// Dirs are where CNI plugins are looked up, first match wins (CNI_PATH).
+	// Dirs are the directories in which CNI plugins are looked up, first match wins (CNI_PATH).
 	Dirs []string
-	// StepTimeout bounds one CNI call. Default: 30 s.
+	// StepTimeout limits one CNI call. Default: 30 s.
 	StepTimeout time.Duration
-	// A step whose DEL has failed GiveUpAttempts times (default: 10), or that fails when its attachment has failed for
-	// GiveUpAfter (default: 5 min) in this process, becomes a Leftover, and OnLeftover (may be nil) is told.
+	// A step becomes a Leftover if its DEL failed GiveUpAttempts times (default: 10), or if it fails after its
+	// attachment has been failing for GiveUpAfter (default: 5 min) in this process. OnLeftover (may be nil) is then
+	// called.
 	GiveUpAttempts int
 	GiveUpAfter    time.Duration
 	OnLeftover     func(Leftover)
 	// CheckFree returns an error if the node itself uses an exclusive device. It is called immediately before every ADD
-	// that takes the device, and must not read caches. Nil: every device is free.
+	// that takes the device, and must not read caches. If it is nil, every device is free.
 	CheckFree func(context.Context, *cnichain.Device) error
 	Clock     clock.Clock
 }
 
-// Executor runs attachments. It is safe for concurrent use, but not on one attachment: the CNI specification forbids
-// parallel operations on one container, so callers serialise by sandbox.
+// Executor runs attachments. It is safe for concurrent use, but not for one attachment: the CNI specification forbids
+// parallel operations on one container, so callers serialize by sandbox.
 //
-// owners and leftovers are indexes over the journal, which [Executor.Load] fills. sandboxes nevertheless makes a second
-// call for one sandbox wait, and byPF limits calls for one physical function (see perPF). probed caches the versions of
-// plugins. It is never shortened: a replaced program has another key, and a node has few.
+// owners and leftovers are indexes over the journal, which [Executor.Load] fills. As a safeguard, sandboxes makes a
+// second call for the same sandbox wait. byPF limits calls for one physical function (see perPF). probed caches the
+// versions of plugins. It only grows: a replaced program has another key, and a node has few programs.
 type Executor struct {
 	Options
 	templates template.Engine
@@ -74,7 +75,7 @@ type Executor struct {
 	probed map[probeKey]cnichain.Plugin
 }
 
-// New makes an executor; it does no I/O.
+// New creates an executor; it does no I/O.
 func New(options Options) *Executor {
 	if options.StepTimeout == 0 {
 		options.StepTimeout = 30 * time.Second
@@ -102,8 +103,8 @@ func New(options Options) *Executor {
 // an UndoError, and the attachment stays in the journal in [PhaseDetaching] for another [Executor.Del]. The rollback
 // does not stop when ctx ends.
 //
-// After any other error, nothing of the attachment is left. A sandbox with leftovers is rejected before anything is
-// written.
+// After any other error, the attachment is completely rolled back. A sandbox with leftovers is rejected before anything
+// is written.
 func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node string) error {
 	release, err := e.sandboxes.Acquire(ctx, attachment.SandboxID)
 	if err != nil {
@@ -116,7 +117,7 @@ func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node 
 	if err = e.add(ctx, attachment, netns, node); err == nil {
 		return nil
 	}
-	// One call with its full time for each step, and the same time again for verifications.
+	// One full call timeout for each step, and one more for all verifications.
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx),
 		time.Duration(len(attachment.Steps)+1)*e.StepTimeout)
 	defer cancel()
@@ -126,7 +127,7 @@ func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node 
 	return err
 }
 
-// add is Add without the undoing.
+// add is Add without the rollback.
 func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node string) error {
 	boot, err := e.Host.Boot()
 	if err != nil {
@@ -156,7 +157,7 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 		}
 		e.readVerbs(ctx, attachment)
 	}
-	// This need not be durable: after a power loss, no pod can be ready.
+	// This need not be durable: after a power loss, no pod is ready.
 	attachment.Phase = PhaseReady
 	return e.note(attachment)
 }
@@ -182,7 +183,7 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 	if err != nil {
 		if e.nameTaken(attachment, record, err) {
 			record.Foreign = true
-			_ = e.note(attachment) // else Del does
+			_ = e.note(attachment) // otherwise Del writes it
 		}
 		return stepError(record, commandAdd, e.withMissingDevice(record.Step.Device, err))
 	}
@@ -199,9 +200,9 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 	return nil
 }
 
-// withMissingDevice adds to the failure of a plugin that its device is no longer on the host, if so. Exclusive devices
-// were checked before. A shared device stays on the host, so the plugin is the first to notice, and only reports "Link
-// not found".
+// withMissingDevice adds to a plugin's error that its device is no longer on the host, if that is the case. Exclusive
+// devices were checked before. A shared device stays on the host, so the plugin is the first to notice, and only
+// reports "Link not found".
 func (e *Executor) withMissingDevice(device *cnichain.Device, failure error) error {
 	if device == nil || device.Exclusive {
 		return failure
@@ -212,11 +213,11 @@ func (e *Executor) withMissingDevice(device *cnichain.Device, failure error) err
 	return failure
 }
 
-// beginStep prepares a step, and records that it may be done from now on. If it fails, nothing has changed on the
-// machine, so the step counts as planned, and DEL is not called for it.
+// beginStep prepares a step, and records that it may have effects from now on. If beginStep fails, nothing has changed
+// on the machine, so the step counts as planned, and DEL is not called for it.
 //
-// It only waits for the disk if the plugin may leave data on one, and then announces the following steps as well: the
-// first of several such steps waits for all of them.
+// It only waits for the disk if the plugin may leave data on a disk. In that case it also announces the following
+// steps, so that only the first of several such steps waits.
 func (e *Executor) beginStep(
 	ctx context.Context, attachment *Attachment, record *StepRecord, node string, seen []cnichain.Link,
 ) error {
@@ -243,18 +244,19 @@ func (e *Executor) beginStep(
 	return nil
 }
 
-// persists says whether a step's ADD may leave something that outlives the machine.
+// persists reports whether a step's ADD may leave state that survives a reboot.
 func (e *Executor) persists(record *StepRecord) bool {
 	return !record.Step.LeavesNoFiles && e.Exec.Persists(e.binary(&record.Step), commandAdd, record.Stdin)
 }
 
 // announce includes all following steps that may leave data on a disk in the next commit, so that they need no commit
-// of their own. It is for a machine that loses its power, and with it all notes since: DEL is then called for each of
-// these steps, begun or not, as CNI allows (CNI specification, section "DEL"). While the machine runs, the notes record
-// the steps that began.
+// of their own. It protects against a power loss, which loses all later notes: DEL is then called for each of these
+// steps, begun or not, as CNI allows (CNI specification, section "DEL"). While the machine runs, the notes record the
+// steps that began.
 //
-// A step that waits for the result of another has no configuration yet, and one with an exclusive device no epoch:
-// these are not announced. Announced steps run as recorded: no input of their configuration changes until their turn.
+// A step that waits for the result of another has no configuration yet, and a step with an exclusive device has no
+// epoch: these are not announced. Announced steps run as recorded: no input of their configuration changes until their
+// turn.
 func (e *Executor) announce(attachment *Attachment, node string) {
 	for i := range attachment.Steps {
 		record := &attachment.Steps[i]
@@ -270,7 +272,7 @@ func (e *Executor) announce(attachment *Attachment, node string) {
 	}
 }
 
-// notBegun takes back that a step may be done.
+// notBegun reverts the record of a step that did not begin.
 func (e *Executor) notBegun(record *StepRecord) {
 	record.Phase = StepPlanned
 	e.owners.release(record)
@@ -292,8 +294,8 @@ func (e *Executor) pin(attachment *Attachment) error {
 	return err
 }
 
-// bindDriver gives the step's device to the driver that the step wants, and makes a function that stays with its own as
-// new. The journal has said already that something may be done.
+// bindDriver binds the device to the driver that the step requests. A function that keeps its own driver is reset so
+// that it accepts any MAC address. The journal already records that the step may have effects.
 func (e *Executor) bindDriver(record *StepRecord) (err error) {
 	switch {
 	case record.Step.BindsDriver():
@@ -304,9 +306,10 @@ func (e *Executor) bindDriver(record *StepRecord) (err error) {
 	return err
 }
 
-// nameTaken reports whether ADD failed because another process created an interface of that name since it was seen to
-// be free. DEL would delete that interface. Plugins report "file exists" for routes and addresses too, so the link is
-// inspected: it is the step's own if it is the device, or is on top of it or of the interface of a parent step.
+// nameTaken reports whether ADD failed because another process created an interface with the step's name after the name
+// was checked. DEL would delete that interface. Plugins report "file exists" for routes and addresses too, so the link
+// is inspected: it is the step's own if it is the device, or is on top of the device or of the interface of a parent
+// step.
 //
 // The message is the only indication: CNI has no error code for a name that is in use (specification, section 5
 // "Error"), and netlink's EEXIST reaches the driver as the plugin's text. A wrong true leaves a link in the pod until
@@ -319,7 +322,7 @@ func (e *Executor) nameTaken(attachment *Attachment, record *StepRecord, failure
 	}
 	links, err := e.Host.Links(attachment.Pin)
 	if err != nil {
-		return true // not known, and touching another's is worse than leaving one's own until the namespace goes
+		return true // unknown; leaving a link until its namespace ends is better than deleting another's
 	}
 	link := findLink(links, record.IfName)
 	if link == nil {
@@ -343,11 +346,11 @@ func isAbove(link *cnichain.Link, index int, elsewhere bool) bool {
 	return index != 0 && link.Parent == index && link.ParentElsewhere == elsewhere && !linkkind.IsPair(link.Kind)
 }
 
-// prepareStep gives the step its interface name and its stdin, and checks that an interface of that name may be made: a
-// failed ADD is followed by DEL, which would delete another's interface of the same name.
+// prepareStep sets the step's interface name and stdin, and checks that the name is free: a failed ADD is followed by
+// DEL, which would delete another interface with that name.
 //
-// seen are the pod's links as the step before has left them. They are not read again: nothing but plugins and other
-// writers into the pod's namespace can have changed them, and nameTaken is for those.
+// seen are the pod's links after the previous step. They are not read again: only plugins and other writers into the
+// pod's namespace can have changed them, and nameTaken handles these.
 func (e *Executor) prepareStep(
 	attachment *Attachment, record *StepRecord, node string, seen []cnichain.Link,
 ) error {
@@ -364,7 +367,7 @@ func (e *Executor) prepareStep(
 	return nil
 }
 
-// configure gives the step its interface name and its stdin.
+// configure sets the step's interface name and stdin.
 func (e *Executor) configure(attachment *Attachment, record *StepRecord, node string) error {
 	resolve := templateValues(attachment, record, node)
 	switch {
@@ -374,7 +377,7 @@ func (e *Executor) configure(attachment *Attachment, record *StepRecord, node st
 			return err
 		}
 		record.IfName = name
-	case record.IfName == "" && len(record.Step.DependsOn) > 0: // the parent's was a template
+	case record.IfName == "" && len(record.Step.DependsOn) > 0: // the parent's name was a template
 		record.IfName = attachment.Steps[record.Step.DependsOn[0]].IfName
 	}
 	if err := v1alpha1.CheckInterfaceName(record.IfName); err != nil {

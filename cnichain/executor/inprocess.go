@@ -12,28 +12,28 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 )
 
-// InProcess is a CNI plugin that this process can be, besides being a program. Implementations are safe for concurrent
-// use.
+// InProcess is a CNI plugin that can run in this process instead of as a program. Implementations are safe for
+// concurrent use.
 type InProcess interface {
-	// Accepts reports whether Call can take an order. If not, the program is run. Call leaves nothing of an ADD that
-	// outlives the machine: an order that would is not accepted.
+	// Accepts reports whether Call can handle a request; if not, the program is run. An ADD that leaves state that
+	// survives a reboot must not be accepted.
 	Accepts(command string, stdin []byte) bool
-	// Call does what a process of the plugin would, and returns what it would print. It leaves no more behind when this
-	// process is killed in the middle than a process of the plugin that is killed there. It returns when all is done
-	// that it has begun: nothing can end it, so it must not wait for long on anything but the kernel and ctx.
+	// Call does the same as a process of the plugin, and returns the output of that process. If this process is killed
+	// during the call, it leaves no more behind than a killed process of the plugin. Call returns when all work that it
+	// has begun is done. It cannot be interrupted, so it must not wait long for anything but the kernel and ctx.
 	Call(ctx context.Context, command string, args *skel.CmdArgs) (stdout []byte, err error)
 }
 
-// InProcessExec runs some programs as a part of this process: the programs of the driver itself, at the paths where it
-// has installed them. All others run as processes.
+// InProcessExec runs the driver's own plugins in this process, identified by the paths at which the driver has
+// installed them. All other plugins run as processes.
 type InProcessExec struct {
 	PluginExec
-	// Plugins by the paths of their programs.
+	// Plugins maps the paths of programs to plugins.
 	Plugins map[string]InProcess
 }
 
-// Call implements [Exec]. A plugin in this process also holds [PluginExec.Lock]: the kernel completes the requests of a
-// killed process, and only then closes its files.
+// Call implements [Exec]. A plugin in this process also holds [PluginExec.Lock]: when a process is killed, the kernel
+// completes its requests before it closes its files.
 func (e InProcessExec) Call(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
 	plugin, known := e.Plugins[path]
 	command, args := orderOf(environ, stdin)
@@ -58,13 +58,13 @@ func (e InProcessExec) Call(ctx context.Context, path string, stdin []byte, envi
 	return CallOutput{ExitCode: 1}, &ExecError{Plugin: filepath.Base(path), ExitCode: 1, Err: err}
 }
 
-// Persists implements [Exec].
+// Persists implements [Exec]. Requests that run in this process never persist.
 func (e InProcessExec) Persists(path, command string, stdin []byte) bool {
 	plugin, known := e.Plugins[path]
 	return !known || !plugin.Accepts(command, stdin)
 }
 
-// callRecovered makes an error of a panic, as the end of a process would be one.
+// callRecovered converts a panic into an error, like the crash of a plugin's process.
 func callRecovered(
 	ctx context.Context, plugin InProcess, command string, args *skel.CmdArgs,
 ) (stdout []byte, err error) {
@@ -76,7 +76,7 @@ func callRecovered(
 	return plugin.Call(ctx, command, args)
 }
 
-// orderOf reads the environment of a call (CNI specification, section 2 "Parameters").
+// orderOf parses the environment of a call (CNI specification, section 2 "Parameters").
 func orderOf(environ []string, stdin []byte) (command string, args *skel.CmdArgs) {
 	args = &skel.CmdArgs{StdinData: stdin}
 	for _, variable := range environ {

@@ -10,27 +10,27 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 )
 
-// isolate moves the exclusive device of a step from the pod into a network namespace of the driver's, in which DEL and
-// everything that follows it run. After a forced deletion the containers still run: one with NET_ADMIN could rename the
-// device, replace it, or stack links on it while the plugin returns it to the host.
+// isolate moves the exclusive device of a step from the pod into a network namespace of the driver. DEL and all later
+// steps of the rollback run there. After a forced deletion the containers still run: a container with NET_ADMIN could
+// rename the device, replace it, or stack links on it while the plugin returns it to the host.
 //
-// Links that the application stacked on the device are deleted, before the move and after it: between the two, an
-// application can still make some. Those in namespaces that the driver cannot enter are found when the device is
-// restored. A device that is not in the pod is left where it is.
+// Links that the application stacked on the device are deleted before and after the move, since an application can
+// still create links in between. Links in namespaces that the driver cannot enter are detected when the device is
+// restored. A device that is not in the pod is not moved.
 func (e *Executor) isolate(attachment *Attachment, record *StepRecord) error {
 	if !record.Step.OwnsDevice() || !record.Step.Makes || record.Step.BindsDriver() || record.Step.Stays ||
 		record.Foreign {
 		return nil
 	}
 	target := host.ReturnPath(attachment.Pin)
-	const attempts = 5 // of an application that replaces the device by a link of its own while it is moved
+	const attempts = 5 // an application may replace the device by a link of its own during the move
 	for range attempts {
 		link, path, err := e.findDevice(attachment, record)
 		if err != nil || link == nil {
 			return err
 		}
 		if path != target {
-			_ = e.Host.RemoveStacked(path, path, link.Index) // what stays is removed, or found, below
+			_ = e.Host.RemoveStacked(path, path, link.Index) // remaining links are removed or detected below
 		} else if link.Name == record.IfName {
 			return e.adoptIsolated(attachment, record, link)
 		}
@@ -49,7 +49,8 @@ func (e *Executor) isolate(attachment *Attachment, record *StepRecord) error {
 		"end its containers", record.Step.Device.Name)
 }
 
-// adoptIsolated notes the device as it is in the driver's namespace, and removes what the pod has on it.
+// adoptIsolated records the link of the device in the driver's namespace, and removes links of the pod that are stacked
+// on it.
 func (e *Executor) adoptIsolated(attachment *Attachment, record *StepRecord, link *cnichain.Link) error {
 	if record.Link == nil || !link.Same(record.Link) {
 		seen := *link
@@ -64,14 +65,14 @@ func (e *Executor) adoptIsolated(attachment *Attachment, record *StepRecord, lin
 	return e.Host.RemoveStacked(attachment.Pin, host.ReturnPath(attachment.Pin), link.Index)
 }
 
-// unpinReturned removes the driver's namespace of an attachment, unless a device is in it, which a later attempt
-// returns: the end of its namespace would delete a virtual one.
+// unpinReturned removes the driver's namespace of an attachment, unless it contains a device. A later attempt returns
+// that device; deleting the namespace would delete a virtual device.
 func (e *Executor) unpinReturned(attachment *Attachment) error {
 	path := host.ReturnPath(attachment.Pin)
 	if !e.Host.Exists(path) {
 		return nil
 	}
-	const loopback = 1 // its index in every network namespace
+	const loopback = 1 // index of the loopback device in every network namespace
 	links, err := e.Host.Links(path)
 	if err != nil || slices.ContainsFunc(links, func(link cnichain.Link) bool { return link.Index != loopback }) {
 		return err
@@ -79,7 +80,7 @@ func (e *Executor) unpinReturned(attachment *Attachment) error {
 	return e.Host.Unpin(path)
 }
 
-// namespaceOf returns the path of the namespace in which the interface of a step is looked for: the driver's namespace
+// namespaceOf returns the path of the namespace in which the interface of a step is looked up: the driver's namespace
 // if the device was moved there, otherwise the pod's.
 func (e *Executor) namespaceOf(attachment *Attachment, record *StepRecord) string {
 	path := host.ReturnPath(attachment.Pin)
@@ -93,8 +94,8 @@ func (e *Executor) namespaceOf(attachment *Attachment, record *StepRecord) strin
 	return path
 }
 
-// findDevice finds the exclusive device of a step in the driver's namespace or in the pod. The link is nil if it is in
-// neither.
+// findDevice finds the exclusive device of a step in the driver's namespace or in the pod. The link is nil if the
+// device is in neither.
 func (e *Executor) findDevice(attachment *Attachment, record *StepRecord) (*cnichain.Link, string, error) {
 	for _, path := range []string{host.ReturnPath(attachment.Pin), attachment.Pin} {
 		if !e.Host.Exists(path) {
@@ -108,7 +109,7 @@ func (e *Executor) findDevice(attachment *Attachment, record *StepRecord) (*cnic
 		if link == nil {
 			continue
 		}
-		if !record.Step.Moves { // a plugin without a schema may have made another link like the device
+		if !record.Step.Moves { // a plugin without a schema may have created another link that looks like the device
 			if onHost, err := e.Host.OnHost(*record.Step.Device); err != nil || onHost {
 				return nil, "", err
 			}
@@ -118,8 +119,8 @@ func (e *Executor) findDevice(attachment *Attachment, record *StepRecord) (*cnic
 	return nil, "", nil
 }
 
-// chooseDevice returns the link that is the device of a step, nil if none is. Of several that could be, which share a
-// parent or are ports of one PCI function, it is the one that was seen after ADD.
+// chooseDevice returns the link that is the device of a step, or nil if there is none. If several links match, because
+// they share a parent or are ports of one PCI function, it returns the link that was recorded after ADD.
 func (e *Executor) chooseDevice(links []cnichain.Link, record *StepRecord) *cnichain.Link {
 	var found *cnichain.Link
 	for i := range links {
@@ -136,21 +137,21 @@ func (e *Executor) chooseDevice(links []cnichain.Link, record *StepRecord) *cnic
 	return found
 }
 
-// isPort reports whether a link has the permanent address of a device, which distinguishes the ports of one PCI
-// function. It is not proof: a physical function may change the address of its virtual functions.
+// isPort reports whether a link has the permanent MAC address of a device, which distinguishes the ports of one PCI
+// function. This is not a proof: a physical function may change the address of its virtual functions.
 func isPort(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.PermMAC != "" && link.PermMAC == device.PermMAC
 }
 
-// hasIdentity reports whether a device has a property that no application can give to a link of its own: its place on a
-// bus, its parent on the host, or its other end.
+// hasIdentity reports whether a device has a property that an application cannot give to a link of its own: its bus
+// device, its parent on the host, or its other end.
 func hasIdentity(device *cnichain.Device) bool {
 	return device.ParentDev != "" || device.PeerOnHost || device.Parent != 0 && !linkkind.IsPair(device.Kind)
 }
 
-// isOwnDevice reports whether a link in a pod is a device of the host. Names, addresses and indexes are not compared if
-// the device has properties that an application cannot change: one with NET_ADMIN can change all of them. A device
-// without such properties, such as a dummy, is the link that was seen after ADD.
+// isOwnDevice reports whether a link in a pod is a device of the host. If the device has properties that an application
+// cannot change, names, addresses and indexes are not compared, since an application with NET_ADMIN can change all of
+// these. A device without such properties, such as a dummy, is identified by the link that was recorded after ADD.
 func isOwnDevice(link *cnichain.Link, device *cnichain.Device, seen *cnichain.Link) bool {
 	switch {
 	case device.ParentDev != "":
@@ -165,8 +166,8 @@ func isOwnDevice(link *cnichain.Link, device *cnichain.Device, seen *cnichain.Li
 	return isDevice(link, device)
 }
 
-// isolated runs isolate, and returns its error only while the plugin's DEL is still expected to do the work: later the
-// driver removes the device from wherever it is.
+// isolated runs isolate, and returns its error only while the plugin's DEL is still expected to do the work. After
+// that, the driver removes the device from whatever namespace it is in.
 func (e *Executor) isolated(attachment *Attachment, record *StepRecord) error {
 	err := e.isolate(attachment, record)
 	if err != nil && record.Failures+1 >= repairAfter {

@@ -13,39 +13,39 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Leftover is a step that could not be rolled back after many attempts. Nothing waits for it any longer, so that its
-// pod can terminate. If it holds an exclusive device, the device is quarantined: no pod gets it until [Executor.Retry]
+// Leftover is a step that could not be rolled back after many attempts. It no longer blocks its pod, which can
+// terminate. If it holds an exclusive device, the device is quarantined: no pod gets it until [Executor.Retry]
 // succeeds.
 type Leftover struct {
 	// Key is unique and stable: sandbox, claim, step and instance.
 	Key string `json:"key"`
-	// Attachment has only the step.
+	// Attachment contains only this step.
 	Attachment Attachment `json:"attachment"`
 	Since      time.Time  `json:"since"`
-	// Reason is the last failure, Attempts how many there were.
+	// Reason is the last failure, Attempts the number of failures.
 	Reason   string `json:"reason"`
 	Attempts int    `json:"attempts"`
-	// OnHost is true when the device is on the host as it was, or has a newer owner: then only what the plugin keeps
-	// elsewhere is left, and the device can be given to other claims.
+	// OnHost is true if the device is on the host in its original state, or has a newer owner. In that case only other
+	// state of the plugin remains, and the device is available to other claims.
 	OnHost bool `json:"onHost,omitempty"`
 }
 
-// storedLeftover is a leftover in the journal and on the node socket. Drivers and netdra before "onHost" read and wrote
-// "home": without it they would quarantine a device that is free.
+// storedLeftover is a leftover in the journal and on the node socket. Versions of the driver and netdra before the
+// field "onHost" use the name "home". Without the old name, they would quarantine a free device.
 type storedLeftover struct {
 	leftoverFields
 	OnHost bool `json:"home,omitempty"`
 }
 
-// leftoverFields has the fields of a leftover without its methods, which would be called again.
+// leftoverFields has the fields of a leftover without its methods, which would otherwise be called recursively.
 type leftoverFields Leftover
 
-// MarshalJSON writes OnHost also by its earlier name.
+// MarshalJSON writes OnHost under both its current and its earlier name.
 func (l Leftover) MarshalJSON() ([]byte, error) {
 	return json.Marshal(storedLeftover{leftoverFields: leftoverFields(l), OnHost: l.OnHost})
 }
 
-// UnmarshalJSON reads OnHost also by its earlier name.
+// UnmarshalJSON reads OnHost under its current or its earlier name.
 func (l *Leftover) UnmarshalJSON(data []byte) error {
 	var stored storedLeftover
 	if err := json.Unmarshal(data, &stored); err != nil {
@@ -56,10 +56,10 @@ func (l *Leftover) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Step is the step that could not be undone.
+// Step returns the step that could not be rolled back.
 func (l *Leftover) Step() *StepRecord { return &l.Attachment.Steps[0] }
 
-// Quarantines returns the exclusive device that is held back; nil for a step without one.
+// Quarantines returns the exclusive device that is quarantined, or nil if there is none.
 func (l *Leftover) Quarantines() *cnichain.Device {
 	if !l.Step().Step.OwnsDevice() || l.OnHost {
 		return nil
@@ -71,7 +71,7 @@ func (l *Leftover) Quarantines() *cnichain.Device {
 type leftovers struct {
 	mu    sync.Mutex
 	byKey map[string]Leftover
-	// away counts, by identity, how often a device of no attachment was not on the host.
+	// away counts, by identity, how often a device without an attachment was not on the host.
 	away map[string]int
 }
 
@@ -107,7 +107,7 @@ func (l *leftovers) get(key string) (Leftover, bool) {
 	return leftover, found
 }
 
-// checkSandbox returns an error if a sandbox has leftovers: a later rollback would also roll back a new attachment.
+// checkSandbox returns an error if a sandbox has leftovers: their later rollback would also roll back a new attachment.
 func (l *leftovers) checkSandbox(id string) error {
 	for _, leftover := range l.all() {
 		if leftover.Attachment.SandboxID == id {
@@ -118,7 +118,7 @@ func (l *leftovers) checkSandbox(id string) error {
 	return nil
 }
 
-// all are the leftovers in the order of their keys, so that two looks can be compared.
+// all returns the leftovers sorted by key, so that two results can be compared.
 func (l *leftovers) all() []Leftover {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,8 +129,8 @@ func (l *leftovers) all() []Leftover {
 	return list
 }
 
-// countFailure is called after each DEL that failed. The record's FailingSince is for people, and outlives the process.
-// The attachment's failingSince decides when to give up, and does not.
+// countFailure records a failed DEL. The record's FailingSince is for users and is stored. The attachment's
+// failingSince decides when to give up and is not stored.
 func (e *Executor) countFailure(attachment *Attachment, record *StepRecord) {
 	now := e.Clock.Now()
 	record.Failures++
@@ -142,16 +142,17 @@ func (e *Executor) countFailure(attachment *Attachment, record *StepRecord) {
 	}
 }
 
-// retriesExhausted reports whether a step has failed too often, or its attachment for too long: an attempt has time for
-// a few steps that hang, so the time of each step alone would add up. Only this process' time counts.
+// retriesExhausted reports whether a step has failed too often, or its attachment for too long. The time is that of the
+// attachment: an attempt only has time for a few steps that hang, so the times of single steps would add up. Only the
+// time in this process counts.
 func (e *Executor) retriesExhausted(attachment *Attachment, record *StepRecord) bool {
 	return record.Failures >= e.GiveUpAttempts || e.Clock.Since(attachment.failingSince) >= e.GiveUpAfter
 }
 
-// recordLeftover records that a step can't be undone. The device is held back before its owner is forgotten.
+// recordLeftover records that a step cannot be rolled back. The device is quarantined before its owner is removed.
 //
-// Attachment and step are copied: the attachment goes on without the step, and under another phase. The look whether
-// the device is on the host may repair it, too, as every restoring does.
+// Attachment and step are copied: the attachment continues without the step, and in another phase. The check whether
+// the device is on the host may also repair it, like every restore.
 func (e *Executor) recordLeftover(attachment *Attachment, record *StepRecord, reason error) error {
 	alone := *record
 	alone.Step.DependsOn = nil
@@ -173,10 +174,11 @@ func (e *Executor) recordLeftover(attachment *Attachment, record *StepRecord, re
 	return nil
 }
 
-// VerifyReturned is for the release of a claim: it proves that the exclusive devices of its plans are on the host in
-// their original state, whatever the journal contains, since a record of an attachment may be damaged. A missing
-// virtual device no longer exists, since no attachment has it. The error names the devices that have not returned; the
-// caller tries again. After GiveUpAttempts, such a device is quarantined, as in Del, and no longer an error.
+// VerifyReturned is called when a claim is released. It proves that the exclusive devices of the claim's plans are on
+// the host in their original state, whatever the journal contains, since a record of an attachment may be damaged. A
+// missing virtual device no longer exists, since it has no attachment. The error names the devices that have not
+// returned; the caller retries. After GiveUpAttempts, such a device is quarantined, as in Del, and is no longer an
+// error.
 func (e *Executor) VerifyReturned(plans []cnichain.Plan) error {
 	var problems []error
 	for _, plan := range plans {
@@ -195,8 +197,8 @@ func (e *Executor) VerifyReturned(plans []cnichain.Plan) error {
 	return errors.Join(problems...)
 }
 
-// verifyReturned is VerifyReturned for one device. A leftover that it creates has the sandbox claim-<UID>, which no
-// runtime has: there is no pin and no plugin to call, so that [Executor.Retry] only restores the device.
+// verifyReturned is VerifyReturned for one device. A leftover that it creates has the sandbox ID claim-<UID>, which no
+// runtime uses: there is no pin and no plugin to call, so that [Executor.Retry] only restores the device.
 func (e *Executor) verifyReturned(record *StepRecord) error {
 	device := record.Step.Device
 	err := e.checkReturned(device)
@@ -210,9 +212,9 @@ func (e *Executor) verifyReturned(record *StepRecord) error {
 	if record.Failures < e.GiveUpAttempts {
 		return err
 	}
-	// there is nothing to be called
+	// No plugin is called.
 	record.Step.Quirks.DelWithoutNetns, record.Step.Quirks.DelNeedsInterface = cnichain.DelNetnsSkip, false
-	// The current owner, if any, is not a later one.
+	// The epoch is not older than that of the current owner, if there is one.
 	record.Epoch = e.owners.newest()
 	attachment := &Attachment{SandboxID: "claim-" + record.Claim.UID}
 	if err := e.recordLeftover(attachment, record, err); err != nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// AssignNames assigns the interface that each step of a new attachment creates or works on. taken are the names and
-// altnames in the pod's namespace. Names with templates of earlier steps are assigned when the step runs. Errors name
-// both steps that need the same name.
+// AssignNames assigns the interface name that each step of a new attachment creates or works on. taken are the links in
+// the pod's namespace, with their names and alternative names. Names with templates of earlier steps are assigned when
+// the step runs. An error names both steps that need the same name.
 //
 // The order is: names from annotations of the pod, names in topologies and claims, and then net1, net2 and so on, in
-// the order of the pod's claims. Thus an additional claim at the end renames no interface.
+// the order of the pod's claims. Thus an additional claim at the end does not rename an interface.
 func AssignNames(attachment *Attachment, taken []cnichain.Link) error {
 	owner := map[string]string{}
 	for _, link := range taken {
@@ -48,8 +48,8 @@ func AssignNames(attachment *Attachment, taken []cnichain.Link) error {
 	return nil
 }
 
-// assignSelected gives the names that the pod's annotations say to the interfaces of networks that pods select. A pod
-// that lacks one is refused before anything of it is attached.
+// assignSelected assigns names from the pod's annotations to the interfaces of networks that pods select. It returns an
+// error if the pod lacks an annotation, before anything is attached.
 func assignSelected(attachment *Attachment) error {
 	var wanted []cnichain.WantedNetwork
 	var records []*StepRecord
@@ -85,7 +85,7 @@ func isNamedByPod(record *StepRecord) bool {
 	return record.Step.PodNetwork != nil && record.Step.PodNetwork.NamesInterface
 }
 
-// nameSource is where the name of an interface is written.
+// nameSource returns where the name of an interface is configured.
 func nameSource(record *StepRecord) string {
 	if isNamedByPod(record) {
 		return "the pod's annotation " + record.Step.PodNetwork.Annotation
@@ -93,7 +93,7 @@ func nameSource(record *StepRecord) string {
 	return "ifName in the topology or interfaceName in the claim"
 }
 
-// assignFixed gives out the names that topologies and annotations ask for, so that net1, net2 don't take them.
+// assignFixed assigns the names from topologies and annotations, so that the names net1, net2 and so on avoid them.
 func assignFixed(attachment *Attachment, owner map[string]string) error {
 	for i := range attachment.Steps {
 		record := &attachment.Steps[i]

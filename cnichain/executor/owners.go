@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// owners says which attachment may touch which exclusive device. Owners of a device are numbered (epochs), and the
-// number is in the journal with the step: when a crash has kept it from the journal that an old owner was done, its DEL
-// comes again, and must not touch what has a newer owner.
+// owners records which attachment may touch which exclusive device. The owners of a device are numbered (epochs), and
+// the number is in the journal with the step. If a crash prevents the journal from recording that an old owner is done,
+// its DEL is repeated, and must not touch a device that has a newer owner.
 type owners struct {
 	mu      sync.Mutex
 	last    uint64
@@ -20,8 +20,8 @@ type owner struct {
 	epoch     uint64
 }
 
-// load takes over an owner from the journal. Where several records have one device, the newest owner counts: a crash
-// has kept it from the journal that the others were done.
+// load adds the owners of an attachment in the journal. If several records own the same device, the newest owner
+// counts: a crash prevented the journal from recording that the others were done.
 func (o *owners) load(attachment *Attachment) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -40,8 +40,8 @@ func (o *owners) load(attachment *Attachment) {
 	}
 }
 
-// outrank makes every later owner newer than the steps of an attachment without devices. A leftover is rolled back
-// repeatedly, and must not touch its device once that has another owner.
+// outrank ensures that every later owner is newer than the steps of an attachment, without making the attachment an
+// owner. A leftover is rolled back repeatedly, and must not touch its device once the device has another owner.
 func (o *owners) outrank(attachment *Attachment) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -50,7 +50,8 @@ func (o *owners) outrank(attachment *Attachment) {
 	}
 }
 
-// acquire makes the attachment the owner of the step's device. A device that has one is refused: its DEL is not done.
+// acquire makes the attachment the owner of the step's device. It returns an error if the device has an owner, whose
+// DEL is not complete.
 func (o *owners) acquire(attachment *Attachment, record *StepRecord) error {
 	identity, owned := ownedDevice(record)
 	if !owned {
@@ -68,8 +69,8 @@ func (o *owners) acquire(attachment *Attachment, record *StepRecord) error {
 	return nil
 }
 
-// hold makes the step the owner of its device again, until done is called: no other step gets the device while it is
-// rolled back again. A device with an owner keeps it.
+// hold makes the step the owner of its device again until done is called, so that no other step gets the device during
+// another rollback. If the device has an owner, the owner does not change.
 func (o *owners) hold(attachment *Attachment, record *StepRecord) (done func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -91,7 +92,7 @@ func (o *owners) release(record *StepRecord) {
 	}
 }
 
-// newest is the last epoch that was given.
+// newest returns the last epoch that was assigned.
 func (o *owners) newest() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()

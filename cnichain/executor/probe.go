@@ -12,16 +12,16 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// probeKey changes when a binary is replaced. A rename puts another inode at the path, and whoever writes in place
-// changes the time.
+// probeKey changes when a binary is replaced: a rename puts another inode at the path, and a write to the file changes
+// its modification time.
 type probeKey struct {
 	path  string
 	inode uint64
 	mtime int64
 }
 
-// binary is where a step's plugin is now: where it was when the claim was prepared, or, if the folder of plugins has
-// moved since, where it is found today.
+// binary returns the current path of a step's plugin: the path from the preparation of the claim, or, if the plugin
+// directory has moved since then, the path where the plugin is found now.
 func (e *Executor) binary(step *cnichain.PlanStep) string {
 	if _, err := os.Stat(step.Path); !errors.Is(err, os.ErrNotExist) {
 		return step.Path
@@ -33,11 +33,11 @@ func (e *Executor) binary(step *cnichain.PlanStep) string {
 	return path
 }
 
-// CannotAsk is in the text of every problem that a CNI plugin does not say which versions it speaks.
+// CannotAsk is part of every error message about a CNI plugin that does not report its supported versions.
 const CannotAsk = "cannot ask CNI plugin"
 
-// Probe finds plugins and asks each which versions it speaks, once per binary. Types without a binary are left out of
-// the answer, which [cnichain.Compile] reports; a binary that does not answer is an error.
+// Probe finds plugins and queries the supported versions of each, once per binary. Types without a binary are omitted
+// from the result, which [cnichain.Compile] reports. It returns an error if a binary does not respond.
 func (e *Executor) Probe(ctx context.Context, cniTypes []string) (map[string]cnichain.Plugin, error) {
 	plugins := make(map[string]cnichain.Plugin, len(cniTypes))
 	for _, cniType := range cniTypes {

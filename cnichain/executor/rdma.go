@@ -7,8 +7,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// planRDMA looks up, before anything is done, which RDMA devices the step gives and whether they move. The journal has
-// their names and indexes before the first one moves.
+// planRDMA determines in advance which RDMA devices the step provides and whether they move. The journal contains their
+// names and indexes before the first one moves.
 func (e *Executor) planRDMA(record *StepRecord) error {
 	devices, mode, err := e.FindRDMA(&record.Step)
 	if err != nil || len(devices) == 0 {
@@ -18,14 +18,14 @@ func (e *Executor) planRDMA(record *StepRecord) error {
 	if mode == cnichain.RDMAExclusive {
 		device := *record.Step.Device
 		device.Moved = devices
-		record.Step.Device = &device // the plan, which other pods' attachments share, stays as it is
+		record.Step.Device = &device // do not change the plan, which attachments of other pods share
 	}
 	return nil
 }
 
-// FindRDMA returns the RDMA devices of a step that gives RDMA devices to the pod, and the owners of the node's RDMA
-// devices. For other steps it returns none without a query. It returns an error if a device is not available. The
-// step's device is on the host.
+// FindRDMA returns the RDMA devices of a step that provides RDMA devices to the pod, and the RDMA mode of the node. For
+// other steps it returns none without a query. It returns an error if a device is not available. The step's device must
+// be on the host.
 func (e *Executor) FindRDMA(step *cnichain.PlanStep) (devices []cnichain.RDMADevice, mode string, err error) {
 	if step.RDMA == nil || step.Device == nil {
 		return nil, "", nil
@@ -37,7 +37,7 @@ func (e *Executor) FindRDMA(step *cnichain.PlanStep) (devices []cnichain.RDMADev
 	if err != nil {
 		return nil, "", err
 	}
-	// A link that has come back from a pod may have another index than in its baseline.
+	// A link that has returned from a pod may have another index than in its baseline.
 	now, err := e.Host.Snapshot(*step.Device)
 	if err != nil {
 		return nil, "", err
@@ -48,8 +48,8 @@ func (e *Executor) FindRDMA(step *cnichain.PlanStep) (devices []cnichain.RDMADev
 	return devices, mode, asked.CheckRDMA(devices, mode)
 }
 
-// attachRDMA moves the RDMA devices after their link, and looks up their device nodes: a move changes the numbers in
-// their names, and two concurrent moves may swap them.
+// attachRDMA moves the RDMA devices after their link, and looks up their device nodes afterwards: a move changes the
+// numbers in the names of the nodes, and two concurrent moves may swap them.
 func (e *Executor) attachRDMA(attachment *Attachment, record *StepRecord) (err error) {
 	if len(record.RDMA) == 0 {
 		return nil
@@ -60,7 +60,7 @@ func (e *Executor) attachRDMA(attachment *Attachment, record *StepRecord) (err e
 		if err != nil {
 			return err
 		}
-		if onHost { // its plugin has no schema that says so
+		if onHost { // its plugin has no schema that declares this
 			step := record.Step
 			step.Stays = true
 			return step.CheckRDMA(record.RDMA, cnichain.RDMAExclusive)
@@ -76,8 +76,8 @@ func (e *Executor) attachRDMA(attachment *Attachment, record *StepRecord) (err e
 	return err
 }
 
-// returnRDMA moves the step's RDMA devices to the host before its link: some kernel drivers remove an RDMA device when
-// its link leaves the namespace that it is in.
+// returnRDMA moves the step's RDMA devices to the host before their link: some kernel drivers remove an RDMA device
+// when its link leaves the network namespace of the RDMA device.
 func (e *Executor) returnRDMA(attachment *Attachment, record *StepRecord) error {
 	if record.Step.Device == nil || !e.Host.Exists(attachment.Pin) {
 		return nil
@@ -90,9 +90,9 @@ func (e *Executor) returnRDMA(attachment *Attachment, record *StepRecord) error 
 }
 
 // RDMANow returns the current RDMA devices of an attached step, in the order of the record, and the name of the first
-// one that is no longer in the pod; "" if none is missing. After a reload of its kernel module, a device is another
-// one, with other device nodes, which may be the recorded nodes of a third pod. Its index may be reused, too.
-// Containers use the device nodes, so these are compared.
+// device that is no longer in the pod, or "" if none is missing. After a reload of its kernel module, a device has a
+// new identity and other device nodes. Its old nodes may now belong to the device of a third pod, and its index may be
+// reused, too. Containers use the device nodes, so these are compared.
 func (e *Executor) RDMANow(pin string, record *StepRecord) (devices []cnichain.RDMADevice, missing string, err error) {
 	if len(record.RDMA) == 0 || record.Phase != StepAdded {
 		return nil, "", nil
@@ -107,7 +107,7 @@ func (e *Executor) RDMANow(pin string, record *StepRecord) (devices []cnichain.R
 	}
 	for _, given := range record.RDMA {
 		found := slices.IndexFunc(present, func(rdma cnichain.RDMADevice) bool {
-			if netns != "" { // where no PCI addresses are shown, and the application may rename it
+			if netns != "" { // PCI addresses are not visible there, and the application may rename the device
 				return rdma.Index == given.Index
 			}
 			return given.Same(&rdma)
@@ -121,7 +121,7 @@ func (e *Executor) RDMANow(pin string, record *StepRecord) (devices []cnichain.R
 	if err != nil {
 		return nil, "", err
 	}
-	for _, node := range record.DeviceNodes { // there may be more now, such as rdma_cm, whose module was loaded later
+	for _, node := range record.DeviceNodes { // nodes may have been added, such as rdma_cm by a later module
 		if !slices.Contains(nodes, node) {
 			return nil, devices[0].Name, nil
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/sanitize"
 )
 
-// parseResult reads the output of a successful ADD: exactly one result, of the version of the call unless it names
-// another one.
+// parseResult parses the output of a successful ADD: exactly one result, in the version of the call unless it contains
+// another version.
 func parseResult(stdout []byte, cniVersion string) (*types100.Result, error) {
 	decoder := json.NewDecoder(bytes.NewReader(stdout))
 	var document json.RawMessage
@@ -55,12 +55,12 @@ func parseResult(stdout []byte, cniVersion string) (*types100.Result, error) {
 	return converted, nil
 }
 
-// mostEntries of each kind are taken from a plugin: they go into the journal, the claim's status and later plugins'
-// input.
+// mostEntries is the maximum length of each list in a plugin's result: the entries are copied to the journal, the
+// claim's status and the input of later plugins.
 const mostEntries = 1024
 
-// checkLists refuses what the types of the CNI library can't hold: they take null for an entry, and end in a nil
-// pointer.
+// checkLists rejects results that the types of the CNI library cannot represent: the library accepts null as an entry,
+// and then dereferences a nil pointer.
 func checkLists(document json.RawMessage) error {
 	type lists struct {
 		Interfaces, IPs, Routes []any
@@ -89,8 +89,8 @@ func checkLists(document json.RawMessage) error {
 	return nil
 }
 
-// mergeResults puts results over each other: interfaces by sandbox and name, later ones winning; addresses with their
-// interface index re-based; routes; the last DNS that says anything. Any may be nil.
+// mergeResults merges results: interfaces by sandbox and name, where later ones replace earlier ones; addresses, with
+// adjusted interface indexes; routes; and the last nonempty DNS. Any result may be nil.
 func mergeResults(results ...*types100.Result) *types100.Result {
 	merged := &types100.Result{CNIVersion: types100.ImplementedSpecVersion}
 	for _, result := range results {
@@ -126,8 +126,9 @@ func mergeInterfaces(merged, result *types100.Result) []int {
 	return positions
 }
 
-// mergeIPs adds addresses whose interface is a position in the list of result; positions says which it is in the merged
-// list. A position that is out of range becomes none: the address is kept, as plugins print such results.
+// mergeIPs adds the addresses of result. Their interface indexes refer to the list of result; positions contains the
+// index in the merged list for each of these. An index that is out of range is removed, but the address is kept, since
+// some plugins print such results.
 func mergeIPs(merged, result *types100.Result, positions []int) {
 	for _, ip := range result.IPs {
 		ip = ip.Copy()
@@ -154,7 +155,7 @@ func hasIP(ips []*types100.IPConfig, wanted *types100.IPConfig) bool {
 	return false
 }
 
-// mergeRoutes adds the routes that are not there yet, which parents with a common ancestor both have.
+// mergeRoutes adds the routes that merged does not contain. Parents with a common ancestor have the same routes.
 func mergeRoutes(merged, result *types100.Result) {
 	seen := map[string]bool{}
 	for _, route := range merged.Routes {
@@ -167,7 +168,7 @@ func mergeRoutes(merged, result *types100.Result) {
 	}
 }
 
-// resultAs writes a result in the version that a plugin is called with.
+// resultAs encodes a result in the version that a plugin is called with.
 func resultAs(result *types100.Result, cniVersion string) (json.RawMessage, error) {
 	converted, err := result.GetAsVersion(cniVersion)
 	if err != nil {

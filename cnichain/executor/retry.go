@@ -8,7 +8,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Load fills a new executor with the records of the journal, by key, before any other call. From then on every device
+// Load fills a new executor with the records of the journal, by key, before any other call. From then on, every device
 // of an attachment that is not rolled back has an owner, so that no new pod gets it.
 func (e *Executor) Load(attachments map[string]*Attachment, leftovers map[string]Leftover) {
 	for _, attachment := range attachments {
@@ -22,8 +22,8 @@ func (e *Executor) Load(attachments map[string]*Attachment, leftovers map[string
 	}
 }
 
-// adoptBoot is for records of drivers that did not note in which boot a baseline was taken. That was the attachment's
-// boot, or an earlier one: so the index of the link says nothing.
+// adoptBoot completes records of driver versions that did not record the boot of a baseline. The baseline was read in
+// the attachment's boot or an earlier one, so the index of the link is not valid.
 func adoptBoot(attachment *Attachment) {
 	for i := range attachment.Steps {
 		step := &attachment.Steps[i].Step
@@ -36,11 +36,11 @@ func adoptBoot(attachment *Attachment) {
 	}
 }
 
-// Leftovers are the steps that could not be undone, sorted by key.
+// Leftovers returns the steps that could not be rolled back, sorted by key.
 func (e *Executor) Leftovers() []Leftover { return e.leftovers.all() }
 
-// Quarantined returns the reason why a device must not be used: the remains of an earlier pod could not be removed from
-// it. It returns nil for usable devices.
+// Quarantined returns an error if a device must not be used because its cleanup after an earlier pod failed. It returns
+// nil for usable devices.
 func (e *Executor) Quarantined(device *cnichain.Device) error {
 	for _, leftover := range e.leftovers.all() {
 		if held := leftover.Quarantines(); held != nil && held.Identity() == device.Identity() {
@@ -53,7 +53,7 @@ func (e *Executor) Quarantined(device *cnichain.Device) error {
 // QuarantineError is the error for a quarantined device.
 type QuarantineError struct{ Leftover Leftover }
 
-// Error says since when, why and what helps.
+// Error returns the start and reason of the quarantine, and the remedy.
 func (e *QuarantineError) Error() string {
 	held := e.Leftover.Step().Step.Device
 	return fmt.Sprintf("device %s (%s) is in quarantine since %s: after claim %s it could not be returned to the "+
@@ -62,22 +62,22 @@ func (e *QuarantineError) Error() string {
 		e.Leftover.Attempts, e.Leftover.Reason)
 }
 
-// Retry retries the rollback of a leftover, and forgets it after success. An unknown key is not an error.
+// Retry retries the rollback of a leftover, and deletes the leftover after success. An unknown key is not an error.
 func (e *Executor) Retry(ctx context.Context, key string) error {
 	return e.retry(ctx, key, nil)
 }
 
-// Forget is Retry for a leftover whose rollback can never succeed, for example because its plugin rejects its
-// configuration: it is also forgotten if DEL fails again, provided that its exclusive device is on the host in its
-// original state, or has a newer owner. The failure is the failure of DEL; nil if nothing is left. Other state of the
-// plugin, such as addresses and rules, stays.
+// Forget is like Retry, for a leftover whose rollback can never succeed, for example because its plugin rejects its
+// configuration. The leftover is also deleted if DEL fails again, provided that its exclusive device is on the host in
+// its original state, or has a newer owner. failure is the error of DEL, or nil after a complete rollback. Other state
+// of the plugin, such as addresses and rules, remains.
 func (e *Executor) Forget(ctx context.Context, key string) (failure, err error) {
 	err = e.retry(ctx, key, func(record *StepRecord, delFailure, away error) error {
 		if away != nil {
 			return fmt.Errorf("cannot give up %s: its device is not on the host as it was: %w; bring the device back "+
 				"first", record.Title(), away)
 		}
-		if ctx.Err() != nil { // it had no chance
+		if ctx.Err() != nil { // do not delete the leftover: there was no time for an attempt
 			return delFailure
 		}
 		failure = delFailure
@@ -89,8 +89,9 @@ func (e *Executor) Forget(ctx context.Context, key string) (failure, err error) 
 	return failure, nil
 }
 
-// retry rolls back a leftover. forgive decides about a failure: with nil, the failure is returned. The last argument of
-// forgive is the reason why the device could not be restored; nil if it was restored or has a newer owner.
+// retry rolls back a leftover. If this fails, forgive decides whether the leftover is deleted nevertheless; if forgive
+// is nil, the failure is returned. The last argument of forgive is the reason why the device could not be restored; it
+// is nil if the device was restored or has a newer owner.
 func (e *Executor) retry(
 	ctx context.Context, key string, forgive func(record *StepRecord, failure, away error) error,
 ) error {
@@ -103,7 +104,7 @@ func (e *Executor) retry(
 		return err
 	}
 	defer release()
-	// Another call may have undone it while this one waited.
+	// Another call may have rolled it back while this call waited.
 	if leftover, known = e.leftovers.get(key); !known {
 		return nil
 	}
@@ -125,8 +126,8 @@ func (e *Executor) retry(
 	return nil
 }
 
-// endQuarantine gives out a device again that has returned although its plugin's DEL still fails. It returns why the
-// device has not returned, and whether the journal could not be told.
+// endQuarantine makes a returned device available again although its plugin's DEL still fails. away is the reason why
+// the device has not returned; err is the error of the journal.
 func (e *Executor) endQuarantine(leftover Leftover) (away, err error) {
 	record := leftover.Step()
 	if !e.owners.hasNewerOwner(record) {

@@ -12,16 +12,16 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/sanitize"
 )
 
-// shortestSecret is the length below which values would be found in any text by chance.
+// shortestSecret is the minimum length of a secret. Shorter values would match parts of any text by chance.
 const shortestSecret = 4
 
 // secrets are the values of a plugin's configuration that must not appear in messages: errors go to events and
 // conditions, which many users can read, and plugins may print anything.
 type secrets []string
 
-// secretsOf finds the values of keys that look as if they were secret.
+// secretsOf returns the values of keys whose names suggest a secret.
 func secretsOf(stdin []byte) secrets {
-	if !sanitize.MayHaveSecrets(stdin) { // asked after each call of a plugin
+	if !sanitize.MayHaveSecrets(stdin) { // called after each call of a plugin
 		return nil
 	}
 	config, err := template.DecodeJSON(stdin)
@@ -30,12 +30,12 @@ func secretsOf(stdin []byte) secrets {
 	}
 	var found secrets
 	found.collect(config, sanitize.SecretKeys(), false)
-	slices.SortFunc(found, func(a, b string) int { return len(b) - len(a) }) // one may be a part of another
+	slices.SortFunc(found, func(a, b string) int { return len(b) - len(a) }) // a secret may be part of a longer one
 	return slices.Compact(found)
 }
 
-// collect takes all strings below a secret key, however deep. Numbers and booleans are left out: they would be found in
-// any text.
+// collect adds all strings below a secret key, at any depth. It ignores numbers and booleans, which would match parts
+// of any text.
 func (s *secrets) collect(value any, keys *regexp.Regexp, secret bool) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -53,7 +53,7 @@ func (s *secrets) collect(value any, keys *regexp.Regexp, secret bool) {
 	}
 }
 
-// text returns a text without the secrets.
+// text removes the secrets from a text.
 func (s secrets) text(text string) string {
 	for _, secret := range s {
 		text = strings.ReplaceAll(text, secret, sanitize.Redacted)
@@ -61,7 +61,7 @@ func (s secrets) text(text string) string {
 	return text
 }
 
-// output returns what a plugin printed without the secrets.
+// output removes the secrets from the output of a plugin.
 func (s secrets) output(output CallOutput) CallOutput {
 	if len(s) > 0 {
 		output.Stdout, output.Stderr = []byte(s.text(string(output.Stdout))), []byte(s.text(string(output.Stderr)))
@@ -69,7 +69,8 @@ func (s secrets) output(output CallOutput) CallOutput {
 	return output
 }
 
-// error returns an error without the secrets. It unwraps to the plugin's own, without them, and to what ended the call.
+// error removes the secrets from an error. The returned error unwraps to the plugin's own error, also without secrets,
+// and to the reason that ended the call.
 func (s secrets) error(err error) error {
 	if err == nil || len(s) == 0 || s.text(err.Error()) == err.Error() && !errors.As(err, new(*ExecError)) {
 		return err
@@ -83,7 +84,7 @@ func (s secrets) error(err error) error {
 	return &clean
 }
 
-// cause returns an error without the secrets in its text. A CNI error keeps its code, which the engine evaluates. Other
+// cause removes the secrets from the text of an error. A CNI error keeps its code, which the executor evaluates. Other
 // errors are reduced to their text, since any wrapped error contains the secret, too.
 func (s secrets) cause(err error) error {
 	var printed *types.Error

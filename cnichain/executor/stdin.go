@@ -29,9 +29,9 @@ func stdin(attachment *Attachment, record *StepRecord, config json.RawMessage) (
 	return json.Marshal(fields)
 }
 
-// laterStdin is the stdin of the step's ADD with its own result as prevResult, for CHECK and DEL (CNI specification,
-// section 3 "Deletions"). Where the configuration cannot be completed, DEL is called with what ADD was given, rather
-// than not at all.
+// laterStdin returns the stdin for CHECK and DEL: the stdin of the step's ADD with the step's own result as prevResult
+// (CNI specification, section 3 "Deletions"). If the result cannot be added, it returns the stdin of ADD, so that DEL
+// is called in any case.
 func laterStdin(record *StepRecord) json.RawMessage {
 	if record.Result == nil || !record.Step.Speaks("0.4.0") {
 		return record.Stdin

@@ -7,8 +7,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 )
 
-// templateValues resolves template tokens of a step: its device, pod, claim and node, and the earlier steps of its
-// instance.
+// templateValues returns a function that resolves the template tokens of a step: its device, pod, claim and node, and
+// the earlier steps of its instance.
 func templateValues(attachment *Attachment, record *StepRecord, node string) template.Lookup {
 	return func(t template.Token) (any, error) {
 		switch t.Root {
@@ -32,7 +32,7 @@ func templateValues(attachment *Attachment, record *StepRecord, node string) tem
 	}
 }
 
-// objectValue is a field of pod.… or claim.… in a template.
+// objectValue returns the value of a field of pod or claim in a template.
 func objectValue(t template.Token, name, namespace, uid string) (any, error) {
 	switch t.Field {
 	case "name":
@@ -45,7 +45,7 @@ func objectValue(t template.Token, name, namespace, uid string) (any, error) {
 	return nil, fmt.Errorf("%s has no %s", t.Root, t.Field)
 }
 
-// stepValue resolves a token that names a step that has been run.
+// stepValue resolves a token that refers to an earlier step.
 func stepValue(t template.Token, record *StepRecord) (any, error) {
 	switch t.Field {
 	case template.FieldInterfaceName:
@@ -73,8 +73,8 @@ func stepValue(t template.Token, record *StepRecord) (any, error) {
 	return ipValue(t, result)
 }
 
-// interfaceValue is a field of the interface that a step made in the pod. A result may name interfaces of the host,
-// too: those have no sandbox, and may have the same name.
+// interfaceValue returns a field of the interface that a step created in the pod. A result may also contain interfaces
+// of the host, which have no sandbox and may have the same name.
 func interfaceValue(t template.Token, ifName string, result *types100.Result) (any, error) {
 	for _, link := range result.Interfaces {
 		if link.Name == ifName && link.Sandbox != "" {
@@ -94,8 +94,8 @@ func countAddresses(n int) string {
 	return fmt.Sprintf("%d addresses", n)
 }
 
-// ipValue returns a part of an address of a step. A missing address fails the step instead of rendering an empty text,
-// which the next plugin would interpret as no address.
+// ipValue returns a part of an address of a step. A missing address fails the step. An empty string would be
+// interpreted by the next plugin as no address.
 func ipValue(t template.Token, result *types100.Result) (any, error) {
 	if t.Index >= len(result.IPs) {
 		return nil, fmt.Errorf("no ips[%d] of step %s, which has %s", t.Index, t.Root,

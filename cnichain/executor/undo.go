@@ -10,21 +10,21 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// repairAfter is how often a plugin's DEL may fail before the driver does itself what it can.
+// repairAfter is the number of failed DELs after which the driver itself removes the results of a step where possible.
 const repairAfter = 3
 
 // undo rolls back a step completely: DEL, links that the plugin left in the pod although its DEL succeeded, and
-// addresses. It proves that the exclusive device is on the host. It never touches anything that is not the step's own.
-// A failed DEL is a failure even if nothing is visible any longer: plugins keep state that the driver cannot inspect.
+// addresses. It proves that the exclusive device is on the host. It only touches results of the step. A failed DEL is a
+// failure even if no result is visible any longer: plugins keep state that the driver cannot inspect.
 //
 // The order matters. RDMA devices return first, since some kernel drivers remove them with their link. Then the device
-// leaves the pod, so that no application interferes with the rest. DEL comes before the driver's own work, since only
-// the plugin knows its other state: until repairAfter failures, the driver changes nothing else, so that the plugin
-// finds its results. Then the pod is inspected, addresses are released unless the interface is still in the pod, and
-// the device is restored last, when nothing can change it.
+// leaves the pod, so that no application interferes with the rest. DEL comes before the driver's own cleanup, since
+// only the plugin knows its other state: until repairAfter failures, the driver changes nothing else, so that the
+// plugin finds its results. Then the pod is inspected, addresses are released unless the interface is still in the pod,
+// and the device is restored last, when nothing can change it.
 func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if e.owners.hasNewerOwner(record) {
-		return e.releaseAddresses(ctx, attachment, record) // these are kept by sandbox
+		return e.releaseAddresses(ctx, attachment, record) // addresses are kept by sandbox
 	}
 	returned := e.returnRDMA(attachment, record)
 	if returned != nil && record.Failures+1 < repairAfter {
@@ -38,34 +38,35 @@ func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *Ste
 		return failure
 	}
 	found, err := e.removeFromPod(attachment, record)
-	// While the interface is in the pod, its namespace answers for the addresses, also without a process. If it stays,
-	// delStep releases them when it gives up.
+	// While the interface is in the pod, its namespace answers for the addresses, even without a process. If the
+	// interface stays, delStep releases the addresses when it gives up.
 	if err == nil && (found || failure != nil) {
 		err = errors.Join(err, e.releaseAddresses(ctx, attachment, record))
 	}
 	return errors.Join(failure, err, e.restoreDevice(attachment, record), e.unpinReturned(attachment))
 }
 
-// linkState is where the interface of a step is.
+// linkState describes where the interface of a step is.
 type linkState int
 
 const (
-	// netnsGone: the pod's namespace is gone.
+	// netnsGone: the pod's namespace no longer exists.
 	netnsGone linkState = iota
-	// linkNamed: it has its name, or it is not known which it is and something has the name that was free before.
+	// linkNamed: the interface has its name, or the interface was never recorded and a link has the name, which was
+	// free before.
 	linkNamed
-	// linkRenamed: it has another name, and its own is free or its own alternative name.
+	// linkRenamed: the interface has another name, and its own name is free or is one of its alternative names.
 	linkRenamed
-	// linkNameSwapped: it has another name, and another link has its own.
+	// linkNameSwapped: the interface has another name, and another link has its own name.
 	linkNameSwapped
-	// linkForeign: it is gone, and another link has its name.
+	// linkForeign: the interface no longer exists, and another link has its name.
 	linkForeign
 	// linkAbsent: neither the interface nor a link with its name exists.
 	linkAbsent
 )
 
-// locate finds the interface of a step as it was seen after ADD: a name says nothing, the application may have given it
-// to another. The link is nil where it is gone.
+// locate finds the interface of a step by its properties after ADD. A name is not sufficient, since the application may
+// have given it to another link. The returned link is nil if the interface no longer exists.
 func (e *Executor) locate(attachment *Attachment, record *StepRecord) (linkState, *cnichain.Link, error) {
 	path := e.namespaceOf(attachment, record)
 	if !e.Host.Exists(path) {
@@ -104,7 +105,7 @@ func (e *Executor) locate(attachment *Attachment, record *StepRecord) (linkState
 	return linkAbsent, nil, nil
 }
 
-// knownLink is the interface that the step made, or that it worked on, as it was seen then. Nil if it was not.
+// knownLink returns the recorded interface that the step created or worked on, or nil if it was not recorded.
 func knownLink(attachment *Attachment, record *StepRecord) *cnichain.Link {
 	if record.Step.Makes {
 		return record.Link
@@ -118,8 +119,8 @@ func knownLink(attachment *Attachment, record *StepRecord) *cnichain.Link {
 	return nil
 }
 
-// findLink finds the link that has a name, be it an alternative one. For the kernel both kinds are one space of names:
-// it finds a link by either, and refuses a name that is any link's (net/core/dev.c, netdev_name_node_lookup).
+// findLink finds the link with a name or alternative name. The kernel has one namespace for both: it finds a link by
+// either, and rejects a name that any link uses (net/core/dev.c, netdev_name_node_lookup).
 func findLink(links []cnichain.Link, name string) *cnichain.Link {
 	for i := range links {
 		if links[i].Name == name {
@@ -134,10 +135,10 @@ func findLink(links []cnichain.Link, name string) *cnichain.Link {
 	return nil
 }
 
-// del calls the plugin's DEL such that it finds its interface and no other's.
+// del calls the plugin's DEL in such a way that the plugin only finds the interface of the step.
 func (e *Executor) del(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if record.Step.BindsDriver() {
-		return e.delWithoutNetns(ctx, attachment, record) // no interface for the plugin to look for
+		return e.delWithoutNetns(ctx, attachment, record) // there is no interface that the plugin could look up
 	}
 	state, link, err := e.locate(attachment, record)
 	if err != nil {
@@ -168,8 +169,8 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	if failure == nil {
 		return nil
 	}
-	// The plugin has failed, but its interface is gone. That is enough where the schema says so, and where the machine
-	// has lost the hardware. It is also enough for a device that is on the host.
+	// The plugin has failed, but its interface no longer exists. This is sufficient if the schema says so, or if the
+	// machine has lost the hardware. It is also sufficient for a device that is on the host.
 	state, _, err = e.locate(attachment, record)
 	if err != nil || state != linkAbsent {
 		return failure
@@ -183,7 +184,7 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	if onHost, err := e.Host.OnHost(*record.Step.Device); err != nil || !onHost {
 		return failure
 	}
-	// An earlier DEL has taken the device out and was killed before it had done the rest.
+	// An earlier DEL has moved the device to the host, and was killed before it completed.
 	return e.delWithoutNetns(ctx, attachment, record)
 }
 
@@ -201,8 +202,8 @@ func (e *Executor) resetInPod(attachment *Attachment, record *StepRecord, link *
 	return e.Host.ResetInPod(e.namespaceOf(attachment, record), seen, *device)
 }
 
-// away says whether the step has an exclusive device that is not on the host. link is the step's interface in the
-// pod, which may be nil. If that is the device, a link of the host that looks like it is another.
+// away reports whether the step has an exclusive device that is not on the host. link is the step's interface in the
+// pod, which may be nil. If link is the device, a similar link of the host is a different one.
 func (e *Executor) away(record *StepRecord, link *cnichain.Link) (device *cnichain.Device, away bool, err error) {
 	if !record.Step.OwnsDevice() {
 		return nil, false, nil
@@ -213,8 +214,8 @@ func (e *Executor) away(record *StepRecord, link *cnichain.Link) (device *cnicha
 }
 
 // delWithoutNetns rolls back a step whose interface disappeared with its namespace, or must not be looked up by name.
-// CNI_NETNS is empty then, as DEL allows (CNI specification, section 2 "DEL"), unless the plugin's schema states that
-// the plugin needs something else.
+// CNI_NETNS is then empty, as DEL allows (CNI specification, section 2 "DEL"), unless the plugin's schema states that
+// the plugin needs another value.
 func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	plan := callPlan{command: commandDel}
 	switch {
@@ -223,7 +224,7 @@ func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, 
 	case record.Step.Quirks.DelWithoutNetns == cnichain.DelNetnsSkip:
 		return e.releaseAddresses(ctx, attachment, record)
 	case record.Step.Quirks.DelWithoutNetns == cnichain.DelNetnsStalePath:
-		plan.netns = attachment.Pin + ".gone" // where nothing ever is
+		plan.netns = attachment.Pin + ".gone" // a path that never exists
 	}
 	_, err := e.call(ctx, attachment, record, plan)
 	if err != nil && !e.delMayFail(record) {
@@ -235,12 +236,13 @@ func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, 
 	return nil
 }
 
-// delMayFail says whether a DEL may fail that does not find its interface. None can help hardware that is gone.
+// delMayFail reports whether a failed DEL is acceptable if the plugin does not find its interface. It always is for
+// removed hardware.
 func (e *Executor) delMayFail(record *StepRecord) bool {
 	return record.Step.Quirks.DelFailsWithoutInterface || record.Step.OwnsDevice() && e.Host.Gone(*record.Step.Device)
 }
 
-// delInPlaceholder calls DEL on an interface that is made for it.
+// delInPlaceholder calls DEL with a placeholder interface.
 func (e *Executor) delInPlaceholder(
 	ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan,
 ) (err error) {
@@ -261,9 +263,9 @@ func (e *Executor) delInPlaceholder(
 	return err
 }
 
-// releaseAddresses calls the step's IPAM plugin itself, as the step's plugin would have (CNI specification, section 4
+// releaseAddresses calls the step's IPAM plugin directly, as the step's plugin would (CNI specification, section 4
 // "Delegated plugin execution procedure"). DEL may be called any number of times, so it does not matter whether the
-// step's plugin has released them already.
+// step's plugin has already released the addresses.
 func (e *Executor) releaseAddresses(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	ipam := cnichain.IPAMType(record.Stdin)
 	if ipam == "" {
@@ -281,8 +283,8 @@ func (e *Executor) releaseAddresses(ctx context.Context, attachment *Attachment,
 	return err
 }
 
-// removeFromPod removes the step's own interface from the pod if it is still there: a device is moved
-// to the host, anything else deleted.
+// removeFromPod removes the step's own interface from the pod if it is still there. It moves a device to the host, and
+// deletes other links.
 func (e *Executor) removeFromPod(attachment *Attachment, record *StepRecord) (found bool, err error) {
 	if !record.Step.Makes || record.Step.BindsDriver() {
 		return false, nil
@@ -307,8 +309,9 @@ func (e *Executor) removeFromPod(attachment *Attachment, record *StepRecord) (fo
 	return true, e.Host.Remove(e.namespaceOf(attachment, record), link.Index)
 }
 
-// findInPod finds the device of a step whose ADD was interrupted, whatever it is called: no application has run in the
-// pod since, so an address can be believed. Nil if it is not there, or was seen to be there and is gone.
+// findInPod finds the device of a step whose ADD was interrupted, under any name. No application has run in the pod
+// since then, so a matching MAC address is reliable. It returns nil if the device is not in the pod, or if its link was
+// recorded after ADD and no longer exists.
 func (e *Executor) findInPod(attachment *Attachment, record *StepRecord) (*cnichain.Link, error) {
 	if record.Link != nil {
 		return nil, nil
@@ -325,7 +328,7 @@ func (e *Executor) findInPod(attachment *Attachment, record *StepRecord) (*cnich
 	return nil, nil
 }
 
-// restoreDevice proves that an exclusive device is on the host as it was.
+// restoreDevice proves that an exclusive device is on the host in its original state.
 func (e *Executor) restoreDevice(attachment *Attachment, record *StepRecord) error {
 	if !record.Step.OwnsDevice() {
 		return nil
@@ -345,7 +348,7 @@ func (e *Executor) restoreDevice(attachment *Attachment, record *StepRecord) err
 	return err
 }
 
-// restore proves that a device is on the host in its original state. Removed hardware needs no restoring: a device that
+// restore proves that a device is on the host in its original state. Removed hardware is not restored: a device that
 // appears at its address is new.
 func (e *Executor) restore(device *cnichain.Device) error {
 	if e.Host.Gone(*device) {
@@ -354,9 +357,9 @@ func (e *Executor) restore(device *cnichain.Device) error {
 	return e.Host.Restore(*device)
 }
 
-// destroyed reports whether a virtual device that is not on the host no longer exists: its namespace is gone, or does
-// not have it, for example because the other end of a veth was deleted. Hardware always returns, though some time after
-// its namespace has ended (net/core/dev.c, default_device_exit_net).
+// destroyed reports whether a virtual device that is not on the host no longer exists: its namespace was deleted, or
+// does not contain the device, for example because the other end of a veth was deleted. Hardware always returns, but
+// only some time after its namespace has ended (net/core/dev.c, default_device_exit_net).
 func (e *Executor) destroyed(attachment *Attachment, record *StepRecord) bool {
 	device := record.Step.Device
 	if device.IsHardware() {
@@ -370,31 +373,31 @@ func (e *Executor) destroyed(attachment *Attachment, record *StepRecord) bool {
 		return state == netnsGone || !couldBe(link, device)
 	}
 	if device.MAC == "" && record.Link == nil {
-		return false // nothing tells where it is while the namespace lives
+		return false // nothing shows where the device is while the namespace exists
 	}
 	link, err = e.findInPod(attachment, record)
 	return err == nil && link == nil
 }
 
-// couldBe reports whether a link is of the device's kind: an application can't make hardware.
+// couldBe reports whether a link is of the device's kind: an application cannot create hardware.
 func couldBe(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.Kind == "" || link.Kind == device.Kind
 }
 
-// isMoved reports whether a link that a plugin has moved into a pod is a virtual device: an application can make
-// another link of its name.
+// isMoved reports whether a link that a plugin has moved into a pod is a virtual device. The name is not sufficient: an
+// application can create another link with it.
 func isMoved(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.PCIAddress == "" && device.Index != 0 &&
 		link.Kind == device.Kind && link.Parent == device.Parent && sameVLAN(link, device)
 }
 
-// isDevice reports whether a link in a pod is a device of the host, whatever its name: a move keeps its address. VLANs
-// of one NIC share the address, and a pod may have several.
+// isDevice reports whether a link in a pod is a device of the host, under any name: a move keeps the MAC address. VLANs
+// of one NIC share the MAC address, and a pod may have several.
 func isDevice(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.HasUniqueMAC() && link.MAC == device.MAC && couldBe(link, device) && sameVLAN(link, device)
 }
 
-// sameVLAN is true if the device is not a VLAN, or if a baseline of an earlier driver does not record the VLAN.
+// sameVLAN returns true if the device is not a VLAN, or if a baseline of an earlier driver does not record the VLAN.
 func sameVLAN(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.VLANID == 0 && device.VLANProtocol == "" ||
 		link.VLANID == device.VLANID && link.VLANProtocol == device.VLANProtocol && link.Parent == device.Parent

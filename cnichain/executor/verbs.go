@@ -11,23 +11,24 @@ import (
 )
 
 const (
-	// gidWait is how long an attachment waits for GIDs of its addresses. The kernel adds them from a work queue, under
-	// its lock for link changes, usually within a millisecond. A link without its own RDMA port never has any, so its
-	// pods start later by this time.
+	// gidWait is how long an attachment waits for the GIDs of its addresses. The kernel adds them from a work queue,
+	// under its lock for link changes, usually within a millisecond. A link without its own RDMA port never gets GIDs,
+	// so its pods start later by this time.
 	gidWait = 500 * time.Millisecond
-	// gidInterval is after what time the table is read again, doubled each time.
+	// gidInterval is the time until the table is read again. It is doubled each time.
 	gidInterval = 2 * time.Millisecond
 )
 
 // Verbs is the information that the application of a pod needs to use the RDMA devices of a step.
 type Verbs struct {
 	Devices []cnichain.VerbsDevice `json:"devices,omitempty"`
-	// Unknown is why Devices lack GIDs; empty if they have one for each address of the chain's interfaces.
+	// Unknown is the reason why Devices lack GIDs. It is empty if they have a GID for each address of the chain's
+	// interfaces.
 	Unknown string `json:"unknown,omitempty"`
 }
 
-// VerbsReader reads the addressing of RDMA devices, each table once: many pods share the table of a shared device. It
-// is used for one round, and not safe for concurrent use.
+// VerbsReader reads the addressing of RDMA devices. It reads each table only once, since many pods share the table of a
+// shared device. It is used for one round, and is not safe for concurrent use.
 type VerbsReader struct {
 	executor *Executor
 	tables   map[string]verbsTable
@@ -39,13 +40,13 @@ type verbsTable struct {
 	entries []cnichain.GIDEntry
 }
 
-// VerbsReader makes a reader; it does no I/O.
+// VerbsReader creates a reader; it does no I/O.
 func (e *Executor) VerbsReader() *VerbsReader {
 	return &VerbsReader{executor: e, tables: map[string]verbsTable{}, links: map[string][]cnichain.LinkAddresses{}}
 }
 
-// Read returns the addressing for a step, by its index, of an attachment whose namespace is pinned; nil for a step
-// without RDMA devices. Failures are part of the result: pods do not depend on it.
+// Read returns the addressing for the step with the given index, in an attachment whose namespace is pinned. It returns
+// nil for a step without RDMA devices. Failures are part of the result, since pods do not depend on it.
 func (r *VerbsReader) Read(pin string, steps []StepRecord, step int) *Verbs {
 	if len(steps[step].RDMA) == 0 || steps[step].Phase != StepAdded {
 		return nil
@@ -54,7 +55,7 @@ func (r *VerbsReader) Read(pin string, steps []StepRecord, step int) *Verbs {
 	return verbs
 }
 
-// read also returns the addresses that have no GID, which may be there later.
+// read also returns the addresses that have no GID yet.
 func (r *VerbsReader) read(pin string, steps []StepRecord, step int) (verbs *Verbs, without []string) {
 	verbs = &Verbs{}
 	devices, missing, err := r.executor.RDMANow(pin, &steps[step])
@@ -114,7 +115,7 @@ func joinFirst(texts []string, separator string) string {
 	return fmt.Sprintf("%s%sand %d more", strings.Join(texts[:limit], separator), separator, len(texts)-limit)
 }
 
-// shorten keeps the first GIDs of each device, as many of each as fit.
+// shorten truncates the lists of GIDs so that their total fits, with a fair share for each device.
 func (v *Verbs) shorten() {
 	left := cnichain.MaxGIDs
 	for i := range v.Devices {
@@ -145,7 +146,7 @@ func ofLinks(links []cnichain.LinkAddresses, indexes []int) []cnichain.LinkAddre
 		func(link cnichain.LinkAddresses) bool { return !slices.Contains(indexes, link.Index) })
 }
 
-// addresses returns the addresses of a pod's links, read once for all of its RDMA devices.
+// addresses returns the addresses of a pod's links. It reads them once for all RDMA devices of the pod.
 func (r *VerbsReader) addresses(pin string) ([]cnichain.LinkAddresses, error) {
 	if links, known := r.links[pin]; known {
 		return links, nil
@@ -157,7 +158,8 @@ func (r *VerbsReader) addresses(pin string) ([]cnichain.LinkAddresses, error) {
 	return links, err
 }
 
-// table is the GID table of a device as a namespace sees it, read once for all interfaces that use the device.
+// table returns the GID table of a device in a namespace. It reads the table once for all interfaces that use the
+// device.
 func (r *VerbsReader) table(netns string, device cnichain.RDMADevice) (verbsTable, error) {
 	key := fmt.Sprint(netns, " ", device.Index)
 	if table, known := r.tables[key]; known {

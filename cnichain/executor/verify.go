@@ -10,11 +10,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// podLinks are the links of a pod. Its namespace is entered once for an ADD, and not for each reading. The pin proves
-// that the right namespace was entered, because the ID that it compares was read before.
+// podLinks reads the links of a pod. It enters the pod's namespace once for a whole ADD instead of for each read. The
+// pin proves that the right namespace was entered, because the ID that pin compares was read before.
 type podLinks struct {
 	namespace host.Namespace
-	seen      []cnichain.Link // when they were read last
+	seen      []cnichain.Link // from the last read
 }
 
 // enter reads the links of a pod for the first time. The caller closes the namespace.
@@ -36,8 +36,8 @@ func (p *podLinks) read() (err error) {
 	return err
 }
 
-// verify believes the kernel, not the plugin: the interface must be in the pod. A device with another driver has none.
-// links are the pod's.
+// verify does not trust the plugin but checks that the interface is in the pod, unless the step binds the device to
+// another driver. links are the pod's links.
 func (e *Executor) verify(
 	attachment *Attachment, record *StepRecord, result *types100.Result, links []cnichain.Link,
 ) error {
@@ -60,8 +60,8 @@ func (e *Executor) verify(
 	return verifyClaimParams(&record.Step, link.MAC, result)
 }
 
-// adoptAddresses puts the addresses that the pod's interfaces have into all results that later steps and people are
-// told: a step may have changed the interface of an earlier one, whose result others depend on.
+// adoptAddresses sets the current MAC addresses of the pod's interfaces in all results that later steps and users get:
+// a step may have changed the interface of an earlier step on whose result others depend.
 func adoptAddresses(attachment *Attachment, links []cnichain.Link) {
 	for i := range attachment.Steps {
 		merged := attachment.Steps[i].Merged
@@ -76,8 +76,8 @@ func adoptAddresses(attachment *Attachment, links []cnichain.Link) {
 	}
 }
 
-// keptAddress returns the address that the physical function stores for a function that its application drives, if a
-// claim requests one: there is no interface to inspect.
+// keptAddress returns the MAC address that the physical function stores for a function without an interface, if a claim
+// requests one. The application drives that function directly, so there is no interface to inspect.
 func (e *Executor) keptAddress(step *cnichain.PlanStep) (string, error) {
 	if step.MAC == "" {
 		return "", nil
@@ -95,8 +95,8 @@ func (e *Executor) keptAddress(step *cnichain.PlanStep) (string, error) {
 	return now.VF.MAC, nil
 }
 
-// verifyClaimParams verifies that a plugin has applied the parameters of the claim: some ignore them, and a pod must
-// not run with an address other than the requested one. mac is the current address of the interface, or the stored
+// verifyClaimParams verifies that a plugin has applied the parameters of the claim: some plugins ignore them, and a pod
+// must not run with an address other than the requested one. mac is the current address of the interface, or the stored
 // address of the physical function for a step that binds a driver.
 func verifyClaimParams(step *cnichain.PlanStep, mac string, result *types100.Result) error {
 	if step.MAC != "" && mac != step.MAC {
