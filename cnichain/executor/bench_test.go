@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
-// onDisk is the journal as the driver has it.
+// onDisk returns a journal on disk, like the driver's.
 func onDisk(b *testing.B) *journal.Chains {
 	b.Helper()
 	opened, err := journal.Open(filepath.Join(b.TempDir(), "journal.db"), clock.RealClock{})
@@ -44,7 +44,7 @@ func cycle(b *testing.B, executor *executor.Executor, made *executor.Attachment)
 	}
 }
 
-// BenchmarkChain is what ADD and DEL of a chain of two steps cost beside the plugins' own time, once with a journal in
+// BenchmarkChain measures ADD and DEL of a chain of two steps without the plugins' own time, once with a journal in
 // memory and once on disk.
 func BenchmarkChain(b *testing.B) {
 	for _, name := range []string{"memory", "disk"} {
@@ -65,7 +65,7 @@ func BenchmarkChain(b *testing.B) {
 	}
 }
 
-// BenchmarkFsync is the floor under every commit: one write of 4 KiB and fsync.
+// BenchmarkFsync measures the minimum cost of a commit: one write of 4 KiB and fsync.
 func BenchmarkFsync(b *testing.B) {
 	file, err := os.Create(filepath.Join(b.TempDir(), "file"))
 	if err != nil {
@@ -82,7 +82,7 @@ func BenchmarkFsync(b *testing.B) {
 	}
 }
 
-// BenchmarkCommit is one commit of an attachment of eight steps.
+// BenchmarkCommit measures one commit of an attachment of eight steps.
 func BenchmarkCommit(b *testing.B) {
 	chains, made := onDisk(b), attachment(noopPlan(8))
 	for b.Loop() {
@@ -109,8 +109,8 @@ func noopPlan(steps int) cnichain.Plan {
 	return plan
 }
 
-// BenchmarkOverhead runs chains of eight steps of a plugin that does nothing, ADD and DEL, with the journal on disk,
-// and reports the cost of each call beyond starting and ending the same process.
+// BenchmarkOverhead runs ADD and DEL for chains of eight steps, with a plugin that does nothing and the journal on
+// disk. It reports the cost of each call beyond starting and ending the same process.
 func BenchmarkOverhead(b *testing.B) {
 	const steps = 8
 	path := filepath.Join(b.TempDir(), "noop")
@@ -140,7 +140,7 @@ func BenchmarkOverhead(b *testing.B) {
 	b.ReportMetric(float64((each - bare).Microseconds()), "µs-overhead/step")
 }
 
-// bareExec measures the process of a plugin on its own, started in the same way as by the executor.
+// bareExec measures the process of a plugin alone, started in the same way as by the executor.
 func bareExec(b *testing.B, path string) time.Duration {
 	const times = 200
 	start := time.Now()
@@ -178,8 +178,8 @@ func BenchmarkParallel(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory attaches and detaches 10,000 sandboxes and tells by how much heap and journal have grown since the
-// first thousand.
+// BenchmarkMemory attaches and detaches 10,000 sandboxes and reports the growth of heap and journal since the first
+// thousand.
 func BenchmarkMemory(b *testing.B) {
 	for b.Loop() {
 		path := filepath.Join(b.TempDir(), "journal.db")
@@ -246,7 +246,7 @@ func compiled(b *testing.B, steps string, devices ...cnichain.RootDevice) cnicha
 	return *plan
 }
 
-// BenchmarkCompile is what NodePrepareResources pays for the plan.
+// BenchmarkCompile measures the compilation of the plan in NodePrepareResources.
 func BenchmarkCompile(b *testing.B) {
 	topology, binding := topologyAndBinding("c", linkThenTune, device("link", "up0"))
 	b.ReportAllocs()

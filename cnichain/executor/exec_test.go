@@ -19,7 +19,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// script writes a plugin that is a shell script.
+// script writes a plugin as a shell script.
 func script(t *testing.T, body string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "plugin")
@@ -42,7 +42,7 @@ func TestCallKeepsWhatThePluginSays(t *testing.T) {
 	}
 }
 
-// The kernel also returns "no such file" if the interpreter is missing, and users would look for the plugin.
+// The kernel also returns "no such file" if the interpreter is missing, and the message would mislead users.
 func TestCallOfAPluginWithoutItsInterpreter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plugin")
 	if err := os.WriteFile(path, []byte("#!/nowhere/sh\n"), 0o755); err != nil {
@@ -54,7 +54,7 @@ func TestCallOfAPluginWithoutItsInterpreter(t *testing.T) {
 	}
 	_, err := PluginExec{}.Call(t.Context(), path+"-away", nil, nil)
 	if err == nil || contains(err.Error(), why) {
-		t.Errorf("of a file that is not there, the error is %v", err)
+		t.Errorf("error for a missing file is %v", err)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestCallPassesOnlyTheGivenEnvironmentAndStdin(t *testing.T) {
 	}
 }
 
-// A grandchild that holds the output open must not hold the driver.
+// A grandchild that holds the output open must not block the driver.
 func TestCallEndsTheWholeGroup(t *testing.T) {
 	marker := filepath.Join(t.TempDir(), "survived")
 	path := script(t, `(trap "" TERM; sleep 60; touch `+marker+`) & sleep 60`)
@@ -99,7 +99,7 @@ func TestCallEndsTheWholeGroup(t *testing.T) {
 	}
 }
 
-// A plugin whose caller has lost interest finishes what it has begun, and is not called again.
+// A plugin whose context is cancelled finishes its work, and is not called again.
 func TestCallLetsPluginsFinish(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "begun")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -121,8 +121,8 @@ func TestCallLetsPluginsFinish(t *testing.T) {
 	}
 }
 
-// A call that begins late in an attempt is cancelled when the attempt's time is up, which lets plugins finish, and does
-// not run out of its own time.
+// A call that begins late in an attempt is cancelled at the attempt's deadline, which lets the plugin finish. The
+// call's own time limit has not passed.
 func TestCallContext(t *testing.T) {
 	e := New(Options{})
 	attempt, cancel := context.WithDeadline(t.Context(), time.Now())
@@ -131,13 +131,13 @@ func TestCallContext(t *testing.T) {
 	defer release()
 	<-called.Done()
 	if !errors.Is(called.Err(), context.Canceled) || !errors.Is(context.Cause(called), context.DeadlineExceeded) {
-		t.Errorf("the call ended with %v, because of %v", called.Err(), context.Cause(called))
+		t.Errorf("call context ended with %v, cause %v", called.Err(), context.Cause(called))
 	}
 }
 
-// A plugin that hangs is ended all the same when its caller has lost interest.
+// A plugin that hangs is ended after its context is cancelled.
 func TestCallEndsPluginsThatHang(t *testing.T) {
-	t.Parallel() // takes as long as a plugin may
+	t.Parallel() // takes as long as the grace period
 	ctx, cancel := context.WithCancel(t.Context())
 	fifo := filepath.Join(t.TempDir(), "begun")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -256,7 +256,7 @@ func TestAwaitEarlierWaitsForPluginsOnly(t *testing.T) {
 				_, _ = e.Call(ctx, path, nil, []string{"PATH=" + os.Getenv("PATH")})
 			}()
 			defer func() {
-				if data, err := os.ReadFile(pids); err == nil { // what still runs
+				if data, err := os.ReadFile(pids); err == nil { // processes that still run
 					if pid, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil {
 						_ = syscall.Kill(pid, syscall.SIGKILL)
 						_ = syscall.Kill(-pid, syscall.SIGKILL)
@@ -274,17 +274,17 @@ func TestAwaitEarlierWaitsForPluginsOnly(t *testing.T) {
 			err := e.AwaitEarlier(context.Background(),
 				map[bool]time.Duration{true: 100 * time.Millisecond, false: time.Minute}[test.waits])
 			if (err != nil) != test.waits {
-				t.Errorf("error is %v, want one: %v", err, test.waits)
+				t.Errorf("error is %v, want an error: %v", err, test.waits)
 			}
 		})
 	}
 }
 
-// holdVariable has the path of a lock that this test's program takes and keeps until its input ends.
+// holdVariable contains the path of a lock that the test binary acquires and holds until the end of its input.
 const holdVariable = "EXECUTOR_TEST_HOLD"
 
-// A driver that was killed during a call of its own plugin keeps the lock until the kernel has finished the system
-// call. It may lead a session, like daemons of plugins.
+// A driver that was killed during a call of a plugin in its own process keeps the lock until the kernel has finished
+// the system call. It may lead a session, like daemons of plugins.
 func TestAwaitEarlierWaitsForDrivers(t *testing.T) {
 	if path := os.Getenv(holdVariable); path != "" {
 		lock, err := PluginExec{Lock: path}.lock(syscall.LOCK_SH)
@@ -322,6 +322,6 @@ func TestAwaitEarlierWaitsForDrivers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := e.AwaitEarlier(t.Context(), time.Minute); err != nil {
-		t.Errorf("the lock is not free although the driver has ended: %v", err)
+		t.Errorf("the lock is still held after the end of the driver: %v", err)
 	}
 }

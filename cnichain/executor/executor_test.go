@@ -30,7 +30,7 @@ const (
 	cleanNode = "host [up0 up1] pods [] leases []"
 )
 
-// workbench is one executor on a node with two links.
+// workbench is an executor on a node with two links.
 type workbench struct {
 	t        *testing.T
 	node     *cnitest.Node
@@ -98,17 +98,17 @@ func (w *workbench) add(attachment *executor.Attachment) error {
 	return w.executor.Add(context.Background(), attachment, podNetNS, "n")
 }
 
-// restarted is the attachment as it is read back after a restart.
+// restarted returns the attachment as read from the journal after a restart.
 func (w *workbench) restarted() *executor.Attachment {
 	w.t.Helper()
 	attachment, err := w.journal.Load("sandbox-1")
 	if err != nil || attachment == nil {
-		w.t.Fatalf("no record: %v", err)
+		w.t.Fatalf("cannot read the record: %v", err)
 	}
 	return attachment
 }
 
-// expect compares the node, and the journal's records.
+// expect compares the node and the journal's records.
 func (w *workbench) expect(node string, records ...string) {
 	w.t.Helper()
 	if got := w.node.String(); got != node {
@@ -144,13 +144,13 @@ func TestAddAndDel(t *testing.T) {
 	}
 	var stdin struct{ Name, Type, Note string }
 	if !strings.Contains(string(made.Steps[1].Stdin), `"cookie":9007199254740993`) {
-		t.Errorf("a number is not as it was written: %s", made.Steps[1].Stdin)
+		t.Errorf("the format of a number was changed: %s", made.Steps[1].Stdin)
 	}
 	if err := json.Unmarshal(made.Steps[1].Stdin, &stdin); err != nil || stdin.Note != "net1 of p" ||
 		!strings.HasPrefix(stdin.Name, "t.tune.") || stdin.Type != "tuning" {
 		t.Errorf("stdin of tuning is %s, %v", made.Steps[1].Stdin, err)
 	}
-	// The records that a restart reads are sufficient for DEL, and DEL may be repeated.
+	// The records that are read after a restart are sufficient for DEL, and DEL may be repeated.
 	restarted, commits, notes := w.restarted(), w.journal.Commits(), w.journal.Notes()
 	for i := range 2 {
 		if err := w.executor.Del(context.Background(), restarted); err != nil {
@@ -158,7 +158,7 @@ func TestAddAndDel(t *testing.T) {
 		}
 		w.expect(cleanNode)
 		if want := notes + len(made.Steps) + 1; i == 0 && w.journal.Notes() != want {
-			t.Errorf("%d notes, want %d: one before, one after each step but the last, and the end",
+			t.Errorf("%d notes, want %d: one before, one after each step except the last, and the deletion",
 				w.journal.Notes(), want)
 		}
 		if w.journal.Commits() != commits {
@@ -167,7 +167,7 @@ func TestAddAndDel(t *testing.T) {
 	}
 }
 
-// A failure anywhere leaves the node unchanged, and the error has the failed step and the plugin's message.
+// After a failure of any step, the node is unchanged, and the error contains the failed step and the plugin's message.
 func TestFailureAtEveryStepLeavesNothing(t *testing.T) {
 	for _, failing := range []string{"host-device ADD", "host-device ADD after", "tuning ADD", "tuning ADD after"} {
 		t.Run(failing, func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestSuccessWithoutEffectIsAFailure(t *testing.T) {
 // podNetNS is the runtime's path of the pod's network namespace.
 const podNetNS = "/proc/1/ns/net"
 
-// A DEL after an ADD that failed on a name that is taken would delete the other's interface.
+// A DEL after an ADD that failed because of a name collision would delete the other interface.
 func TestCollisionNeverDestroysTheOther(t *testing.T) {
 	w := newWorkbench(t)
 	second := device("b", "up1")
@@ -203,7 +203,7 @@ func TestCollisionNeverDestroysTheOther(t *testing.T) {
 - {name: a, type: macvlan, selector: {cel: "true"}}
 - {name: b, type: macvlan, selector: {cel: "true"}, ifName: "{{ device.ifName }}"}
 `, device("a", "up0"), second))
-	if _, err := w.node.Links(podNetNS); err != nil { // makes the pod
+	if _, err := w.node.Links(podNetNS); err != nil { // creates the pod
 		t.Fatal(err)
 	}
 	w.node.AddPodLink(podNetNS, "theirs")
@@ -247,7 +247,7 @@ func TestFullJournalStopsBeforeTheEffect(t *testing.T) {
 	}
 }
 
-// After a reboot the namespace and virtual links are gone, but leases are not.
+// After a reboot, the namespace and virtual links no longer exist, but leases do.
 func TestDelWithoutNamespaceReleasesAddresses(t *testing.T) {
 	w := newWorkbench(t)
 	if err := w.add(w.linkThenTune()); err != nil {
@@ -267,7 +267,7 @@ func TestDeviceThatDoesNotComeHomeKeepsTheRecord(t *testing.T) {
 	w := newWorkbench(t)
 	w.node.Lose()
 	hardware := device("link", "up0")
-	hardware.Device.PCIAddress = "0000:01:00.0" // hardware always comes back, sooner or later
+	hardware.Device.PCIAddress = "0000:01:00.0" // hardware always returns, sooner or later
 	made := attachment(w.plan("c", linkThenTune, hardware))
 	if err := w.add(made); err != nil {
 		t.Fatal(err)
@@ -307,7 +307,7 @@ func TestLinkThatTheApplicationRenamedComesHome(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// A device that was released may be another's: it is not touched again while the other claim's DEL is tried again.
+// A released device may belong to another claim: it is not touched again when DEL of the other claim is retried.
 func TestReleasedDeviceIsNotTouchedAgain(t *testing.T) {
 	w := newWorkbench(t)
 	both := attachment(w.plan("first", linkThenTune, device("link", "up0")),
@@ -318,7 +318,7 @@ func TestReleasedDeviceIsNotTouchedAgain(t *testing.T) {
 	if err := w.executor.Del(context.Background(), both, "first"); err != nil {
 		t.Fatal(err)
 	}
-	w.node.RemoveHostLink("up0") // its new owner has it
+	w.node.RemoveHostLink("up0") // in use by its new owner
 	w.node.Fail("host-device DEL", errors.New("busy"))
 	wantError(t, w.executor.Del(context.Background(), w.restarted()), "busy")
 	w.node.Fail("host-device DEL", nil)
@@ -328,7 +328,7 @@ func TestReleasedDeviceIsNotTouchedAgain(t *testing.T) {
 	w.expect("host [up1] pods [] leases []")
 }
 
-// Whatever a crash interrupts in DEL is on disk before it begins.
+// DEL is recorded on disk before it begins, so that a crash cannot interrupt an unrecorded DEL.
 func TestDelIsRecordedBeforeItBegins(t *testing.T) {
 	w := newWorkbench(t)
 	made := w.linkThenTune()
@@ -351,7 +351,7 @@ func TestDelIsRecordedBeforeItBegins(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// Two claims of one pod: releasing one leaves the other.
+// If one of two claims of a pod is released, the other stays attached.
 func TestDelOfOneClaim(t *testing.T) {
 	w := newWorkbench(t)
 	both := attachment(w.plan("first", linkThenTune, device("link", "up0")),
@@ -388,8 +388,8 @@ func TestNamesAreGivenOnce(t *testing.T) {
 		"the pod's own network")
 }
 
-// A network that the pod selects by annotation gives its interface the name that the annotation says, and others don't
-// take that. A pod that does not select it is refused.
+// The interface of a network that the pod selects by annotation gets the name in the annotation, which other interfaces
+// avoid. A pod that does not select the network is rejected.
 func TestNamesAreThoseOfThePodsAnnotation(t *testing.T) {
 	w := newWorkbench(t)
 	plan := w.plan("c", `
@@ -423,7 +423,7 @@ func TestNamesAreThoseOfThePodsAnnotation(t *testing.T) {
 	}
 }
 
-// A topology is compiled for a claim, attached to a pod and detached.
+// ExampleExecutor compiles a topology for a claim, attaches it to a pod and detaches it.
 func ExampleExecutor() {
 	topology := &v1alpha1.NetworkTopology{}
 	topology.Name = "lan"
@@ -449,7 +449,7 @@ func ExampleExecutor() {
 	// <nil> host [eth1] pods [] leases []
 }
 
-// A step with a driver gives the pod device nodes, and is reverted whenever it fails.
+// A step that binds a driver provides device nodes to the pod, and is rolled back after any failure.
 func TestDriverOfApplications(t *testing.T) {
 	const steps = `
 - {name: link, type: host-device, selector: {cel: "true"}, driver: vfio-pci}
@@ -460,7 +460,7 @@ func TestDriverOfApplications(t *testing.T) {
 		hardware := device("link", "up0")
 		hardware.Device.PCIAddress = "0000:01:00.0"
 		plan := w.plan("c", steps, hardware, device("other", "up1"))
-		// as of a plugin that looks for an interface where none was
+		// like a plugin that looks for an interface although there was none
 		plan.Steps[0].Quirks.DelFailsWithoutInterface = false
 		return w, attachment(plan)
 	}
@@ -517,7 +517,7 @@ func TestDriverOfApplications(t *testing.T) {
 	})
 }
 
-// The runtime has ended the sandbox and made another namespace at its path before it was pinned.
+// The runtime ended the sandbox and created another namespace at its path before the namespace was pinned.
 func TestNamespaceThatIsReplacedBeforeItIsPinned(t *testing.T) {
 	w := newWorkbench(t)
 	w.executor.Host = replacingHost{w.node}

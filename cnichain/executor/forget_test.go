@@ -6,13 +6,14 @@ import (
 	"testing"
 )
 
-// A cleanup that can never succeed is given up on request: once its device is on the host, which is then offered again.
+// A cleanup that can never succeed is given up on request, once its device is on the host. The device is then available
+// again.
 func TestForgetWhatCanNeverBeUndone(t *testing.T) {
 	w := newWorkbench(t)
 	hardware := device("link", "up0")
 	hardware.Device.PCIAddress = "0000:01:00.0"
 	plan := w.plan("c", linkThenTune, hardware)
-	plan.Steps[0].Quirks.DelFailsWithoutInterface = false // so that DEL is called when the link is gone from the pod
+	plan.Steps[0].Quirks.DelFailsWithoutInterface = false // so that DEL is called after the link has left the pod
 	made := attachment(plan)
 	w.must(w.add(made))
 	w.node.Lose()
@@ -37,15 +38,15 @@ func TestForgetWhatCanNeverBeUndone(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	if failure, err = w.executor.Forget(ended, left[0].Key); err == nil || failure != nil {
-		t.Errorf("without a chance it is given up: %v, %v", failure, err)
+		t.Errorf("given up without an attempt: %v, %v", failure, err)
 	}
 	if len(w.executor.Leftovers()) != 1 {
-		t.Error("it is forgotten without a chance")
+		t.Error("the leftover was deleted without an attempt")
 	}
 	failure, err = w.executor.Forget(context.Background(), left[0].Key)
 	w.must(err)
 	wantError(t, failure, "no IP ranges specified")
-	w.restart() // the journal has forgotten it, too
+	w.restart() // the leftover is also deleted from the journal
 	if left := w.executor.Leftovers(); len(left) > 0 {
 		t.Errorf("leftovers are %+v", left)
 	}
@@ -53,7 +54,7 @@ func TestForgetWhatCanNeverBeUndone(t *testing.T) {
 	w.must(w.add(w.onOtherSandbox(plan)))
 }
 
-// What succeeds after all is not given up.
+// A rollback that succeeds is not given up.
 func TestForgetWhatCanBeUndone(t *testing.T) {
 	w := newWorkbench(t)
 	made := w.linkThenTune()
@@ -68,7 +69,7 @@ func TestForgetWhatCanBeUndone(t *testing.T) {
 		}
 	}
 	if failure, err := w.executor.Forget(context.Background(), "other"); failure != nil || err != nil {
-		t.Errorf("a key that is not known: %v, %v", failure, err)
+		t.Errorf("unknown key: %v, %v", failure, err)
 	}
 	w.expect(cleanNode)
 }

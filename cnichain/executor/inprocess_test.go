@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// function is a plugin in this process that takes ADD only.
+// function is a plugin in this process that only accepts ADD.
 type function func(ctx context.Context, args *skel.CmdArgs) ([]byte, error)
 
 func (function) Accepts(command string, _ []byte) bool { return command == "ADD" }
@@ -24,7 +24,8 @@ func (f function) Call(ctx context.Context, _ string, args *skel.CmdArgs) ([]byt
 	return f(ctx, args)
 }
 
-// A program runs in this process only at its own path and if it accepts the call; its answers equal a process's.
+// A plugin runs in this process only at the path of its program and if it accepts the call. Its output equals the
+// output of a process.
 func TestInProcess(t *testing.T) {
 	dir := t.TempDir()
 	program, other := filepath.Join(dir, "own"), filepath.Join(dir, "other")
@@ -62,11 +63,11 @@ func TestInProcess(t *testing.T) {
 		{program, "ADD", "function"}, {program, "DEL", "process"}, {other, "ADD", "process"},
 	} {
 		if output, err := call(t.Context(), test.path, test.command, answers); err != nil || output != test.want {
-			t.Errorf("%s %s answers %q, %v; want %q", filepath.Base(test.path), test.command, output, err, test.want)
+			t.Errorf("%s %s returned %q, %v; want %q", filepath.Base(test.path), test.command, output, err, test.want)
 		}
 	}
 	if err := exec.AwaitEarlier(t.Context(), 0); err != nil {
-		t.Errorf("the lock is kept: %v", err)
+		t.Errorf("the lock is still held: %v", err)
 	}
 	_, err := call(t.Context(), program, "ADD", func(context.Context, *skel.CmdArgs) ([]byte, error) {
 		return nil, types.NewError(types.ErrTryAgainLater, "later", "")
@@ -81,7 +82,7 @@ func TestInProcess(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = call(ended, program, "ADD", func(context.Context, *skel.CmdArgs) ([]byte, error) {
-		t.Error("called after the end of its time")
+		t.Error("called after its context ended")
 		return nil, nil
 	})
 	if !errors.Is(err, context.Canceled) {

@@ -12,20 +12,21 @@ import (
 )
 
 const (
-	// withLeases is a chain of which two plugins leave addresses on the disk.
+	// withLeases is a chain with two plugins that store addresses on disk.
 	withLeases = `
 - {name: a, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
 - {name: b, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
 - {name: c, type: tuning, dependOn: [a, b], ifName: net1}
 `
-	// withSharedLeases is one of which three plugins do, two of them on shared devices and so announced with the first.
+	// withSharedLeases is a chain with three such plugins. Two of them use shared devices and are therefore announced
+	// with the first.
 	withSharedLeases = `
 - {name: a, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
 - {name: b, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
 - {name: d, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
 - {name: c, type: tuning, dependOn: [a, b, d], ifName: net1}
 `
-	// withoutLeases leaves nothing there.
+	// withoutLeases is a chain that stores nothing on disk.
 	withoutLeases = `
 - {name: a, type: host-device, selector: {cel: "true"}}
 - {name: b, type: macvlan, selector: {cel: "true"}}
@@ -33,11 +34,11 @@ const (
 `
 )
 
-// A machine may lose its power at any write to the journal: it loses the namespaces and the notes since the last save
-// or since notes were flushed in between, and keeps the files that plugins have written. The driver of the next boot
-// finds all of that, also if the devices went to another sandbox in between.
+// A machine may lose its power at any write to the journal. It loses the namespaces and the notes since the last save
+// or flush, and keeps the files that plugins have written. The driver of the next boot cleans up everything, even if
+// the devices were assigned to another sandbox in between.
 func TestMachineLosesItsPower(t *testing.T) {
-	t.Parallel() // beside tests that wait
+	t.Parallel() // concurrently with tests that wait
 	for name, test := range map[string]struct {
 		chain    string
 		volatile []string
@@ -77,20 +78,20 @@ func TestMachineLosesItsPower(t *testing.T) {
 					if state := w.node.String(); state != cleanNode || len(w.journal.Keys()) > 0 {
 						leaked = true
 						if !test.leaks {
-							t.Errorf("the power is lost at write %d, notes are flushed before write %d: %s, records %v",
+							t.Errorf("power loss at write %d, notes flushed before write %d: %s, records %v",
 								writes, flushed, state, w.journal.Keys())
 						}
 					}
 				}
 			}
 			if leaked != test.leaks || writes < 12 {
-				t.Errorf("of %d machines, something is lost: %v, want %v", writes, leaked, test.leaks)
+				t.Errorf("after %d power losses: state was leaked: %v, want %v", writes, leaked, test.leaks)
 			}
 		})
 	}
 }
 
-// devicesOf are the devices of a chain: its own links, or one of its own and one that its other steps share.
+// devicesOf returns the devices of a chain: one device for each of its links, or one exclusive and one shared device.
 func devicesOf(chain string) []cnichain.RootDevice {
 	if chain != withSharedLeases {
 		return []cnichain.RootDevice{device("a", "up0"), device("b", "up1")}
@@ -104,8 +105,8 @@ func shared(step, name string) cnichain.RootDevice {
 	return root
 }
 
-// The link that pods share may go between the preparation of a claim and its pod. Its plugin says no more than that it
-// does not find a link.
+// A shared link may disappear between the preparation of a claim and the start of its pod. Its plugin only reports that
+// it cannot find a link.
 func TestSharedDeviceThatIsGone(t *testing.T) {
 	w := newWorkbench(t)
 	made := attachment(w.plan("c", withoutLeases, device("a", "up0"), shared("b", "up1")))
@@ -113,7 +114,7 @@ func TestSharedDeviceThatIsGone(t *testing.T) {
 	err := w.add(made)
 	wantError(t, err, `step "b" (macvlan)`, "Link not found")
 	if strings.Contains(err.Error(), "the host has no link") {
-		t.Errorf("it exists: %v", err)
+		t.Errorf("the device exists, but the error is: %v", err)
 	}
 	w.node.RemoveHostLink("up1")
 	again := attachment(w.plan("c", withoutLeases, device("a", "up0"), shared("b", "up1")))
@@ -121,8 +122,9 @@ func TestSharedDeviceThatIsGone(t *testing.T) {
 		"delete the pod and its claim")
 }
 
-// The steps that follow the first are told to the disk with it. Whether that means that they have begun depends on what
-// ends the driver: a machine without power forgets that they have, and a killed process doesn't.
+// The first commit also records the steps that follow. Whether this means that they have begun depends on how the
+// driver ended: after a power loss, they may have begun although the notes of this are lost; after a kill, the notes
+// are complete.
 func TestAnnouncedSteps(t *testing.T) {
 	const chain = `
 - {name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
@@ -145,13 +147,13 @@ func TestAnnouncedSteps(t *testing.T) {
 	w := attach(t, 1)
 	made := attachment(w.plan("c", withSharedLeases, devicesOf(withSharedLeases)...))
 	made.Steps[0], made.Steps[1] = made.Steps[1], made.Steps[0] // the shared device comes first
-	made.Steps[2].Step.Device = made.Steps[1].Step.Device       // and the last one is exclusive, too
+	made.Steps[2].Step.Device = made.Steps[1].Step.Device       // and the last device is exclusive, too
 	w.executor = executor.New(executor.Options{Exec: w.node, Host: w.node, Clock: w.clock,
 		Journal: &dyingJournal{Journal: w.journal, left: 1}, Dirs: []string{cnitest.PluginDir}})
 	func() { defer func() { _ = recover() }(); w.must(w.add(made)) }()
 	for i, record := range w.restarted().Steps {
 		if record.Announced {
-			t.Errorf("step %d is announced, and has an exclusive device or needs one that has", i)
+			t.Errorf("step %d is announced, although it or a step that it depends on has an exclusive device", i)
 		}
 	}
 	w = attach(t, 100)
@@ -174,10 +176,10 @@ func TestAnnouncedSteps(t *testing.T) {
 			w.restart(found)
 			w.must(w.del(found))
 			deleted := slices.DeleteFunc(w.node.Calls(), func(call string) bool {
-				return strings.HasPrefix(call, "host-local") // called in addition to a step whose namespace is gone
+				return strings.HasPrefix(call, "host-local") // also called for steps without a namespace
 			})
 			if len(deleted) != want {
-				t.Errorf("killed at write %d, power lost: %v: calls are %v, want DEL of %d steps", writes, powerless,
+				t.Errorf("killed at write %d, power loss %v: calls are %v, want DEL of %d steps", writes, powerless,
 					deleted, want)
 			}
 			w.expect(cleanNode)
@@ -185,7 +187,7 @@ func TestAnnouncedSteps(t *testing.T) {
 	}
 }
 
-// flushingJournal flushes notes once, before a write.
+// flushingJournal flushes notes once, before a given write.
 type flushingJournal struct {
 	dyingJournal
 	notes *cnitest.Journal
@@ -227,12 +229,12 @@ func (w *workbench) twoSandboxes(plan cnichain.Plan) (died bool) {
 	return false
 }
 
-// losePower boots the machine again, with another driver on what its disk has.
+// losePower reboots the machine and starts another driver with the data on its disk.
 func (w *workbench) losePower() {
 	w.t.Helper()
 	w.journal.LosePower()
 	w.node.Reboot()
-	w.node.AddHostLink("up0") // hardware is there again
+	w.node.AddHostLink("up0") // hardware exists again
 	w.node.AddHostLink("up1")
 	found := []*executor.Attachment{}
 	for _, key := range w.journal.Keys() {

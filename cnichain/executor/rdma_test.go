@@ -15,7 +15,7 @@ import (
 
 const rdmaStep = `[{name: link, type: host-device, selector: {cel: "true"}, rdma: {}}]`
 
-// withRDMA is a workbench whose links have RDMA devices, and an attachment of the first.
+// withRDMA returns a workbench whose links have RDMA devices, and an attachment for the first.
 func withRDMA(t *testing.T, mode, steps string) (*workbench, *executor.Attachment) {
 	w := newWorkbench(t)
 	w.node.AddRDMA("mlx5_0", "up0", "0000:01:00.0", mode)
@@ -23,7 +23,7 @@ func withRDMA(t *testing.T, mode, steps string) (*workbench, *executor.Attachmen
 	return w, attachment(w.plan("c", steps, rdmaDevice(w, "up0", "0000:01:00.0")))
 }
 
-// rdmaDevice is a device as it is when its claim is prepared.
+// rdmaDevice returns a device in its state at the preparation of a claim.
 func rdmaDevice(w *workbench, name, address string) cnichain.RootDevice {
 	root := device("link", name)
 	root.Device.PCIAddress = address
@@ -36,10 +36,10 @@ func rdmaDevice(w *workbench, name, address string) cnichain.RootDevice {
 func (w *workbench) expectRDMA(host, pod []string) {
 	w.t.Helper()
 	if seen := w.node.RDMAIn(""); !slices.Equal(seen, host) {
-		w.t.Errorf("the host has the RDMA devices %q, want %q", seen, host)
+		w.t.Errorf("RDMA devices of the host are %q, want %q", seen, host)
 	}
 	if seen := w.node.RDMAIn(pin); !slices.Equal(seen, pod) {
-		w.t.Errorf("the pod has the RDMA devices %q, want %q", seen, pod)
+		w.t.Errorf("RDMA devices of the pod are %q, want %q", seen, pod)
 	}
 }
 
@@ -47,7 +47,7 @@ func TestRDMADeviceMovesWithItsLink(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.must(w.add(made))
 	w.expectRDMA([]string{"mlx5_1"}, []string{"mlx5_0"})
-	// It had number 0, which the other namespace's move had not taken: it is the lowest free again.
+	// The device had number 0. The move in the other namespace did not use it, so it is the lowest free number again.
 	if nodes := w.restarted().Steps[0].DeviceNodes; !slices.Equal(nodes,
 		[]string{"/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0"}) {
 		t.Errorf("device nodes are %q", nodes)
@@ -58,12 +58,12 @@ func TestRDMADeviceMovesWithItsLink(t *testing.T) {
 	w.expectRDMA([]string{"mlx5_0", "mlx5_1"}, nil)
 }
 
-// A device node is that which the device has after its move, not the one that it had when its claim was prepared.
+// A device node is the device's node after its move, not its node at the preparation of its claim.
 func TestNumbersOfRDMADevicesChange(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive,
 		`[{name: link, type: host-device, selector: {cel: "true"}, rdma: {managementDevices: true}}]`)
 	w.node.RemoveRDMA("mlx5_0")
-	w.node.AddRDMA("mlx5_2", "up0", "0000:01:00.0", cnichain.RDMAExclusive) // takes the number 0
+	w.node.AddRDMA("mlx5_2", "up0", "0000:01:00.0", cnichain.RDMAExclusive) // gets number 0
 	w.node.RemoveRDMA("mlx5_1")
 	w.node.RemoveRDMA("mlx5_2")
 	w.node.AddRDMA("other", "", "", cnichain.RDMAExclusive)
@@ -88,14 +88,14 @@ func TestSharedRDMADeviceStays(t *testing.T) {
 	w.node.AddRDMA("mlx5_0", "up0", "0000:01:00.0", cnichain.RDMAShared) // its module was reloaded
 	if err := w.executor.Check(context.Background(), made); !strings.Contains(fmt.Sprint(err),
 		"RDMA device mlx5_0 is gone") {
-		t.Errorf("Check says %v", err)
+		t.Errorf("Check returned %v", err)
 	}
 	w.must(w.del(made))
 	w.expect(cleanNode)
 }
 
-// A driver that is killed at any write of an attachment to the journal, and a new one that undoes it, leave every RDMA
-// device on the host under its name.
+// A driver is killed at any write of an attachment to the journal, and a new driver rolls the attachment back.
+// Afterwards, every RDMA device is on the host under its name.
 func TestRDMADeviceReturnsAfterEveryCrash(t *testing.T) {
 	whole, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	whole.must(whole.add(made))
@@ -133,7 +133,7 @@ func TestRDMADeviceReturnsAfterEveryCrash(t *testing.T) {
 	}
 }
 
-// dyingJournal ends the driver at a commit, as a kill does: by a panic before it.
+// dyingJournal panics before a commit, to simulate that the driver is killed.
 type dyingJournal struct {
 	executor.Journal
 	left int
@@ -200,13 +200,13 @@ func TestRDMAThatCannotBeGiven(t *testing.T) {
 			w.node.Fail("rdma list", nil)
 			w.expect(cleanNode)
 			if seen := w.node.RDMAIn(pin); len(seen) > 0 {
-				t.Errorf("the pod has %q", seen)
+				t.Errorf("RDMA devices of the pod are %q", seen)
 			}
 		})
 	}
 }
 
-// macvlan leaves its device on the host: its RDMA device must stay, too.
+// macvlan leaves its device on the host, so its RDMA device must stay, too.
 func TestPluginThatDoesNotMoveItsDevice(t *testing.T) {
 	w := newWorkbench(t)
 	w.node.AddRDMA("mlx5_0", "up0", "0000:01:00.0", cnichain.RDMAShared)
@@ -218,7 +218,8 @@ func TestPluginThatDoesNotMoveItsDevice(t *testing.T) {
 	w.expectRDMA([]string{"mlx5_0", "other"}, nil)
 }
 
-// A module that was unloaded while a pod had its device: the device is held back, with the reason, until it is loaded.
+// If a module is unloaded while a pod has its device, the device is quarantined, with the reason, until the module is
+// loaded.
 func TestRDMADeviceThatDoesNotReturn(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.must(w.add(made))
@@ -230,12 +231,12 @@ func TestRDMADeviceThatDoesNotReturn(t *testing.T) {
 	held.PCIAddress = "0000:01:00.0"
 	err := w.executor.Quarantined(&held)
 	if !strings.Contains(fmt.Sprint(err), "its RDMA device mlx5_0 is not on the host") {
-		t.Errorf("the device is held back with %v", err)
+		t.Errorf("quarantine error is %v", err)
 	}
 	w.expect(cleanNode)
 }
 
-// A name that was taken while the device was away comes back as soon as it is free.
+// If another device has taken the name, the original name is restored as soon as it is free.
 func TestReturnThatFails(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.must(w.add(made))
@@ -248,7 +249,8 @@ func TestReturnThatFails(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// After all RDMA modules were reloaded, another pod may have the index and device node of a pod's RDMA device.
+// After a reload of all RDMA modules, the RDMA device of another pod may have the index and device node of a pod's RDMA
+// device.
 func TestRDMADeviceWhoseIndexIsAnothers(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAShared, rdmaStep)
 	w.must(w.add(made))
@@ -256,13 +258,13 @@ func TestRDMADeviceWhoseIndexIsAnothers(t *testing.T) {
 	restarted := w.restarted()
 	if err := w.executor.Check(context.Background(), restarted); !strings.Contains(fmt.Sprint(err),
 		"RDMA device mlx5_0 is gone") {
-		t.Errorf("Check says %v", err)
+		t.Errorf("Check returned %v", err)
 	}
 	w.must(w.del(restarted))
 	w.expect(cleanNode)
 }
 
-// An RDMA device that another process moved away and back has other device nodes, and its old ones may now belong to
+// An RDMA device that another process moved away and back has other device nodes, and its old nodes may now belong to
 // another pod.
 func TestRDMADeviceWithOtherNodes(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
@@ -270,14 +272,14 @@ func TestRDMADeviceWithOtherNodes(t *testing.T) {
 	w.node.RenumberRDMA("mlx5_0", 7)
 	if err := w.executor.Check(context.Background(), made); !strings.Contains(fmt.Sprint(err),
 		"RDMA device mlx5_0 is gone") {
-		t.Errorf("Check says %v", err)
+		t.Errorf("Check returned %v", err)
 	}
 	w.must(w.del(made))
 	w.expect(cleanNode)
 }
 
-// A link that comes back from a pod gets another index where another link has its own meanwhile. The next sandbox of
-// the claim has the baseline with the old one.
+// A link that returns from a pod gets another index if its index is in use by another link. The next sandbox of the
+// claim still has the baseline with the old index.
 func TestRDMADeviceOfALinkWithAnotherIndex(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.node.AddHostLink("up0")

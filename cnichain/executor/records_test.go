@@ -12,9 +12,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// The records of testdata were written by the driver whose executor and Linux host were still parts of cnichain. Every
-// field of them is set. They are read completely and written back unchanged, except that renamed fields are written
-// under both names, because earlier drivers and netdra read the old ones.
+// The records in testdata were written by a driver whose executor and Linux host were still parts of package cnichain.
+// All of their fields are set. They must be read completely and written back unchanged, except that renamed fields are
+// written under both names, since earlier drivers and netdra read the old names.
 func TestRecordsOfEarlierDriversAreReadWhole(t *testing.T) {
 	for name, record := range map[string]any{"leftover.json": &Leftover{}, "plan.json": &cnichain.Plan{}} {
 		data, err := os.ReadFile(filepath.Join("testdata", "records", name))

@@ -44,13 +44,13 @@ func TestSecretsAreNotRepeated(t *testing.T) {
 			}
 			if len(log) != 1 || strings.Contains(string(log[0].Output.Stdout)+string(log[0].Output.Stderr), secret) ||
 				log[0].Err != nil && strings.Contains(log[0].Err.Error(), secret) {
-				t.Errorf("the log is told %+v", log)
+				t.Errorf("the call log received %+v", log)
 			}
 		})
 	}
 }
 
-// A key is recognized by its meaning, and not by its spelling.
+// Keys are compared after decoding, regardless of JSON escapes.
 func TestSecretsOfEscapedKeys(t *testing.T) {
 	for stdin, want := range map[string]secrets{
 		`{"type":"x","mtu":1400}`:                        nil,

@@ -20,7 +20,7 @@ func (w *workbench) del(attachment *executor.Attachment, claims ...string) error
 	return w.executor.Del(context.Background(), attachment, claims...)
 }
 
-// must ends the test at an error.
+// must fails the test if there is an error.
 func (w *workbench) must(err error) {
 	w.t.Helper()
 	if err != nil {
@@ -28,7 +28,7 @@ func (w *workbench) must(err error) {
 	}
 }
 
-// restart makes another executor on what the journal has.
+// restart creates another executor from the content of the journal.
 func (w *workbench) restart(attachments ...*executor.Attachment) {
 	left := map[string]executor.Leftover{}
 	for _, leftover := range w.journal.Leftovers() {
@@ -49,7 +49,7 @@ func (w *workbench) onOtherSandbox(plan cnichain.Plan) *executor.Attachment {
 	return made
 }
 
-// Whatever goes wrong in whichever step, at ADD, at DEL or at a restart in between: in the end the host is as before.
+// After any fault in any step, at ADD, at DEL or at a restart in between, the host is finally in its original state.
 func TestFaultsLeaveTheHostAsBefore(t *testing.T) {
 	const chain = `
 - {name: a, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
@@ -110,7 +110,7 @@ func TestDelThatDoesNothingIsRepaired(t *testing.T) {
 	}
 }
 
-// A plugin whose DEL always fails does not keep an exclusive device: after some tries the driver returns it to the
+// A plugin whose DEL always fails does not keep an exclusive device: after some attempts, the driver returns it to the
 // host. Other state of the plugin may remain, which is reported, but does not block the device.
 func TestDelThatAlwaysFailsIsRepaired(t *testing.T) {
 	w := newWorkbench(t)
@@ -132,7 +132,7 @@ func TestDelThatAlwaysFailsIsRepaired(t *testing.T) {
 	w.must(w.executor.Quarantined(leftovers[0].Step().Step.Device))
 }
 
-// A chain is not tried again in a sandbox that has leftovers: undoing them later would undo the new attempt.
+// A chain is not attached again in a sandbox that has leftovers: their rollback would also roll back the new attempt.
 func TestLeftoversAndANewAttempt(t *testing.T) {
 	w := newWorkbench(t)
 	shared := device("a", "up0")
@@ -149,14 +149,14 @@ func TestLeftoversAndANewAttempt(t *testing.T) {
 	}
 	w.node.Fail("macvlan ADD after", nil)
 	wantError(t, w.add(attachment(plan)), "earlier attempt in this sandbox could not be reverted")
-	w.must(w.add(w.onOtherSandbox(plan))) // another pod is not concerned
+	w.must(w.add(w.onOtherSandbox(plan))) // another pod is not affected
 	w.node.Fail("macvlan DEL", nil)
 	w.must(w.executor.Retry(context.Background(), leftovers[0].Key))
 	w.expect("host [up0 up1] pods [dra-2[net1]] leases [sandbox-2/net1]", "sandbox-2")
 	w.must(w.add(attachment(plan)))
 }
 
-// Who had no time has not failed.
+// A step without time for an attempt has not failed.
 func TestWaitingIsNoFailure(t *testing.T) {
 	w := newWorkbench(t)
 	made := w.linkThenTune()
@@ -166,7 +166,7 @@ func TestWaitingIsNoFailure(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		if err := w.executor.Del(ctx, made); err == nil {
-			t.Fatal("it was done without time")
+			t.Fatal("rolled back although no time was left")
 		}
 	}
 	release()
@@ -177,7 +177,7 @@ func TestWaitingIsNoFailure(t *testing.T) {
 	}
 }
 
-// The time may end between two steps: then the second is not done, and Del says so.
+// The time may end between two steps. Then the second step is not rolled back, and Del reports this.
 func TestTimeEndsBetweenSteps(t *testing.T) {
 	w := newWorkbench(t)
 	made := w.linkThenTune()
@@ -196,7 +196,7 @@ func TestTimeEndsBetweenSteps(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// endingJournal ends a context at its next note.
+// endingJournal cancels a context at its next note.
 type endingJournal struct {
 	executor.Journal
 	end func()
@@ -223,7 +223,7 @@ func TestWhatCannotComeHomeIsQuarantined(t *testing.T) {
 		}
 		wantError(t, w.del(made), "PCI error")
 		if !strings.Contains(w.node.String(), "leases [sandbox-1/net1]") {
-			t.Errorf("the address is released while the pod may have it: %s", w.node)
+			t.Errorf("the address is released although the pod may still use it: %s", w.node)
 		}
 	}
 	// After the tenth attempt the pod is released, and the device stays in quarantine in the driver's namespace.
@@ -240,7 +240,7 @@ func TestWhatCannotComeHomeIsQuarantined(t *testing.T) {
 		t.Fatalf("leftovers are %v", leftovers)
 	}
 	if err := w.executor.Retry(context.Background(), leftovers[0].Key); err == nil {
-		t.Error("it is not on the host, and nothing says so")
+		t.Error("no error although the device is not on the host")
 	}
 	w.node.Find()
 	w.node.Fail("host-device DEL", nil)
@@ -250,7 +250,7 @@ func TestWhatCannotComeHomeIsQuarantined(t *testing.T) {
 	w.must(w.add(w.onOtherSandbox(plan)))
 }
 
-// Five minutes are enough too, but never a single attempt.
+// A rollback is also given up after five minutes, but never after a single attempt.
 func TestGivingUpByTime(t *testing.T) {
 	w := newWorkbench(t)
 	var told []executor.Leftover
@@ -268,7 +268,8 @@ func TestGivingUpByTime(t *testing.T) {
 	}
 }
 
-// A crash has kept it from the journal that an old owner was done. Its DEL comes again when the device has a new one.
+// A crash prevented the journal from recording that an old owner was done. Its DEL is repeated when the device has a
+// new owner.
 func TestLateDelDoesNotTouchTheNewOwner(t *testing.T) {
 	w := newWorkbench(t)
 	plan := w.plan("c", linkThenTune, device("link", "up0"))
@@ -307,7 +308,8 @@ func TestDeviceHasOneOwner(t *testing.T) {
 	w.must(w.add(w.onOtherSandbox(plan)))
 }
 
-// A change that the journal rejected is written again: otherwise a crash would repeat a claim's DEL after its release.
+// A change that could not be written to the journal is written again: otherwise a crash would repeat a claim's DEL
+// after its release.
 func TestReleaseOfAClaimIsDurable(t *testing.T) {
 	w := newWorkbench(t)
 	both := attachment(w.plan("first", linkThenTune, device("link", "up0")),
@@ -320,11 +322,11 @@ func TestReleaseOfAClaimIsDurable(t *testing.T) {
 	w.journal.Free()
 	w.must(w.del(both, "first"))
 	if phase := w.restarted().Steps[0].Phase; phase != executor.StepDeleted {
-		t.Errorf("on disk the released step is %s", phase)
+		t.Errorf("phase of the released step on disk is %s", phase)
 	}
 }
 
-// A full disk that has no room for a note has room for the end of a record, and all pods of the node wait for that.
+// A full disk without space for a note still allows the deletion of a record, so it does not block any pod.
 func TestAFullDiskKeepsNoPod(t *testing.T) {
 	w := newWorkbench(t)
 	made := w.linkThenTune()
@@ -334,17 +336,17 @@ func TestAFullDiskKeepsNoPod(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// deletingJournal has room for the end of records only.
+// deletingJournal only allows the deletion of records.
 type deletingJournal struct{ executor.Journal }
 
 func (deletingJournal) Note(*executor.Attachment) error { return unix.ENOSPC }
 
-// Names say nothing: the application may have renamed the interface, and given its name to another.
+// A name does not identify an interface: the application may have renamed the interface and given its name to another.
 func TestOnlyOwnInterfacesAreTouched(t *testing.T) {
 	for name, test := range map[string]struct {
 		app  func(*cnitest.Node)
 		want string
-		del  string // the call that must not be made by name
+		del  string // name that DEL must not be called with
 	}{
 		"renamed": {
 			app:  func(n *cnitest.Node) { n.RenamePodLink(pin, "net1", "mine") },
@@ -373,7 +375,7 @@ func TestOnlyOwnInterfacesAreTouched(t *testing.T) {
 	}
 }
 
-// Another process created an interface of the name after it was found free: DEL would delete that interface.
+// Another process created an interface with the name after the name was checked: DEL would delete that interface.
 func TestCollisionDuringAdd(t *testing.T) {
 	w := newWorkbench(t)
 	made := attachment(w.plan("c",
@@ -417,19 +419,19 @@ func TestCheckSaysWhatChanged(t *testing.T) {
 				t.Errorf("error is %v, want %q", err, test.want)
 			}
 			if w.journal.Commits()+w.journal.Notes() != before {
-				t.Error("a check has written to the journal")
+				t.Error("Check wrote to the journal")
 			}
 		})
 	}
 }
 
-// A device that has returned to the host is given out again, also while its plugin's DEL goes on failing.
+// A device that has returned to the host is available again, even while its plugin's DEL continues to fail.
 func TestQuarantineEndsWhenTheDeviceIsHome(t *testing.T) {
 	w := newWorkbench(t)
 	hardware := device("link", "up0")
 	hardware.Device.PCIAddress = "0000:01:00.0"
 	plan := w.plan("c", linkThenTune, hardware)
-	plan.Steps[0].Quirks.DelFailsWithoutInterface = false // as of a plugin that keeps more than addresses
+	plan.Steps[0].Quirks.DelFailsWithoutInterface = false // like a plugin that keeps more than addresses
 	made := attachment(plan)
 	w.must(w.add(made))
 	w.node.Lose()
@@ -438,7 +440,7 @@ func TestQuarantineEndsWhenTheDeviceIsHome(t *testing.T) {
 		_ = w.del(made)
 	}
 	if err := w.executor.Quarantined(&hardware.Device); err == nil {
-		t.Fatal("it is not quarantined")
+		t.Fatal("the device is not quarantined")
 	}
 	w.node.Find()
 	w.node.AddHostLink("up0")
@@ -447,11 +449,11 @@ func TestQuarantineEndsWhenTheDeviceIsHome(t *testing.T) {
 	w.restart()
 	w.must(w.executor.Quarantined(&hardware.Device))
 	if len(w.executor.Leftovers()) != 1 {
-		t.Error("the state that the plugin keeps is forgotten")
+		t.Error("the leftover for the plugin's own state was deleted")
 	}
 }
 
-// While a cleanup is repeated, the device is not allocated: the DEL and the steps after it would remove it again.
+// During the retry of a cleanup, the device is not allocated: DEL and the following steps would remove it again.
 func TestDeviceIsHeldWhileALeftoverIsUndone(t *testing.T) {
 	w := newWorkbench(t)
 	hardware := device("link", "up0")
@@ -485,8 +487,8 @@ func TestDeviceIsHeldWhileALeftoverIsUndone(t *testing.T) {
 	}
 }
 
-// A driver that has been restarted knows leftovers of pods that are long gone. Whoever gets their device is a newer
-// owner all the same.
+// A restarted driver loads leftovers of pods that no longer exist. A new owner of their device still gets a newer
+// epoch.
 func TestLeftoverLeavesTheNextOwnerAloneAfterARestart(t *testing.T) {
 	w := newWorkbench(t)
 	hardware := device("link", "up0")
@@ -511,8 +513,8 @@ func TestLeftoverLeavesTheNextOwnerAloneAfterARestart(t *testing.T) {
 	}
 }
 
-// An administrator changes the number of virtual functions, or removes a NIC, while a pod has one: there is nothing to
-// return, and no DEL can help.
+// An administrator changes the number of virtual functions, or removes a NIC, while a pod uses one. There is no device
+// to return, and no DEL can succeed.
 func TestHardwareThatIsRemovedWhileItIsUsed(t *testing.T) {
 	for name, remove := range map[string]func(*cnitest.Node){
 		"pod lives": func(n *cnitest.Node) { n.RemoveHardware("0000:01:00.0", pin, "net1") },
@@ -536,16 +538,16 @@ func TestHardwareThatIsRemovedWhileItIsUsed(t *testing.T) {
 	}
 }
 
-// A driver and its plugin are killed when DEL has returned the device to the host but not done the rest. The next DEL
-// finds nothing in the pod; it is called without a namespace, and does the rest.
+// A driver and its plugin are killed after DEL has returned the device to the host, before it was complete. The next
+// DEL does not find the device in the pod; it is called without a namespace, and completes the rest.
 func TestPluginThatWasKilledInDel(t *testing.T) {
 	w := newWorkbench(t)
 	plan := w.plan("c", linkThenTune, device("link", "up0"))
-	plan.Steps[0].Quirks.DelFailsWithoutInterface = false // as of a plugin that keeps more than addresses
+	plan.Steps[0].Quirks.DelFailsWithoutInterface = false // like a plugin that keeps more than addresses
 	made := attachment(plan)
 	w.must(w.add(made))
 	w.node.DeletePodLink(pin, "net1")
-	wantError(t, w.del(made), "link not found") // while the device is on its way, nothing helps
+	wantError(t, w.del(made), "link not found") // fails until the device is on the host
 	w.node.AddHostLink("up0")
 	w.must(w.del(made))
 	w.expect(cleanNode)
@@ -568,8 +570,8 @@ func TestTimeToGiveUpIsTheAttachments(t *testing.T) {
 	}
 }
 
-// A clock that jumps while the driver restarts, or a driver that was away, does not make of the second failure the
-// last.
+// After a clock jump during a restart of the driver, or a long downtime, the second failure does not exhaust the
+// retries.
 func TestJumpOfTheClock(t *testing.T) {
 	w := newWorkbench(t)
 	w.must(w.add(w.linkThenTune()))

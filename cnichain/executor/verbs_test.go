@@ -30,7 +30,7 @@ func (c *hastyClock) After(d time.Duration) <-chan time.Time {
 	return done
 }
 
-// withGIDs is withRDMA, with a clock that shows how long an attachment waits.
+// withGIDs is withRDMA with a clock that records how long an attachment waits.
 func withGIDs(t *testing.T, mode string) (*workbench, *executor.Attachment, *hastyClock) {
 	w, made := withRDMA(t, mode, rdmaStep)
 	clock := &hastyClock{FakeClock: w.clock}
@@ -48,19 +48,19 @@ func TestAttachmentWaitsForGIDs(t *testing.T) {
 		verbs := w.restarted().Steps[0].Verbs
 		if verbs == nil || verbs.Unknown != "" || len(verbs.Devices) != 1 || verbs.Devices[0].Name != "mlx5_0" ||
 			verbs.Devices[0].Verbs != "uverbs0" || len(verbs.Devices[0].GIDs) != 2 {
-			t.Fatalf("%s: the journal has %+v", mode, verbs)
+			t.Fatalf("%s: verbs in the journal are %+v", mode, verbs)
 		}
 		gid := verbs.Devices[0].GIDs[0]
 		if gid.Type != cnichain.GIDRoCEv2 || gid.Interface != "net1" || gid.Address != "10.0.0.2" || gid.Port != 1 {
 			t.Errorf("%s: the preferred GID is %+v", mode, gid)
 		}
 		if clock.waited != 14*time.Millisecond {
-			t.Errorf("%s: it has waited %s", mode, clock.waited)
+			t.Errorf("%s: waited %s", mode, clock.waited)
 		}
 	}
 }
 
-// Nothing of a pod depends on GIDs: one that never comes, and tables that can't be read, keep no pod from starting.
+// Pods do not depend on GIDs: a GID that never appears and a table that cannot be read do not block a pod.
 func TestAttachmentWithoutGIDs(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil   func(*cnitest.Node)
@@ -78,10 +78,10 @@ func TestAttachmentWithoutGIDs(t *testing.T) {
 			test.spoil(w.node)
 			w.must(w.add(made))
 			if verbs := made.Steps[0].Verbs; verbs == nil || !strings.Contains(verbs.Unknown, test.unknown) {
-				t.Errorf("it tells %+v", verbs)
+				t.Errorf("verbs are %+v", verbs)
 			}
 			if waits := clock.waited > 0; waits != test.waits || clock.waited > 2*time.Second {
-				t.Errorf("it has waited %s", clock.waited)
+				t.Errorf("waited %s", clock.waited)
 			}
 			w.must(w.del(made))
 			w.expect(cleanNode)
@@ -89,23 +89,23 @@ func TestAttachmentWithoutGIDs(t *testing.T) {
 	}
 }
 
-// A driver that is to stop does not wait for GIDs, and the attachment is complete all the same.
+// A driver that is stopping does not wait for GIDs, and the attachment is complete nevertheless.
 func TestWaitForGIDsEndsWithTheDriver(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.node.DelayGIDs(1000)
 	ctx, cancel := context.WithCancel(context.Background())
 	added := make(chan error, 1)
 	go func() { added <- w.executor.Add(ctx, made, "/run/netns/1", "node") }()
-	for !w.clock.HasWaiters() { // on a clock that stands still
+	for !w.clock.HasWaiters() { // the clock does not advance
 	}
 	cancel()
 	w.must(<-added)
 	if made.Phase != executor.PhaseReady || made.Steps[0].Verbs.Unknown == "" {
-		t.Errorf("the attachment is %s, and tells %+v", made.Phase, made.Steps[0].Verbs)
+		t.Errorf("attachment is %s with verbs %+v", made.Phase, made.Steps[0].Verbs)
 	}
 }
 
-// An application can give itself as many addresses as it likes, and none of them needs to get a GID.
+// An application can add any number of addresses, none of which needs to get a GID.
 func TestReasonHasAnEnd(t *testing.T) {
 	w, made, _ := withGIDs(t, cnichain.RDMAExclusive)
 	w.must(w.add(made))
@@ -121,11 +121,11 @@ func TestReasonHasAnEnd(t *testing.T) {
 	w.node.DelayGIDs(1)
 	if verbs := w.executor.VerbsReader().Read(pin, steps, 0); verbs.Unknown != "the kernel has no GID for 10.0.0.2 on "+
 		"extra0, 10.0.0.2 on extra1, 10.0.0.2 on extra2, 10.0.0.2 on extra3, and 7 more" {
-		t.Errorf("it tells %q", verbs.Unknown)
+		t.Errorf("Unknown is %q", verbs.Unknown)
 	}
 }
 
-// The reported text fits into the status of a claim, and indicates that it is incomplete.
+// The reported list fits into the status of a claim, and indicates that it is incomplete.
 func TestListOfGIDsHasAnEnd(t *testing.T) {
 	w, made, _ := withGIDs(t, cnichain.RDMAExclusive)
 	w.must(w.add(made))
@@ -144,6 +144,6 @@ func TestListOfGIDsHasAnEnd(t *testing.T) {
 	verbs := w.executor.VerbsReader().Read(pin, steps, 0)
 	if len(verbs.Devices[0].GIDs) != cnichain.MaxGIDs ||
 		!strings.Contains(verbs.Unknown, "there are 82 GIDs, and 32 are listed") {
-		t.Errorf("it tells %d, and %q", len(verbs.Devices[0].GIDs), verbs.Unknown)
+		t.Errorf("%d GIDs, Unknown is %q", len(verbs.Devices[0].GIDs), verbs.Unknown)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// The effect of a claim's parameters is verified: a plugin that ignores them fails, and is reverted.
+// The effect of a claim's parameters is verified: a plugin that ignores them makes the step fail, which is rolled back.
 func TestPluginsMustObeyClaims(t *testing.T) {
 	for name, test := range map[string]struct {
 		mac  string
