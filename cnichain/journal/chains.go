@@ -6,7 +6,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// Chains stores the records of an executor: it is its [executor.Journal].
+// Chains stores the records of an executor. It implements [executor.Journal].
 type Chains struct {
 	attachments *Bucket[executor.Attachment]
 	leftovers   *Bucket[executor.Leftover]
@@ -64,8 +64,8 @@ func (c *Chains) Note(attachment *executor.Attachment) error {
 	return c.attachments.Note(attachment.SandboxID, *attachment)
 }
 
-// Delete implements executor.Journal. A record that reappears after a power loss has nothing to roll back, and later
-// uses of its devices are never on disk without this deletion.
+// Delete implements executor.Journal. If a record reappears after a power loss, its rollback has nothing to do, and
+// later uses of its devices are never on disk without this deletion.
 func (c *Chains) Delete(sandboxID string) error { return c.attachments.NoteDeleted(sandboxID) }
 
 // SaveLeftover implements executor.Journal.

@@ -21,23 +21,23 @@ const (
 	retryAfter = time.Second
 )
 
-// change is a record that was stored or, without Record, deleted.
+// change is a stored record or, without Record, a deletion.
 type change struct {
-	// Seq orders the changes of a journal, over all of its processes.
+	// Seq orders the changes of a journal across all processes that write it.
 	Seq    uint64          `json:"seq"`
 	Bucket string          `json:"bucket"`
 	Key    string          `json:"key"`
 	Record json.RawMessage `json:"record,omitempty"`
 
 	noted bool
-	// replaced is the change of the record that waited for the disk before, unless this one is noted: notes are never
-	// reverted.
+	// replaced is the earlier change of the same record that still waits for the disk. It is nil for a note, since
+	// notes are never reverted.
 	replaced *change
 }
 
 type recordID struct{ bucket, key string }
 
-// encode is the form of a note.
+// encode returns the encoding of a note.
 func (c *change) encode() ([]byte, error) {
 	head, err := json.Marshal(change{Seq: c.Seq, Bucket: c.Bucket, Key: c.Key})
 	if err != nil || c.Record == nil {
@@ -59,31 +59,32 @@ func (c *change) apply(tx *bbolt.Tx) error {
 	return bucket.Put([]byte(c.Key), c.Record)
 }
 
-// changes are what happened to a journal, and how much of it is on disk.
+// changes is the sequence of changes to a journal, with the part that is on disk.
 //
-// The rule: the disk always has a beginning of what happened. Every transaction takes all changes that wait, so that a
-// machine which loses its power forgets the newest changes, and never one without those after it. A process that is
-// killed forgets nothing: each change is either on disk or in the file of notes.
+// The rule: the disk always contains a prefix of this sequence. Every transaction writes all waiting changes, so a
+// power loss only loses the newest changes, and never a change without all later ones. A killed process loses nothing:
+// each change is either on disk or in the file of notes.
 type changes struct {
 	bolt  *bbolt.DB
 	clock clock.WithDelayedExecution
 
-	// committing is held for a transaction, and taken before mu. Who waits for it meanwhile finds that another has
-	// written his change with his own: one wait for the disk serves many pods.
+	// committing is held during a transaction, and acquired before mu. A caller that waits for it may find that another
+	// caller has written its change: many pods share one wait for the disk.
 	committing sync.Mutex
 
 	mu           sync.Mutex
 	seq, written uint64
 	waiting      map[recordID]*change
-	notes        *noteFile // nil if there can't be one
+	notes        *noteFile // nil if there is no file of notes
 	failing      bool      // the last transaction failed
 	flush        clock.Timer
 	closed       bool
 }
 
-// position is the position of the file. Tx is the number of the transaction that has written it: if the file's last
-// transaction has another number, a driver without notes has written since, and the notes are older than the file. It
-// is 0 if this process keeps no notes: an earlier one may have left notes that it could not read.
+// position is the position of the file in the sequence of changes. Tx is the number of the transaction that wrote it:
+// if the file's last transaction has another number, a driver without notes has written since, and the notes are older
+// than the file. Tx is 0 if this process keeps no notes, since an earlier process may have left notes that this one
+// could not read.
 type position struct {
 	Seq uint64 `json:"seq"`
 	Tx  int    `json:"tx"`
@@ -91,9 +92,9 @@ type position struct {
 
 const positionKey = "position"
 
-// startChanges takes over what an earlier process has noted and could not write, and writes it. If it can't, the notes
-// stay where they are and are read from there: a driver that has come up can detach pods, and a full disk keeps it from
-// nothing else.
+// startChanges writes the notes of an earlier process that are not in the file yet. If this fails, the notes stay in
+// their file and are read from there. This does not prevent the driver from starting, since it can detach pods even if
+// the disk is full.
 func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) error {
 	db := o.DB
 	db.changes = &changes{bolt: db.bolt, clock: clock, waiting: map[recordID]*change{}}
@@ -105,7 +106,7 @@ func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) err
 	if err != nil {
 		return err
 	}
-	notes, found, err := openNotes(path + ".notes") // bbolt's path is another where the journal was replaced
+	notes, found, err := openNotes(path + ".notes") // bbolt's path is another one if the journal was replaced
 	if errors.Is(err, errNotesUnread) {
 		return err
 	}
@@ -124,9 +125,9 @@ func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) err
 		}
 	}
 	if version == schema && current && db.seq == stored.Seq {
-		return nil // else the next process would take what this one notes for older than the file
+		return nil // without a current position, the next process would ignore new notes as older than the file
 	}
-	err = db.commit(func(*bbolt.Tx) error { return nil }) // the schema and the position, at least
+	err = db.commit(func(*bbolt.Tx) error { return nil }) // at least the schema and the position
 	if err == nil {
 		return nil
 	}
@@ -136,14 +137,15 @@ func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) err
 		}
 		return err
 	}
-	// Nothing is noted until a transaction has succeeded, so no note stands before the position that it needs.
+	// No note is accepted until a transaction has succeeded, so that no note precedes the position that it depends on.
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.flushLater(retryAfter)
 	return nil
 }
 
-// storedPosition returns the position of the file, and whether no other driver has written since.
+// storedPosition returns the position of the file, and reports whether it is current: no other driver has written
+// since.
 func storedPosition(bolt *bbolt.DB) (stored position, current bool, err error) {
 	err = bolt.View(func(tx *bbolt.Tx) error {
 		meta := tx.Bucket([]byte(metaBucket))
@@ -167,11 +169,11 @@ func (c *changes) put(next *change) error {
 	return c.commitThrough(next.Seq, next, nil)
 }
 
-// note stores a change for as long as the machine runs.
+// note stores a change until the next reboot.
 func (c *changes) note(next *change) error {
 	c.mu.Lock()
 	next.Seq, next.noted = c.seq+1, true
-	// A disk that can't be written must be noticed by who could still do something else.
+	// If the disk is not writable, the caller must get an error, since it can still react.
 	if c.notes == nil || c.failing || c.closed || c.notes.append(next) != nil {
 		c.mu.Unlock()
 		next.noted = false
@@ -183,7 +185,7 @@ func (c *changes) note(next *change) error {
 	return nil
 }
 
-// stage makes a change the newest. The caller holds mu.
+// stage adds a change as the newest one. The caller holds mu.
 func (c *changes) stage(next *change) {
 	c.seq++
 	next.Seq = c.seq
@@ -193,7 +195,7 @@ func (c *changes) stage(next *change) {
 	c.waiting[next.id()] = next
 }
 
-// takeBack removes a change that could not be written from the changes of its record. The caller holds mu.
+// takeBack removes a change that could not be written from the waiting changes of its record. The caller holds mu.
 func (c *changes) takeBack(refused *change) {
 	newest := c.waiting[refused.id()]
 	switch {
@@ -210,7 +212,7 @@ func (c *changes) takeBack(refused *change) {
 	}
 }
 
-// flushLater has notes written. The caller holds mu.
+// flushLater schedules a write of the notes. The caller holds mu.
 func (c *changes) flushLater(after time.Duration) {
 	if c.flush != nil || c.closed {
 		return
@@ -230,12 +232,12 @@ func (c *changes) flushNow() {
 	}
 }
 
-// commit writes what waits, and what else is to be in the transaction.
+// commit writes the waiting changes, and runs extra in the same transaction.
 func (c *changes) commit(extra func(*bbolt.Tx) error) error {
 	return c.commitThrough(math.MaxUint64, nil, extra)
 }
 
-// commitThrough writes all changes up to one to disk. If that fails, it reverts refused: its caller gets an error, and
+// commitThrough writes all changes up to seq to disk. If that fails, it reverts refused: its caller gets an error, and
 // no later transaction may store it.
 func (c *changes) commitThrough(seq uint64, refused *change, extra func(*bbolt.Tx) error) error {
 	c.committing.Lock()
@@ -273,7 +275,7 @@ func (c *changes) commitThrough(seq uint64, refused *change, extra func(*bbolt.T
 	return nil
 }
 
-// write writes changes, what else is to be in the transaction, and the position.
+// write writes changes, runs extra, and stores the position.
 func (c *changes) write(
 	tx *bbolt.Tx, taken map[recordID]*change, through uint64, extra func(*bbolt.Tx) error,
 ) error {
@@ -305,9 +307,9 @@ func (c *changes) write(
 	return err
 }
 
-// records are the changes of a bucket that are stored, on disk or not, by key.
+// records returns the records of a bucket by key, including changes that are not on disk yet.
 func (c *changes) records(bucket string) (map[string][]byte, error) {
-	c.committing.Lock() // what waits stays so while the file is read
+	c.committing.Lock() // no waiting change is written while the file is read
 	defer c.committing.Unlock()
 	found := map[string][]byte{}
 	err := c.bolt.View(func(tx *bbolt.Tx) error {
@@ -330,7 +332,7 @@ func (c *changes) records(bucket string) (map[string][]byte, error) {
 	return found, err
 }
 
-// stopChanges writes what waits. Notes that can't be written stay in their file.
+// stopChanges writes the waiting changes. Notes that cannot be written stay in their file.
 func (db *DB) stopChanges() error {
 	db.mu.Lock()
 	db.closed = true

@@ -19,7 +19,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// kill ends a journal as SIGKILL would: what waits is not written, and the lock goes.
+// kill closes a journal like SIGKILL: waiting changes are not written, and the lock is released.
 func kill(t *testing.T, opened Opened) {
 	t.Helper()
 	opened.mu.Lock()
@@ -62,13 +62,14 @@ func allOf(t *testing.T, bucket *Bucket[thing]) map[string]string {
 	return names
 }
 
-// history is the sequence of operations on a journal: the records after each, and the last that had to be on disk.
+// history is a sequence of operations on a journal: the records after each operation, and the last operation that had
+// to be on disk.
 type history struct {
 	states  []map[string]string
 	durable int
 }
 
-// live does something with a journal, by chance.
+// live performs random operations on a journal.
 func (h *history) live(t *testing.T, random *rand.Rand, bucket *Bucket[thing], clock *clocktesting.FakeClock) {
 	t.Helper()
 	for range random.IntN(12) {
@@ -103,7 +104,7 @@ func (h *history) live(t *testing.T, random *rand.Rand, bucket *Bucket[thing], c
 	}
 }
 
-// flushed waits until a flush that has begun is over.
+// flushed waits until a running flush is complete.
 func flushed(db *DB) {
 	for {
 		db.mu.Lock()
@@ -117,7 +118,7 @@ func flushed(db *DB) {
 }
 
 // A killed process loses nothing. A power loss loses the newest operations, but none that had to be on disk, and none
-// without all operations after it, however much of the file of notes remains.
+// without all later operations, however much of the file of notes remains.
 func TestWhatIsForgotten(t *testing.T) {
 	replayed := 0
 	for seed := range uint64(40) {
@@ -160,7 +161,7 @@ func TestWhatIsForgotten(t *testing.T) {
 	}
 }
 
-// tear has only the beginning of a file reach the disk.
+// tear overwrites a part of a file with zeros, as if only the beginning of the file had reached the disk.
 func tear(t *testing.T, random *rand.Rand, path string) {
 	t.Helper()
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -173,7 +174,7 @@ func tear(t *testing.T, random *rand.Rand, path string) {
 	}
 }
 
-// forget goes back to the state that the machine remembers.
+// forget truncates the history to the state that survived on the machine.
 func (h *history) forget(t *testing.T, seed uint64, have map[string]string) {
 	t.Helper()
 	for i := len(h.states) - 1; i >= h.durable; i-- {
@@ -182,11 +183,11 @@ func (h *history) forget(t *testing.T, seed uint64, have map[string]string) {
 			return
 		}
 	}
-	t.Fatalf("seed %d: records are %v, which is not a state since the last one that had to be on disk: %v", seed, have,
+	t.Fatalf("seed %d: records are %v, want a state since the last operation that had to be on disk: %v", seed, have,
 		h.states[h.durable:])
 }
 
-// A driver without support for notes has written since: the notes are older.
+// If a driver without support for notes has written since, the notes are outdated.
 func TestNotesOlderThanAnotherDriversWork(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -207,7 +208,7 @@ func TestNotesOlderThanAnotherDriversWork(t *testing.T) {
 	}
 }
 
-// The first driver with notes, and one after a driver without, may be killed before its first transaction.
+// The first driver with notes, and a driver that follows one without, may be killed before its first transaction.
 func TestFirstNotesOnAnotherDriversJournal(t *testing.T) {
 	for name, write := range map[string]func(*bbolt.Tx) error{
 		"upgrade": func(tx *bbolt.Tx) error {
@@ -236,7 +237,7 @@ func TestFirstNotesOnAnotherDriversJournal(t *testing.T) {
 	}
 }
 
-// writeAsOlder writes as a driver does that knows no notes.
+// writeAsOlder writes to the journal like a driver without support for notes.
 func writeAsOlder(t *testing.T, path string, write func(*bbolt.Tx) error) {
 	t.Helper()
 	older, err := bbolt.Open(path, 0o600, nil)
@@ -251,7 +252,8 @@ func writeAsOlder(t *testing.T, path string, write func(*bbolt.Tx) error) {
 	}
 }
 
-// A journal that was set aside leaves its notes: they are not the new one's, whose own are found by the next process.
+// If a journal is set aside, its notes do not belong to the new journal. The next process reads the notes of the new
+// journal.
 func TestNotesOfAJournalSetAside(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -266,7 +268,7 @@ func TestNotesOfAJournalSetAside(t *testing.T) {
 	}
 	opened, bucket = openWith(t, path, clock)
 	if opened.SetAside == "" {
-		t.Fatal("it was not set aside")
+		t.Fatal("the journal was not set aside")
 	}
 	if err := bucket.Note("new", thing{Name: "new"}); err != nil {
 		t.Fatal(err)
@@ -279,8 +281,8 @@ func TestNotesOfAJournalSetAside(t *testing.T) {
 	}
 }
 
-// A full disk: a note fails once the journal has detected it, a failed operation leaves nothing behind, and earlier
-// notes are written when there is space.
+// On a full disk, a note fails once the journal has detected the problem, a failed operation leaves nothing behind, and
+// earlier notes are written when there is space.
 func TestDiskIsFull(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -322,7 +324,7 @@ func TestDiskIsFull(t *testing.T) {
 	}
 }
 
-// A note that was taken and does not fit keeps everything from the disk, until its record ends.
+// A note that was accepted but does not fit on the disk blocks all writes until its record is deleted.
 func TestDiskIsFullUntilARecordEnds(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -332,7 +334,7 @@ func TestDiskIsFullUntilARecordEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := bucket.Put("small", thing{Name: "refused"}); err == nil {
-		t.Error("it was stored before what was noted")
+		t.Error("a record was stored before earlier notes")
 	}
 	if err := errors.Join(bucket.Delete("large"), bucket.Put("small", thing{Name: "stored"})); err != nil {
 		t.Error(err)
@@ -361,7 +363,7 @@ func TestDiskIsFullAtTheStart(t *testing.T) {
 		t.Errorf("records are %.100v, %d replayed", have, opened.Replayed)
 	}
 	if err := bucket.Note("refused", thing{Name: large}); err == nil {
-		t.Error("it was not refused")
+		t.Error("no error for a write to a full disk")
 	}
 	free()
 	clock.Step(retryAfter)
@@ -392,7 +394,7 @@ func TestManyAreRefusedAtOnce(t *testing.T) {
 	for range callers {
 		wait.Go(func() {
 			if err := bucket.Put("a", thing{Name: strings.Repeat("x", 200_000)}); err == nil {
-				t.Error("it was not refused")
+				t.Error("no error for a write to a full disk")
 			}
 		})
 	}
@@ -410,7 +412,7 @@ func TestManyAreRefusedAtOnce(t *testing.T) {
 	kill(t, opened)
 }
 
-// More notes than their file holds wait for the disk, and nothing is lost.
+// If the file of notes is full, more notes wait for the disk, and none is lost.
 func TestFileOfNotesIsFull(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -430,7 +432,7 @@ func TestFileOfNotesIsFull(t *testing.T) {
 	}
 }
 
-// Without a file of notes each waits for the disk.
+// Without a file of notes, each note waits for the disk.
 func TestNotesWithoutTheirFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.db")
 	if err := os.Mkdir(path+".notes", 0o700); err != nil {
@@ -460,7 +462,7 @@ func TestNotesThatCannotBeRead(t *testing.T) {
 	}
 	kill(t, opened)
 	notes, aside := path+".notes", path+".aside"
-	if err := errors.Join(os.Rename(notes, aside), os.Symlink(notes, notes)); err != nil { // a loop
+	if err := errors.Join(os.Rename(notes, aside), os.Symlink(notes, notes)); err != nil { // a symlink loop
 		t.Fatal(err)
 	}
 	if _, err := Open(path, clock); !errors.Is(err, errNotesUnread) || !errors.Is(err, unix.ELOOP) {
@@ -476,7 +478,7 @@ func TestNotesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// Notes that a process could not read are older than all that it has written.
+// Notes that a process could not read are older than all changes that it has written.
 func TestNotesAreUnreadableForAProcess(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -516,7 +518,7 @@ func TestNotesAreUnreadableForAProcess(t *testing.T) {
 	}
 }
 
-// A file of notes that lost its space, and gets none, can still be read.
+// A file of notes that lost its allocated space, and cannot get it back, is still readable.
 func TestNotesWithoutSpaceAreReplayed(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -538,7 +540,7 @@ func TestNotesWithoutSpaceAreReplayed(t *testing.T) {
 	}
 }
 
-// limitFileSize keeps files of this process from growing beyond a size, until the limit is lifted.
+// limitFileSize limits the size to which this process can extend files, until lift is called.
 func limitFileSize(t *testing.T, size uint64) (lift func()) {
 	t.Helper()
 	var before unix.Rlimit
@@ -553,8 +555,8 @@ func limitFileSize(t *testing.T, size uint64) (lift func()) {
 	return lift
 }
 
-// A power loss may keep some pages of the notes and not others. The result is a prefix of the notes at some time, also
-// if notes end at page boundaries.
+// A power loss may keep only some pages of the notes. The result is a prefix of the notes at some time, even if notes
+// end at page boundaries.
 func TestNotesOfTwoTimes(t *testing.T) {
 	const noteSize, notesPerPage, pages = 256, 16, 3
 	path := filepath.Join(t.TempDir(), "notes")
@@ -602,13 +604,13 @@ func TestNotesOfTwoTimes(t *testing.T) {
 		}
 		for k, note := range found {
 			if note.Seq != found[0].Seq+uint64(k) {
-				t.Fatalf("pages %03b: note %d behind %d", kept, note.Seq, found[k-1].Seq)
+				t.Fatalf("pages %03b: note %d follows %d", kept, note.Seq, found[k-1].Seq)
 			}
 		}
 	}
 }
 
-// Who waits for the disk at the same time shares a transaction.
+// Callers that wait for the disk at the same time share a transaction.
 func TestCallersAtOnceShareATransaction(t *testing.T) {
 	const callers = 64
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()

@@ -1,12 +1,12 @@
 // Package journal stores records durably in one bbolt file: intentions and results, so that the driver can roll back
 // after a crash.
 //
-// The rule of this package: a record is either read back completely, as it was written, or reported as damaged; it is
-// never partial.
+// The rule of this package: a record is either read completely, as it was written, or reported as damaged. It is never
+// partial.
 //
-// There are two ways to store one. Put waits for the disk: it is for state that must survive a power loss, because it
-// leaves data on a disk. Note does not wait: it is for state that ends with the machine, such as links and namespaces.
-// A killed process loses neither.
+// There are two ways to store a record. Put waits for the disk: it is for state that must survive a power loss, because
+// a step leaves data on a disk. Note does not wait: it is for state that ends with a reboot, such as links and
+// namespaces. Neither is lost when the process is killed.
 package journal
 
 import (
@@ -26,17 +26,17 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// schema is the version of the records' form. A journal of a newer schema is not opened. It is raised whenever a
-// rollback needs a new field: an older driver would write the record back without it. Records of older schemas are
-// read. Fields that a rollback does not need are added without a new schema: an older driver drops them when it writes
-// a record.
+// schema is the version of the record format. A journal of a newer schema is not opened. The version is raised whenever
+// a rollback needs a new field: an older driver would write the record back without that field. Records of older
+// schemas are read. Fields that a rollback does not need are added without a new schema: an older driver drops them
+// when it writes a record.
 //
 //	2: baselines have the boot in which they were taken, VLANs, and the node's configuration;
 //	   attachments their namespace's ID.
 const schema = 2
 
-// DB is an open journal. It is safe for concurrent use; another process can't open it at the same time. bbolt locks the
-// file with flock(2), which ends with the process, however that ends.
+// DB is an open journal. It is safe for concurrent use; another process cannot open it at the same time. bbolt locks
+// the file with flock(2), so the lock ends with the process, even if the process is killed.
 type DB struct {
 	bolt *bbolt.DB
 	*changes
@@ -45,20 +45,22 @@ type DB struct {
 // Opened is the result of Open.
 type Opened struct {
 	*DB
-	// SetAside is where a journal that could not be read was moved, "" if there was none.
+	// SetAside is the path to which an unreadable journal was moved, or "" if there was none.
 	SetAside string
-	// Reason is why it could not be read.
+	// Reason is the error of the unreadable journal.
 	Reason error
-	// Replayed is how many notes of an earlier process were not in the file yet. They are now, or wait for room.
+	// Replayed is the number of notes of an earlier process that were missing in the file. They have been written, or
+	// wait for disk space.
 	Replayed int
-	// NotesOff is why notes can't be kept beside the file: each waits for the disk then, which is slower, and as safe.
+	// NotesOff is the reason why no file of notes can be used. Each note then waits for the disk, which is slower but
+	// equally safe.
 	NotesOff error
 }
 
-// Open opens or makes the journal at path. One that is proven damaged is set aside and a new one is made: the driver
-// must come up, or the node's pods neither start nor end. Everything else (another process holds it, a newer schema, a
-// read-only disk, one without room for a new journal, no file descriptors) is an error, and the journal stays where it
-// is.
+// Open opens or creates the journal at path. If the journal is proven damaged, it is set aside and a new one is
+// created: the driver must start, or the node's pods can neither start nor terminate. All other problems are errors,
+// and the journal stays unchanged: another process holds it, a newer schema, a read-only disk, no space for a new
+// journal, no file descriptors.
 func Open(path string, clock clock.WithDelayedExecution) (Opened, error) {
 	opened, err := openFile(path, clock.Now())
 	if err != nil {
@@ -88,7 +90,8 @@ func openFile(path string, now time.Time) (Opened, error) {
 	return replace(path, now, err)
 }
 
-// replace makes a new journal before it moves the damaged one: in between, or if the disk is full, there is one.
+// replace creates a new journal before it moves the damaged one, so that there is a journal at any time, even if the
+// disk is full.
 func replace(path string, now time.Time, reason error) (Opened, error) {
 	aside := fmt.Sprintf("%s.unreadable-%s", path, now.UTC().Format("20060102T150405"))
 	fresh := path + ".new"
@@ -99,7 +102,7 @@ func replace(path string, now time.Time, reason error) (Opened, error) {
 	if err == nil {
 		err = os.Link(path, aside)
 	}
-	if err == nil { // the damaged file is replaced only once it has its other name: it is all that can be examined
+	if err == nil { // keep the damaged file under another name for investigation, before it is replaced
 		err = os.Rename(fresh, path)
 	}
 	if err == nil {
@@ -114,7 +117,7 @@ func replace(path string, now time.Time, reason error) (Opened, error) {
 	return Opened{DB: &DB{bolt: bolt}, SetAside: aside, Reason: reason}, nil
 }
 
-// syncDir makes a rename durable: otherwise a power loss could bring the damaged journal back over newer records.
+// syncDir makes a rename durable: otherwise, after a power loss, the damaged journal could replace newer records.
 func syncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -128,10 +131,11 @@ var (
 	errDamaged = errors.New("damaged")
 )
 
-// open opens a file and checks it whole. bbolt panics on some damage, and a file that is shorter than its pages faults,
-// since it is mapped into memory.
+// open opens a file and checks it completely. bbolt panics on some damage, and a file that is shorter than its pages
+// causes faults, since it is mapped into memory.
 func open(path string) (bolt *bbolt.DB, err error) {
-	// This holds for one goroutine, and only in here: elsewhere a fault is one of the program, and must end it.
+	// This only applies to this goroutine and only in this function: elsewhere a fault is a bug, and must end the
+	// process.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if damage := recover(); damage != nil {
@@ -142,13 +146,13 @@ func open(path string) (bolt *bbolt.DB, err error) {
 			bolt = nil
 		}
 	}()
-	// bbolt takes an empty file for a new one, and has no name for the error of one that is shorter than its first
+	// bbolt treats an empty file as a new one, and has no specific error for a file that is shorter than its first
 	// pages.
 	if info, statErr := os.Stat(path); statErr == nil && info.Mode().IsRegular() &&
 		info.Size() < int64(2*os.Getpagesize()) {
 		return nil, fmt.Errorf("%w: the file has %d bytes", errDamaged, info.Size())
 	}
-	// Timeout is for the lock. A driver that is being replaced may hold it for a moment longer.
+	// Timeout applies to the lock, which a driver that is being replaced may hold briefly.
 	bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second})
 	if errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) ||
 		errors.Is(err, bolterrors.ErrVersionMismatch) {
@@ -163,14 +167,14 @@ func open(path string) (bolt *bbolt.DB, err error) {
 	return bolt, checkSchema(bolt)
 }
 
-// check reports damage that bbolt would answer with a crash later: it maps the file, and reading a page behind its end
-// ends the process with a signal.
+// check reports damage that would make bbolt crash later: bbolt maps the file into memory, and reading a page beyond
+// its end kills the process with a signal.
 func check(tx *bbolt.Tx) error {
 	info, err := os.Stat(tx.DB().Path())
 	if err != nil {
 		return err
 	}
-	if info.Size() < tx.Size() { // Check reads in a goroutine of its own, where a fault can't be caught
+	if info.Size() < tx.Size() { // Check reads in a separate goroutine, where a fault cannot be caught
 		return fmt.Errorf("%w: the file has %d bytes, its pages need %d", errDamaged, info.Size(), tx.Size())
 	}
 	var first error
@@ -182,7 +186,7 @@ func check(tx *bbolt.Tx) error {
 	return first
 }
 
-// checkSchema refuses a journal that a newer driver has written.
+// checkSchema rejects a journal that was written by a newer driver.
 func checkSchema(bolt *bbolt.DB) error {
 	version, err := storedSchema(bolt)
 	if err == nil && version > schema {
@@ -191,7 +195,7 @@ func checkSchema(bolt *bbolt.DB) error {
 	return err
 }
 
-// storedSchema is the schema that the file was stamped with; 0 if it is new.
+// storedSchema returns the schema of the file, or 0 if the file is new.
 func storedSchema(bolt *bbolt.DB) (version int, err error) {
 	err = bolt.View(func(tx *bbolt.Tx) error {
 		meta := tx.Bucket([]byte(metaBucket))
@@ -206,20 +210,20 @@ func storedSchema(bolt *bbolt.DB) (version int, err error) {
 	return version, err
 }
 
-// metaBucket has the schema, and how far the file is: see [position].
+// metaBucket contains the schema and the position of the file: see [position].
 const metaBucket = "meta"
 
-// Close writes pending notes, and closes the journal. The next process finds notes that could not be written.
+// Close writes pending notes, and closes the journal. Notes that cannot be written are read by the next process.
 func (db *DB) Close() error { return errors.Join(db.stopChanges(), db.bolt.Close()) }
 
-// Bucket keeps records of one type by key. A record is stored as JSON, so that its names are a contract between
+// Bucket stores records of one type by key. A record is stored as JSON, so its field names are a contract between
 // versions of the driver.
 type Bucket[T any] struct {
 	db   *DB
 	name []byte
 }
 
-// NewBucket returns the bucket of a name, making it if need be.
+// NewBucket returns the bucket with a name, and creates it if necessary.
 func NewBucket[T any](db *DB, name string) (*Bucket[T], error) {
 	missing := false
 	err := db.bolt.View(func(tx *bbolt.Tx) error {
@@ -238,8 +242,8 @@ func NewBucket[T any](db *DB, name string) (*Bucket[T], error) {
 	return &Bucket[T]{db: db, name: []byte(name)}, nil
 }
 
-// envelope is the form of a stored record. Checksum covers Payload as stored in the file: bbolt verifies the structure
-// of its pages, not their content.
+// envelope is the format of a stored record. Checksum covers Payload as stored in the file: bbolt verifies the
+// structure of its pages, not their content.
 type envelope struct {
 	Schema   int             `json:"schema"`
 	Checksum uint32          `json:"crc32c"`
@@ -253,7 +257,7 @@ func extendChecksum(sum uint32, data []byte) uint32 {
 	return crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), data)
 }
 
-// encode is the form of a record in the file, an [envelope].
+// encode returns the encoding of a record in the file, an [envelope].
 func encode[T any](record T) ([]byte, error) {
 	payload, err := json.Marshal(record)
 	if err != nil {
@@ -269,8 +273,8 @@ func encode[T any](record T) ([]byte, error) {
 	return withField(head, "payload", payload), nil
 }
 
-// withField appends a field to a JSON object. The value is output of the JSON library, which would otherwise parse it
-// again; that takes longer than encoding it. A pod's record is written before each step.
+// withField appends a field to a JSON object. The value is output of the JSON library. Marshaling it again would parse
+// it, which takes longer than encoding it, and a pod's record is written before each step.
 func withField(object []byte, name string, value []byte) []byte {
 	whole := make([]byte, 0, len(object)+len(name)+len(value)+len(`,"":}`))
 	whole = append(whole, object[:len(object)-1]...)
@@ -281,11 +285,12 @@ func withField(object []byte, name string, value []byte) []byte {
 	return append(whole, '}')
 }
 
-// Put stores a record; when it returns nil the record is on disk, and with it every note that was made before.
+// Put stores a record. When it returns nil, the record and all earlier notes are on disk.
 func (b *Bucket[T]) Put(key string, record T) error { return b.write(key, record, b.db.put) }
 
-// Note stores a record for as long as the machine runs: when it returns nil the record survives a crash of the process.
-// On disk it is soon after, without anybody waiting for that. It costs a write to memory, where Put waits for the disk.
+// Note stores a record until the next reboot: when it returns nil, the record survives a crash of the process. It is
+// written to disk soon afterwards, but no caller waits for that. It costs a write to memory, whereas Put waits for the
+// disk.
 func (b *Bucket[T]) Note(key string, record T) error { return b.write(key, record, b.db.note) }
 
 func (b *Bucket[T]) write(key string, record T, store func(*change) error) error {
@@ -302,7 +307,7 @@ func (b *Bucket[T]) write(key string, record T, store func(*change) error) error
 // Delete removes a record; a missing record is not an error. When it returns nil, the removal is on disk.
 func (b *Bucket[T]) Delete(key string) error { return b.remove(key, b.db.put) }
 
-// NoteDeleted removes a record as [Bucket.Note] stores one.
+// NoteDeleted removes a record with the same guarantees as [Bucket.Note].
 func (b *Bucket[T]) NoteDeleted(key string) error { return b.remove(key, b.db.note) }
 
 func (b *Bucket[T]) remove(key string, store func(*change) error) error {
@@ -312,13 +317,13 @@ func (b *Bucket[T]) remove(key string, store func(*change) error) error {
 	return nil
 }
 
-// Damaged is a record that can't be read.
+// Damaged is a record that cannot be read.
 type Damaged struct {
 	Bucket, Key string
 	Err         error
 }
 
-// All returns every record, by key, and the unreadable ones.
+// All returns all records by key, and the unreadable ones.
 func (b *Bucket[T]) All() (map[string]T, []Damaged, error) {
 	records := map[string]T{}
 	var damaged []Damaged
@@ -328,7 +333,7 @@ func (b *Bucket[T]) All() (map[string]T, []Damaged, error) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(stored)) {
 		record, err := decode[T](stored[key])
-		if err != nil { // one damaged record does not hide the others
+		if err != nil { // a damaged record does not hide the others
 			damaged = append(damaged, Damaged{Bucket: string(b.name), Key: key, Err: err})
 		} else {
 			records[key] = record
@@ -337,8 +342,8 @@ func (b *Bucket[T]) All() (map[string]T, []Damaged, error) {
 	return records, damaged, nil
 }
 
-// decode reads a record. A schema that is newer than this program's is an error of its own, told before the checksum:
-// the driver was downgraded, and must not take the record for damaged and throw it away.
+// decode parses a record. A schema that is newer than this program's is a separate error, which is checked before the
+// checksum: the driver was downgraded, and must not treat the record as damaged and discard it.
 func decode[T any](value []byte) (T, error) {
 	var record T
 	var stored envelope

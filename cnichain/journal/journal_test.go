@@ -44,7 +44,7 @@ func TestRecordsSurvive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := bucket.Delete("never"); err != nil {
-		t.Errorf("deleting what is not there: %v", err)
+		t.Errorf("deleting a missing record: %v", err)
 	}
 	if _, err := Open(path, epoch()); err == nil || !strings.Contains(err.Error(), "another driver holds it") {
 		t.Errorf("a second driver: %v", err)
@@ -107,7 +107,7 @@ func TestNewerSchemaIsRefusedAndKept(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 	if _, err := os.Stat(path); err != nil {
-		t.Errorf("the newer journal is gone: %v", err)
+		t.Errorf("the newer journal no longer exists: %v", err)
 	}
 }
 
@@ -168,7 +168,7 @@ func TestJournalOfAnOlderSchema(t *testing.T) {
 	err = opened.bolt.View(func(tx *bbolt.Tx) error {
 		if stamped := string(tx.Bucket([]byte("meta")).Get([]byte("schema"))); stamped != fmt.Sprint(schema) ||
 			schema < 2 {
-			t.Errorf("the journal has schema %s after this driver has opened it", stamped)
+			t.Errorf("the journal has schema %s after this driver opened it", stamped)
 		}
 		return nil
 	})
@@ -204,6 +204,6 @@ func TestFormIsThatOfTheLibrary(t *testing.T) {
 		}
 	}
 	if _, err := encode(func() {}); err == nil {
-		t.Error("a record without JSON is stored")
+		t.Error("a record that cannot be encoded as JSON was stored")
 	}
 }

@@ -11,33 +11,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notesSize is how much the file of notes may hold: some hundred attachments. Its space is taken when it is opened, so
-// that a note needs none.
+// notesSize is the size of the file of notes, which is enough for some hundred attachments. The space is allocated when
+// the file is opened, so that a note needs no new space.
 const notesSize = 1 << 20
 
 var (
 	errNotesFull = errors.New("the file of notes is full")
-	// errNotesUnread: the file exists and cannot be read, and may contain the latest changes of a killed driver.
+	// errNotesUnread: the file exists but cannot be read, and may contain the latest changes of a killed driver.
 	// Without them, a device in a pod would count as free.
 	errNotesUnread = errors.New("its notes cannot be read, and may contain the last changes of a killed driver")
 )
 
 // noteFile stores changes that are not on disk yet. It is written but never synced: written data is in the kernel, and
-// survives the process but not the machine.
+// survives a crash of the process but not of the machine.
 //
-// Notes follow one another from the beginning, each as its length and a CRC-32C (4 bytes each, big endian) and its
-// JSON. The CRC covers the JSON of all notes up to this one. When all of them are on disk, the next note overwrites the
-// first. A partial or partially overwritten note ends the file, and so does one that does not belong to the preceding
-// notes: an older one after the newest, or, if a power loss kept some pages of the file and not others, a newer one
-// after older ones.
+// Notes follow each other from the beginning of the file. Each is stored as its length and a CRC-32C (4 bytes each, big
+// endian) and its JSON. The CRC covers the JSON of all notes up to this one. When all notes are on disk, the next note
+// overwrites the first. A partial or partially overwritten note ends the file, and so does a note that does not belong
+// to the preceding notes: an older one after the newest, or, if a power loss kept only some pages of the file, a newer
+// one after older ones.
 type noteFile struct {
 	file *os.File
 	end  int64
 	sum  uint32 // of the last note
 }
 
-// openNotes opens or makes the file, and returns the notes in it, also where it can't take new ones. A file that is
-// there and cannot be read is errNotesUnread.
+// openNotes opens or creates the file, and returns the notes in it, even if it cannot store new notes. It returns
+// errNotesUnread for an existing file that cannot be read.
 func openNotes(path string) (*noteFile, []change, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -47,7 +47,7 @@ func openNotes(path string) (*noteFile, []change, error) {
 		return nil, nil, err
 	}
 	data := make([]byte, notesSize)
-	if _, err = file.ReadAt(data, 0); err != nil && !errors.Is(err, io.EOF) { // a file without its space is shorter
+	if _, err = file.ReadAt(data, 0); err != nil && !errors.Is(err, io.EOF) { // EOF if no space was allocated
 		return nil, nil, errors.Join(unread(err), file.Close())
 	}
 	found, sum := []change{}, uint32(0)
@@ -71,7 +71,7 @@ func unread(err error) error {
 
 const noteHeader = 8
 
-// parseNote reads the first note, and returns its size. before is the CRC of the note before.
+// parseNote parses the first note in data, and returns its size. before is the CRC of the previous note.
 func parseNote(data []byte, before uint32) (note change, size int, whole bool) {
 	if len(data) < noteHeader {
 		return note, 0, false
@@ -86,7 +86,7 @@ func parseNote(data []byte, before uint32) (note change, size int, whole bool) {
 	return note, size, whole
 }
 
-// append writes a note behind the others.
+// append writes a note after the others.
 func (n *noteFile) append(note *change) error {
 	body, err := note.encode()
 	if err != nil {
