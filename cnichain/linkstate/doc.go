@@ -35,7 +35,7 @@ func (s State) Differences(earlier State) []string {
 	return differences
 }
 
-// differing returns the keys of the attributes that differ, sorted.
+// differing returns the sorted keys of the attributes that differ.
 func (s State) differing(earlier State) []string {
 	keys := map[string]bool{}
 	for key := range s {

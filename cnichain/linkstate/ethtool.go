@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// headerAttribute is the first attribute of every ethtool message; it names the link.
+// headerAttribute is the first attribute of every ethtool message. It identifies the link.
 const headerAttribute = 1
 
-// readEthtool reads all groups. A group that the link's driver or the kernel does not have is absent.
+// readEthtool reads all groups. It omits groups that the link's driver or the kernel does not support.
 func (s State) readEthtool(index int) error {
 	family, err := netlink.GenlFamilyGet("ethtool")
 	if err != nil {
@@ -29,8 +29,7 @@ func (s State) readEthtool(index int) error {
 	for _, group := range groups() {
 		replies, err := ethtool(family.ID, socket, group.get, index)
 		if err != nil {
-			// Links without hardware of their own answer EINVAL for some groups, and devices that are not ready
-			// ENETDOWN.
+			// Links without hardware return EINVAL for some groups, and devices that are not ready return ENETDOWN.
 			if absent(err) == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENETDOWN) {
 				continue
 			}
@@ -67,11 +66,11 @@ func ethtool(family uint16, socket *nl.NetlinkSocket, command uint8, index int, 
 	return request.Execute(unix.NETLINK_GENERIC, 0)
 }
 
-// genericHeader is struct genlmsghdr. The type in package nl leaves the reserved field undefined, which newer families
-// reject.
+// genericHeader returns a struct genlmsghdr. The type in package nl leaves the reserved field undefined, which newer
+// families reject.
 func genericHeader(command uint8) []byte { return []byte{command, 1, 0, 0} }
 
-// absent returns nil for an error by which the kernel or the driver reports that it does not support a request.
+// absent returns nil for an error that means that the kernel or the driver does not support a request.
 func absent(err error) error {
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) {
 		return nil
@@ -113,7 +112,7 @@ func (s State) readNAPI(index int, socket *nl.NetlinkSocket) error {
 	return nil
 }
 
-// Commands of the ethtool ioctl that netlink lacks (linux/ethtool.h).
+// Commands of the ethtool ioctl that have no netlink equivalent (linux/ethtool.h).
 const (
 	getTunable    = 0x48
 	getFlowHash   = 0x29 // ETHTOOL_GRXFH
@@ -128,7 +127,7 @@ const (
 	tunableHeader = 16
 )
 
-// readRules reads the receive rules, the fields that are hashed by type of flow, and the tunables of a link.
+// readRules reads the receive rules, the hashed fields of each flow type, and the tunables of a link.
 func (s State) readRules(name string) error {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -174,8 +173,8 @@ func (s State) readRules(name string) error {
 	return nil
 }
 
-// tunableType and tunableSize are the values that the kernel requires (ethtool_tunable_valid): PFC storm prevention is
-// a u16, the others are u32.
+// tunableType and tunableSize return the values that the kernel requires (ethtool_tunable_valid): PFC storm prevention
+// is a u16, the others are u32.
 func tunableType(id uint32) uint32 {
 	if id == 3 {
 		return 2
@@ -208,10 +207,11 @@ func ioctl(socket int, name string, command uint32, request []byte) error {
 	return nil
 }
 
-// readDCB reads the data center bridging of a link (IEEE 802.1Q), without what its peer says and without counters.
+// readDCB reads the data center bridging settings of a link (IEEE 802.1Q), without the settings of its peer and without
+// counters.
 func (s State) readDCB(name string) error {
 	const getIEEE, nameAttribute, ieee, pfc, pfcSettings = 21, 1, 13, 2, headerLength + 6
-	exceptions := []uint16{4, 5, 6, 9} // of the peer, and the counters of congestion notification
+	exceptions := []uint16{4, 5, 6, 9} // settings of the peer, and the counters of congestion notification
 	request := nl.NewNetlinkRequest(unix.RTM_GETDCB, 0)
 	request.AddRawData([]byte{unix.AF_UNSPEC, getIEEE, 0, 0})
 	request.AddRawData(nl.NewRtAttr(nameAttribute, nl.ZeroTerminated(name)).Serialize())

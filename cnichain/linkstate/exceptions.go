@@ -27,7 +27,8 @@ const (
 	iflaTailroom     = 69
 )
 
-// linkNames are the names of attributes that are written back or that people know; others have their number.
+// linkNames returns the names of attributes that are written back or familiar to users. Other attributes are identified
+// by their number.
 func linkNames() map[uint16]string {
 	return map[uint16]string{
 		unix.IFLA_BROADCAST: "broadcast", unix.IFLA_LINK: "link", unix.IFLA_MASTER: "master",
@@ -39,7 +40,7 @@ func linkNames() map[uint16]string {
 	}
 }
 
-// linkExceptions are the attributes of RTM_GETLINK that are not compared, with the reason.
+// linkExceptions returns the attributes of RTM_GETLINK that are not compared, with the reason.
 func linkExceptions() map[uint16]string {
 	const (
 		baseline  = "part of the baseline, which restores it by name"
@@ -73,7 +74,7 @@ func linkExceptions() map[uint16]string {
 // follow the carrier.
 const flagExceptions = unix.IFF_UP | unix.IFF_RUNNING | unix.IFF_LOWER_UP | unix.IFF_DORMANT
 
-// fileExceptions are the files of /sys/class/net/<name> and its queues that are not compared, with the reason.
+// fileExceptions returns the files of /sys/class/net/<name> and its queues that are not compared, with the reason.
 func fileExceptions() map[string]string {
 	const (
 		link    = "the same as an attribute of RTM_GETLINK"
@@ -93,16 +94,17 @@ func fileExceptions() map[string]string {
 	}
 }
 
-// group is a pair of ethtool commands: get reads attributes, and set accepts the same attributes; 0 if nothing does.
+// group is a pair of ethtool commands: get reads attributes, and set accepts the same attributes. set is 0 if there is
+// no such command.
 type group struct {
 	name     string
 	get, set uint8
-	// except are attributes of the reply that are not compared: they depend on the other end of the cable, or follow
-	// from others.
+	// except are attributes of the reply that are not compared: they depend on the other end of the cable or on other
+	// attributes.
 	except []uint16
 }
 
-// groups are the settings of ethtool that a namespace's administrator may change.
+// groups returns the ethtool settings that an administrator of a network namespace may change.
 //
 // Not read: STRSET and TSINFO (constants), LINKSTATE, STATS, PHC_VCLOCKS and PLCA_STATUS (states), CABLE_TEST and
 // MODULE_FW_FLASH (actions), MODULE_EEPROM (the transceiver's memory), TUNNEL_INFO (ports of tunnels of the namespace).
@@ -115,7 +117,7 @@ func groups() []group {
 		{name: "debug", get: unix.ETHTOOL_MSG_DEBUG_GET, set: unix.ETHTOOL_MSG_DEBUG_SET},
 		{name: "wol", get: unix.ETHTOOL_MSG_WOL_GET, set: unix.ETHTOOL_MSG_WOL_SET},
 		{name: "features", get: unix.ETHTOOL_MSG_FEATURES_GET, set: unix.ETHTOOL_MSG_FEATURES_SET,
-			except: []uint16{unix.ETHTOOL_A_FEATURES_ACTIVE}}, // follow the wanted ones and the links below
+			except: []uint16{unix.ETHTOOL_A_FEATURES_ACTIVE}}, // depend on the wanted features and the lower links
 		{name: "privflags", get: unix.ETHTOOL_MSG_PRIVFLAGS_GET, set: unix.ETHTOOL_MSG_PRIVFLAGS_SET},
 		{name: "rings", get: unix.ETHTOOL_MSG_RINGS_GET, set: unix.ETHTOOL_MSG_RINGS_SET},
 		{name: "channels", get: unix.ETHTOOL_MSG_CHANNELS_GET, set: unix.ETHTOOL_MSG_CHANNELS_SET},
@@ -126,7 +128,7 @@ func groups() []group {
 		{name: "fec", get: unix.ETHTOOL_MSG_FEC_GET, set: unix.ETHTOOL_MSG_FEC_SET,
 			except: []uint16{4}}, // ETHTOOL_A_FEC_ACTIVE
 		{name: "module", get: unix.ETHTOOL_MSG_MODULE_GET, set: unix.ETHTOOL_MSG_MODULE_SET,
-			except: []uint16{3}}, // ETHTOOL_A_MODULE_POWER_MODE, the present one; the policy is compared
+			except: []uint16{3}}, // ETHTOOL_A_MODULE_POWER_MODE, the current mode; the policy is compared
 		{name: "pse", get: unix.ETHTOOL_MSG_PSE_GET, set: unix.ETHTOOL_MSG_PSE_SET,
 			except: []uint16{4, 7, 8, 9, 10}}, // states and measured power
 		{name: "rss", get: unix.ETHTOOL_MSG_RSS_GET, set: 48},
@@ -141,9 +143,9 @@ func groups() []group {
 // without hardware can be set, and is restored.
 const carrierAttribute = "link.carrier"
 
-// isSpeed reports whether an attribute is the speed, the duplex mode or the number of lanes of a link. They are not
-// read while they are negotiated or unknown, and only compared if both readings have them: a forced speed is a setting,
-// and a virtual function reports the speed of its carrier as if it were forced.
+// isSpeed reports whether an attribute is the speed, the duplex mode or the number of lanes of a link. These attributes
+// are not read while they are negotiated or unknown, and only compared if both readings have them: a forced speed is a
+// setting, and a virtual function reports the speed of its carrier as if it were forced.
 func isSpeed(name string) bool {
 	return slices.Contains([]string{"ethtool.linkmodes.5", "ethtool.linkmodes.6", "ethtool.linkmodes.9"}, name)
 }

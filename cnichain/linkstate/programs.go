@@ -9,9 +9,9 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// hooks are the places at which the kernel keeps BPF programs of a link while it moves to another namespace. Programs
-// of queueing disciplines end with these, and XDP programs are an attribute of the link (dev_tcx_uninstall is called
-// only when a link is unregistered).
+// hooks returns the hooks at which the kernel keeps BPF programs of a link while the link moves to another namespace
+// (dev_tcx_uninstall is only called when a link is unregistered). Programs of queueing disciplines are removed together
+// with these, and XDP programs are an attribute of the link.
 func hooks() map[string]ebpf.AttachType {
 	return map[string]ebpf.AttachType{"tcx-ingress": ebpf.AttachTCXIngress, "tcx-egress": ebpf.AttachTCXEgress}
 }
@@ -34,7 +34,7 @@ func (s State) readPrograms(index int) error {
 	return nil
 }
 
-// query returns no programs for a kernel without the hook (before 6.6), or without BPF.
+// query returns no programs if the kernel does not support the hook (before 6.6) or BPF.
 func query(index int, hook ebpf.AttachType) ([]link.AttachedProgram, error) {
 	result, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: hook})
 	if errors.Is(err, ebpf.ErrNotSupported) {
@@ -46,7 +46,7 @@ func query(index int, hook ebpf.AttachType) ([]link.AttachedProgram, error) {
 	return result.Programs, nil
 }
 
-// detachPrograms detaches all programs of a hook of a link, however they are attached.
+// detachPrograms detaches all programs at a hook of a link, however they were attached.
 func detachPrograms(index int, hook ebpf.AttachType) error {
 	programs, err := query(index, hook)
 	if err != nil {
@@ -72,7 +72,7 @@ func detachProgram(index int, hook ebpf.AttachType, id ebpf.ProgramID) error {
 	return link.RawDetachProgram(link.RawDetachProgramOptions{Target: index, Program: program, Attach: hook})
 }
 
-// detachLink ends a BPF link. Processes that have it open keep a link that is attached to nothing.
+// detachLink ends a BPF link. Processes that have it open keep a link without an attachment.
 func detachLink(id link.ID) error {
 	attached, err := link.NewFromID(id)
 	if err != nil {
@@ -82,9 +82,9 @@ func detachLink(id link.ID) error {
 	return attached.Detach()
 }
 
-// detachXDPLinks ends the BPF links that attach an XDP program to a link: netlink only detaches programs that were
-// attached without one. Indexes belong to a namespace that the kernel does not report, so a BPF link is only ended if
-// it is the only one with this program and this index.
+// detachXDPLinks ends the BPF links that attach an XDP program to a network link: netlink only detaches programs that
+// were attached without a BPF link. Indexes belong to a namespace that the kernel does not report, so a BPF link is
+// only ended if it is the only one with this program and this index.
 func detachXDPLinks(index int, program ebpf.ProgramID) error {
 	var found []link.ID
 	iterator := link.Iterator{}

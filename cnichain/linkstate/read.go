@@ -20,12 +20,12 @@ const (
 	headerLength = unix.SizeofRtAttr
 	// attributeType masks the flags of a netlink attribute's type (NLA_F_NESTED, NLA_F_NET_BYTEORDER).
 	attributeType = 0x3fff
-	// Attributes of virtual functions, without their counters (RTEXT_FILTER_* of linux/rtnetlink.h).
+	// Include virtual functions, without their counters (RTEXT_FILTER_* of linux/rtnetlink.h).
 	withFunctions, withoutCounters = 1 << 0, 1 << 3
 )
 
-// Read returns the state of the link with an index, in the network namespace of the calling thread. A link that does
-// not exist is an error that is [netlink.LinkNotFoundError].
+// Read returns the state of the link with an index, in the network namespace of the calling thread. It returns
+// [netlink.LinkNotFoundError] for a missing link.
 func Read(index int) (State, error) {
 	state := State{}
 	name, err := state.readLink(index)
@@ -50,8 +50,8 @@ func Read(index int) (State, error) {
 	return state, nil
 }
 
-// readLink reads what RTM_GETLINK reports, and returns the name of the link. The type of a link and the settings of its
-// type are nested; each of them is an attribute of its own here.
+// readLink reads the attributes of RTM_GETLINK, and returns the name of the link. The kernel nests the type of a link
+// and the settings of the type; readLink stores each of them as a separate attribute.
 func (s State) readLink(index int) (name string, err error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
 	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
@@ -82,14 +82,14 @@ func (s State) readLink(index int) (name string, err error) {
 			s[key("link", names[kind], kind)] = attribute
 		}
 	}
-	if pair { // the other end, which may move without the link
+	if pair { // the attribute is the other end, which may move without the link
 		delete(s, "link.link")
 	}
 	return name, nil
 }
 
-// addInfo adds the type of a link and its settings (IFLA_LINKINFO), and reports whether the link is one of a pair. The
-// settings of a port belong to its master, and the master is compared.
+// addInfo adds the type of a link and its settings (IFLA_LINKINFO), and reports whether the link is one of a pair. It
+// ignores the settings of a port, which belong to its master; the master itself is compared.
 func (s State) addInfo(info []byte) (pair bool) {
 	for kind, attribute := range attributes(info[headerLength:]) {
 		switch kind {
@@ -128,8 +128,8 @@ func attributes(data []byte) func(yield func(uint16, []byte) bool) {
 	}
 }
 
-// readFiles reads the files of a link in sysfs, including those of its queues. An unreadable file is an attribute that
-// the driver of the link does not support.
+// readFiles reads the files of a link in sysfs, including those of its queues. If a file is not readable, the driver of
+// the link does not support the attribute.
 func (s State) readFiles(name string) error {
 	root := filepath.Join("/sys/class/net", name)
 	exceptions := fileExceptions()
@@ -147,7 +147,7 @@ func (s State) readFiles(name string) error {
 		}
 		info, err := os.Lstat(path)
 		if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o222 == 0 {
-			continue // netlink also reports read-only files, or they never change
+			continue // read-only files are also reported by netlink, or never change
 		}
 		if data, err := os.ReadFile(path); err == nil {
 			s["sysfs."+strings.TrimPrefix(path, root+"/")] = []byte(strings.TrimSpace(string(data)))

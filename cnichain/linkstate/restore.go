@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writable are the attributes of RTM_GETLINK that RTM_SETLINK accepts in the same form.
+// writable returns the attributes of RTM_GETLINK that RTM_SETLINK accepts in the same form.
 func writable() []uint16 {
 	return []uint16{
 		unix.IFLA_BROADCAST, unix.IFLA_TXQLEN, unix.IFLA_MAP, unix.IFLA_LINKMODE, unix.IFLA_GROUP, unix.IFLA_PROTO_DOWN,
@@ -24,21 +24,21 @@ func writable() []uint16 {
 	}
 }
 
-// Restore writes attributes of an earlier state back to the link with an index, and returns what still differs. An
-// attribute that the kernel does not accept is among the differences; the errors of writing are in their texts.
+// Restore writes attributes of an earlier state back to the link with an index, and returns the remaining differences.
+// These include attributes that the kernel does not accept, with the errors of writing in their texts.
 func Restore(index int, earlier State) (differences []string, err error) {
 	now, err := Read(index)
 	if err != nil {
 		return nil, err
 	}
 	if !bytes.Equal(now[carrierAttribute], earlier[carrierAttribute]) && isOn(earlier[carrierAttribute]) {
-		_ = setLink(index, 0, 0, earlier[carrierAttribute]) // drivers of hardware refuse it
+		_ = setLink(index, 0, 0, earlier[carrierAttribute]) // drivers of hardware reject it
 	}
 	changed := now.differing(earlier)
 	if len(changed) == 0 {
 		return nil, nil
 	}
-	failures := errors.Join( // of writing; what counts is read again
+	failures := errors.Join( // only for messages; the result is read again
 		restoreFlags(index, changed, earlier), restoreLink(index, changed, earlier),
 		restoreKind(index, changed, earlier),
 		restoreEthtool(index, changed, now, earlier), restoreFiles(index, changed, earlier),
@@ -62,7 +62,7 @@ func contains(changed []string, prefix string) bool {
 	return false
 }
 
-// setLink sends RTM_NEWLINK for an existing link. With flags, these are set (ifi_change is their mask).
+// setLink sends RTM_NEWLINK for an existing link. It sets the flags that are selected by mask (ifi_change).
 func setLink(index int, flags, mask uint32, content ...[]byte) error {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_ACK)
 	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
@@ -97,9 +97,9 @@ func isOn(attribute []byte) bool {
 	return len(attribute) > headerLength && attribute[headerLength] != 0
 }
 
-// restoreLink writes each attribute in a separate request: drivers reject some, which must not prevent the others from
-// being written. A link whose mode changes is set down, and the caller sets it up again: the kernel computes the
-// operational state only when the link is set up (rfc2863_policy).
+// restoreLink writes each attribute in a separate request: drivers reject some attributes, which must not prevent the
+// others from being written. If the link mode changes, it sets the link down, and the caller sets it up again: the
+// kernel computes the operational state only when the link is set up (rfc2863_policy).
 func restoreLink(index int, changed []string, earlier State) error {
 	var problems []error
 	if contains(changed, "link.linkmode") {
@@ -175,11 +175,11 @@ func restoreEthtool(index int, changed []string, now, earlier State) error {
 	return errors.Join(problems...)
 }
 
-// wantedFeatures is ETHTOOL_A_FEATURES_WANTED, a bit set of which the kernel only accepts changes, because some of the
-// features cannot be changed in any namespace (ethnl_set_features).
+// wantedFeatures is ETHTOOL_A_FEATURES_WANTED. The kernel only accepts changes of this bit set, because some features
+// cannot be changed in any namespace (ethnl_set_features).
 const wantedFeatures = "ethtool.features.3"
 
-// changedBits returns a compact bit set with the bits of an earlier one, and the bits that differ now as its mask.
+// changedBits returns a compact bit set with the bits of the earlier set; its mask contains the bits that differ now.
 func changedBits(now, earlier []byte) []byte {
 	const size, value, mask = 2, 4, 5
 	bits := func(set []byte) (length, content []byte) {
@@ -226,7 +226,8 @@ func restoreFiles(index int, changed []string, earlier State) error {
 	return errors.Join(problems...)
 }
 
-// restoreRules writes back what only the ioctl of ethtool has. A receive rule that a pod added is deleted.
+// restoreRules restores the settings that are only available through the ethtool ioctl. It deletes receive rules that a
+// pod added.
 func restoreRules(index int, changed []string, earlier State) error {
 	const setTunable, setFlowHash, deleteRule = 0x49, 0x2a, 0x31
 	found, err := netlink.LinkByIndex(index)
@@ -276,7 +277,7 @@ func restorePrograms(index int, changed []string, now State) error {
 	}
 	if contains(changed, "link.xdp") && now["link.xdp"] != nil {
 		for _, mode := range []int{unix.XDP_FLAGS_SKB_MODE, unix.XDP_FLAGS_DRV_MODE, unix.XDP_FLAGS_HW_MODE} {
-			// Without a program of the mode this succeeds and does nothing; with a BPF link it fails.
+			// This succeeds without effect if there is no program in this mode, and fails if there is a BPF link.
 			_ = netlink.LinkSetXdpFdWithFlags(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, -1, mode)
 		}
 		if found, err := netlink.LinkByIndex(index); err == nil {
