@@ -6,34 +6,34 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// maxWaiting is how many calls wait to be recorded, at most, and maxWaitingBytes how many bytes of streams they have
-// together: a plugin may print a megabyte.
+// maxWaiting is the maximum number of calls that wait to be recorded, and maxWaitingBytes the maximum total size of
+// their streams: a plugin may print a megabyte.
 const (
 	maxWaiting      = 256
 	maxWaitingBytes = 8 << 20
 )
 
-// Background passes calls on to an [executor.Recorder] in order, without delaying chains: a pod need not wait until its
-// calls can be read. It is safe for concurrent use. A killed process loses pending calls, which a working disk
-// completes within a millisecond.
+// Background passes calls to an [executor.Recorder] in order, without delaying chains: a pod does not have to wait
+// until its calls are readable. It is safe for concurrent use. A killed process loses pending calls. On a working disk,
+// a call is pending for less than a millisecond.
 type Background struct {
 	recorder executor.Recorder
 
 	mu      sync.Mutex
 	changed *sync.Cond
 	waiting []executor.Call
-	bytes   int  // of the streams of waiting calls
-	writing bool // a goroutine passes calls on
+	bytes   int  // total size of the streams of waiting calls
+	writing bool // a goroutine is passing calls on
 }
 
-// NewBackground returns what passes calls on to a recorder.
+// NewBackground returns a Background that passes calls to a recorder.
 func NewBackground(recorder executor.Recorder) *Background {
 	b := &Background{recorder: recorder}
 	b.changed = sync.NewCond(&b.mu)
 	return b
 }
 
-// Record implements [executor.Recorder]. It waits only while too many calls wait.
+// Record implements [executor.Recorder]. It only blocks while too many calls are waiting.
 func (b *Background) Record(call executor.Call) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,7 +47,7 @@ func (b *Background) Record(call executor.Call) {
 	}
 }
 
-// write passes on what waits, and ends.
+// write passes on the waiting calls, and returns when there are none.
 func (b *Background) write() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -59,11 +59,12 @@ func (b *Background) write() {
 		b.recorder.Record(next)
 		b.mu.Lock()
 	}
-	b.writing, b.waiting = false, nil // otherwise the array keeps the calls that were passed on
+	b.writing, b.waiting = false, nil // nil, so that the array does not keep processed calls in memory
 	b.changed.Broadcast()
 }
 
-// isFull reports whether a call has to wait to be taken. One that has more bytes than all may have is taken alone.
+// isFull reports whether a call has to wait until it is accepted. A call that exceeds maxWaitingBytes is accepted
+// alone.
 func (b *Background) isFull(next *executor.Call) bool {
 	return len(b.waiting) >= maxWaiting || len(b.waiting) > 0 && b.bytes+streamBytes(next) > maxWaitingBytes
 }
@@ -72,7 +73,7 @@ func streamBytes(call *executor.Call) int {
 	return len(call.Stdin) + len(call.Output.Stdout) + len(call.Output.Stderr)
 }
 
-// Flush returns when everything has been passed on.
+// Flush waits until all calls have been passed on.
 func (b *Background) Flush() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

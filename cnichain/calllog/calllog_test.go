@@ -51,17 +51,17 @@ func TestCallLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(log.Dir(claim)); err != nil {
-		t.Errorf("the log of a prepared claim is gone: %v", err)
+		t.Errorf("the log of a prepared claim was removed: %v", err)
 	}
 	if err := log.Sweep(future, func(string) bool { return false }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(log.Dir(claim)); !os.IsNotExist(err) {
-		t.Errorf("the log of a released claim is still there: %v", err)
+		t.Errorf("the log of a released claim still exists: %v", err)
 	}
 }
 
-// Written calls can be read, also around a line that a crash has cut off.
+// Written calls are readable, even after a line that was truncated by a crash.
 func TestCallLogIsRead(t *testing.T) {
 	dir := t.TempDir()
 	log := New(dir, func(err error) { t.Error(err) })
@@ -97,8 +97,8 @@ func TestCallLogIsRead(t *testing.T) {
 	}
 }
 
-// A pod that cannot be attached has a sandbox for each attempt: the log keeps the last of them, and the calls of other
-// pods of the claim.
+// A pod that cannot be attached has a sandbox for each attempt: the log keeps the last sandboxes, and the calls of
+// other pods of the claim.
 func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 	dir := t.TempDir()
 	log := New(dir, func(err error) { t.Error(err) })
@@ -133,7 +133,7 @@ func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 		have[1] != fmt.Sprintf("bad%02d", attempts-maxSandboxes) {
 		t.Errorf("after %d attempts the log has %q", attempts, have)
 	}
-	// Of a claim that stays prepared: calls older than the retention are removed, except the last of each pod.
+	// For a claim that stays prepared, calls older than the retention are removed, except the last of each pod.
 	keep := func(string) bool { return true }
 	if err := log.Sweep(begin.Add((attempts-2)*time.Minute), keep); err != nil {
 		t.Fatal(err)
@@ -151,8 +151,7 @@ func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 	}
 }
 
-// Names may be as long as Kubernetes allows; a folder's may not. Whoever reads finds the claim by its name all the
-// same.
+// Names may be as long as Kubernetes allows, but directory names may not. The claim is nevertheless found by its name.
 func TestCallLogOfLongNames(t *testing.T) {
 	dir := t.TempDir()
 	log := New(dir, func(err error) { t.Error(err) })
@@ -178,11 +177,11 @@ func TestCallLogOfLongNames(t *testing.T) {
 		t.Error(err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 || !cmp.Equal(asked, []string{uid, uid, uid}) {
-		t.Errorf("left are %v, %v; Sweep asked about %q", left, err, asked)
+		t.Errorf("remaining directories are %v, %v; keep was called with %q", left, err, asked)
 	}
 }
 
-// slowRecorder records when it is let.
+// slowRecorder blocks until it may record a call.
 type slowRecorder struct {
 	let   chan struct{}
 	mu    sync.Mutex
@@ -200,14 +199,14 @@ func (r *slowRecorder) Record(call executor.Call) {
 func TestBackground(t *testing.T) {
 	slow := &slowRecorder{let: make(chan struct{})}
 	background := NewBackground(slow)
-	background.Flush() // of nothing
+	background.Flush() // without calls
 	const calls = 3*maxWaiting + 1
 	blocked := make(chan int)
 	go func() {
 		for i := range calls {
 			background.Record(executor.Call{Step: fmt.Sprint(i)})
 			if i == maxWaiting-1 {
-				blocked <- i // so many go in before any is written
+				blocked <- i // this many calls are accepted before any is written
 			}
 		}
 		close(blocked)
@@ -219,7 +218,7 @@ func TestBackground(t *testing.T) {
 	slow.mu.Lock()
 	defer slow.mu.Unlock()
 	if len(slow.steps) != calls {
-		t.Fatalf("%d calls are recorded, want %d", len(slow.steps), calls)
+		t.Fatalf("recorded %d calls, want %d", len(slow.steps), calls)
 	}
 	for i, step := range slow.steps {
 		if step != fmt.Sprint(i) {
@@ -228,7 +227,7 @@ func TestBackground(t *testing.T) {
 	}
 }
 
-// A few calls that print much wait as many that print little do.
+// A few calls with large output wait like many calls with small output.
 func TestBackgroundIsBounded(t *testing.T) {
 	huge := executor.Call{Output: executor.CallOutput{Stdout: make([]byte, maxWaitingBytes)}, Stdin: []byte("{}")}
 	small := executor.Call{Stdin: []byte("{}")}
@@ -242,7 +241,7 @@ func TestBackgroundIsBounded(t *testing.T) {
 	} {
 		background := Background{waiting: make([]executor.Call, test.waiting), bytes: test.bytes}
 		if got := background.isFull(test.next); got != test.full {
-			t.Errorf("%d calls with %d bytes wait: full is %v, want %v", test.waiting, test.bytes, got, test.full)
+			t.Errorf("%d waiting calls with %d bytes: full is %v, want %v", test.waiting, test.bytes, got, test.full)
 		}
 	}
 	background := NewBackground(&slowRecorder{let: closedChannel()})
@@ -251,7 +250,7 @@ func TestBackgroundIsBounded(t *testing.T) {
 	}
 	background.Flush()
 	if background.bytes != 0 {
-		t.Errorf("%d bytes wait", background.bytes)
+		t.Errorf("%d bytes are waiting", background.bytes)
 	}
 }
 
@@ -276,6 +275,6 @@ func TestBackgroundOfManyChains(t *testing.T) {
 	}
 	chains.Wait()
 	if got := len(recorder.steps); got != 800 {
-		t.Errorf("%d calls are recorded, want 800", got)
+		t.Errorf("recorded %d calls, want 800", got)
 	}
 }

@@ -15,25 +15,25 @@ import (
 )
 
 const (
-	// maxSandboxes is how many sandboxes of a pod the log of a claim keeps: a pod that can't be attached has
-	// another with each attempt.
+	// maxSandboxes is the number of sandboxes of a pod that the log of a claim keeps: a pod that cannot be attached
+	// gets another sandbox for each attempt.
 	maxSandboxes = 16
-	// maxFileName is what file systems take.
+	// maxFileName is the maximum length of a file name.
 	maxFileName = 255
-	// cutMark stands between the beginning of a long name and its hash. No name of Kubernetes has it.
+	// cutMark separates the beginning of a long name from its hash. It is not allowed in Kubernetes names.
 	cutMark = "~"
-	// suffix ends the names of files; rotated files have a further suffix.
+	// suffix is the suffix of file names; rotated files have an additional suffix.
 	suffix = ".jsonl"
 )
 
-// folderName is the name of a claim's folder. The UID is whole: Sweep is asked about it.
+// folderName returns the name of a claim's directory. It contains the complete UID, which Sweep needs.
 func folderName(claim cnichain.Claim) string {
 	return folderPrefix(claim.Namespace, claim.Name) + claim.UID
 }
 
-// folderPrefix begins the folders of claims of a name. One that would be too long for a file's name is cut, and has a
-// hash of the whole. A namespace has at most 63 characters (RFC 1123 label), so there is always room for a part of the
-// name.
+// folderPrefix returns the beginning of the directory names of claims with a name. If the name is too long for a file
+// name, it is truncated, and a hash of the complete name is added. A namespace has at most 63 characters (RFC 1123
+// label), so there is always space for a part of the name.
 func folderPrefix(namespace, name string) string {
 	const uid = 36
 	room := maxFileName - len(namespace) - len("__") - uid
@@ -45,14 +45,14 @@ func folderPrefix(namespace, name string) string {
 	return namespace + "_" + name + "_"
 }
 
-// sandbox are the files of one sandbox in a claim's folder.
+// sandbox contains the files of one sandbox in a claim's directory.
 type sandbox struct {
 	pod   string
 	files []string
-	last  time.Time // written to
+	last  time.Time // time of the last write
 }
 
-// readSandboxes returns the sandboxes of a claim's directory, the latest writes first.
+// readSandboxes returns the sandboxes of a claim's directory, sorted by their last write, newest first.
 func readSandboxes(dir string) ([]*sandbox, error) {
 	entries, err := os.ReadDir(dir)
 	byID := map[string]*sandbox{}
@@ -60,7 +60,7 @@ func readSandboxes(dir string) ([]*sandbox, error) {
 	for _, entry := range entries {
 		id, _, isLog := strings.Cut(entry.Name(), suffix)
 		info, infoErr := entry.Info()
-		if !isLog || infoErr != nil { // gone meanwhile
+		if !isLog || infoErr != nil { // the file was deleted meanwhile
 			continue
 		}
 		box := byID[id]
@@ -82,22 +82,22 @@ func readSandboxes(dir string) ([]*sandbox, error) {
 	return all, err
 }
 
-// firstCall is the first call in a file; empty if it can't be read.
+// firstCall returns the first call in a file, or an empty call if the file cannot be read.
 func firstCall(path string) (call Call) {
 	file, err := os.Open(path) //nolint:gosec // a file of the log
 	if err != nil {
 		return call
 	}
-	defer func() { _ = file.Close() }() // only read
+	defer func() { _ = file.Close() }() // opened for reading
 	line, err := bufio.NewReader(file).ReadBytes('\n')
 	if err == nil {
-		_ = json.Unmarshal(line, &call) // a crash may have cut the line off
+		_ = json.Unmarshal(line, &call) // a crash may have truncated the line
 	}
 	return call
 }
 
-// removeSandboxes removes the files of sandboxes for which remove is true, given how many younger ones of the same pod
-// there are.
+// removeSandboxes removes the files of sandboxes for which remove returns true. younger is the number of younger
+// sandboxes of the same pod.
 func removeSandboxes(dir string, remove func(box *sandbox, younger int) bool) error {
 	boxes, err := readSandboxes(dir)
 	younger := map[string]int{}

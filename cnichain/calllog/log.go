@@ -16,20 +16,20 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/sanitize"
 )
 
-// Log writes CNI calls to files for people, one folder for each claim and one file for each sandbox, as JSON lines:
-// <dir>/<namespace>_<claim>_<uid>/<sandbox>.jsonl. Streams, files and the sandboxes of a pod are capped, values of
-// secret-looking keys are replaced.
+// Log writes CNI calls to files for users, one directory for each claim and one file for each sandbox, as JSON lines:
+// <dir>/<namespace>_<claim>_<uid>/<sandbox>.jsonl. The size of streams and files and the number of sandboxes of a pod
+// are limited. Values of keys whose names suggest a secret are replaced.
 type Log struct {
 	dir     string
 	onError func(error)
-	secret  *regexp.Regexp // of sanitize.SecretKeys
+	secret  *regexp.Regexp // sanitize.SecretKeys
 	mu      sync.Mutex
 }
 
 const (
-	// maxStream bounds each of stdin, stdout and stderr in a line.
+	// maxStream limits the size of each of stdin, stdout and stderr in a line.
 	maxStream = 16 << 10
-	// maxFile is when a sandbox's file is rotated; one old file is kept.
+	// maxFile is the size at which a sandbox's file is rotated; one old file is kept.
 	maxFile = 1 << 20
 )
 
@@ -38,7 +38,7 @@ func New(dir string, onError func(error)) *Log {
 	return &Log{dir: dir, onError: onError, secret: sanitize.SecretKeys()}
 }
 
-// line is the form of a line.
+// line is the format of a line.
 type line struct {
 	Time       time.Time `json:"time"`
 	Duration   string    `json:"duration"`
@@ -78,7 +78,7 @@ func (l *Log) Record(call executor.Call) {
 	}
 }
 
-// Dir is the folder of a claim's files.
+// Dir returns the directory of a claim's files.
 func (l *Log) Dir(claim cnichain.Claim) string {
 	return filepath.Join(l.dir, folderName(claim))
 }
@@ -89,11 +89,11 @@ func (l *Log) write(claim cnichain.Claim, sandboxID string, line []byte) error {
 	if err := os.MkdirAll(l.Dir(claim), 0o700); err != nil {
 		return err
 	}
-	// Base keeps an ID, which comes from the runtime, from leading out of the folder.
+	// Base prevents the sandbox ID, which comes from the runtime, from pointing outside of the directory.
 	path := filepath.Join(l.Dir(claim), filepath.Base(sandboxID)+suffix)
 	info, err := os.Stat(path)
 	if err == nil && info.Size()+int64(len(line)) > maxFile {
-		// This replaces the older of two files, so a sandbox never has more.
+		// This replaces the older of two files, so a sandbox never has more than two.
 		if err := os.Rename(path, path+".1"); err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func (l *Log) write(claim cnichain.Claim, sandboxID string, line []byte) error {
 	return err
 }
 
-// stream shows a JSON document as one, redacted; anything else as text.
+// stream returns a JSON document without secrets, or other data as text.
 func (l *Log) stream(data []byte) any {
 	if len(data) == 0 {
 		return nil
@@ -131,7 +131,7 @@ func (l *Log) stream(data []byte) any {
 	return redacted
 }
 
-// Redact returns a JSON document without the values of keys that look as if they were secret, as the log has it.
+// Redact returns a JSON document without the values of keys whose names suggest a secret, like the log.
 func Redact(document []byte) ([]byte, error) {
 	value, err := template.DecodeJSON(document)
 	if err != nil {
@@ -140,8 +140,9 @@ func Redact(document []byte) ([]byte, error) {
 	return json.MarshalIndent(sanitize.Redact(value, sanitize.SecretKeys()), "", "  ")
 }
 
-// Sweep removes the folders of claims for which keep is false and that were not written to since before. Of the others
-// it removes the files of sandboxes that were not written to since before, but for the last of each pod.
+// Sweep removes the directories of claims for which keep returns false and that were not written to since before. In
+// other directories, it removes the files of sandboxes that were not written to since before, except the last sandbox
+// of each pod.
 func (l *Log) Sweep(before time.Time, keep func(claimUID string) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,7 +158,7 @@ func (l *Log) Sweep(before time.Time, keep func(claimUID string) bool) error {
 	return l.sweepKept(before)
 }
 
-// sweepKept is called with the lock held.
+// sweepKept removes old sandboxes from the directories that are kept. The caller holds the lock.
 func (l *Log) sweepKept(before time.Time) error {
 	folders, err := filepath.Glob(filepath.Join(l.dir, "*_*_*"))
 	if err != nil {
@@ -174,14 +175,14 @@ func (l *Log) sweepKept(before time.Time) error {
 	return nil
 }
 
-// Old returns the folders that Sweep would remove.
+// Old returns the directories that Sweep would remove.
 func (l *Log) Old(before time.Time, keep func(claimUID string) bool) ([]string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.old(before, keep)
 }
 
-// old is called with the lock held: nothing is written to a folder meanwhile.
+// old is Old for callers that hold the lock, which prevents writes meanwhile.
 func (l *Log) old(before time.Time, keep func(claimUID string) bool) ([]string, error) {
 	entries, err := os.ReadDir(l.dir)
 	if os.IsNotExist(err) {
@@ -198,7 +199,7 @@ func (l *Log) old(before time.Time, keep func(claimUID string) bool) ([]string, 
 	return old, err
 }
 
-// untouchedSince looks at the files: appending to one does not change its folder.
+// untouchedSince checks the modification times of the files: appending to a file does not change its directory.
 func untouchedSince(dir string, before time.Time) bool {
 	files, err := os.ReadDir(dir)
 	for _, file := range files {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Call is a call as the log has it.
+// Call is a call in the log.
 type Call struct {
 	Time     time.Time `json:"time"`
 	Duration Duration  `json:"duration"`
@@ -23,9 +23,9 @@ type Call struct {
 	Instance int       `json:"instance,omitempty"`
 	Command  string    `json:"command"`
 	Plugin   string    `json:"plugin"`
-	// CNIVersion is the version of the configuration; empty in calls without one.
+	// CNIVersion is the version of the configuration; empty for calls without a configuration.
 	CNIVersion string `json:"cniVersion,omitempty"`
-	// Env are the plugin's variables.
+	// Env is the environment of the plugin.
 	Env      []string        `json:"env,omitempty"`
 	ExitCode int             `json:"exitCode"`
 	Stdin    json.RawMessage `json:"stdin,omitempty"`
@@ -34,10 +34,10 @@ type Call struct {
 	Error    string          `json:"error,omitempty"`
 }
 
-// Duration is written as Go writes it, for example "13.2ms".
+// Duration is encoded in Go's format, for example "13.2ms".
 type Duration time.Duration
 
-// UnmarshalText reads what MarshalText has written.
+// UnmarshalText parses the output of MarshalText.
 func (d *Duration) UnmarshalText(text []byte) error {
 	parsed, err := time.ParseDuration(string(text))
 	*d = Duration(parsed)
@@ -47,7 +47,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// Claims returns the claims in a log, as namespace/name, sorted.
+// Claims returns the claims in a log as sorted namespace/name.
 func Claims(dir string) ([]string, error) {
 	folders, err := filepath.Glob(filepath.Join(dir, "*_*_*"))
 	var claims []string
@@ -60,7 +60,8 @@ func Claims(dir string) ([]string, error) {
 	return slices.Compact(claims), err
 }
 
-// wholeName is the name of a folder's claim, which its files have if it was too long for the folder.
+// wholeName returns the complete name of a directory's claim. If the name was too long for the directory, it is read
+// from the files.
 func wholeName(folder, name string) string {
 	if !strings.Contains(name, cutMark) {
 		return name
@@ -77,11 +78,11 @@ func wholeName(folder, name string) string {
 	return name
 }
 
-// Read returns the calls of a claim in the log, in the order in which they were made, including the calls of earlier
-// claims with the same name. Unreadable lines, for example after a crash, are an error in addition to the readable
+// Read returns the calls of a claim in the log, in chronological order, including the calls of earlier claims with the
+// same name. If there are unreadable lines, for example after a crash, it returns an error in addition to the readable
 // calls.
 func Read(dir, namespace, name string) ([]Call, error) {
-	// The names of neither have "_" or anything that has a meaning in patterns.
+	// Namespaces and names cannot contain "_" or characters with a meaning in patterns.
 	files, err := filepath.Glob(filepath.Join(dir, folderPrefix(namespace, name)+"*", "*"+suffix+"*"))
 	problems := []error{err}
 	var calls []Call
