@@ -18,29 +18,29 @@ import (
 // runtimeRanges is the key of the CNI runtime configuration for ranges of addresses (CNI conventions, "ipRanges").
 const runtimeRanges = "ipRanges"
 
-// maxRangeName is the length that names of AddressRanges may have.
+// maxRangeName is the maximum length of names of AddressRanges.
 const maxRangeName = 63
 
-// BlockRoom is a block of the node with the number of addresses that other claims leave.
+// BlockRoom is a block of the node with the number of addresses that other claims do not use.
 type BlockRoom struct {
 	addresses.Block
-	// Room is for how many further pods the block has addresses.
+	// Room is the number of further pods for which the block has addresses.
 	Room int
 }
 
-// StepRange is where a step's addresses come from.
+// StepRange is the source of a step's addresses.
 type StepRange struct {
 	// Name is the name of the AddressRange.
 	Name string `json:"name"`
-	// Block is the AddressBlock of the node. The claim has one of its addresses for each of its pods, attached or not,
-	// so that no pod finds the block used up.
+	// Block is the AddressBlock of the node. The claim reserves one of its addresses for each of its pods, attached or
+	// not, so that the block is never exhausted when a pod starts.
 	Block string `json:"block"`
-	// Size is how many pods can have addresses of the block.
+	// Size is the number of pods that can have addresses of the block.
 	Size int `json:"size"`
 }
 
-// rangeNetwork is the CNI network of all steps with an AddressRange: IPAM plugins keep under it what they have given,
-// and two topologies must not give one address.
+// rangeNetwork returns the CNI network of all steps with an AddressRange. IPAM plugins store assigned addresses by
+// network, and two topologies must not assign the same address.
 func rangeNetwork(addressRange string) string { return "addressrange." + addressRange }
 
 // addressRange rejects configurations with which a plugin would assign addresses outside of the node's blocks, or the
@@ -86,8 +86,8 @@ func (v *validator) addressRange(path *field.Path, step *v1alpha1.Step) {
 	v.refuseKeys(path.Child("config", "runtimeConfig"), given.RuntimeConfig, []string{"ips", runtimeRanges})
 }
 
-// refuseKeys rejects keys of a configuration that set addresses, in any case: plugins that use Go's JSON package ignore
-// the case. In runtimeConfig, these are the keys of the CNI conventions ("Dynamic Plugin specific fields").
+// refuseKeys rejects keys of a configuration that set addresses, ignoring case: plugins that use Go's JSON package
+// ignore the case. In runtimeConfig, these are the keys of the CNI conventions ("Dynamic Plugin specific fields").
 func (v *validator) refuseKeys(path *field.Path, given map[string]json.RawMessage, keys []string) {
 	for _, key := range slices.Sorted(maps.Keys(given)) {
 		if slices.ContainsFunc(keys, func(refused string) bool { return strings.EqualFold(refused, key) }) {
@@ -96,7 +96,7 @@ func (v *validator) refuseKeys(path *field.Path, given map[string]json.RawMessag
 	}
 }
 
-// giveAddresses writes a block of the node with room for the claim into the configuration of the step's IPAM plugin.
+// giveAddresses adds a block of the node with room for the claim to the configuration of the step's IPAM plugin.
 func (c *compiler) giveAddresses(step *v1alpha1.Step, planned *PlanStep) {
 	if step.AddressRange == "" {
 		return
@@ -147,7 +147,7 @@ func (c *compiler) lacksAddresses(name string, blocks []BlockRoom) string {
 		joinSome(names), hint)
 }
 
-// joinSome is a list for a message, which names few.
+// joinSome joins the first names for a message, and appends the number of the others.
 func joinSome(names []string) string {
 	const few = 4
 	text, more := "", len(names)-few
@@ -163,7 +163,7 @@ func joinSome(names []string) string {
 	return text
 }
 
-// withAddresses sets the parameter of an IPAM plugin that has its addresses.
+// withAddresses sets the parameter of an IPAM plugin for its addresses.
 func withAddresses(
 	config json.RawMessage, form *v1alpha1.AddressBlocks, families []addresses.Family,
 ) (json.RawMessage, error) {
@@ -193,7 +193,7 @@ func withAddresses(
 	return json.Marshal(fields)
 }
 
-// Ranges are the AddressRanges that the steps of a topology name, sorted.
+// Ranges returns the sorted AddressRanges that the steps of a topology use.
 func Ranges(topology *v1alpha1.NetworkTopology) []string {
 	var names []string
 	for i := range topology.Spec.Steps {
@@ -205,8 +205,8 @@ func Ranges(topology *v1alpha1.NetworkTopology) []string {
 	return names
 }
 
-// RangeRemarks lists the AddressRanges that a topology names and that do not exist: its pods wait for them. known are
-// the names of the ranges of the cluster.
+// RangeRemarks returns a remark for each AddressRange that a topology uses and that does not exist: its pods wait for
+// the range. known are the names of the ranges of the cluster.
 func RangeRemarks(topology *v1alpha1.NetworkTopology, known []string) []string {
 	var remarks []string
 	for _, name := range Ranges(topology) {
@@ -222,8 +222,8 @@ func RangeRemarks(topology *v1alpha1.NetworkTopology, known []string) []string {
 	return remarks
 }
 
-// MisspeltRanges says which AddressRanges that a topology names are probably other ones of some names. A range with
-// another name may be in the cluster, or in another file.
+// MisspeltRanges returns remarks on AddressRanges of a topology whose names are probably misspelled names in known. A
+// name that does not resemble a known one may exist in the cluster or in another file.
 func MisspeltRanges(topology *v1alpha1.NetworkTopology, known []string) []string {
 	var remarks []string
 	for _, name := range Ranges(topology) {
@@ -234,8 +234,8 @@ func MisspeltRanges(topology *v1alpha1.NetworkTopology, known []string) []string
 	return remarks
 }
 
-// AddressesPerPod is how many addresses, of each family, a pod takes of an AddressRange with one instance of a
-// topology.
+// AddressesPerPod returns the number of addresses, of each family, that a pod uses from an AddressRange with one
+// instance of a topology.
 func AddressesPerPod(topology *v1alpha1.NetworkTopology, addressRange string) int {
 	count := 0
 	for i := range topology.Spec.Steps {
@@ -246,8 +246,8 @@ func AddressesPerPod(topology *v1alpha1.NetworkTopology, addressRange string) in
 	return count
 }
 
-// TakenAddresses adds to a count, by the name of the block, how many addresses plans take for a number of pods. A claim
-// without a known pod counts as one: it will have one.
+// TakenAddresses adds the number of addresses that plans use for a number of pods to taken, by the name of the block. A
+// claim without a known pod counts as one pod, since it will have one.
 func TakenAddresses(plans []Plan, pods int, taken map[string]int) {
 	for i := range plans {
 		for j := range plans[i].Steps {

@@ -16,7 +16,7 @@ const ranged = `
 - {name: b, type: vlan, dependOn: [a], addressRange: storage, config: {vlanId: 7, ipam: {type: host-local}}}
 `
 
-// rooms are the first blocks of a range of both families, with that much room.
+// rooms returns the first blocks of a dual-stack range with the given room.
 func rooms(t *testing.T, room ...int) map[string][]BlockRoom {
 	t.Helper()
 	r, problems := addresses.Parse(&v1alpha1.AddressRangeSpec{CIDRs: []string{"10.20.0.0/16", "fd00::/64"},
@@ -44,7 +44,7 @@ func TestCompileGivesAddressesOfBlocksWithRoom(t *testing.T) {
 	for name, test := range map[string]struct {
 		blocks  map[string][]BlockRoom
 		pods    int
-		want    []string // blocks of the steps
+		want    []string // expected blocks of the steps
 		problem string
 	}{
 		"both of one block":       {rooms(t, 2), 1, []string{"storage-0", "storage-0"}, ""},
@@ -77,7 +77,7 @@ func TestCompileGivesAddressesOfBlocksWithRoom(t *testing.T) {
 			total := 0
 			for i, block := range test.want {
 				if step := plan.Steps[i]; step.Range.Block != block || step.Network != "addressrange.storage" {
-					t.Errorf("step %s has %+v and network %s, want block %s", step.Name, step.Range, step.Network,
+					t.Errorf("step %s has range %+v and network %s, want block %s", step.Name, step.Range, step.Network,
 						block)
 				}
 				total += max(test.pods, 1)
@@ -86,13 +86,13 @@ func TestCompileGivesAddressesOfBlocksWithRoom(t *testing.T) {
 				total -= count
 			}
 			if total != 0 {
-				t.Errorf("taken are %v", taken)
+				t.Errorf("taken addresses are %v", taken)
 			}
 		})
 	}
 }
 
-// Nodes refuse a key that the plugin would take for another one.
+// Nodes reject a key that the plugin would treat as another one because it ignores case.
 func TestKeysOfAddressesInOtherCase(t *testing.T) {
 	written := topology(t, `[{name: a, type: macvlan, selector: {cel: "true"}, addressRange: storage, `+
 		`config: {ipam: {type: host-local, Subnet: 10.0.0.0/24}}}]`)

@@ -7,7 +7,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// spec returns the request of the claim to a topology.
+// spec combines a topology with the parameters of the claim.
 func (b *Binding) spec(topology *v1alpha1.NetworkTopology) claimspec.Spec {
 	spec := claimspec.Spec{Topology: topology, Claim: b.Claim.String()}
 	for i := range b.Devices {
@@ -16,7 +16,7 @@ func (b *Binding) spec(topology *v1alpha1.NetworkTopology) claimspec.Spec {
 	return spec
 }
 
-// applyParameters gives the steps of an instance what the claim sets of them.
+// applyParameters applies the parameters of the claim to the steps of an instance.
 func (c *compiler) applyParameters(instance int, steps []PlanStep) {
 	parameters, problems := c.spec.Parameters(instance)
 	if len(problems) == 0 && !c.binding.WithoutClaim {

@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// bonded lets claims say something of every step.
+// bonded is a topology that accepts claim parameters for every step.
 const bonded = `
 - {name: left, type: macvlan, selector: {cel: "true"}, claimParameters: [mac]}
 - {name: right, type: macvlan, selector: {cel: "true"}, claimParameters: [mac, interfaceName]}
@@ -93,9 +93,9 @@ func TestClaimsSayNoMoreThanTheStepsAllow(t *testing.T) {
 	}
 }
 
-// The name of a claim is passed to plugins that run as root, and some are scripts. A step without addresses of its own
-// requires them in each claim, whether the claim sets nothing, as the claim of a pod's extended resources, or something
-// else.
+// The name of a claim is passed to plugins that run as root, and some plugins are scripts. A step without configured
+// addresses requires addresses in each claim. Claims that set no parameters, such as the claim of a pod's extended
+// resources, and claims that only set other parameters are rejected.
 func TestClaimsSayTheAddressesThatAStepNeeds(t *testing.T) {
 	const steps = `
 - {name: left, type: macvlan, selector: {cel: "true"}, claimParameters: [ips, interfaceName],
@@ -109,7 +109,7 @@ func TestClaimsSayTheAddressesThatAStepNeeds(t *testing.T) {
 		"": {{Parameters: []v1alpha1.ClaimParameters{{IPs: []string{"192.0.2.1/24"}}}}},
 		"spec.steps[0].claimParameters: Required value: " + missing: {{}},
 		missing: {{Parameters: []v1alpha1.ClaimParameters{{IPs: []string{"192.0.2.1/24"}}}},
-			{Parameters: []v1alpha1.ClaimParameters{{InterfaceName: "data0"}}}}, // another instance has them
+			{Parameters: []v1alpha1.ClaimParameters{{InterfaceName: "data0"}}}}, // without addresses
 	} {
 		binding := Binding{Claim: Claim{Namespace: "ns", Name: "c", UID: "u"}, Schemas: schemas,
 			Plugins: plugins("macvlan", "static")}
@@ -120,11 +120,11 @@ func TestClaimsSayTheAddressesThatAStepNeeds(t *testing.T) {
 		_, problems := Compile(topology(t, steps), binding)
 		if want == "" && len(problems) > 0 ||
 			want != "" && (len(problems) != 1 || !strings.Contains(problems[0].Error(), want)) {
-			t.Errorf("refused with %v, want %q", problems, want)
+			t.Errorf("problems are %v, want %q", problems, want)
 		}
 		binding.WithoutClaim = true
 		if _, problems := Compile(topology(t, steps), binding); len(problems) > 0 {
-			t.Errorf("refused without a claim: %v", problems)
+			t.Errorf("problems without a claim: %v", problems)
 		}
 	}
 }
@@ -145,7 +145,7 @@ func TestInterfaceNamesOfClaimsAreOrdinary(t *testing.T) {
 	}
 }
 
-// Names in the claim apply to one instance; the other generates its own.
+// Parameters in the claim apply to one instance; each instance has its own.
 func TestInstancesHaveWishesOfTheirOwn(t *testing.T) {
 	binding := Binding{Claim: Claim{Namespace: "ns", Name: "c"}, Schemas: DefaultSchemas(), Plugins: plugins("macvlan")}
 	for i, mac := range []string{"02:00:00:00:00:01", "02:00:00:00:00:02"} {

@@ -16,16 +16,16 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// maxCNIVersion is the newest version of the CNI specification that the driver speaks.
+// maxCNIVersion is the newest version of the CNI specification that the driver supports.
 const maxCNIVersion = "1.1.0"
 
 // Compile returns the plan of one claim from a topology and the allocated devices. It is pure and reports all problems;
-// paths are fields of the topology. A problem of the claim (devices missing for a root step) names the DeviceClass that
-// the claim must request.
+// paths are fields of the topology. A problem of the claim (missing devices for a root step) includes the DeviceClass
+// that the claim must request.
 //
-// It has three parts. It validates the stored topology again, since the API server may have accepted it with older
-// rules. It checks devices and plugins, which all later parts use. Then it compiles each instance and renders the
-// templates once, with placeholders for values that are only known in a pod.
+// It has three parts. First it validates the stored topology again, since the API server may have accepted it with
+// older rules. Then it checks devices and plugins, which all later parts use. Finally it compiles each instance and
+// renders the templates once, with placeholders for values that are only known in a pod.
 func Compile(topology *v1alpha1.NetworkTopology, binding Binding) (*Plan, field.ErrorList) {
 	if problems := ValidateStored(topology, binding.Schemas); len(problems) > 0 {
 		return nil, problems
@@ -52,8 +52,9 @@ func Compile(topology *v1alpha1.NetworkTopology, binding Binding) (*Plan, field.
 	return plan, nil
 }
 
-// Outline returns the parts of a claim's plan that are known before its devices and the plugins of its node: the steps,
-// and the names of their interfaces. The spec must be valid. Devices that other components attach have no steps.
+// Outline returns the parts of a claim's plan that do not depend on its devices and the plugins of its node: the steps,
+// and the names of their interfaces. The spec must be valid. The plan has no steps if other components attach the
+// devices.
 func Outline(spec claimspec.Spec, claim Claim, schemas Schemas) Plan {
 	plan := Plan{Topology: spec.Topology.Name, Claim: claim}
 	if spec.Topology.Spec.Attachment == v1alpha1.AttachmentExternal {
@@ -66,7 +67,7 @@ func Outline(spec claimspec.Spec, claim Claim, schemas Schemas) Plan {
 	return plan
 }
 
-// external is the plan of devices that others attach. Claims cannot say anything of their interfaces.
+// external returns the plan for devices that other components attach. Claims cannot set parameters of their interfaces.
 func (c *compiler) external(devices map[string][]RootDevice) (*Plan, field.ErrorList) {
 	for instance := range c.spec.Instances() {
 		_, refused := c.spec.Parameters(instance)
@@ -92,7 +93,7 @@ type compiler struct {
 	binding  Binding
 	spec     claimspec.Spec
 	path     *field.Path
-	taken    map[string]int // addresses by block
+	taken    map[string]int // number of addresses by block
 	problems field.ErrorList
 }
 
@@ -117,9 +118,9 @@ func (c *compiler) distribute() map[string][]RootDevice {
 	return byStep
 }
 
-// defaultNetwork returns the CNI network of a step that names none. Instances and claims share one, and with it
-// addresses. The exception are plugins that work on another plugin's interface: they identify their results by network
-// and container only, and a pod may have two claims of a topology.
+// defaultNetwork returns the CNI network of a step without a configured network. Instances and claims share it, and
+// with it the pool of addresses. The exception are plugins that work on another plugin's interface: they identify their
+// results by network and container only, and a pod may have two claims for the same topology.
 func defaultNetwork(topology, step string, instance int, makes bool, claim Claim) string {
 	if makes {
 		return topology + "." + step
@@ -129,7 +130,7 @@ func defaultNetwork(topology, step string, instance int, makes bool, claim Claim
 	return fmt.Sprintf("%s.%08x", sharedNetwork(topology, step, instance, false), hash.Sum32())
 }
 
-// sharedNetwork is what earlier drivers took: records have it.
+// sharedNetwork returns the default network of earlier drivers, which is still in their records.
 func sharedNetwork(topology, step string, instance int, makes bool) string {
 	if instance > 0 && !makes {
 		return fmt.Sprintf("%s.%s.%d", topology, step, instance)
@@ -170,13 +171,13 @@ func (c *compiler) checkPlugins() {
 	}
 }
 
-// NoSuchPlugin is in the text of every problem that a node lacks a CNI plugin, or an IPAM plugin.
+// NoSuchPlugin is part of every error message about a CNI plugin or IPAM plugin that is missing on a node.
 const NoSuchPlugin = "no such CNI plugin"
 
-// CannotWork is in the text of every problem that a node's kernel lacks what a CNI plugin needs for every use.
+// CannotWork is part of every error message about a node whose kernel lacks a feature that a CNI plugin always needs.
 const CannotWork = "cannot work on node"
 
-// checkPlugin checks that the plugin named at a path is on the node and speaks a version of CNI that the driver speaks.
+// checkPlugin checks that the plugin is installed on the node and supports a CNI version that the driver supports.
 func (c *compiler) checkPlugin(path *field.Path, cniType string) {
 	if cniType == "" {
 		return
@@ -215,8 +216,9 @@ func (c *compiler) versions(step *v1alpha1.Step) []string {
 	})
 }
 
-// chooseVersion returns the newest version that plugin and driver support, "" if there is none. 0.3.0 is the oldest:
-// results of earlier versions have no interfaces, by which the driver identifies the results of a plugin.
+// chooseVersion returns the newest version that both the plugin and the driver support, or "" if there is none. 0.3.0
+// is the oldest: results of earlier versions do not list interfaces, by which the driver identifies the results of a
+// plugin.
 func chooseVersion(versions []string) string {
 	best := ""
 	for _, candidate := range versions {
@@ -256,7 +258,7 @@ func (c *compiler) instance(instance, base int, devices map[string][]RootDevice)
 	return steps
 }
 
-// outline compiles what does not depend on devices.
+// outline compiles the parts that do not depend on devices.
 func (c *compiler) outline(instance, base int) []PlanStep {
 	index := map[string]int{}
 	steps := make([]PlanStep, len(c.topology.Spec.Steps))
@@ -297,7 +299,7 @@ func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 	}
 }
 
-// podNetwork is the network of a step that pods must select, nil if there is none.
+// podNetwork returns the network of a step that pods must select, or nil if there is none.
 func (c *compiler) podNetwork(i int) *PodNetwork {
 	step := &c.topology.Spec.Steps[i]
 	schema, _ := c.binding.Schemas.Lookup(step.Type)
@@ -309,8 +311,8 @@ func (c *compiler) podNetwork(i int) *PodNetwork {
 	return network
 }
 
-// giveDevice sets the parameter that names the device: as the plugin's schema says; without a schema as the deviceID of
-// the CNI runtime configuration.
+// giveDevice sets the parameter that identifies the device: according to the plugin's schema, or, without a schema, the
+// deviceID of the CNI runtime configuration.
 func (c *compiler) giveDevice(step *PlanStep, device *Device) {
 	step.Device = device
 	schema, known := c.binding.Schemas.Lookup(step.Type)
@@ -333,8 +335,8 @@ func (c *compiler) giveDevice(step *PlanStep, device *Device) {
 	}
 }
 
-// dryRun renders the device's own tokens, so that an absent attribute of the device is found now. Other tokens, such as
-// those of a parent's result, only have values while the chain runs, and are replaced by an empty string here.
+// dryRun renders the device's own tokens, so that a missing attribute of the device is detected now. Other tokens, such
+// as those of a parent's result, only have values while the chain runs, and are replaced by an empty string here.
 func (c *compiler) dryRun(plan *Plan) {
 	engine := template.New()
 	for i := range plan.Steps {
@@ -345,7 +347,7 @@ func (c *compiler) dryRun(plan *Plan) {
 			}
 			return "", nil
 		}
-		// Instances follow one another in the plan, each with all steps of the topology.
+		// Instances follow each other in the plan, each with all steps of the topology.
 		path := c.path.Index(i % len(c.topology.Spec.Steps))
 		if _, err := engine.RenderJSON(step.Config, resolve); err != nil {
 			c.add(field.Invalid(path.Child("config"), step.Name, err.Error()))
@@ -356,7 +358,7 @@ func (c *compiler) dryRun(plan *Plan) {
 	}
 }
 
-// compactConfig is a configuration to render: a step without one has an empty object.
+// compactConfig returns a configuration to render: an empty object for a step without a configuration.
 func compactConfig(config json.RawMessage) json.RawMessage {
 	if len(config) == 0 {
 		return json.RawMessage("{}")

@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// topology reads the steps of a topology named t from YAML.
+// topology parses the steps of a topology named t from YAML.
 func topology(t *testing.T, steps string) *v1alpha1.NetworkTopology {
 	t.Helper()
 	topology := &v1alpha1.NetworkTopology{}
@@ -129,7 +129,7 @@ func TestCompilePrefersThePCIAddress(t *testing.T) {
 		t.Fatal(problems)
 	}
 	if step := plan.Steps[0]; step.DeviceParameter != "pciBusID" || step.DeviceValue != "0000:03:00.1" {
-		t.Errorf("the device is given as %s=%s", step.DeviceParameter, step.DeviceValue)
+		t.Errorf("device parameter is %s=%s", step.DeviceParameter, step.DeviceValue)
 	}
 }
 
@@ -203,8 +203,8 @@ func TestCompileWithoutSchemaPassesTheDeviceID(t *testing.T) {
 	}
 }
 
-// A plugin and its IPAM plugin get the same configuration, so they must speak one version.
-// Macvlan and ipvlan can't work on one link; a plan says so, since the other may be another claim's.
+// Macvlan and ipvlan cannot work on the same link. Plans allow a check for this, since the other plan may be from
+// another claim.
 func TestPlansThatClash(t *testing.T) {
 	plan := func(cniType, link string) *PlanStep {
 		device := deviceNamed(link)
@@ -228,6 +228,7 @@ func TestPlansThatClash(t *testing.T) {
 	}
 }
 
+// A plugin and its IPAM plugin get the same configuration, so they must support a common version.
 func TestVersionIsThatOfTheAddressPluginToo(t *testing.T) {
 	steps := `[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: whereabouts}}}]`
 	for want, ipam := range map[string][]string{"1.0.0": {"0.3.1", "1.0.0"}, "": {"0.2.0", "0.1.0"}} {
@@ -306,7 +307,7 @@ func FuzzTemplatesChangeOnlyTheirOwnValue(f *testing.F) {
 		object, isObject := value.(map[string]any)
 		if err != nil || !isObject || len(object) != 3 || object["type"] != "ok" ||
 			len(object["b"].(map[string]any)) != 1 {
-			t.Errorf("values %q and %q made %s", first, second, out)
+			t.Errorf("values %q and %q rendered to %s", first, second, out)
 		}
 	})
 }
@@ -318,7 +319,7 @@ func TestRawExtensionIsOptional(t *testing.T) {
 	}
 }
 
-// A device without an interface is for applications that have their own driver, and so is a driver for a device.
+// A device without an interface requires a driver for applications, and a driver requires a suitable device.
 func TestCompileDrivers(t *testing.T) {
 	const (
 		oneStep = `[{name: link, type: host-device, selector: {cel: "true"}}]`
@@ -359,7 +360,7 @@ func TestCompileDrivers(t *testing.T) {
 	}
 }
 
-// Devices that other components attach are in the plan, and none of its steps run: no plugin has to be installed, a
+// The plan contains devices that other components attach, but none of its steps run: no plugin has to be installed, a
 // function may have a userspace driver, and claims cannot set parameters that no component would read.
 func TestCompileForOthers(t *testing.T) {
 	external := topology(t, `[{name: a, type: host-device, selector: {cel: "true"}}, {name: b, type: macvlan, `+

@@ -26,8 +26,8 @@ func TestGoTakesValidTopologies(t *testing.T) {
 	}
 }
 
-// TestGoRefusesInvalidTopologies: Go rejects all of them, with one error that has the field and the text of the corpus,
-// and nodes accept exactly the topologies that the corpus marks.
+// TestGoRefusesInvalidTopologies checks that Go rejects all topologies of the corpus, with one error that contains the
+// field and the text of the corpus, and that nodes accept exactly the topologies that the corpus marks.
 func TestGoRefusesInvalidTopologies(t *testing.T) {
 	for _, c := range corpus.Invalid(t) {
 		t.Run(c.Name, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestGoRefusesInvalidTopologies(t *testing.T) {
 			expectOne(t, c, cnichain.Validate(topology, cnichain.DefaultSchemas()))
 			stored := cnichain.ValidateStored(topology, cnichain.DefaultSchemas())
 			if nodeTakes := len(stored) == 0; nodeTakes != c.Written {
-				t.Errorf("a node takes it: %t, want %t: %v", nodeTakes, c.Written, stored)
+				t.Errorf("accepted by a node: %t, want %t: %v", nodeTakes, c.Written, stored)
 			}
 		})
 	}
@@ -74,7 +74,7 @@ func expectOne(t *testing.T, c corpus.Case, problems field.ErrorList) {
 	}
 }
 
-// TestContractsOfTheCluster: contracts that the built-in schemas do not use.
+// TestContractsOfTheCluster tests features of contracts that the built-in schemas do not use.
 func TestContractsOfTheCluster(t *testing.T) {
 	steps := `
 - {name: a, type: host-device, selector: {cel: "true"}}
@@ -120,8 +120,9 @@ func TestContractsOfTheCluster(t *testing.T) {
 	}
 }
 
-// TestExtendedResourcesWithoutAddresses: a pod with an extended resource has no claim to set the addresses that a step
-// takes from claims only, also if the step depends on the one with the name.
+// TestExtendedResourcesWithoutAddresses checks that a name of an extended resource is rejected if a step gets addresses
+// from claims only, even if that step depends on the step with the name: a pod with an extended resource has no claim
+// to set addresses.
 func TestExtendedResourcesWithoutAddresses(t *testing.T) {
 	var static v1alpha1.CNIPluginSchema
 	if err := yaml.UnmarshalStrict([]byte("{cniType: static, output: {interfaces: none}, capabilities: [ips]}"),
@@ -156,7 +157,7 @@ func TestExtendedResourcesWithoutAddresses(t *testing.T) {
 			t.Errorf("%s\ngot  %s\nwant %s", steps, got, want)
 		}
 		if stored := cnichain.ValidateStored(topology, schemas); len(stored) > 0 {
-			t.Errorf("%s\na node refuses it: %v", steps, stored) // claims with addresses are attached
+			t.Errorf("%s\nrejected by a node: %v", steps, stored) // claims with addresses are attached
 		}
 	}
 }

@@ -1,19 +1,19 @@
-// Package cnichain turns a NetworkTopology, a DAG of CNI plugins, and a claim into a [Plan].
+// Package cnichain compiles a NetworkTopology, a DAG of CNI plugins, and a claim into a [Plan].
 //
 // The rule of this package: it is pure. [Compile] and [Validate] report all problems, and no code here runs a plugin or
 // inspects the machine. No Go code here depends on a particular plugin: the parameters, results and faults of a plugin
 // are data, in [Schemas].
 //
-// Package cnichain/claimspec defines which claims are valid. Package cnichain/executor runs plans on the machine that
-// package cnichain/host describes.
+// Package cnichain/claimspec defines which claims are valid. Package cnichain/executor runs plans on a machine through
+// the interfaces of package cnichain/host.
 //
 // Files, in the order in which a topology is processed:
 //
 //	validate*.go            validation, without devices and plugins
-//	compile.go              a plan for one claim: devices, plugins and names are chosen
+//	compile.go              the plan for one claim: devices, plugins and names are chosen
 //	addressrange.go         the addresses of steps, from blocks of the node
-//	validate_parameter.go   the parameters of a claim, checked against the steps
+//	validate_parameter.go   the parameters of a plugin's configuration, checked against its schema
 //	plan.go                 the plan, which is JSON in the journal
-//	schemas.go              contracts of plugins, built in and of the cluster
+//	schemas.go              contracts of plugins, built in or from the cluster
 //	podnetworks.go          plugins for which pods select a network by annotation
 package cnichain

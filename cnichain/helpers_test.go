@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// plugins are binaries that speak everything.
+// plugins returns binaries that support all CNI versions.
 func plugins(names ...string) map[string]Plugin {
 	found := map[string]Plugin{}
 	for _, name := range names {

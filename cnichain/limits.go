@@ -12,10 +12,10 @@ import (
 // Unlimited is RLIM_INFINITY of setrlimit(2).
 const Unlimited uint64 = math.MaxUint64
 
-// lockedMemoryUnlimited is how limits say [Unlimited].
+// lockedMemoryUnlimited is the value for [Unlimited] in limits.
 const lockedMemoryUnlimited = "unlimited"
 
-// LockedMemory is the RLIMIT_MEMLOCK in bytes that limits set; 0 if they set none.
+// LockedMemory returns the RLIMIT_MEMLOCK in bytes that limits configure, or 0 if they configure none.
 func LockedMemory(limits *v1alpha1.StepLimits) (bytes uint64, err error) {
 	switch {
 	case limits == nil || limits.LockedMemory == "":

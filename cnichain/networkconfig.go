@@ -7,25 +7,25 @@ import (
 	"slices"
 )
 
-// NetworkConfig is the node's configuration of a link that a move to another namespace removes. Routing rules stay,
-// even if their links are gone.
+// NetworkConfig is the node's configuration of a link that is lost when the link moves to another namespace. Routing
+// rules persist, even without their links.
 type NetworkConfig struct {
 	Addresses  []NodeAddress  `json:"addresses,omitempty"`
 	Routes     []NodeRoute    `json:"routes,omitempty"`
 	Neighbours []NodeNeighbor `json:"neighbours,omitempty"`
-	// TakenAt is when that was so, in seconds since the machine has started; 0 if an earlier driver has not noted it.
+	// TakenAt is the time of the baseline, in seconds since the start of the machine; 0 in records of earlier drivers.
 	TakenAt int `json:"takenAt,omitempty"`
 }
 
 // infinite is INFINITY_LIFE_TIME of linux/if_addr.h: a lifetime that does not end.
 const infinite = math.MaxUint32
 
-// kernelProtocol is RTPROT_KERNEL of linux/rtnetlink.h: routes that come and go with their address.
+// kernelProtocol is RTPROT_KERNEL of linux/rtnetlink.h: routes that are created and deleted with their address.
 const kernelProtocol = 2
 
-// Remaining returns the rest of a configuration at a later moment, in seconds since the machine has started. Leased
-// addresses have expired by then, or will expire at their original time: the server assigns them to other clients.
-// Routes that depend on expired addresses are removed with them. present are the addresses of the link at that moment.
+// Remaining returns the rest of a configuration at a later time, in seconds since the start of the machine. Leased
+// addresses may have expired by then, or expire at their original time: the server assigns them to other clients.
+// Routes that depend on expired addresses are removed with them. present are the addresses of the link at that time.
 //
 // Routes without a gateway come first, since the gateways of others are reached through them.
 func (c *NetworkConfig) Remaining(now int, present []NodeAddress) *NetworkConfig {
@@ -74,7 +74,7 @@ func (c *NetworkConfig) Remaining(now int, present []NodeAddress) *NetworkConfig
 	return left
 }
 
-// network is one that a link leads to, in a table of routes.
+// network is a network that is reachable through a link, with its routing table.
 type network struct {
 	netip.Prefix
 	table int
@@ -83,7 +83,7 @@ type network struct {
 // mainTable is RT_TABLE_MAIN of linux/rtnetlink.h, which contains the kernel's routes of addresses.
 const mainTable = 254
 
-// networksOf are the networks that addresses of a link are in, or lead to.
+// networksOf returns the networks that the addresses of a link belong to or lead to.
 func networksOf(addresses []NodeAddress) []network {
 	var networks []network
 	for _, address := range addresses {
@@ -96,9 +96,10 @@ func networksOf(addresses []NodeAddress) []network {
 	return networks
 }
 
-// works reports whether a route can be without addresses that have ended, and networks that have gone with them: it
-// does not send from such an address, is not the one that the kernel has made for it, and its gateway is not only
-// there. The kernel looks a gateway up in the table of the route, and then as any destination.
+// works reports whether a route is valid without the expired addresses, and without the networks that were only
+// reachable through them. A valid route does not use an expired source address, was not created by the kernel for an
+// expired address, and has a gateway that is reachable otherwise. The kernel looks a gateway up in the table of the
+// route, and then like any destination.
 func (r *NodeRoute) works(ended []netip.Prefix, gone, reachable []network) bool {
 	for _, address := range ended {
 		madeForIt := r.Protocol == kernelProtocol && r.Destination == address.Masked().String() &&
@@ -115,8 +116,8 @@ func (r *NodeRoute) works(ended []netip.Prefix, gone, reachable []network) bool 
 	return !slices.ContainsFunc(gone, leads) || slices.ContainsFunc(reachable, leads)
 }
 
-// NodeAddress is an address of a link. Lifetimes are in seconds, as they were when the baseline was taken; a valid one
-// of 0 means forever.
+// NodeAddress is an address of a link. Lifetimes are the remaining seconds at the time of the baseline. A valid
+// lifetime of 0 means forever.
 type NodeAddress struct {
 	Address           string `json:"address"`
 	Peer              string `json:"peer,omitempty"`
@@ -128,7 +129,7 @@ type NodeAddress struct {
 	PreferredLifetime int    `json:"preferredLifetime,omitempty"`
 }
 
-// NodeRoute is a route of any table that goes over one link.
+// NodeRoute is a route through one link, in any table.
 type NodeRoute struct {
 	Family      int    `json:"family"`
 	Destination string `json:"destination,omitempty"`
@@ -150,7 +151,7 @@ type NodeNeighbor struct {
 	MAC string `json:"mac"`
 }
 
-// String names the route as ip(8) does.
+// String describes the route in the notation of ip(8).
 func (r *NodeRoute) String() string {
 	text := "route to everything"
 	if r.Destination != "" {

@@ -37,13 +37,14 @@ func TestNetworkConfigLater(t *testing.T) {
 			t.Errorf("at %d (-want +got):\n%s", now, diff)
 		}
 	}
-	config.TakenAt = 0 // an earlier driver has not noted it
+	config.TakenAt = 0 // as in a record of an earlier driver
 	if diff := cmp.Diff(config.Addresses, config.Remaining(99999, nil).Addresses); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-// A route stays for which another address will do, and goes if its gateway is beyond what has ended.
+// A route stays if another address is sufficient for it. It is removed if its gateway is only reachable through an
+// expired network.
 func TestRoutesOfEndedAddresses(t *testing.T) {
 	t.Parallel()
 	toGateway := cnichain.NodeRoute{Destination: "10.60.0.0/16", Gateway: "192.168.60.1"}
@@ -52,7 +53,7 @@ func TestRoutesOfEndedAddresses(t *testing.T) {
 	for name, test := range map[string]struct {
 		addresses, present []cnichain.NodeAddress
 		routes             []cnichain.NodeRoute
-		want               int // how many routes are left, the first of them
+		want               int // the first want routes remain
 	}{
 		"another address of the network": {addresses: []cnichain.NodeAddress{lent, {Address: "192.168.60.3/24"}},
 			routes: []cnichain.NodeRoute{toGateway}, want: 1},

@@ -15,14 +15,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Claim names a ResourceClaim.
+// Claim identifies a ResourceClaim.
 type Claim struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid"`
 }
 
-// String is namespace/name.
+// String returns namespace/name.
 func (c Claim) String() string { return c.Namespace + "/" + c.Name }
 
 // Device is an allocated device as of the preparation of its claim: the data that the chain needs to attach it, and its
@@ -33,27 +33,28 @@ type Device struct {
 	Name    string `json:"name"`
 	ShareID string `json:"shareID,omitempty"`
 	Request string `json:"request"`
-	// Exclusive is true when no other claim may use the device.
+	// Exclusive is true if no other claim may use the device.
 	Exclusive bool `json:"exclusive,omitempty"`
 	// CNIs are the CNI types that the policy allows on the device.
 	CNIs []string `json:"cnis"`
-	// IfName is the host's name of the link, empty for a function that no network driver is bound to; PCIAddress is
-	// empty for virtual links.
+	// IfName is the host's name of the link. It is empty for a function without a network driver. PCIAddress is empty
+	// for virtual links.
 	IfName     string `json:"ifName"`
 	PCIAddress string `json:"pciAddress,omitempty"`
-	// PF is the PCI address of a virtual function's physical function: chains on functions of one PF take turns.
+	// PF is the PCI address of a virtual function's physical function. Concurrent calls for functions of one PF are
+	// limited.
 	PF string `json:"pf,omitempty"`
-	// NetworkResource is the resource name under which NetworkAttachmentDefinitions know the device, and NetworkID what
-	// they call it: its PCI address, or the host's name of a link that has none, unless the policy says otherwise.
-	// NetworkResource is empty where the policy names none.
+	// NetworkResource is the resource name by which NetworkAttachmentDefinitions refer to the device, and NetworkID the
+	// ID that they use: the PCI address, or the host's name of a link without one, unless the policy defines another
+	// ID. NetworkResource is empty if the policy does not define it.
 	NetworkResource string `json:"networkResource,omitempty"`
 	NetworkID       string `json:"networkID,omitempty"`
-	// AllowInUse is true if the node may have addresses and routes on the device, which are in the baseline.
+	// AllowInUse is true if the node may have addresses and routes on the device. They are part of the baseline.
 	AllowInUse bool `json:"allowInUse,omitempty"`
-	// Moved are the RDMA devices that move into the pod with the device, or may have moved already: the RDMA devices at
-	// the beginning of its step, if RDMA devices belong to namespaces and the step gives them to the pod.
+	// Moved are the RDMA devices that move into the pod with the device, or may have moved already: the device's RDMA
+	// devices at the beginning of its step, if RDMA devices belong to namespaces and the step provides them to the pod.
 	Moved []RDMADevice `json:"movedRDMA,omitempty"`
-	// BindTo is the kernel driver that the device is bound to while a pod has it; empty for its own.
+	// BindTo is the kernel driver that the device is bound to while a pod has it; empty if it keeps its own driver.
 	BindTo string `json:"bindTo,omitempty"`
 	// Baseline is the required state of the device after its return to the host.
 	Baseline
@@ -62,32 +63,33 @@ type Device struct {
 	Attributes map[string]any `json:"attributes,omitempty"`
 }
 
-// Baseline is the state of a free device on the host. It is valid for one boot: in another one, a virtual device was
-// not moved, indexes identify other links, and the settings of hardware are the administrator's current ones.
+// Baseline is the state of a free device on the host. It is only valid for one boot: in another boot, a virtual device
+// was not moved, indexes identify other links, and the current settings of hardware are the administrator's.
 type Baseline struct {
-	// BootID is the kernel's boot in which the baseline was taken; empty in records of earlier drivers.
+	// BootID is the kernel's boot in which the baseline was read; empty in records of earlier drivers.
 	BootID string `json:"bootID,omitempty"`
-	// Kind is the kernel's kind of link, "device" for hardware; Driver is what hardware is bound to.
+	// Kind is the kernel's kind of link, or "device" for hardware. Driver is the kernel driver of the hardware.
 	Kind   string `json:"kind,omitempty"`
 	Driver string `json:"driver,omitempty"`
-	// DriverOverride is the only driver that may take the hardware, if an administrator has said so.
+	// DriverOverride is the only driver that may bind to the hardware, if an administrator has set it.
 	DriverOverride string `json:"driverOverride,omitempty"`
 	Index          int    `json:"index,omitempty"`
-	// Parent is the index of the lower device of a virtual link, or of a veth's other end; 0 without one.
+	// Parent is the index of the lower device of a virtual link, or of a veth's other end; 0 if there is none.
 	Parent int `json:"parent,omitempty"`
 	// PeerOnHost is true if the link is one of a pair whose other end, with the index Parent, is on the host too.
 	PeerOnHost bool `json:"peerOnHost,omitempty"`
-	// StandsOn is the lower device of a virtual link; nil if it is not on the host, and for links that report their
-	// peer as their parent. Records of earlier drivers have none.
+	// StandsOn is the lower device of a virtual link. It is nil if the lower device is not on the host, for links that
+	// report their peer as their parent, and in records of earlier drivers.
 	StandsOn *LowerLink `json:"standsOn,omitempty"`
-	// VLANID and VLANProtocol, such as 802.1q, are a VLAN's: with the parent they are what no other link can have.
+	// VLANID and VLANProtocol, such as 802.1q, are the properties of a VLAN. With the parent, they identify the VLAN
+	// uniquely.
 	VLANID       int    `json:"vlanID,omitempty"`
 	VLANProtocol string `json:"vlanProtocol,omitempty"`
-	// ParentDev is the device of hardware on its bus, such as 0000:03:00.1 or virtio0 (IFLA_PARENT_DEV_NAME), and
-	// PermMAC its permanent address: in a pod, nothing can change them.
+	// ParentDev is the bus device of hardware, such as 0000:03:00.1 or virtio0 (IFLA_PARENT_DEV_NAME), and PermMAC its
+	// permanent address. Neither can be changed in a pod.
 	ParentDev string `json:"parentDev,omitempty"`
 	PermMAC   string `json:"permMAC,omitempty"`
-	// Port tells links of one PCI function apart: dev_port and phys_port_name of sysfs.
+	// Port distinguishes the links of one PCI function: dev_port and phys_port_name of sysfs.
 	Port     string   `json:"port,omitempty"`
 	AltNames []string `json:"altNames,omitempty"`
 	Alias    string   `json:"alias,omitempty"`
@@ -95,25 +97,26 @@ type Baseline struct {
 	MAC string `json:"mac,omitempty"`
 	MTU int    `json:"mtu,omitempty"`
 	Up  bool   `json:"up,omitempty"`
-	// State is everything else that the kernel reports about the link of an exclusive device (package linkstate).
+	// State contains all other attributes that the kernel reports for the link of an exclusive device (package
+	// linkstate).
 	State map[string][]byte `json:"state,omitempty"`
 	VF    *VFConfig         `json:"vf,omitempty"`
 	// Network is the node's configuration of the device; nil if the device must not be in use.
 	Network *NetworkConfig `json:"network,omitempty"`
 }
 
-// LowerLink is a link of the host below others: VLANs, macvlans, tunnels...
+// LowerLink is a link of the host below other links, such as VLANs, macvlans and tunnels.
 type LowerLink struct {
 	Index int `json:"index"`
-	// PF is the PCI address of the physical function, if it is the link of a virtual one.
+	// PF is the PCI address of the physical function, if the link belongs to a virtual function.
 	PF string `json:"pf,omitempty"`
 }
 
-// Identity tells physical devices of a node apart, however they are called: the PCI address, or the name of a virtual
-// link.
+// Identity returns the identity of a device, which is unique on a node and independent of the device's name: the PCI
+// address, or the name of a virtual link.
 func (d *Device) Identity() string { return cmp.Or(d.PCIAddress, d.IfName) }
 
-// AttributeValue returns the value of {{ device.<name> }}. The device is nil for a step without one.
+// AttributeValue returns the value of {{ device.<name> }}. d is nil for a step without a device.
 func (d *Device) AttributeValue(name string) (any, error) {
 	if d == nil {
 		return nil, errors.New("the step has no device")
@@ -126,43 +129,44 @@ func (d *Device) AttributeValue(name string) (any, error) {
 	return value, nil
 }
 
-// HasUniqueMAC is false for links without an address, such as wireguard and tun, and for tunnels, whose address belongs
-// to an end and may be shared.
+// HasUniqueMAC reports whether the device's MAC address identifies it. It returns false for links without an address,
+// such as wireguard and tun, and for tunnels, whose address is that of an end and may be shared.
 func (d *Device) HasUniqueMAC() bool {
 	mac, err := net.ParseMAC(d.MAC) // 6, 8 or 20 bytes
 	return err == nil && slices.ContainsFunc(mac, func(b byte) bool { return b != 0 })
 }
 
-// IsHardware always comes back to the host, sooner or later; a virtual link may be destroyed.
+// IsHardware reports whether the device is hardware. Hardware always returns to the host, sooner or later; a virtual
+// link may be destroyed.
 func (d *Device) IsHardware() bool { return d.PCIAddress != "" || d.Driver != "" }
 
-// VFConfig is the configuration of a virtual function that its physical function keeps (IFLA_VF_INFO): it stays when
-// the function moves and when its pod is gone.
+// VFConfig is the configuration of a virtual function that its physical function stores (IFLA_VF_INFO). It persists
+// when the function moves and when its pod ends.
 type VFConfig struct {
-	// MAC is the administrative address; all zeros when none is set.
+	// MAC is the administrative address; all zeros if none is set.
 	MAC string `json:"mac"`
-	// VLAN is the 802.1Q id that the PF adds, 0 for none. Which protocol it uses the kernel does not say where it is
-	// read (IFLA_VF_VLAN), so a VLAN of 802.1ad comes back as one of 802.1Q.
+	// VLAN is the VLAN ID that the PF adds, 0 for none. The kernel does not report the protocol of this VLAN
+	// (IFLA_VF_VLAN), so an 802.1ad VLAN is restored as 802.1Q.
 	VLAN     int  `json:"vlan"`
 	QoS      int  `json:"qos"`
 	SpoofChk bool `json:"spoofChk"`
 	Trust    bool `json:"trust"`
 	// LinkState is 0 auto, 1 enable, 2 disable (IFLA_VF_LINK_STATE).
 	LinkState uint32 `json:"linkState"`
-	// MinTxRate and MaxTxRate are in Mbit/s, 0 without a limit.
+	// MinTxRate and MaxTxRate are in Mbit/s; 0 means no limit.
 	MinTxRate uint32 `json:"minTxRate"`
 	MaxTxRate uint32 `json:"maxTxRate"`
 }
 
 // Plugin is a CNI plugin's binary on this node.
 type Plugin struct {
-	// Path is where the binary is.
+	// Path is the path of the binary.
 	Path string `json:"path"`
-	// Versions are the versions of the CNI specification that it speaks.
+	// Versions are the versions of the CNI specification that the plugin supports.
 	Versions []string `json:"versions"`
 }
 
-// RootDevice gives a device to a root step. The i-th device of a step belongs to the i-th instance of the topology.
+// RootDevice assigns a device to a root step. The i-th device of a step belongs to the i-th instance of the topology.
 type RootDevice struct {
 	Step   string
 	Device Device
@@ -170,128 +174,133 @@ type RootDevice struct {
 	Parameters []v1alpha1.ClaimParameters
 }
 
-// Binding is everything that a plan depends on beside the topology.
+// Binding contains all inputs of a plan except the topology.
 type Binding struct {
 	Claim   Claim
 	Node    string
 	Schemas Schemas
-	// Plugins are the binaries, by CNI type; a type that is not there has none on this node.
+	// Plugins are the binaries, by CNI type. Types that are not installed on this node are missing.
 	Plugins map[string]Plugin
-	// KernelLacks are the kernel features that plugins need and the node lacks, by CNI type; see [Schemas.KernelLacks].
+	// KernelLacks contains, by CNI type, the kernel features that plugins need and the node lacks; see
+	// [Schemas.KernelLacks].
 	KernelLacks map[string]string
-	// Dirs are where plugins were looked for, for messages.
+	// Dirs are the directories in which plugins were looked up, for messages.
 	Dirs []string
-	// Blocks are the node's blocks of AddressRanges, by range, those to be used first before others.
+	// Blocks are the node's blocks of AddressRanges, by range, in the order of preference.
 	Blocks map[string][]BlockRoom
-	// Pods is the number of pods of the node that are known to use the claim; 0 means 1.
+	// Pods is the number of pods on the node that are known to use the claim; 0 means 1.
 	Pods int
-	// DirsHelp tells in messages how to have plugins looked for elsewhere, such as "set --cni-path"; it may be empty.
+	// DirsHelp explains in messages how to configure other directories, such as "set --cni-path"; it may be empty.
 	DirsHelp string
 	// Devices are in the order of the claim's requests and results.
 	Devices []RootDevice
-	// WithoutClaim is true if there is no claim, so that parameters which a topology requires of claims may be missing.
+	// WithoutClaim is true if there is no claim, so that parameters that a topology requires from claims may be
+	// missing.
 	WithoutClaim bool
 }
 
 func (b *Binding) pods() int { return max(b.Pods, 1) }
 
-// Plan is a topology compiled for one claim: everything that ADD and DEL need, so that nothing is looked up again when
-// the topology, the claim or the device may have changed or gone.
+// Plan is a topology compiled for one claim. It contains all inputs of ADD and DEL, so that the topology, the claim and
+// the device are not read again when they may have been changed or deleted.
 //
-// It is JSON in the journal, and a driver of another version reads it. Fields may be added whose zero value means what
-// was before. None is renamed or gets another meaning, unless cnichain/journal raises its schema.
+// It is JSON in the journal, and drivers of other versions read it. Fields may be added if their zero value means the
+// earlier behavior. No field is renamed or gets another meaning, unless cnichain/journal raises its schema.
 type Plan struct {
 	Topology string `json:"topology"`
 	Claim    Claim  `json:"claim"`
 	// Steps are in the order of ADD; DEL runs them in reverse.
 	Steps []PlanStep `json:"steps"`
-	// External are the steps of a topology whose devices others attach. They are never run: they have a name, a type
-	// and a device. A plan with them has no Steps.
+	// External are the steps of a topology whose devices other components attach. They are never run: they have a name,
+	// a type and a device. A plan with external steps has no Steps.
 	External []PlanStep `json:"external,omitempty"`
 }
 
-// DeviceSteps are the steps that can have a device, whoever attaches it.
+// DeviceSteps returns the steps that can have a device, whichever component attaches it.
 func (p *Plan) DeviceSteps() []PlanStep { return slices.Concat(p.Steps, p.External) }
 
 // PlanStep is one CNI call to be made for each pod of the claim.
 type PlanStep struct {
-	// Name is the step's name in the topology; with several instances of the topology they share it.
+	// Name is the step's name in the topology. It is the same in all instances of the topology.
 	Name     string `json:"name"`
 	Instance int    `json:"instance"`
 	Type     string `json:"type"`
 	// DependsOn are indexes of earlier steps of the plan, in the order of dependOn.
 	DependsOn []int `json:"dependsOn,omitempty"`
-	// Path is the plugin's binary, CNIVersion the version that it and the driver speak.
+	// Path is the path of the plugin's binary, and CNIVersion the version with which it is called.
 	Path       string `json:"path"`
 	CNIVersion string `json:"cniVersion"`
 	// Network is the CNI network name.
 	Network string `json:"network"`
-	// IfName is the wanted name of the interface; may hold templates; empty for the driver's choice.
+	// IfName is the requested name of the interface, which may contain templates. If it is empty, the driver chooses a
+	// name.
 	IfName string `json:"ifName,omitempty"`
 	// PodNetwork is the network that the pod must select by annotation; nil for plugins that attach every pod.
 	PodNetwork *PodNetwork `json:"podNetwork,omitempty"`
-	// Makes is true when the plugin makes the interface CNI_IFNAME, false when it works on its parent's.
+	// Makes is true if the plugin creates the interface CNI_IFNAME, and false if it works on its parent's interface.
 	Makes bool `json:"makes,omitempty"`
-	// Moves is true when the plugin moves its device into the pod; a record of an earlier driver does not say.
+	// Moves is true if the plugin moves its device into the pod. It is not set in records of earlier drivers.
 	Moves bool `json:"moves,omitempty"`
-	// Stays is true when the plugin leaves its device on the host. A plugin without a schema has neither.
+	// Stays is true if the plugin leaves its device on the host. For a plugin without a schema, neither is set.
 	Stays bool `json:"stays,omitempty"`
-	// PrevResult is true when the plugin is given its parents' results.
+	// PrevResult is true if the plugin receives its parents' results.
 	PrevResult bool `json:"prevResult,omitempty"`
 	// Config is the plugin's configuration with its templates unrendered.
 	Config json.RawMessage `json:"config"`
-	// DeviceParameter and DeviceValue are the parameter that names the device. They are set after rendering: a name
-	// from the host is never a template.
+	// DeviceParameter and DeviceValue are the parameter that identifies the device. They are set after rendering: a
+	// name from the host is never a template.
 	DeviceParameter string `json:"deviceParameter,omitempty"`
 	DeviceValue     string `json:"deviceValue,omitempty"`
-	// Device is the device that a root step attaches, nil for derived steps.
+	// Device is the device that a root step attaches; nil for derived steps.
 	Device *Device `json:"device,omitempty"`
-	// RuntimeDeviceID passes the PCI address as the deviceID of the CNI runtime configuration.
+	// RuntimeDeviceID is the PCI address that is passed as deviceID of the CNI runtime configuration.
 	RuntimeDeviceID string `json:"runtimeDeviceID,omitempty"`
 	// MAC and IPs are the claim's parameters for the interface, passed as CNI runtime configuration; empty without
 	// parameters.
 	MAC string   `json:"mac,omitempty"`
 	IPs []string `json:"ips,omitempty"`
-	// Range is where the addresses come from that the configuration has; nil if it is as the topology says.
+	// Range is the source of the addresses in the configuration; nil if the topology configures them directly.
 	Range *StepRange `json:"addressRange,omitempty"`
-	// RDMA says which files of the device's RDMA devices containers get; nil for none.
+	// RDMA selects the device files of the device's RDMA devices for containers; nil for none.
 	RDMA *v1alpha1.StepRDMA `json:"rdma,omitempty"`
-	// Limits are resource limits of the containers that name the claim; nil for none.
+	// Limits are resource limits of the containers that use the claim; nil for none.
 	Limits *v1alpha1.StepLimits `json:"limits,omitempty"`
-	// LeavesNoFiles is true if neither the plugin nor its IPAM plugin writes state that survives a boot.
+	// LeavesNoFiles is true if neither the plugin nor its IPAM plugin writes state that survives a reboot.
 	LeavesNoFiles bool `json:"leavesNoFiles,omitempty"`
 	// Quirks are the plugin's known deviations.
 	Quirks v1alpha1.PluginQuirks `json:"quirks,omitzero"`
-	// ConflictsWith are the CNI types that can't work on the same device; a record of an earlier driver may lack them.
+	// ConflictsWith are the CNI types that cannot work on the same device. They may be missing in records of earlier
+	// drivers.
 	ConflictsWith []string `json:"conflictsWith,omitempty"`
 }
 
-// Clashes says whether two root steps can't work on one device at the same time: one's schema names the other's type.
-// It is false for steps with different devices.
+// Clashes reports whether two root steps cannot work on the same device at the same time: the schema of one step lists
+// the other's type as a conflict. It returns false for steps with different devices.
 func (s *PlanStep) Clashes(second *PlanStep) bool {
 	return s.Device != nil && second.Device != nil && s.Device.Identity() == second.Device.Identity() &&
 		(slices.Contains(s.ConflictsWith, second.Type) || slices.Contains(second.ConflictsWith, s.Type))
 }
 
-// HasDefaultNetwork is true if the step's network is not one that the topology names, which may be other runtimes' too.
+// HasDefaultNetwork reports whether the step's network name was chosen by the driver. Other runtimes may use a name
+// that is set in a topology.
 func (s *PlanStep) HasDefaultNetwork(topology string, claim Claim) bool {
 	return s.Network == defaultNetwork(topology, s.Name, s.Instance, s.Makes, claim) ||
 		s.Network == sharedNetwork(topology, s.Name, s.Instance, s.Makes)
 }
 
-// BindsDriver reports whether the step gives the pod device nodes of its device instead of an interface.
+// BindsDriver reports whether the step provides device nodes of its device to the pod instead of an interface.
 func (s *PlanStep) BindsDriver() bool { return s.Device != nil && s.Device.BindTo != "" }
 
-// OwnsDevice says whether the step has a device that no other step may have meanwhile.
+// OwnsDevice reports whether the step has an exclusive device.
 func (s *PlanStep) OwnsDevice() bool { return s.Device != nil && s.Device.Exclusive }
 
-// Speaks says whether the step's plugin is called with at least a version of the CNI specification.
+// Speaks reports whether the step's plugin is called with the given or a later version of the CNI specification.
 func (s *PlanStep) Speaks(wanted string) bool {
 	enough, err := version.GreaterThanOrEqualTo(s.CNIVersion, wanted)
 	return err == nil && enough
 }
 
-// Types returns the CNI types that the driver runs for a topology, IPAM plugins included, sorted.
+// Types returns the sorted CNI types that the driver runs for a topology, including IPAM plugins.
 func Types(topology *v1alpha1.NetworkTopology) []string {
 	types := map[string]bool{}
 	if topology.Spec.Attachment == v1alpha1.AttachmentExternal {
@@ -307,7 +316,7 @@ func Types(topology *v1alpha1.NetworkTopology) []string {
 	return slices.Sorted(maps.Keys(types))
 }
 
-// IPAMType returns the IPAM plugin that a configuration names, "" without one.
+// IPAMType returns the IPAM plugin in a configuration, or "" if there is none.
 func IPAMType(config json.RawMessage) string {
 	var parsed struct {
 		IPAM struct {

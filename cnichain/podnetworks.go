@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// PodNetwork is the network of a step whose plugin attaches only pods that select it.
+// PodNetwork is the network of a step whose plugin only attaches pods that select the network.
 type PodNetwork struct {
 	// Annotation is the pod's annotation that selects networks.
 	Annotation string `json:"annotation"`
@@ -31,12 +31,12 @@ type PodNetwork struct {
 type Selection struct {
 	// Network is namespace/name.
 	Network string
-	// IfName is the interface's name: the one that is asked for, or net<n> of the n-th network.
+	// IfName is the interface's name: the requested name, or net<n> for the n-th network.
 	IfName string
 }
 
-// ParseSelections reads an annotation that selects networks, of a pod in a namespace: a list of
-// [namespace/]name[@interface], or one of objects in JSON (Network Custom Resource Definition De-facto Standard, 4.1).
+// ParseSelections parses an annotation that selects networks for a pod in a namespace: a list of
+// [namespace/]name[@interface], or a JSON list of objects (Network Custom Resource Definition De-facto Standard, 4.1).
 func ParseSelections(text, namespace string) ([]Selection, error) {
 	var elements []selectionElement
 	switch {
@@ -73,15 +73,15 @@ func ParseSelections(text, namespace string) ([]Selection, error) {
 	return selections, nil
 }
 
-// selectionElement is an element of the list in its JSON form.
+// selectionElement is an element of the JSON list.
 type selectionElement struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
 	Interface string `json:"interface"`
 }
 
-// parseElement reads [namespace/]name[@interface]. Those who read the annotation beside us refuse all of it for one
-// element that is not of this form, and so each part must be a label of DNS.
+// parseElement parses [namespace/]name[@interface]. Other readers of the annotation reject the whole annotation because
+// of one invalid element, so each part must be a DNS label.
 func parseElement(item string) (element selectionElement, valid bool) {
 	network, ifName, named := strings.Cut(strings.TrimSpace(item), "@")
 	namespace, name, qualified := strings.Cut(network, "/")
@@ -98,15 +98,15 @@ func parseElement(item string) (element selectionElement, valid bool) {
 // WantedNetwork is a step's network in one pod.
 type WantedNetwork struct {
 	PodNetwork
-	// IfName is the name that topology or claim ask for; empty for any.
+	// IfName is the name that the topology or claim requests; empty for any name.
 	IfName string
-	// Step is how messages call the step.
+	// Step is the description of the step for messages.
 	Step string
 }
 
 // SelectNetworks finds the selection of each network in a pod's annotations, and returns the names of the interfaces in
 // the order of wanted: the names in the annotations, or the wanted name for a plugin that accepts any name. A network
-// that is selected twice is two attachments. It reports all problems.
+// that is selected twice is attached twice. It reports all problems.
 //
 // For example, a pod selects "net-a@eth1,net-a", and two steps need net-a, one of them as eth1. With a plugin that
 // takes names from the annotation, that step gets the first selection, in any order of the steps, and the other step
@@ -145,7 +145,7 @@ func SelectNetworks(wanted []WantedNetwork, annotations map[string]string, names
 			free[want.Annotation] = slices.Delete(free[want.Annotation], index, index+1)
 		}
 	}
-	for _, named := range []bool{true, false} { // steps that want one name before steps that accept any
+	for _, named := range []bool{true, false} { // steps that request a name come before steps that accept any
 		for i := range wanted {
 			if (wanted[i].IfName != "") == named {
 				consume(i)
@@ -174,8 +174,8 @@ func unselected(want *WantedNetwork, text, namespace string) error {
 		"annotation", want.Step, want.Annotation, want.Name, have, add)
 }
 
-// podNetwork is the network of a step, nil if its plugin wants none. The name may hold {{ pod.namespace }} and
-// {{ claim.namespace }}, which are one: a pod's claims are in its namespace.
+// podNetwork returns the network of a step, or nil if its plugin does not need one. The name may contain {{
+// pod.namespace }} and {{ claim.namespace }}, which are equal: a pod's claims are in its namespace.
 func podNetwork(
 	step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, namespace string,
 ) (*PodNetwork, *field.Error) {
@@ -216,8 +216,8 @@ func configObject(step *v1alpha1.Step) (map[string]any, error) {
 	return config, nil
 }
 
-// PodNetworks returns the networks that a topology attaches to pods of a namespace if they select them, once for each
-// step. Steps whose network is not to be told are left out: [Compile] refuses them.
+// PodNetworks returns the networks that a topology attaches to pods of a namespace if the pods select them, one for
+// each step. It omits steps whose network cannot be determined, which [Compile] rejects.
 func PodNetworks(topology *v1alpha1.NetworkTopology, schemas Schemas, namespace string) []WantedNetwork {
 	var wanted []WantedNetwork
 	for i := range topology.Spec.Steps {
@@ -231,7 +231,7 @@ func PodNetworks(topology *v1alpha1.NetworkTopology, schemas Schemas, namespace 
 	return wanted
 }
 
-// WantedNetworks are the networks that a pod must select for the steps of a plan.
+// WantedNetworks returns the networks that a pod must select for the steps of a plan.
 func (p *Plan) WantedNetworks() []WantedNetwork {
 	var wanted []WantedNetwork
 	for i := range p.Steps {
@@ -242,8 +242,7 @@ func (p *Plan) WantedNetworks() []WantedNetwork {
 	return wanted
 }
 
-// wantedNetwork takes a name with a template for none: topologies that were written before the plugin's schema may have
-// one.
+// wantedNetwork ignores a name with a template, which a topology may contain that is older than the plugin's schema.
 func wantedNetwork(network PodNetwork, ifName, step, cniType, topology string) WantedNetwork {
 	if template.Contains(ifName) {
 		ifName = ""
@@ -252,7 +251,7 @@ func wantedNetwork(network PodNetwork, ifName, step, cniType, topology string) W
 		Step: fmt.Sprintf("step %q (%s) of topology %s", step, cniType, topology)}
 }
 
-// Definitions returns the names, namespace/name, of the NetworkAttachmentDefinitions that [Define] wants, sorted.
+// Definitions returns the sorted names, as namespace/name, of the NetworkAttachmentDefinitions that [Define] needs.
 func Definitions(topology *v1alpha1.NetworkTopology, schemas Schemas, namespace string) []string {
 	names := map[string]bool{}
 	for i := range topology.Spec.Steps {
@@ -267,7 +266,7 @@ func Definitions(topology *v1alpha1.NetworkTopology, schemas Schemas, namespace 
 }
 
 // Define returns the topology with the content of the NetworkAttachmentDefinitions of its networks, for a claim in a
-// namespace. configs are the fields spec.config of the existing ones, by namespace/name. Paths are fields of the
+// namespace. configs are the fields spec.config of the existing definitions, by namespace/name. Paths are fields of the
 // topology.
 func Define(
 	topology *v1alpha1.NetworkTopology, schemas Schemas, namespace string, configs map[string]string,
@@ -299,7 +298,7 @@ func Define(
 	return defined, problems
 }
 
-// define adds to a step what the definition of its network says.
+// define merges the definition of a step's network into the step.
 func define(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, name, text string) error {
 	said, err := definitionOf(step.Type, text)
 	if err != nil {
@@ -335,8 +334,8 @@ func define(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, name, tex
 	return err
 }
 
-// definitionOf reads the configuration of a NetworkAttachmentDefinition: the configuration of a plugin, or a list with
-// one. It has no templates.
+// definitionOf parses the configuration of a NetworkAttachmentDefinition: the configuration of a plugin, or a list with
+// one plugin. It must not contain templates.
 func definitionOf(cniType, text string) (map[string]any, error) {
 	decoded, err := template.DecodeJSON(json.RawMessage(text))
 	if err != nil {
@@ -354,7 +353,7 @@ func definitionOf(cniType, text string) (map[string]any, error) {
 	if !isObject || said["type"] != cniType {
 		return nil, fmt.Errorf("is not one of %s alone", cniType)
 	}
-	plain, err := json.Marshal(decoded) // text may hide braces in escapes
+	plain, err := json.Marshal(decoded) // text may contain escaped braces
 	if err != nil || template.Contains(string(plain)) {
 		return nil, errors.New("has a {{ template }}, which only topologies may have")
 	}
@@ -367,7 +366,7 @@ func sameJSON(first, second any) bool {
 	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
-// checkDefined checks the values of a step to which its definition has contributed, and that none is missing.
+// checkDefined checks the values of a step after its definition was merged, and that no required value is missing.
 func checkDefined(path *field.Path, step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 	config, err := configObject(step)
 	if err != nil || schema.Config == nil {

@@ -29,7 +29,7 @@ func TestParseSelections(t *testing.T) {
 	for _, text := range []string{"a,,b", "a/b/c", "@net1", "[{", `[{"namespace": "ns"}]`, `{"name": "a"}`, "a@b@c/d",
 		"a,B", "a_b", "/a", "a@"} {
 		if got, err := ParseSelections(text, "ns"); err == nil {
-			t.Errorf("%q is %v", text, got)
+			t.Errorf("ParseSelections(%q) returned %v", text, got)
 		}
 	}
 }
@@ -90,7 +90,7 @@ func TestSelectNetworks(t *testing.T) {
 			}
 			for _, problem := range test.problems {
 				if !strings.Contains(err.Error(), problem) {
-					t.Errorf("%q says nothing of %q", err, problem)
+					t.Errorf("error %q does not contain %q", err, problem)
 				}
 			}
 			if err == nil {
@@ -102,7 +102,7 @@ func TestSelectNetworks(t *testing.T) {
 	}
 }
 
-// selecting is a topology with one step of OVN-Kubernetes.
+// selecting returns a topology with one step of OVN-Kubernetes.
 func selecting(t *testing.T, config string) *v1alpha1.NetworkTopology {
 	t.Helper()
 	return topology(t, fmt.Sprintf(`[{name: net, type: ovn-k8s-cni-overlay, selector: {cel: "true"}, config: %s}]`,
@@ -162,7 +162,7 @@ func TestDefine(t *testing.T) {
 				configs["ns/net"] = test.definition
 			}
 			if wanted := Definitions(topology, DefaultSchemas(), "ns"); !gocmp.Equal(wanted, []string{"ns/net"}) {
-				t.Errorf("it wants %v", wanted)
+				t.Errorf("wanted definitions are %v", wanted)
 			}
 			defined, problems := Define(topology, DefaultSchemas(), "ns", configs)
 			if test.problem != "" {
@@ -185,7 +185,7 @@ func TestDefine(t *testing.T) {
 	}
 }
 
-// A topology that names no network, or names it by a value that is known too late, is rejected by the API and by nodes.
+// A topology without a network name, or with a name that is known too late, is rejected by the API and by nodes.
 func TestNetworkMustBeNamed(t *testing.T) {
 	for name, problem := range map[string]string{
 		"":                        "spec.steps[0].config.netAttachDefName: Required",
@@ -208,7 +208,7 @@ func TestNetworkMustBeNamed(t *testing.T) {
 			t.Errorf("compiled %q: %v, want %q", name, problems, problem)
 		}
 		if wanted := PodNetworks(topology, DefaultSchemas(), "ns"); len(wanted) > 0 {
-			t.Errorf("%q: wanted are %v", name, wanted)
+			t.Errorf("%q: wanted networks are %v", name, wanted)
 		}
 	}
 	topology := selecting(t, `{"netAttachDefName": "{{ claim.namespace }}/net"}`)

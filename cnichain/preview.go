@@ -15,9 +15,9 @@ const (
 	runtimeIPs = "ips"
 )
 
-// CompleteConfig adds the names of the device and the parameters of the claim to a rendered configuration.
+// CompleteConfig adds the device and the parameters of the claim to a rendered configuration.
 func CompleteConfig(step *PlanStep, config json.RawMessage) (map[string]json.RawMessage, error) {
-	fields := map[string]json.RawMessage{} // raw, so that numbers stay as they are written
+	fields := map[string]json.RawMessage{} // raw, so that the format of numbers is kept
 	if err := json.Unmarshal(config, &fields); err != nil {
 		return nil, fmt.Errorf("cannot read config: %w", err)
 	}
@@ -58,8 +58,8 @@ func set(fields map[string]json.RawMessage, key string, value any) (err error) {
 	return err
 }
 
-// Preview returns the configuration of a step of a plan as far as it is known without a pod: it contains the names of
-// the device, and templates for tokens of pods and of other steps.
+// Preview returns the configuration of a step of a plan as far as it is known without a pod: it contains the device,
+// and templates for tokens of pods and of other steps.
 func Preview(step *PlanStep) (json.RawMessage, error) {
 	config, err := template.New().RenderJSON(step.Config, func(t template.Token) (any, error) {
 		if t.Root == template.VarDevice {

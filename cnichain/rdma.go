@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// Whose RDMA devices are: every network namespace uses all of them, or each belongs to one ("rdma system").
+// RDMA modes of a node: every network namespace uses all RDMA devices, or each device belongs to one namespace ("rdma
+// system").
 const (
 	RDMAShared    = "shared"
 	RDMAExclusive = "exclusive"
@@ -14,17 +15,17 @@ const (
 // RDMAProtocolIWARP is RDMA over TCP: connections use IP addresses, which have no GIDs.
 const RDMAProtocolIWARP = "iw"
 
-// RDMADevice is an RDMA device (a verbs device such as mlx5_0) as a network namespace shows it.
+// RDMADevice is an RDMA device (a verbs device such as mlx5_0) as visible in a network namespace.
 type RDMADevice struct {
 	// Index is the kernel's index, which does not change when the device is moved or renamed. After a reload of all
 	// RDMA modules, including ib_core, another device may have it.
 	Index uint32 `json:"index"`
 	Name  string `json:"name"`
-	// Ports is how many there are.
+	// Ports is the number of ports.
 	Ports uint32 `json:"ports,omitempty"`
-	// Links are the indexes of its ports' links, where they are in that namespace.
+	// Links are the indexes of its ports' links, if these are in the same namespace.
 	Links []int `json:"-"`
-	// LinksUnknown is true when its kernel driver did not answer for every port.
+	// LinksUnknown is true if its kernel driver did not report the links of all ports.
 	LinksUnknown bool `json:"-"`
 	// Protocol is the protocol of its first port in the kernel's notation: ib, roce, iw, opa or usnic; empty if
 	// unknown.
@@ -33,8 +34,9 @@ type RDMADevice struct {
 	PCIAddress string `json:"pciAddress,omitempty"`
 }
 
-// RDMADevicesOf returns the RDMA devices of the host that belong to a device: to its PCI function, or with a port on
-// its link. A VLAN without its own RDMA device uses that of its lower device, whose GIDs include the VLAN's addresses.
+// RDMADevicesOf returns the RDMA devices of the host that belong to a device: those of its PCI function, or with a port
+// on its link. A VLAN without its own RDMA device uses the RDMA device of its lower device, whose GIDs include the
+// VLAN's addresses.
 func RDMADevicesOf(device *Device, host []RDMADevice) []RDMADevice {
 	var direct, below []RDMADevice
 	for _, rdma := range host {
@@ -52,8 +54,8 @@ func RDMADevicesOf(device *Device, host []RDMADevice) []RDMADevice {
 	return below
 }
 
-// Same reports whether an RDMA device that the host shows now is the one that was given to a pod. Its index alone
-// does not say so, see [RDMADevice].
+// Same reports whether an RDMA device that is on the host now is the one that was provided to a pod. The index alone
+// does not identify it, see [RDMADevice].
 func (d *RDMADevice) Same(seen *RDMADevice) bool {
 	if d.PCIAddress != "" {
 		return d.Index == seen.Index && d.PCIAddress == seen.PCIAddress
@@ -61,8 +63,8 @@ func (d *RDMADevice) Same(seen *RDMADevice) bool {
 	return d.Index == seen.Index && d.Name == seen.Name
 }
 
-// CheckRDMA returns the reason why the RDMA devices of a step's device cannot be given to a pod; nil if they can, and
-// for a step without RDMA devices. mode is the mode of the node.
+// CheckRDMA returns an error if the RDMA devices of a step's device cannot be provided to a pod. It returns nil for a
+// step without RDMA devices. mode is the RDMA mode of the node.
 func (s *PlanStep) CheckRDMA(devices []RDMADevice, mode string) error {
 	if s.RDMA == nil || s.Device == nil {
 		return nil

@@ -32,7 +32,7 @@ func TestRDMADevicesOfADevice(t *testing.T) {
 				names += rdma.Name
 			}
 			if names != test.want {
-				t.Errorf("it has %q, want %q", names, test.want)
+				t.Errorf("RDMA devices are %q, want %q", names, test.want)
 			}
 		})
 	}
@@ -83,7 +83,7 @@ func TestCheckRDMA(t *testing.T) {
 	}
 }
 
-// A plugin's effects on its device are stored in the plan: a schema may change while pods have it.
+// A plugin's effects on its device are stored in the plan, since the schema may change while pods have the device.
 func TestCompileRDMA(t *testing.T) {
 	for cniType, want := range map[string][2]bool{"host-device": {true, false}, "macvlan": {false, true}, "mine": {}} {
 		device := deviceNamed("up0")
@@ -104,15 +104,15 @@ func TestLockedMemory(t *testing.T) {
 	} {
 		bytes, err := LockedMemory(&v1alpha1.StepLimits{LockedMemory: text})
 		if err != nil || bytes != want {
-			t.Errorf("%q is %d, %v, want %d", text, bytes, err, want)
+			t.Errorf("locked memory %q is %d, %v, want %d", text, bytes, err, want)
 		}
 	}
 	for _, text := range []string{"0", "-1", "much", "8GB", "1e30", "infinity"} {
 		if bytes, err := LockedMemory(&v1alpha1.StepLimits{LockedMemory: text}); err == nil {
-			t.Errorf("%q is %d", text, bytes)
+			t.Errorf("locked memory %q is %d", text, bytes)
 		}
 	}
 	if bytes, err := LockedMemory(nil); bytes != 0 || err != nil {
-		t.Errorf("no limits are %d, %v", bytes, err)
+		t.Errorf("locked memory without limits is %d, %v", bytes, err)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// Remarks returns hints on a valid topology: warnings in the schemas of its plugins, and plugins without a schema,
-// whose configuration is not checked. Each hint occurs once. Plugins that other components run are skipped.
+// Remarks returns hints on a valid topology: remarks in the schemas of its plugins, and plugins without a schema, whose
+// configuration is not checked. Each hint occurs once. Plugins that other components run are skipped.
 func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 	if topology.Spec.Attachment == v1alpha1.AttachmentExternal {
 		return nil
@@ -40,13 +40,13 @@ func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 	return remarks
 }
 
-// inPodParameters are the parameters that tell plugins that their lower device is in the pod: a convention of the
-// reference plugins (vlan, macvlan, ipvlan) and of bond. Without them, the plugins search the host.
+// inPodParameters returns the parameters that indicate to plugins that their lower device is in the pod: a convention
+// of the reference plugins (vlan, macvlan, ipvlan) and of bond. Without them, the plugins search the host.
 func inPodParameters() []string { return []string{"linkInContainer", "linksInContainer"} }
 
-// hostRemark warns that the plugin of a step looks for another step's interface on the host, although it is in the pod;
-// empty if not. The host may have a link of that name, so it is not an error, but the pod would get an interface on an
-// unrelated link.
+// hostRemark warns that the plugin of a step looks for another step's interface on the host, although it is in the pod.
+// It returns "" otherwise. The host may have a link with that name, so it is not an error, but the pod would get an
+// interface on an unrelated link.
 func (s Schemas) hostRemark(step *v1alpha1.Step) string {
 	schema, known := s.Lookup(step.Type)
 	if !known || schema.Config == nil {
@@ -54,7 +54,7 @@ func (s Schemas) hostRemark(step *v1alpha1.Step) string {
 	}
 	var config map[string]any
 	if json.Unmarshal(rawConfig(step), &config) != nil {
-		return "" // validation has said so
+		return "" // validation reports this
 	}
 	for _, parameter := range inPodParameters() {
 		_, takes := schema.Config.Properties[parameter]
@@ -69,7 +69,7 @@ func (s Schemas) hostRemark(step *v1alpha1.Step) string {
 	return ""
 }
 
-// staticRemark warns that every pod gets the same addresses from a step; empty without fixed addresses.
+// staticRemark warns that every pod gets the same addresses from a step. It returns "" without fixed addresses.
 func staticRemark(step *v1alpha1.Step) string {
 	var config struct {
 		IPAM struct {
@@ -91,8 +91,8 @@ func staticRemark(step *v1alpha1.Step) string {
 	return ""
 }
 
-// gatewayRemark warns that the gateway of a step is in no network of its addresses; empty if not. IPAM plugins accept
-// it, and some plugins create a route to it, so it is not an error.
+// gatewayRemark warns that the gateway of a step is in no network of its addresses. It returns "" otherwise. IPAM
+// plugins accept such a gateway, and some plugins create a route to it, so it is not an error.
 func gatewayRemark(step *v1alpha1.Step) string {
 	gateway, network := claimspec.StrayGateway(step)
 	if gateway == "" {
@@ -102,9 +102,9 @@ func gatewayRemark(step *v1alpha1.Step) string {
 		"it", step.Name, gateway, network)
 }
 
-// stateRemark warns that the plugins of a step keep state in a directory of the driver's container; empty if not. After
-// a replacement of the driver's pod, addresses would be assigned twice. The driver's pod may mount the directory, so it
-// is not an error.
+// stateRemark warns that the plugins of a step keep state in a directory of the driver's container. It returns ""
+// otherwise. After a replacement of the driver's pod, addresses would be assigned twice. The driver's pod may mount the
+// directory, so it is not an error.
 func stateRemark(step *v1alpha1.Step) string {
 	var config struct {
 		DataDir string `json:"dataDir"`
@@ -128,9 +128,10 @@ func stateRemark(step *v1alpha1.Step) string {
 	return ""
 }
 
-// interfaceOf returns the first step whose interface a configuration names by a template; empty if there is none.
+// interfaceOf returns the first step whose interface is used in a template of the configuration, or "" if there is
+// none.
 func interfaceOf(config json.RawMessage) (step string) {
-	_, _ = template.New().RenderJSON(config, func(t template.Token) (any, error) { // a bad template is told elsewhere
+	_, _ = template.New().RenderJSON(config, func(t template.Token) (any, error) { // other checks report bad templates
 		if t.Field == template.FieldInterfaceName && step == "" {
 			step = t.Root
 		}
@@ -139,8 +140,8 @@ func interfaceOf(config json.RawMessage) (step string) {
 	return step
 }
 
-// MisspeltPlugins returns the CNI plugins in a policy that are probably misspelled: those without a schema whose names
-// resemble a plugin with one. Other plugins without a schema are accepted.
+// MisspeltPlugins returns remarks on the CNI plugins in a policy that are probably misspelled: those without a schema
+// whose names resemble a plugin with one. Other plugins without a schema are accepted.
 func MisspeltPlugins(names []string, schemas Schemas) []string {
 	var remarks []string
 	for _, name := range names {
@@ -152,8 +153,8 @@ func MisspeltPlugins(names []string, schemas Schemas) []string {
 	return remarks
 }
 
-// MeantPlugin returns the plugin with a schema that is probably meant by a name of a plugin without one; empty if there
-// is none.
+// MeantPlugin returns the plugin with a schema whose name resembles the name of a plugin without a schema, or "" if
+// there is none.
 func (s Schemas) MeantPlugin(name string) string {
 	if _, found := s.Lookup(name); found {
 		return ""
@@ -161,8 +162,7 @@ func (s Schemas) MeantPlugin(name string) string {
 	return nearest.Word(name, s.plugins())
 }
 
-// MeantType returns the plugin with a schema, also an IPAM plugin, that is probably meant by a name of one without;
-// empty if there is none.
+// MeantType is like MeantPlugin, but also considers IPAM plugins.
 func (s Schemas) MeantType(name string) string {
 	if _, found := s.Lookup(name); found {
 		return ""
@@ -170,14 +170,14 @@ func (s Schemas) MeantType(name string) string {
 	return nearest.Word(name, slices.Sorted(maps.Keys(s.byType)))
 }
 
-// plugins returns the CNI types with schemas, except IPAM plugins, sorted.
+// plugins returns the sorted CNI types with schemas, except IPAM plugins.
 func (s Schemas) plugins() []string {
 	ipams := s.ipams()
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.byType)),
 		func(cniType string) bool { return slices.Contains(ipams, cniType) })
 }
 
-// modifiersWith are the CNI types that change an interface of another step and have a capability, sorted.
+// modifiersWith returns the sorted CNI types that change an interface of another step and have a capability.
 func (s Schemas) modifiersWith(capability v1alpha1.Capability) []string {
 	return slices.DeleteFunc(s.plugins(), func(cniType string) bool {
 		schema, _ := s.Lookup(cniType)
@@ -185,7 +185,8 @@ func (s Schemas) modifiersWith(capability v1alpha1.Capability) []string {
 	})
 }
 
-// remark returns the hint on the use of a plugin, empty if there is none. It may be a misspelling of a plugin in alike.
+// remark returns the hint on the use of a plugin, or "" if there is none. It suggests a plugin in alike with a similar
+// name.
 func (s Schemas) remark(cniType string, alike []string) string {
 	spec, known := s.Lookup(cniType)
 	switch {

@@ -16,7 +16,7 @@ func TestRemarks(t *testing.T) {
 	schemas := cnichain.DefaultSchemas().With(
 		schema("risky", "it writes to the NIC: keep a copy"),
 		schema("leaky", "its addresses are never free again"),
-		schema("dhcp", "the site has one server only"), // instead of the built-in one
+		schema("dhcp", "the site has one server only"), // replaces the built-in schema
 	)
 	for steps, want := range map[string][]string{
 		`[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`: nil,
@@ -90,8 +90,8 @@ func schema(cniType, remark string) v1alpha1.CNIPluginSchema {
 	return v1alpha1.CNIPluginSchema{Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: cniType, Remark: remark}}
 }
 
-// TestRemarkOfABuiltInSchema: users of whereabouts read the effect of its reconciler on pods of this driver, unless a
-// schema of the cluster replaces the built-in one.
+// TestRemarkOfABuiltInSchema checks that users of whereabouts are informed of the effect of its reconciler on pods of
+// this driver, unless a schema of the cluster replaces the built-in one.
 func TestRemarkOfABuiltInSchema(t *testing.T) {
 	topology := &v1alpha1.NetworkTopology{}
 	const steps = `[{name: a, type: macvlan, selector: {cel: "true"},
@@ -110,7 +110,8 @@ func TestRemarkOfABuiltInSchema(t *testing.T) {
 	}
 }
 
-// TestRemarksFitIntoWarnings: the API server may cut warnings of admission webhooks that have more than 256 characters.
+// TestRemarksFitIntoWarnings checks the length of remarks: the API server may truncate warnings of admission webhooks
+// that have more than 256 characters.
 func TestRemarksFitIntoWarnings(t *testing.T) {
 	longest := schema(strings.Repeat("p", 63), strings.Repeat("ä", 180))
 	if problems := cnichain.ValidateSchema(&longest.Spec); len(problems) > 0 {

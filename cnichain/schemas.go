@@ -21,8 +21,8 @@ import (
 //go:embed schemas/*.yaml
 var builtinSchemas embed.FS //nolint:gochecknoglobals // that is how files are embedded
 
-// Values of CNIPluginSchema fields. The empty string is the first of each: objects that the API server has not seen
-// have no defaults.
+// Values of CNIPluginSchema fields. An empty field means the first value of its group: objects that were not processed
+// by the API server have no defaults.
 const (
 	prevResultNone        = "none"
 	prevResultOptional    = "optional"
@@ -42,17 +42,17 @@ const (
 	attributePCIAddress   = "pciAddress"
 )
 
-// Schemas are the contracts of CNI plugins, by CNI type. The zero value knows none; it is immutable.
+// Schemas are the contracts of CNI plugins, by CNI type. The zero value contains no contracts; a value is immutable.
 type Schemas struct {
 	byType map[string]v1alpha1.CNIPluginSchemaSpec
 }
 
-// DefaultSchemas returns the contracts that are built in.
+// DefaultSchemas returns the built-in contracts.
 func DefaultSchemas() Schemas { return defaultSchemas() }
 
 var defaultSchemas = sync.OnceValue(readDefaultSchemas) //nolint:gochecknoglobals // immutable
 
-// readDefaultSchemas reads the schemas that are part of the binary.
+// readDefaultSchemas parses the schemas that are embedded in the binary.
 func readDefaultSchemas() Schemas {
 	byType := map[string]v1alpha1.CNIPluginSchemaSpec{}
 	err := fs.WalkDir(builtinSchemas, ".", func(path string, entry fs.DirEntry, err error) error {
@@ -72,10 +72,10 @@ func readDefaultSchemas() Schemas {
 	return Schemas{byType: byType}
 }
 
-// All returns the contracts, by CNI type.
+// All returns the contracts by CNI type.
 func (s Schemas) All() map[string]v1alpha1.CNIPluginSchemaSpec { return maps.Clone(s.byType) }
 
-// With returns the schemas in which each schema of the cluster replaces the one of its type.
+// With returns the schemas in which each given schema of the cluster replaces the schema of the same type.
 //
 // A contract of the cluster replaces the built-in one as a whole. If they were merged, users could not remove parts of
 // a built-in contract that are wrong for another version of the plugin.
@@ -96,9 +96,9 @@ func (s Schemas) Lookup(cniType string) (v1alpha1.CNIPluginSchemaSpec, bool) {
 	return spec, ok
 }
 
-// KernelLacks returns, by CNI type, the types of links that CNI plugins need for every use and the kernel does not
-// support, with the remedy. Plugins with all they need are absent. missing returns the types that the kernel does not
-// support, as host.MissingLinkTypes does; its error is the only one. If it is nil, all types count as supported.
+// KernelLacks returns, by CNI type, the link types that CNI plugins always need and the kernel does not support, with
+// the remedy. Plugins without a missing type are absent. missingOf returns the types that the kernel does not support,
+// like host.MissingLinkTypes; KernelLacks returns its error. If missingOf is nil, all types count as supported.
 func (s Schemas) KernelLacks(
 	cniTypes []string, missingOf func(linkTypes []string) ([]string, error),
 ) (map[string]string, error) {
@@ -122,15 +122,15 @@ func (s Schemas) KernelLacks(
 	return reasons, err
 }
 
-// InstallLinkType returns the remedy for a node whose kernel does not support a type of links.
+// InstallLinkType returns the remedy for a node whose kernel does not support a link type.
 func InstallLinkType(linkType string) string {
 	return fmt.Sprintf("install the module %s for this kernel, so that \"modprobe rtnl-link-%s\" succeeds (some "+
 		"distributions have it in a package of extra modules), or use a kernel that has it", linkModule(linkType),
 		linkType)
 }
 
-// linkModule returns the name of the kernel's module for a type of links: the name of the type, with a few exceptions
-// (drivers/net, and MODULE_ALIAS_RTNL_LINK in net/8021q).
+// linkModule returns the kernel module for a link type: the name of the type, with a few exceptions (drivers/net, and
+// MODULE_ALIAS_RTNL_LINK in net/8021q).
 func linkModule(linkType string) string {
 	switch linkType {
 	case "vlan":
@@ -141,7 +141,7 @@ func linkModule(linkType string) string {
 	return linkType
 }
 
-// Moving returns the CNI types that move the allocated device into the pod, sorted.
+// Moving returns the sorted CNI types that move the allocated device into the pod.
 func (s Schemas) Moving() []string {
 	var types []string
 	for _, cniType := range slices.Sorted(maps.Keys(s.byType)) {
@@ -185,8 +185,8 @@ func (s Schemas) ipamLeavesNoFiles(ipam string) bool {
 	return ipam == "" || schema.LeavesNoFiles
 }
 
-// wantsPrevResult reports whether a derived step is given its parents' results: as the step says, else as the schema
-// says, else yes.
+// wantsPrevResult reports whether a derived step receives its parents' results. The step's field takes precedence over
+// the schema; the default is true.
 func (s Schemas) wantsPrevResult(step *v1alpha1.Step) bool {
 	if step.PrevResult != "" {
 		return step.PrevResult == v1alpha1.PrevResultParents

@@ -19,13 +19,13 @@ import (
 )
 
 // TestSchemasKnowThePluginsParameters compares the built-in schemas with the structs into which the plugins of
-// containernetworking read their configuration, in the version that this module requires.
+// containernetworking decode their configuration, in the version that this module requires.
 func TestSchemasKnowThePluginsParameters(t *testing.T) {
 	dir := moduleDir(t, "github.com/containernetworking/plugins")
 	for cniType, plugin := range map[string]struct {
 		folder, config string
-		ours           string   // the folder of a plugin of this project
-		leftOut        []string // on purpose: see the comment at the head of schemas/interfaces.yaml
+		ours           string   // the directory of a plugin of this project
+		leftOut        []string // intentionally: see the comment at the top of schemas/interfaces.yaml
 	}{
 		"bridge":      {folder: "main/bridge", config: "NetConf", leftOut: []string{"disableContainerInterface"}},
 		"macvlan":     {folder: "main/macvlan", config: "NetConf"},
@@ -35,7 +35,7 @@ func TestSchemasKnowThePluginsParameters(t *testing.T) {
 		"vlan":        {folder: "main/vlan", config: "NetConf"},
 		"ptp":         {folder: "main/ptp", config: "NetConf"},
 		"tap":         {folder: "main/tap", config: "NetConf"},
-		"dummy":       {folder: "main/dummy"}, // reads what every plugin reads
+		"dummy":       {folder: "main/dummy"}, // only reads the common parameters
 		"tuning":      {folder: "meta/tuning", config: "TuningConf"},
 		"sbr":         {folder: "meta/sbr", config: "PluginConf"},
 		"bandwidth":   {folder: "meta/bandwidth", config: "PluginConf"},
@@ -64,7 +64,7 @@ func TestSchemasKnowThePluginsParameters(t *testing.T) {
 			for name, parameter := range schema.Config.Properties {
 				if _, typed := want[name]; name != "ipam" {
 					got[name] = parameter.Type
-					if typed && want[name] == "" { // of a type that is not in the file
+					if typed && want[name] == "" { // a type that is not in the file
 						want[name] = parameter.Type
 					}
 				}
@@ -83,7 +83,7 @@ func or(value, otherwise string) string {
 	return otherwise
 }
 
-// moduleDir is where the sources of a required module are.
+// moduleDir returns the source directory of a required module.
 func moduleDir(t *testing.T, module string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
@@ -93,7 +93,7 @@ func moduleDir(t *testing.T, module string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// structs are the struct types of a folder, by name.
+// structs contains the struct types of a directory, by name.
 type structs map[string]*ast.StructType
 
 func parseStructs(t *testing.T, dir string) structs {
@@ -121,7 +121,7 @@ func parseStructs(t *testing.T, dir string) structs {
 	return found
 }
 
-// fields adds the JSON names of a struct's fields with their types, "" for types of other packages. Fields without a
+// fields adds the JSON names of a struct's fields with their types, or "" for types of other packages. Fields without a
 // tag are not part of the configuration.
 func (s structs) fields(t *testing.T, name string, found map[string]v1alpha1.ParameterType) {
 	t.Helper()
@@ -129,7 +129,7 @@ func (s structs) fields(t *testing.T, name string, found map[string]v1alpha1.Par
 		t.Fatalf("no struct %s", name)
 	}
 	for _, field := range s[name].Fields.List {
-		if len(field.Names) == 0 { // embedded; one of another package is what every plugin has
+		if len(field.Names) == 0 { // embedded; structs of other packages are the common parameters
 			if local, isLocal := deref(field.Type).(*ast.Ident); isLocal {
 				s.fields(t, local.Name, found)
 			}
@@ -171,7 +171,7 @@ func jsonType(expression ast.Expr) v1alpha1.ParameterType {
 	return ""
 }
 
-// Whoever may write schemas, or reaches the webhook, must not keep the controller busy with patterns.
+// Patterns of users who may write schemas or can reach the webhook must not overload the controller.
 func TestSchemasHaveFewPatterns(t *testing.T) {
 	schema := v1alpha1.CNIPluginSchemaSpec{CNIType: "mine",
 		Config: &v1alpha1.PluginConfig{Properties: map[string]v1alpha1.Parameter{}}}
@@ -191,7 +191,7 @@ func TestSchemasHaveFewPatterns(t *testing.T) {
 	}
 }
 
-// Two steps of a plugin that keeps one queue for each interface would fail at ADD: they are refused when the topology
+// Two steps with a plugin that keeps one queue per interface would fail at ADD, so they are rejected when the topology
 // is written.
 func TestOneBandwidthForEachInterface(t *testing.T) {
 	const limit = "{name: %s, type: bandwidth, dependOn: [%s], config: {egressRate: 1000, egressBurst: 1000}}"

@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// Keys of a plugin's configuration that the driver sets, with the corresponding field of the step.
+// reservedKeys returns the keys of a plugin's configuration that the driver sets, with the remedy.
 func reservedKeys() map[string]string {
 	return map[string]string{
 		"type":       "set the step's type instead",
@@ -35,14 +35,14 @@ var (
 	binaryForm  = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
 )
 
-// DriverVFIO is the driver by which applications drive devices themselves.
+// DriverVFIO is the kernel driver for devices that applications drive directly.
 const DriverVFIO = "vfio-pci"
 
-// maxSteps is the most steps that a topology may have.
+// maxSteps is the maximum number of steps in a topology.
 const maxSteps = 32
 
 // Validate reports all problems of a topology that can be found without devices, plugins and CEL. It is for new
-// topologies; nodes check less for stored ones, see [ValidateStored].
+// topologies; nodes only apply a part of these checks to stored topologies, see [ValidateStored].
 func Validate(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
 	return append(ValidateStored(topology, schemas), CheckContracts(topology, schemas)...)
 }
@@ -51,8 +51,8 @@ func Validate(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorLi
 // configuration that the driver itself sets. It repeats the rules of the CRD, since the stored CRD may be older. It
 // does not check the rest of the plugins' configuration: a changed schema must not stop pods.
 //
-// For example, with a schema that now requires a key, CheckContracts rejects a new topology without it. An old one
-// without the key continues to work on nodes, or fails with the plugin's own error.
+// For example, with a schema that now requires a key, CheckContracts rejects a new topology without the key. An old
+// topology without it continues to work on nodes, or fails with the plugin's own error.
 func ValidateStored(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
 	v := &validator{schemas: schemas, templates: template.New(), seen: map[string]int{}, steps: topology.Spec.Steps}
 	path := field.NewPath("spec", "steps")
@@ -69,7 +69,7 @@ func ValidateStored(topology *v1alpha1.NetworkTopology, schemas Schemas) field.E
 	return v.problems
 }
 
-// attachment checks the definition's rules for the field.
+// attachment checks the CRD's rules for the field.
 func (v *validator) attachment(path *field.Path, attachment v1alpha1.Attachment) {
 	switch attachment {
 	case "":
@@ -85,7 +85,7 @@ func (v *validator) attachment(path *field.Path, attachment v1alpha1.Attachment)
 		rest := v1alpha1.Step{Name: step.Name, Type: step.Type, Selector: step.Selector,
 			ExtendedResourceName: step.ExtendedResourceName}
 		if len(step.DependOn) == 0 {
-			rest.DependOn = step.DependOn // an empty list is none
+			rest.DependOn = step.DependOn // an empty list is equivalent to none
 		}
 		if !reflect.DeepEqual(step, rest) {
 			v.add(field.Forbidden(path.Child("steps").Index(i), "with attachment External a step has only name, type, "+
@@ -98,14 +98,14 @@ type validator struct {
 	schemas   Schemas
 	templates template.Engine
 	steps     []v1alpha1.Step
-	seen      map[string]int // by name, the index of a step that stands before the one at hand
+	seen      map[string]int // index of each step before the current one, by name
 	problems  field.ErrorList
 }
 
 func (v *validator) add(problem *field.Error) { v.problems = append(v.problems, problem) }
 
-// step checks a step on its own and against the ones before it. It adds the step to those seen at the end, so that a
-// step that names itself is told apart from one that names an earlier step.
+// step checks a step and its references to earlier steps. It adds the step to seen at the end, which distinguishes a
+// step that depends on itself from a step that depends on an earlier one.
 func (v *validator) step(path *field.Path, i int) {
 	step := &v.steps[i]
 	v.name(path.Child("name"), step.Name)
@@ -130,8 +130,8 @@ func (v *validator) step(path *field.Path, i int) {
 	v.seen[step.Name] = i
 }
 
-// name checks a step's name: it becomes a part of the names of classes, of the network for IPAM plugins and of
-// templates, each of which has less room than an object's name.
+// name checks a step's name. It becomes part of the names of classes, of the network for IPAM plugins and of templates,
+// each of which allows fewer characters than an object's name.
 func (v *validator) name(path *field.Path, name string) {
 	for _, problem := range validation.IsDNS1123Label(name) {
 		v.add(field.Invalid(path, name, problem))
@@ -147,17 +147,17 @@ func (v *validator) name(path *field.Path, name string) {
 	}
 }
 
-// binary refuses what is not a bare file name: the plugin is looked up in the CNI directories and nowhere else.
+// binary rejects a type that is not a bare file name: the plugin is only looked up in the CNI directories.
 func (v *validator) binary(path *field.Path, cniType string) {
 	if err := CheckBinaryName(cniType); err != nil {
 		v.add(field.Invalid(path, cniType, err.Error()))
 	}
 }
 
-// IsNetworkName reports whether a CNI network may be called so: IPAM plugins make a folder of the name.
+// IsNetworkName reports whether a name is valid for a CNI network: IPAM plugins use the name for a directory.
 func IsNetworkName(name string) bool { return networkForm.MatchString(name) }
 
-// CheckBinaryName refuses a CNI type that is not a bare file name.
+// CheckBinaryName returns an error for a CNI type that is not a bare file name.
 func CheckBinaryName(cniType string) error {
 	if !binaryForm.MatchString(cniType) || len(cniType) > 63 {
 		return fmt.Errorf("must be the bare file name of a CNI plugin, for example macvlan")
@@ -166,7 +166,7 @@ func CheckBinaryName(cniType string) error {
 }
 
 // dependencies checks the names in dependOn. Parents precede their children in the list, so a cycle contains a name
-// that was not seen yet; it is searched to report its steps instead of "not found".
+// that was not seen yet; the cycle is searched to report its steps instead of "not found".
 func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
 	for i, parent := range step.DependOn {
 		if index, before := v.seen[parent]; before {
@@ -200,7 +200,7 @@ func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// unknownStep returns the error for a dependency on a missing step, with the step that is probably meant.
+// unknownStep returns the error for a dependency on a missing step, with a suggestion.
 func (v *validator) unknownStep(name, parent string) string {
 	var names []string
 	for i := range v.steps {
@@ -215,8 +215,8 @@ func (v *validator) unknownStep(name, parent string) string {
 	return problem
 }
 
-// findPath returns the steps from one step to another that it depends on, including both; nil if it does not. It skips
-// the steps in passed.
+// findPath returns the steps from one step to another that it depends on, including both, or nil if it does not depend
+// on it. It skips the steps in passed.
 func (v *validator) findPath(start, end string, passed map[string]bool) []string {
 	if start == end {
 		return []string{end}
@@ -238,7 +238,7 @@ func (v *validator) findPath(start, end string, passed map[string]bool) []string
 	return nil
 }
 
-// root checks that a step either takes a device or depends on others, and not both or neither.
+// root checks that a step either has a device or depends on others, but not both or neither.
 func (v *validator) root(path *field.Path, step *v1alpha1.Step) {
 	schema, known := v.schemas.Lookup(step.Type)
 	if len(step.DependOn) > 0 {
@@ -265,7 +265,7 @@ func (v *validator) root(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// driver checks the definition's rules for the field.
+// driver checks the CRD's rules for the field.
 func (v *validator) driver(path *field.Path, step *v1alpha1.Step) {
 	if step.Driver == "" {
 		return
@@ -279,7 +279,7 @@ func (v *validator) driver(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// rdma checks the definition's rules for rdma and limits.
+// rdma checks the CRD's rules for rdma and limits.
 func (v *validator) rdma(path *field.Path, step *v1alpha1.Step) {
 	if len(step.DependOn) > 0 && (step.RDMA != nil || step.Limits != nil) {
 		v.add(field.Forbidden(path, "rdma and limits are for root steps, which take a device: move them to the step "+
@@ -302,7 +302,7 @@ func (v *validator) rdma(path *field.Path, step *v1alpha1.Step) {
 }
 
 // extendedResource checks the API server's rules for the name of an extended resource (isExtendedResourceName in its
-// validation of DeviceClasses), and that no two steps have the same.
+// validation of DeviceClasses), and that no two steps use the same name.
 func (v *validator) extendedResource(path *field.Path, step *v1alpha1.Step) {
 	name, path := step.ExtendedResourceName, path.Child("extendedResourceName")
 	if name == "" {
@@ -313,7 +313,7 @@ func (v *validator) extendedResource(path *field.Path, step *v1alpha1.Step) {
 			"step that this one depends on"))
 		return
 	}
-	// The resource is also a quota's, with a prefix.
+	// The resource is also used in quotas, with a prefix.
 	problems := validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix + name)
 	switch {
 	case strings.Contains(name, corev1.ResourceDefaultNamespacePrefix) ||
@@ -333,8 +333,8 @@ func (v *validator) extendedResource(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// claimParameters refuses to let claims set what the step's plugins would ignore, or take without bounds: claims are
-// written by users of namespaces, so nodes refuse it, too.
+// claimParameters rejects claim parameters that the step's plugins would ignore, or accept without limits. Claims are
+// written by users of namespaces, so nodes reject these, too.
 func (v *validator) claimParameters(path *field.Path, step *v1alpha1.Step) {
 	for i, parameter := range step.ClaimParameters {
 		itemPath := path.Index(i)
@@ -358,9 +358,9 @@ func (v *validator) claimParameters(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// capability checks that a plugin obeys a key of the runtime configuration. Of one that moves devices, which have a MAC
-// address of their own, plugins are named that change an interface. Of others they are not: an ipvlan can have no other
-// address than its parent.
+// capability checks that a plugin supports a key of the runtime configuration. For a plugin that moves devices, which
+// have their own MAC address, the error suggests plugins that change an interface. For other plugins it does not: an
+// ipvlan cannot have another MAC address than its parent.
 func (v *validator) capability(path *field.Path, parameter v1alpha1.ClaimParameter, cniType string,
 	capability v1alpha1.Capability) {
 	schema, known := v.schemas.Lookup(cniType)
@@ -375,8 +375,8 @@ func (v *validator) capability(path *field.Path, parameter v1alpha1.ClaimParamet
 		cniType, capability, remedy)))
 }
 
-// configuration checks a step's config: keys that the driver sets itself are rejected, since a user's value would be
-// lost silently, or would name another device than the allocated one.
+// configuration checks a step's config. It rejects keys that the driver itself sets, since a user's value would be
+// ignored silently, or would select another device than the allocated one.
 func (v *validator) configuration(path *field.Path, step *v1alpha1.Step) {
 	raw := rawConfig(step)
 	if len(raw) == 0 {
@@ -409,8 +409,8 @@ func (v *validator) configuration(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// runtimeConfig may have data that a runtime would pass to a plugin, for example portMappings; the driver sets the
-// device.
+// runtimeConfig checks the data that a runtime would pass to a plugin, for example portMappings. Only the driver sets
+// the device.
 func (v *validator) runtimeConfig(path *field.Path, raw json.RawMessage) {
 	if raw == nil {
 		return
@@ -425,7 +425,7 @@ func (v *validator) runtimeConfig(path *field.Path, raw json.RawMessage) {
 	}
 }
 
-// ifName checks the name that a step wants for its interface, or the template that makes it.
+// ifName checks the name that a step requests for its interface, or the template of the name.
 func (v *validator) ifName(path *field.Path, step *v1alpha1.Step) {
 	name := step.WantedInterfaceName()
 	if name == "" {
@@ -442,7 +442,7 @@ func (v *validator) ifName(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// dry resolves every token that could be resolved for a pod, to a value of the right type.
+// dry returns a function that resolves every token that is valid in a pod to a placeholder of the right type.
 func (v *validator) dry(step *v1alpha1.Step) template.Lookup {
 	ancestors := v.ancestors(step)
 	return func(t template.Token) (any, error) {
@@ -467,7 +467,8 @@ func (v *validator) dry(step *v1alpha1.Step) template.Lookup {
 	}
 }
 
-// ancestors are all steps that a step depends on, directly or not: only their results exist for certain when it runs.
+// ancestors returns all direct and indirect dependencies of a step: only their results are guaranteed to exist when it
+// runs.
 func (v *validator) ancestors(step *v1alpha1.Step) map[string]bool {
 	ancestors := map[string]bool{}
 	pending := slices.Clone(step.DependOn)
@@ -477,7 +478,7 @@ func (v *validator) ancestors(step *v1alpha1.Step) map[string]bool {
 		if ancestors[name] {
 			continue
 		}
-		ancestors[name] = true // also one that stands too late or is not there: that is a problem of dependOn
+		ancestors[name] = true // includes later and missing steps, which are errors of dependOn
 		for i := range v.steps {
 			if v.steps[i].Name == name {
 				pending = append(pending, v.steps[i].DependOn...)

@@ -14,26 +14,27 @@ import (
 )
 
 // addressRun is a run of addresses in the configuration of an IPAM plugin. Its fields are invalid if they are missing
-// (they are optional), are templates (only known for a pod) or unreadable (which their format rejects).
+// (they are optional), are templates (only known for a pod) or cannot be parsed (which the check of their format
+// reports).
 type addressRun struct {
 	path        *field.Path
 	network     netip.Prefix
 	first, last netip.Addr
-	// unknown means that an end is given and not known here: nothing is compared with the run.
+	// unknown means that an end is set but not known here, so that the run cannot be compared with others.
 	unknown bool
 }
 
-// addressRuns checks the runs of addresses of an IPAM plugin: those in its parameter, and a single one at the top, the
-// earlier form of plugins.
+// addressRuns checks the runs of addresses of an IPAM plugin: those in its parameter, and a single run at the top
+// level, an earlier format of plugins.
 type addressRuns struct {
 	cniType string
 	form    *v1alpha1.AddressBlocks
-	text    func(any) string // empty for non-text values and templates
+	text    func(any) string // returns "" for values that are not strings, and for templates
 	add     func(*field.Error)
-	checked []addressRun // the runs that are valid on their own
+	checked []addressRun // the runs that are individually valid
 }
 
-// addressRuns reports what a plugin would refuse in its runs of addresses when a pod starts.
+// addressRuns reports runs of addresses that a plugin would reject when a pod starts.
 func (c *contracts) addressRuns(path *field.Path, cniType string, ipam map[string]any, form *v1alpha1.AddressBlocks) {
 	runs := &addressRuns{cniType: cniType, form: form, add: c.add, text: func(value any) string {
 		if text, isText := value.(string); isText && !c.templates.HasTokens(text) {
@@ -68,13 +69,13 @@ func (a *addressRuns) read(path *field.Path, object map[string]any) addressRun {
 	}
 	run.first, _ = netip.ParseAddr(a.text(object[a.form.First]))
 	run.last, _ = netip.ParseAddr(a.text(object[a.form.Last]))
-	run.first, run.last = run.first.Unmap(), run.last.Unmap() // as plugins in Go have them
+	run.first, run.last = run.first.Unmap(), run.last.Unmap() // like plugins in Go
 	run.unknown = object[a.form.First] != nil && !run.first.IsValid() ||
 		object[a.form.Last] != nil && !run.last.IsValid()
 	return run
 }
 
-// list checks the runs of one list. A pod gets one address of each list.
+// list checks the runs of one list. A pod gets one address from each list.
 func (a *addressRuns) list(runs []addressRun) {
 	known := slices.IndexFunc(runs, func(r addressRun) bool { return r.network.IsValid() })
 	for i := range runs {
@@ -94,7 +95,7 @@ func (a *addressRuns) list(runs []addressRun) {
 	}
 }
 
-// run checks a run on its own, and reports whether it is right.
+// run checks a single run, and reports whether it is valid.
 func (a *addressRuns) run(run *addressRun) bool {
 	right := true
 	if masked := run.network.Masked(); run.network != masked {
@@ -102,7 +103,7 @@ func (a *addressRuns) run(run *addressRun) bool {
 			"prefix: write %s", masked)))
 		right = false
 	}
-	// The first address is the network's, the last is for all hosts, and plugins want one for a gateway.
+	// The first address is the network's, the last is the broadcast address, and plugins reserve one for a gateway.
 	if hosts := run.network.Addr().BitLen() - run.network.Bits(); run.network.IsValid() && hosts < 2 {
 		a.add(field.Invalid(run.path.Child(a.form.Network), run.network.String(),
 			"has no address that a pod could get: write a larger one"))
@@ -118,7 +119,7 @@ func (a *addressRuns) run(run *addressRun) bool {
 	return right && first && last
 }
 
-// inside reports whether an end of a run is in its network, as far as both are known.
+// inside reports whether an end of a run is in its network. It returns true if either is unknown.
 func (a *addressRuns) inside(run *addressRun, key string, address netip.Addr) bool {
 	if !address.IsValid() || !run.network.IsValid() || run.network.Contains(address) {
 		return true
@@ -128,7 +129,7 @@ func (a *addressRuns) inside(run *addressRun, key string, address netip.Addr) bo
 	return false
 }
 
-// overlap compares a run with those before it.
+// overlap compares a run with the runs before it.
 func (a *addressRuns) overlap(run *addressRun) {
 	first, last := run.ends()
 	for i := range a.checked {
@@ -141,8 +142,8 @@ func (a *addressRuns) overlap(run *addressRun) {
 	}
 }
 
-// ends are the first and the last address of a run that has a network. Where they are not given these are the network's
-// first and last for hosts.
+// ends returns the first and the last address of a run that has a network. The defaults are the network's first and
+// last host addresses.
 func (r *addressRun) ends() (first, last netip.Addr) {
 	first, last = r.first, r.last
 	if !first.IsValid() {
@@ -151,14 +152,15 @@ func (r *addressRun) ends() (first, last netip.Addr) {
 	if !last.IsValid() {
 		last = addresses.Last(r.network)
 		if last.Is4() {
-			last = last.Prev() // the last one is for all hosts
+			last = last.Prev() // skip the broadcast address
 		}
 	}
 	return first, last
 }
 
-// givenRanges returns the parameter with the runs of addresses where it need not be given: the addresses come with the
-// AddressRange, stand at the top, or are in the runtime configuration; or a key is misspelt, which is a problem itself.
+// givenRanges returns the parameter with the runs of addresses if the configuration may omit it: the addresses come
+// from the AddressRange, are at the top level or in the runtime configuration, or a key is misspelled, which is a
+// separate error.
 func givenRanges(step *v1alpha1.Step, ipam map[string]any, schema *v1alpha1.CNIPluginSchemaSpec) []string {
 	form := schema.AddressBlocks
 	var config struct {
@@ -174,7 +176,7 @@ func givenRanges(step *v1alpha1.Step, ipam map[string]any, schema *v1alpha1.CNIP
 	return nil
 }
 
-// rangesRemedy is what to write where an IPAM plugin has no addresses.
+// rangesRemedy returns the remedy for an IPAM plugin without addresses.
 func rangesRemedy(schema *v1alpha1.CNIPluginSchemaSpec) map[string]string {
 	form := schema.AddressBlocks
 	written := form.Parameter
@@ -185,7 +187,8 @@ func rangesRemedy(schema *v1alpha1.CNIPluginSchemaSpec) map[string]string {
 		written)}
 }
 
-// withoutEmptyList is a configuration of an IPAM plugin in which an empty list of runs is none, as plugins have it.
+// withoutEmptyList removes an empty list of runs from the configuration of an IPAM plugin. Plugins treat it like a
+// missing one.
 func withoutEmptyList(ipam map[string]any, parameter string) map[string]any {
 	if list, isList := ipam[parameter].([]any); isList && len(list) == 0 {
 		ipam = maps.Clone(ipam)

@@ -26,7 +26,7 @@ func CheckContracts(topology *v1alpha1.NetworkTopology, schemas Schemas) field.E
 		path := field.NewPath("spec", "steps").Index(i)
 		c.place(path, step)
 		if topology.Spec.Attachment == v1alpha1.AttachmentExternal {
-			continue // whoever attaches the device configures the rest
+			continue // the component that attaches the device configures the rest
 		}
 		interfaces := c.input(step)
 		c.config(path.Child("config"), step)
@@ -45,8 +45,8 @@ func CheckContracts(topology *v1alpha1.NetworkTopology, schemas Schemas) field.E
 type contracts struct {
 	schemas   Schemas
 	templates template.Engine
-	steps     map[string]*v1alpha1.Step // those before the one at hand, by name
-	made      map[string][]string       // the steps that created the interfaces which a step passes on
+	steps     map[string]*v1alpha1.Step // steps before the current one, by name
+	made      map[string][]string       // the steps that created the interfaces that a step passes on
 	unordered map[string]bool           // steps whose interfaces are unpredictable, by name; see isUnordered
 	problems  field.ErrorList
 }
@@ -59,7 +59,7 @@ type work struct {
 
 func (c *contracts) add(problem *field.Error) { c.problems = append(c.problems, problem) }
 
-// input returns the steps that made the interfaces that a step works on.
+// input returns the steps that created the interfaces that a step works on.
 func (c *contracts) input(step *v1alpha1.Step) []string {
 	var interfaces []string
 	for _, parent := range step.DependOn {
@@ -72,16 +72,16 @@ func (c *contracts) input(step *v1alpha1.Step) []string {
 	return interfaces
 }
 
-// isUnordered reports whether a step depends, directly or not, on a later step, on a missing one, or on itself. That is
-// a separate problem, which determines the interfaces of the step.
+// isUnordered reports whether a step depends, directly or indirectly, on a later step, on a missing one, or on itself.
+// That is a separate problem, and the interfaces of the step are unknown until it is fixed.
 func (c *contracts) isUnordered(step *v1alpha1.Step) bool {
 	return slices.ContainsFunc(step.DependOn, func(parent string) bool {
 		return c.steps[parent] == nil || c.unordered[parent]
 	})
 }
 
-// output returns the interfaces that a step passes on: its own if it creates one, otherwise those that it worked on. A
-// root step that creates none is rejected itself, and later steps are not rejected for it.
+// output returns the interfaces that a step passes on: its own if it creates one, otherwise the interfaces that it
+// worked on. A root step that creates none is rejected, but later steps are not rejected because of it.
 func (c *contracts) output(step *v1alpha1.Step, interfaces []string) []string {
 	if c.schemas.makesInterface(step.Type) || len(step.DependOn) == 0 {
 		return []string{step.Name}
@@ -105,7 +105,7 @@ func (c *contracts) extendedResources(steps []v1alpha1.Step) {
 	}
 }
 
-// place reports whether a plugin can be a step, and one with or without parents.
+// place checks whether a plugin can be a step, and whether its step may have parents.
 func (c *contracts) place(path *field.Path, step *v1alpha1.Step) {
 	schema, _ := c.schemas.Lookup(step.Type)
 	if schema.Output.Interfaces == interfacesNone {
@@ -148,8 +148,8 @@ func countInterfaces(n int32) string {
 	return fmt.Sprintf("%d interfaces", n)
 }
 
-// conflicts looks for an earlier step that works on the same single interface with a plugin that this one can't stand.
-// Of a step with several interfaces only its plugin knows which it takes.
+// conflicts reports an earlier step that works on the same single interface with a plugin that conflicts with this one.
+// It skips steps with several interfaces, since only the plugin knows which of them it uses.
 func (c *contracts) conflicts(path *field.Path, here work, before []work) {
 	if len(here.interfaces) != 1 {
 		return
@@ -179,13 +179,13 @@ func (c *contracts) config(path *field.Path, step *v1alpha1.Step) {
 	if !isObject {
 		return
 	}
-	for reserved := range reservedKeys() { // refused with a reason of their own
+	for reserved := range reservedKeys() { // these are rejected separately
 		delete(config, reserved)
 	}
 	c.templateRoots(path, config)
 	checker := &parameters{templates: c.templates, add: c.add}
 	schema, known := c.schemas.Lookup(step.Type)
-	if known && schema.Config != nil && schema.Output.Interfaces != interfacesNone { // such a plugin is not a step
+	if known && schema.Config != nil && schema.Output.Interfaces != interfacesNone { // an IPAM plugin is not a step
 		checker.given = append(driversParameters(step, &schema), definedParameters(&schema)...)
 		checker.remedies = linkParameters(step, &schema, config)
 		checker.object(path, config, withCommon(schema.Config, commonParameters()), step.Type)
@@ -195,7 +195,8 @@ func (c *contracts) config(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// podNetwork checks how a step names its network and its interface, where pods select networks by annotation.
+// podNetwork checks the names of the network and the interface of a step whose plugin requires that pods select
+// networks by annotation.
 func (c *contracts) podNetwork(path *field.Path, step *v1alpha1.Step) {
 	schema, _ := c.schemas.Lookup(step.Type)
 	if schema.PodNetworks == nil {
@@ -213,7 +214,7 @@ func (c *contracts) podNetwork(path *field.Path, step *v1alpha1.Step) {
 }
 
 // ipam checks the IPAM section against the schema of its plugin. Unknown plugins are accepted, as for steps: the
-// project cannot have schemas of all.
+// project cannot have schemas of all plugins.
 func (c *contracts) ipam(path *field.Path, step *v1alpha1.Step, ipam map[string]any, checker *parameters) {
 	cniType, _ := ipam["type"].(string)
 	schema, known := c.schemas.Lookup(cniType)
@@ -228,7 +229,7 @@ func (c *contracts) ipam(path *field.Path, step *v1alpha1.Step, ipam map[string]
 		if form := schema.AddressBlocks; form != nil {
 			ipam = withoutEmptyList(ipam, form.Parameter)
 			checker.given, checker.remedies = givenRanges(step, ipam, &schema), rangesRemedy(&schema)
-			if step.AddressRange == "" { // with one, nothing of these may be given at all
+			if step.AddressRange == "" { // with an addressRange, runs are forbidden
 				c.addressRuns(path, cniType, ipam, form)
 			}
 		}
@@ -237,14 +238,14 @@ func (c *contracts) ipam(path *field.Path, step *v1alpha1.Step, ipam map[string]
 	}
 }
 
-// ipams are the IPAM plugins with a schema, sorted.
+// ipams returns the sorted IPAM plugins with a schema.
 func (s Schemas) ipams() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.byType)), func(cniType string) bool {
 		return s.byType[cniType].Output.Interfaces != interfacesNone
 	})
 }
 
-// templateRoots refuses templates that ask a step for the PCI address of a device when it has none.
+// templateRoots rejects templates that use the PCI address of a step without a device.
 func (c *contracts) templateRoots(path *field.Path, config map[string]any) {
 	_, _ = c.templates.Render(config, "config", func(t template.Token) (any, error) {
 		if step := c.steps[t.Root]; step != nil && len(step.DependOn) > 0 && t.Field == template.FieldPCIAddress {
@@ -255,7 +256,7 @@ func (c *contracts) templateRoots(path *field.Path, config map[string]any) {
 	})
 }
 
-// driversParameters are the parameters that the driver may set on a step, which therefore need not be given.
+// driversParameters returns the parameters that the driver may set for a step, so that the configuration may omit them.
 func driversParameters(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec) []string {
 	var names []string
 	for _, parameter := range schema.DeviceParameters {
@@ -266,8 +267,8 @@ func driversParameters(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec
 	return names
 }
 
-// linkParameters returns the required text, by parameter, for the name of a step's lower device. The driver sets it for
-// a device. For the interface of another step, the author sets it, and declares that it is in the pod.
+// linkParameters returns the remedies, by parameter, for a missing name of a step's lower device. The driver sets it
+// for a device. For the interface of another step, the author must set it, and declare that it is in the pod.
 func linkParameters(
 	step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, config map[string]any,
 ) map[string]string {
@@ -298,8 +299,8 @@ func definedParameters(schema *v1alpha1.CNIPluginSchemaSpec) []string {
 	return schema.PodNetworks.Defined
 }
 
-// commonParameters returns the parameters that every plugin accepts: by the CNI specification and conventions, and the
-// shorthands by which topologies name the interface of a derived step.
+// commonParameters returns the parameters that every plugin accepts: those of the CNI specification and conventions,
+// and the shorthands by which topologies refer to the interface of a derived step.
 func commonParameters() map[string]v1alpha1.Parameter {
 	text := v1alpha1.Parameter{Type: v1alpha1.TypeString}
 	texts := v1alpha1.Parameter{Type: v1alpha1.TypeArray, Items: &text}
@@ -314,7 +315,7 @@ func commonParameters() map[string]v1alpha1.Parameter {
 	}
 }
 
-// withCommon adds common parameters to a plugin's own, which take precedence.
+// withCommon adds common parameters to a plugin's own parameters, which take precedence.
 func withCommon(config *v1alpha1.PluginConfig, common map[string]v1alpha1.Parameter) *v1alpha1.Parameter {
 	maps.Copy(common, config.Properties)
 	return &v1alpha1.Parameter{Type: v1alpha1.TypeObject, Properties: common, Required: config.Required}

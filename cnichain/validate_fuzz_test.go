@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1/corpus"
 )
 
-// FuzzValidate: any text is validated without a panic, and its author gets at least the problems that a node would
-// report.
+// FuzzValidate checks that the validation of any text does not panic, and that the author gets at least the problems
+// that a node would report.
 func FuzzValidate(f *testing.F) {
 	for _, c := range append(corpus.Valid(f), corpus.Invalid(f)...) {
 		f.Add(string(c.Spec))
@@ -24,12 +24,12 @@ func FuzzValidate(f *testing.F) {
 		}
 		stored := cnichain.ValidateStored(topology, cnichain.DefaultSchemas())
 		if all := cnichain.Validate(topology, cnichain.DefaultSchemas()); len(all) < len(stored) {
-			t.Errorf("a node reports %d problems, and the author gets %d", len(stored), len(all))
+			t.Errorf("a node reports %d problems, but validation only %d", len(stored), len(all))
 		}
 	})
 }
 
-// FuzzContracts: a schema of the cluster may say anything.
+// FuzzContracts checks arbitrary schemas of the cluster.
 func FuzzContracts(f *testing.F) {
 	for _, c := range corpus.InvalidSchemas(f) {
 		f.Add(string(c.Spec), `{"x": [{"y": "{{ a.interfaces }}"}], "ipam": {"type": "mine", "x": 1e999}}`)

@@ -23,11 +23,11 @@ import (
 type parameters struct {
 	templates template.Engine
 	given     []string          // parameters that the driver sets
-	remedies  map[string]string // what to write for a parameter that is missing, by its name
+	remedies  map[string]string // remedies for missing parameters, by name
 	add       func(*field.Error)
 }
 
-// object checks an object whose fields are known; of says whose parameters they are.
+// object checks an object with known fields; owner is the plugin that the parameters belong to.
 func (p *parameters) object(path *field.Path, object map[string]any, accepted *v1alpha1.Parameter, owner string) {
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		value := object[name]
@@ -60,7 +60,7 @@ func unknownParameter(owner, name string, accepted *v1alpha1.Parameter) string {
 	return fmt.Sprintf("%s has no parameter of that name; it has %s", owner, strings.Join(known, ", "))
 }
 
-// value checks one value. null is as if it was not there, as plugins read it.
+// value checks one value. null counts as missing, as in plugins.
 func (p *parameters) value(path *field.Path, value any, parameter *v1alpha1.Parameter, owner string) {
 	if value == nil || parameter.Type == "" {
 		return
@@ -72,7 +72,7 @@ func (p *parameters) value(path *field.Path, value any, parameter *v1alpha1.Para
 	switch value := value.(type) {
 	case map[string]any:
 		if p.checkType(path, value, v1alpha1.TypeObject, parameter) {
-			nested := parameters{templates: p.templates, add: p.add} // the driver's own keys are at the top level
+			nested := parameters{templates: p.templates, add: p.add} // the driver only sets keys at the top level
 			nested.object(path, value, parameter, owner)
 		}
 	case []any:
@@ -92,7 +92,7 @@ func (p *parameters) value(path *field.Path, value any, parameter *v1alpha1.Para
 	}
 }
 
-// checkType reports whether a parameter has the type of its value.
+// checkType reports whether a value has the type of its parameter.
 func (p *parameters) checkType(
 	path *field.Path, value any, given v1alpha1.ParameterType, parameter *v1alpha1.Parameter,
 ) bool {
@@ -104,7 +104,7 @@ func (p *parameters) checkType(
 	return false
 }
 
-// shown is a value for a message: not whole objects, whose place is said.
+// shown returns a value for a message. It omits objects and lists, since the message contains their path.
 func shown(value any) any {
 	switch value.(type) {
 	case map[string]any, []any:
@@ -113,7 +113,7 @@ func shown(value any) any {
 	return value
 }
 
-// describeType names a type as people do who write YAML.
+// describeType returns the name of a type for authors of YAML.
 func describeType(t v1alpha1.ParameterType) string {
 	switch t {
 	case v1alpha1.TypeInteger:
@@ -128,7 +128,7 @@ func describeType(t v1alpha1.ParameterType) string {
 	return "a " + string(t)
 }
 
-// wantedType describes a parameter's type with an example where people forget quotes.
+// wantedType describes a parameter's type, with a hint on quotes.
 func wantedType(parameter *v1alpha1.Parameter) string {
 	switch {
 	case len(parameter.Enum) > 0:
@@ -142,13 +142,13 @@ func wantedType(parameter *v1alpha1.Parameter) string {
 	return describeType(parameter.Type)
 }
 
-// text checks a text against the values, the pattern and the format of its parameter.
+// text checks a string against the values, the pattern and the format of its parameter.
 func (p *parameters) text(path *field.Path, text string, parameter *v1alpha1.Parameter) {
 	if len(parameter.Enum) > 0 && !slices.Contains(parameter.Enum, text) {
 		p.add(field.NotSupported(path, text, parameter.Enum))
 	}
 	pattern, err := regexp.Compile(parameter.Pattern)
-	if err == nil && !pattern.MatchString(text) { // a pattern that is none is a problem of the schema
+	if err == nil && !pattern.MatchString(text) { // the schema's validation reports an invalid pattern
 		p.add(field.Invalid(path, text, "must match "+parameter.Pattern))
 	}
 	if problem := formatProblem(parameter.Format, text); problem != "" {
@@ -156,9 +156,9 @@ func (p *parameters) text(path *field.Path, text string, parameter *v1alpha1.Par
 	}
 }
 
-// formatProblem returns the reason why a text does not have a format; empty if it has, or if this program does not
-// support the format. Addresses are parsed as in the driver: netip rejects leading zeros, which programs interpret
-// differently.
+// formatProblem returns the reason why a text does not match a format. It returns "" if it matches, or if this program
+// does not support the format. Addresses are parsed as in the driver: netip rejects leading zeros, which programs
+// interpret differently.
 func formatProblem(format v1alpha1.ParameterFormat, text string) string {
 	switch format {
 	case v1alpha1.FormatIP:
@@ -177,7 +177,7 @@ func formatProblem(format v1alpha1.ParameterFormat, text string) string {
 	return ""
 }
 
-// number checks a number as plugins read it: into an integer goes no fraction and no exponent.
+// number checks a number in the same way as plugins: an integer must not have a fraction or an exponent.
 func (p *parameters) number(path *field.Path, number json.Number, parameter *v1alpha1.Parameter) {
 	if parameter.Type == v1alpha1.TypeInteger {
 		_, err := strconv.ParseInt(number.String(), 10, 64)
@@ -205,8 +205,8 @@ func (p *parameters) number(path *field.Path, number json.Number, parameter *v1a
 	}
 }
 
-// template checks the type of a template's result. The value is only known for a pod. An attribute of a device has one
-// of the types of attributes, depending on the device.
+// template checks the type of a template's result. The value is only known for a pod. A device attribute may have any
+// of the attribute types, depending on the device.
 func (p *parameters) template(path *field.Path, text string, parameter *v1alpha1.Parameter) {
 	yields := []v1alpha1.ParameterType{v1alpha1.TypeString}
 	rendered, err := p.templates.Render(text, "", func(t template.Token) (any, error) {
@@ -220,7 +220,7 @@ func (p *parameters) template(path *field.Path, text string, parameter *v1alpha1
 		return "name", nil
 	})
 	if err != nil {
-		return // said with the other problems of templates
+		return // reported with the other problems of templates
 	}
 	switch rendered.(type) {
 	case json.Number:

@@ -15,11 +15,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// maxDepth is how deep parameters may be nested.
+// maxDepth is the maximum nesting depth of parameters.
 const maxDepth = 8
 
 // maxRemark is the maximum length of a remark in characters. Together with the type of the plugin, it then fits into a
-// warning of the API server, which may cut off warnings of more than 256.
+// warning of the API server, which may truncate warnings of more than 256 characters.
 const maxRemark = 180
 
 // remarkForm rejects characters that would split a remark or change the terminal that shows it. The CRD has the same
@@ -36,8 +36,8 @@ var hostPathForm = regexp.MustCompile(`^(/[^/]+)+$`) //nolint:gochecknoglobals /
 //nolint:gochecknoglobals // immutable
 var linkTypeForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
 
-// ValidateSchema reports every problem of a contract. It repeats the rules of the CRD, for contracts
-// in files, and validates nested parameters, which the CRD cannot.
+// ValidateSchema reports all problems of a contract. It repeats the rules of the CRD, for contracts in files, and
+// validates nested parameters, which the CRD cannot.
 func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 	s := &schemaProblems{}
 	path := field.NewPath("spec")
@@ -87,10 +87,10 @@ func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 
 // Patterns are compiled whenever a schema is validated or used, so their cost is limited.
 const (
-	// maxPatterns is how many patterns a schema may have.
+	// maxPatterns is the maximum number of patterns in a schema.
 	maxPatterns = 300
-	// maxPatternCost is the greatest cost of a pattern, which is about the number of instructions that it is compiled
-	// to.
+	// maxPatternCost is the maximum cost of a pattern, which is approximately the number of instructions of the
+	// compiled pattern.
 	maxPatternCost = 2000
 )
 
@@ -108,7 +108,7 @@ func (s *schemaProblems) oneOf(path *field.Path, value string, allowed ...string
 	}
 }
 
-// addressBlocks wants the keys to differ: of two values of one key a plugin would get one.
+// addressBlocks requires distinct keys: for two values with the same key, a plugin would only get one.
 func (s *schemaProblems) addressBlocks(path *field.Path, blocks *v1alpha1.AddressBlocks) {
 	if blocks == nil {
 		return
@@ -136,7 +136,7 @@ func (s *schemaProblems) count(path *field.Path, count v1alpha1.InterfaceCount) 
 	}
 }
 
-// podNetworks wants an annotation that pods can have, and parameters that the driver itself does not set.
+// podNetworks requires a valid annotation name, and parameters that the driver itself does not set.
 func (s *schemaProblems) podNetworks(path *field.Path, spec *v1alpha1.CNIPluginSchemaSpec) {
 	networks := spec.PodNetworks
 	if networks == nil {
@@ -156,8 +156,8 @@ func (s *schemaProblems) podNetworks(path *field.Path, spec *v1alpha1.CNIPluginS
 	}
 }
 
-// undefinable returns why the value of a parameter may not come from a NetworkAttachmentDefinition, which the users of
-// a namespace may write: the driver sets it, or it makes other plugins run.
+// undefinable returns the reason why the value of a parameter must not come from a NetworkAttachmentDefinition, which
+// users of a namespace may write: the driver sets the parameter, or it makes other plugins run.
 func undefinable(name string, spec *v1alpha1.CNIPluginSchemaSpec) string {
 	_, reserved := reservedKeys()[name]
 	_, common := commonParameters()[name]
@@ -190,8 +190,8 @@ func (s *schemaProblems) remark(path *field.Path, remark string) {
 	}
 }
 
-// properties checks the parameters of an object, in the order of their names, and that what is required is among them:
-// no configuration could satisfy anything else.
+// properties checks the parameters of an object, in the order of their names. Required parameters must be among them,
+// since no configuration could satisfy another requirement.
 func (s *schemaProblems) properties(path *field.Path, properties map[string]v1alpha1.Parameter, required []string,
 	depth int) {
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
@@ -205,8 +205,8 @@ func (s *schemaProblems) properties(path *field.Path, properties map[string]v1al
 	}
 }
 
-// parameter checks a parameter and those inside of it. The depth is bounded, since a schema is an object that anybody
-// with the right may write, and checking it recurses.
+// parameter checks a parameter and its nested parameters. The depth is limited, since any user with the permission can
+// write a schema, and the check is recursive.
 func (s *schemaProblems) parameter(path *field.Path, p *v1alpha1.Parameter, depth int) {
 	if depth > maxDepth {
 		s.add(field.TooMany(path, depth, maxDepth))
@@ -229,7 +229,7 @@ func (s *schemaProblems) parameter(path *field.Path, p *v1alpha1.Parameter, dept
 	s.properties(path, p.Properties, p.Required, depth)
 }
 
-// constraints refuses words that would be ignored with the type that the parameter has.
+// constraints rejects keywords that do not apply to the type of the parameter.
 func (s *schemaProblems) constraints(path *field.Path, p *v1alpha1.Parameter) {
 	known := []v1alpha1.ParameterType{"", v1alpha1.TypeString, v1alpha1.TypeInteger, v1alpha1.TypeNumber,
 		v1alpha1.TypeBoolean, v1alpha1.TypeArray, v1alpha1.TypeObject}
@@ -263,7 +263,7 @@ func (s *schemaProblems) constraints(path *field.Path, p *v1alpha1.Parameter) {
 	s.pattern(path.Child("pattern"), p.Pattern)
 }
 
-// pattern checks a pattern without compiling what is expensive.
+// pattern checks a pattern without compiling an expensive one.
 func (s *schemaProblems) pattern(path *field.Path, pattern string) {
 	if pattern == "" {
 		return
@@ -274,7 +274,7 @@ func (s *schemaProblems) pattern(path *field.Path, pattern string) {
 		}
 		return
 	}
-	parsed, err := syntax.Parse(pattern, syntax.Perl) // as regexp.Compile does
+	parsed, err := syntax.Parse(pattern, syntax.Perl) // like regexp.Compile
 	if err != nil {
 		s.add(field.Invalid(path, pattern, err.Error()))
 		return
@@ -285,8 +285,7 @@ func (s *schemaProblems) pattern(path *field.Path, pattern string) {
 	}
 }
 
-// patternCost estimates to how many instructions a pattern is compiled. The parser bounds repetitions within
-// repetitions.
+// patternCost estimates the number of instructions of a compiled pattern. The parser limits nested repetitions.
 func patternCost(parsed *syntax.Regexp) int {
 	cost := 1 + len(parsed.Rune)
 	for _, sub := range parsed.Sub {

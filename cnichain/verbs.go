@@ -10,50 +10,50 @@ import (
 	"strings"
 )
 
-// Types of GIDs, as applications name them. The kernel has one text for the first two ("IB/RoCE v1").
+// Types of GIDs in the notation of applications. The kernel uses one text for the first two ("IB/RoCE v1").
 const (
 	GIDInfiniBand = "IB"
 	GIDRoCEv1     = "RoCE v1"
 	GIDRoCEv2     = "RoCE v2"
 )
 
-// MaxGIDs bounds how many GIDs of a step are told: with them a device's entry in the status of a claim stays below the
-// 10 KiB that the API allows.
+// MaxGIDs is the maximum number of reported GIDs of a step. It keeps a device's entry in the status of a claim below
+// the 10 KiB that the API allows.
 const MaxGIDs = 32
 
-// VerbsDevice is an RDMA device as an application of a pod addresses it.
+// VerbsDevice is the information that an application in a pod needs to address an RDMA device.
 type VerbsDevice struct {
-	// Name is the RDMA device's, such as mlx5_3.
+	// Name is the name of the RDMA device, such as mlx5_3.
 	Name string `json:"name"`
-	// Verbs is its character device below /dev/infiniband, such as uverbs3.
+	// Verbs is the device's character device below /dev/infiniband, such as uverbs3.
 	Verbs string `json:"verbs"`
 	// GIDs are the GIDs of the pod's interfaces, the preferred one of each interface first.
 	GIDs []GID `json:"gids,omitempty"`
 }
 
-// GID is an entry of the table of global identifiers of an RDMA device's port: by its index an application says with
-// which address, and which protocol, it sends.
+// GID is an entry in the GID table of an RDMA device's port. With its index, an application selects the address and the
+// protocol to send with.
 type GID struct {
-	// Port counts from 1, Index from 0.
+	// Port starts at 1, Index at 0.
 	Port  uint32 `json:"port"`
 	Index int    `json:"index"`
 	// GID has eight groups of four digits, as in sysfs.
 	GID string `json:"gid"`
 	// Type is GIDInfiniBand, GIDRoCEv1 or GIDRoCEv2.
 	Type string `json:"type"`
-	// Interface is the interface in the pod; empty with InfiniBand, whose GIDs are the port's own.
+	// Interface is the interface in the pod; empty with InfiniBand, whose GIDs belong to the port.
 	Interface string `json:"interface,omitempty"`
-	// Address is the interface's address of the GID; empty for the GID that the kernel derives from the MAC.
+	// Address is the interface's address of the GID; empty for the GID that the kernel derives from the MAC address.
 	Address string `json:"address,omitempty"`
 }
 
-// GIDEntry is an entry of a port's table that is not empty, as the kernel shows it.
+// GIDEntry is a nonempty entry of a port's table, as reported by the kernel.
 type GIDEntry struct {
 	Port  uint32
 	Index int
 	GID   netip.Addr
 	Type  string
-	// Link is the name of the link that has the address, in whatever network namespace that is; empty with InfiniBand.
+	// Link is the name of the link with the address, in whatever network namespace it is; empty with InfiniBand.
 	Link string
 }
 
@@ -66,8 +66,8 @@ type LinkAddresses struct {
 }
 
 // FindGIDs returns the entries in the table of an RDMA device that belong to links of a pod. If RDMA devices are
-// shared, the table has the GIDs of all pods, with the names of links in unknown namespaces: an entry belongs to the
-// pod if link and address match. Two indistinguishable entries are returned as ambiguous instead of found.
+// shared, the table contains the GIDs of all pods, with the names of links in unknown namespaces: an entry belongs to
+// the pod if link and address match. Two indistinguishable entries are returned as ambiguous instead of found.
 func FindGIDs(table []GIDEntry, links []LinkAddresses) (found []GID, ambiguous []string) {
 	type key struct {
 		port      uint32
@@ -103,14 +103,14 @@ func FindGIDs(table []GIDEntry, links []LinkAddresses) (found []GID, ambiguous [
 	return found, ambiguous
 }
 
-// podAddress distinguishes an Ethernet entry of a pod from others.
+// podAddress identifies an Ethernet entry of a pod.
 type podAddress struct {
 	link string
 	gid  netip.Addr
 }
 
-// podAddresses returns the possible entries of links, with the address of each; "" for the entry of the MAC. An
-// application may give its links any number of addresses, so they are looked up in a map.
+// podAddresses returns the possible entries of links with their addresses, or "" for the entry of the MAC address. An
+// application may add any number of addresses to its links, so the result is a map.
 func podAddresses(links []LinkAddresses) map[podAddress]string {
 	addresses := map[podAddress]string{}
 	for _, link := range links {
@@ -125,8 +125,8 @@ func podAddresses(links []LinkAddresses) map[podAddress]string {
 	return addresses
 }
 
-// defaultGID returns the GID that the kernel derives from a MAC for every Ethernet port: a link-local address with a
-// modified EUI-64 (RFC 4291, appendix A; make_default_gid of drivers/infiniband/core/roce_gid_mgmt.c).
+// defaultGID returns the GID that the kernel derives from a MAC address for every Ethernet port: a link-local address
+// with a modified EUI-64 (RFC 4291, appendix A; make_default_gid of drivers/infiniband/core/roce_gid_mgmt.c).
 func defaultGID(mac net.HardwareAddr) netip.Addr {
 	if len(mac) != 6 {
 		return netip.Addr{}
@@ -135,8 +135,8 @@ func defaultGID(mac net.HardwareAddr) netip.Addr {
 		13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
-// compareGIDs orders by interface, and for each by the preference of applications: RoCE v2, which routers forward,
-// before the others, other addresses before link-local ones, IPv4 before IPv6.
+// compareGIDs orders GIDs by interface, and for each interface by the preference of applications: RoCE v2, which is
+// routable, before the others, other addresses before link-local ones, and IPv4 before IPv6.
 func compareGIDs(a, b GID) int {
 	rank := func(g GID) int {
 		address, err := netip.ParseAddr(g.Address)
@@ -153,7 +153,7 @@ func compareGIDs(a, b GID) int {
 		cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Index, b.Index))
 }
 
-// formatGID writes a GID as sysfs does.
+// formatGID formats a GID like sysfs.
 func formatGID(gid netip.Addr) string {
 	bytes := gid.As16()
 	groups := make([]string, 0, 8)
@@ -163,14 +163,14 @@ func formatGID(gid netip.Addr) string {
 	return strings.Join(groups, ":")
 }
 
-// WithoutGID returns the addresses of the links with the given indexes, as "address on link", that have no GID. It
-// omits link-local addresses, for which the kernel has a GID even if the link lacks the address.
+// WithoutGID returns the addresses of the links with the given indexes that have no GID, as "address on link". It omits
+// link-local addresses, for which the kernel has a GID even if the link lacks the address.
 func WithoutGID(devices []VerbsDevice, links []LinkAddresses, indexes []int) (without []string) {
 	stands := map[GID]bool{}
 	for _, device := range devices {
 		for _, gid := range device.GIDs {
 			if gid.Type == GIDInfiniBand {
-				return nil // where addresses have no GIDs
+				return nil // with InfiniBand, addresses have no GIDs
 			}
 			stands[GID{Interface: gid.Interface, Address: gid.Address}] = true
 		}

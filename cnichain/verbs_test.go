@@ -23,9 +23,9 @@ func podLink(name string, addresses ...string) LinkAddresses {
 	return link
 }
 
-// A pod is told the entries of its own links, the one that an application would choose first.
+// A pod gets the entries of its own links, with the preferred entry first.
 func TestGIDsOfAPod(t *testing.T) {
-	const linkLocal = "fe80::ff:fe00:1" // of 02:00:00:00:00:01
+	const linkLocal = "fe80::ff:fe00:1" // from 02:00:00:00:00:01
 	both := []LinkAddresses{podLink("net1", "fd00::1", "10.0.0.1", "fe80::abcd"), podLink("net1.7", "10.7.0.1")}
 	table := []GIDEntry{
 		entry(0, linkLocal, GIDRoCEv1, "net1"), entry(1, linkLocal, GIDRoCEv2, "net1"),
@@ -65,25 +65,26 @@ func TestGIDsOfAPod(t *testing.T) {
 		})
 	}
 	if found, _ := FindGIDs(table[5:6], both); found[0].GID != "0000:0000:0000:0000:0000:ffff:0a00:0001" {
-		t.Errorf("the GID is %q, not as sysfs writes it", found[0].GID)
+		t.Errorf("the GID %q is not in the format of sysfs", found[0].GID)
 	}
 }
 
-// Two pods on one RDMA device have the same address on links of one name: neither may get the other's entry.
+// Two pods on one RDMA device have the same address on links with the same name: neither must get the entry of the
+// other.
 func TestGIDsThatCannotBeToldApart(t *testing.T) {
 	table := []GIDEntry{entry(2, "10.0.0.1", GIDRoCEv2, "net1"), entry(3, "fd00::1", GIDRoCEv2, "net1"),
 		entry(8, "10.0.0.1", GIDRoCEv2, "net1"), entry(9, "10.0.0.1", GIDRoCEv1, "net1")}
 	found, ambiguous := FindGIDs(table, []LinkAddresses{podLink("net1", "10.0.0.1", "fd00::1")})
 	if len(found) != 2 || found[0].Index != 3 || found[1].Index != 9 {
-		t.Errorf("found are %+v", found)
+		t.Errorf("found GIDs are %+v", found)
 	}
 	if len(ambiguous) != 1 || !strings.Contains(ambiguous[0], "the entries [2 8] for 10.0.0.1 on net1 (RoCE v2)") {
-		t.Errorf("ambiguous are %q", ambiguous)
+		t.Errorf("ambiguous GIDs are %q", ambiguous)
 	}
 	table[2].Port = 2
 	if found, ambiguous := FindGIDs(table, []LinkAddresses{podLink("net1", "10.0.0.1")}); len(found) != 3 ||
 		len(ambiguous) != 0 {
-		t.Errorf("of two ports found are %+v, ambiguous %q", found, ambiguous)
+		t.Errorf("two ports: found %+v, ambiguous %q", found, ambiguous)
 	}
 }
 

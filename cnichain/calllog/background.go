@@ -59,7 +59,7 @@ func (b *Background) write() {
 		b.recorder.Record(next)
 		b.mu.Lock()
 	}
-	b.writing, b.waiting = false, nil // nil, so that the array does not keep processed calls in memory
+	b.writing, b.waiting = false, nil // release the array, which refers to processed calls
 	b.changed.Broadcast()
 }
 

@@ -423,7 +423,7 @@ func TestNamesAreThoseOfThePodsAnnotation(t *testing.T) {
 	}
 }
 
-// ExampleExecutor compiles a topology for a claim, attaches it to a pod and detaches it.
+// This example compiles a topology for a claim, attaches it to a pod and detaches it.
 func ExampleExecutor() {
 	topology := &v1alpha1.NetworkTopology{}
 	topology.Name = "lan"
