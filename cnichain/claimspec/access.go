@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// CheckPod refuses a pod that cannot be given interfaces.
+// CheckPod returns an error for a pod that cannot have interfaces.
 func CheckPod(pod *corev1.Pod) error {
 	if pod.Spec.HostNetwork {
 		return &HostNetworkError{Pod: pod.Name}
@@ -21,7 +21,7 @@ func CheckPod(pod *corev1.Pod) error {
 	return nil
 }
 
-// HostNetworkError is the error for a pod on the host's network, which cannot be given interfaces.
+// HostNetworkError is the error for a pod in the host's network, which cannot have interfaces.
 type HostNetworkError struct{ Pod string }
 
 func (e *HostNetworkError) Error() string {
@@ -29,8 +29,8 @@ func (e *HostNetworkError) Error() string {
 		e.Pod)
 }
 
-// InUseError is the error for a claim that a pod names while another pod uses its exclusive device. The driver
-// attaches such a device to one pod at a time, also if several pods name one claim. Both are namespace/name.
+// InUseError is the error for a claim whose exclusive device is in use by another pod. The driver attaches such a
+// device to one pod at a time, even if several pods use the same claim. Both fields are namespace/name.
 type InUseError struct{ Claim, Pod string }
 
 func (e *InUseError) Error() string {
@@ -38,15 +38,15 @@ func (e *InUseError) Error() string {
 		"its own claim with a ResourceClaimTemplate", e.Claim, e.Pod)
 }
 
-// HasExclusive reports whether an allocation has a device for one pod at a time. The driver publishes exclusive devices
-// without allowMultipleAllocations, and the scheduler gives a share ID to all others.
+// HasExclusive reports whether an allocation includes a device for one pod at a time. The driver publishes exclusive
+// devices without allowMultipleAllocations, and the scheduler assigns a share ID to all others.
 func HasExclusive(allocation *resourceapi.AllocationResult) bool {
 	return slices.ContainsFunc(allocation.Devices.Results, func(result resourceapi.DeviceRequestAllocationResult) bool {
 		return result.Driver == v1alpha1.DriverName && !ptr.Deref(result.AdminAccess, false) && result.ShareID == nil
 	})
 }
 
-// CheckNamespace refuses claims of a namespace that a topology does not allow.
+// CheckNamespace returns an error for claims of a namespace that a topology does not allow.
 func CheckNamespace(topology *v1alpha1.NetworkTopology, namespace string, namespaceLabels map[string]string) error {
 	if topology.Spec.AllowedNamespaces == nil {
 		return nil
@@ -62,7 +62,7 @@ func CheckNamespace(topology *v1alpha1.NetworkTopology, namespace string, namesp
 	return nil
 }
 
-// UnknownTopology is the error for a class that names a topology which does not exist.
+// UnknownTopology returns the error for a class that refers to a missing topology.
 func UnknownTopology(name string) error {
 	return fmt.Errorf("NetworkTopology %s no longer exists; create it, or delete the claim and the pod", name)
 }

@@ -16,14 +16,14 @@ import (
 // Device is an allocated device that the driver attaches.
 type Device struct {
 	resourceapi.DeviceRequestAllocationResult
-	// Class are the parameters of the request's DeviceClass: which step of which topology attaches the device.
+	// Class are the parameters of the request's DeviceClass: the topology, and its step that attaches the device.
 	Class v1alpha1.Parameters
 	// Parameters are the claim's parameters for the interfaces that are created with the device.
 	Parameters []v1alpha1.ClaimParameters
 }
 
-// Devices returns the devices of a claim's allocation that the driver attaches, in request order, without devices of
-// other drivers and for administrative access. An error explains why the driver attaches none of them.
+// Devices returns the devices of a claim's allocation that the driver attaches, in request order. It omits devices of
+// other drivers and devices for administrative access. After an error, the driver must not attach any of the devices.
 func Devices(claim *resourceapi.ResourceClaim) ([]Device, error) {
 	if claim.Status.Allocation == nil {
 		return nil, nil
@@ -43,7 +43,7 @@ func Devices(claim *resourceapi.ResourceClaim) ([]Device, error) {
 }
 
 // CheckClasses rejects an allocation from another class than the claim requests, as far as the topologies of the
-// cluster show it: a class of the controller belongs to one step of one topology. The scheduler of Kubernetes 1.37 can
+// cluster allow this check: a generated class belongs to one step of one topology. The scheduler of Kubernetes 1.37 can
 // swap the devices of two claims of a pod in a PodGroup; the pod would be attached to a network that it did not
 // request.
 func CheckClasses(
@@ -66,7 +66,7 @@ func CheckClasses(
 	return nil
 }
 
-// requestedClass is the class of a request, or of the alternative of one that was chosen; empty if there is none.
+// requestedClass returns the class of a request or of its chosen alternative, or "" if there is none.
 func requestedClass(claim *resourceapi.ResourceClaim, name string) string {
 	for _, request := range claim.Spec.Devices.Requests {
 		if request.Exactly != nil && request.Name == name {
@@ -81,8 +81,8 @@ func requestedClass(claim *resourceapi.ResourceClaim, name string) string {
 	return ""
 }
 
-// deviceFor combines a result of the allocation with the parameters of claim and class for its request. The error is
-// about the claim: its user has to change it, and no other device would help.
+// deviceFor combines a result of the allocation with the parameters of claim and class for its request. An error is
+// always caused by the claim or its class: it cannot be resolved by another device.
 func deviceFor(
 	claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult,
 ) (Device, error) {
@@ -99,13 +99,13 @@ func deviceFor(
 	return device, err
 }
 
-// allRefused is why a request for every device is not served.
+// allRefused returns the error for a request for all devices.
 func allRefused(request string) error {
 	return fmt.Errorf("cannot serve request %q: its allocationMode is All, and how many interfaces a pod gets must not "+
 		"depend on the node; set allocationMode to ExactCount, with a count", request)
 }
 
-// checkOneInterfaceEach refuses parameters of a claim that would apply to several interfaces.
+// checkOneInterfaceEach rejects parameters of a claim that would apply to several interfaces.
 func checkOneInterfaceEach(devices []Device) error {
 	for i := range devices {
 		for j := range devices[:i] {
@@ -119,7 +119,7 @@ func checkOneInterfaceEach(devices []Device) error {
 	return nil
 }
 
-// requestsAll is true for a request, or the chosen alternative of one, that wants every device.
+// requestsAll reports whether a request, or its chosen alternative, requests all devices.
 func requestsAll(claim *resourceapi.ResourceClaim, name string) bool {
 	for _, request := range claim.Spec.Devices.Requests {
 		if request.Exactly != nil && request.Name == name &&
@@ -136,8 +136,8 @@ func requestsAll(claim *resourceapi.ResourceClaim, name string) bool {
 	return false
 }
 
-// classParameters returns the parameters of a request's class. Only a class may choose the topology: a claim is
-// written by a user of a namespace, who must not choose what runs on the host.
+// classParameters returns the parameters of a request's class. Only a class may choose the topology: claims are written
+// by users of a namespace, who must not choose which plugins run on the host.
 func classParameters(claim *resourceapi.ResourceClaim, request string) (v1alpha1.Parameters, error) {
 	found := v1alpha1.Parameters{}
 	for _, raw := range opaqueParameters(claim, request, resourceapi.AllocationConfigSourceClass) {
@@ -177,7 +177,7 @@ func decodeAll(claim *resourceapi.ResourceClaim, request string, opaque [][]byte
 	return all, nil
 }
 
-// opaqueParameters returns the driver's parameters that a source has for a request.
+// opaqueParameters returns the driver's parameters for a request from a source.
 func opaqueParameters(
 	claim *resourceapi.ResourceClaim, request string, source resourceapi.AllocationConfigSource,
 ) [][]byte {
@@ -191,7 +191,7 @@ func opaqueParameters(
 	return found
 }
 
-// appliesTo follows the API: no requests mean all of them; a request includes its subrequests. For example,
+// appliesTo follows the API: an empty list means all requests, and a request includes its subrequests. For example,
 // configuration for the request nic applies to its alternative nic/fast.
 func appliesTo(requests []string, request string) bool {
 	if len(requests) == 0 {

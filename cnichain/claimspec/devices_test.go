@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// allocatedClaim has one device of a class for step link of topology t.
+// allocatedClaim returns a claim with one device of a class for step link of topology t.
 func allocatedClaim() *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{Status: resourceapi.ResourceClaimStatus{
 		Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
@@ -89,7 +89,7 @@ func TestParametersComeOnlyFromTheClass(t *testing.T) {
 	}
 }
 
-// The parameters of a claim apply to the device of their request, and cannot apply to two.
+// The parameters of a claim apply to the device of their request, and cannot apply to two devices.
 func TestClaimsMayWantSomething(t *testing.T) {
 	claim := allocatedClaim()
 	devices := &claim.Status.Allocation.Devices
@@ -115,7 +115,7 @@ func TestClaimsMayWantSomething(t *testing.T) {
 	}
 }
 
-// The scheduler can mix up two claims; handwritten classes have any name.
+// The scheduler can swap the devices of two claims. Handwritten classes may have any name.
 func TestDevicesAreOfTheClassThatIsAskedFor(t *testing.T) {
 	topologies := []*v1alpha1.NetworkTopology{
 		{ObjectMeta: metav1.ObjectMeta{Name: "t"}, Status: v1alpha1.NetworkTopologyStatus{

@@ -1,8 +1,8 @@
 // Package claimspec defines which claims are valid.
 //
 // [Devices] reads the parameters of a claim for its allocated devices, [Spec] checks them against a topology, and
-// [CheckPod] and [CheckNamespace] check the users. [CheckWritten] checks a claim before it has devices.
+// [CheckPod] and [CheckNamespace] check the users of the claim. [CheckWritten] checks a claim before it has devices.
 //
-// The rule of this package: it is pure, and the only place with this rule. The driver, the controller's webhook and
-// "netdra simulate" call it, so that all of them reject the same claims with the same message.
+// The rule of this package: it is pure, and the only definition of valid claims. The driver, the controller's webhook
+// and "netdra simulate" call it, so that all of them reject the same claims with the same message.
 package claimspec

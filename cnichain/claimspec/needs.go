@@ -7,17 +7,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// ipamStatic is the IPAM plugin without addresses of its own: it assigns the configured ones.
+// ipamStatic is the IPAM plugin without its own pool of addresses: it assigns the configured ones.
 const ipamStatic = "static"
 
-// NeedsIPs reports whether the interface of a step gets addresses from claims only: claims may choose them, and nothing
-// else has any.
+// NeedsIPs reports whether claims are the only source of addresses for the interface of a step: claims may set
+// addresses, and neither the step nor its IPAM plugin has any.
 func NeedsIPs(step *v1alpha1.Step) bool {
 	return slices.Contains(step.ClaimParameters, v1alpha1.ClaimIPs) && LacksAddresses(step)
 }
 
-// LacksAddresses reports whether neither the IPAM plugin of a step nor its configuration has addresses. Plugins
-// attach no interface whose IPAM plugin gives none.
+// LacksAddresses reports whether neither the IPAM plugin of a step nor its configuration provides addresses. Plugins do
+// not attach an interface if its IPAM plugin returns no address.
 func LacksAddresses(step *v1alpha1.Step) bool {
 	if step.Config == nil {
 		return false
@@ -38,12 +38,12 @@ func LacksAddresses(step *v1alpha1.Step) bool {
 		} `json:"runtimeConfig"`
 	}
 	if json.Unmarshal(step.Config.Raw, &config) != nil || config.IPAM.Type != ipamStatic {
-		return false // what cannot be read is refused elsewhere
+		return false // other checks reject invalid configuration
 	}
 	return isEmpty(config.IPAM.Addresses) && isEmpty(config.Args.CNI.IPs) && isEmpty(config.RuntimeConfig.IPs)
 }
 
-// isEmpty reports whether a list is not there, or has no elements. A template is something.
+// isEmpty reports whether a list is missing or has no elements. A template counts as nonempty.
 func isEmpty(value any) bool {
 	list, isList := value.([]any)
 	return value == nil || isList && len(list) == 0

@@ -10,7 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// ipamHostLocal is the IPAM plugin whose ranges are read here: it refuses addresses that are in none of them.
+// ipamHostLocal is the only IPAM plugin whose ranges this package checks. The plugin rejects addresses outside of its
+// ranges.
 const ipamHostLocal = "host-local"
 
 // ipRange is a range of host-local (plugins/ipam/host-local/backend/allocator, Range).
@@ -21,15 +22,15 @@ type ipRange struct {
 	Gateway    string `json:"gateway"`
 }
 
-// ipRangesOf returns the ranges of a step's IPAM plugin; none if they cannot be determined: another plugin, templates
-// as ranges, or another form.
+// ipRangesOf returns the ranges of a step's IPAM plugin. It returns none if they cannot be determined: another plugin,
+// templates as ranges, or another format.
 func ipRangesOf(step *v1alpha1.Step) []ipRange {
 	if step.Config == nil {
 		return nil
 	}
 	var config struct {
 		IPAM struct {
-			ipRange             // the form of one range
+			ipRange             // the format with a single range
 			Type    string      `json:"type"`
 			Ranges  [][]ipRange `json:"ranges"`
 		} `json:"ipam"`
@@ -51,7 +52,8 @@ func ipRangesOf(step *v1alpha1.Step) []ipRange {
 	return ranges
 }
 
-// isReadable reports whether the range is made of addresses: templates are filled in for a pod.
+// isReadable reports whether the range only consists of addresses, without templates, which are only rendered for a
+// pod.
 func (r *ipRange) isReadable() bool {
 	if _, err := netip.ParsePrefix(r.Subnet); err != nil {
 		return false
@@ -65,14 +67,14 @@ func (r *ipRange) isReadable() bool {
 }
 
 // contains reports whether an address is in the range, which must be readable. As in the plugin (Canonicalize), the
-// network address and the broadcast address only belong to a range that names them explicitly.
+// network address and the broadcast address only belong to a range that includes them explicitly.
 func (r *ipRange) contains(address netip.Addr) bool {
 	subnet, err := netip.ParsePrefix(r.Subnet)
 	if err != nil || !subnet.Contains(address) {
 		return false
 	}
 	first, err := netip.ParseAddr(r.RangeStart)
-	first = first.Unmap() // as the plugin has it; an invalid one stays so
+	first = first.Unmap() // like the plugin; an invalid address stays invalid
 	if err != nil {
 		first = subnet.Masked().Addr().Next()
 	}
@@ -81,27 +83,27 @@ func (r *ipRange) contains(address netip.Addr) bool {
 	}
 	last, err := netip.ParseAddr(r.RangeEnd)
 	if err != nil {
-		next := address.Next() // of the last address of a subnet it is outside
+		next := address.Next() // outside of the subnet for its last address
 		return !address.Is4() || subnet.Contains(next)
 	}
 	return !last.Unmap().Less(address)
 }
 
-// gateway is the address that the plugin keeps for the network's router: the first one, if none is given.
+// gateway returns the address that the plugin reserves for the network's router: the first address by default.
 func (r *ipRange) gateway() netip.Addr {
 	if gateway, err := netip.ParseAddr(r.Gateway); err == nil {
 		return gateway
 	}
-	subnet, _ := netip.ParsePrefix(r.Subnet) // of a range that is readable
+	subnet, _ := netip.ParsePrefix(r.Subnet) // the range is readable
 	return subnet.Masked().Addr().Next()
 }
 
-// StrayGateway returns a gateway in the ranges of a step that is outside of its network, with the network; empty if
-// there is none. The plugin takes any.
+// StrayGateway returns a gateway in the ranges of a step that is outside of its network, with the network, or "" if
+// there is none. The plugin accepts any gateway.
 func StrayGateway(step *v1alpha1.Step) (gateway, network string) {
 	for _, r := range ipRangesOf(step) {
 		address, err := netip.ParseAddr(r.Gateway)
-		subnet, _ := netip.ParsePrefix(r.Subnet) // of a range that is readable
+		subnet, _ := netip.ParsePrefix(r.Subnet) // the range is readable
 		if err == nil && !subnet.Contains(address.Unmap()) {
 			return r.Gateway, subnet.Masked().String()
 		}
@@ -121,8 +123,8 @@ func (r *ipRange) String() string {
 	return fmt.Sprintf("%s (%s-%s)", r.Subnet, r.RangeStart, r.RangeEnd)
 }
 
-// AskableAddresses are the ranges of which claims may ask for addresses, each once, in the order of the topology's
-// steps. None means that nothing is known of them here, or that claims may ask for none.
+// AskableAddresses returns the ranges from which claims may request addresses, each once, in the order of the
+// topology's steps. It returns none if the ranges cannot be determined, or if claims may not request addresses.
 func AskableAddresses(topology *v1alpha1.NetworkTopology) []string {
 	var texts []string
 	for i := range topology.Spec.Steps {
@@ -139,8 +141,9 @@ func AskableAddresses(topology *v1alpha1.NetworkTopology) []string {
 	return texts
 }
 
-// refusedAddress returns why a step's IPAM plugin does not give an address that a claim asks for, with the length of
-// its network's prefix; empty if nothing is known. A prefix of full length (/32, /128) asks for no particular network.
+// refusedAddress returns the reason why a step's IPAM plugin does not assign a requested address with a prefix length.
+// It returns "" if there is no reason, or if the ranges are unknown. A prefix of full length (/32, /128) does not
+// request a particular network.
 func refusedAddress(step *v1alpha1.Step, text string) string {
 	ranges := ipRangesOf(step)
 	asked, err := netip.ParsePrefix(text)
@@ -164,7 +167,7 @@ func refusedAddress(step *v1alpha1.Step, text string) string {
 		return fmt.Sprintf("its IPAM plugin assigns addresses of %s: request one of these, or none",
 			strings.Join(known, ", "))
 	}
-	network, _ := netip.ParsePrefix(ranges[index].Subnet) // it contains an address
+	network, _ := netip.ParsePrefix(ranges[index].Subnet) // valid, since it contains an address
 	switch {
 	case asked.Addr() == ranges[index].gateway():
 		return "that is the address of the network's gateway, which its IPAM plugin does not assign: request another " +

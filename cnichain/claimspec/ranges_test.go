@@ -17,7 +17,7 @@ func TestAddressesOfNoRange(t *testing.T) {
 	for name, test := range map[string]struct {
 		config string
 		asked  []string
-		want   string // empty if they may be asked for
+		want   string // empty if claims may request the addresses
 	}{
 		"one range":           {local(`subnet: 10.1.0.0/24`), inside, ""},
 		"outside of it":       {local(`subnet: 10.1.0.0/24`), outside, "10.1.0.0/24: request"},
@@ -74,7 +74,7 @@ func TestAddressesOfNoRange(t *testing.T) {
 	}
 }
 
-// Claims may request the addresses that the steps permit, each range once; the addresses of other steps are unknown.
+// Claims may request the addresses that the steps allow, each range once; the addresses of other steps are unknown.
 func TestAskableAddresses(t *testing.T) {
 	topology := &v1alpha1.NetworkTopology{}
 	if err := yaml.UnmarshalStrict([]byte(`

@@ -12,19 +12,19 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Root is a device that a claim has for a root step.
+// Root is a device of a claim for a root step.
 type Root struct {
 	Step string
 	// Parameters are the claim's parameters for the interfaces that are created with the device.
 	Parameters []v1alpha1.ClaimParameters
 }
 
-// Spec is the request of a claim to one topology.
+// Spec contains the parts of a claim that refer to one topology.
 type Spec struct {
 	Topology *v1alpha1.NetworkTopology
 	// Claim is namespace/name, for messages.
 	Claim string
-	// Roots are in the order of the claim's requests and results. The i-th of a step belongs to the i-th instance.
+	// Roots are in the order of the claim's requests and results. The i-th root of a step belongs to the i-th instance.
 	Roots []Root
 }
 
@@ -39,7 +39,7 @@ func Topologies(devices []Device) []string {
 	return names
 }
 
-// SpecOf returns the request of a claim to one topology, with the devices that the topology attaches.
+// SpecOf returns the Spec of a claim for one topology, with the devices that the topology attaches.
 func SpecOf(topology *v1alpha1.NetworkTopology, claim string, devices []Device) Spec {
 	spec := Spec{Topology: topology, Claim: claim}
 	for i := range devices {
@@ -53,7 +53,7 @@ func SpecOf(topology *v1alpha1.NetworkTopology, claim string, devices []Device) 
 // Check reports all problems of the claim. Paths are fields of the topology.
 func (s *Spec) Check() field.ErrorList {
 	if problems := s.CheckDevices(); len(problems) > 0 {
-		return problems // the devices make no whole instance
+		return problems // the devices do not form complete instances
 	}
 	problems := s.CheckNames()
 	for instance := range s.Instances() {
@@ -66,7 +66,7 @@ func (s *Spec) Check() field.ErrorList {
 	return problems
 }
 
-// Instances is how often a pod gets the topology.
+// Instances returns the number of instances of the topology for a pod.
 func (s *Spec) Instances() int {
 	count := s.devices()
 	if len(count) == 0 {
@@ -75,7 +75,7 @@ func (s *Spec) Instances() int {
 	return slices.Max(slices.Collect(maps.Values(count)))
 }
 
-// devices counts the devices by root step.
+// devices returns the number of devices by root step.
 func (s *Spec) devices() map[string]int {
 	count := map[string]int{}
 	for i := range s.Roots {
@@ -86,8 +86,8 @@ func (s *Spec) devices() map[string]int {
 
 // CheckDevices checks that every root step has the same number of devices, and that every device has a root step.
 //
-// For example, a bond has the root steps left and right. A claim with two devices for each gets two bonds. One with two
-// for left and one for right is refused.
+// For example, a bond has the root steps left and right. A claim with two devices for each gets two bonds. A claim with
+// two devices for left and one for right is rejected.
 func (s *Spec) CheckDevices() field.ErrorList {
 	var problems field.ErrorList
 	count, instances := s.devices(), s.Instances()
@@ -118,7 +118,7 @@ func (s *Spec) CheckDevices() field.ErrorList {
 	return problems
 }
 
-// CheckNames refuses several instances of a topology that has a fixed interface name.
+// CheckNames rejects several instances of a topology that has a fixed interface name.
 func (s *Spec) CheckNames() field.ErrorList {
 	if s.Instances() < 2 {
 		return nil
@@ -137,8 +137,8 @@ func (s *Spec) CheckNames() field.ErrorList {
 
 // Parameters returns the claim's parameters for each step of an instance, by step, as far as the topology allows them.
 //
-// For example, of three devices for the step left the second belongs to instance 1, and so do the claim's parameters
-// for its request.
+// For example, the second of three devices for the step left belongs to instance 1, together with the claim's
+// parameters for its request.
 func (s *Spec) Parameters(instance int) (map[string]v1alpha1.ClaimParameters, field.ErrorList) {
 	given := parameterSet{Spec: s, bySteps: map[string]v1alpha1.ClaimParameters{}, set: map[string]bool{}}
 	seen := map[string]int{}
@@ -150,7 +150,7 @@ func (s *Spec) Parameters(instance int) (map[string]v1alpha1.ClaimParameters, fi
 		}
 		seen[root.Step]++
 	}
-	// In a fixed order, so that of two values for one step the same one is rejected in any order of the requests.
+	// Use a fixed order, so that, of two values for one step, the same one is rejected in any order of the requests.
 	slices.SortStableFunc(roots, func(a, b *Root) int { return strings.Compare(a.Step, b.Step) })
 	for _, root := range roots {
 		for i := range root.Parameters {
@@ -160,8 +160,9 @@ func (s *Spec) Parameters(instance int) (map[string]v1alpha1.ClaimParameters, fi
 	return given.bySteps, given.problems
 }
 
-// CheckAddresses rejects an instance with steps that only get addresses from claims if the claim has none for them, and
-// addresses that the IPAM plugin of their step does not assign. given are its parameters by step.
+// CheckAddresses checks the addresses of an instance. It rejects steps that get addresses from claims only if the claim
+// sets none, and addresses that the IPAM plugin of their step does not assign. given are the claim's parameters by
+// step.
 func (s *Spec) CheckAddresses(given map[string]v1alpha1.ClaimParameters) field.ErrorList {
 	var problems field.ErrorList
 	for i := range s.Topology.Spec.Steps {
@@ -175,7 +176,7 @@ func (s *Spec) CheckAddresses(given map[string]v1alpha1.ClaimParameters) field.E
 	return append(problems, s.checkRanges(given)...)
 }
 
-// checkRanges refuses addresses that the IPAM plugin of their step does not give.
+// checkRanges rejects addresses that the IPAM plugin of their step does not assign.
 func (s *Spec) checkRanges(given map[string]v1alpha1.ClaimParameters) field.ErrorList {
 	var problems field.ErrorList
 	for i := range s.Topology.Spec.Steps {
@@ -200,7 +201,7 @@ type parameterSet struct {
 
 func (p *parameterSet) add(problem *field.Error) { p.problems = append(p.problems, problem) }
 
-// apply sets what the claim says beside its request for a root step.
+// apply applies the parameters of the claim that belong to its request for a root step.
 func (p *parameterSet) apply(root string, asked *v1alpha1.ClaimParameters) {
 	name := cmp.Or(asked.Step, root)
 	i := slices.IndexFunc(p.Topology.Spec.Steps, func(s v1alpha1.Step) bool { return s.Name == name })
@@ -236,7 +237,7 @@ func (p *parameterSet) apply(root string, asked *v1alpha1.ClaimParameters) {
 	p.bySteps[name] = result
 }
 
-// remedy returns the remedy for a parameter of a request for a root step whose step does not allow it.
+// remedy returns the remedy for a parameter that the step does not allow, in a request for a root step.
 func (p *parameterSet) remedy(root string, parameter v1alpha1.ClaimParameter) string {
 	for i := range p.Topology.Spec.Steps {
 		step := &p.Topology.Spec.Steps[i]
@@ -247,7 +248,7 @@ func (p *parameterSet) remedy(root string, parameter v1alpha1.ClaimParameter) st
 	return "remove it from the claim, or have it allowed here"
 }
 
-// dependsOn reports whether name is the root step itself or depends on it, directly or through others. A topology lists
+// dependsOn reports whether name is the root step itself or depends on it, directly or indirectly. A topology lists
 // steps after their dependencies.
 func (p *parameterSet) dependsOn(name, root string) bool {
 	dependents := map[string]bool{root: true}

@@ -8,7 +8,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec/claimspectest"
 )
 
-// refusal follows the driver: the claim, the requesting pod, and each topology.
+// refusal checks claims in the order of the driver: the claim, its pod, and each topology.
 func refusal(t *testing.T, bad claimspectest.Case) string {
 	claims, pod := bad.Allocated(t)
 	topologies := claimspectest.TopologiesByName(t)
@@ -39,7 +39,7 @@ func TestBadClaimsAreRefused(t *testing.T) {
 			got := refusal(t, bad)
 			for _, want := range bad.Wants {
 				if !strings.Contains(got, want) {
-					t.Errorf("refused with %q, want %q", got, want)
+					t.Errorf("error is %q, want %q", got, want)
 				}
 			}
 		})

@@ -13,12 +13,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// CheckWritten reports the reasons why no node will prepare a claim, as far as they are known when it is written,
-// before it has devices. path is the field of the claim's specification; every problem is of its field devices.
+// CheckWritten reports the reasons why no node will prepare a claim, as far as they are known when the claim is
+// written, before it has devices. path is the field of the claim's specification; every problem refers to its field
+// devices.
 //
-// It considers requests for DeviceClasses that the controller made of the topologies (status.deviceClasses), as if each
-// were allocated. Unknown requests pass: other classes, and requests with alternatives, of which the scheduler chooses
-// one. Either may cover the rest of a topology, so with them no step counts as missing.
+// It considers requests for DeviceClasses that the controller generated for the topologies (status.deviceClasses), as
+// if each were allocated. It accepts unknown requests: other classes, and requests with alternatives, of which the
+// scheduler chooses one. Either may cover the rest of a topology, so with such requests no step counts as missing.
 func CheckWritten(
 	claim *resourceapi.ResourceClaim, topologies []*v1alpha1.NetworkTopology, path *field.Path,
 ) field.ErrorList {
@@ -39,7 +40,8 @@ func CheckWritten(
 	if err := checkOneInterfaceEach(devices); err != nil {
 		report(err.Error())
 	}
-	// The rest of a claim that can't be read is not known, but what it sets without being allowed to is.
+	// If parameters are invalid, the values of the claim are incomplete. Parameters that the topology does not allow
+	// are still reported.
 	unreadable := len(texts) > 0
 	for _, topology := range topologies {
 		spec := SpecOf(topology, claim.Namespace+"/"+cmp.Or(claim.Name, claim.GenerateName), devices)
@@ -63,7 +65,7 @@ func CheckWritten(
 	return problems
 }
 
-// writtenDevices returns the devices that a request gets if it is for a class of the topologies, without their names.
+// writtenDevices returns the devices, without their names, that a request gets if it is for a class of the topologies.
 func writtenDevices(
 	claim *resourceapi.ResourceClaim, request *resourceapi.DeviceRequest, topologies []*v1alpha1.NetworkTopology,
 ) ([]Device, error) {
@@ -84,12 +86,12 @@ func writtenDevices(
 	}
 	device := Device{Class: class, Parameters: parameters}
 	device.Request, device.Driver = request.Name, v1alpha1.DriverName
-	// A claim never gets more, and the input of a user must not take unbounded memory.
+	// A claim never gets more devices, and a user's input must not use unlimited memory.
 	count := min(max(request.Exactly.Count, 1), resourceapi.AllocationResultsMaxSize)
 	return slices.Repeat([]Device{device}, int(count)), err
 }
 
-// writtenParameters returns the driver's parameters in the specification of a claim for a request.
+// writtenParameters returns the driver's parameters for a request in the specification of a claim.
 func writtenParameters(claim *resourceapi.ResourceClaim, request string) [][]byte {
 	var found [][]byte
 	for _, config := range claim.Spec.Devices.Config {
@@ -100,7 +102,8 @@ func writtenParameters(claim *resourceapi.ResourceClaim, request string) [][]byt
 	return found
 }
 
-// readable returns what can be read of parameters of which some are malformed: enough to say whether they are allowed.
+// readable returns the readable parts of parameters of which some are malformed. They are sufficient to check whether
+// the parameters are allowed.
 func readable(opaque [][]byte) []v1alpha1.ClaimParameters {
 	all := make([]v1alpha1.ClaimParameters, len(opaque))
 	for i, raw := range opaque {
@@ -109,7 +112,7 @@ func readable(opaque [][]byte) []v1alpha1.ClaimParameters {
 	return all
 }
 
-// rootOf returns what a DeviceClass that the controller has made of a topology says to the driver.
+// rootOf returns the driver's parameters of a DeviceClass that the controller generated for a topology.
 func rootOf(class string, topologies []*v1alpha1.NetworkTopology) (parameters v1alpha1.Parameters, found bool) {
 	for _, topology := range topologies {
 		if !slices.Contains(topology.Status.DeviceClasses, class) {
@@ -137,7 +140,7 @@ func mayHaveMore(claim *resourceapi.ResourceClaim, topologies []*v1alpha1.Networ
 	})
 }
 
-// checkGiven checks the present parameters, not whether some are missing.
+// checkGiven checks the present parameters, but not whether any are missing.
 func (s *Spec) checkGiven() field.ErrorList {
 	var problems field.ErrorList
 	for instance := range s.Instances() {
@@ -148,7 +151,7 @@ func (s *Spec) checkGiven() field.ErrorList {
 	return problems
 }
 
-// checkAllowed checks whether the topology allows what the claim sets, and nothing about the values.
+// checkAllowed only checks whether the topology allows the parameters of the claim, not their values.
 func (s *Spec) checkAllowed() field.ErrorList {
 	var problems field.ErrorList
 	for instance := range s.Instances() {

@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// served are the topologies of the bad claims for which the controller has generated classes.
+// served returns the topologies of the invalid claims, with the generated classes.
 func served(t *testing.T) []*v1alpha1.NetworkTopology {
 	var topologies []*v1alpha1.NetworkTopology
 	for _, topology := range claimspectest.TopologiesByName(t) {
@@ -36,13 +36,13 @@ func TestBadClaimsAreRefusedWhenWritten(t *testing.T) {
 			for _, claim := range claims {
 				claim.Status.Allocation = nil
 				got := claimspec.CheckWritten(claim, served(t), field.NewPath("spec"))
-				// It has no parameters, so the webhook is not asked about it.
+				// The claim has no parameters, so it is not sent to the webhook.
 				if bad.Name != "all-devices" && bad.WhenWritten != (len(got) > 0) {
 					t.Errorf("problems are %v", got)
 				}
 				for _, want := range bad.Wants {
 					if bad.WhenWritten && !strings.Contains(got.ToAggregate().Error(), want) {
-						t.Errorf("refused with %v, want %q", got, want)
+						t.Errorf("problems are %v, want %q", got, want)
 					}
 				}
 				if again := claimspec.CheckWritten(claim, nil, field.NewPath("spec")); len(again) > 0 {

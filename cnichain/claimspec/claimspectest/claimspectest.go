@@ -1,7 +1,7 @@
-// Package claimspectest holds claims that can never succeed, for tests: each with the expected message.
+// Package claimspectest contains claims that can never succeed, for tests, each with the expected message.
 //
-// The rule of this package: it is data. Tests of the rule, of "netdra simulate" and of the whole driver run the same
-// claims, so that a claim which is rejected in one place only is noticed.
+// The rule of this package: it is data. Tests of package claimspec, of "netdra simulate" and of the whole driver run
+// the same claims, so that a claim that is only rejected in one place is noticed.
 package claimspectest
 
 import (
@@ -28,32 +28,31 @@ var files embed.FS //nolint:gochecknoglobals // that is how files are embedded
 //go:embed objects.yaml
 var objects string //nolint:gochecknoglobals // that is how files are embedded
 
-// Case is a pod with claims that the driver refuses.
+// Case is a pod with claims that the driver rejects.
 type Case struct {
 	Name string `json:"name"`
 	// Claims are the specifications of the pod's claims.
 	Claims []json.RawMessage `json:"claims"`
 	// HostNetwork is the setting of the pod.
 	HostNetwork bool `json:"hostNetwork,omitempty"`
-	// WhenWritten is true if the claims are refused when they are written, where the controller answers.
+	// WhenWritten is true if the claims are rejected when they are written, provided that the controller is running.
 	WhenWritten bool `json:"whenWritten,omitempty"`
 	// Wants are parts of the driver's message.
 	Wants []string `json:"wants"`
 }
 
-// Cases returns every case.
+// Cases returns all cases.
 func Cases(t testing.TB) []Case {
 	t.Helper()
 	return cases.Read(t, files, "cases.yaml", func(c Case) string { return c.Name })
 }
 
-// Topologies are the NetworkTopologies of the cases, as YAML documents, for two links with macvlan.
+// Topologies returns the NetworkTopologies of the cases, as YAML documents, for two links with macvlan.
 func Topologies(first, second string) string {
 	return strings.NewReplacer("FIRST", first, "SECOND", second).Replace(objects)
 }
 
-// Classes are DeviceClasses that no controller generated, as YAML documents: generated classes cannot be wrong in these
-// ways.
+// Classes returns handwritten DeviceClasses as YAML documents. Generated classes cannot contain these errors.
 func Classes(first, second string) string {
 	var documents []string
 	for _, class := range ownClasses() {
@@ -66,7 +65,7 @@ func Classes(first, second string) string {
 	return strings.Join(documents, "---\n")
 }
 
-// Templates are the ResourceClaimTemplates of a case, as YAML documents.
+// Templates returns the ResourceClaimTemplates of a case as YAML documents.
 func (c Case) Templates() string {
 	documents := make([]string, len(c.Claims))
 	for i, name := range c.TemplateNames() {
@@ -77,7 +76,7 @@ func (c Case) Templates() string {
 	return strings.Join(documents, "---\n")
 }
 
-// TemplateNames are the names of the templates, one for each claim of the pod.
+// TemplateNames returns the names of the templates, one for each claim of the pod.
 func (c Case) TemplateNames() []string {
 	names := make([]string, len(c.Claims))
 	for i := range names {
@@ -86,7 +85,7 @@ func (c Case) TemplateNames() []string {
 	return names
 }
 
-// Pod is the pod of a case, as a YAML document.
+// Pod returns the pod of a case as a YAML document.
 func (c Case) Pod() string {
 	claims := make([]string, len(c.Claims))
 	for i, name := range c.TemplateNames() {
@@ -97,7 +96,7 @@ func (c Case) Pod() string {
 		c.Name, c.HostNetwork, strings.Join(claims, ", "))
 }
 
-// Allocated returns the claims of a case as the scheduler leaves them, with one device for each request, and their pod.
+// Allocated returns the claims of a case after scheduling, with one device for each request, and their pod.
 func (c Case) Allocated(t testing.TB) ([]*resourceapi.ResourceClaim, *corev1.Pod) {
 	t.Helper()
 	classes := allClasses(t)
@@ -129,7 +128,7 @@ func TopologiesByName(t testing.TB) map[string]*v1alpha1.NetworkTopology {
 	return found
 }
 
-// allClasses are the classes that the controller would generate from the topologies, and the handwritten ones.
+// allClasses returns the classes that the controller would generate for the topologies, and the handwritten ones.
 func allClasses(t testing.TB) []resourceapi.DeviceClass {
 	t.Helper()
 	var all []resourceapi.DeviceClass
@@ -180,8 +179,8 @@ func allocate(
 	return allocation
 }
 
-// OfOwnClasses returns claims that request administrators' classes of the same steps instead of the generated ones. The
-// API server accepts the claims of all cases then.
+// OfOwnClasses replaces the generated classes in claims by an administrator's classes for the same steps. The API
+// server then accepts the claims of all cases.
 func OfOwnClasses(claims string) string {
 	return strings.NewReplacer("bad-one-uplink", "bad-own", "bad-address-uplink", "bad-own-address").Replace(claims)
 }
@@ -189,14 +188,14 @@ func OfOwnClasses(claims string) string {
 // ownClass is a DeviceClass of an administrator.
 type ownClass struct {
 	name string
-	// parameters are those for the driver; empty for none.
+	// parameters are the parameters for the driver; empty for none.
 	parameters string
 	// second is true for a class of the second link.
 	second bool
 }
 
-// ownClasses are classes with parameters that no controller would write. Anybody with the right to write DeviceClasses
-// can, so the driver must not trust them.
+// ownClasses returns classes with parameters that the controller would not write. Any user with the right to write
+// DeviceClasses can, so the driver must not trust them.
 func ownClasses() []ownClass {
 	return []ownClass{
 		{name: "bad-bare"},
@@ -211,7 +210,7 @@ func ownClasses() []ownClass {
 	}
 }
 
-// yaml is the class as a manifest. It selects a device by the name of its link.
+// yaml returns the class as a manifest. The class selects a device by the name of its link.
 func (c ownClass) yaml(link string) string {
 	config := ""
 	if c.parameters != "" {
