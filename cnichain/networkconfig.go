@@ -96,10 +96,10 @@ func networksOf(addresses []NodeAddress) []network {
 	return networks
 }
 
-// works reports whether a route is valid without the expired addresses, and without the networks that were only
-// reachable through them. A valid route does not use an expired source address, was not created by the kernel for an
-// expired address, and has a gateway that is reachable otherwise. The kernel looks a gateway up in the table of the
-// route, and then like any destination.
+// works reports whether a route is valid without the expired addresses, and without the networks that are gone with
+// them. A valid route does not use an expired source address, was not created by the kernel for an expired address, and
+// does not have a gateway that was only reachable through these networks. The kernel looks a gateway up in the table of
+// the route, and then like any destination.
 func (r *NodeRoute) works(ended []netip.Prefix, gone, reachable []network) bool {
 	for _, address := range ended {
 		madeForIt := r.Protocol == kernelProtocol && r.Destination == address.Masked().String() &&

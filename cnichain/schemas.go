@@ -186,7 +186,7 @@ func (s Schemas) ipamLeavesNoFiles(ipam string) bool {
 }
 
 // wantsPrevResult reports whether a derived step receives its parents' results. The step's field takes precedence over
-// the schema; the default is true.
+// the schema. Without either, it returns true.
 func (s Schemas) wantsPrevResult(step *v1alpha1.Step) bool {
 	if step.PrevResult != "" {
 		return step.PrevResult == v1alpha1.PrevResultParents

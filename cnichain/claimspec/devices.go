@@ -23,7 +23,7 @@ type Device struct {
 }
 
 // Devices returns the devices of a claim's allocation that the driver attaches, in request order. It omits devices of
-// other drivers and devices for administrative access. After an error, the driver must not attach any of the devices.
+// other drivers and devices for administrative access. An error explains why the driver attaches none of them.
 func Devices(claim *resourceapi.ResourceClaim) ([]Device, error) {
 	if claim.Status.Allocation == nil {
 		return nil, nil

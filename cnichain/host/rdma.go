@@ -325,9 +325,10 @@ func (h Linux) restoreRDMA(device *cnichain.Device) error {
 	return nil
 }
 
-// findReturned finds an RDMA device that was moved. It first compares indexes; an index does not survive a rebind of
-// the kernel driver, and may belong to another NIC after all RDMA modules were reloaded. Otherwise, it returns the only
-// RDMA device of the device that is not another moved one. It returns nil if there is none.
+// findReturned finds an RDMA device that was moved, or returns nil. It first compares indexes. An index does not
+// survive a rebind of the kernel driver, and may belong to another NIC after all RDMA modules were reloaded. Otherwise,
+// it considers the RDMA devices of the device except other moved ones: the one with the same name, or the only one if a
+// single RDMA device was moved.
 func findReturned(
 	device *cnichain.Device, moved cnichain.RDMADevice, onHost []cnichain.RDMADevice,
 ) *cnichain.RDMADevice {
