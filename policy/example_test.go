@@ -39,9 +39,9 @@ func ExampleResolve() {
 	}
 	// Output:
 	// eno1: 0 entries
-	//    policy nics: lost: policy infrastructure excludes the device
 	//    policy infrastructure: excludes: the expression is true
+	//    policy nics: lost: policy infrastructure excludes the device
 	// eth1: 1 entries
-	//    policy nics: exposes: the expression is true
 	//    policy infrastructure: no match: the expression is false
+	//    policy nics: exposes: the expression is true
 }
