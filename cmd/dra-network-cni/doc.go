@@ -1,5 +1,5 @@
 // Command dra-network-cni contains the programs that the driver installs on the host, in one small binary. The name of
-// the link or copy by which it is called selects the program; otherwise, the first argument does. --version prints the
+// the name of the link or copy selects the program; otherwise, the first argument does. --version prints the
 // build.
 //
 //	netdev   a CNI plugin that moves a network device of the host into a pod

@@ -57,7 +57,7 @@ func addChainFlags(cmd *cobra.Command, f *chainrun.Options) {
 	completeDevices(cmd)
 }
 
-// completeDevices completes link names of the machine. It does not know the node's addresses, so it also offers
+// completeDevices completes link names of the machine. It cannot read the node's addresses, so it also offers
 // infrastructure links; the command itself rejects links that must not be used.
 func completeDevices(cmd *cobra.Command) {
 	// The error would be that the flag does not exist.

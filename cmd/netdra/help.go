@@ -80,7 +80,7 @@ func callAs(root *cobra.Command, name string) {
 	rename(root)
 }
 
-// The following checks replace those of package cobra, which count arguments but do not name the missing one.
+// The following checks replace the checks of package cobra, which count arguments but do not name the missing one.
 
 // noArguments rejects arguments. advice is the command that the user probably meant, with {} for the argument. If it is
 // empty, the error refers to the help.

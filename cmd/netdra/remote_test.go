@@ -158,7 +158,7 @@ func (w *workstation) run(line string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// Objects and flags select the node and the command line. The output is that of the same command on the node.
+// Objects and flags select the node and the command line. The output is the same as on the node.
 func TestCommandsAskOtherNodes(t *testing.T) {
 	w := newWorkstation(t)
 	for line, want := range map[string]struct {

@@ -15,7 +15,7 @@ import (
 )
 
 // TestSamplesOfTheExamples: on the machine of a published example, its topologies are valid, its pods fit, and its
-// policies match those of the golden files.
+// policies match the policies of the golden files.
 func TestSamplesOfTheExamples(t *testing.T) {
 	const samples = "../../deploy/samples/examples"
 	machines := discoverytest.Examples()

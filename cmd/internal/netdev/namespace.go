@@ -157,7 +157,7 @@ func checkName(source, target linkLocation) error {
 			target.name, err)
 	}
 	if other != nil {
-		// Include the kernel's error: it tells the runtime that the existing link does not belong to this plugin.
+		// Include the kernel's error: it shows that the existing link does not belong to this plugin.
 		return fmt.Errorf("cannot move link %q to the %s: the name %q is taken by link %q: %w; %s", link.Attrs().Name,
 			side, target.name, other.Attrs().Name, unix.EEXIST, action)
 	}

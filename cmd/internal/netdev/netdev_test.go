@@ -606,7 +606,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// So is a driver that is the plugin.
+// A driver that is the plugin is also rejected.
 func TestDriverKilled(t *testing.T) {
 	if b := onMachine(t); b != nil {
 		b.inProcess = true

@@ -298,8 +298,8 @@ const watchLag = time.Minute
 // node has an address of the block in its status. The first condition does not depend on the status, which a driver may
 // write late; the second one holds even if the topologies have changed.
 //
-// Times are those of this process, because the clocks of the API server and of other controllers are not comparable. A
-// process that has just started treats every claim as older than the release.
+// Times are measured by this process, because the clocks of the API server and of other controllers are not comparable.
+// A process that has just started treats every claim as older than the release.
 //
 // It compares the name of the node instead of its UID, since claims contain only the name. A block of a recreated Node
 // object therefore stays while claims of the new one are as old as the release: it may be returned late, but never

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// impatience is the time between two reads while there is no certificate to serve.
+// impatience is the time between two reads while no certificate can be served.
 const impatience = time.Second
 
 // Source serves the current certificate of the Secret. It is a manager's runnable in all replicas. GetCertificate and

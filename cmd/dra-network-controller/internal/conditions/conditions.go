@@ -99,7 +99,7 @@ func shortened(problem *field.Error) *field.Error {
 }
 
 // Causes returns problems in the form that the API server uses for rejected objects: each with its field. The total
-// size is limited to roughly that of a condition. kubectl prints each cause on its own line.
+// size is limited to roughly the size of a condition. kubectl prints each cause on its own line.
 func Causes(problems field.ErrorList) []metav1.StatusCause {
 	var causes []metav1.StatusCause
 	size := 0

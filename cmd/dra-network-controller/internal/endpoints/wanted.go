@@ -93,8 +93,9 @@ func (e Endpoints) add(endpoint discoveryapi.Endpoint) {
 	e[address] = endpoint
 }
 
-// Wanted returns the endpoints that a Service should have. pods and claims are those of its namespace, claims by name.
-// Terminated pods are omitted immediately, since their addresses may be reassigned while the pod object still exists.
+// Wanted returns the endpoints that a Service should have. pods and claims are the objects of its namespace, claims by
+// name. Terminated pods are omitted immediately, since their addresses may be reassigned while the pod object still
+// exists.
 func Wanted(
 	service *corev1.Service, query *Query, pods []corev1.Pod, claims map[string]*resourceapi.ResourceClaim,
 ) (map[Group]Endpoints, error) {

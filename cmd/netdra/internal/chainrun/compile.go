@@ -28,7 +28,7 @@ type Options struct {
 	Form        string
 }
 
-// parsePod parses --pod and --annotation. The UID is that of the run: plugins that store data by the pod's UID must not
+// parsePod parses --pod and --annotation. The run's UID is used: plugins that store data by the pod's UID must not
 // find the data of an earlier run.
 func (f *Options) parsePod(uid string) (executor.Pod, error) {
 	namespace, name, found := strings.Cut(f.Pod, "/")
@@ -49,7 +49,8 @@ func (f *Options) parsePod(uid string) (executor.Pod, error) {
 // directories parses --cni-path.
 func (f *Options) directories() []string { return filepath.SplitList(f.CNIPath) }
 
-// searched returns the directories in which plugins are searched, including those of the driver's own plugins.
+// searched returns the directories in which plugins are searched, including the directories of the driver's own
+// plugins.
 func (f *Options) searched(deps *osdeps.Deps) []string {
 	return append(f.directories(), deps.PluginDirs...)
 }

@@ -78,7 +78,7 @@ func (f *DeviceOptions) parse(topology *v1alpha1.NetworkTopology) ([]deviceChoic
 // machine: a run rejects them, and a plan, which changes nothing, only reports them. With --force, there are none.
 //
 // The rules are stricter than the driver's: there, an administrator has exposed the device by a policy, while here a
-// user may have mistyped the name of the link by which the machine is reached.
+// user may have mistyped the link's name and cut off the connection to the machine.
 func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
 	flags *DeviceOptions) (devices []cnichain.RootDevice, losses []error, err error) {
 	wanted, err := flags.parse(topology)
@@ -194,8 +194,8 @@ func deviceOf(facts *discovery.Device, node, step, cniType string) cnichain.Devi
 	}
 }
 
-// attributesOf returns the attributes for {{ device.<attribute> }}, except those of policies. As in templates of the
-// driver, attributes of the driver's domain have no prefix.
+// attributesOf returns the attributes for {{ device.<attribute> }}, except the attributes of policies. As in templates
+// of the driver, attributes of the driver's domain have no prefix.
 func attributesOf(facts *discovery.Device) map[string]any {
 	attributes := map[string]any{}
 	for name, attribute := range policy.PublishedWithAbsent(*facts) {
@@ -220,7 +220,7 @@ func valueOf(attribute resourceapi.DeviceAttribute) any {
 	return nil
 }
 
-// describeHarm describes the connectivity that this machine would lose; empty if there is no known loss. A user who is
+// describeHarm describes the connectivity that this machine would lose, or "" if none is known. A user who is
 // logged in over the network would lose the session. It is a warning, not a guarantee: an application may use a link
 // without a trace in its configuration.
 func describeHarm(facts *discovery.Device, device *cnichain.Device, hostView view.View) string {

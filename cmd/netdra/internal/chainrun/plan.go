@@ -70,7 +70,7 @@ func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.S
 	if err != nil {
 		return nil, err
 	}
-	// With a namespace, the names are those of a run, which depend on the existing links.
+	// With a namespace, the names depend on the existing links, as in a run.
 	var taken []cnichain.Link
 	if f.Netns != "" {
 		path, err := findNamespace(deps, f.Netns)
@@ -128,7 +128,7 @@ func kernelLacks(deps *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas 
 }
 
 // describePlan describes an attachment with named interfaces whose steps have not run. Steps of further instances of
-// the topology follow those of the first, in the same order.
+// the topology follow the steps of the first, in the same order.
 func describePlan(topology *v1alpha1.NetworkTopology, named *executor.Attachment) (*PlannedChain, error) {
 	chain := &PlannedChain{Topology: topology.Name, DeviceClasses: manifest.ClassNames(topology)}
 	for i := range named.Steps {

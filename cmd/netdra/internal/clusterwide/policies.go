@@ -16,8 +16,9 @@ type nodeEffect struct {
 	offers.PolicyEffect
 }
 
-// ListPolicies prints the effects of policies on every node; of all policies if there are no names. It returns an error
-// if nodes could not be queried. The double dash prevents that the name of a policy is parsed as a flag on the node.
+// ListPolicies prints the effects of the named policies on every node, or of all policies without names. It returns an
+// error if nodes could not be queried. The double dash prevents that the name of a policy is parsed as a flag on the
+// node.
 func ListPolicies(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, form string,
 	names []string) error {
 	if err := printer.CheckListForm(form); err != nil {

@@ -72,7 +72,7 @@ func readVersion(client *discovery.DiscoveryClient, found *Cluster) error {
 
 // featuresOff returns the features that are off according to the API server's metrics. known is false if the client,
 // such as the kubelet, may not read the metrics. All components of Kubernetes write the metric (component-base,
-// metrics/prometheus/feature); that of the scheduler, which matters most, is not reachable from a node.
+// metrics/prometheus/feature); the scheduler's metrics, which matter most, are not reachable from a node.
 func featuresOff(ctx context.Context, client restclient.Interface) (off []string, known bool) {
 	metrics, err := client.Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {

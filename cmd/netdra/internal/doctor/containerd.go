@@ -47,7 +47,7 @@ const (
 	dropIns = "/etc/containerd/conf.d/*.toml"
 )
 
-// readContainerd reads a configuration with all its imports. The defaults are those of containerd 2.2 and newer. It
+// readContainerd reads a configuration with all its imports. The defaults apply to containerd 2.2 and newer. It
 // reads files instead of running "containerd config dump", which is not available in the driver's pod. If the
 // configuration was changed after containerd started, the result is the new one.
 func readContainerd(root fs.FS, file string) *Containerd {
@@ -148,7 +148,7 @@ type section struct {
 }
 
 // apply adopts the configured values. It only decodes relevant sections, since others may have any content. CRI's new
-// section comes last and takes precedence over that of an old version of the configuration.
+// section comes last and takes precedence over the section of an old version of the configuration.
 func (c *Containerd) apply(settings map[string]any) error {
 	plugins, _ := settings["plugins"].(map[string]any)
 	sections := map[string]section{}

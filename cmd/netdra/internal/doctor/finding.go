@@ -32,7 +32,7 @@ type Finding struct {
 // checked for nil.
 type check struct {
 	group, name string
-	// fine is the text if there are no findings.
+	// fine is the text without findings.
 	fine string
 	// needs returns the missing data that prevents the check; empty if none is missing. Nil: the check can always run.
 	needs   func(*Input) string

@@ -201,7 +201,7 @@ func (m *importer) plainTemplate(n *network, namespace string) string {
 }
 
 // addClaim adds a claim to the pod and to its containers: to all, so that none starts without the interface; if
-// containers get device files with it, only to those that requested the resource. The gate of a claim is a CDI device,
+// containers get device files with it, only to containers that requested the resource. The gate of a claim is a CDI device,
 // so it only holds back containers that name the claim (docs/adr/0001-fail-closed-with-cdi.md).
 func (w *workload) addClaim(n *network, templateName string, asked *need) {
 	spec := objectAt(w.pod, "spec")

@@ -66,7 +66,7 @@ func (n *network) isReserved() bool {
 }
 
 // reservedTemplate returns the name of the claim template for a network that Multus attaches. The template has no
-// parameters, because Multus applies those of the annotation.
+// parameters, because Multus applies the parameters of the annotation.
 func (m *importer) reservedTemplate(w *workload, s *selection, n *network) string {
 	if s.deviceID == "" {
 		return m.plainTemplate(n, w.namespace)

@@ -35,7 +35,7 @@ type TraceOptions struct {
 
 // Run prints the calls for a claim, or the claims in the log. It returns an error for failed calls. It reads the log
 // from files, even while the driver is down or was removed, and only queries the driver for the reason why there are no
-// calls. The exit status counts all calls, including those that --failed hides.
+// calls. The exit status counts all calls, including calls that --failed hides.
 func (f *TraceOptions) Run(ctx context.Context, streams printer.Streams, claims []string) error {
 	if err := printer.CheckForm(f.Form); err != nil {
 		return err

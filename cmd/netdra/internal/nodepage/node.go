@@ -39,7 +39,7 @@ type Node struct {
 	Leftovers []executor.Leftover
 	// Calls are the logged calls by claim, as namespace/name, in chronological order.
 	Calls map[string][]calllog.Call
-	// Found are problems of the node that other checks reported. The page omits those that it detects itself.
+	// Found are problems of the node that other checks reported. The page omits problems that it detects itself.
 	Found []Problem
 	// Unread describes data that could not be read and is therefore missing from the page.
 	Unread []string

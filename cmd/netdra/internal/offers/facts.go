@@ -46,8 +46,8 @@ func (f *FactsOptions) Run(ctx context.Context, streams printer.Streams) error {
 }
 
 // openSource returns the recording from which the facts are read. This machine is recorded, too, so that --record
-// prints what it writes: the author of a fault report sees what the recording discloses. Without --record, nothing
-// leaves the machine, so addresses are the real ones that policies see.
+// prints the written data: the author of a fault report sees what the recording discloses. Without --record, nothing
+// leaves the machine, so policies are evaluated with the real addresses.
 func (f *FactsOptions) openSource(ctx context.Context) (discovery.Recording, error) {
 	if f.Recording != "" {
 		return openRecording("--from", f.Recording)
@@ -64,7 +64,7 @@ func (f *FactsOptions) openSource(ctx context.Context) (discovery.Recording, err
 	return recording.WithoutAddresses(), nil
 }
 
-// madeUp returns a note that the addresses of a recording are not those of the machine.
+// madeUp returns a note that the addresses of a recording are not the machine's.
 func (f *FactsOptions) madeUp() string {
 	if f.WithAddresses {
 		return ""

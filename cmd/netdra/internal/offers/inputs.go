@@ -157,7 +157,7 @@ func (f *Inputs) resolve(
 
 // findUnusable returns the reasons why CNI plugins of policies cannot work on this machine. The driver has checked the
 // plugins of its own policies. For others, the kernel is queried in the same way, but no visible module is loaded. The
-// kernel of a recorded machine is unknown, and so is any kernel without root.
+// kernel of a recorded machine is unknown, as is any kernel without root.
 func (f *Inputs) findUnusable(deps osdeps.Deps, s *Snapshot) map[string]string {
 	unusable := maps.Clone(s.Features.UnusableCNIs)
 	if f.Recording != "" {

@@ -45,7 +45,7 @@ type policyCheck struct {
 	// Unusable are exposed devices that no class can select, with the reason.
 	Unusable []string `json:"unusable,omitempty"`
 	Hides    []string `json:"hides,omitempty"`
-	// Fails are devices for which the expression fails; an exclude policy hides them.
+	// Fails are devices that make the expression fail; an exclude policy hides them.
 	Fails []string `json:"fails,omitempty"`
 	// Loses are matching devices that another policy decides about.
 	Loses []string `json:"loses,omitempty"`

@@ -25,7 +25,7 @@ type PolicyEffect struct {
 	Hides    []string `json:"hides"`
 	// Loses are matching devices that another policy decides about, with the reason.
 	Loses []string `json:"loses"`
-	// Fails are devices for which the expression fails.
+	// Fails are devices that make the expression fail.
 	Fails []string `json:"fails"`
 	// Meant contains, for a policy that selects nothing, the names in its expression that are similar to names of
 	// devices.
@@ -42,7 +42,7 @@ const (
 	effectInvalid    = "invalid"
 )
 
-// PolicyEffects returns the effects of the named policies on the driver's node; of all policies if there are no names.
+// PolicyEffects returns the effects of the named policies on the driver's node, or of all policies without names.
 // Lists are never nil, so that they are lists in JSON, too.
 func (f *Inputs) PolicyEffects(ctx context.Context, deps osdeps.Deps, names []string) ([]PolicyEffect, error) {
 	snapshot, err := f.readDriver(ctx, deps)

@@ -35,7 +35,7 @@ type PluginRunner interface {
 type Deps struct {
 	// Plugins returns a runner that holds the lock file while a plugin runs. Empty: no lock.
 	Plugins func(lock string) PluginRunner
-	// PluginDirs are the directories of the driver's own CNI plugins. They are searched after those of the user.
+	// PluginDirs are the directories of the driver's own CNI plugins. They are searched after the user's directories.
 	PluginDirs []string
 	Host       host.Host
 	Clock      clock.WithDelayedExecution

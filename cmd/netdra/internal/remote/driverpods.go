@@ -14,8 +14,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// driverPods returns one driver pod per node, sorted by node. If node is empty, it returns those of all nodes. If a node has several
-// pods, because one is terminating, it returns the newest running pod, or the newest pod if none is running.
+// driverPods returns one driver pod per node, sorted by node. If node is empty, it returns the pods of all nodes. If a
+// node has several pods, because one is terminating, it returns the newest running pod, or the newest pod if none is
+// running.
 func (c *Cluster) driverPods(ctx context.Context, node string) ([]corev1.Pod, error) {
 	options := metav1.ListOptions{LabelSelector: podSelector}
 	if node != "" {

@@ -21,7 +21,7 @@ const (
 	kindNode  = "node"
 	kindPod   = "pod"
 	kindClaim = "claim"
-	// kindAny is a claim, or a pod if there is no claim with the name.
+	// kindAny is a claim, or a pod if no claim has the name.
 	kindAny = ""
 )
 

@@ -52,8 +52,8 @@ func (c *Cluster) Decode(ctx context.Context, node string, target any, line ...s
 	return answer.decode(node, target)
 }
 
-// decode reads the JSON output of netdra on the node. A status above that of a failed check means that there is no
-// answer.
+// decode reads the JSON output of netdra on the node. A status above the status of a failed check means that there is
+// no answer.
 func (a *Answer) decode(node string, target any) error {
 	if a.Code > exit.Failed {
 		return fmt.Errorf("cannot query node %s: %s", node, printer.Sanitize(a.Stderr, false))

@@ -22,7 +22,7 @@ func (t *trial) isAllocated() bool {
 }
 
 // setAllocated marks the answer as already allocated and reduces its nodes to the node of the pod. The allocator
-// returns every node from which the devices can be reached.
+// returns every node that can reach the devices.
 func (t *Answer) setAllocated(trial *trial) {
 	t.Allocated = true
 	if node := trial.pod.Spec.NodeName; t.Fits && node != "" {

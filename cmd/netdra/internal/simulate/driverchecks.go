@@ -236,7 +236,7 @@ func (m *model) networkProblems(
 }
 
 // topologyOf returns a topology of the files or of the cluster. If there is none, it derives the root steps from the
-// classes and returns complete = false. It returns nil if there are no classes either.
+// classes and returns complete = false. It returns nil if it finds no classes either.
 func (m *model) topologyOf(
 	name string, classes []*resourceapi.DeviceClass,
 ) (topology *v1alpha1.NetworkTopology, complete bool) {

@@ -17,7 +17,7 @@ import (
 // This file creates the same claim, for nodes without a device plugin for the resource.
 
 // addExtendedClaims adds the claims for extended resources to the trials of pods, and drops trials without claims. It
-// needs all classes, including those of the cluster. It returns an error if a pod that the user named has no claim,
+// needs all classes, including the classes of the cluster. It returns an error if a pod that the user named has no claim,
 // because then devices are not the reason why it is pending. Pods with allocated claims stay, since the driver may
 // refuse the claims.
 func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass, nodes []*corev1.Node) error {

@@ -56,8 +56,8 @@ func (f *Options) namespaceFor(live *liveCluster) string {
 	return cmp.Or(f.Namespace, metav1.NamespaceDefault)
 }
 
-// addTo adds the objects of the cluster to those of the files. Classes of files come first and override classes with
-// the same name, because the lister returns the first match. Nodes are sorted to make the output deterministic.
+// addTo adds the objects of the cluster to the objects of the files. Classes of files come first and override classes
+// with the same name, because the lister returns the first match. Nodes are sorted to make the output deterministic.
 func (l *liveCluster) addTo(ctx context.Context, cluster *Cluster) error {
 	nodes, err := l.core.Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -76,7 +76,7 @@ func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *res
 		return fmt.Sprintf("%s, and the request's own selectors are false for %s of that class", wants,
 			everyOf(len(ofClass))), nil
 	case len(tainted) > 0 && int64(len(usable)) < request.Exactly.Count && !shared:
-		return fmt.Sprintf("%s, and those that match are tainted: %s", wants, strings.Join(tainted, ", ")), nil
+		return fmt.Sprintf("%s, and the matching ones are tainted: %s", wants, strings.Join(tainted, ", ")), nil
 	case int64(len(usable)) < request.Exactly.Count && !shared:
 		return fmt.Sprintf("%s, and only %d of the node's devices match", wants, len(usable)), nil
 	}

@@ -305,7 +305,7 @@ type Answer struct {
 	Note string `json:"note,omitempty"`
 	// As names an earlier pod of the same template that does not fit for the same reason. Its answer has the details.
 	As string `json:"as,omitempty"`
-	// Nodes lists the nodes on which it fits.
+	// Nodes lists the nodes where it fits.
 	Nodes    []string      `json:"nodes,omitempty"`
 	Devices  []givenDevice `json:"devices,omitempty"`
 	Refusals []nodeRefusal `json:"refusals,omitempty"`

@@ -11,7 +11,7 @@ import (
 )
 
 // A refusal reports how much of a shared device is left and requested, and lists all claims that hold the rest,
-// including those that could stay.
+// including pods that could stay.
 func TestShortOfASharedDevice(t *testing.T) {
 	const counter = resourceapi.QualifiedName("dra.networking/macvlans")
 	allocation := func(amount string) *resourceapi.AllocationResult {

@@ -13,7 +13,7 @@ import (
 
 // Verdict is the result for the claims of one pod.
 type Verdict struct {
-	// Nodes are the nodes on which the claims fit, sorted. The scheduler also applies other criteria to choose one.
+	// Nodes are the nodes where the claims fit, sorted. The scheduler also applies other criteria to choose one.
 	Nodes []string
 	// Results are the allocations on the first of the nodes, in the order of the claims.
 	Results []resourceapi.AllocationResult
