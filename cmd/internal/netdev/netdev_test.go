@@ -598,7 +598,7 @@ func TestCommands(t *testing.T) {
 // killsVariable is the environment variable for the number of times that TestKilled kills the plugin.
 const killsVariable = "NETDEV_KILLS"
 
-// The plugin is killed at random moments of ADD and DEL: a veth, which ends with the namespace that it is in, is never
+// The plugin is killed at random moments of ADD and DEL. A veth, which ends with the namespace that contains it, is never
 // lost, and DEL returns it to the host as it was.
 func TestKilled(t *testing.T) {
 	if b := onMachine(t); b != nil {
@@ -606,7 +606,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// A driver that is the plugin is also rejected.
+// TestDriverKilled does the same with the plugin inside the process of the driver.
 func TestDriverKilled(t *testing.T) {
 	if b := onMachine(t); b != nil {
 		b.inProcess = true
