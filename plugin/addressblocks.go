@@ -36,9 +36,9 @@ func blockInformer(client rest.Interface, codec runtime.ParameterCodec, nodeName
 	return informer(resource)
 }
 
-// addressBlocks returns the blocks of AddressRanges that the node may use, in the order of their numbers, so that the
-// latest blocks stay free longest. Blocks of another Node object with the same name are not the node's: the machine
-// that had them may still run their pods.
+// addressBlocks returns the blocks of AddressRanges that the node may use, in ascending order, so that the highest
+// blocks stay free longest. It ignores blocks of another Node object with the same name: the machine of that object may
+// still run pods with their addresses.
 func (c *cluster) addressBlocks(ranges []string, taken map[string]int) (map[string][]cnichain.BlockRoom, error) {
 	if len(ranges) == 0 {
 		return nil, nil

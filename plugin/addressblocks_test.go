@@ -17,7 +17,7 @@ import (
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// withRange makes the topology take addresses from range r, and gives the node blocks of four addresses.
+// withRange makes the topology take addresses from range r and adds blocks of four addresses to the node.
 func (f *fixture) withRange(blocks ...*chainapi.AddressBlock) {
 	f.Helper()
 	topology := testTopology()
@@ -29,12 +29,12 @@ func (f *fixture) withRange(blocks ...*chainapi.AddressBlock) {
 	f.cluster.blocks = syncedInformer{f.cluster.blocks}
 }
 
-// syncedInformer is one that has heard of everything.
+// syncedInformer is an informer that is always synced.
 type syncedInformer struct{ cache.SharedIndexInformer }
 
 func (syncedInformer) HasSynced() bool { return true }
 
-// blockOf is a block of the range r.
+// blockOf returns a block of the range r.
 func blockOf(index int, nodeUID types.UID) *chainapi.AddressBlock {
 	r, _ := addresses.Parse(&chainapi.AddressRangeSpec{CIDRs: []string{"10.20.0.0/16"}, BlockSize: 4})
 	spec := r.Spec("r", index)
@@ -59,11 +59,11 @@ func TestPrepareUsesBlocksOfTheNode(t *testing.T) {
 	record, _ := f.claims.Get("a")
 	if step := record.Plans[0].Steps[0]; step.Range.Block != "r-7" || !strings.Contains(string(step.Config),
 		`"rangeStart":"10.20.0.28"`) {
-		t.Errorf("the plan has %+v, %s", step.Range, step.Config)
+		t.Errorf("the plan contains %+v, %s", step.Range, step.Config)
 	}
 }
 
-// TestPreparedAddressesSurviveTheBlock: a plan has its addresses, whatever becomes of the API server's objects.
+// A plan keeps its addresses, whatever happens to the objects in the API server.
 func TestPreparedAddressesSurviveTheBlock(t *testing.T) {
 	f := newFixture(t)
 	f.withRange(blockOf(7, ""))
@@ -80,7 +80,8 @@ func TestPreparedAddressesSurviveTheBlock(t *testing.T) {
 	}
 }
 
-// TestClaimsAtOnceShareBlocks: each gets an address of a block that has one, also the one that finds it just taken.
+// Concurrent claims each get an address of a block with free addresses, even if another claim has just taken the last
+// address of a block.
 func TestClaimsAtOnceShareBlocks(t *testing.T) {
 	f := newFixture(t)
 	f.withRange(blockOf(1, ""), blockOf(2, ""))

@@ -15,12 +15,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 )
 
-// baselines notes how devices are before a claim takes them.
+// baselines records the state of devices before a claim takes them.
 type baselines struct {
 	executor *executor.Executor
 	// busy returns the node's own use of links.
 	busy func(context.Context, ...discovery.IfName) (map[discovery.IfName]discovery.Use, error)
-	// outdated is called when a device is not as discovery has seen it.
+	// outdated is called if a device differs from its discovered state.
 	outdated func()
 }
 
@@ -76,13 +76,13 @@ func (b baselines) ofDevice(device cnichain.Device) (cnichain.Device, error) {
 			device.IfName)
 	}
 	if err != nil {
-		b.outdated() // it is not as discovery has seen it
+		b.outdated() // it differs from its discovered state
 	}
 	return now, err
 }
 
-// notBusy refuses to take links from the node that works with them, whatever policies say: the node could be lost with
-// them. Nothing may be done between this and the baselines.
+// notBusy returns an error for links that the node itself uses: without them the node could become unreachable. A
+// policy can allow only uses that can be restored. The baselines must be taken immediately afterwards.
 func (b baselines) notBusy(ctx context.Context, steps []cnichain.PlanStep) error {
 	var devices []*cnichain.Device
 	var names []discovery.IfName
@@ -139,8 +139,8 @@ func (b baselines) renewed(
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				problems = append(problems, err)
 			}
-			// One that is shared may have no baseline. One that is called otherwise now is refused when it is
-			// attached: in the configuration of its plugin is the name that it had.
+			// A shared device may have no baseline. The attach rejects a device whose name has changed, because the
+			// configuration of its plugin contains the old name.
 			if err == nil && device.BootID != "" && (takesNames || device.IfName == steps[i].Device.IfName) {
 				changed = changed || device.BootID != steps[i].Device.BootID
 				steps[i].Device = device
@@ -163,7 +163,7 @@ func (b baselines) renewed(
 
 // renewBaselines updates the record of a claim with the state of its devices in this boot.
 func (d *draPlugin) renewBaselines(ctx context.Context, record *claims.Record) error {
-	onTheirWay := d.Sandboxes.IsUsedSinceBoot(record.Claim.UID) // to a pod or back
+	onTheirWay := d.Sandboxes.IsUsedSinceBoot(record.Claim.UID) // their devices may be moving to a pod or back
 	plans, changed, err := d.baselines.renewed(ctx, record.Plans, !onTheirWay)
 	if err != nil || !changed {
 		return err
@@ -186,7 +186,7 @@ func newLinkUse(cluster *cluster) (*linkUse, error) {
 }
 
 // find returns the node's own use of links. While the addresses of the Node object are unknown, any address may be one
-// of them, so no link with an address is given away.
+// of them, so links with addresses are not taken.
 func (u *linkUse) find(
 	ctx context.Context, names ...discovery.IfName,
 ) (map[discovery.IfName]discovery.Use, error) {
@@ -205,7 +205,7 @@ func (u *linkUse) find(
 	return uses, err
 }
 
-// close frees the sources; nothing may be asked afterwards.
+// close closes the sources. find must not be called afterwards.
 func (u *linkUse) close() {
 	if u == nil { // the driver was not built
 		return

@@ -38,7 +38,7 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// resync is how often informers repeat what they know, in case a handler missed something.
+// resync is the period in which informers repeat their objects, in case a handler missed an event.
 const resync = 10 * time.Minute
 
 // cluster provides objects of the API server from caches.
@@ -54,7 +54,7 @@ type cluster struct {
 	// blocks are the AddressBlocks of the node. A cluster whose definitions are older than the driver has none, so
 	// nothing else waits for them.
 	blocks cache.SharedIndexInformer
-	// readDefinition returns a NetworkAttachmentDefinition, namespace/name, as the API server has it.
+	// readDefinition reads a NetworkAttachmentDefinition, namespace/name, from the API server.
 	readDefinition func(ctx context.Context, name string) ([]byte, error)
 	// informers are the running informers that the driver needs: all except blocks.
 	informers []cache.SharedIndexInformer
@@ -133,7 +133,7 @@ func stripNamespace(object any) (any, error) {
 		ResourceVersion: namespace.ResourceVersion, Labels: namespace.Labels}}, nil
 }
 
-// customClient makes a client of our API group.
+// customClient returns a client for the driver's API group.
 func customClient(config *rest.Config) (rest.Interface, runtime.ParameterCodec, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{policyapi.AddToScheme, chainapi.AddToScheme} {
@@ -145,7 +145,7 @@ func customClient(config *rest.Config) (rest.Interface, runtime.ParameterCodec, 
 	config = rest.CopyConfig(config)
 	config.GroupVersion, config.APIPath = &gv, "/apis"
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	// Custom resources have no protobuf, whatever the caller's configuration asks for.
+	// Custom resources have no protobuf encoding, whatever the caller's configuration requests.
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	client, err := rest.RESTClientFor(config)
 	if err != nil {
@@ -166,7 +166,7 @@ type resourceOf struct {
 	example runtime.Object
 }
 
-// typed is a custom resource for an informer. example and list are copied for every object that is read.
+// typed returns a custom resource for an informer. It copies example and list for every object that it reads.
 func typed[T object, L runtime.Object](
 	client rest.Interface, codec runtime.ParameterCodec, resource string, example T, list L,
 ) resourceOf {
@@ -289,7 +289,7 @@ func (c *cluster) ExposurePolicies() []policyapi.DeviceExposurePolicy {
 	return policies
 }
 
-// PluginSchemas returns the built-in plugin contracts with the cluster's over them.
+// PluginSchemas returns the built-in plugin contracts, overridden by those of the cluster.
 func (c *cluster) PluginSchemas() cnichain.Schemas {
 	byName := map[string]chainapi.CNIPluginSchema{}
 	for _, item := range c.schemas.GetStore().List() {
@@ -304,7 +304,7 @@ func (c *cluster) PluginSchemas() cnichain.Schemas {
 	return cnichain.DefaultSchemas().With(schemas...)
 }
 
-// allTopologies returns every NetworkTopology, in no order.
+// allTopologies returns all NetworkTopologies in no particular order.
 func (c *cluster) allTopologies() []*chainapi.NetworkTopology {
 	var topologies []*chainapi.NetworkTopology
 	for _, item := range c.topologies.GetStore().List() {
@@ -346,7 +346,7 @@ func (c *cluster) namespaceLabels(name string) (map[string]string, error) {
 	return nil, fmt.Errorf("namespace %s is not known yet; try again", name)
 }
 
-// cachedPod returns a pod from the cache, nil if it is not there.
+// cachedPod returns a pod from the cache, or nil if the cache does not contain it.
 func (c *cluster) cachedPod(namespace, name, uid string) *corev1.Pod {
 	pod, err := corelisters.NewPodLister(c.pods.GetIndexer()).Pods(namespace).Get(name)
 	if err != nil || string(pod.UID) != uid {
@@ -366,7 +366,8 @@ func (c *cluster) podUIDs() (uids sets.Set[string], known bool) {
 	return uids, c.pods.HasSynced()
 }
 
-// podUIDIsGone reports whether the API server had no such pod on this node when it was heard last.
+// podUIDIsGone reports whether the cache of pods on this node does not contain the UID. It returns false until the
+// cache is filled.
 func (c *cluster) podUIDIsGone(uid string) bool {
 	if !c.pods.HasSynced() {
 		return false
@@ -379,7 +380,7 @@ func (c *cluster) podUIDIsGone(uid string) bool {
 	return true
 }
 
-// isAllocated asks the API server whether a claim still has the devices of a record.
+// isAllocated reads a claim from the API server and reports whether it still has the devices of a record.
 func (c *cluster) isAllocated(ctx context.Context, record *claims.Record) (bool, error) {
 	claim, err := c.client.ResourceV1().ResourceClaims(record.Claim.Namespace).Get(ctx, record.Claim.Name,
 		metav1.GetOptions{})
@@ -393,13 +394,14 @@ func (c *cluster) isAllocated(ctx context.Context, record *claims.Record) (bool,
 		nil
 }
 
-// onPodGone calls wake when a pod is gone from the API server.
+// onPodGone calls wake when a pod is removed from the API server.
 func (c *cluster) onPodGone(wake func()) error {
 	_, err := c.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { wake() }})
 	return err
 }
 
-// podIsLeaving reports whether a pod is gone from the API server as far as is known, is being deleted, or has ended.
+// podIsLeaving reports whether a pod is being deleted, has ended, or is missing from the cache. It returns false for a
+// missing pod until the cache is filled.
 func (c *cluster) podIsLeaving(uid string) bool {
 	for _, item := range c.pods.GetStore().List() {
 		if pod, ok := item.(*corev1.Pod); ok && string(pod.UID) == uid {
@@ -415,8 +417,9 @@ func isLeaving(pod *corev1.Pod) bool {
 		pod.Status.Phase == corev1.PodFailed
 }
 
-// podsWithClaim are the pods on this node that name a claim, or for whose extended resources it was made, from the
-// cache. Of claims that several pods may use no record has all of them: kubelet has a claim prepared once.
+// podsWithClaim returns the pods on this node, from the cache, that name a claim or for whose extended resources the
+// claim was created. The record of a shared claim does not list all of its pods, because the kubelet prepares a claim
+// only once.
 func (c *cluster) podsWithClaim(namespace, claim string) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, item := range c.pods.GetStore().List() {
@@ -435,8 +438,9 @@ func (c *cluster) podsWithClaim(namespace, claim string) []*corev1.Pod {
 	return pods
 }
 
-// podHasEnded reports whether the cache has no such pod, or has it in a phase from which no container starts again: the
-// object of such a pod may stay for long, while others wait for its devices. It is false until the cache is filled.
+// podHasEnded reports whether the cache does not contain a pod, or contains it in a phase in which no container starts
+// again: the object of such a pod may stay for a long time while other pods wait for its devices. It returns false
+// until the cache is filled.
 func (c *cluster) podHasEnded(pod executor.Pod) bool {
 	if !c.pods.HasSynced() {
 		return false

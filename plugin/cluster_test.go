@@ -17,8 +17,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The status of a policy has what nodes publish: if it had them compute that again, a change of one node would be work
-// for all of them.
+// The status of a policy contains counts from all nodes. If it triggered another computation, a change on one node
+// would cause work on all nodes.
 func TestStatusOfPoliciesIsNoChange(t *testing.T) {
 	type policy = policyapi.DeviceExposurePolicy
 	ports := func(amount string) map[string]policyapi.Capacity {
@@ -63,7 +63,7 @@ func TestPodsThatHaveEnded(t *testing.T) {
 	c := testCluster(objects...)
 	asked := func(name string) executor.Pod { return executor.Pod{Namespace: "ns", Name: name, UID: name} }
 	if c.podHasEnded(asked("gone")) {
-		t.Error("a pod has ended although the API server was not heard yet")
+		t.Error("a pod has ended before the cache is filled")
 	}
 	go c.pods.RunWithContext(t.Context())
 	if !cache.WaitForCacheSync(t.Context().Done(), c.pods.HasSynced) {
@@ -78,11 +78,11 @@ func TestPodsThatHaveEnded(t *testing.T) {
 	other := asked("running")
 	other.UID = "before"
 	if !c.podHasEnded(other) {
-		t.Error("a pod whose name is another's by now has not ended")
+		t.Error("a pod whose name now belongs to another pod has not ended")
 	}
 }
 
-// The cache stores little of a pod, whatever its user has written into it, and everything that the driver reads.
+// The cache keeps little of a pod, whatever its user has put into it, but everything that the driver reads.
 func TestCachedPodsAreSmall(t *testing.T) {
 	pod := podObject("a", "c")
 	pod.Annotations = map[string]string{"example.com/large": strings.Repeat("x", 250<<10)}

@@ -26,7 +26,7 @@ import (
 // The guarantee of the gate: a container that names a claim starts only in a network namespace that the runtime reports
 // on the current connection, that the kernel shows at the pin, and that the claim is attached to.
 
-// admits says in which sandboxes containers of a claim may start, according to the file that the OCI hook reads.
+// admits returns the sandboxes in which containers of a claim may start, according to the file that the OCI hook reads.
 func (f *fixture) admits(claim string) string {
 	f.Helper()
 	pins, err := f.gate.Namespaces(claim)
@@ -37,7 +37,7 @@ func (f *fixture) admits(claim string) string {
 	return strings.Join(pins, " ")
 }
 
-// container is one that names claims.
+// container returns a running container that names claims.
 func (f *fixture) container(sandbox string, claims ...string) *api.Container {
 	container := &api.Container{Name: "c", PodSandboxId: sandbox, State: api.ContainerState_CONTAINER_RUNNING}
 	for _, claim := range claims {
@@ -86,11 +86,11 @@ func TestGateOfAnotherNamespace(t *testing.T) {
 	wanted, err := f.node.NamespaceID("/var/run/netns/cni-other")
 	f.must(err)
 	if id, err := f.node.NamespaceID(f.boxes.States()[0].Pin); err != nil || id != wanted {
-		t.Errorf("attached is namespace %v, %v", id, err)
+		t.Errorf("attached namespace: %v, %v", id, err)
 	}
 }
 
-// A known claim is not answered while no connection would report its sandbox.
+// Prepare of a known claim fails while no connection would report its sandbox.
 func TestPrepareOfAKnownClaimWhileNotConnected(t *testing.T) {
 	f := newFixture(t)
 	claim := allocatedClaim("c", "up0", "a")
@@ -117,7 +117,7 @@ func TestReplacedSandboxIsAttached(t *testing.T) {
 			f.nri.setConnected(false)
 			netns := f.runtime["a-0"]
 			replace()
-			f.runtime["a-0"] = netns // the runtime still knows the old one, which has no namespace
+			f.runtime["a-0"] = netns // the runtime still lists the old sandbox, whose namespace no longer exists
 			f.connect()
 		},
 	} {
@@ -194,7 +194,7 @@ func TestSidecarsDoNotKeepAPodFromBeingAttached(t *testing.T) {
 	f.expect("host [up0 up1] pods [] leases []")
 }
 
-// Containers of pods without claims go on being started while the API server is away, also in namespaces with claims
+// Containers of pods without claims still start while the API server is unavailable, also in namespaces with claims
 // that other pods may share.
 func TestContainersOfUnknownPodsThatRanBefore(t *testing.T) {
 	f := newFixture(t)
@@ -216,7 +216,7 @@ func TestContainersOfUnknownPodsThatRanBefore(t *testing.T) {
 	if err := create("y-0", f.container("y-0")); err == nil || !strings.Contains(err.Error(), "has not reported") {
 		t.Errorf("a container of an undecided pod gets %v", err)
 	}
-	// The runtime does not list containers that it was kept from creating.
+	// The runtime does not list containers whose creation was rejected.
 	f.runs("a-0")
 	f.nri.runtime.begin(sets.New("a-0"), nil)
 	if err := create("a-0", f.container("a-0")); err == nil {
@@ -236,7 +236,7 @@ func TestContainersOfPodsThatAreLeftAlone(t *testing.T) {
 	}
 }
 
-// The claim that the scheduler makes for extended resources is in no pod's spec.
+// A claim that the scheduler created for extended resources is not in the spec of any pod.
 func TestPodWithExtendedResources(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -265,12 +265,12 @@ func TestClaimWithAPodAsControllerIsShareable(t *testing.T) {
 	claim := allocatedClaim("c", "up0", "operator-0")
 	claim.Annotations = nil
 	if !shareable(claim) {
-		t.Error("a user's claim is taken for one that was made for a pod")
+		t.Error("a user's claim is treated as generated for a pod")
 	}
 	claim = allocatedClaim("c", "up0", "a")
 	claim.Status.ReservedFor[0].UID = "b"
 	if !shareable(claim) {
-		t.Error("a claim that another pod uses is taken for one that was made for its owner")
+		t.Error("a claim that another pod uses is treated as generated for its owner")
 	}
 }
 
@@ -323,15 +323,15 @@ func TestAdministrativeAccessOnTheHostNetwork(t *testing.T) {
 	}
 }
 
-// The journal was lost: containers of pods that run can be started again, until kubelet has the claim released. So they
-// can when the driver was stopped before, and has closed the gates.
+// After the loss of the journal, containers of running pods can be restarted until the kubelet releases the claim. This
+// also works if the driver was stopped before and has closed the gates.
 func TestLostJournalKeepsGatesOfRunningPods(t *testing.T) {
 	for _, stopped := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stopped %t", stopped), func(t *testing.T) { lostJournal(t, stopped) })
 	}
 }
 
-// Both gates of a pod with two claims name the one pin of its sandbox, and both stay.
+// Both gates of a pod with two claims contain the single pin of its sandbox, and both stay.
 func TestLostJournalKeepsAllGatesOfAPod(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0"), f.prepared("claim-b", "a", "up1")))
@@ -374,18 +374,18 @@ func lostJournal(t *testing.T, stopped bool) {
 	}
 	f.expect(attachedA, "claim-a")
 	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
-	// the fake kernel does not send links back; leases are the plugin's
+	// the fake kernel does not return links to the host; the leases belong to the plugin
 	f.expect("host [up1] pods [] leases [a-0/net1]")
 }
 
-// A vanished interface of a pod is reported once, and its return too.
+// A vanished interface of a pod is reported once, and so is its return.
 func TestVanishedInterfaceIsTold(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	sweeper := f.sweeper()
 	sweeper.Sweep(context.Background())
 	if len(f.lost) > 0 {
-		t.Fatalf("told is %q", f.lost)
+		t.Fatalf("reported: %q", f.lost)
 	}
 	pin := f.boxes.States()[0].Pin
 	f.node.DeletePodLink(pin, "net1")
@@ -393,21 +393,21 @@ func TestVanishedInterfaceIsTold(t *testing.T) {
 		sweeper.Sweep(context.Background())
 	}
 	if len(f.lost) != 1 || !strings.Contains(f.lost[0], "interface net1 is no longer in the pod") {
-		t.Errorf("told is %q", f.lost)
+		t.Errorf("reported: %q", f.lost)
 	}
 	record, _ := f.claims.Get("claim-a")
 	if name := f.boxes.MissingInterface("claim-a", &record.Devices[0]); name != "net1" {
-		t.Errorf("missing is %q", name)
+		t.Errorf("missing interface: %q", name)
 	}
 	states := f.boxes.States()
 	if len(states) != 1 || len(states[0].Interfaces) != 1 || states[0].Interfaces[0].Missing != "net1" {
-		t.Errorf("the socket says %+v", states)
+		t.Errorf("the socket reports %+v", states)
 	}
 	if f.boxes.MayBeInPod("claim-a", &record.Devices[0]) {
-		t.Error("the device is taken to be in the pod")
+		t.Error("the device is reported to be in the pod")
 	}
 	if gone := f.claims.All().GoneDevices(map[string]bool{"up1": true}, f.boxes.MayBeInPod); !gone["up0"] {
-		t.Errorf("gone are %v", gone)
+		t.Errorf("gone devices: %v", gone)
 	}
 	f.node.RenamePodLink(pin, "eth0", "mgmt") // an interface that the application renames still counts
 	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
@@ -449,8 +449,8 @@ func TestPrepareWaitsForARelease(t *testing.T) {
 	}
 }
 
-// Pods that were deleted by force leave their claims to kubelet, which takes its time; whoever is given their devices
-// does not wait for that. A pod that is there is never robbed.
+// The kubelet releases claims of force-deleted pods only after some time. A claim that was allocated their devices does
+// not wait for that. An existing pod never loses its devices.
 func TestClaimsOfPodsThatAreGoneAreEvicted(t *testing.T) {
 	f := newFixture(t)
 	pods := informers.NewSharedInformerFactory(fake.NewClientset(podObject("a", "claim-a")),
@@ -473,7 +473,7 @@ func TestClaimsOfPodsThatAreGoneAreEvicted(t *testing.T) {
 	f.must(<-ended)
 	f.expect(clean)
 	if _, held := f.claims.Get("claim-a"); held {
-		t.Error("the claim of the pod that is gone is held")
+		t.Error("the claim of a pod that no longer exists is held")
 	}
 }
 
@@ -484,7 +484,7 @@ func TestEvictionIsTriedAgain(t *testing.T) {
 	go pods.RunWithContext(t.Context())
 	f.eventually("the cache is filled", pods.HasSynced)
 	f.dra.Cluster.pods = pods
-	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0"))) // of a pod that is gone
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0"))) // its pod no longer exists
 	f.node.Fail("host-device DEL", errors.New("busy"))
 	ended := make(chan error, 1)
 	go func() {
@@ -515,11 +515,11 @@ func TestEarlierClaimOfTheSameNameIsEvicted(t *testing.T) {
 	go pods.RunWithContext(t.Context())
 	f.eventually("the cache is filled", pods.HasSynced)
 	f.dra.Cluster.pods = pods
-	record := f.prepared("c", "a", "up0") // for pod a, which is gone
+	record := f.prepared("c", "a", "up0") // for pod a, which no longer exists
 	f.must(f.attach("a-0", record))
 	if rivals := f.dra.releaser.rivalsOf(cnichain.Claim{Namespace: "ns", Name: "d",
 		UID: "d"}); rivals.IsLeaving(&record) {
-		t.Error("a claim that a pod names is taken for one that is leaving")
+		t.Error("a claim that a pod names counts as leaving")
 	} else if rivals.Evict(&record); f.boxes.IsReleasing("c") {
 		t.Error("a claim that a pod names is evicted")
 	}
@@ -541,7 +541,7 @@ func TestDeadSandboxDoesNotSupersedeTheLiveOne(t *testing.T) {
 	f.must(f.attach("a-1", f.prepared("claim-a", "a", "up0")))
 	dead := f.sandbox("a-1")
 	dead.Id = "a-0"
-	dead.Linux.Namespaces[1].Path = "/var/run/netns/cni-a-0" // as containerd's main branch gives it
+	dead.Linux.Namespaces[1].Path = "/var/run/netns/cni-a-0" // as reported by containerd's main branch
 	connection := &nriConnection{nriPlugin: f.nri, configured: func() {}}
 	_, err := connection.Synchronize(context.Background(), []*api.PodSandbox{dead, f.sandbox("a-1")},
 		[]*api.Container{f.container("a-1", "claim-a")})
@@ -566,7 +566,7 @@ func TestLateSynchronize(t *testing.T) {
 	connection.end()
 	f.nri.setConnected(false)
 	if _, err := connection.Synchronize(context.Background(), []*api.PodSandbox{f.sandbox("a-0")}, nil); err == nil {
-		t.Error("an ended connection is listened to")
+		t.Error("reports of an ended connection are accepted")
 	}
 	f.expect(attachedA)
 }
@@ -578,7 +578,7 @@ func TestReleaseWhileNotConnectedLeavesNoGate(t *testing.T) {
 	f.nri.setConnected(false)
 	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
 	if entries, err := os.ReadDir(f.cdiDir()); err != nil || len(entries) > 0 {
-		t.Errorf("files are left: %v, %v", entries, err)
+		t.Errorf("remaining files: %v, %v", entries, err)
 	}
 	f.expect(clean)
 }

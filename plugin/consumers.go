@@ -40,8 +40,8 @@ func shareable(claim *resourceapi.ResourceClaim) bool {
 
 // addConsumers resolves the pods that the claim is reserved for, by name or as members of a PodGroup (KEP-5729). It
 // adds the members that are on this node at present. attaches reports whether they get interfaces. A claim without a
-// reservation is rejected: the kubelet prepares none, and no component would release a claim that another caller
-// prepared. It returns the pods that the API server has.
+// reservation is rejected: the kubelet never prepares one, and no component would release a claim that another caller
+// prepared. addConsumers returns the pods that exist in the API server.
 func (p *planner) addConsumers(
 	ctx context.Context, claim *resourceapi.ResourceClaim, record *claims.Record, attaches bool,
 ) ([]*corev1.Pod, error) {
@@ -120,8 +120,8 @@ func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
 	}
 }
 
-// without returns the containers of a pod that do not name a claim. It returns none for a pod with extended resources,
-// whose containers cannot have a part of the claim without their own device.
+// without returns the containers of a pod that do not name a claim. It returns none for a claim of extended resources:
+// a container cannot name such a claim without requesting a device of its own.
 func without(pod *corev1.Pod, claim *resourceapi.ResourceClaim) []string {
 	var names []string
 	i := position(pod, claim)
@@ -137,7 +137,7 @@ func without(pod *corev1.Pod, claim *resourceapi.ResourceClaim) []string {
 	return names
 }
 
-// position is the claim's index in the pod's resourceClaims.
+// position returns the index of a claim in the pod's resourceClaims.
 func position(pod *corev1.Pod, claim *resourceapi.ResourceClaim) int {
 	for i := range pod.Spec.ResourceClaims {
 		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])

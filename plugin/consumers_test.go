@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// reserve replaces the reservation of a claim, and removes its owner, as for a claim of a user or a PodGroup.
+// reserve replaces the reservation of a claim and removes its owner, as in a claim of a user or a PodGroup.
 func reserve(claim *resourceapi.ResourceClaim, users ...resourceapi.ResourceClaimConsumerReference) {
 	claim.OwnerReferences, claim.Annotations = nil, nil
 	claim.Status.ReservedFor = users
@@ -27,8 +27,8 @@ func gangOf(name string) resourceapi.ResourceClaimConsumerReference {
 		UID: "uid-of-group"}
 }
 
-// The consumers of a PodGroup's claim are the known pods of the group, and later ones by the name of the group. The
-// claim is in use while one of them exists.
+// The consumers of a PodGroup's claim are the known pods of the group, and later pods are matched by the name of the
+// group. The claim is in use while at least one of them exists.
 func TestClaimOfAPodGroup(t *testing.T) {
 	f := newFixture(t)
 	member := func(name, group string, claims ...string) *corev1.Pod {
@@ -54,7 +54,7 @@ func TestClaimOfAPodGroup(t *testing.T) {
 	later := member("later", "gang", "c")
 	found, err := f.nri.claims.find(&api.PodSandbox{Id: "later-0", Uid: "later", Name: "later", Namespace: "ns"})
 	if err != nil || len(found) != 1 || found[0].Claim.UID != "c" {
-		t.Errorf("the claims of a pod that came later are %v, %v", found, err)
+		t.Errorf("the claims of a later pod are %v, %v", found, err)
 	}
 	first.DeletionTimestamp = &metav1.Time{}
 	isLeaving := func() bool {
@@ -65,7 +65,7 @@ func TestClaimOfAPodGroup(t *testing.T) {
 	}
 	later.DeletionTimestamp = &metav1.Time{}
 	if !isLeaving() {
-		t.Error("the claim of a group whose last pod is being deleted is not taken for one that is leaving")
+		t.Error("the claim of a group whose last pod is being deleted does not count as leaving")
 	}
 }
 
@@ -79,7 +79,7 @@ func TestClaimThatThePodDoesNotList(t *testing.T) {
 	f.must(err)
 	f.must(results["c"].Err)
 	if ids := results["c"].Devices[0].CDIDeviceIDs; len(ids) != 1 || !strings.HasSuffix(ids[0], ".c") {
-		t.Errorf("the caller, who tells kubelet, is given the CDI devices %q", ids)
+		t.Errorf("the caller gets the CDI devices %q", ids)
 	}
 	f.runs("a-0")
 	f.must(f.nri.RunPodSandbox(context.Background(), f.sandbox("a-0")))

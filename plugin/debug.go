@@ -20,7 +20,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// policyInputs are the policies that the node's devices are resolved with.
+// policyInputs returns the policies and node labels that determine the devices of the node.
 func (c *cluster) policyInputs() nodestate.PolicyInputs {
 	inputs := nodestate.PolicyInputs{Node: c.nodeName, Policies: c.ExposurePolicies()}
 	if node, err := c.ThisNode(); err == nil {
@@ -33,7 +33,7 @@ func (c *cluster) policyInputs() nodestate.PolicyInputs {
 // node. Requests can retry the rollback of leftovers and remove orphans, and change nothing else.
 func (d *Driver) serveDebug(ctx context.Context) error {
 	path := nodeapi.SocketPath(d.config.PluginDir)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier driver
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // left by an earlier driver
 		return fmt.Errorf("cannot serve netdra: %w", err)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
@@ -64,7 +64,7 @@ func (d *Driver) debugHandler() http.Handler {
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(read()) // whoever asked has gone
+			_ = json.NewEncoder(w).Encode(read()) // an error means that the client has disconnected
 		})
 	}
 	for pattern, do := range map[string]func(context.Context) ([]nodestate.Orphan, error){
@@ -78,7 +78,7 @@ func (d *Driver) debugHandler() http.Handler {
 				return
 			}
 			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(found) // whoever asked has gone
+			_ = json.NewEncoder(w).Encode(found) // an error means that the client has disconnected
 		})
 	}
 	mux.HandleFunc("POST "+nodeapi.PathLeftovers, func(w http.ResponseWriter, r *http.Request) {
@@ -93,14 +93,14 @@ func (d *Driver) debugHandler() http.Handler {
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusConflict)
 		} else if failure != nil {
-			_, _ = fmt.Fprintln(w, failure) // whoever asked has gone
+			_, _ = fmt.Fprintln(w, failure) // an error means that the client has disconnected
 		}
 	})
 	return mux
 }
 
-// retryToTheEnd keeps a driver that is being stopped, and whoever asks and does not wait, from ending a plugin in the
-// middle.
+// retryToTheEnd completes a retry even if the driver is being stopped or the client disconnects: neither may interrupt
+// a plugin.
 func (d *Driver) retryToTheEnd(ctx context.Context, key string, retry func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attach.DetachTimeout)
 	defer cancel()
@@ -147,7 +147,7 @@ func (d *Driver) forgetLeftover(ctx context.Context, key string) (failure, err e
 	return failure, nil
 }
 
-// checkLeftover returns an error for a key that no leftover has.
+// checkLeftover returns an error if no leftover has the key.
 func (d *Driver) checkLeftover(key string) error {
 	if slices.ContainsFunc(d.dra.Executor.Leftovers(), func(l executor.Leftover) bool { return l.Key == key }) {
 		return nil

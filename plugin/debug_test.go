@@ -25,7 +25,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// driver is one as far as its socket needs it.
+// driver returns a Driver with the fields that its socket needs.
 func (f *fixture) driver() *Driver {
 	return &Driver{
 		config: Config{NodeName: "n", PluginDir: f.dir, CNIDirs: []string{f.pluginDir()}, CDIDir: f.cdiDir(),
@@ -84,8 +84,8 @@ func TestDebugShowsWhatThereIs(t *testing.T) {
 	}
 }
 
-// A rejected claim is listed while a pod waits for it, but not after its pod is gone, nor once another claim of its
-// name is prepared or rejected later.
+// A rejected claim is listed while a pod waits for it, but not after its pod is gone, nor after another claim with its
+// name is prepared or rejected.
 func TestRefusedClaimsAreTold(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
@@ -103,7 +103,7 @@ func TestRefusedClaimsAreTold(t *testing.T) {
 	refuse("c", "first")
 	refuse("gone", "other")
 	if uids := told(); uids != nil {
-		t.Errorf("without pods %q are told", uids)
+		t.Errorf("without pods %q are reported", uids)
 	}
 	f.must(f.dra.Cluster.pods.GetStore().Add(podObject("a", "c")))
 	refuse("c", "second")
@@ -112,11 +112,11 @@ func TestRefusedClaimsAreTold(t *testing.T) {
 	}
 	f.prepared("c", "a", "up0")
 	if uids := told(); uids != nil {
-		t.Errorf("when it is prepared %q are told", uids)
+		t.Errorf("after Prepare %q are reported", uids)
 	}
 }
 
-// The driver says which CNI plugins it sees: in its pod they may be others than on the node.
+// The driver reports the CNI plugins that it finds: its pod may contain other plugins than the node.
 func TestDebugSaysWhichPluginsThereAre(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
@@ -157,7 +157,7 @@ func TestDebugSocket(t *testing.T) {
 	cancel()
 	f.must(<-ended)
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the socket is left: %v", err)
+		t.Errorf("the socket still exists: %v", err)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestStateOfTheNode(t *testing.T) {
 		t.Errorf("problems are %+v", got.Problems)
 	}
 	if !got.Synced {
-		t.Error("nothing is left to be read")
+		t.Error("the state reports a missing input")
 	}
 	if f.dra.Cluster.informers = append(f.dra.Cluster.informers, f.dra.Cluster.topologies); d.state().Synced {
 		t.Error("topologies were not read yet")
@@ -201,7 +201,7 @@ func TestStateOfTheNode(t *testing.T) {
 	}
 	if types := got.LinkTypes; !slices.Equal(types["vendor"], []string{"vendorlink"}) ||
 		!slices.Equal(types["vlan"], []string{"vlan"}) {
-		t.Errorf("plugins make links of %v", types)
+		t.Errorf("plugins create links of types %v", types)
 	}
 	if got.NRITimeout != 3*time.Second {
 		t.Errorf("the timeout is %s", got.NRITimeout)

@@ -1,15 +1,15 @@
-// Package plugin is the shell of the node driver: it connects kubelet (DRA), the container runtime (NRI), the API
-// server and the journal with the packages that decide.
+// Package plugin is the outer layer of the node driver: it connects the kubelet (DRA), the container runtime (NRI), the
+// API server and the journal with the packages that make decisions.
 //
-// The rule of this package: it carries values from one to the other and decides nothing about networks. From
-// RunPodSandbox on nothing waits for the API server.
+// The rule of this package: it passes values between these components and makes no decisions about networks. From
+// RunPodSandbox on, no step waits for the API server.
 //
-// The parts, each with its own lock and none holding it over I/O, are packages in internal; imports point downward:
+// The parts are packages in internal. Each has its own lock, which is never held during I/O. Imports point downward:
 //
 //	status     claim status, events and health of devices, written in the background
 //	publish    facts, policies -> ResourceSlices
-//	attach     what is attached, durable; gates that keep containers from starting before their claim is attached
-//	claims     what is prepared, durable; who holds which device
+//	attach     durable attachments; gates that keep containers from starting before their claim is attached
+//	claims     durable records of prepared claims and the devices that they hold
 //
-// What becomes of pods is told to one observer, which is here (reporter): it wakes kubelet and the status.
+// One observer in this package, reporter, receives the results for pods and notifies the kubelet and the status writer.
 package plugin

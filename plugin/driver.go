@@ -42,15 +42,15 @@ import (
 type Config struct {
 	// NodeName is the name of this node in Kubernetes.
 	NodeName string
-	// Version is the driver's, for people.
+	// Version is the version of the driver, for display only.
 	Version string
 	// RestConfig is the configuration of clients of the API server.
 	RestConfig *rest.Config
-	// PluginDir holds the driver's sockets and its journal: kubelet's directory for the plugin.
+	// PluginDir is the kubelet's directory for the plugin. It contains the driver's sockets and its journal.
 	PluginDir string
-	// RegistrarDir is kubelet's directory for plugin registration.
+	// RegistrarDir is the kubelet's directory for plugin registration.
 	RegistrarDir string
-	// CNIDirs are where CNI plugins are looked up.
+	// CNIDirs are the directories in which CNI plugins are looked up.
 	CNIDirs []string
 	// NetNSDir is where network namespaces are pinned; its mount must be shared with the host.
 	NetNSDir string
@@ -68,12 +68,13 @@ type Config struct {
 	NRISocket string
 	// HTTPAddress serves /healthz, /readyz and /metrics.
 	HTTPAddress string
-	// ListAttributes publishes CNI plugins as a list (feature DRAListTypeAttributes). The controller must do so, too.
+	// ListAttributes publishes CNI plugins as a list (feature DRAListTypeAttributes). The controller must use the same
+	// setting.
 	ListAttributes bool
 	// CompatibilityGroups separates devices by groups (feature DRADeviceCompatibilityGroups) if groups can express the
 	// rules.
 	CompatibilityGroups bool
-	// Plugins are those CNI plugins of the helper binary, by name, that the driver can run without a process.
+	// Plugins contains, by name, the CNI plugins of the helper binary that the driver can run in its own process.
 	Plugins map[string]executor.InProcess
 	// NetworkStatus writes the interfaces of pods into their annotation k8s.v1.cni.cncf.io/network-status.
 	NetworkStatus bool
@@ -89,22 +90,22 @@ type Driver struct {
 	publisher *publish.Publisher
 	statuses  *status.Writer
 	external  *external.Files
-	networks  *status.Networks // nil if it is not asked for
+	networks  *status.Networks // nil unless NetworkStatus is set
 	nri       *nriPlugin
 	dra       *draPlugin
 	callLog   *calllog.Log
 	calls     *calllog.Background // passes calls on to callLog
 	events    record.EventBroadcaster
-	sources   discovery.Sources // of the publisher
+	sources   discovery.Sources // used by the publisher
 	linkUse   *linkUse
 	linkTypes *host.LinkTypes
 	journal   journal.Opened
 	metrics   *metrics
 	health    *status.Health
 	stopWork  context.CancelFunc
-	// again prepares claims as if kubelet had asked for it.
+	// again prepares claims like a call of the kubelet.
 	again func(context.Context, []*drapb.Claim) error
-	// heartbeats and locks tell whether the driver hangs.
+	// heartbeats and locks detect a hanging driver.
 	heartbeats *telemetry.Heartbeats
 	locks      *lockProbe
 
@@ -117,7 +118,7 @@ type Driver struct {
 	fatal      chan error
 }
 
-// New builds a driver. It starts nothing. Close frees what it holds if Run is not called.
+// New builds a driver and starts nothing. If Run is not called, Close releases its resources.
 func New(_ context.Context, config Config) (driver *Driver, err error) {
 	client, err := kubernetes.NewForConfig(config.RestConfig)
 	if err != nil {
@@ -150,7 +151,7 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 	return d, err
 }
 
-// journalRetry is how often a journal that can't be opened is tried.
+// journalRetry is the period between attempts to open the journal.
 const journalRetry = 5 * time.Second
 
 // awaitJournal opens the journal, and waits as long as necessary. Ending the process would only cause restarts: running
@@ -171,7 +172,7 @@ func (d *Driver) awaitJournal(ctx context.Context, again <-chan time.Time) error
 		})
 }
 
-// awaitHelper installs the programs that run on the host: without the hook no container that names a claim could start.
+// awaitHelper installs the programs that run on the host. Without the hook, no container that names a claim can start.
 func (d *Driver) awaitHelper(ctx context.Context, again <-chan time.Time) error {
 	return d.startup.await(ctx, again, "Waiting for the helper programs: no pod with claims starts on this node "+
 		"until they "+
@@ -180,7 +181,7 @@ func (d *Driver) awaitHelper(ctx context.Context, again <-chan time.Time) error 
 	})
 }
 
-// fail ends Run.
+// fail ends Run with an error.
 func (d *Driver) fail(err error) {
 	select {
 	case d.fatal <- err:
@@ -188,7 +189,7 @@ func (d *Driver) fail(err error) {
 	}
 }
 
-// Close frees what New opened.
+// Close releases the resources that New acquired.
 func (d *Driver) Close() {
 	if d.stopWork != nil {
 		d.stopWork()
@@ -200,7 +201,7 @@ func (d *Driver) Close() {
 	}
 }
 
-// shutdownLimit is how long a stopping driver lets running chains end: a call of a plugin takes 30 s at most, and
+// shutdownLimit is how long a stopping driver lets running chains end: a call of a plugin takes 30 s at most, and the
 // kubelet kills the pod after its terminationGracePeriodSeconds, which is 60 s.
 const shutdownLimit = 45 * time.Second
 
@@ -231,10 +232,10 @@ func (d *Driver) Run(ctx context.Context) error {
 	return err
 }
 
-// serve works on the journal.
+// serve runs the driver with an open journal.
 //
 // It reads the journal and adopts the state of an earlier driver before it accepts calls: otherwise it would answer the
-// kubelet and the runtime from an empty memory.
+// kubelet and the runtime from an empty state.
 func (d *Driver) serve(ctx context.Context) error {
 	d.repairInstallation(ctx)
 	if err := d.readJournal(ctx); err != nil {
@@ -257,8 +258,8 @@ func (d *Driver) serve(ctx context.Context) error {
 	group.Go(func() error { return d.watchFatal(ctx) })
 	group.Go(func() error {
 		defer stopNRI()
-		// In this order: DRA ends, then running chains end, then NRI. Pods that start meanwhile are attached or refused
-		// by a driver that still answers.
+		// The order is: DRA ends, then running chains, then NRI. Pods that start meanwhile are attached or rejected by
+		// a driver that still responds.
 		defer d.finishWork()
 		return d.serveDRA(ctx)
 	})
@@ -267,7 +268,7 @@ func (d *Driver) serve(ctx context.Context) error {
 	return group.Wait()
 }
 
-// sweeper checks what no event reports to the driver.
+// sweeper returns the sweeper, which periodically checks state that no event reports.
 func (d *Driver) sweeper() *attach.Sweeper {
 	return &attach.Sweeper{
 		Sandboxes: d.sandboxes, PodHasEnded: d.cluster.podHasEnded, IsNamed: d.nri.Namespaces.isNamed,
@@ -281,12 +282,12 @@ func (d *Driver) sweeper() *attach.Sweeper {
 	}
 }
 
-// helperPath is where the binary is that the runtime runs as a hook.
+// helperPath returns the path of the binary that the runtime runs as a hook.
 func (d *Driver) helperPath() string {
 	return filepath.Join(nodeapi.HelperDir(d.config.PluginDir), nodeapi.HelperName)
 }
 
-// leftoverRetry is how often what could not be undone is tried again.
+// leftoverRetry is the period between retries of failed rollbacks.
 const leftoverRetry = 5 * time.Minute
 
 // retryLeftovers takes devices out of quarantine when they have returned to the host after all.
@@ -317,8 +318,8 @@ func (d *Driver) watchFatal(ctx context.Context) error {
 	}
 }
 
-// serveDRA registers with kubelet and publishes until ctx ends. It registers first: pods can end while the devices, or
-// the API server, are not known, and only claims can't be prepared.
+// serveDRA registers with the kubelet and publishes until ctx ends. It registers first: while the devices or the API
+// server are unavailable, pods can end, and only Prepare fails.
 func (d *Driver) serveDRA(ctx context.Context) error {
 	helper, err := kubeletplugin.Start(ctx, d.dra,
 		kubeletplugin.DriverName(v1alpha1.DriverName), kubeletplugin.NodeName(d.config.NodeName),

@@ -33,15 +33,15 @@ func TestJournalIsAwaited(t *testing.T) {
 	again <- time.Time{} // the first attempt has failed
 	again <- time.Time{}
 	if missing := d.missing(); len(missing) != 1 || !strings.Contains(missing[0], "newer driver") {
-		t.Errorf("the probe says %v", missing)
+		t.Errorf("the probe reports %v", missing)
 	}
 	if err := os.Remove(path); err != nil {
-		t.Fatalf("the newer journal is not where it was: %v", err)
+		t.Fatalf("the newer journal was moved: %v", err)
 	}
 	select {
 	case again <- time.Time{}:
 		err = <-opened
-	case err = <-opened: // it was just trying
+	case err = <-opened: // an attempt was already running
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/external"
 )
 
-// hasExternal reports whether others attach a device of the claim.
+// hasExternal reports whether another component attaches a device of the claim.
 func hasExternal(record *claims.Record) bool {
 	for i := range record.Plans {
 		if len(record.Plans[i].External) > 0 {
@@ -22,7 +22,7 @@ func hasExternal(record *claims.Record) bool {
 	return false
 }
 
-// isExternal reports whether others attach all devices of a claim.
+// isExternal reports whether other components attach all devices of a claim.
 func (d *Driver) isExternal(claim *resourceapi.ResourceClaim) bool {
 	devices, err := claimspec.Devices(claim)
 	for _, name := range claimspec.Topologies(devices) {
@@ -34,8 +34,8 @@ func (d *Driver) isExternal(claim *resourceapi.ResourceClaim) bool {
 	return err == nil && len(devices) > 0
 }
 
-// deviceIDs are the CDI devices of a device that others attach. It needs the gate, too, where the driver attaches other
-// devices of the claim: a container that names the claim must not start without these.
+// deviceIDs returns the CDI devices of a device that another component attaches. They include the gate if the driver
+// attaches other devices of the claim: a container that names the claim must not start before those are attached.
 func deviceIDs(record *claims.Record, step *cnichain.PlanStep, gate []string) []string {
 	ids := []string{external.DeviceID(record.Claim, step)}
 	if record.Attaches() {
@@ -44,9 +44,9 @@ func deviceIDs(record *claims.Record, step *cnichain.PlanStep, gate []string) []
 	return ids
 }
 
-// mayBeInPod reports whether a device that a claim holds, and that is not on the host, may be in a pod. Of one that
-// others attach only the machine tells: hardware that it has is in some network namespace, and nothing is known of a
-// virtual link.
+// mayBeInPod reports whether a device that a claim holds, and that is not on the host, may be in a pod. For a device
+// that another component attaches, only the host can show this: existing hardware is in some network namespace, while
+// the location of a virtual link is unknown.
 func mayBeInPod(
 	store *claims.Store, sandboxes *attach.Sandboxes, node host.Host,
 ) func(string, *claims.HeldDevice) bool {

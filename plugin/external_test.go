@@ -20,8 +20,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// external has the devices up0, a PCI function, and up1, a link, offered under a resource name, and a topology whose
-// devices others attach.
+// external offers the devices up0, a PCI function, and up1, a link, under a resource name, and adds a topology whose
+// devices another component attaches.
 func (f *fixture) external() {
 	f.Helper()
 	topology := &chainapi.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "t"}}
@@ -41,7 +41,7 @@ func (f *fixture) external() {
 	f.must(f.dra.Publisher.Refresh(context.Background()))
 }
 
-// prepareNow prepares a claim as kubelet asks for it, and returns its CDI devices.
+// prepareNow prepares a claim like a call of the kubelet and returns its CDI devices.
 func (f *fixture) prepareNow(claim *resourceapi.ResourceClaim) ([]string, error) {
 	f.Helper()
 	results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{claim})
@@ -93,12 +93,12 @@ func TestDevicesThatOthersAttach(t *testing.T) {
 		t.Errorf("device information is %s, %v", info, err)
 	}
 	if records, err := f.nri.claims.find(f.sandbox("a-0")); err != nil || len(records) > 0 {
-		t.Errorf("to be attached are %v, %v", records, err)
+		t.Errorf("claims to attach: %v, %v", records, err)
 	}
 	rival, err := f.dra.planner.compile(t.Context(), allocatedClaim("rival", "up0", "b"))
 	f.must(err)
 	if err := f.claims.Hold(rival, asItIs); err == nil || !strings.Contains(err.Error(), "takes the whole device") {
-		t.Errorf("a rival is told %v", err)
+		t.Errorf("a rival gets %v", err)
 	}
 
 	f.crash()
@@ -110,9 +110,9 @@ func TestDevicesThatOthersAttach(t *testing.T) {
 	described("after a crash that has lost all files")
 
 	record, _ := f.claims.Get("c")
-	f.node.RemoveHostLink("up0") // others have attached it
+	f.node.RemoveHostLink("up0") // another component has attached it
 	if !mayBeInPod(f.claims, f.boxes, f.node)("c", &record.Devices[0]) {
-		t.Error("a device that others have attached counts as gone")
+		t.Error("a device that another component has attached counts as gone")
 	}
 	if err := f.dra.releaser.unprepare(context.Background(), "c"); err == nil || !strings.Contains(err.Error(), "up0") {
 		t.Errorf("a device that is in a pod is released: %v", err)
@@ -125,8 +125,8 @@ func TestDevicesThatOthersAttach(t *testing.T) {
 	}
 }
 
-// Of a claim with devices that the driver attaches and devices that others attach every container waits for the former,
-// also one that names the latter only.
+// In a claim with devices that the driver attaches and devices that another component attaches, every container waits
+// for the driver, even if it only names devices of the other component.
 func TestClaimThatOthersAttachInPart(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -155,7 +155,7 @@ func TestClaimThatOthersAttachInPart(t *testing.T) {
 	}
 }
 
-// Files that a killed driver left for deleted claims are removed at its next start, and files of others stay.
+// Files that a killed driver left for deleted claims are removed at its next start. Files of other components stay.
 func TestFilesOfOthersAreLeftAlone(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -177,18 +177,18 @@ func TestFilesOfOthersAreLeftAlone(t *testing.T) {
 		t.Errorf("device information is %q", got)
 	}
 	if _, err := f.prepareNow(allocatedClaim("d", "up1", "b")); err != nil {
-		t.Errorf("another claim is refused: %v", err)
+		t.Errorf("another claim is rejected: %v", err)
 	}
 	f.must(f.dra.releaser.unprepare(context.Background(), "c"))
 	f.must(f.dra.releaser.unprepare(context.Background(), "d"))
 	data, err := os.ReadFile(theirs)
 	if got := f.files(f.infoDir()) + f.files(f.cdiDir()); err != nil || got != filepath.Base(theirs) ||
 		strings.Contains(string(data), "dra.networking") {
-		t.Errorf("left are %q with %s, %v", got, data, err)
+		t.Errorf("remaining files: %q with %s, %v", got, data, err)
 	}
 }
 
-// A file of another owner of a device is told to each claim that shares the device, and to no other.
+// A file of another component about a device is reported to each claim that shares the device, and to no other claim.
 func TestFilesOfOthersAreToldToAllWhoNeedThem(t *testing.T) {
 	f := newFixture(t)
 	for uid, address := range map[string]string{"a": "0000:01:00.0", "b": "0000:01:00.0", "c": "0000:02:00.0"} {
@@ -230,7 +230,7 @@ func TestExternalClaimWithALongName(t *testing.T) {
 	}
 }
 
-// A name that CDI would refuse is refused by the driver, before anything waits for it.
+// The driver rejects a name that CDI would reject, before another component waits for the device.
 func TestExternalDeviceThatCannotBeNamed(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -245,7 +245,7 @@ func TestExternalDeviceThatCannotBeNamed(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 	if got := f.files(f.cdiDir()); got != "" || len(f.claims.All()) > 0 {
-		t.Errorf("left are %q and %v", got, f.claims.All())
+		t.Errorf("remaining files: %q; claims: %v", got, f.claims.All())
 	}
 }
 
@@ -286,28 +286,28 @@ func TestBaselinesAfterAReboot(t *testing.T) {
 	f.start("boot-2")
 	f.eventually("earlier attachments are reverted", func() bool { return !f.boxes.Knows("a-0") })
 	if boot() != before {
-		t.Error("the baseline is another one before kubelet asks for the claim")
+		t.Error("the baseline has changed before the kubelet prepares the claim")
 	}
 	_, err = f.prepareNow(claim)
 	f.must(err)
 	now := boot()
 	if now == before || now == "" {
-		t.Errorf("the baseline is of %q, before the reboot it was of %q", now, before)
+		t.Errorf("the baseline is from boot %q, before the reboot it was from %q", now, before)
 	}
 	if f.boxes.IsUsedSinceBoot("c") {
-		t.Error("a claim without a sandbox is used")
+		t.Error("a claim without a sandbox counts as used")
 	}
 	f.must(f.attach("a-1", f.claims.OfPod("a")...))
 	if !f.boxes.IsUsedSinceBoot("c") {
-		t.Error("a claim that is attached is not used")
+		t.Error("an attached claim does not count as used")
 	}
 	record, _ := f.claims.Get("c")
 	record.Plans[0].Steps[0].Device.BootID = before
-	f.dra.Executor.Host = renamedHost{f.dra.Executor.Host} // which sees devices that are in pods
+	f.dra.Executor.Host = renamedHost{f.dra.Executor.Host} // finds devices that are in pods
 	record.Plans[0].Steps[0].Device.IfName = "up1"
 	f.must(f.dra.renewBaselines(t.Context(), &record))
 	if record.Plans[0].Steps[0].Device.BootID != before {
-		t.Error("the baseline of a device in a pod is another one")
+		t.Error("the baseline of a device in a pod has changed")
 	}
 	f.dra.Executor.Host = f.node
 }
@@ -335,7 +335,7 @@ func TestExternalDevicesAfterAReboot(t *testing.T) {
 	_, err = f.prepareNow(claim)
 	f.must(err)
 	if now := baseline(); now.BootID != before.BootID {
-		t.Errorf("of a device that is not on the host there is a baseline: %+v", now)
+		t.Errorf("a device that is not on the host has a baseline: %+v", now)
 	}
 	f.node.AddHostLink("up0")
 	_, err = f.prepareNow(claim)
@@ -348,7 +348,7 @@ func TestExternalDevicesAfterAReboot(t *testing.T) {
 	f.start("boot-2")
 	f.external()
 	if got := baseline(); !reflect.DeepEqual(got, now) {
-		t.Errorf("the journal has %+v, want %+v", got, now)
+		t.Errorf("the journal contains %+v, want %+v", got, now)
 	}
 	f.must(f.dra.releaser.unprepare(context.Background(), "c"))
 }

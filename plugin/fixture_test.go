@@ -45,8 +45,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// fixture is a driver without kubelet, runtime and API server, on a test node with two exclusive links up0 and up1, and
-// one topology t: host-device, then tuning.
+// fixture is a driver without a kubelet, a runtime or an API server, on a test node with two exclusive links up0 and
+// up1, and a topology t: host-device, then tuning.
 type fixture struct {
 	*testing.T
 	dir      string
@@ -66,19 +66,19 @@ type fixture struct {
 
 	// unhealthy returns the health problem of a device.
 	unhealthy map[discovery.IfName]string
-	// busyLinks are the links that the node uses, with the use.
+	// busyLinks maps the links that the node uses to their use.
 	busyLinks map[discovery.IfName]discovery.Use
 	// missingLinkTypes are the link types that the kernel cannot create.
 	missingLinkTypes sets.Set[string]
-	// journalLost reports that a journal was set aside.
+	// journalLost reports whether a journal was set aside.
 	journalLost bool
 
-	// runtime has the network namespaces of the sandboxes that the runtime has, by ID.
+	// runtime maps the IDs of the runtime's sandboxes to their network namespaces.
 	runtime map[string]string
 	bootID  string
-	// client has the claims that recover reads.
+	// client contains the claims that recover reads.
 	client *fake.Clientset
-	// failAgain is why preparing again fails after all.
+	// failAgain is the error of the next attempt to prepare a claim again.
 	failAgain error
 	// podsGone are the pods, by UID, that no longer exist in the API server.
 	podsGone map[string]bool
@@ -86,7 +86,7 @@ type fixture struct {
 	mu     sync.Mutex
 	failed []string
 	lost   []string
-	// described is what containers were told.
+	// described are the devices in the metadata of containers.
 	described []kubeletplugin.Device
 }
 
@@ -103,14 +103,14 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// start starts the driver on what the journal says, and connects it to the runtime.
+// start starts the driver from the state in the journal and connects it to the runtime.
 func (f *fixture) start(bootID string) {
 	f.Helper()
 	f.startAlone(bootID)
 	f.connect()
 }
 
-// connect is the beginning of a connection to the runtime, which lists its sandboxes.
+// connect starts a connection to the runtime, which lists its sandboxes.
 func (f *fixture) connect(containers ...*api.Container) {
 	f.Helper()
 	connection := &nriConnection{nriPlugin: f.nri, configured: func() {}}
@@ -122,7 +122,7 @@ func (f *fixture) connect(containers ...*api.Container) {
 	f.must(err)
 }
 
-// sandbox is one as the runtime describes it.
+// sandbox returns a sandbox as the runtime describes it.
 func (f *fixture) sandbox(id string) *api.PodSandbox {
 	pod := podNamed(id)
 	sandbox := &api.PodSandbox{Id: id, Uid: pod.UID, Name: pod.Name, Namespace: pod.Namespace,
@@ -133,7 +133,7 @@ func (f *fixture) sandbox(id string) *api.PodSandbox {
 	return sandbox
 }
 
-// runs makes a sandbox of the runtime, with a network namespace.
+// runs creates a sandbox of the runtime with a network namespace.
 func (f *fixture) runs(id string) (netns string) {
 	netns = "/var/run/netns/cni-" + id
 	f.mu.Lock()
@@ -143,7 +143,7 @@ func (f *fixture) runs(id string) (netns string) {
 	return netns
 }
 
-// ends ends a sandbox of the runtime without a word to the driver.
+// ends ends a sandbox of the runtime without notifying the driver.
 func (f *fixture) ends(id string) {
 	f.node.EndNamespace(f.runtime[id])
 	delete(f.runtime, id)
@@ -196,24 +196,24 @@ func (f *fixture) startAlone(bootID string) {
 	f.must(f.boxes.Recover(left))
 }
 
-// setPublisher gives Prepare another publisher.
+// setPublisher replaces the publisher that Prepare uses.
 func (f *fixture) setPublisher(publisher *publish.Publisher) {
 	config := f.dra.draConfig
 	config.Publisher = publisher
 	f.dra = newDRAPlugin(config)
 }
 
-// cdiDir is where gates are.
+// cdiDir returns the directory of the gates.
 func (f *fixture) cdiDir() string { return filepath.Join(f.dir, "cdi") }
 
-// infoDir is where device information is.
+// infoDir returns the directory of device information.
 func (f *fixture) infoDir() string { return filepath.Join(f.dir, "devinfo", "dp") }
 
-// pluginDir holds files by the names of the plugins that the test node runs: the executor asks the file system which
-// binary it has probed.
+// pluginDir returns the directory with files named after the plugins of the test node: the executor uses the file
+// system to identify the binary that it has probed.
 func (f *fixture) pluginDir() string { return filepath.Join(f.dir, "cni") }
 
-// crash ends the driver's process as far as a test can: nothing is tried again, and the journal is closed.
+// crash ends the driver's process as far as a test can: nothing is retried, and the journal is closed.
 func (f *fixture) crash() {
 	f.stopWork()
 	f.boxes.FinishWork()
@@ -272,7 +272,7 @@ func (f *fixture) AttachedLate(_ executor.Pod, records []claims.Record) {
 	f.dra.Health.Attached(records)
 }
 
-// sweep runs the periodic work of the driver.
+// sweeper returns the periodic work of the driver.
 func (f *fixture) sweeper() *attach.Sweeper {
 	return &attach.Sweeper{Sandboxes: f.boxes, PodHasEnded: func(pod executor.Pod) bool { return f.podsGone[pod.UID] }}
 }
@@ -305,7 +305,7 @@ func (f *fixture) attach(sandbox string, records ...claims.Record) error {
 	return f.boxes.Attach(context.Background(), sandbox, podNamed(sandbox), f.runs(sandbox), records)
 }
 
-// expect compares the node and the claims whose gates are open.
+// expect compares the state of the node and the claims with open gates.
 func (f *fixture) expect(node string, gates ...string) {
 	f.Helper()
 	if got := attempts.ReplaceAllString(f.node.String(), "$1"); got != node {
@@ -334,7 +334,7 @@ func (f *fixture) eventually(what string, condition func() bool) {
 	for !condition() {
 		select {
 		case <-deadline:
-			f.Fatalf("not so after 20 s: %s; node is %s", what, f.node)
+			f.Fatalf("condition not met after 20 s: %s; node is %s", what, f.node)
 		case <-tick.C:
 		}
 	}
@@ -356,7 +356,7 @@ func (f *fixture) ready(id string) bool {
 	return false
 }
 
-// addPod adds a pod to the API server, and to the cache what the driver stores of it.
+// addPod adds a pod to the API server, and its stripped form to the cache.
 func (f *fixture) addPod(pod *corev1.Pod) {
 	f.Helper()
 	f.must(f.cluster.client.(*fake.Clientset).Tracker().Add(pod.DeepCopy()))
@@ -372,7 +372,7 @@ func (f *fixture) step(d time.Duration) {
 	f.clock.Step(d)
 }
 
-// testCluster is a cluster whose caches are filled by hand.
+// testCluster returns a cluster whose caches are filled by the test.
 func testCluster(objects ...runtime.Object) *cluster {
 	client := fake.NewClientset(objects...)
 	still := func(example runtime.Object) cache.SharedIndexInformer {
@@ -390,7 +390,8 @@ func testCluster(objects ...runtime.Object) *cluster {
 	return c
 }
 
-// newPublisher makes a publisher on a machine with two links that are offered, up0 and up1, or on another machine.
+// newPublisher creates a publisher of a machine with two offered links, up0 and up1, or of the machine that read
+// returns.
 func (f *fixture) newPublisher(read func(context.Context, []netip.Addr) (discovery.Facts, error)) *publish.Publisher {
 	f.Helper()
 	if read == nil {
@@ -404,7 +405,7 @@ func (f *fixture) newPublisher(read func(context.Context, []netip.Addr) (discove
 	client := fake.NewClientset()
 	client.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &apiversion.Info{GitVersion: "v1.37.0"}
 	client.PrependReactor("create", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		return true, action.(clienttesting.CreateAction).GetObject(), nil // keeps everything
+		return true, action.(clienttesting.CreateAction).GetObject(), nil // the API server keeps all fields
 	})
 	p, _, err := publish.New(publish.Config{
 		NodeName: "n", BootID: f.bootID, Cluster: f.cluster, Claims: f.claims, Client: client, Read: read,
@@ -417,7 +418,7 @@ func (f *fixture) newPublisher(read func(context.Context, []netip.Addr) (discove
 	return p
 }
 
-// offer sets the policies to one that offers every device exclusively, for a plugin.
+// offer replaces the policies by one that offers every device exclusively, for a plugin.
 func (f *fixture) offer(plugin string) {
 	f.Helper()
 	f.must(f.cluster.policies.GetStore().Replace([]any{&policyapi.DeviceExposurePolicy{
@@ -432,7 +433,7 @@ func (f *fixture) offer(plugin string) {
 	}
 }
 
-// allocatedClaim is a claim of a link as the scheduler leaves it, reserved for a pod.
+// allocatedClaim returns a claim of a link as the scheduler writes it, reserved for a pod.
 func allocatedClaim(name, link, pod string) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name),

@@ -23,11 +23,12 @@ type lockProbe struct {
 	try func()
 
 	mu sync.Mutex
-	// done is closed at the end of the attempt that was begun last.
+	// done is closed at the end of the latest attempt.
 	done chan struct{}
 }
 
-// ok reports whether the locks could be had within a time. A probe that hangs is waited for again, not begun again.
+// ok reports whether the locks can be acquired within limit. While an earlier attempt hangs, ok waits for it and starts
+// no other.
 func (p *lockProbe) ok(ctx context.Context, limit time.Duration) bool {
 	p.mu.Lock()
 	if p.done == nil {
@@ -52,7 +53,7 @@ func (p *lockProbe) ok(ctx context.Context, limit time.Duration) bool {
 	return true
 }
 
-// lockLimit is how long a healthy driver may need for its locks: none is held over I/O.
+// lockLimit is how long a healthy driver may need to acquire its locks, which are never held during I/O.
 const lockLimit = 2 * time.Second
 
 // hanging returns the parts of the driver that make no progress; the kubelet then restarts it.
@@ -64,7 +65,8 @@ func (d *Driver) hanging(ctx context.Context) []string {
 	return hanging
 }
 
-// serveHTTP answers probes: /healthz unless the process hangs, /readyz when pods with claims can start.
+// serveHTTP answers probes: /healthz succeeds unless the process hangs, /readyz succeeds when pods with claims can
+// start.
 func (d *Driver) serveHTTP(ctx context.Context) error {
 	if d.config.HTTPAddress == "" {
 		return nil
@@ -184,10 +186,10 @@ func (s *startup) reason() error {
 	return s.waiting
 }
 
-// complete ends the waiting.
+// complete marks the start as complete.
 func (s *startup) complete() { s.note(nil) }
 
-// note sets the reason, and reports whether it reads another way than before.
+// note sets the reason and reports whether its text has changed.
 func (s *startup) note(reason error) (isNews bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +198,8 @@ func (s *startup) note(reason error) (isNews bool) {
 	return isNews
 }
 
-// await tries something until it succeeds, and tells meanwhile why it does not. The same failure is logged once.
+// await calls try until it succeeds and meanwhile provides its error as the reason. It logs consecutive identical
+// errors once.
 func (s *startup) await(ctx context.Context, again <-chan time.Time, message string, try func() error) error {
 	for {
 		err := try()

@@ -47,7 +47,7 @@ func TestHangingDriverIsNotHealthy(t *testing.T) {
 	check := func(want string) {
 		t.Helper()
 		if got := strings.Join(d.hanging(t.Context()), "; "); got != want {
-			t.Errorf("hanging is %q, want %q", got, want)
+			t.Errorf("hanging: %q, want %q", got, want)
 		}
 	}
 	check("")
@@ -65,14 +65,14 @@ func TestHangingDriverIsNotHealthy(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if d.locks.ok(ctx, time.Hour) {
-		t.Error("a lock that is held can be had")
+		t.Error("a held lock can be acquired")
 	}
 	held.Unlock()
 	f.eventually("the lock can be had", func() bool { return d.locks.ok(t.Context(), time.Minute) })
 	check("")
 }
 
-// Whoever removes a socket of the driver: it is not ready, and starts over.
+// If a socket of the driver is removed, the driver is not ready and restarts.
 func TestRemovedSockets(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
@@ -104,11 +104,11 @@ func TestRemovedSockets(t *testing.T) {
 	err := watchSockets(t.Context(), ticks, func() error { looks++; return script[looks-1] })
 	if err == nil || !strings.Contains(err.Error(), "the driver restarts to recreate its sockets") ||
 		looks != len(script) {
-		t.Errorf("error after %d looks is %v", looks, err)
+		t.Errorf("error after %d checks is %v", looks, err)
 	}
 }
 
-// A recreated Node object is another owner of the slices.
+// A recreated Node object is a different owner of the slices.
 func TestReplacedNodeObject(t *testing.T) {
 	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "first"}})
 	informer := informers.NewSharedInformerFactory(client, 0).Core().V1().Nodes().Informer()
@@ -138,7 +138,7 @@ func TestReplacedNodeObject(t *testing.T) {
 	}
 }
 
-// TestStartup holds that a probe reads the newest reason, and that the log has each reason once in a row.
+// A probe reads the newest reason, and the log contains consecutive identical reasons once.
 func TestStartup(t *testing.T) {
 	t.Parallel()
 	s := newStartup()

@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
 )
 
-// watchHealth is kubelet's side of the health stream.
+// watchHealth subscribes to the health stream like the kubelet.
 func (f *fixture) watchHealth() <-chan kubeletplugin.DeviceHealthReport {
 	ctx, cancel := context.WithCancel(context.Background())
 	reports := make(chan kubeletplugin.DeviceHealthReport)
@@ -24,7 +24,7 @@ func (f *fixture) watchHealth() <-chan kubeletplugin.DeviceHealthReport {
 	return reports
 }
 
-// report is what kubelet is told when it begins to listen.
+// report returns the first report to a kubelet that subscribes.
 func (f *fixture) report() kubeletplugin.DeviceHealthReport {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -33,8 +33,8 @@ func (f *fixture) report() kubeletplugin.DeviceHealthReport {
 	return <-reports
 }
 
-// A pod whose chain was late makes a report that differs from the one before, by which kubelet looks at it. One that
-// was in time makes none.
+// A late chain of a pod causes a report that differs from the previous report, which makes the kubelet sync the pod. A
+// chain that completes in time causes no report.
 func TestLateAttachWakesKubelet(t *testing.T) {
 	f := newFixture(t)
 	release := f.slow(f.prepared("claim-a", "a", "up0"))
@@ -58,7 +58,7 @@ func TestLateAttachWakesKubelet(t *testing.T) {
 	}
 }
 
-// The health of a device is not reported for its next owner.
+// News about a device is not reported for its next owner.
 func TestNewsOfReleasedDevicesAreForgotten(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")

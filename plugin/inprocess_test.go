@@ -10,7 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// A plugin that the driver can be is run so where the driver has installed it, and not in a folder of the node's.
+// The driver runs a plugin in its own process only from its own installation directory, not from a directory of the
+// node.
 func TestInProcessPluginsAreThoseThatAreInstalled(t *testing.T) {
 	d := &Driver{config: Config{PluginDir: t.TempDir() + "/", Plugins: map[string]executor.InProcess{}}}
 	installed, node := nodeapi.HelperDir(d.config.PluginDir), t.TempDir()
@@ -28,7 +29,7 @@ func TestInProcessPluginsAreThoseThatAreInstalled(t *testing.T) {
 		for dir, want := range map[string]bool{installed: true, node: false} {
 			path, err := exec.FindInPath(name, []string{dir})
 			if _, known := exec.Plugins[path]; err != nil || known != want {
-				t.Errorf("%s is run in this process: %v, %v; want %v", path, known, err, want)
+				t.Errorf("%s runs in this process: %v, %v; want %v", path, known, err, want)
 			}
 		}
 	}

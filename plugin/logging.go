@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// nriLogger writes what NRI's library logs as messages of the driver, which has one format.
+// nriLogger logs the messages of the NRI library in the driver's format.
 type nriLogger struct{ logger klog.Logger }
 
 var _ nrilog.Logger = nriLogger{}
@@ -32,6 +32,6 @@ func (n nriLogger) Infof(_ context.Context, format string, args ...any) {
 // Warnf implements log.Logger.
 func (n nriLogger) Warnf(_ context.Context, format string, args ...any) { n.log(2, format, args) }
 
-// Errorf implements log.Logger. The driver itself decides whether it is an error for an administrator: it sees that the
-// connection has ended, and connects again.
+// Errorf implements log.Logger. The driver itself decides whether an administrator needs to act: it detects the end of
+// the connection and reconnects.
 func (n nriLogger) Errorf(_ context.Context, format string, args ...any) { n.log(2, format, args) }

@@ -22,11 +22,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// Kubelet has a claim prepared once. When the journal was lost, pods go on with the claims that it knew; one that gets
-// a new sandbox then needs its claims prepared again, and kubelet does not ask for that.
+// The kubelet prepares a claim only once. If the journal was lost, running pods keep their claims. If such a pod gets a
+// new sandbox, its claims must be prepared again, but the kubelet does not request that.
 
-// unclaimedSandboxes are the sandboxes that the runtime has reported and for whose pods the driver has no claim: most
-// of them have none. It is safe for concurrent use.
+// unclaimedSandboxes contains the sandboxes that the runtime has reported and whose pods have no claim that the driver
+// knows. Most pods use no claims at all. It is safe for concurrent use.
 type unclaimedSandboxes struct {
 	mu   sync.Mutex
 	byID map[string]*api.PodSandbox
@@ -60,7 +60,7 @@ func (s *unclaimedSandboxes) replace(pods []*api.PodSandbox) {
 	}
 }
 
-// list are the sandboxes in the order of their IDs.
+// list returns the sandboxes, sorted by ID.
 func (s *unclaimedSandboxes) list() []*api.PodSandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +98,7 @@ func (d *Driver) recoverLost(ctx context.Context) {
 			logger.Error(err, "Cannot prepare claims that the lost journal knew", "pod", podOf(pod).String())
 			continue
 		}
-		// Also a pod whose claims another one, or an attempt that failed later, has had prepared.
+		// This includes pods whose claims were prepared for another pod, or by an attempt that failed later.
 		if d.nri.unclaimed.remove(pod.GetId()) && !d.nri.isAttachedUnrecorded(pod) {
 			d.sandboxes.ExpectAlso(pod.GetId())
 			d.sandboxes.GoTracked(func() { d.nri.attachLate(pod, d.nri.runtime.isBusy(pod.GetId())) })
@@ -106,7 +106,7 @@ func (d *Driver) recoverLost(ctx context.Context) {
 	}
 }
 
-// isAttachedUnrecorded reports whether a pod has a prepared claim still from before the journal was lost.
+// isAttachedUnrecorded reports whether a claim of a pod is still attached from before the journal was lost.
 func (n *nriPlugin) isAttachedUnrecorded(pod *api.PodSandbox) bool {
 	records, err := n.claims.find(pod)
 	return err == nil && slices.ContainsFunc(records, func(record claims.Record) bool {
@@ -114,9 +114,9 @@ func (n *nriPlugin) isAttachedUnrecorded(pod *api.PodSandbox) bool {
 	})
 }
 
-// lostClaims are the claims of a pod that are allocated on this driver's devices and not known to it. Those whose
-// devices others attach are left out: the pod has them, or gets them from whoever attaches them, and while it does no
-// baseline of theirs can be taken.
+// lostClaims returns the claims of a pod that are allocated devices of this driver and unknown to it. It omits claims
+// whose devices another component attaches: the pod has these devices or gets them from that component, and their
+// baselines cannot be taken while they are in the pod.
 func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.Claim, error) {
 	netns, err := d.nri.Namespaces.pathOf(pod)
 	known := d.cluster.cachedPod(pod.GetNamespace(), pod.GetName(), pod.GetUid())
@@ -130,7 +130,7 @@ func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.
 		}
 		claim, err := d.client.ResourceV1().ResourceClaims(pod.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			continue // the pod is about to go
+			continue // the pod is about to end
 		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot read claim %s/%s: %w", pod.GetNamespace(), name, err)

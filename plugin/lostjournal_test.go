@@ -20,7 +20,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 )
 
-// withoutJournal is a driver that has lost its journal while a pod had a claim, in a cluster that has both.
+// withoutJournal returns a driver that lost its journal while a pod had a claim. Both exist in the cluster.
 func withoutJournal(t *testing.T) (f *fixture, prepared *int) {
 	f = newFixture(t)
 	claim := allocatedClaim("claim-a", "up0", "a")
@@ -31,7 +31,7 @@ func withoutJournal(t *testing.T) (f *fixture, prepared *int) {
 	return f, f.recovering(claim)
 }
 
-// recovering makes what [fixture.recover] needs; it counts the claims that are prepared again.
+// recovering creates the input of [fixture.recover] and counts the claims that are prepared again.
 func (f *fixture) recovering(claims ...*resourceapi.ResourceClaim) *int {
 	f.client = fake.NewClientset()
 	for _, claim := range claims {
@@ -40,7 +40,7 @@ func (f *fixture) recovering(claims ...*resourceapi.ResourceClaim) *int {
 	return new(int)
 }
 
-// recover looks for lost claims, as the driver does from time to time.
+// recover looks for lost claims, as the driver does periodically.
 func (f *fixture) recover(count *int) {
 	f.Helper()
 	d := f.driver()
@@ -63,7 +63,7 @@ func TestLostClaimsArePreparedAgain(t *testing.T) {
 	f.ends("a-0")
 	f.runs("a-1")
 	f.start("boot-1")
-	f.node.AddHostLink("up0") // the kernel sends hardware back when the namespace ends
+	f.node.AddHostLink("up0") // the kernel returns hardware to the host when the namespace ends
 	f.recover(count)
 	f.eventually("the new sandbox is attached", func() bool { f.clock.Step(attach.Retry); return f.ready("a-1") })
 	if *count != 1 {
@@ -90,7 +90,7 @@ func TestAttachedPodsOfALostJournalAreLeftAlone(t *testing.T) {
 	user := func(uid types.UID) *corev1.Pod { return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}} }
 	if isForPod(foreign, user("a")) || !isForPod(allocatedClaim("c", "up0", "a"), user("a")) ||
 		isForPod(allocatedClaim("c", "up0", "a"), user("b")) {
-		t.Error("claims are mistaken")
+		t.Error("claims are matched to the wrong pod")
 	}
 	ofGroup := allocatedClaim("c", "up0", "a")
 	ofGroup.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{
@@ -98,11 +98,11 @@ func TestAttachedPodsOfALostJournalAreLeftAlone(t *testing.T) {
 	member := user("b")
 	member.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: ptr.To("gang")}
 	if !isForPod(ofGroup, member) || isForPod(ofGroup, user("b")) {
-		t.Error("claims of PodGroups are mistaken")
+		t.Error("claims of PodGroups are matched to the wrong pod")
 	}
 }
 
-// Claims that were prepared by an attempt that failed later are attached by the next.
+// Claims that were prepared in an attempt that failed later are attached by the next attempt.
 func TestLostClaimsThatWerePreparedByAnother(t *testing.T) {
 	f, count := withoutJournal(t)
 	f.ends("a-0")
@@ -118,7 +118,7 @@ func TestLostClaimsThatWerePreparedByAnother(t *testing.T) {
 	}
 }
 
-// A claim whose devices others attach is not prepared again and again while they are in the pod.
+// A claim whose devices another component attaches is not prepared repeatedly while they are in the pod.
 func TestLostClaimsThatOthersAttach(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -139,8 +139,8 @@ func TestLostClaimsThatOthersAttach(t *testing.T) {
 	}
 }
 
-// A claim that cannot be prepared again, for the API server has it no more, keeps none of the others from getting their
-// files back.
+// If a claim cannot be prepared again because it no longer exists in the API server, the files of the other claims are
+// still restored.
 func TestMetadataOfEachClaimIsWrittenAgain(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("claim-a", "a", "up0")
@@ -160,6 +160,6 @@ func TestMetadataOfEachClaimIsWrittenAgain(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 	if !slices.Equal(asked, []string{"claim-a", "claim-b"}) {
-		t.Errorf("asked are %q", asked)
+		t.Errorf("prepared again: %q", asked)
 	}
 }

@@ -34,8 +34,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// metadataVersions are the versions in which each file says the same, newest first. A reader takes the first that it
-// knows: KubeVirt 1.9 knows v1alpha1 only.
+// metadataVersions returns the API versions in which each file repeats its content, newest first. A reader uses the
+// first version that it supports: KubeVirt 1.9 supports only v1alpha1.
 func metadataVersions() []schema.GroupVersion {
 	return []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion, metadatav1alpha1.SchemeGroupVersion}
 }
@@ -98,7 +98,7 @@ func addVerbs(metadata *kubeletplugin.DeviceMetadata, verbs *executor.Verbs) {
 	}
 	number := func(value int64) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{IntValue: &value} }
 	const domain = v1alpha1.DriverName + "/"
-	add(string(policy.RDMADevice), text(device.Name)) // the pod's name of it
+	add(string(policy.RDMADevice), text(device.Name)) // the name in the pod
 	add(domain+"verbsDevice", text(device.Verbs))
 	if known {
 		add(domain+"gidIndex", number(int64(gid.Index)))
@@ -196,14 +196,14 @@ func (d *Driver) lacksMetadata(record *claims.Record) bool {
 	return false
 }
 
-// readsAsJSON reports whether a file has JSON values and nothing else, and decodes the first of them. A machine that
-// lost its power may have kept an empty file.
+// readsAsJSON reports whether a file contains only JSON values, and decodes the first of them. A power loss can leave
+// an empty file.
 func readsAsJSON(path string, first any) bool {
 	file, err := os.Open(path)
 	if err != nil {
 		return false
 	}
-	defer func() { _ = file.Close() }() // only read
+	defer func() { _ = file.Close() }() // opened for reading only
 	decoder := json.NewDecoder(file)
 	if err := decoder.Decode(first); err != nil {
 		return false
@@ -214,7 +214,7 @@ func readsAsJSON(path string, first any) bool {
 	return errors.Is(err, io.EOF)
 }
 
-// prepareAgain asks this driver, as kubelet would, to prepare claims: that is idempotent, and the library writes its
+// prepareAgain calls this driver's Prepare as the kubelet does: Prepare is idempotent, and the library rewrites its
 // files.
 func (d *Driver) prepareAgain(ctx context.Context, claims []*drapb.Claim) error {
 	if len(claims) == 0 || !d.nri.runtime.isConnected() {

@@ -70,7 +70,7 @@ func (m *metrics) watch(claims *claims.Store, sandboxes *attach.Sandboxes, execu
 	}
 }
 
-// quarantines counts the leftovers that keep a device from others; the rest hold names or addresses only.
+// quarantines counts the leftovers that quarantine a device. The other leftovers only hold names or addresses.
 func quarantines(executor *executor.Executor) int {
 	held := 0
 	for _, leftover := range executor.Leftovers() {

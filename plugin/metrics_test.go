@@ -21,7 +21,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// The names and labels are an interface: what changes here changes other people's dashboards.
+// The names and labels of metrics are an interface: changes break users' dashboards.
 func TestMetrics(t *testing.T) {
 	f := newFixture(t)
 	machine := discoverytest.Machine(1, 2)
@@ -47,7 +47,7 @@ func TestMetrics(t *testing.T) {
 	measured.Record(executor.Call{Plugin: "/opt/cni/bin/macvlan", Command: "ADD", Err: errors.New("no")})
 	f.metrics.watch(f.claims, f.boxes, f.dra.Executor)
 	if problems, err := testutil.GatherAndLint(f.metrics.registry); err != nil || len(problems) > 0 {
-		t.Errorf("lint says %v, %v", problems, err)
+		t.Errorf("lint reports %v, %v", problems, err)
 	}
 	if err := testutil.GatherAndCompare(f.metrics.registry, strings.NewReader(`
 # HELP dra_network_build_info 1; the label has the build of the driver, as --version prints it.
@@ -98,7 +98,7 @@ type discardCalls struct{}
 
 func (discardCalls) Record(executor.Call) {}
 
-// TestMetricsAreDocumented: the table of docs/observing.md has the metrics and labels that there are, and no others.
+// The table in docs/observing.md lists exactly the metrics and labels of the driver.
 func TestMetricsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/observing.md")
 	if err != nil {

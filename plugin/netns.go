@@ -15,7 +15,7 @@ import (
 
 // namespaces finds the network namespaces of sandboxes.
 type namespaces struct {
-	// procDir is the host's /proc, dir where the runtime keeps namespaces.
+	// procDir is the host's /proc; dir is where the runtime keeps namespaces.
 	procDir, dir string
 }
 
@@ -39,9 +39,9 @@ func (n namespaces) pathOf(pod *api.PodSandbox) (string, error) {
 			return namespace.GetPath(), nil
 		}
 	}
-	// By the OCI specification, a container gets each namespace in its list, and the runtime's namespace for the
-	// others, so a list without a network namespace belongs to a pod on the host's network. Only an empty list is
-	// inconclusive: every sandbox has at least a mount namespace.
+	// By the OCI specification, a container gets each namespace in its list, and the runtime's namespace for every type
+	// that is not listed, so a list without a network namespace belongs to a pod on the host's network. Only an empty
+	// list is inconclusive: every sandbox has at least a mount namespace.
 	if len(all) > 0 || pod.GetPid() == 0 {
 		return "", nil
 	}
@@ -53,8 +53,8 @@ func (n namespaces) pathOf(pod *api.PodSandbox) (string, error) {
 	return path, nil
 }
 
-// pathOfProcess returns the path of the namespace that a sandbox's process is in; if it is not found, also what a user
-// does about that.
+// pathOfProcess returns the path of the network namespace of a sandbox's process. If it returns an error, action is the
+// remedy for the user.
 func (n namespaces) pathOfProcess(pod *api.PodSandbox) (path, action string, err error) {
 	process := filepath.Join(n.procDir, strconv.FormatUint(uint64(pod.GetPid()), 10))
 	cgroup, err := os.ReadFile(filepath.Join(process, "cgroup"))
@@ -64,8 +64,8 @@ func (n namespaces) pathOfProcess(pod *api.PodSandbox) (path, action string, err
 	if err != nil {
 		return "", checkProc, err
 	}
-	// The kernel gives the number of a process that has ended to another one. The runtime names the sandbox's cgroup by
-	// its ID, and no process of another pod is in there.
+	// The kernel reuses the IDs of processes that have ended. The runtime includes the sandbox's ID in the name of its
+	// cgroup, which contains no process of another pod.
 	if !strings.Contains(string(cgroup), pod.GetId()) {
 		return "", deletePod, fmt.Errorf("process %d now belongs to another cgroup", pod.GetPid())
 	}
@@ -76,7 +76,7 @@ func (n namespaces) pathOfProcess(pod *api.PodSandbox) (path, action string, err
 	return path, checkProc, err
 }
 
-// path prefers the name that the runtime gave to a process's namespace, which is there as long as the sandbox.
+// path prefers the runtime's own path for the namespace of a process, which exists as long as the sandbox.
 func (n namespaces) path(ofProcess string) (string, error) {
 	namespace, err := os.Stat(ofProcess)
 	if err != nil {
@@ -98,7 +98,7 @@ func (n namespaces) path(ofProcess string) (string, error) {
 	return ofProcess, nil
 }
 
-// isNamed reports whether the runtime has a path for the network namespace at a pin: then its sandbox has not ended.
+// isNamed reports whether the runtime has a path for the network namespace at a pin, so that its sandbox has not ended.
 func (n namespaces) isNamed(pin string) bool {
 	path, err := n.path(pin)
 	return err != nil || path != pin // an unreadable path is no evidence of an end

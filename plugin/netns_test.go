@@ -71,7 +71,7 @@ func TestNamespacesThatTheRuntimeHasLost(t *testing.T) {
 			}
 		})
 	}
-	// a name of the runtime is better, since it goes with the sandbox; a pin is ours
+	// a path of the runtime is preferred, since it disappears with the sandbox; a pin belongs to the driver
 	for _, name := range []string{"cni-other", "dra-a-0", "cni-a"} {
 		if name == "cni-other" {
 			if err := os.WriteFile(filepath.Join(n.dir, name), nil, 0o600); err != nil {
@@ -88,7 +88,7 @@ func TestNamespacesThatTheRuntimeHasLost(t *testing.T) {
 	}
 }
 
-// failures also hands failures to a function.
+// failures also passes failures to a function.
 type failures struct {
 	attach.Observer
 	note func(pod executor.Pod, records []claims.Record, err error)
@@ -99,8 +99,8 @@ func (o failures) AttachFailed(pod executor.Pod, records []claims.Record, err er
 	o.Observer.AttachFailed(pod, records, err, again)
 }
 
-// The runtime was killed in the middle of RunPodSandbox. Kubelet goes on with the sandbox, so it has to be attached,
-// and who can't be is told.
+// The runtime was killed in the middle of RunPodSandbox. The kubelet continues with the sandbox, so the driver must
+// attach it, or report why it cannot.
 func TestPodsWhoseSandboxTheRuntimeHasLost(t *testing.T) {
 	f := newFixture(t)
 	f.nri.Namespaces = lostSandboxes(t)
@@ -125,6 +125,6 @@ func TestPodsWhoseSandboxTheRuntimeHasLost(t *testing.T) {
 	f.eventually("the pod is attached", func() bool { return f.ready("a-0") })
 	f.expect(attachedA, "claim-a")
 	if !strings.HasPrefix(told, "ns/b claim-b: ") || !strings.Contains(told, "delete the pod") {
-		t.Errorf("told was %q", told)
+		t.Errorf("reported: %q", told)
 	}
 }

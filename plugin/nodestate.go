@@ -31,7 +31,7 @@ func (d *Driver) state() nodestate.State {
 			DeviceInfoDir: c.DeviceInfoDir,
 		},
 	}
-	if plugins, err := publish.Binaries(c.CNIDirs); err == nil { // the publisher reports an error
+	if plugins, err := publish.Binaries(c.CNIDirs); err == nil { // the publisher reports the error
 		state.CNIPlugins = sets.List(plugins)
 	}
 	if node, err := d.cluster.ThisNode(); err == nil {
@@ -70,7 +70,7 @@ func (d *Driver) refusedClaims() []nodestate.RefusedClaim {
 	return waiting
 }
 
-// pluginHostPaths are the paths of the host that plugins need, by CNI type.
+// pluginHostPaths returns the host paths that plugins need, by CNI type.
 func (c *cluster) pluginHostPaths() map[string][]string {
 	paths := map[string][]string{}
 	for cniType, schema := range c.PluginSchemas().All() {
@@ -81,7 +81,7 @@ func (c *cluster) pluginHostPaths() map[string][]string {
 	return paths
 }
 
-// pluginLinkTypes are the types of links that plugins have the kernel make, by CNI type.
+// pluginLinkTypes returns the link types that plugins create, by CNI type.
 func (c *cluster) pluginLinkTypes() map[string][]string {
 	types := map[string][]string{}
 	for cniType, schema := range c.PluginSchemas().All() {
@@ -92,7 +92,7 @@ func (c *cluster) pluginLinkTypes() map[string][]string {
 	return types
 }
 
-// podAnnotations are the annotations by which pods select what plugins attach, by CNI type.
+// podAnnotations returns the annotations with which pods select the networks of plugins, by CNI type.
 func (c *cluster) podAnnotations() map[string]string {
 	annotations := map[string]string{}
 	for cniType, schema := range c.PluginSchemas().All() {
@@ -103,7 +103,7 @@ func (c *cluster) podAnnotations() map[string]string {
 	return annotations
 }
 
-// topologyStates are sorted by name.
+// topologyStates returns the topologies, sorted by name.
 func (c *cluster) topologyStates() []nodestate.Topology {
 	byName := map[string]*chainapi.NetworkTopology{}
 	for _, item := range c.topologies.GetStore().List() {
@@ -130,7 +130,7 @@ func (c *cluster) topologyStates() []nodestate.Topology {
 	return states
 }
 
-// claimStates are sorted by UID.
+// claimStates returns the prepared claims, sorted by UID.
 func (d *Driver) claimStates() []nodestate.Claim {
 	records := d.claims.All()
 	states := make([]nodestate.Claim, 0, len(records))
@@ -142,8 +142,8 @@ func (d *Driver) claimStates() []nodestate.Claim {
 	return states
 }
 
-// isOrphaned reports whether a prepared claim has no user: none of its consumers exists, no sandbox has it, and no pod
-// of the node names it. It checks all three, since each may be outdated.
+// isOrphaned reports whether a prepared claim has no user: none of its consumers exists, no sandbox uses it, and no pod
+// of the node names it. It checks all three sources, since each may be outdated.
 func (d *Driver) isOrphaned(record *claims.Record, pods sets.Set[string]) bool {
 	for _, consumer := range record.Consumers {
 		if pods.Has(consumer.PodUID) {

@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// configSource is the annotation by which kubelet says where a pod comes from.
+// configSource is the annotation in which the kubelet records the source of a pod.
 const configSource = "kubernetes.io/config.source"
 
 // nriConfig has the dependencies of an nriPlugin.
@@ -32,7 +32,7 @@ type nriConfig struct {
 	// Work ends when the driver stops.
 	Work    context.Context
 	Metrics *metrics
-	// Observer tells a pod and its claims why it is not attached.
+	// Observer reports to a pod and its claims why the pod is not attached.
 	Observer attach.Observer
 }
 
@@ -50,11 +50,11 @@ func newNRIPlugin(c nriConfig) *nriPlugin {
 		unclaimed: newUnclaimedSandboxes()}
 }
 
-// namesClaim reports whether a container names a claim of the driver: kubelet gives it the CDI device of the claim's
-// gate.
+// namesClaim reports whether a container names a claim of the driver: the kubelet passes the CDI device of the claim's
+// gate to such a container.
 func namesClaim(container *api.Container) bool { return len(partsNamed(container)) > 0 }
 
-// partsNamed are the parts of claims that a container names.
+// partsNamed returns the parts of claims that a container names.
 func partsNamed(container *api.Container) []attach.Part {
 	var parts []attach.Part
 	for _, device := range container.GetCDIDevices() {
@@ -70,8 +70,9 @@ func isRunning(container *api.Container) bool {
 	return state == api.ContainerState_CONTAINER_RUNNING || state == api.ContainerState_CONTAINER_PAUSED
 }
 
-// attachAfterResync looks at every pod on its own: one may have to wait until what a crash left of it is undone, or
-// until the API server says whose it is. busy are sandboxes in which containers run that name a claim.
+// attachAfterResync attaches the pods independently of each other: a pod may have to wait until an interrupted
+// attachment is rolled back, or until the API server reports its claims. busy contains the sandboxes with running
+// containers that name a claim.
 func (n *nriPlugin) attachAfterResync(pods []*api.PodSandbox, busy map[string]bool) {
 	listed := map[string]bool{}
 	for _, pod := range pods {
@@ -86,7 +87,7 @@ func (n *nriPlugin) attachAfterResync(pods []*api.PodSandbox, busy map[string]bo
 			klog.FromContext(n.Work).Info("Runtime reports no network namespace for the sandbox; using the one of its "+
 				"process", "pod", podOf(pod).String(), "sandbox", pod.GetId(), "netns", netns)
 		}
-		if netns != "" && n.Sandboxes.NamespaceExists(netns) { // else it has ended
+		if netns != "" && n.Sandboxes.NamespaceExists(netns) { // otherwise the sandbox has ended
 			listed[pod.GetId()] = true
 		}
 	}
@@ -107,10 +108,10 @@ func (n *nriPlugin) reportUnattachable(pod *api.PodSandbox, err error) {
 	}
 }
 
-// attachLate tries until the pod is attached, ends, or turns out not to be ours.
+// attachLate retries until the pod is attached, ends, or turns out to need no attachment.
 //
-// It begins only when the list of the runtime is complete, and ends with the connection that has listed the sandbox, or
-// as soon as the sandbox is stopped, which takes it from the sandboxes that are expected.
+// It starts after the runtime's list is complete. It ends with the connection that listed the sandbox, or as soon as
+// the sandbox is stopped, which removes it from the expected sandboxes.
 func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	logger := klog.FromContext(n.Work).WithValues("pod", podOf(pod).String(), "sandbox", pod.GetId())
 	disconnected := n.runtime.disconnected()
@@ -175,7 +176,8 @@ func (n *nriPlugin) ready(pod *api.PodSandbox) bool {
 	return ready
 }
 
-// RunPodSandbox attaches the pod's claims. An error makes the runtime end the sandbox; kubelet then makes a new one.
+// RunPodSandbox attaches the pod's claims. If it returns an error, the runtime ends the sandbox and the kubelet creates
+// a new one.
 func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err error) {
 	start := n.Clock.Now()
 	defer func() {
@@ -204,7 +206,8 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 	return nil
 }
 
-// StopPodSandbox detaches, and waits a little. It is not told about pods that are older than the runtime's process.
+// StopPodSandbox detaches the sandbox and waits for a short time. The runtime does not call it for pods that are older
+// than the runtime's process.
 func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	start := n.Clock.Now()
 	defer func() {
@@ -222,7 +225,7 @@ func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) err
 	return nil
 }
 
-// RemovePodSandbox comes after, instead of, or before StopPodSandbox.
+// RemovePodSandbox is called after, instead of, or before StopPodSandbox.
 func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
 	n.unclaimed.remove(pod.GetId())
 	n.Sandboxes.RemoveSandbox(pod.GetId())
@@ -250,7 +253,7 @@ func (n *nriPlugin) CreateContainer(
 // memlock is the OCI runtime specification's name of the limit of locked memory (getrlimit(2)).
 const memlock = "RLIMIT_MEMLOCK"
 
-// adjust gives a container the limits of the claims that it names; nil if they set none. The runtime merges them into
+// adjust returns the limits of the claims that a container names, or nil if they set none. The runtime merges them into
 // the container's specification.
 func (n *nriPlugin) adjust(pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, error) {
 	named := partsNamed(container)
@@ -275,7 +278,7 @@ func (n *nriPlugin) adjust(pod *api.PodSandbox, container *api.Container) (*api.
 	return adjustment, nil
 }
 
-// logCall logs what the runtime was answered.
+// logCall logs the response to the runtime.
 func (n *nriPlugin) logCall(event string, pod *api.PodSandbox, duration time.Duration, err error) {
 	klog.FromContext(n.Work).V(telemetry.LevelCalls).Info("Answered the container runtime", "event", event, "pod",
 		podOf(pod).String(),
@@ -325,8 +328,8 @@ func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) erro
 	return nil
 }
 
-// attachMissed attaches the claims of a sandbox in the background that RunPodSandbox has not attached: for example, the
-// claims of its pod were not prepared then. The pod gets an event if that fails.
+// attachMissed attaches, in the background, the claims of a sandbox that RunPodSandbox did not attach, for example
+// because they were not prepared at that time. The pod gets an event if that fails.
 func (n *nriPlugin) attachMissed(pod *api.PodSandbox) {
 	if n.Sandboxes.ExpectAlso(pod.GetId()) {
 		n.Sandboxes.GoTracked(func() { n.attachLate(pod, n.runtime.isBusy(pod.GetId())) })
@@ -334,14 +337,14 @@ func (n *nriPlugin) attachMissed(pod *api.PodSandbox) {
 }
 
 // isToBeAttached reports whether a sandbox that existed before the driver is attached late: its pod has prepared
-// claims, and none of its containers that name them runs. The runtime does not list containers whose creation was
-// rejected, so its list is not sufficient.
+// claims, and no running container names them. The runtime does not list containers whose creation was rejected, so its
+// list is not sufficient.
 func (n *nriPlugin) isToBeAttached(pod *api.PodSandbox) bool {
 	return !n.runtime.isBusy(pod.GetId()) && len(attachable(n.Claims.OfPod(pod.GetUid()))) > 0
 }
 
-// isUnrecorded reports whether all claims that a container names are attached to its pod, although the journal has lost
-// their record.
+// isUnrecorded reports whether all claims that a container names are attached to its pod, although their records were
+// lost with the journal.
 func (n *nriPlugin) isUnrecorded(pod *api.PodSandbox, named []attach.Part) bool {
 	netns, err := n.Namespaces.pathOf(pod)
 	if err != nil || netns == "" {
@@ -351,7 +354,7 @@ func (n *nriPlugin) isUnrecorded(pod *api.PodSandbox, named []attach.Part) bool 
 		func(part attach.Part) bool { return !n.Sandboxes.AdmitsUnrecorded(part.ClaimUID, netns) })
 }
 
-// isStatic reports whether kubelet has the pod from elsewhere than the API server. Such a pod has no claims.
+// isStatic reports whether the kubelet has the pod from a source other than the API server. Such a pod has no claims.
 func isStatic(pod *api.PodSandbox) bool {
 	source := pod.GetAnnotations()[configSource]
 	return source != "" && source != "api"

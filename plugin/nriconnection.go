@@ -18,13 +18,14 @@ const (
 	// nriIndex orders NRI plugins: late, so that a pod that another plugin refuses never reaches the hardware.
 	nriIndex = "90"
 	nriName  = "dra-network"
-	// nriConnectLimit is how long a connection may take.
+	// nriConnectLimit is the maximum time for establishing a connection.
 	nriConnectLimit = 15 * time.Second
 	nriRetry        = 200 * time.Millisecond
 	nriRetryMax     = 2 * time.Second
 )
 
-// run keeps connected until ctx ends. It returns an error only when the stub hangs, which only a new process cures.
+// run keeps the connection to the runtime until ctx ends. It returns an error only if the stub hangs, which requires a
+// new process.
 func (n *nriPlugin) run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	for delay := nriRetry; ctx.Err() == nil; delay = min(2*delay, nriRetryMax) {
@@ -50,11 +51,11 @@ func (n *nriPlugin) run(ctx context.Context) error {
 	return nil //nolint:nilerr // the driver stops, and with it the session
 }
 
-// errHung is cured only by a new process: a stub whose runtime dies between its registration and its configuration
-// never returns.
+// errHung requires a new process: a stub whose runtime dies between its registration and its configuration never
+// returns.
 var errHung = errors.New("the connection hangs; starting over")
 
-// session is one connection, from start to end.
+// session runs one connection from start to end.
 func (n *nriPlugin) session(ctx context.Context) error {
 	ended := make(chan error, 1)
 	configured := make(chan struct{})
@@ -104,7 +105,7 @@ type nriConnection struct {
 	*nriPlugin
 	configured func()
 
-	synchronizing sync.Mutex // held while what the connection says becomes true
+	synchronizing sync.Mutex // held while the runtime's lists are applied
 	over          bool       // the connection has ended, and its reports are void
 }
 
@@ -115,7 +116,7 @@ func (c *nriConnection) end() {
 	c.over = true
 }
 
-// Configure subscribes to no more events than are needed: a failure policy covers them all.
+// Configure subscribes only to the events that are needed: a failure policy would apply to all of them.
 func (c *nriConnection) Configure(ctx context.Context, _, runtime, version string) (api.EventMask, error) {
 	c.configured()
 	c.Metrics.connections.Inc()
@@ -124,8 +125,8 @@ func (c *nriConnection) Configure(ctx context.Context, _, runtime, version strin
 }
 
 // Synchronize treats the lists of the runtime as evidence that objects exist, never that they do not. It compares the
-// recorded sandboxes with them before containers may start in these. Pods that started while the driver was away are
-// attached now, if none of their containers that name a claim runs.
+// recorded sandboxes with them before containers may start in the sandboxes. Pods that started while the driver was
+// away are attached now, if none of their containers that name a claim runs.
 //
 // It first records the containers that ran before, which CreateContainer needs. Then it confirms known sandboxes, which
 // opens their gates. Then calls of the kubelet are answered again, and unknown sandboxes are attached last.
@@ -140,7 +141,7 @@ func (c *nriConnection) Synchronize(
 	decided, busy := sandboxesOf(containers)
 	listed := make(map[string]string, len(pods))
 	for _, pod := range pods {
-		listed[pod.GetId()], _ = c.Namespaces.pathOf(pod) // the error is told by attachAfterResync
+		listed[pod.GetId()], _ = c.Namespaces.pathOf(pod) // attachAfterResync reports the error
 	}
 	c.runtime.begin(decided, busy)
 	c.unclaimed.replace(slices.DeleteFunc(slices.Clone(pods), func(pod *api.PodSandbox) bool {
@@ -155,8 +156,9 @@ func (c *nriConnection) Synchronize(
 	return nil, nil
 }
 
-// sandboxesOf are the sandboxes of containers by what these name; see runtimeView. A sandbox is to be attached if one
-// of its containers names a claim, and none of these runs: its containers that name none wait for that, too.
+// sandboxesOf groups the sandboxes of containers by the claims that the containers name; see runtimeView. A sandbox is
+// to be attached if at least one of its containers names a claim and no such container runs. Its containers without a
+// claim wait for the attachment, too.
 func sandboxesOf(containers []*api.Container) (decided sets.Set[string], busy map[string]bool) {
 	decided, busy = sets.New[string](), map[string]bool{}
 	waiting := sets.New[string]()
@@ -167,7 +169,7 @@ func sandboxesOf(containers []*api.Container) (decided sets.Set[string], busy ma
 			decided.Insert(sandbox)
 		case isRunning(container):
 			busy[sandbox] = true
-		default: // it is held by its gate, and by the hook
+		default: // its gate and the hook hold the container
 			waiting.Insert(sandbox)
 		}
 	}
@@ -184,15 +186,16 @@ func sandboxesOf(containers []*api.Container) (decided sets.Set[string], busy ma
 type runtimeView struct {
 	mu        sync.Mutex
 	connected chan struct{} // closed when the connection ends; nil while there is none
-	timeout   time.Duration // of a request, as the runtime has said last
-	// decided are sandboxes that had containers when the connection began, none of which names a claim. Whether they
-	// are the driver's business was decided before, perhaps by one that could ask the API server.
+	timeout   time.Duration // of a request, as last reported by the runtime
+	// decided contains the sandboxes that had containers when the connection began, none of which names a claim. It was
+	// decided earlier whether the driver must attach them, possibly by a driver process that could reach the API
+	// server.
 	decided sets.Set[string]
-	// busy are sandboxes in which containers ran that name a claim when the connection began.
+	// busy contains the sandboxes that had running containers that name a claim when the connection began.
 	busy map[string]bool
 }
 
-// begin notes the sandboxes that the runtime lists at the beginning of a connection, by what their containers name.
+// begin records the sandboxes that the runtime lists at the beginning of a connection, as grouped by [sandboxesOf].
 func (v *runtimeView) begin(decided sets.Set[string], busy map[string]bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -211,7 +214,7 @@ func (v *runtimeView) setConnected(connected bool) {
 	}
 }
 
-// disconnected is closed when the connection ends that there is now; nil if there is none.
+// disconnected returns a channel that is closed when the current connection ends, or nil if there is no connection.
 func (v *runtimeView) disconnected() <-chan struct{} {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -231,7 +234,7 @@ func (v *runtimeView) setTimeout(timeout time.Duration) {
 	v.timeout = timeout
 }
 
-// requestTimeout is after what time the runtime gives up on the driver; 0 before the first connection.
+// requestTimeout returns the timeout of the runtime for its requests to the driver; 0 before the first connection.
 func (v *runtimeView) requestTimeout() time.Duration {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -17,7 +17,7 @@ func TestRuntimeView(t *testing.T) {
 	t.Parallel()
 	var view runtimeView
 	if view.isConnected() || view.requestTimeout() != 0 || view.wasDecided("a") || view.isBusy("b") {
-		t.Error("before the first connection something is known")
+		t.Error("the view is not empty before the first connection")
 	}
 	view.begin(sets.New("a"), map[string]bool{"b": true})
 	view.setTimeout(time.Second)
@@ -31,16 +31,16 @@ func TestRuntimeView(t *testing.T) {
 	}
 	if view.isConnected() || view.requestTimeout() != time.Second || !view.wasDecided("a") || view.wasDecided("b") ||
 		!view.isBusy("b") || view.isBusy("a") {
-		t.Error("the end of a connection changed what the runtime had said")
+		t.Error("the end of a connection changed the runtime's reports")
 	}
 	view.begin(sets.New("b"), nil)
 	if view.wasDecided("a") || !view.wasDecided("b") || view.isBusy("b") {
-		t.Error("another connection did not replace what the runtime had said")
+		t.Error("another connection did not replace the runtime's reports")
 	}
 }
 
-// Of a sandbox whose containers name no claim nothing is held. In one that is to be attached all containers wait; one
-// that runs without a record is left alone.
+// Sandboxes whose containers name no claim are not held. In a sandbox that is to be attached, all containers wait. A
+// sandbox that runs without a record is left alone.
 func TestSandboxesOfContainers(t *testing.T) {
 	t.Parallel()
 	container := func(sandbox string, state api.ContainerState, claims ...string) *api.Container {

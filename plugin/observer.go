@@ -9,7 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// reporter tells kubelet and the API server what becomes of pods. Its driver is complete before the first call.
+// reporter reports the results for pods to the kubelet and the API server. Its driver must be complete before the first
+// call.
 type reporter struct{ driver *Driver }
 
 var _ attach.Observer = reporter{}

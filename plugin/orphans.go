@@ -20,8 +20,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// findOrphans lists orphaned files. It reads directories first and looks up owners afterwards: files created meanwhile
-// are not in the list, and every listed file with an owner had it before.
+// findOrphans lists orphaned files. It reads directories first and looks up owners afterwards: files that are created
+// in between are not in the list, and the owner of every listed file existed before the lookup.
 func (d *Driver) findOrphans() ([]nodestate.Orphan, error) {
 	found, err := d.orphanSpecs()
 	problems := []error{err}
@@ -58,7 +58,7 @@ func (d *Driver) orphanSpecs() ([]nodestate.Orphan, error) {
 	return found, missingIsEmpty(err)
 }
 
-// isGone reports whether its owner has removed it since it was listed.
+// isGone reports whether the owner of a file has removed it since it was listed.
 func isGone(file nodestate.Orphan) bool {
 	_, err := os.Lstat(file.Path)
 	return errors.Is(err, os.ErrNotExist)
@@ -76,15 +76,15 @@ func (d *Driver) isPrepared(claimUID string) bool {
 	return prepared
 }
 
-// journalLost reports whether a journal was lost: then pods may run whose claims are not known, and containers of
-// theirs are started with metadata.
+// journalLost reports whether a journal was lost. Pods with unknown claims may then run, and their containers are
+// started with the metadata of these claims.
 func (d *Driver) journalLost() bool {
 	entries, err := os.ReadDir(d.config.PluginDir)
 	return missingIsEmpty(err) != nil ||
 		slices.ContainsFunc(entries, func(e os.DirEntry) bool { return nodeapi.IsUnreadableJournal(e.Name()) })
 }
 
-// keepsPin reports whether a pin is of something that could not be undone: it is needed to try again.
+// keepsPin reports whether a leftover needs a pin to retry its rollback.
 func (d *Driver) keepsPin(name string) bool {
 	for _, leftover := range d.dra.Executor.Leftovers() {
 		if host.IsPinOf(name, leftover.Attachment.Pin) {
@@ -130,8 +130,8 @@ func (d *Driver) removeOrphan(ctx context.Context, file *nodestate.Orphan) error
 	return fmt.Errorf("unknown kind of orphan %q", file.Kind)
 }
 
-// removeMetadata removes a spec unless its claim is prepared by now. Prepare has the lock until the claim is known, and
-// the spec is written after that.
+// removeMetadata removes a spec unless its claim is prepared by now. Prepare holds the lock until the claim is known,
+// and the spec is written after that.
 func (d *Driver) removeMetadata(ctx context.Context, file *nodestate.Orphan) error {
 	unlock, err := d.dra.locks.Acquire(ctx, file.Claim)
 	if err != nil {
@@ -144,8 +144,9 @@ func (d *Driver) removeMetadata(ctx context.Context, file *nodestate.Orphan) err
 	return errors.Join(d.removeMetadataFile(file.Path), missingIsEmpty(os.Remove(file.Path)))
 }
 
-// removeMetadataFile removes the file that a spec mounts into containers, and parent directories that are empty then.
-// The directory of a claim has its name, and may belong to a newer claim of the same name, which has the same file.
+// removeMetadataFile removes the file that a spec mounts into containers, and its parent directories if they are empty
+// then. The directory is named after the claim, and may belong to a newer claim of the same name, which uses the same
+// file.
 func (d *Driver) removeMetadataFile(spec string) error {
 	data, err := os.ReadFile(spec)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// littered is a node with a pod that has the claim claim-a, and with the same things of a claim and a sandbox that are
-// gone.
+// littered returns a node with a pod that has the claim claim-a, and with files of another claim and another sandbox
+// that no longer exist.
 func littered(t *testing.T) (*fixture, *Driver) {
 	f := newFixture(t)
 	f.crash()
@@ -102,7 +102,7 @@ func TestOrphansIsRemoved(t *testing.T) {
 	}
 }
 
-// What got an owner between the look and the removal stays.
+// Files that got an owner between the scan and the removal stay.
 func TestOrphansThatGetsAnOwner(t *testing.T) {
 	f, d := littered(t)
 	found, err := d.findOrphans()
@@ -126,7 +126,7 @@ func TestOrphansThatGetsAnOwner(t *testing.T) {
 	}
 }
 
-// A claim that is being prepared is waited for.
+// The removal waits for a claim that is being prepared.
 func TestOrphansOfAClaimThatIsBeingPrepared(t *testing.T) {
 	f, d := littered(t)
 	unlock, err := f.dra.locks.Acquire(context.Background(), "gone")
@@ -145,7 +145,7 @@ func TestOrphansOfAClaimThatIsBeingPrepared(t *testing.T) {
 	}
 }
 
-// After a journal was lost, what containers of running pods are told stays.
+// After a journal was lost, the metadata of containers of running pods stays.
 func TestOrphansAfterALostJournal(t *testing.T) {
 	f, d := littered(t)
 	f.must(os.WriteFile(filepath.Join(f.dir, "journal.db.unreadable-20260101T000000"), nil, 0o600))
@@ -167,7 +167,7 @@ func TestOrphansKeepsPinsOfLeftovers(t *testing.T) {
 	found, err := d.findOrphans()
 	f.must(err)
 	if slices.Contains(f.paths(found), "netns/dra-gone.cre66i9s") {
-		t.Errorf("orphans is %v", found)
+		t.Errorf("orphans are %v", found)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestOrphansOnTheSocket(t *testing.T) {
 	}
 	if _, body := request(d, http.MethodGet, "/garbage"); body != "[{\"kind\":\"network namespace\",\"path\":\""+
 		filepath.Join(f.dir, "netns/dra-gone.cre66i9s")+"\"}]\n" {
-		t.Errorf("remaining: %s", body) // the fake unpins, and leaves the file that represents the pin
+		t.Errorf("remaining: %s", body) // the fake unpins without removing the file that represents the pin
 	}
 	d.config.CDIDir = filepath.Join(f.dir, "cdi/vendor.com-gpu.json")
 	if code, body := request(d, http.MethodGet, "/garbage"); code != http.StatusInternalServerError {
@@ -202,7 +202,7 @@ func TestOrphansThatGoesByItself(t *testing.T) {
 	}
 }
 
-// pinOf is where the network namespace of a sandbox is pinned.
+// pinOf returns the path of the pin of a sandbox's network namespace.
 func pinOf(f *fixture, sandbox string) string {
 	for _, state := range f.boxes.States() {
 		if state.ID == sandbox {
@@ -212,7 +212,7 @@ func pinOf(f *fixture, sandbox string) string {
 	return ""
 }
 
-// Metadata is written again whatever has become of its two files.
+// Metadata is rewritten if either of its files is missing or damaged.
 func TestLacksMetadata(t *testing.T) {
 	f, d := littered(t)
 	record := f.prepared("claim-a", "a", "up0")

@@ -24,8 +24,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// planner makes the records of claims: whose they are, which devices they have, and the plans of their topologies. It
-// changes nothing but the events of pods.
+// planner builds the records of claims: their consumers, their devices, and the plans of their topologies. It has no
+// side effects except the events of pods.
 type planner struct {
 	cluster   *cluster
 	publisher *publish.Publisher
@@ -37,7 +37,7 @@ type planner struct {
 	clock            clock.Clock
 }
 
-// compile makes the record of a claim.
+// compile builds the record of a claim.
 func (p *planner) compile(ctx context.Context, claim *resourceapi.ResourceClaim) (claims.Record, error) {
 	record := claims.Record{Claim: claimOf(claim), PreparedAt: p.clock.Now(), Shareable: shareable(claim)}
 	devices, err := claimspec.Devices(claim)
@@ -73,7 +73,7 @@ func (p *planner) compile(ctx context.Context, claim *resourceapi.ResourceClaim)
 	return record, p.checkSelections(ctx, pods, record.Plans)
 }
 
-// plan compiles a topology for the claim of a record, whose earlier plans have taken their addresses.
+// plan compiles a topology for the claim of a record. The addresses in the record's earlier plans are not available.
 func (p *planner) plan(
 	ctx context.Context, record *claims.Record, name string, roots []cnichain.RootDevice,
 ) (*cnichain.Plan, error) {
@@ -123,8 +123,8 @@ func topologyError(name string, problems field.ErrorList) error {
 	return fmt.Errorf("NetworkTopology %s: %s", name, strings.Join(texts, "; "))
 }
 
-// checkNamespace returns an error if a topology is not for claims of a namespace. Its labels are read only for
-// topologies that limit them.
+// checkNamespace returns an error if a topology does not allow claims of a namespace. It reads the namespace's labels
+// only for topologies that restrict namespaces.
 func (p *planner) checkNamespace(topology *v1alpha1.NetworkTopology, namespace string) error {
 	if topology.Spec.AllowedNamespaces == nil {
 		return nil
@@ -136,7 +136,7 @@ func (p *planner) checkNamespace(topology *v1alpha1.NetworkTopology, namespace s
 	return claimspec.CheckNamespace(topology, namespace, labels)
 }
 
-// definitionsPath is where the API server has NetworkAttachmentDefinitions of a namespace.
+// definitionsPath is the API path of a NetworkAttachmentDefinition.
 const definitionsPath = "/apis/k8s.cni.cncf.io/v1/namespaces/%s/network-attachment-definitions/%s"
 
 // define copies the current content of NetworkAttachmentDefinitions into a topology: the plan of the claim contains it,
@@ -165,8 +165,8 @@ func (p *planner) define(
 	return defined, nil
 }
 
-// definition returns the configuration in a NetworkAttachmentDefinition, namespace/name. found is false if the cluster
-// does not have the kind.
+// definition returns the configuration in a NetworkAttachmentDefinition, namespace/name. found is false if the object,
+// or its kind, does not exist in the cluster.
 func (c *cluster) definition(ctx context.Context, name string) (config string, found bool, err error) {
 	data, err := c.readDefinition(ctx, name)
 	if apierrors.IsNotFound(err) {
@@ -191,8 +191,8 @@ func (c *cluster) getDefinition(ctx context.Context, name string) ([]byte, error
 	return c.client.CoreV1().RESTClient().Get().AbsPath(fmt.Sprintf(definitionsPath, namespace, name)).DoRaw(ctx)
 }
 
-// checkSelections refuses a claim for which no pod selects the networks that it attaches: the plugin would refuse it,
-// or wait for minutes. A claim that several pods use is prepared if one of them does, and the others get an event.
+// checkSelections rejects a claim if no pod selects the networks that it attaches: the plugin would fail, or wait for
+// minutes. A claim of several pods is prepared if one of them selects the networks; the others get an event.
 func (p *planner) checkSelections(ctx context.Context, pods []*corev1.Pod, plans []cnichain.Plan) error {
 	var wanted []cnichain.WantedNetwork
 	for i := range plans {

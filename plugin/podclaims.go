@@ -20,10 +20,11 @@ type podClaims struct {
 // find returns the prepared claims of a pod that have something to attach, in the order of its resourceClaims, followed
 // by the claim of its extended resources. It does not query the API server.
 //
-// Any pod of a namespace may name any claim there, also one that was generated for another pod, and kubelet prepares a
-// claim only once. So a record does not list all users of its claim: the pod's spec decides. It is read from the cache
-// of pods, or from a record of a claim that was prepared for this pod. If neither has it and the namespace has claims
-// of other pods, find returns an error, and kubelet retries the sandbox.
+// Any pod of a namespace may name any claim of the namespace, including claims that were generated for other pods, and
+// the kubelet prepares a claim only once. A record therefore does not list all users of its claim; the pod's spec is
+// decisive. find reads it from the cache of pods, or from a record of a claim that was prepared for this pod. If
+// neither contains it and the namespace has claims of other pods, find returns an error, and the kubelet retries the
+// sandbox.
 func (p podClaims) find(pod *api.PodSandbox) ([]claims.Record, error) {
 	if isStatic(pod) {
 		return nil, nil
@@ -43,7 +44,7 @@ func (p podClaims) find(pod *api.PodSandbox) ([]claims.Record, error) {
 			"driver yet, and its namespace has prepared claims that the pod may name; kubelet retries", podOf(pod))
 	}
 	named := p.prepared(pod.GetNamespace(), names)
-	for _, record := range records { // the cache may be older than the call by which kubelet prepared a claim
+	for _, record := range records { // the cache may be older than the Prepare call of the kubelet
 		isNamed := func(other claims.Record) bool { return other.Claim.UID == record.Claim.UID }
 		if !slices.ContainsFunc(named, isNamed) {
 			named = append(named, record)
@@ -52,8 +53,8 @@ func (p podClaims) find(pod *api.PodSandbox) ([]claims.Record, error) {
 	return named, nil
 }
 
-// namesAtPrepare returns the names of all claims of a pod, as a record of one of them has them. It returns nil if there
-// is no such record.
+// namesAtPrepare returns the names of all claims of a pod, as recorded when one of the claims was prepared. It returns
+// nil if there is no such record.
 func namesAtPrepare(records []claims.Record, podUID string) []string {
 	for i := range records {
 		for _, consumer := range records[i].Consumers {
@@ -83,7 +84,7 @@ func (p podClaims) prepared(namespace string, names []string) []claims.Record {
 }
 
 // claimNames returns the names of the claims of a pod, in the order of its resourceClaims, followed by the claim that
-// the scheduler made for its extended resources. It returns an error while a claim of a template has no name yet.
+// the scheduler created for its extended resources. It returns an error while a claim of a template has no name yet.
 func claimNames(pod *corev1.Pod) ([]string, error) {
 	var names []string
 	for i := range pod.Spec.ResourceClaims {

@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 )
 
-// usesClaims returns the claims that are found for pods of the namespace ns, by name.
+// usesClaims returns the names of the claims that are found for a pod of the namespace ns.
 func (f *fixture) usesClaims(pod string) ([]string, error) {
 	records, err := f.nri.claims.find(&api.PodSandbox{Id: pod + "-0", Uid: pod, Name: pod, Namespace: "ns"})
 	var names []string
@@ -24,7 +24,7 @@ func (f *fixture) usesClaims(pod string) ([]string, error) {
 	return names, err
 }
 
-// Kubernetes allows a pod to name the generated claim of another pod, and kubelet does not prepare the claim again.
+// Kubernetes allows a pod to name the generated claim of another pod, and the kubelet does not prepare the claim again.
 func TestGeneratedClaimOfAnotherPod(t *testing.T) {
 	f := newFixture(t)
 	claim := allocatedClaim("c", "up0", "a")
@@ -32,7 +32,7 @@ func TestGeneratedClaimOfAnotherPod(t *testing.T) {
 	f.must(err)
 	f.must(results["c"].Err)
 	if record, _ := f.claims.Get("c"); record.Shareable {
-		t.Error("the claim is not the generated one that this test is about")
+		t.Error("the claim is not a generated claim, as this test requires")
 	}
 	if names, err := f.usesClaims("b"); err == nil {
 		t.Errorf("the claims of a pod that the API server has not reported are %v", names)
@@ -50,7 +50,7 @@ func TestGeneratedClaimOfAnotherPod(t *testing.T) {
 	_, _, err = f.nri.CreateContainer(context.Background(), f.sandbox("b-0"), &api.Container{Name: "sidecar",
 		PodSandboxId: "b-0"})
 	f.must(err)
-	f.runs("a-0") // the device is exclusive, so the claim's own pod is refused while the other pod has it
+	f.runs("a-0") // the device is exclusive, so the claim's own pod is rejected while the other pod has it
 	f.addPod(podObject("a", "c"))
 	if err := f.nri.RunPodSandbox(context.Background(), f.sandbox("a-0")); err == nil ||
 		!strings.Contains(err.Error(), "pod ns/b uses its exclusive device") {
@@ -58,8 +58,8 @@ func TestGeneratedClaimOfAnotherPod(t *testing.T) {
 	}
 }
 
-// Without an answer of the API server, the names that were recorded when a claim was prepared decide: a pod goes on
-// with all of its claims.
+// While the API server is unavailable, the names that were recorded when a claim was prepared are used: a pod keeps all
+// of its claims.
 func TestClaimsOfAPodWhileTheAPIServerIsAway(t *testing.T) {
 	f := newFixture(t)
 	f.addPod(podObject("a", "c", "d"))
@@ -80,7 +80,7 @@ func TestClaimsOfAPodWhileTheAPIServerIsAway(t *testing.T) {
 	}
 }
 
-// A container that names a claim of a sandbox that was not attached is the last occasion to notice it: the claim is
+// The creation of a container that names a claim is the last opportunity to detect an unattached sandbox: the claim is
 // attached, or the pod gets an event.
 func TestMissedSandboxIsAttachedForItsContainer(t *testing.T) {
 	f := newFixture(t)

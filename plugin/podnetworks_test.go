@@ -43,7 +43,7 @@ func selecting(t *testing.T) *fixture {
 	return f
 }
 
-// A claim gets the definition of its network at the time of its preparation, and its pod the interface that the
+// A claim gets the definition of its network at the time of its preparation, and its pod gets the interface that the
 // annotation names.
 func TestNetworkThatThePodSelects(t *testing.T) {
 	f := selecting(t)
@@ -68,7 +68,7 @@ func TestNetworkThatThePodSelects(t *testing.T) {
 	}
 }
 
-// A pod that can't be attached is told so when its claim is prepared: nothing is held, and no plugin is called.
+// A pod that cannot be attached gets the reason when its claim is prepared: no device is held, and no plugin is called.
 func TestNetworkThatThePodDoesNotSelect(t *testing.T) {
 	notFound := apierrors.NewNotFound(schema.GroupResource{Resource: "network-attachment-definitions"}, "tenant")
 	for name, test := range map[string]struct {
@@ -103,7 +103,7 @@ func TestNetworkThatThePodDoesNotSelect(t *testing.T) {
 				t.Errorf("error is %v, want %q", err, test.want)
 			}
 			if held := f.claims.All(); len(held) > 0 {
-				t.Errorf("held are %v", held)
+				t.Errorf("held claims: %v", held)
 			}
 		})
 	}

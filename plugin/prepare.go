@@ -49,25 +49,25 @@ type draConfig struct {
 	Busy func(context.Context, ...discovery.IfName) (map[discovery.IfName]discovery.Use, error)
 	// MissingLinkTypes returns the link types in its argument that the kernel does not support.
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
-	// Fatal is called with an error that only a new process cures.
+	// Fatal is called with an error that requires a new process.
 	Fatal func(error)
 	Clock clock.Clock
 	// Work ends when the driver stops.
 	Work context.Context
 }
 
-// draPlugin is what kubelet calls.
+// draPlugin implements the calls of the kubelet.
 type draPlugin struct {
 	draConfig
-	// locks are taken, by the UID of a claim, by whoever prepares or releases it.
+	// locks serializes Prepare and release by the UID of a claim.
 	locks     *keylock.Locks
 	planner   *planner
 	baselines baselines
 	releaser  *releaser
 }
 
-// newDRAPlugin puts the parts together. Preparing and releasing share the locks by claim, so that kubelet's calls for
-// one claim never overlap.
+// newDRAPlugin creates a draPlugin. Prepare and release share the locks by claim, so that the kubelet's calls for one
+// claim never overlap.
 func newDRAPlugin(c draConfig) *draPlugin {
 	locks := keylock.New(1)
 	return &draPlugin{
@@ -83,7 +83,7 @@ func newDRAPlugin(c draConfig) *draPlugin {
 
 var _ kubeletplugin.DRAPlugin = &draPlugin{}
 
-// PrepareResourceClaims compiles and records the plan of each claim. Claims succeed and fail each on their own.
+// PrepareResourceClaims compiles and records the plan of each claim. Claims succeed and fail independently.
 func (d *draPlugin) PrepareResourceClaims(
 	ctx context.Context, claims []*resourceapi.ResourceClaim,
 ) (map[types.UID]kubeletplugin.PrepareResult, error) {
@@ -101,7 +101,7 @@ func (d *draPlugin) PrepareResourceClaims(
 			logger.Error(err, "Cannot prepare the claim")
 			d.Statuses.Failed(claimOf(claim), allocatedDevices(claim), status.ReasonPrepare, err)
 			hint := status.PrepareHint(claimOf(claim), d.Cluster.nodeName, err)
-			err = fmt.Errorf("%w; %s", err, hint) // kubelet makes an event of it
+			err = fmt.Errorf("%w; %s", err, hint) // the kubelet sends it as an event
 		}
 		logger.V(telemetry.LevelCalls).Info("Answered NodePrepareResources", "duration",
 			time.Since(start).Round(time.Microsecond),
@@ -111,7 +111,7 @@ func (d *draPlugin) PrepareResourceClaims(
 	return results, nil
 }
 
-// allocatedDevices are our devices of a claim that could not be prepared.
+// allocatedDevices returns the driver's devices in a claim that could not be prepared.
 func allocatedDevices(claim *resourceapi.ResourceClaim) []claims.HeldDevice {
 	var devices []claims.HeldDevice
 	for _, result := range claim.Status.Allocation.Devices.Results {
@@ -138,8 +138,8 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 	defer unlock()
 	record, known := d.Claims.Get(string(claim.UID))
 	if known && !claims.IsRecordOf(&record, claim) {
-		// The claim was deallocated and allocated again, and kubelet did not release it in between: its last pod was
-		// deleted by force, or the node was lost.
+		// The claim was deallocated and allocated again, and the kubelet did not release it in between: its last pod
+		// was deleted by force, or the node was lost.
 		klog.FromContext(ctx).Info("The claim has another allocation than the one that was prepared, which is " +
 			"released first")
 		if err := d.releaser.release(ctx, record.Claim.UID); err != nil {
@@ -174,7 +174,8 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 	return d.devices(&record), d.tellOthers(&record)
 }
 
-// checkConnected returns an error while the driver does not hear of new pods, if it is to attach devices to them.
+// checkConnected returns an error if the driver must attach devices of the claim but is not connected to the container
+// runtime, which reports new pods.
 func (d *draPlugin) checkConnected(record *claims.Record) error {
 	if !record.Attaches() || d.Connected() {
 		return nil
@@ -183,7 +184,7 @@ func (d *draPlugin) checkConnected(record *claims.Record) error {
 		"its interfaces; it is trying again")
 }
 
-// tellOthers writes the devices of a claim for components that attach them instead of the driver.
+// tellOthers writes the device information for components that attach devices of a claim instead of the driver.
 func (d *draPlugin) tellOthers(record *claims.Record) error {
 	if !hasExternal(record) {
 		return nil
@@ -192,8 +193,8 @@ func (d *draPlugin) tellOthers(record *claims.Record) error {
 	return d.External.Sync(record.Claim.UID)
 }
 
-// compileAndHold makes the record of a claim and reserves what it needs. Of claims that are prepared at the same time
-// some may have been compiled for the same last addresses of a block: these are compiled again.
+// compileAndHold builds the record of a claim and reserves its devices and addresses. Concurrent calls may compile
+// claims with the same last addresses of a block; claims that lose this race are compiled again.
 func (d *draPlugin) compileAndHold(
 	ctx context.Context, claim *resourceapi.ResourceClaim,
 ) (record claims.Record, err error) {
@@ -221,7 +222,7 @@ func steps(record *claims.Record) int {
 	return n
 }
 
-// devices returns the answer to the kubelet: every device with the claim's gate and its metadata for containers.
+// devices returns the response to the kubelet: every device with the claim's gate and its metadata for containers.
 func (d *draPlugin) devices(record *claims.Record) []kubeletplugin.Device {
 	steps := d.Sandboxes.AttachedSteps(record.Claim.UID)
 	devices := make([]kubeletplugin.Device, 0, len(record.Devices))
@@ -243,11 +244,13 @@ func (d *draPlugin) devices(record *claims.Record) []kubeletplugin.Device {
 	return devices
 }
 
-// UnprepareResourceClaims ends when every device is on the host; until then it is an error, and kubelet asks again.
+// UnprepareResourceClaims succeeds when every device is on the host. Until then it returns an error, and the kubelet
+// retries.
 func (d *draPlugin) UnprepareResourceClaims(
 	ctx context.Context, claims []kubeletplugin.NamespacedObject,
 ) (map[types.UID]error, error) {
-	// A kubelet that ends must not end plugins in the middle of a DEL; it asks again when it is back.
+	// A stopping kubelet cancels its calls, which must not interrupt plugins in the middle of a DEL. It calls again
+	// after its restart.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unprepareLimit)
 	defer cancel()
 	results := make(map[types.UID]error, len(claims))
@@ -266,7 +269,7 @@ func (d *draPlugin) UnprepareResourceClaims(
 	return results, nil
 }
 
-// HandleError is told about slices that can't be written, and about the end of the gRPC servers.
+// HandleError handles failures to write slices, and the end of the gRPC servers.
 func (d *draPlugin) HandleError(ctx context.Context, err error, msg string) {
 	d.Publisher.HandleError(ctx, err, msg)
 	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
@@ -274,8 +277,8 @@ func (d *draPlugin) HandleError(ctx context.Context, err error, msg string) {
 	}
 }
 
-// WatchHealthStatus reports the health of devices to the kubelet, which also wakes it for pods that need not wait any
-// longer.
+// WatchHealthStatus reports the health of devices to the kubelet. The reports also wake the kubelet for pods that no
+// longer need to wait.
 func (d *draPlugin) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	return d.Health.Watch(ctx, reports)
 }

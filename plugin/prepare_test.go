@@ -26,7 +26,7 @@ func TestPositionIsThatOfThePodSpec(t *testing.T) {
 	}
 }
 
-// Of claims that exclude each other only one is prepared, however many arrive concurrently.
+// Only one of several mutually exclusive claims is prepared, however many arrive concurrently.
 func TestOneDeviceIsHeldOnce(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-0", "a", "up0")
@@ -84,7 +84,7 @@ func TestPrepareSaysWhatIsGone(t *testing.T) {
 	}
 }
 
-// A step whose plugin would be refused by the kernel is refused before the pod is given to the runtime.
+// A step whose plugin needs a feature that the kernel lacks is rejected before the pod reaches the runtime.
 func TestPrepareSaysWhatTheKernelLacks(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.cluster.schemas.GetStore().Add(&chainapi.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "tuning"},
@@ -105,7 +105,7 @@ func TestPrepareSaysWhatTheKernelLacks(t *testing.T) {
 func TestOnlyClaimsOfOnePodAreNotShareable(t *testing.T) {
 	claim := allocatedClaim("c", "up0", "a")
 	if shareable(claim) {
-		t.Error("a claim that was made for a pod is shareable")
+		t.Error("a claim that was generated for a pod is shareable")
 	}
 	claim.OwnerReferences[0].APIVersion, claim.OwnerReferences[0].Kind = "example.com/v1", "Job"
 	if !shareable(claim) {
@@ -145,7 +145,7 @@ func TestClaimOfTheSameNameWaits(t *testing.T) {
 func TestQuarantine(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
-	record.Plans[0].Steps[0].Device.PCIAddress = "0000:01:00.0" // hardware, which always comes back
+	record.Plans[0].Steps[0].Device.PCIAddress = "0000:01:00.0" // hardware, which always returns to the host
 	f.must(f.attach("a-0", record))
 	f.node.Lose()
 	attempts := 0
@@ -157,7 +157,7 @@ func TestQuarantine(t *testing.T) {
 	if attempts < 9 {
 		t.Errorf("given up after %d attempts", attempts)
 	}
-	next := f.prepared("claim-b", "b", "up1") // another device is not concerned
+	next := f.prepared("claim-b", "b", "up1") // another device is not affected
 	next.Plans[0].Steps[0].Device = record.Plans[0].Steps[0].Device
 	refused := func() error {
 		_, err := f.dra.baselines.ofDevice(*record.Plans[0].Steps[0].Device)
@@ -178,7 +178,7 @@ func TestQuarantine(t *testing.T) {
 	}
 	if code, body := f.debug(http.MethodPost, "/leftovers?forget=true&key="+left[0].Key); code != http.StatusConflict ||
 		!strings.Contains(body, "its device is not on the host") {
-		t.Errorf("it is given up while its device is away: status %d: %s", code, body)
+		t.Errorf("the leftover is discarded while its device is missing: status %d: %s", code, body)
 	}
 	f.node.Find()
 	f.node.AddHostLink("up0")
@@ -233,7 +233,7 @@ func TestReleaseProvesTheDeviceHome(t *testing.T) {
 	record.Plans[0].Steps[0].Device.PCIAddress = "0000:01:00.0"
 	f.must(f.claims.Release("claim-a"))
 	f.must(f.claims.Hold(record, asItIs))
-	f.node.RemoveHostLink("up0") // attached, but the record of that is damaged
+	f.node.RemoveHostLink("up0") // attached, but its record is damaged
 	if err := f.dra.releaser.unprepare(context.Background(), "claim-a"); err == nil ||
 		!strings.Contains(err.Error(), "no link up0") {
 		t.Fatalf("error is %v", err)
@@ -241,7 +241,7 @@ func TestReleaseProvesTheDeviceHome(t *testing.T) {
 	f.node.AddHostLink("up0")
 	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
 	if len(f.dra.Executor.Leftovers()) > 0 {
-		t.Error("something is left over")
+		t.Error("there are leftovers")
 	}
 }
 
@@ -270,7 +270,7 @@ func TestPrepareTakesTheBaseline(t *testing.T) {
 	}
 }
 
-// A link that the node works with is not taken from it, whatever a policy and the scheduler say.
+// A link that the node uses is not taken, whatever a policy and the scheduler decide.
 func TestBusyLinksAreRefused(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("c", "a", "up0")
@@ -311,7 +311,7 @@ func TestLinksInUseAreTakenIfThePolicySaysSo(t *testing.T) {
 	}
 }
 
-// A driver that is being stopped begins no release: kubelet asks the next one.
+// A driver that is being stopped starts no release: the kubelet calls the next driver process.
 func TestNoReleaseBeginsWhileTheDriverStops(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -355,7 +355,7 @@ func TestRecordedPlanOfARenamedCard(t *testing.T) {
 	f.expect(clean)
 }
 
-// While the devices are not known, claims can't be prepared but released: kubelet must be able to end pods.
+// While the devices are unknown, claims cannot be prepared but can be released: the kubelet must be able to end pods.
 func TestPrepareBeforeTheDevicesAreKnown(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("claim-a", "a", "up0")

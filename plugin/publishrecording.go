@@ -30,11 +30,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 )
 
-// ReplayConfig says which recorded machine to publish, and as which node.
+// ReplayConfig selects a recorded machine and the node to publish it as.
 type ReplayConfig struct {
-	// Recording is a directory as `netdra facts --record` writes it.
+	// Recording is a directory that `netdra facts --record` wrote.
 	Recording string
-	// NodeName is a Node object of the cluster, whose labels decide which policies count.
+	// NodeName is the name of a Node object in the cluster. Its labels determine which policies apply.
 	NodeName string
 	// RestConfig is the configuration of clients of the API server.
 	RestConfig *rest.Config
@@ -44,7 +44,7 @@ type ReplayConfig struct {
 	ListAttributes, CompatibilityGroups bool
 }
 
-// replayPeriod is how often the recording is checked for changes, which are published as changes of the machine.
+// replayPeriod is the period between checks of the recording. Changes are published as changes of the machine.
 const replayPeriod = time.Second
 
 // Replay publishes the devices of a recorded machine until ctx ends, as the driver of that machine would. It serves no
@@ -124,7 +124,7 @@ func replayed(dir string) func(context.Context, []netip.Addr) (discovery.Facts, 
 	}
 }
 
-// polled notices changes of a recording by looking at its files.
+// polled detects changes of a recording by polling its files.
 type polled struct{ dir string }
 
 // Subscribe implements discovery.Events.
@@ -149,7 +149,7 @@ func (p polled) Subscribe(ctx context.Context, changed func()) (<-chan error, er
 	return broken, nil
 }
 
-// state changes when a file of the recording is written or replaced.
+// state returns a string that changes when a file of the recording is written or replaced.
 func (p polled) state() string {
 	var state strings.Builder
 	entries, _ := os.ReadDir(p.dir) // an error is reported when the recording is read

@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// withRDMA attaches the sandbox a-0 with the claim claim-a, whose topology gives RDMA devices and limits.
+// withRDMA attaches the sandbox a-0 with the claim claim-a, whose topology requests RDMA devices and limits.
 func withRDMA(t *testing.T, mode string) *fixture {
 	f := newFixture(t)
 	f.node.AddRDMA("mlx5_0", "up0", "", mode)
@@ -27,7 +27,7 @@ func withRDMA(t *testing.T, mode string) *fixture {
 	return f
 }
 
-// limited changes a prepared record into one of a topology with rdma and limits.
+// limited changes a prepared record into the record of a topology with rdma and limits.
 func (f *fixture) limited(record claims.Record) claims.Record {
 	f.Helper()
 	step := &record.Plans[0].Steps[0]
@@ -38,7 +38,7 @@ func (f *fixture) limited(record claims.Record) claims.Record {
 	return record
 }
 
-// spec is the CDI spec of a claim's gate.
+// spec returns the CDI spec of a claim's gate.
 func (f *fixture) spec(claim string) string {
 	f.Helper()
 	data, err := os.ReadFile(filepath.Join(f.cdiDir(), v1alpha1.DriverName+"-"+claim+".json"))
@@ -59,7 +59,7 @@ func TestContainersGetRDMADevicesAndLimits(t *testing.T) {
 			f := withRDMA(t, mode)
 			for _, path := range []string{"/dev/infiniband/uverbs0", "/dev/infiniband/rdma_cm"} {
 				if !strings.Contains(f.spec("claim-a"), `"path":"`+path+`"`) {
-					t.Errorf("the gate does not give %s:\n%s", path, f.spec("claim-a"))
+					t.Errorf("the gate does not contain %s:\n%s", path, f.spec("claim-a"))
 				}
 			}
 			adjustment, err := f.create("a-0", "claim-a")
@@ -103,7 +103,8 @@ func TestContainersOfAnRDMADeviceThatIsGone(t *testing.T) {
 	f.expect("host [up0 up1] pods [] leases []")
 }
 
-// A claim whose device has no RDMA device, or one that can't leave the host, is refused before anything is done.
+// A claim whose device has no RDMA device, or has an RDMA device that cannot leave the host, is rejected before
+// anything is changed.
 func TestClaimOfADeviceWithoutRDMA(t *testing.T) {
 	f := newFixture(t)
 	topology := testTopology()
@@ -142,7 +143,7 @@ func TestContainersDoNotWaitForCards(t *testing.T) {
 	f.must(err)
 }
 
-// The application has renamed its RDMA device such that the line of rdma.max would limit another one, and not this.
+// The application has renamed its RDMA device such that the line in rdma.max would limit a different RDMA device.
 func TestLimitOfAnRDMADeviceWithAStrangeName(t *testing.T) {
 	for name, fine := range map[string]bool{
 		"ibp1s0": true, "mlx5_1 hca_handle=1": false, "a\nmlx5_1": false, "": false, "\u00a0": false,
@@ -162,8 +163,8 @@ func TestLimitOfAnRDMADeviceWithAStrangeName(t *testing.T) {
 	}
 }
 
-// Two RDMA devices of different namespaces have one name: the line says which is meant, since the kernel would refuse
-// it, or limit the other.
+// Two RDMA devices of different namespaces have the same name. The line in rdma.max contains the device index, since
+// the kernel would otherwise reject the line or limit the other device.
 func TestLimitOfAnRDMADeviceWhoseNameIsNotUnique(t *testing.T) {
 	f := withRDMA(t, cnichain.RDMAExclusive)
 	devices, err := f.node.RDMADevices(f.boxes.States()[0].Pin)

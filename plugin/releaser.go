@@ -35,18 +35,18 @@ type releaser struct {
 	external  *external.Files
 	statuses  *status.Writer
 	health    *status.Health
-	// locks are taken, by the UID of a claim, by whoever prepares or releases it.
+	// locks serializes Prepare and release by the UID of a claim.
 	locks *keylock.Locks
 	// work ends when the driver stops.
 	work context.Context
 
-	// evicting are the UIDs of claims that are being evicted.
+	// evicting contains the UIDs of claims that are being evicted.
 	evicting sync.Map
 }
 
-// unprepareToTheEnd keeps a driver that is being stopped from ending in the middle: the gRPC server doesn't wait for
-// answers, and a plugin would be killed with the driver. The answer waits for the end, too, since kubelet forgets a
-// claim as soon as it gets no error.
+// unprepareToTheEnd completes a release even if the driver is being stopped: the gRPC server does not wait for running
+// calls, and a plugin would be killed with the driver. The response waits for the end, too, since the kubelet forgets a
+// claim as soon as a call succeeds.
 func (r *releaser) unprepareToTheEnd(ctx context.Context, uid string) error {
 	result := make(chan error, 1)
 	if !r.sandboxes.GoTracked(func() { result <- r.unprepare(ctx, uid) }) {
@@ -64,9 +64,9 @@ func (r *releaser) unprepare(ctx context.Context, uid string) error {
 	return r.release(ctx, uid)
 }
 
-// rivalsOf returns the rules for claims whose devices a claim needs. An earlier claim of the same name has no pods any
-// longer: the kubelet has just read the claim with that name from the API server. Otherwise a pod that waits for the
-// new claim would keep the old one alive.
+// rivalsOf returns the rules for claims that hold devices of another claim. An earlier claim of the same name no longer
+// has pods: the kubelet has just read the claim with that name from the API server. Otherwise a pod that waits for the
+// new claim would keep the old claim from being released.
 func (r *releaser) rivalsOf(claim cnichain.Claim) claims.Rivals {
 	podsNaming := func(holder *claims.Record) []*corev1.Pod {
 		if holder.Claim.Namespace == claim.Namespace && holder.Claim.Name == claim.Name {
@@ -99,7 +99,7 @@ func (r *releaser) evict(record *claims.Record, naming []*corev1.Pod) {
 	if r.sandboxes.IsReleasing(uid) || len(naming) > 0 || !r.isAbandoned(record) {
 		return
 	}
-	// Every claim that waits for the device asks once a second.
+	// Every claim that waits for the device calls evict once a second.
 	if _, begun := r.evicting.LoadOrStore(uid, true); begun {
 		return
 	}
@@ -113,7 +113,7 @@ func (r *releaser) evict(record *claims.Record, naming []*corev1.Pod) {
 			return // it is being prepared or released
 		}
 		defer unlock()
-		// Asked under the lock of the claim, and from the API server itself. A cache could be older than an allocation
+		// Check under the lock of the claim, and with the API server itself. A cache could be older than an allocation
 		// that Prepare has just acted on.
 		allocated, err := r.cluster.isAllocated(ctx, record)
 		if err != nil || allocated {
@@ -168,7 +168,7 @@ func (r *releaser) release(ctx context.Context, uid string) error {
 			return err
 		}
 	}
-	// Before the record was gone the gate of a driver that is not connected was only suspended.
+	// While the record existed, a driver without a connection only suspended the gate.
 	if err := r.sandboxes.SyncGate(uid); err != nil {
 		return err
 	}

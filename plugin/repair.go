@@ -20,7 +20,7 @@ import (
 type installation struct {
 	directories *install.Directories
 	helper      *install.Helper
-	// journal is the file that was opened.
+	// journal identifies the file that was opened.
 	journal fs.FileInfo
 	defects defects
 }
@@ -31,7 +31,7 @@ type defects struct {
 	byPart map[string]error
 }
 
-// note sets what is wrong with a part, nil for nothing, and logs it unless that was known.
+// note sets the defect of a part, nil for none, and logs it if it has changed.
 func (s *defects) note(ctx context.Context, part string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +49,7 @@ func (s *defects) note(ctx context.Context, part string, err error) {
 		part)
 }
 
-// texts returns what is wrong, in the order of parts.
+// texts returns the defects, sorted by part.
 func (s *defects) texts() (texts []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,30 +79,30 @@ func newInstallation(config *Config, helperDir string) (installation, error) {
 		config.CDIDir, config.NetNSDir)}, err
 }
 
-// noteGates notes why gates could not be written, nil if all were.
+// noteGates records why gates could not be written, or nil if all were written.
 func (i *installation) noteGates(ctx context.Context, err error) { i.defects.note(ctx, partGates, err) }
 
-// repairInstallation puts back what the driver, its hook and the runtime need on the node, whoever has removed or
-// changed it. Directories come first, since files are written to them.
+// repairInstallation restores the files and directories that the driver, its hook and the runtime need on the node,
+// regardless of how they were removed or changed. Directories come first, since files are written to them.
 func (d *Driver) repairInstallation(ctx context.Context) {
 	d.installed.defects.note(ctx, partDirectories, d.installed.directories.Repair())
 	d.installed.defects.note(ctx, partHelper, d.installed.helper.Install(ctx))
 	d.installed.defects.note(ctx, partJournal, d.journalIsThere())
 }
 
-// repairFiles puts back the files of claims that the kubelet, the runtime and other owners of devices read.
+// repairFiles restores the files of claims that the kubelet, the runtime and components that attach devices read.
 func (d *Driver) repairFiles(ctx context.Context) {
 	d.installed.defects.note(ctx, partMetadata, d.repairMetadata(ctx))
 	d.installed.defects.note(ctx, partExternal, d.external.Sync(""))
-	// Last, since the runtime reads all specs then.
+	// Announce last, since the runtime then reads all specs.
 	d.installed.defects.note(ctx, partAnnouncement, d.installed.directories.Announce(d.config.CDIDir))
 }
 
-// journalPath is where the journal is.
+// journalPath returns the path of the journal.
 func (d *Driver) journalPath() string { return filepath.Join(d.config.PluginDir, "journal.db") }
 
-// journalIsThere returns an error if the journal that the driver has open is not the file that the next driver opens.
-// A file without a name can't get one again.
+// journalIsThere returns an error if the journal that the driver has open is not the file that the next driver opens. A
+// deleted file cannot get its name back.
 func (d *Driver) journalIsThere() error {
 	now, err := os.Lstat(d.journalPath())
 	if err == nil && !os.SameFile(now, d.installed.journal) {

@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// repairing is a driver whose sweeps repair its installation.
+// repairing returns a driver whose sweeps repair its installation.
 func (f *fixture) repairing() (*Driver, *attach.Sweeper) {
 	f.Helper()
 	d := f.driver()
@@ -40,7 +40,7 @@ func TestRemovedFilesAreRepaired(t *testing.T) {
 		name   string
 		damage func() error
 		repair func() error // the administrator's repair; may be nil
-		want   string       // what /readyz says until then
+		want   string       // the message of /readyz until then
 	}{
 		{name: "CDI directory removed", damage: func() error { return os.RemoveAll(d.config.CDIDir) }},
 		{name: "gate removed", damage: func() error { return os.Remove(gate) }},
@@ -82,6 +82,6 @@ func TestRemovedFilesAreRepaired(t *testing.T) {
 		})
 	}
 	if says := strings.Join(d.missing(), "\n"); !strings.Contains(says, "helper programs: cannot install") {
-		t.Errorf("a helper that is nowhere: not ready is %q", says)
+		t.Errorf("without a helper, not ready is %q", says)
 	}
 }

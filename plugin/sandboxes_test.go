@@ -17,7 +17,7 @@ func TestAttachAndStop(t *testing.T) {
 	record := f.prepared("claim-a", "a", "up0")
 	f.must(f.attach("a-0", record))
 	f.expect(attachedA, "claim-a")
-	f.must(f.attach("a-0", record)) // the same sandbox twice is one attachment
+	f.must(f.attach("a-0", record)) // attaching the same sandbox twice creates one attachment
 	<-f.boxes.StopSandbox("a-0")
 	f.expect(clean)
 	<-f.boxes.StopSandbox("a-0") // Remove after Stop
@@ -86,7 +86,7 @@ func TestDetachIsTriedAgain(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 	if _, known := f.claims.Get("claim-a"); !known {
-		t.Error("the claim of a device that is not on the host is forgotten")
+		t.Error("the claim of a device that is not on the host has no record")
 	}
 	f.node.Fail("host-device DEL", nil)
 	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
@@ -126,7 +126,7 @@ func TestRestartRemembersWhatIsNotHome(t *testing.T) {
 	f.expect(clean)
 }
 
-// While a claim is being released no sandbox can begin with it.
+// While a claim is being released, no sandbox can start with it.
 func TestReleasedClaimIsNotAttachedAgain(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -165,7 +165,7 @@ func TestMissedSandboxesOfOnePodDoNotUndoEachOther(t *testing.T) {
 	f.expect("host [up1] pods [dra-"+second+"[net1]] leases ["+second+"/net1]", "claim-a")
 }
 
-// A later pod of a shared claim must not slip through the gate that the first has opened.
+// A later pod of a shared claim must not pass the gate that was opened for the first pod.
 func TestContainerWithAForeignGateIsRefused(t *testing.T) {
 	f := newFixture(t)
 	sandbox := &api.PodSandbox{Id: "z-0", Uid: "z", Name: "z", Namespace: "other"}
@@ -212,8 +212,8 @@ func TestPodsThatAreNotOurs(t *testing.T) {
 	}
 }
 
-// Containers find the name of their interface in a file that is complete before they are created. For a claim that
-// several pods use there is no such file, as each pod has its own name.
+// Containers find the name of their interface in a file that is complete before they are created. A claim of several
+// pods has no such file, since each pod has its own name.
 func TestContainersAreToldTheirInterfaces(t *testing.T) {
 	for _, shareable := range []bool{false, true} {
 		f := newFixture(t)
@@ -221,7 +221,7 @@ func TestContainersAreToldTheirInterfaces(t *testing.T) {
 		record.Shareable = shareable
 		f.must(f.attach("a-0", record))
 		if len(f.described) != 1 {
-			t.Fatalf("described are %+v", f.described)
+			t.Fatalf("described devices: %+v", f.described)
 		}
 		metadata := f.described[0].Metadata
 		if name := metadata.Attributes["dra.networking/ifName"].StringValue; name == nil || *name != "up0" {

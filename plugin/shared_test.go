@@ -22,7 +22,7 @@ const (
 // asItIs completes nothing.
 func asItIs(*claims.Record) error { return nil }
 
-// podNamed is the pod of a sandbox "pod/attempt".
+// podNamed returns the pod of a sandbox "pod-attempt".
 func podNamed(sandbox string) executor.Pod {
 	name, _, _ := strings.Cut(sandbox, "-")
 	return executor.Pod{Namespace: "ns", Name: name, UID: name}

@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// verbsEnv returns the environment variables of a claim's containers, except the one of the attachment.
+// verbsEnv returns the environment variables of a claim's containers, except the variable of the attachment.
 func (f *fixture) verbsEnv(claim string) []string {
 	f.Helper()
 	data, err := os.ReadFile(filepath.Join(f.cdiDir(), v1alpha1.DriverName+"-"+claim+".json"))
@@ -28,7 +28,7 @@ func (f *fixture) verbsEnv(claim string) []string {
 		func(variable string) bool { return strings.HasPrefix(variable, "DRA_NETWORK_CLAIM_") })
 }
 
-// Containers that name a claim are told the GID of its address, in their environment and in the file of its metadata.
+// Containers that name a claim get the GID of its address in their environment and in the claim's metadata file.
 func TestContainersAreToldGIDs(t *testing.T) {
 	f := withRDMA(t, cnichain.RDMAExclusive)
 	if diff := cmp.Diff([]string{
@@ -56,11 +56,11 @@ func TestContainersAreToldGIDs(t *testing.T) {
 	}
 	if interfaces := f.boxes.States()[0].Interfaces; len(interfaces[0].RDMA) != 1 ||
 		len(interfaces[0].RDMA[0].GIDs) != 2 {
-		t.Errorf("netdra is told %+v", interfaces)
+		t.Errorf("netdra shows %+v", interfaces)
 	}
 }
 
-// Containers that are created later get the values that the kernel changed or added since, once they were read.
+// Containers that are created later get values that the kernel has changed or added, once the driver has read them.
 func TestGIDsThatChange(t *testing.T) {
 	f := withRDMA(t, cnichain.RDMAExclusive)
 	index := func() string {
@@ -87,17 +87,17 @@ func TestGIDsThatChange(t *testing.T) {
 		t.Errorf("the kernel has no GIDs, and the index is %s", index())
 	}
 	if text := f.boxes.States()[0].Interfaces[0].RDMAUnknown; !strings.Contains(text, "10.0.0.2 on net1") {
-		t.Errorf("netdra is told %q", text)
+		t.Errorf("netdra shows %q", text)
 	}
 	f.sweeper().Sweep(context.Background())
 	if index() != "5" {
 		t.Errorf("the index is %s", index())
 	}
 	f.crash()
-	f.node.AddPodLink(f.boxes.States()[0].Pin, "b") // while no driver looks
+	f.node.AddPodLink(f.boxes.States()[0].Pin, "b") // while no driver runs
 	before := len(f.described)
 	f.start("boot-1")
-	if index() != "7" { // the journal has 3
+	if index() != "7" { // the journal contains 3
 		t.Errorf("after a restart the gate is opened with the index %s", index())
 	}
 	f.sweeper().Sweep(context.Background())
@@ -107,7 +107,7 @@ func TestGIDsThatChange(t *testing.T) {
 	}
 }
 
-// Interfaces of several pods differ, and all have one gate.
+// The interfaces of several pods differ, but the pods share one gate.
 func TestContainersOfASharedClaimAreNotToldGIDs(t *testing.T) {
 	f := newFixture(t)
 	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAShared)
@@ -123,14 +123,14 @@ func TestContainersOfASharedClaimAreNotToldGIDs(t *testing.T) {
 	}
 }
 
-// A pod starts without GIDs, and its owner reads why.
+// A pod starts without GIDs, and netdra shows the reason.
 func TestGIDsThatCannotBeRead(t *testing.T) {
 	f := newFixture(t)
 	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAShared)
 	f.node.Fail("gids", errors.New("no such file"))
 	f.must(f.attach("a-0", f.limited(f.prepared("claim-a", "a", "up0"))))
 	if text := f.boxes.States()[0].Interfaces[0].RDMAUnknown; !strings.Contains(text, "no such file") {
-		t.Errorf("netdra is told %q", text)
+		t.Errorf("netdra shows %q", text)
 	}
 	if env := f.verbsEnv("claim-a"); strings.Contains(strings.Join(env, " "), "GID_INDEX") {
 		t.Errorf("the environment is %q", env)

@@ -28,7 +28,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// readJournal builds the driver on what an earlier one has left.
+// readJournal builds the driver from the state that an earlier process has left.
 func (d *Driver) readJournal(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	if d.journal.SetAside != "" {
@@ -70,16 +70,16 @@ func (d *Driver) readJournal(ctx context.Context) error {
 	return d.sandboxes.Recover(attachments)
 }
 
-// earlierLimit is how long CNI plugins that an earlier process started may still run. That process would
-// have ended them after 30 s; ten more are for their end.
+// earlierLimit is how long CNI plugins that an earlier process started may still run. That process would have ended
+// them after 30 s; the other ten seconds are for their exit.
 const earlierLimit = 40 * time.Second
 
-// exec runs CNI plugins.
+// exec returns the executor of CNI plugins.
 func (d *Driver) exec() executor.PluginExec {
 	return executor.PluginExec{Lock: filepath.Join(d.config.PluginDir, "cni.lock")}
 }
 
-// inProcess runs plugins of the driver's own helper binary in its process.
+// inProcess returns an executor that runs plugins of the driver's own helper binary in this process.
 func (d *Driver) inProcess() executor.InProcessExec {
 	plugins := make(map[string]executor.InProcess, len(d.config.Plugins))
 	for name, plugin := range d.config.Plugins {
@@ -88,17 +88,17 @@ func (d *Driver) inProcess() executor.InProcessExec {
 	return executor.InProcessExec{PluginExec: d.exec(), Plugins: plugins}
 }
 
-// build wires the pieces.
+// build connects the components.
 //
-// Some pieces need others that do not exist yet, such as CheckFree, which asks d.dra. They are given functions that
-// look only when they are called, which is after everything is built.
+// Some components need others that do not exist yet, such as CheckFree, which uses d.dra. They get functions that
+// access these components only when they are called, after everything is built.
 func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	var host host.Linux
 	bootID, err := host.Boot()
 	if err != nil {
 		return err
 	}
-	host.BootID = bootID // one answer for all that the process does
+	host.BootID = bootID // all components use the same boot ID
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	d.stopWork = stop
 	d.callLog = calllog.New(d.config.LogDir,
@@ -152,7 +152,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 		d.cluster.onPodGone(d.claims.Wake))
 }
 
-// buildPublisher wires what publishes devices.
+// buildPublisher creates the publisher of devices.
 func (d *Driver) buildPublisher(
 	ctx context.Context, recorder record.EventRecorder, executor *executor.Executor, bootID string,
 ) error {
@@ -189,7 +189,8 @@ func (d *Driver) unhealthy(executor *executor.Executor) func(string, *claims.Hel
 		case d.publisher.LostCarrier(held.Facts):
 			return "the link has lost its carrier"
 		}
-		// Health is of a device, and kubelet gives it to all pods that share it: only one of them misses the interface.
+		// Health belongs to a device, and the kubelet reports it to all pods that share the device, although only one
+		// of them misses the interface.
 		if name := d.sandboxes.MissingInterface(claimUID, held); name != "" && held.Exclusive {
 			return attach.MissingText(name)
 		}
@@ -197,7 +198,7 @@ func (d *Driver) unhealthy(executor *executor.Executor) func(string, *claims.Hel
 	}
 }
 
-// quarantined reports whether a device is held back.
+// quarantined returns a function that reports whether a device is quarantined.
 func quarantined(executor *executor.Executor) func(discovery.Device) bool {
 	return func(device discovery.Device) bool {
 		return executor.Quarantined(&cnichain.Device{PCIAddress: string(device.PCIAddress),
