@@ -190,10 +190,10 @@ func TestStateOfTheNode(t *testing.T) {
 		t.Errorf("problems are %+v", got.Problems)
 	}
 	if !got.Synced {
-		t.Error("the state reports a missing input")
+		t.Error("the state is not synced")
 	}
 	if f.dra.Cluster.informers = append(f.dra.Cluster.informers, f.dra.Cluster.topologies); d.state().Synced {
-		t.Error("topologies were not read yet")
+		t.Error("the state is synced before the topologies were read")
 	}
 	if paths := got.HostPaths; !slices.Equal(paths["vendor"], []string{"/etc/vendor"}) ||
 		len(paths["whereabouts"]) == 0 {
