@@ -9,7 +9,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
 
-// ExternalKind returns vendor and class of the CDI devices of a claim whose devices others attach.
+// ExternalKind returns the vendor and class of the CDI devices of a claim whose devices another component attaches.
 func ExternalKind(claimUID string) string { return driverName + "/external-" + claimUID }
 
 // IsDeviceID reports whether an ID can be the name of a CDI device (CDI specification, "CDI JSON specification").
@@ -18,9 +18,9 @@ func IsDeviceID(id string) bool {
 	return valid && err == nil
 }
 
-// EncodeExternal returns the CDI spec of a claim whose devices others attach. It changes nothing in containers but an
-// environment variable, since a CDI device must change something: its purpose are the names, which kubelet tells to
-// those who ask for the resources of a pod. They are the IDs of the devices.
+// EncodeExternal returns the CDI spec of a claim whose devices another component attaches. The names of its CDI devices
+// are the IDs of the devices, which the kubelet reports to clients that query the resources of a pod. The spec only
+// sets an environment variable in containers, because a CDI device must edit something.
 func EncodeExternal(claimUID, claim string, deviceIDs []string, env string) ([]byte, error) {
 	spec := specs.Spec{Version: cdiVersion, Kind: ExternalKind(claimUID),
 		Annotations: map[string]string{claimAnnotation: claim}}
@@ -49,12 +49,12 @@ type PCIDeviceInfo struct {
 	RDMADevice string `json:"rdma-device,omitempty"`
 }
 
-// NewDeviceInfo returns a driver's description of a PCI function.
+// NewDeviceInfo returns the driver's description of a PCI function.
 func NewDeviceInfo(pci PCIDeviceInfo) DeviceInfo {
 	return DeviceInfo{Type: "pci", Version: "1.1.0", PCI: &pci, WrittenBy: driverName}
 }
 
-// IsWrittenByDriver reports whether a file of device information is the driver's.
+// IsWrittenByDriver reports whether the driver wrote a file of device information.
 func IsWrittenByDriver(data []byte) bool {
 	var info DeviceInfo
 	return json.Unmarshal(data, &info) == nil && info.WrittenBy == driverName

@@ -10,7 +10,7 @@ import (
 // directories ignore such names.
 const TempPrefix = "." + driverName + "-"
 
-// WriteFile replaces a file atomically and leaves no other file when it fails. The directory is not synced: it is for
+// WriteFile replaces a file atomically and leaves no other file if it fails. It does not sync the directory: it is for
 // files whose content is only valid in the current boot.
 func WriteFile(path string, data []byte) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), TempPrefix+"*.tmp")

@@ -13,21 +13,22 @@ import (
 )
 
 const (
-	// GateHookCommand is the mode of the helper binary that is the OCI hook: its first argument.
+	// GateHookCommand is the first argument of the helper binary when it runs as the OCI hook.
 	GateHookCommand = "gate"
 	// HelperName is the file name of the helper binary, in the directory [HelperDir].
 	HelperName = "dra-network-cni"
-	// gateHookTimeout is after how many seconds the runtime gives up on the hook, and refuses the container.
+	// gateHookTimeout is the number of seconds after which the runtime stops waiting for the hook and rejects the
+	// container.
 	gateHookTimeout = 10
 	// namespacesAnnotation lists the pinned network namespaces that a claim is attached to, separated by commas.
 	namespacesAnnotation = "dra.networking/network-namespaces"
 	// claimAnnotation names the claim, for errors.
 	claimAnnotation = "dra.networking/claim"
-	// cdiVersion is the oldest version of CDI that has annotations.
+	// cdiVersion is the oldest version of CDI that supports annotations.
 	cdiVersion = "0.6.0"
 )
 
-// HelperDir is the directory on the host with the helper binary, and with links to it under the names of the CNI
+// HelperDir returns the host directory that contains the helper binary, and links to it under the names of the CNI
 // plugins that it contains.
 func HelperDir(pluginDir string) string { return filepath.Join(pluginDir, "bin") }
 
@@ -36,9 +37,9 @@ func HelperDir(pluginDir string) string { return filepath.Join(pluginDir, "bin")
 type Gate struct {
 	// Kind is the first part of the names of CDI devices.
 	Kind string
-	// Devices are what containers may be given, each apart.
+	// Devices are the CDI devices that the kubelet can pass to containers individually.
 	Devices []GateDevice
-	// Claim is for people: namespace and name.
+	// Claim is the namespace and name of the claim, for error messages.
 	Claim string
 	// Env are environment variables of all containers, NAME=value.
 	Env []string
@@ -58,14 +59,14 @@ type GateDevice struct {
 	Env []string
 }
 
-// Encode returns the CDI spec that is to be written to path.
+// Encode returns the CDI spec to be written to path.
 func (g Gate) Encode(path string) ([]byte, error) {
 	timeout := gateHookTimeout
 	spec := specs.Spec{
 		Version:     cdiVersion,
 		Kind:        g.Kind,
 		Annotations: map[string]string{claimAnnotation: g.Claim, namespacesAnnotation: strings.Join(g.Namespaces, ",")},
-		// Edits of the whole spec are made once for a container, however many of its devices the container has.
+		// Edits of the whole spec are applied once to a container, however many of its devices the container has.
 		ContainerEdits: specs.ContainerEdits{Hooks: []*specs.Hook{{
 			// Runs in the runtime's namespaces, after the container has joined its own and before its process starts
 			// (OCI runtime specification, "POSIX-platform Hooks").
@@ -83,7 +84,7 @@ func (g Gate) Encode(path string) ([]byte, error) {
 	return json.Marshal(&spec)
 }
 
-// ReadNamespaces returns what Encode was given as Claim and Namespaces.
+// ReadNamespaces returns the Claim and Namespaces that were passed to Encode.
 func ReadNamespaces(path string) (claim string, namespaces []string, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -99,8 +100,8 @@ func ReadNamespaces(path string) (claim string, namespaces []string, err error) 
 }
 
 // CheckGate returns an error unless the claim of a CDI spec is attached to the network namespace at netns. It compares
-// the kernel's identities of the namespaces. A pin keeps its namespace alive, so no other one can have its inode; the
-// file of a removed pin is not a namespace, or missing, and matches nothing.
+// the kernel's identities of the namespaces. A pin keeps its namespace alive, so no other namespace can have its inode;
+// the file of a removed pin is not a namespace, or missing, and matches nothing.
 func CheckGate(spec, netns string) error {
 	claim, pins, err := ReadNamespaces(spec)
 	if errors.Is(err, os.ErrNotExist) {

@@ -10,7 +10,7 @@ const (
 	driverName = "dra.networking"
 	// socketName is the name of the socket in the driver's plugin directory. Only root may open it.
 	socketName = "netdra.sock"
-	// DefaultPluginDir is the directory of the driver in kubelet's default directory.
+	// DefaultPluginDir is the directory of the driver in the kubelet's default directory.
 	DefaultPluginDir = "/var/lib/kubelet/plugins/" + driverName
 	// DefaultLogDir is the default directory of the logs of CNI calls.
 	DefaultLogDir = "/var/log/dra-network"
@@ -25,8 +25,8 @@ const (
 	PathPublished = "/published"
 	PathClaims    = "/claims"
 	PathSandboxes = "/sandboxes"
-	// PathLeftovers retries one leftover on POST with the form value "key". With "true" for "forget" the driver gives
-	// it up if it fails again; the answer is why it failed, or empty.
+	// PathLeftovers retries a leftover on POST with the form value "key". With the value "true" for "forget", the
+	// driver discards the leftover if it fails again; the response contains the error, or is empty.
 	PathLeftovers = "/leftovers"
 	// PathOrphans removes the orphans on POST. Its name is a contract with earlier versions.
 	PathOrphans = "/garbage"
@@ -37,23 +37,24 @@ func SocketPath(pluginDir string) string { return filepath.Join(pluginDir, socke
 
 // Kinds of CDI specs, as netdra prints them.
 const (
-	// NoSpec is a file that is not the driver's.
+	// NoSpec is the kind of files that do not belong to the driver.
 	NoSpec = ""
 	// GateSpec lets the containers of a claim start.
 	GateSpec = "CDI spec"
 	// MetadataSpec describes devices to containers (k8s.io/dynamic-resource-allocation/kubeletplugin writes it).
 	MetadataSpec = "CDI spec of metadata"
-	// ExternalSpec names the devices of a claim that others attach.
+	// ExternalSpec names the devices of a claim that another component attaches.
 	ExternalSpec = "CDI spec of devices that others attach"
 )
 
-// Suspended is the suffix of a gate that is moved aside for a while: neither CDI nor the hook sees it.
+// Suspended is the suffix of a gate that is temporarily moved aside, where neither CDI nor the hook finds it.
 const Suspended = ".closed"
 
-// metadataInfix stands between the driver's name and the UID in the name of a metadata spec.
+// metadataInfix separates the driver's name from the UID in the name of a metadata spec.
 const metadataInfix = "_metadata_"
 
-// externalInfix stands between the driver's name and the UID in the name of a spec of devices that others attach.
+// externalInfix separates the driver's name from the UID in the name of a spec of devices that another component
+// attaches.
 const externalInfix = "_external_"
 
 // GateName returns the file name of a claim's gate.
@@ -64,10 +65,10 @@ func MetadataName(claimUID, request string) string {
 	return driverName + metadataInfix + claimUID + "_" + request + ".json"
 }
 
-// ExternalName returns the file name of the CDI spec of a claim whose devices others attach.
+// ExternalName returns the file name of the CDI spec of a claim whose devices another component attaches.
 func ExternalName(claimUID string) string { return driverName + externalInfix + claimUID + ".json" }
 
-// ParseSpecName returns the kind of a CDI spec by its file name, and the UID of the claim that it belongs to.
+// ParseSpecName returns the kind of a CDI spec, based on its file name, and the UID of its claim.
 func ParseSpecName(name string) (kind, claimUID string) {
 	name, isSpec := strings.CutSuffix(strings.TrimSuffix(filepath.Base(name), Suspended), ".json")
 	if !isSpec {
@@ -86,6 +87,6 @@ func ParseSpecName(name string) (kind, claimUID string) {
 	return NoSpec, ""
 }
 
-// IsUnreadableJournal reports whether a file in the plugin directory is a journal that the driver could not read.
-// The driver renames such a journal and begins a new one.
+// IsUnreadableJournal reports whether a file in the plugin directory is a journal that the driver could not read. The
+// driver renames such a journal and starts a new one.
 func IsUnreadableJournal(name string) bool { return strings.HasPrefix(name, "journal.db.unreadable-") }

@@ -48,7 +48,7 @@ func (p phase) mayBecome(next phase) bool {
 // changePhase changes to a phase if it may follow the current one, and reports whether it did. Attached steps only
 // count in their phases. The caller holds the lock.
 //
-// A rejected change is not a fault: calls of runtime, kubelet and chains arrive in any order, and a late call has
+// A rejected change is not a fault: calls of runtime, the kubelet and chains arrive in any order, and a late call has
 // nothing to do.
 func (b *sandbox) changePhase(next phase) bool {
 	if !b.phase.mayBecome(next) {

@@ -23,7 +23,7 @@ import (
 )
 
 // ShutdownError is the error of an action, "attach pod ns/name", that a driver refuses because it ends: its successor
-// does it, when kubelet or the user asks again.
+// does it, when the kubelet or the user asks again.
 func ShutdownError(action string) error {
 	return fmt.Errorf("cannot %s: the driver is shutting down; wait until it has restarted", action)
 }
@@ -52,7 +52,8 @@ type Observer interface {
 	DescribeClaims(ctx context.Context, records []claims.Record) (complete bool)
 	// Attached is called when the gates of claims are open.
 	Attached(records []claims.Record)
-	// AttachedLate is called, after Attached, for a pod that RunPodSandbox did not wait for: kubelet has to be woken.
+	// AttachedLate is called, after Attached, for a pod that RunPodSandbox did not wait for: the kubelet has to be
+	// woken.
 	AttachedLate(pod executor.Pod, records []claims.Record)
 	// AttachFailed is called after an attempt that failed; the next one is made after again, or never if that is 0.
 	AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration)

@@ -29,12 +29,12 @@ func TestFailureIsTheAnswerAndLeavesNothing(t *testing.T) {
 	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
 	f.expect(clean)
 	f.node.Fail("tuning ADD", nil)
-	f.must(f.attach("a-1", record)) // kubelet's next sandbox
+	f.must(f.attach("a-1", record)) // the kubelet's next sandbox
 	f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
 }
 
 // Between two sandboxes of a pod it is known why the last one was not attached: until there is another, the claim is
-// released, or so much time has passed that kubelet seems to have given up.
+// released, or so much time has passed that the kubelet seems to have given up.
 func TestEndedSandboxesAreKnown(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -319,7 +319,7 @@ func TestCrashDuringAttach(t *testing.T) {
 	f.expect(clean)
 }
 
-// The driver died after it wrote Ready and before it opened the gate; kubelet will not ask again.
+// The driver died after it wrote Ready and before it opened the gate; the kubelet will not ask again.
 func TestGateIsSetRightAtStart(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))

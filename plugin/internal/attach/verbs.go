@@ -194,7 +194,7 @@ func (s *Sandboxes) describeAgain(box *sandbox) (described bool) {
 		}
 	}
 	if !s.observer.DescribeClaims(s.work, records) {
-		box.setDescribed(false) // by the next sweep: the driver may not be registered with kubelet yet
+		box.setDescribed(false) // by the next sweep: the driver may not be registered with the kubelet yet
 	}
 	return true
 }

@@ -125,7 +125,7 @@ func TestFilesOfReleasedClaimsAreNotWritten(t *testing.T) {
 	}
 }
 
-// Files that could not be written, as while the driver is not registered with kubelet yet, are written by a later
+// Files that could not be written, as while the driver is not registered with the kubelet yet, are written by a later
 // sweep.
 func TestFilesThatWereNotWrittenAreWrittenLater(t *testing.T) {
 	f := newFixture(t)

@@ -12,12 +12,12 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The scheduler keeps mutually exclusive uses apart. Prepare checks it again, since schedulers can be bypassed, forget
-// (before Kubernetes 1.36.2) or work on slices that have just changed, and here is where it would hurt.
+// The scheduler keeps mutually exclusive uses apart. Prepare checks this again, since schedulers can be bypassed,
+// forget (before Kubernetes 1.36.2) or work on slices that have just changed, and a conflict would take effect here.
 
-// findConflict returns the claim beside which another one may not be prepared, and why; nil if there is none.
+// findConflict returns a claim that excludes a new claim, and the reason, or nil if there is none.
 //
-// Records are looked at in the order of their UIDs, so that the message to the user names the same claim at each try.
+// It checks records in the order of their UIDs, so that the message to the user names the same claim in each attempt.
 func findConflict(record *Record, records map[string]Record) (holder Record, reason error) {
 	for _, uid := range slices.Sorted(maps.Keys(records)) {
 		other := records[uid]
@@ -25,7 +25,8 @@ func findConflict(record *Record, records map[string]Record) (holder Record, rea
 			continue
 		}
 		if other.Claim.Namespace == record.Claim.Namespace && other.Claim.Name == record.Claim.Name {
-			// kubelet and users know a claim by its name, so two records of one name could not be told apart
+			// the kubelet and users identify a claim by its name, so two records with the same name could not be
+			// distinguished
 			return other, fmt.Errorf("an earlier claim of the same name (UID %s) is not released yet; wait until it is",
 				uid)
 		}
@@ -48,8 +49,8 @@ func findConflict(record *Record, records map[string]Record) (holder Record, rea
 	return Record{}, nil
 }
 
-// findStacked returns the claim with a device that is the same link as a device of another claim, or above or below it,
-// so that they exclude each other; nil if there is none. The records have their baselines.
+// findStacked returns a claim with a device that excludes a device of the new claim because both are the same link, or
+// one is above the other, or nil if there is none. The records have their baselines.
 //
 // The names and addresses that findConflict compares are not sufficient: a link that is not a PCI function is
 // identified by its name, which may change, and the lower device of a VLAN in a pod is not visible on the host.
@@ -72,8 +73,8 @@ func findStacked(record *Record, records map[string]Record) (holder Record, reas
 	return Record{}, nil
 }
 
-// stackingReason returns the reason why the links of two devices may not be held together; empty if they may. Indexes
-// of links are from one boot.
+// stackingReason returns the reason why the links of two devices must not be held together; empty if they may be.
+// Indexes of links are only compared within one boot.
 //
 // A virtual link stays in its namespace when its lower device moves to another one, and continues to send through it.
 func stackingReason(a, b *cnichain.Device) string {
@@ -90,13 +91,13 @@ func stackingReason(a, b *cnichain.Device) string {
 	return ""
 }
 
-// isAbove reports whether a device is on top of another one, or of one of its virtual functions.
+// isAbove reports whether a device is on top of another device, or on top of one of its virtual functions.
 func isAbove(upper, lower *cnichain.Device) bool {
 	below := upper.StandsOn
 	return below != nil && (below.Index == lower.Index || below.PF != "" && below.PF == lower.PCIAddress)
 }
 
-// findClash finds steps of two claims whose plugins cannot work on the device that both are given; nil if there are
+// findClash returns steps of two claims whose plugins cannot both work on their shared device, or nil if there are
 // none. Plans may be compared with themselves: a step does not clash with itself.
 func findClash(wanted, held []cnichain.Plan) (wantedStep, heldStep *cnichain.PlanStep) {
 	heldSteps := stepsOf(held)
@@ -110,7 +111,7 @@ func findClash(wanted, held []cnichain.Plan) (wantedStep, heldStep *cnichain.Pla
 	return nil, nil
 }
 
-// stepsOf are the steps of plans that can have a device, whoever attaches it.
+// stepsOf returns all steps that can have a device, including the devices that other components attach.
 func stepsOf(plans []cnichain.Plan) []*cnichain.PlanStep {
 	var steps []*cnichain.PlanStep
 	for i := range plans {
@@ -124,7 +125,7 @@ func stepsOf(plans []cnichain.Plan) []*cnichain.PlanStep {
 	return steps
 }
 
-// selfConflict returns an error if a claim was given devices that exclude each other.
+// selfConflict returns an error if devices of the claim exclude each other.
 func selfConflict(record *Record) error {
 	for i := range record.Devices {
 		for j := range record.Devices[:i] {
@@ -144,10 +145,9 @@ func selfConflict(record *Record) error {
 	return nil
 }
 
-// exclusionReason returns the reason why two devices may not be held together; empty if they may. The order does not
-// matter.
+// exclusionReason returns the reason why two devices must not be held together; empty if they may be. It is symmetric.
 //
-// For example, ens1f0 taken exclusively excludes each of its virtual functions, and vice versa. Two functions of ens1f0
+// For example, exclusive use of ens1f0 excludes each of its virtual functions, and vice versa. Two functions of ens1f0
 // do not exclude each other.
 func exclusionReason(a, b *HeldDevice) string {
 	switch {
@@ -161,14 +161,14 @@ func exclusionReason(a, b *HeldDevice) string {
 	return ""
 }
 
-// exclusionReasonOnDevice is exclusionReason for two entries of one device.
+// exclusionReasonOnDevice returns the exclusionReason for two entries of one device.
 func exclusionReasonOnDevice(a, b *HeldDevice) string {
 	for _, held := range []*HeldDevice{a, b} {
 		if held.Exclusive {
 			return fmt.Sprintf("%s takes the whole device", held.Name)
 		}
 	}
-	// one entry that is shared does not exclude itself: capacityExceeded counts what its users take
+	// a shared entry does not exclude itself: capacityExceeded counts what its users take
 	if a.Persona == nil || b.Persona == nil || a.Name == b.Name {
 		return ""
 	}
@@ -178,13 +178,13 @@ func exclusionReasonOnDevice(a, b *HeldDevice) string {
 	return ""
 }
 
-// isFunctionOf reports whether a device is a virtual function of another one.
+// isFunctionOf reports whether a device is a virtual function of another device.
 func isFunctionOf(function, physical *HeldDevice) bool {
 	return function.Facts.PFAddress != "" && function.Facts.PFAddress == physical.Facts.PCIAddress
 }
 
 // capacityExceeded returns an error if a claim takes more of a shared device than other claims leave, or less than its
-// policy's consumePerAllocation. held are all other claims.
+// policy's consumePerAllocation. held contains all other claims.
 func capacityExceeded(record *Record, held ...map[string]Record) error {
 	for i := range record.Devices {
 		device := &record.Devices[i]
@@ -211,7 +211,7 @@ func capacityExceeded(record *Record, held ...map[string]Record) error {
 	return nil
 }
 
-// consumed returns the amount that a claim and all others take from a counter of a device.
+// consumed returns the total that a claim and all other claims take from a counter of a device.
 func consumed(
 	device *HeldDevice, counter string, record *Record, held ...map[string]Record,
 ) resource.Quantity {

@@ -17,13 +17,13 @@ const (
 	// ReleaseWait is the maximum time that Prepare waits for devices that another claim is releasing. After a
 	// rejection, the kubelet retries only after six seconds, and gives up on the call after 45 s.
 	ReleaseWait = 12 * time.Second
-	// NoticeWait is how long it waits although the holder's pod seems to exist: the kubelet may know of a deletion
+	// NoticeWait is how long Prepare waits although the holder's pod seems to exist: the kubelet may know of a deletion
 	// before the driver's cache does. It is also the interval of further checks and evictions: if an eviction fails, no
 	// other component retries it until the kubelet has ended the holder's containers.
 	NoticeWait = time.Second
 )
 
-// conflictError is the error of a claim that cannot have its devices together with other claims.
+// conflictError is the error of a claim whose devices cannot be held together with other claims.
 type conflictError struct {
 	holders []Record
 	reason  error
@@ -33,11 +33,11 @@ func (e *conflictError) Error() string { return e.reason.Error() }
 
 func (e *conflictError) Unwrap() error { return e.reason }
 
-// Rivals are the claims that have the devices that another one wants.
+// Rivals contains the rules for claims that hold the devices of a waiting claim.
 type Rivals struct {
-	// IsLeaving reports whether a claim is being released or is about to be; others are not waited for.
+	// IsLeaving reports whether a claim is being released or is about to be. Prepare does not wait for other claims.
 	IsLeaving func(*Record) bool
-	// Evict begins to release a claim that no pod can have a right to any longer.
+	// Evict starts to release a claim that no pod is entitled to any longer.
 	Evict func(*Record)
 }
 
@@ -51,8 +51,8 @@ func isClosed(signal <-chan struct{}) bool {
 	}
 }
 
-// HoldWhenFree is like Hold for a claim whose devices other claims may be releasing: it waits for them, woken by each
-// release. Claims that need the same devices get them in the order of their requests.
+// HoldWhenFree is like Hold, but waits for other claims that are releasing the devices. Each release wakes it. Claims
+// that need the same devices get them in the order of their requests.
 func (c *Store) HoldWhenFree(
 	ctx context.Context, clock clock.Clock, record Record, rivals Rivals, complete func(*Record) error,
 ) error {
@@ -60,14 +60,14 @@ func (c *Store) HoldWhenFree(
 	if conflict := (*conflictError)(nil); !errors.As(err, &conflict) {
 		return err
 	}
-	// It was tried once without the queue: most claims conflict with none, and need no place in it.
+	// The first attempt was made without the queue: most claims have no conflict and need no place in it.
 	leave := c.enqueue(record)
 	defer leave()
 	notice, limit := clock.NewTimer(NoticeWait), clock.NewTimer(ReleaseWait)
 	defer notice.Stop()
 	defer limit.Stop()
 	for {
-		// Before Hold: a release that comes between Hold and the wait has closed this channel already.
+		// Get the channel before Hold: a release between Hold and the wait then closes this channel.
 		freed := c.nextRelease()
 		err := c.Hold(record, complete)
 		conflict := (*conflictError)(nil)
@@ -94,7 +94,7 @@ func (c *Store) HoldWhenFree(
 	}
 }
 
-// sharing are the claims that have a device of one.
+// sharing returns the claims that hold a device of the record.
 func sharing(record *Record, records ...map[string]Record) []Record {
 	var found []Record
 	for _, byUID := range records {
@@ -112,19 +112,19 @@ func sharing(record *Record, records ...map[string]Record) []Record {
 	return found
 }
 
-// CountWaiting is how many claims wait for devices that others have.
+// CountWaiting returns the number of claims that wait for devices of other claims.
 func (c *Store) CountWaiting() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.waiting)
 }
 
-// enqueue makes a claim wait before all that come later.
+// enqueue appends a claim to the queue of waiting claims.
 func (c *Store) enqueue(record Record) (leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting = append(c.waiting, record)
-	// Those behind it looked at this claim as at a holder. Whether it has its devices now or gave up, they have to look
+	// Later claims in the queue treated this claim as a holder. Whether it got its devices or gave up, they must check
 	// again.
 	return func() {
 		c.mu.Lock()
@@ -135,11 +135,12 @@ func (c *Store) enqueue(record Record) (leave func()) {
 	}
 }
 
-// aheadLocked are the claims that have waited for longer than a claim, or all that wait if it does not.
+// aheadLocked returns the claims that have waited longer than a claim, or all waiting claims if the claim does not
+// wait.
 //
-// A claim that came first would wait forever if those behind it took each device that becomes free: one wants the whole
-// physical function, and others its virtual functions one after another. One that has got its devices meanwhile counts
-// as their holder, and not as waiting too.
+// A claim would wait forever if later claims took each device that becomes free: it needs the whole physical function,
+// while the others take its virtual functions one after another. A waiting claim that has got its devices meanwhile
+// counts only as their holder.
 func (c *Store) aheadLocked(uid string) map[string]Record {
 	ahead := map[string]Record{}
 	for _, other := range c.waiting {
@@ -159,14 +160,14 @@ func (c *Store) isWaitingLocked(uid string) bool {
 	return slices.ContainsFunc(c.waiting, func(other Record) bool { return other.Claim.UID == uid })
 }
 
-// Wake lets waiting claims check again: the pod of the claim that they wait for may be gone.
+// Wake makes waiting claims check again: a pod of the claim that they wait for may no longer exist.
 func (c *Store) Wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.releasedLocked()
 }
 
-// nextRelease is closed when a claim may have become free to be held.
+// nextRelease returns a channel that is closed when a waiting claim may be held.
 func (c *Store) nextRelease() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,7 +179,7 @@ func (c *Store) releasedLocked() {
 	c.freed = make(chan struct{})
 }
 
-// IsRecordOf reports whether the record is of the allocation that a claim has now. A claim keeps its UID when it is
+// IsRecordOf reports whether the record belongs to the current allocation of a claim. A claim keeps its UID when it is
 // deallocated and allocated again.
 func IsRecordOf(r *Record, claim *resourceapi.ResourceClaim) bool {
 	type device struct{ request, pool, name, shareID string }
@@ -188,7 +189,7 @@ func IsRecordOf(r *Record, claim *resourceapi.ResourceClaim) bool {
 	}
 	devices, err := claimspec.Devices(claim)
 	if err != nil {
-		return true // refused as ever, but what is attached stays
+		return true // Prepare rejects the claim as before, but attached devices stay
 	}
 	for _, result := range devices {
 		count[device{result.Request, result.Pool, result.Device, string(ptr.Deref(result.ShareID, ""))}]--

@@ -5,11 +5,11 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// Snapshot is every record at one moment, sorted by UID. It is an immutable value.
+// Snapshot contains all records at one time, sorted by UID. It is immutable.
 type Snapshot []Record
 
-// InUse returns the facts of held devices as of their preparation, each device once, sorted by claim, if which returns
-// true for them.
+// InUse returns the facts, at the time of preparation, of the held devices for which which returns true. Each device is
+// returned once, sorted by claim.
 func (s Snapshot) InUse(which func(HeldDevice) bool) []discovery.Device {
 	var devices []discovery.Device
 	seen := map[string]bool{}
@@ -24,13 +24,13 @@ func (s Snapshot) InUse(which func(HeldDevice) bool) []discovery.Device {
 	return devices
 }
 
-// AddHoldings adds what claims hold, as it was published when they were prepared.
+// AddHoldings adds the devices that claims hold, as they were published when the claims were prepared.
 func (s Snapshot) AddHoldings(held map[draslices.EntryID]draslices.Holding) {
 	for i := range s {
 		for _, device := range s[i].Devices {
 			id := draslices.EntryID{Pool: device.Pool, Name: device.Name}
 			if device.Persona == nil && held[id].Persona != nil {
-				continue // an earlier driver's record says less
+				continue // the record of an earlier driver contains less
 			}
 			held[id] = draslices.Holding{Device: device.Facts.Name, Bandwidth: device.Bandwidth,
 				Persona: device.Persona}
@@ -40,7 +40,7 @@ func (s Snapshot) AddHoldings(held map[draslices.EntryID]draslices.Holding) {
 
 // GoneDevices returns the identities of the held devices that no longer exist: no reading of the host shows them, and
 // no pod can have them. Virtual functions are discovered in any namespace, and shared devices stay on the host; any
-// other device may be in a pod, as mayBeInPod reports, or on its way.
+// other device may be in a pod, as mayBeInPod reports, or moving to or from a pod.
 func (s Snapshot) GoneDevices(
 	present map[string]bool, mayBeInPod func(claimUID string, held *HeldDevice) bool,
 ) map[string]bool {

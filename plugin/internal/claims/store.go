@@ -25,7 +25,7 @@ type (
 // Store keeps the records in memory and in the journal. It is safe for concurrent use.
 //
 // A claim goes through three states. While Hold completes its record, it is in reserved, which excludes other claims
-// and is lost with the process: nothing was done for it yet. When the record is on disk, it is in byUID, by which
+// and is lost with the process: nothing was done for it yet. When the record is on disk, it is in byUID, by which the
 // kubelet's calls are answered. Release deletes it from the disk first, and then from byUID.
 type Store struct {
 	bucket *journal.Bucket[Record]
@@ -40,7 +40,7 @@ type Store struct {
 	freed   chan struct{}
 }
 
-// Load reads the journal. Records that can't be read are returned.
+// Load reads the journal. It returns the records that cannot be read.
 func Load(db *journal.DB) (*Store, []journal.Damaged, error) {
 	bucket, err := journal.NewBucket[Record](db, "claims")
 	if err != nil {
@@ -62,17 +62,17 @@ func (c *Store) Get(uid string) (Record, bool) {
 	return record, found
 }
 
-// Hold writes a new record, unless a device of it is held by another claim that excludes it. The check and the
+// Hold writes a new record, unless another claim holds one of its devices and excludes the new claim. The check and the
 // reservation are one step, so that only one of two concurrent claims gets the device. The record is completed while no
 // other claim can get the devices, and then the journal is written.
 //
-// It does not wait for the disk. A claim is never attached without its record. After a power loss, the kubelet has the
-// claim prepared again, since it does not keep across its own restart that it was.
+// Hold does not wait for the disk. A claim is never attached without its record. After a power loss, the kubelet
+// prepares the claim again, since it does not remember prepared claims across its own restart.
 func (c *Store) Hold(record Record, complete func(*Record) error) error {
 	if err := c.reserve(record); err != nil {
 		return err
 	}
-	// Without the lock: it reads baselines from the kernel, and other claims are held meanwhile.
+	// Without the lock: complete reads baselines from the kernel, and other claims can be held meanwhile.
 	err := complete(&record)
 	if err == nil {
 		err = c.compareLinks(record)
@@ -95,7 +95,7 @@ func (c *Store) Hold(record Record, complete func(*Record) error) error {
 }
 
 // reserve reserves devices, capacity and addresses for a claim until it is recorded, or returns the conflict. The whole
-// decision is under one lock, so two concurrent claims cannot both find a device free.
+// decision is made under one lock, so two concurrent claims cannot both find a device free.
 func (c *Store) reserve(record Record) error {
 	if err := selfConflict(&record); err != nil {
 		return err
@@ -134,21 +134,21 @@ func (c *Store) compareLinks(record Record) error {
 	return nil
 }
 
-// TakenAddresses is how many addresses claims take, by the name of the AddressBlock: one for each known pod of a claim,
-// attached or not.
+// TakenAddresses returns the number of addresses that claims take, by the name of the AddressBlock: one for each known
+// pod of a claim, attached or not.
 func (c *Store) TakenAddresses() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return takenAddresses("", c.byUID, c.reserved)
 }
 
-// Identity tells physical devices apart.
+// Identity returns the identity of a physical device.
 func Identity(device discovery.Device) string {
 	return cmp.Or(string(device.PCIAddress), string(device.Name))
 }
 
-// Renew replaces a record by one that says the same of its devices but for their baselines, durably first. The caller
-// has the claim's lock.
+// Renew durably replaces a record by a record with the same devices and new baselines. The caller holds the claim's
+// lock.
 func (c *Store) Renew(record Record) error {
 	if err := c.bucket.Put(record.Claim.UID, record); err != nil {
 		return err
@@ -159,10 +159,10 @@ func (c *Store) Renew(record Record) error {
 	return nil
 }
 
-// Release removes a record, durably first.
+// Release removes a record, first from the disk.
 //
 // A crash in between leaves no record, and the devices are in fact free. In the opposite order, the next claim could be
-// held while two claims have one device on disk.
+// held while two claims have the same device on disk.
 func (c *Store) Release(uid string) error {
 	if err := c.bucket.Delete(uid); err != nil {
 		return err
@@ -224,7 +224,7 @@ func (c *Store) Named(namespace, name string) (Record, bool) {
 	return Record{}, false
 }
 
-// ClaimedDevice is a device with one of the claims that hold it: the only one, if it is exclusive.
+// ClaimedDevice is a device with one of the claims that hold it: the only one if the device is exclusive.
 type ClaimedDevice struct {
 	HeldDevice
 	ClaimUID string
@@ -245,7 +245,7 @@ func (c *Store) Devices() []ClaimedDevice {
 	})
 }
 
-// All returns every record, sorted by UID, as they are at this moment.
+// All returns a consistent snapshot of all records, sorted by UID.
 func (c *Store) All() Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,33 +17,34 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// Files keeps a CDI spec for claims with devices that other components attach, in which the names of CDI devices are
-// the IDs of the devices, and a file of device information for each PCI function. It is safe for concurrent use.
+// Files maintains a CDI spec for each claim with devices that another component attaches, in which the names of CDI
+// devices are the IDs of the devices, and a file of device information for each PCI function. It is safe for concurrent
+// use.
 //
-// Files are computed from all records instead of the changed claim: several claims may need the same file, which is
-// removed with the last of them.
+// Files are computed from all records rather than from the changed claim: several claims may need the same file, which
+// is removed with the last of these claims.
 type Files struct {
 	cdiDir, infoDir string
 	claims          *claims.Store
 	keepUnknown     func() bool
-	// syncing is held from the look at the records until the files are as these say.
+	// syncing is held from reading the records until the files match them.
 	syncing sync.Mutex
 }
 
 // New returns the component for the directories of CDI specs and of device information. It writes nothing yet. Files of
-// claims that are in no record stay while keepUnknown is true: after a journal was lost, pods may run that have them,
-// and their containers are started again with the CDI devices.
+// claims without a record stay while keepUnknown returns true: after the loss of a journal, running pods may use them,
+// and their containers are restarted with the CDI devices.
 func New(cdiDir, infoDir string, claims *claims.Store, keepUnknown func() bool) *Files {
 	return &Files{cdiDir: cdiDir, infoDir: infoDir, claims: claims, keepUnknown: keepUnknown}
 }
 
-// DeviceID returns the CDI device ID of a device of a claim that others attach. The part after "=" is what Multus until
-// 4.2 takes for the device's ID, which it asks kubelet for.
+// DeviceID returns the CDI device ID of a claim's device that another component attaches. Multus up to 4.2 uses the
+// part after "=" as the device's ID, which it queries from the kubelet.
 func DeviceID(claim cnichain.Claim, step *cnichain.PlanStep) string {
 	return nodeapi.ExternalKind(claim.UID) + "=" + step.Device.NetworkID
 }
 
-// Check returns an error if a device of a plan cannot be told to others.
+// Check returns an error if a device of a plan cannot be named to other components.
 func Check(plan *cnichain.Plan) error {
 	for i := range plan.External {
 		if device := plan.External[i].Device; !nodeapi.IsDeviceID(device.NetworkID) {
@@ -55,15 +56,15 @@ func Check(plan *cnichain.Plan) error {
 	return nil
 }
 
-// file is one that is to be there.
+// file is a file that must exist.
 type file struct {
 	data []byte
-	// claims need it, by their UID.
+	// claims are the claims that need the file, by UID.
 	claims map[string]cnichain.Claim
 }
 
-// addFile adds a file that a claim needs to others. Its content depends on the device only, so it is the same for all
-// of its claims.
+// addFile adds a file for a claim. Its content depends only on the device, so it is the same for all claims that need
+// the file.
 func addFile(files map[string]file, path string, data []byte, claim cnichain.Claim) {
 	wanted, known := files[path]
 	if !known {
@@ -74,12 +75,12 @@ func addFile(files map[string]file, path string, data []byte, claim cnichain.Cla
 	files[path] = wanted
 }
 
-// Sync makes the files what the records of all claims say. The error is about the files of the claim with a UID, and
-// about directories that cannot be read; the other claims' are told when they are prepared.
+// Sync updates the files to match the records of all claims. It returns errors about files of the claim with the UID,
+// and about directories that cannot be read. Errors of other claims are returned when they are prepared.
 func (f *Files) Sync(claimUID string) error {
 	f.syncing.Lock()
 	defer f.syncing.Unlock()
-	// Under the lock: of two calls the later one must not write what the records said before.
+	// Under the lock: of two concurrent calls, the later must not write the files of older records.
 	specs, infos, err := f.wanted()
 	if err != nil {
 		return err
@@ -153,18 +154,18 @@ func (f *Files) addInfo(
 	}
 	for _, resource := range []string{device.NetworkResource, claim.Name} {
 		name := nodeapi.DeviceInfoName(resource, device.NetworkID)
-		if resource != "" && len(name) <= maxFileName { // otherwise no reader can look for it
+		if resource != "" && len(name) <= maxFileName { // otherwise no reader can look for the file
 			addFile(infos, filepath.Join(f.infoDir, name), data, claim)
 		}
 	}
 	return nil
 }
 
-// maxFileName is the longest name that Linux takes (NAME_MAX); a claim's alone may have 253 characters.
+// maxFileName is the longest file name in Linux (NAME_MAX); the name of a claim may already have 253 characters.
 const maxFileName = 255
 
-// write writes a file that is not there, or says something else. One that is not the driver's is left alone: a device
-// plugin that has the device in its pool writes it.
+// write writes a file that is missing or has other content. It does not replace a file that the driver has not written:
+// a device plugin writes it if the device is in its pool.
 func (f *Files) write(path string, data []byte) error {
 	old, err := os.ReadFile(path)
 	if err == nil && bytes.Equal(old, data) {
@@ -189,10 +190,9 @@ func (f *Files) removeSpecs(wanted map[string]file) error {
 	})
 }
 
-// removeInfos removes the driver's device information that no claim needs, and files that a killed driver has not
-// completed.
+// removeInfos removes the driver's device information that no claim needs, and incomplete files of a killed driver.
 //
-// Files that others have written stay, whatever they are called.
+// Files of other components stay, whatever their names are.
 func (f *Files) removeInfos(wanted map[string]file) error {
 	return remove(f.infoDir, func(path string) bool {
 		if strings.HasPrefix(filepath.Base(path), nodeapi.TempPrefix) {
@@ -206,7 +206,7 @@ func (f *Files) removeInfos(wanted map[string]file) error {
 	})
 }
 
-// remove removes files of a directory.
+// remove removes files of a directory that unneeded selects.
 func remove(dir string, unneeded func(path string) bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -23,31 +23,32 @@ import (
 // system is mounted over it, the container keeps the old one: the driver would write files that the runtime never
 // reads. Mounting it again requires the mount namespace of the host, which the driver enters through the host's /proc.
 type Directories struct {
-	// namespace is the path of the mount namespace of the host's first process, self the path of the driver's.
+	// namespace is the path of the mount namespace of the host's first process; self is the path of the driver's
+	// namespace.
 	namespace, self string
-	// required are the directories that the driver writes to, wherever they come from.
+	// required are the directories that the driver writes to, on the host or not.
 	required []string
-	// mounted are the directories that are the host's, by their paths, as they were at the start.
+	// mounted contains the mounted host directories as they were at the start, by path.
 	mounted map[string]mount
 }
 
 // mount is a directory of the host in the driver's container.
 type mount struct {
-	// mode is the mode for a directory that is created again.
+	// mode is the mode for creating the directory again.
 	mode fs.FileMode
 	// attributes are the attributes of the mount at the start.
 	attributes unix.MountAttr
 }
 
-// NewDirectories returns the component for the host whose /proc is at procDir. Each required directory must exist and
-// be writable; Repair makes it if it is missing.
+// NewDirectories returns the component for the host whose /proc is at procDir. Each required directory must be
+// writable; Repair creates missing directories.
 func NewDirectories(procDir string, required ...string) *Directories {
 	return &Directories{namespace: filepath.Join(procDir, "1", "ns", "mnt"), self: "/proc/self/ns/mnt",
 		required: required}
 }
 
-// Note finds the directories of the host that are mounted at the path that they have there. It is to be called at the
-// start of the driver, when the runtime has just mounted them. A driver that runs outside of a container has none.
+// Note records the host directories that are mounted at their own path in the container. It must be called at the start
+// of the driver, when the runtime has just mounted them. A driver that runs outside of a container has none.
 func (d *Directories) Note() error {
 	d.mounted = map[string]mount{}
 	if ours, err := os.Stat(d.self); err != nil {
@@ -75,8 +76,8 @@ func (d *Directories) Note() error {
 	})
 }
 
-// Repair creates missing directories on the host, and mounts directories again that are no longer the host's. It
-// returns an error for every required directory that cannot be repaired.
+// Repair creates missing directories on the host, and remounts directories that no longer are the host's. It returns an
+// error for every required directory that cannot be repaired.
 func (d *Directories) Repair() error {
 	var problems []error
 	if len(d.mounted) > 0 {
@@ -88,7 +89,7 @@ func (d *Directories) Repair() error {
 				"make its file system writable", path, err))
 			continue
 		}
-		// It fails for a read-only file system also where the caller may write to any file (access(2)).
+		// For a read-only file system it fails even if the caller may write to any file (access(2)).
 		if err := unix.Access(path, unix.W_OK); err != nil {
 			problems = append(problems, fmt.Errorf("cannot write to directory %s: %w; mount it writable", path, err))
 		}
@@ -96,7 +97,7 @@ func (d *Directories) Repair() error {
 	return errors.Join(problems...)
 }
 
-// remount mounts the host's directories where the driver has others.
+// remount mounts the host's directories where they differ from the driver's.
 func (d *Directories) remount() error {
 	ours := map[string]fs.FileInfo{}
 	for path := range d.mounted {
@@ -129,8 +130,8 @@ func (d *Directories) remount() error {
 	return errors.Join(problems...)
 }
 
-// open returns a mount of the host's directory that is attached nowhere, or -1 if the driver has that directory. It
-// makes the directory if it is missing. It runs on the host.
+// open returns a detached mount of the host's directory, or -1 if the driver already has that directory. It creates a
+// missing directory. It runs on the host.
 func open(path string, wanted mount, ours fs.FileInfo) (tree int, err error) {
 	hosts, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -156,19 +157,19 @@ func open(path string, wanted mount, ours fs.FileInfo) (tree int, err error) {
 	return tree, nil
 }
 
-// attach replaces the mount at a path. The old one is detached first: nothing can be mounted over a directory that is
-// removed (DCACHE_CANT_MOUNT). A crash in between leaves none, and the next driver gets new mounts of the runtime.
+// attach replaces the mount at a path. The old mount is detached first: nothing can be mounted over a removed directory
+// (DCACHE_CANT_MOUNT). A crash in between leaves no mount, and the runtime creates new mounts for the next driver.
 func attach(tree int, path string) error {
 	err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-	if err == nil || errors.Is(err, unix.EINVAL) { // nothing is mounted: the attempt before has failed
+	if err == nil || errors.Is(err, unix.EINVAL) { // EINVAL: nothing is mounted because the previous attempt failed
 		err = unix.MoveMount(tree, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
 	}
 	return errors.Join(err, unix.Close(tree))
 }
 
-// Announce lets the runtime read a directory again if the host has a file system mounted over it. The runtime watches
-// directories (inotify(7)), which does not report such a mount: it continues to watch the hidden directory, in which
-// Announce causes an event.
+// Announce makes the runtime read a directory again if a file system was mounted over it on the host. The runtime
+// watches directories (inotify(7)), which does not report such a mount: it continues to watch the hidden directory, in
+// which Announce causes an event.
 func (d *Directories) Announce(path string) error {
 	if _, found := d.mounted[path]; !found {
 		return nil
@@ -184,13 +185,13 @@ func (d *Directories) Announce(path string) error {
 			dir.Mnt_id == parent.Mnt_id {
 			return err
 		}
-		// A copy of the mount below has no other mounts over its directories.
+		// A copy of the underlying mount has no other mounts over its directories.
 		tree, err := unix.OpenTree(unix.AT_FDCWD, filepath.Dir(path), unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = unix.Close(tree) }() // it was written to no file of it
-		// By this suffix, since the CDI library of runtimes ignores changes of other files.
+		defer func() { _ = unix.Close(tree) }() // no file in it was written
+		// The name needs this suffix, since the CDI library of runtimes ignores changes of other files.
 		name := filepath.Join(filepath.Base(path), nodeapi.TempPrefix+"changed.json")
 		file, err := unix.Openat(tree, name, unix.O_CREAT|unix.O_CLOEXEC, 0o600)
 		if err != nil {
@@ -205,12 +206,13 @@ func (d *Directories) Announce(path string) error {
 	return nil
 }
 
-// inHost runs a function on a thread of its own that has the mount namespace of the host.
+// inHost runs a function on its own thread in the mount namespace of the host.
 func (d *Directories) inHost(do func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		// The first thread of a process never ends, and /proc/self is about it: the goroutine has another one then.
+		// The first thread of a process never ends, and /proc/self refers to it: the nested goroutine then runs on
+		// another thread.
 		if unix.Gettid() == unix.Getpid() {
 			done <- d.inHost(do)
 			runtime.UnlockOSThread()
@@ -220,7 +222,7 @@ func (d *Directories) inHost(do func() error) error {
 		done <- func() error {
 			namespace, err := unix.Open(d.namespace, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 			if err == nil {
-				defer func() { _ = unix.Close(namespace) }() // only read
+				defer func() { _ = unix.Close(namespace) }() // opened for reading only
 				// A thread that shares its root directory with others can't enter a mount namespace (setns(2)).
 				if err = unix.Unshare(unix.CLONE_FS); err == nil {
 					err = unix.Setns(namespace, unix.CLONE_NEWNS)
@@ -236,14 +238,14 @@ func (d *Directories) inHost(do func() error) error {
 	return <-done
 }
 
-// readMounts returns the mounts of a process by their paths, as /proc/<pid>/mountinfo lists them
-// (proc_pid_mountinfo(5)). Of several at one path the last one is seen.
+// readMounts returns the mounts of a process by path, as listed in /proc/<pid>/mountinfo (proc_pid_mountinfo(5)). If
+// several mounts have the same path, the last one is visible.
 func readMounts(path string) (map[string]unix.MountAttr, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	// The kernel replaces white space by these escapes.
+	// The kernel escapes white space this way.
 	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 	mounts := map[string]unix.MountAttr{}
 	for line := range strings.Lines(string(data)) {
@@ -256,7 +258,7 @@ func readMounts(path string) (map[string]unix.MountAttr, error) {
 		attributes := unix.MountAttr{Propagation: unix.MS_PRIVATE}
 		if slices.Contains(strings.Split(fields[5], ","), "ro") {
 			attributes.Attr_set = unix.MOUNT_ATTR_RDONLY
-		} else { // as the host's may be at this moment
+		} else { // the host's mount may be read-only at this moment
 			attributes.Attr_clr = unix.MOUNT_ATTR_RDONLY
 		}
 		for _, optional := range fields[6:] {

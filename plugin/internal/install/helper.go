@@ -24,12 +24,12 @@ const helperMode fs.FileMode = 0o755
 // Helper installs the helper binary on the host. It is not safe for concurrent use.
 type Helper struct {
 	source, dir string
-	// verified is the binary that was compared and run last.
+	// verified is the state of the binary that was compared and run last.
 	verified unix.Stat_t
 }
 
-// NewHelper returns the component that installs the helper binary in dir. The binary is in the directory of the
-// driver's own.
+// NewHelper returns the component that installs the helper binary in dir. The binary must be in the directory of the
+// driver's own binary.
 func NewHelper(dir string) (*Helper, error) {
 	executable, err := os.Executable()
 	if err != nil {
@@ -39,11 +39,11 @@ func NewHelper(dir string) (*Helper, error) {
 }
 
 // Install writes the helper binary to its directory on the host, where the runtime runs it as a hook and containers
-// never see it, and links the names of its plugins to it. It changes nothing that is right already, because a hook may
-// be running the binary, and costs a few system calls then. So it can be called again and again.
+// never see it, and links the names of its plugins to it. It leaves correct files unchanged, because a hook may be
+// running the binary, and then costs only a few system calls. It can therefore be called repeatedly.
 //
-// Everything in the directory belongs to the driver, so whatever is in the way of a file is removed. A symbolic link
-// is in the way, too: its target may be another one on the host than in the driver's container.
+// Everything in the directory belongs to the driver, so any file that is in the way is removed. This includes symbolic
+// links, whose target on the host may differ from the target in the driver's container.
 func (h *Helper) Install(ctx context.Context) error {
 	if err := makeDir(h.dir); err != nil {
 		return fmt.Errorf("cannot install the helper binary: %w", err)
@@ -60,13 +60,13 @@ func (h *Helper) Install(ctx context.Context) error {
 			return fmt.Errorf("cannot install the CNI plugin %s: %w", name, err)
 		}
 	}
-	// Not in the state of the file: the file system may be mounted again without the right to execute.
+	// The state of the file does not include this: the file system may be remounted without the right to execute.
 	if err := unix.Access(target, unix.X_OK); err != nil {
 		return notRunnable(h.dir, err)
 	}
 	if now := state(target); now != h.verified {
 		var refused *exec.ExitError
-		// Without its argument the hook refuses, which shows that it runs.
+		// Without its argument the hook fails, which shows that it runs.
 		if err := exec.CommandContext(ctx, target, nodeapi.GateHookCommand).Run(); !errors.As(err, &refused) {
 			return notRunnable(h.dir, err)
 		}
@@ -79,7 +79,7 @@ func notRunnable(dir string, err error) error {
 	return fmt.Errorf("cannot run the helper binary: %w; mount the file system of %s without noexec", err, dir)
 }
 
-// write replaces the binary unless it is equal to the driver's, regular and executable.
+// write replaces the binary unless it is a regular executable file with the same content as the driver's.
 func (h *Helper) write(target string) error {
 	data, err := os.ReadFile(h.source)
 	if err != nil {
@@ -99,8 +99,8 @@ func (h *Helper) write(target string) error {
 	return replaceProgram(target, data)
 }
 
-// state identifies a file and its content: every write, and every change of its mode, changes it. It is zero for a
-// file that does not exist. The time of the last access is left out, which the kernel changes at any execution.
+// state identifies a file and its content: every write, and every change of its mode, changes it. It is zero for a file
+// that does not exist. It omits the access time, which the kernel changes when the file is executed.
 func state(path string) unix.Stat_t {
 	var stat unix.Stat_t
 	if err := unix.Lstat(path, &stat); err != nil {
@@ -110,7 +110,7 @@ func state(path string) unix.Stat_t {
 	return stat
 }
 
-// makeDir makes a directory that belongs to the driver, also where something else has its name.
+// makeDir creates a directory of the driver and replaces any other file with its name.
 func makeDir(path string) error {
 	info, err := os.Lstat(path)
 	if err == nil && !info.IsDir() {
@@ -121,10 +121,10 @@ func makeDir(path string) error {
 	return os.MkdirAll(path, 0o755)
 }
 
-// replaceProgram writes a program beside its place, durably, and renames it.
+// replaceProgram writes a program to a temporary file, durably, and renames it.
 func replaceProgram(path string, data []byte) (err error) {
 	const temp = ".new-*"
-	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), temp)) // of a driver that was killed here
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), temp)) // left by a driver that was killed
 	if err != nil {
 		return err
 	}

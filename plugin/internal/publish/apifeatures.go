@@ -22,20 +22,20 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// askAgain is how long an answer counts that something is missing: an administrator may have switched it on.
+// askAgain is how long a negative result is valid: an administrator may enable the missing feature.
 const askAgain = 10 * time.Minute
 
-// firstCharging is the first release whose scheduler remembers from pod to pod what shared devices consume of counters
-// (kubernetes/kubernetes#139034).
+// firstCharging is the first release whose scheduler remembers, between pods, how much shared devices consume of
+// counters (kubernetes/kubernetes#139034).
 const firstCharging = "1.36.2"
 
-// apiServer asks the API server what it keeps of ResourceSlices, since it drops the fields of features that are off. It
-// asks by dry runs: nothing else shows which features are on.
+// apiServer detects the fields of ResourceSlices that the API server stores, since it drops the fields of disabled
+// features. It uses dry runs, because no API reports which features are enabled.
 type apiServer struct {
 	client kubernetes.Interface
 	node   string
 	clock  clock.PassiveClock
-	// lists and groups are the optional features that the driver was told to use.
+	// lists and groups enable optional features.
 	lists, groups bool
 
 	mu    sync.Mutex
@@ -46,19 +46,19 @@ type apiServer struct {
 // capabilities lists the API features of a cluster that the driver uses.
 type capabilities struct {
 	missing draslices.MissingFeatures
-	// groups reports whether the API server keeps compatibility groups.
+	// groups reports whether the API server stores compatibility groups.
 	groups bool
-	// problems name each missing feature and the fix.
+	// problems describe each missing feature and the fix.
 	problems []string
-	// refusal is why nothing can be published at all.
+	// refusal is the reason why no device can be published.
 	refusal error
 }
 
-// feature is one of the API server's, with a slice that has nothing but it.
+// feature is a feature of the API server, with a slice that uses only this feature.
 type feature struct {
 	name  string
 	probe resourceapi.ResourceSliceSpec
-	// kept reports whether what was stored still has it.
+	// kept reports whether the stored slice still contains the feature's fields.
 	kept func(resourceapi.ResourceSliceSpec) bool
 	// effect describes the effect on devices if the feature is missing.
 	effect string
@@ -83,8 +83,8 @@ func (s *apiServer) detect(ctx context.Context) (capabilities, error) {
 	return *s.known, s.known.refusal
 }
 
-// dropped notes that the API server has dropped the fields of features, whatever it has answered: behind one name there
-// may be several, of which some have a feature that others have not.
+// dropped records that the API server has dropped the fields of features, even if the probe had found them: one name
+// may be served by several API servers, and only some of them may have a feature.
 func (s *apiServer) dropped(features []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,26 +104,26 @@ func (s *apiServer) dropped(features []string) {
 	s.known, s.asked = &found, s.clock.Now()
 }
 
-// without notes which features are missing.
+// without records missing features.
 func (a *capabilities) without(missing sets.Set[string]) {
 	a.missing.Counters = a.missing.Counters || missing.Has(partitionableDevices)
 	a.missing.Sharing = a.missing.Sharing || missing.Has(consumableCapacity)
 	a.missing.Taints = a.missing.Taints || missing.Has(deviceTaints)
 	a.groups = a.groups && !missing.Has(compatibilityGroups)
 	if missing.Has(listAttributes) {
-		a.refusal = errNoLists // classes are made for lists: without them no device would match
+		a.refusal = errNoLists // classes are written for lists: without lists no device would match
 	}
 }
 
-// evaluate finds out what the API server keeps of a slice. It is asked by dry runs rather than by its version, as
-// feature gates change what a version does.
+// evaluate detects which fields of a slice the API server stores. It uses dry runs rather than the version, as feature
+// gates change the behavior of a version.
 func (s *apiServer) evaluate(ctx context.Context) (capabilities, error) {
 	var found capabilities
 	info, err := s.client.Discovery().ServerVersion()
 	if err != nil {
 		return found, err
 	}
-	// What vendors append to a version is none of a pre-release.
+	// Suffixes that vendors append to a version do not denote a pre-release.
 	if release, err := version.ParseGeneric(info.GitVersion); err == nil &&
 		release.LessThan(version.MustParseGeneric(firstCharging)) {
 		found.missing.Charging = true
@@ -156,7 +156,7 @@ func (f feature) problem() string {
 var errNoLists = errors.New("the API server refuses list attributes, which --list-attributes asks for; enable the " +
 	"feature DRAListTypeAttributes on all components, or take the option from the nodes and the controller")
 
-// keeps reports whether the API server would store a slice with everything in it.
+// keeps reports whether the API server would store the feature's slice with all of its fields.
 func (s *apiServer) keeps(ctx context.Context, candidate feature) (bool, error) {
 	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-"},
 		Spec: *candidate.probe.DeepCopy()}
@@ -165,7 +165,7 @@ func (s *apiServer) keeps(ctx context.Context, candidate feature) (bool, error) 
 	stored, err := s.client.ResourceV1().ResourceSlices().Create(ctx, slice,
 		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	// A dry run goes through strategy and validation like any other write, and stores nothing.
-	if apierrors.IsInvalid(err) { // the rest is invalid without the field
+	if apierrors.IsInvalid(err) { // without the field, the rest is invalid
 		return false, nil
 	}
 	if err != nil {

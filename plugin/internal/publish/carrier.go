@@ -12,13 +12,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// carrierHoldOff is how long a link must have its carrier again before it counts as good: one that flaps does not, and
-// slices are not written with every flap.
+// carrierHoldOff is how long a link must have its carrier again before it counts as good. A flapping link does not
+// count as good, and slices are not written with every flap.
 const carrierHoldOff = 30 * time.Second
 
-// carrierTracker remembers which links have lost their carrier: they had one when they were read last, and are up
-// still. A link that never had one may be meant to be like that, and one that is taken up needs a moment; neither has
-// lost anything. It is safe for concurrent use.
+// carrierTracker tracks the links that have lost their carrier: they had a carrier in the previous reading and are
+// still administratively up. A link that never had a carrier may be intended to be that way, and a link that was just
+// set up needs a moment; neither has lost its carrier. It is safe for concurrent use.
 //
 // For example, a cable is pulled for a second, three times in a minute. The link is lost from the first pull until 30 s
 // after the last, and the slices are written twice.
@@ -34,11 +34,12 @@ type carrierState struct {
 	// good reports whether the link had a carrier at the last reading.
 	good bool
 	lost bool
-	// back is when a link that has lost its carrier had it again.
+	// back is when a lost link regained its carrier.
 	back time.Time
 }
 
-// newCarrierTracker begins with links that had lost their carrier when an earlier driver looked.
+// newCarrierTracker creates a tracker. The lost links had lost their carrier in the last reading of an earlier driver
+// process.
 func newCarrierTracker(clock clock.PassiveClock, lost ...string) *carrierTracker {
 	c := &carrierTracker{clock: clock, states: map[string]carrierState{}, lost: map[string]bool{}}
 	for _, id := range lost {
@@ -47,7 +48,7 @@ func newCarrierTracker(clock clock.PassiveClock, lost ...string) *carrierTracker
 	return c
 }
 
-// links are the identities of the links that have lost their carrier, sorted.
+// links returns the identities of the links that have lost their carrier, sorted.
 func (c *carrierTracker) links() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +61,7 @@ func (c *carrierTracker) links() []string {
 	return lost
 }
 
-// observe takes note of a reading. It reports whether the answer of isLost has changed for any device.
+// observe records a reading and reports whether the result of isLost has changed for any device.
 func (c *carrierTracker) observe(facts discovery.Facts) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,11 +90,11 @@ func (c *carrierTracker) observe(facts discovery.Facts) (changed bool) {
 	return changed
 }
 
-// next is the state after a reading.
+// next returns the state after a reading.
 //
-// In the order of the cases: without a carrier a link keeps its state, or loses it now; one that never lost it, or has
-// had it back for long enough, is good; one that has it back for a shorter time goes on waiting; and the last case is
-// the first reading with the carrier back.
+// The cases in order: a link without a carrier stays lost, or becomes lost now; a link that was never lost, or has had
+// its carrier back for long enough, is good; a link that has had its carrier back for a shorter time keeps waiting; the
+// last case is the first reading with the carrier back.
 func (s carrierState) next(device *discovery.Device, now time.Time) carrierState {
 	switch {
 	case !device.Carrier:
@@ -106,7 +107,7 @@ func (s carrierState) next(device *discovery.Device, now time.Time) carrierState
 	return carrierState{good: true, lost: true, back: now}
 }
 
-// retryAfter returns after what time a link whose carrier is back may count as good; 0 if there is none.
+// retryAfter returns the time until the next lost link may count as good again; 0 if there is none.
 func (c *carrierTracker) retryAfter() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,8 +121,8 @@ func (c *carrierTracker) retryAfter() time.Duration {
 	return soonest
 }
 
-// carriesCable reports whether the carrier of this device type shows the state of a cable. A bridge takes its carrier
-// from its ports, which change with pods.
+// carriesCable reports whether the carrier of this device type shows the state of a cable. The carrier of a bridge
+// depends on its ports, which change with pods.
 func carriesCable(kind string) bool {
 	switch kind {
 	case discovery.TypePF, discovery.TypeNIC, discovery.TypeBond:

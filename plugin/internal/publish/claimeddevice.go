@@ -30,7 +30,7 @@ func claimedDevice(
 	attributes := plainAttributes(policy.PublishedWithAbsent(*facts, persona.Publish...))
 	maps.Copy(attributes, plainAttributes(persona.AdditionalAttributes))
 	if entry.Bandwidth > 0 {
-		attributes["bandwidth"] = entry.Bandwidth // for a step that limits the traffic to it
+		attributes["bandwidth"] = entry.Bandwidth // for a step that limits the device's traffic
 	}
 	return held, cnichain.Device{
 		Pool: held.Pool, Name: held.Name, ShareID: held.ShareID, Request: held.Request, Exclusive: held.Exclusive,
@@ -47,7 +47,8 @@ func stringAttribute(persona *policy.Persona, name resourceapi.QualifiedName) st
 	return ptr.Deref(persona.AdditionalAttributes[name].StringValue, "")
 }
 
-// Attributes are the attributes of a published device, without those by which classes know its CNI plugins.
+// Attributes returns the attributes of a published device, without the attributes by which classes select its CNI
+// plugins.
 func Attributes(
 	device *discovery.Device, persona *policy.Persona,
 ) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {

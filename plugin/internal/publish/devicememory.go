@@ -12,12 +12,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// settleTime is how long an interface must have had its name before the name is kept: udev renames new ones.
+// settleTime is how long an interface must keep its name before the name is stored: udev renames new interfaces.
 const settleTime = 10 * time.Second
 
 // deviceMemory stores values that must not change with every reading of the host: the names of PCI functions, which
-// claims refer to, and the speeds of links, because a link that is down or on its way back to the host reports none. It
-// is persistent, and not safe for concurrent use.
+// claims refer to, and the speeds of links, because a link that is down or returning to the host reports none. It is
+// persistent, and not safe for concurrent use.
 //
 // For example, if eth2 is renamed to lan0, it is published as eth2 until the next boot, because claims may refer to
 // that name.
@@ -25,21 +25,21 @@ type deviceMemory struct {
 	bucket *journal.Bucket[remembered]
 	clock  clock.PassiveClock
 	kept   remembered
-	// fresh has when an interface was first seen under its present name.
+	// fresh records when an interface was first seen with its present name.
 	fresh map[discovery.PCIAddress]sighting
 }
 
 // remembered is the durable part.
 type remembered struct {
 	// BootID is the boot in which the memory was written. Names are valid for one boot, so a renamed interface gets its
-	// new name after a reboot; only claims refer to a name for longer.
+	// new name after a reboot; only claims keep a name for longer.
 	BootID string `json:"bootID"`
 	// Names are the published names of physical functions and NICs.
 	Names map[discovery.PCIAddress]discovery.IfName `json:"names"`
 	// Speeds are in Mbit/s, by identity, of hardware links and links on top of them. Speeds of pod links are not
 	// stored: every pod would cause a write.
 	Speeds map[string]int `json:"speeds"`
-	// Lost are the links that have lost their carrier, by identity, sorted.
+	// Lost are the identities of the links that have lost their carrier, sorted.
 	Lost []string `json:"lost,omitempty"`
 }
 
@@ -51,7 +51,7 @@ type sighting struct {
 const memoryKey = "devices"
 
 // loadDeviceMemory reads the memory of the previous driver process. It drops and reports unreadable parts. Without a
-// journal the memory ends with the process.
+// journal the memory is lost with the process.
 func loadDeviceMemory(
 	db *journal.DB, bootID string, clock clock.PassiveClock,
 ) (*deviceMemory, []journal.Damaged, error) {
@@ -74,8 +74,8 @@ func loadDeviceMemory(
 	return m, damaged, nil
 }
 
-// restore returns facts of this moment under the names that are kept, or under which claims hold devices, and with the
-// last speeds of links that have none.
+// restore returns current facts with the stored names, or the names with which claims hold devices, and with the last
+// speeds of links that report none.
 func (m *deviceMemory) restore(facts discovery.Facts, inUse ...discovery.Device) discovery.Facts {
 	names := map[discovery.PCIAddress]discovery.IfName{}
 	maps.Copy(names, m.kept.Names)
@@ -98,8 +98,8 @@ func (m *deviceMemory) restore(facts discovery.Facts, inUse ...discovery.Device)
 	return facts
 }
 
-// keep remembers facts, and which links have lost their carrier, durably before anybody else hears of them. Speeds of
-// devices that are gone are forgotten.
+// keep durably stores facts and the links that have lost their carrier before any other component sees them. It drops
+// speeds of devices that no longer exist.
 func (m *deviceMemory) keep(facts discovery.Facts, inUse []discovery.Device, lost []string) error {
 	held := map[discovery.PCIAddress]bool{}
 	for _, device := range inUse {
@@ -108,7 +108,7 @@ func (m *deviceMemory) keep(facts discovery.Facts, inUse []discovery.Device, los
 	m.forgetFresh(facts)
 	now := remembered{BootID: m.kept.BootID, Lost: lost, Names: map[discovery.PCIAddress]discovery.IfName{},
 		Speeds: map[string]int{}}
-	maps.Copy(now.Names, m.kept.Names) // also of functions that are away: they may come back
+	maps.Copy(now.Names, m.kept.Names) // including functions that are missing now: they may return
 	for i := range facts.Devices {
 		device := &facts.Devices[i]
 		if device.LinkSpeed > 0 && (carriesCable(device.Type) || device.Type == discovery.TypeVF) {
@@ -118,7 +118,7 @@ func (m *deviceMemory) keep(facts discovery.Facts, inUse []discovery.Device, los
 			now.Names[device.PCIAddress] = device.Name
 		}
 	}
-	// The host is read with every pod, and the disk is written for changes only.
+	// The host is read with every pod, so write to the disk only for changes.
 	if reflect.DeepEqual(now, m.kept) {
 		return nil
 	}
@@ -131,7 +131,7 @@ func (m *deviceMemory) keep(facts discovery.Facts, inUse []discovery.Device, los
 	return nil
 }
 
-// forgetFresh forgets interfaces that are gone: if one comes back, its name has to settle again.
+// forgetFresh forgets missing interfaces: if an interface returns, its name has to settle again.
 func (m *deviceMemory) forgetFresh(facts discovery.Facts) {
 	present := map[discovery.PCIAddress]bool{}
 	for i := range facts.Devices {
@@ -140,7 +140,7 @@ func (m *deviceMemory) forgetFresh(facts discovery.Facts) {
 	maps.DeleteFunc(m.fresh, func(address discovery.PCIAddress, _ sighting) bool { return !present[address] })
 }
 
-// retryAfter returns after what time a name may count as settled; 0 if there is none to wait for.
+// retryAfter returns the time until the next name may count as settled; 0 if none is pending.
 func (m *deviceMemory) retryAfter() time.Duration {
 	var soonest time.Duration
 	for address, seen := range m.fresh {

@@ -8,7 +8,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// Where problems come from.
+// Sources of problems.
 const (
 	fromDiscovery = "discovery"
 	fromPolicies  = "policies"
@@ -16,7 +16,7 @@ const (
 	fromServer    = "apiserver"
 )
 
-// Metrics count what is discovered, decided and published.
+// Metrics counts discovered, decided and published devices.
 type Metrics struct {
 	devices   *prometheus.GaugeVec
 	published *prometheus.GaugeVec
@@ -47,7 +47,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	return m
 }
 
-// computed notes what came out of a computation. Policies and types that are gone are forgotten.
+// computed records the result of a computation. Policies and types that no longer exist are removed.
 func (m *Metrics) computed(decision *policy.Decision, result *draslices.Result, problems map[string]int) {
 	for _, vector := range []*prometheus.GaugeVec{m.devices, m.published, m.outcomes} {
 		vector.Reset()

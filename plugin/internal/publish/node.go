@@ -23,7 +23,7 @@ func ReadHost(sources discovery.Sources) func(context.Context, []netip.Addr) (di
 	}
 }
 
-// Binaries are the executable files in the CNI directories. A directory that is not there has none.
+// Binaries returns the executable files in the CNI directories. A missing directory contains none.
 func Binaries(dirs []string) (sets.Set[string], error) {
 	found := sets.New[string]()
 	for _, dir := range dirs {
@@ -41,11 +41,11 @@ func Binaries(dirs []string) (sets.Set[string], error) {
 	return found, nil
 }
 
-// NodeAddresses are the addresses of the node in the cluster.
+// NodeAddresses returns the addresses of the node in the cluster.
 func NodeAddresses(node *corev1.Node) []netip.Addr {
 	var found []netip.Addr
 	for _, address := range node.Status.Addresses {
-		if parsed, err := netip.ParseAddr(address.Address); err == nil { // others are names
+		if parsed, err := netip.ParseAddr(address.Address); err == nil { // other addresses are names
 			found = append(found, parsed.Unmap())
 		}
 	}

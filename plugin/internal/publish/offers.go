@@ -16,18 +16,18 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// offers are the devices that claims can currently get, and the slices that were passed to the API server. It is safe
-// for concurrent use.
+// offers contains the devices that can currently be allocated to claims, and the slices that were passed to the API
+// server. It is safe for concurrent use.
 type offers struct {
 	mu sync.Mutex
-	// entries have of Spec the taints only: the rest would be half of the driver's memory; nil until the devices are
-	// known.
+	// entries contain only the taints of Spec, since the rest would take half of the driver's memory. The map is nil
+	// until the devices are known.
 	entries   map[draslices.EntryID]draslices.Entry
-	failure   error             // why they are not
-	published [sha256.Size]byte // of the resources that were published last
+	failure   error             // why the devices are unknown
+	published [sha256.Size]byte // digest of the resources that were published last
 }
 
-// set replaces what can be had.
+// set replaces the offered devices.
 func (o *offers) set(computed []draslices.Entry) {
 	entries := make(map[draslices.EntryID]draslices.Entry, len(computed))
 	for _, entry := range computed {
@@ -71,7 +71,7 @@ func (o *offers) find(result *resourceapi.DeviceRequestAllocationResult) (drasli
 		return entry, fmt.Errorf("device %s of pool %s is no longer offered: its policy or the device itself is "+
 			"gone; delete the claim to have another one allocated", result.Device, result.Pool)
 	}
-	if entry.Withdrawn { // its taint keeps away those only that do not tolerate it
+	if entry.Withdrawn { // its taint does not keep away pods that tolerate it
 		return entry, fmt.Errorf("device %s of pool %s is no longer offered: no policy offers it in this way, and it "+
 			"is listed only until the claims that hold it are released; delete the claim to have another one allocated",
 			result.Device, result.Pool)
@@ -79,7 +79,7 @@ func (o *offers) find(result *resourceapi.DeviceRequestAllocationResult) (drasli
 	return entry, nil
 }
 
-// list is sorted by pool and name.
+// list returns the entries, sorted by pool and name.
 func (o *offers) list() []draslices.Entry {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -95,15 +95,15 @@ func (o *offers) isPublished(digest [sha256.Size]byte) bool {
 	return o.published == digest
 }
 
-// setPublished notes what the API server was given; the zero digest has it given everything again.
+// setPublished records the digest of the published resources. The zero digest forces the next publication.
 func (o *offers) setPublished(digest [sha256.Size]byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.published = digest
 }
 
-// digestOf tells resources apart. It encodes them slice by slice: the encoder keeps a buffer of the size of the largest
-// value.
+// digestOf returns a digest that distinguishes resources. It encodes them slice by slice: the encoder keeps a buffer of
+// the size of the largest value.
 func digestOf(resources resourceslice.DriverResources) (digest [sha256.Size]byte, err error) {
 	hash := sha256.New()
 	encoder := json.NewEncoder(hash)

@@ -22,7 +22,7 @@ import (
 // finding is a problem and the object that it refers to.
 type finding struct {
 	source string
-	// policy is empty if it is about the node, and device if it is about none.
+	// policy is empty if the problem concerns the node; device is empty if it concerns no device.
 	policy, device string
 	text           string
 	// general marks a fault of the policy itself, which the controller reports once instead of every node.
@@ -31,7 +31,7 @@ type finding struct {
 	remark bool
 }
 
-// findings are the problems of a computation, each once.
+// findings returns the problems of a computation without duplicates.
 func findings(facts *discovery.Facts, decision *policy.Decision, result *draslices.Result, server []string) []finding {
 	var found []finding
 	for _, text := range server {
@@ -51,11 +51,11 @@ func findings(facts *discovery.Facts, decision *policy.Decision, result *draslic
 	return found
 }
 
-// maxEvents is how many problems of one computation become events: a policy may be wrong for a thousand devices. The
-// log has them all.
+// maxEvents limits the events of one computation: a policy may be wrong for a thousand devices. The log contains all
+// problems.
 const maxEvents = 10
 
-// reportProblems tells about problems that are new, in the log and as events of the policy or the node, and counts all.
+// reportProblems reports new problems in the log and as events of the policy or the node, and counts all problems.
 func (p *Publisher) reportProblems(
 	ctx context.Context, found []finding, decision *policy.Decision, result *draslices.Result,
 ) {
@@ -72,7 +72,7 @@ func (p *Publisher) reportProblems(
 		}
 		klog.FromContext(ctx).Info("Found a problem with the devices of the node", "source", problem.source, "problem",
 			problem.text)
-		if problem.general || problem.remark { // of no device that is not offered
+		if problem.general || problem.remark { // no event: no device is withheld
 			continue
 		}
 		if events++; events > maxEvents {
@@ -93,8 +93,8 @@ func (p *Publisher) reportProblems(
 // shellWord matches a word that a shell does not interpret.
 var shellWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:@-]*$`)
 
-// hint names the command that tells more of a problem. A link may be called anything, also what a shell would run: who
-// copies a command must not run that.
+// hint returns the command that shows details of a problem. The name of a link may contain shell syntax, which must not
+// run if a user copies the command.
 func (p *Publisher) hint(problem finding) string {
 	if !shellWord.MatchString(problem.device) {
 		return fmt.Sprintf(`"kubectl netdra doctor --node %s" checks the node`, p.nodeName)
@@ -103,7 +103,7 @@ func (p *Publisher) hint(problem finding) string {
 		p.nodeName)
 }
 
-// subject is the object of an event.
+// subject returns the object of an event.
 func (p *Publisher) subject(problem finding) *corev1.ObjectReference {
 	for _, policy := range p.cluster.ExposurePolicies() {
 		if policy.Name == problem.policy {
@@ -137,7 +137,7 @@ func (p *Publisher) logDecision(ctx context.Context, decision *policy.Decision) 
 	p.logged = logged
 }
 
-// Problems are the problems of the last computation.
+// Problems returns the problems of the last computation.
 func (p *Publisher) Problems() []nodestate.Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()

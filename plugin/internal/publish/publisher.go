@@ -30,26 +30,26 @@ import (
 )
 
 const (
-	// scanPeriod is how often the host is read when nothing seems to change.
+	// scanPeriod is the period between readings of the host without any changes.
 	scanPeriod = time.Minute
-	// refreshRetry is how soon a computation that failed is tried again.
+	// refreshRetry is the delay before a failed computation is retried.
 	refreshRetry = 5 * time.Second
-	// freeMemoryAfter is the time without changes after which memory is returned to the kernel. While pods start one
-	// after another, the memory would be needed again immediately. Go's runtime keeps most of it for minutes.
+	// freeMemoryAfter is the time without changes after which memory is returned to the kernel. While pods start in
+	// sequence, the memory would be needed again immediately. Go's runtime keeps most of it for minutes.
 	freeMemoryAfter = 2 * time.Second
-	// refreshLimit is how long it may take until the host is read again before the driver counts as hanging.
+	// refreshLimit is the time without a reading of the host after which the driver counts as hanging.
 	refreshLimit = 5 * time.Minute
-	// pauseFactor is how many times as long as a reading has taken the driver waits before the next one. Pods and links
-	// cause readings, and policies make them expensive: so those take a tenth of a processor at most.
+	// pauseFactor is the ratio of the pause between two readings to the duration of a reading. Pods and links trigger
+	// readings, and policies make them expensive: the factor limits readings to a tenth of a processor.
 	pauseFactor = 10
-	// shortestPause lies between what asks for a reading and the reading: a pod causes several bursts of changes, from
-	// the moment that its claim is prepared, and reading the host then takes processor time from the pod's own start.
+	// shortestPause is the minimum time between a trigger and the reading: a pod causes several bursts of changes from
+	// the time its claim is prepared, and reading the host then takes processor time from the pod's own start.
 	shortestPause = 500 * time.Millisecond
-	// longestPause bounds that wait: a machine that stood still for a while must not hide its devices for long.
+	// longestPause limits the pause: a machine that was suspended must not hide its devices for long.
 	longestPause = time.Minute
 )
 
-// Devices are published first when none has appeared for settleQuiet, or after settleLimit.
+// Devices are first published when no device has appeared for settleQuiet, or after settleLimit.
 const (
 	settleQuiet = 2 * time.Second
 	settleLimit = 20 * time.Second
@@ -61,7 +61,7 @@ type Cluster interface {
 	ThisNode() (*corev1.Node, error)
 	// ExposurePolicies returns the policies, sorted by name.
 	ExposurePolicies() []policyapi.DeviceExposurePolicy
-	// PluginSchemas returns the built-in plugin contracts with the cluster's over them.
+	// PluginSchemas returns the built-in plugin contracts, overridden by those of the cluster.
 	PluginSchemas() cnichain.Schemas
 }
 
@@ -71,35 +71,36 @@ type Config struct {
 	NodeName, BootID string
 	Cluster          Cluster
 	Claims           *claims.Store
-	// Client asks the API server which features it has.
+	// Client detects the features of the API server.
 	Client kubernetes.Interface
-	// ListAttributes and CompatibilityGroups are the optional features that the driver was told to use.
+	// ListAttributes and CompatibilityGroups enable optional features.
 	ListAttributes, CompatibilityGroups bool
-	// DB remembers names, speeds and lost carriers; without it nothing outlives the process.
+	// DB stores names, speeds and lost carriers. If it is nil, they are lost with the process.
 	DB *journal.DB
-	// Read reads the devices of the node, which the cluster knows by the addresses; Events say when to read again.
+	// Read reads the devices of the node, given the node's cluster addresses; Events reports when to read again.
 	Read   func(context.Context, []netip.Addr) (discovery.Facts, error)
 	Events discovery.Events
-	// CNIDirs are where CNI plugins are looked up.
+	// CNIDirs are the directories in which CNI plugins are looked up.
 	CNIDirs []string
 	// MissingLinkTypes returns the given link types that the kernel cannot create. If nil, every type is available.
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
-	// Quarantined reports whether a device is held back.
+	// Quarantined reports whether a device is quarantined.
 	Quarantined func(discovery.Device) bool
 	// MayBeInPod reports whether a device that a claim holds and that is not on the host may be in a pod.
 	MayBeInPod func(claimUID string, held *claims.HeldDevice) bool
-	// HealthChanged is called when the health of devices is another one.
+	// HealthChanged is called when the health of a device has changed.
 	HealthChanged func()
 	Recorder      record.EventRecorder
 	Metrics       *Metrics
 	Heartbeats    *telemetry.Heartbeats // may be nil
-	// FreeMemory returns the memory of the last computation to the kernel, when nothing has changed for
+	// FreeMemory returns the memory of the last computation to the kernel. It is called when nothing has changed for
 	// [freeMemoryAfter].
 	FreeMemory func()
 	Clock      clock.Clock
 }
 
-// Publisher keeps the node's ResourceSlices what the facts and the policies say: always computed from a fresh reading.
+// Publisher keeps the node's ResourceSlices in line with the facts and the policies. It computes them from a new
+// reading each time.
 type Publisher struct {
 	nodeName string
 	cluster  Cluster
@@ -107,14 +108,14 @@ type Publisher struct {
 	claims   *claims.Store
 	memory   *deviceMemory
 	server   *apiServer
-	// read reads the devices of the node, which the cluster knows by the addresses.
+	// read reads the devices of the node, given the node's cluster addresses.
 	read func(context.Context, []netip.Addr) (discovery.Facts, error)
-	// quarantined reports whether a device is held back.
+	// quarantined reports whether a device is quarantined.
 	quarantined    func(discovery.Device) bool
 	carrierTracker *carrierTracker
 	// mayBeInPod reports whether a device that a claim holds and that is not on the host may be in a pod.
 	mayBeInPod func(claimUID string, held *claims.HeldDevice) bool
-	// healthChanged is called when the health of devices is another one.
+	// healthChanged is called when the health of a device has changed.
 	healthChanged func()
 	events        discovery.Events
 	period        time.Duration // of scans
@@ -124,17 +125,17 @@ type Publisher struct {
 	recorder         record.EventRecorder
 	metrics          *Metrics
 	heartbeats       *telemetry.Heartbeats // may be nil
-	// logged is the last log message about each device at the verbosity of decisions.
+	// logged contains the last log message about each device at the verbosity of decisions.
 	logged map[string]string
-	// freeMemory returns the memory of the last computation to the kernel, when nothing has changed for
+	// freeMemory returns the memory of the last computation to the kernel. It is called when nothing has changed for
 	// [freeMemoryAfter].
 	freeMemory func()
-	// publish hands the complete resources to the controller that writes slices.
+	// publish passes the complete resources to the controller that writes slices.
 	publish func(context.Context, resourceslice.DriverResources) error
 
 	offers         offers
 	triggers, soon chan struct{}
-	clock          clock.Clock // of the pause between readings
+	clock          clock.Clock // for the pause between readings
 
 	mu       sync.Mutex
 	problems []finding       // of the last computation; only refresh sets them
@@ -162,11 +163,11 @@ func New(config Config) (*Publisher, []journal.Damaged, error) {
 	}, damaged, nil
 }
 
-// Trigger asks for a fresh computation.
+// Trigger requests a new computation.
 func (p *Publisher) Trigger() { request(p.triggers) }
 
-// TriggerSoon asks for one that is not put off by how long the last reading has taken. It is for what administrators
-// change, policies and the node's labels, which withdraws devices, and which pods don't change.
+// TriggerSoon requests a computation that is not delayed in proportion to the last reading. It is for changes by
+// administrators, such as policies and the node's labels, which may withdraw devices and do not change with pods.
 func (p *Publisher) TriggerSoon() { request(p.soon) }
 
 func request(requests chan<- struct{}) {
@@ -176,17 +177,17 @@ func request(requests chan<- struct{}) {
 	}
 }
 
-// Watch returns a channel that says when to read the devices again.
+// Watch returns a channel that receives a value when the devices should be read again.
 func (p *Publisher) Watch(ctx context.Context) (<-chan struct{}, error) {
 	return discovery.Watch(ctx, p.events, p.period)
 }
 
-// Settle begins to publish when no device has appeared for a while.
+// Settle starts publishing when no device has appeared for a while.
 func (p *Publisher) Settle(
 	ctx context.Context, publish func(context.Context, resourceslice.DriverResources) error,
 ) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // of the notifications
+	defer cancel() // ends the notifications
 	changes, err := p.Watch(ctx)
 	if err != nil {
 		return err
@@ -199,8 +200,8 @@ func (p *Publisher) Settle(
 	return nil
 }
 
-// Run computes the devices until ctx ends: immediately, and a moment after every change. It publishes them from the
-// start of publication on.
+// Run computes the devices until ctx ends: immediately, and shortly after every change. It publishes them once
+// publishing has started.
 func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 	const loop = "discovery"
 	if p.heartbeats != nil {
@@ -255,7 +256,7 @@ func (p *Publisher) pause(ctx context.Context, changes <-chan struct{}, last tim
 	return true
 }
 
-// wait waits for a reason to compute the devices again, and is false when ctx has ended.
+// wait waits for a reason to compute the devices again. It returns false when ctx has ended.
 func (p *Publisher) wait(ctx context.Context, changes <-chan struct{}, again <-chan time.Time) bool {
 	quiet := time.After(freeMemoryAfter)
 	for {
@@ -267,7 +268,7 @@ func (p *Publisher) wait(ctx context.Context, changes <-chan struct{}, again <-c
 			continue
 		case <-p.triggers:
 		case <-p.soon:
-			p.TriggerSoon() // for pause
+			p.TriggerSoon() // consumed by pause
 		case <-changes:
 		case <-again:
 		}
@@ -275,7 +276,7 @@ func (p *Publisher) wait(ctx context.Context, changes <-chan struct{}, again <-c
 	}
 }
 
-// soonest is the shorter of two waits, of which 0 is none.
+// soonest returns the shorter of two waits; 0 means no wait.
 func soonest(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return a + b
@@ -341,7 +342,7 @@ func (p *Publisher) findUnusable(
 	}
 	unusable, err := schemas.KernelLacks(sets.List(named.Intersection(installed)), p.missingLinkTypes)
 	if err != nil {
-		// The plugins may have everything they need: withdrawing the devices of the node would be worse.
+		// The plugins may have all link types that they need: withdrawing the devices of the node would be worse.
 		klog.FromContext(ctx).Error(err,
 			"Cannot query the link types of the kernel; assuming that all are available")
 	}
@@ -351,15 +352,15 @@ func (p *Publisher) findUnusable(
 	return unusable
 }
 
-// UnusableCNIs returns why CNI plugins of policies, which are on the node, can't work on it, by plugin.
+// UnusableCNIs returns the reasons why installed CNI plugins of policies cannot work on the node, by plugin.
 func (p *Publisher) UnusableCNIs() map[string]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.unusable)
 }
 
-// facts reads the host. Devices that claims hold exclusively stay as they were when their claim was prepared: where
-// they are now, discovery can't see them.
+// facts reads the host. Devices that claims hold exclusively keep the facts from the preparation of their claim,
+// because discovery cannot see them in a pod.
 func (p *Publisher) facts(
 	ctx context.Context, node *corev1.Node,
 ) (facts discovery.Facts, held map[draslices.EntryID]draslices.Holding, err error) {
@@ -382,7 +383,7 @@ func (p *Publisher) facts(
 	return facts, r.holdings(), nil
 }
 
-// setGone notes which held devices are gone, and reports whether that is news.
+// setGone records which held devices no longer exist, and reports whether the set has changed.
 func (p *Publisher) setGone(gone map[string]bool) (changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -394,37 +395,37 @@ func (p *Publisher) setGone(gone map[string]bool) (changed bool) {
 // LostCarrier reports whether a device, or the physical function of a virtual one, has lost its carrier.
 func (p *Publisher) LostCarrier(device discovery.Device) bool { return p.carrierTracker.isLost(device) }
 
-// IsGone reports whether a claim has a device that no longer exists.
+// IsGone reports whether a device that a claim holds no longer exists.
 func (p *Publisher) IsGone(device discovery.Device) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.gone[claims.Identity(device)]
 }
 
-// HandleError is told about slices that can't be written as they should be.
+// HandleError handles errors in writing slices.
 func (p *Publisher) HandleError(ctx context.Context, err error, msg string) {
 	klog.FromContext(ctx).Error(err, msg)
-	// The slices are there already, without the dropped fields. So what was published counts as nothing, and the next
-	// computation leaves out the devices that need them.
+	// The slices exist, but without the dropped fields. Resetting the digest makes the next computation publish again,
+	// without the devices that need these fields.
 	if dropped := (*resourceslice.DroppedFieldsError)(nil); errors.As(err, &dropped) {
-		// Devices are published without what keeps them apart.
+		// Devices were published without the fields that keep mutually exclusive devices apart.
 		p.server.dropped(dropped.DisabledFeatures())
 		p.offers.setPublished([sha256.Size]byte{})
 		p.Trigger()
 	}
 }
 
-// StartPublishing sets where resources go.
+// StartPublishing sets the receiver of the resources.
 func (p *Publisher) StartPublishing(publish func(context.Context, resourceslice.DriverResources) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.publish = publish
 }
 
-// handOn makes the entries known to Prepare and publishes what has changed.
+// handOn passes the entries to Prepare and publishes changes.
 //
-// Prepare learns of the entries first: the scheduler may allocate a device as soon as its slice is written, and kubelet
-// asks for it a moment later.
+// Prepare gets the entries first: the scheduler may allocate a device as soon as its slice is written, and the kubelet
+// prepares it a moment later.
 func (p *Publisher) handOn(ctx context.Context, result *draslices.Result) error {
 	p.offers.set(result.Entries)
 	digest, err := digestOf(result.Resources)
@@ -442,20 +443,20 @@ func (p *Publisher) handOn(ctx context.Context, result *draslices.Result) error 
 	if err := publish(ctx, result.Resources); err != nil {
 		return err
 	}
-	// The digest is noted only after success. After an error the next computation publishes again, also when nothing
-	// has changed.
+	// The digest is recorded only after success. After an error the next computation publishes again, even without
+	// changes.
 	p.metrics.changes.Inc()
 	p.offers.setPublished(digest)
 	return nil
 }
 
-// Offered returns what is published, sorted by pool and name.
+// Offered returns the published devices, sorted by pool and name.
 func (p *Publisher) Offered() []draslices.Entry { return p.offers.list() }
 
 // Readiness returns the reason why the devices are still unknown, or nil if they are known.
 func (p *Publisher) Readiness() error { return p.offers.readiness() }
 
-// Resolve finds what an allocated device is.
+// Resolve returns the record of an allocated device for its claim.
 func (p *Publisher) Resolve(
 	result *resourceapi.DeviceRequestAllocationResult,
 ) (claims.HeldDevice, cnichain.Device, error) {

@@ -9,13 +9,13 @@ import (
 )
 
 // reading is the state of the host, with the claims before and after it was read. A reading takes a while, and claims
-// come and go meanwhile, so neither set of claims is sufficient:
+// are prepared and released meanwhile, so neither set of claims is sufficient:
 //
-//   - A device whose claim was released meanwhile may have been seen half-way back to the host. Its previous state is
-//     used this time; the release triggers another reading.
+//   - A device whose claim was released meanwhile may have been read while it was returning to the host. Its previous
+//     state is used this time; the release triggers another reading.
 //   - A device whose claim was prepared meanwhile may have been in its pod already, and therefore invisible.
-//   - A device that moved into or out of a pod may not have been seen at all. It is gone only if no pod can have had
-//     it before or after the reading.
+//   - A device that moved into or out of a pod may not have been read at all. It is gone only if no pod can have had it
+//     before or after the reading.
 type reading struct {
 	before claims.Snapshot
 	seen   discovery.Facts
@@ -23,7 +23,7 @@ type reading struct {
 }
 
 // merge adds the devices of claims to the facts, which use the remembered names. For a shared device the observed state
-// wins, because the device stays on the host, unless it is gone.
+// takes precedence, because the device stays on the host, unless it no longer exists.
 func (r reading) merge(named discovery.Facts) discovery.Facts {
 	present := presentIn(r.seen)
 	isExclusive := func(held claims.HeldDevice) bool { return held.Exclusive }
@@ -31,12 +31,12 @@ func (r reading) merge(named discovery.Facts) discovery.Facts {
 	return named.With(r.before.InUse(isExclusive)...).With(r.after.InUse(isAway)...)
 }
 
-// inUse returns the devices that claims hold, as they were when they were prepared.
+// inUse returns the devices that claims hold, with their facts at the time of preparation.
 func (r reading) inUse() []discovery.Device {
 	return r.after.InUse(func(claims.HeldDevice) bool { return true })
 }
 
-// holdings returns the devices that claims have, or had before the reading, as they were published at that time.
+// holdings returns the devices that claims hold, or held before the reading, as they were published at that time.
 func (r reading) holdings() map[draslices.EntryID]draslices.Holding {
 	held := map[draslices.EntryID]draslices.Holding{}
 	r.before.AddHoldings(held)

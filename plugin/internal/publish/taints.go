@@ -13,9 +13,9 @@ const taintKey = v1alpha1.DriverName + "/unavailable"
 
 // Values of the taint.
 const (
-	// taintGone: a claim has the device, but the machine no longer does.
+	// taintGone: a claim holds the device, but it no longer exists on the machine.
 	taintGone = "gone"
-	// taintWithdrawn: a claim has the device, but no policy exposes it any longer.
+	// taintWithdrawn: a claim holds the device, but no policy exposes it any longer.
 	taintWithdrawn = "withdrawn"
 	// taintQuarantined: the cleanup of the device after an earlier pod failed.
 	taintQuarantined = "quarantined"
@@ -27,13 +27,13 @@ const (
 type taintSource struct {
 	// gone reports whether an allocated device no longer exists.
 	gone func(discovery.Device) bool
-	// quarantined reports whether a device is held back.
+	// quarantined reports whether a device is quarantined.
 	quarantined func(discovery.Device) bool
 	// lost reports whether a device has lost its carrier.
 	lost func(discovery.Device) bool
 }
 
-// taintsOf is the taint of a device: one at most, with the reason that lasts longest, since each of them alone keeps
+// taintsOf returns the taint of a device: at most one, with the reason that lasts longest, since each taint alone keeps
 // pods away.
 func (u taintSource) taintsOf(entry draslices.Entry) []resourceapi.DeviceTaint {
 	reason := ""

@@ -13,14 +13,14 @@ import (
 // Data is the field data of a device's entry in the status of a claim, for values without a field in networkData. It is
 // an API: names do not change, and fields may be added.
 type Data struct {
-	// RDMA are the RDMA devices that the containers have, as applications address them.
+	// RDMA contains the RDMA devices of the containers, as applications address them.
 	RDMA []cnichain.VerbsDevice `json:"rdma,omitempty"`
-	// RDMAUnknown is why RDMA lacks GIDs; empty if there is one for each address.
+	// RDMAUnknown is the reason why RDMA lacks GIDs; empty if there is a GID for each address.
 	RDMAUnknown string `json:"rdmaUnknown,omitempty"`
 }
 
-// dataOf is empty for a device without RDMA, and for data that the API server would reject: the rest of the status is
-// more important. cnichain.MaxGIDs keeps it below that limit.
+// dataOf returns the JSON of Data. It is empty for a device without RDMA, and for data that the API server would
+// reject: the rest of the status is more important. cnichain.MaxGIDs keeps the data below that limit.
 func dataOf(verbs *executor.Verbs) string {
 	if verbs == nil {
 		return ""

@@ -12,8 +12,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// HealthPeriod is the interval of unchanged reports to the kubelet, for which devices are unknown after 30 s without
-// one.
+// HealthPeriod is the interval of unchanged reports to the kubelet. Without a report for 30 s, the kubelet treats the
+// health of devices as unknown.
 const HealthPeriod = 10 * time.Second
 
 // Health reports the health of prepared claims' devices to the kubelet. It also wakes the kubelet: when the report of a
@@ -26,9 +26,9 @@ type Health struct {
 	clock     clock.WithTicker
 
 	mu sync.Mutex
-	// news is the last reported text of devices.
+	// news maps devices to the last reported text.
 	news map[draslices.EntryID]string
-	// told is closed, and replaced, when there is something to report.
+	// told is closed, and replaced, when there is a change to report.
 	told chan struct{}
 }
 
@@ -41,7 +41,7 @@ func NewHealth(
 		told: make(chan struct{})}
 }
 
-// Attached wakes the kubelet for the pods of claims: their containers need not wait any longer. Other pods that share a
+// Attached wakes the kubelet for the pods of claims, whose containers no longer need to wait. Other pods that share a
 // device see the message, too, so it contains no names.
 func (h *Health) Attached(records []claims.Record) {
 	message := "attached at " + h.clock.Now().UTC().Format("15:04:05.000")
@@ -67,7 +67,7 @@ func (h *Health) tellLocked() {
 	h.told = make(chan struct{})
 }
 
-// Released forgets the texts of devices, which do not apply to their next owner.
+// Released deletes the texts of devices, which do not apply to their next owner.
 func (h *Health) Released(devices []claims.HeldDevice) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -76,13 +76,13 @@ func (h *Health) Released(devices []claims.HeldDevice) {
 	}
 }
 
-// Watch sends reports until ctx ends: now, when there is something to report, and from time to time.
+// Watch sends reports until ctx ends: immediately, after every change, and periodically.
 func (h *Health) Watch(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	ticker := h.clock.NewTicker(HealthPeriod)
 	defer ticker.Stop()
 	for {
-		// The channel belongs to the report: news that arrive while it is being sent close it, and the next report
-		// follows immediately.
+		// The channel belongs to the report: changes that occur while it is being sent close the channel, and the next
+		// report follows immediately.
 		report, told := h.report()
 		select {
 		case <-ctx.Done():
@@ -98,7 +98,7 @@ func (h *Health) Watch(ctx context.Context, reports chan<- kubeletplugin.DeviceH
 	}
 }
 
-// report is how every device of every claim is, and a channel that is closed when that may have changed.
+// report returns the health of every device of every claim, and a channel that is closed when it may have changed.
 func (h *Health) report() (kubeletplugin.DeviceHealthReport, <-chan struct{}) {
 	devices := h.claims.Devices()
 	h.mu.Lock()

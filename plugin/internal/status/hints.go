@@ -44,7 +44,8 @@ func attachHint(object, namespace, node string, err error) string {
 	return hint
 }
 
-// lostHint names the command that tells more of a pod or claim that has lost an interface. No call of a plugin took it.
+// lostHint returns the command that shows the remaining interfaces of a pod or claim that has lost an interface. There
+// is no plugin call to inspect.
 func lostHint(object, namespace string) string {
 	return fmt.Sprintf(`run "kubectl netdra claims %s -n %s" to list the remaining ones`, object, namespace)
 }

@@ -22,12 +22,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// NetworkStatus is the annotation of pods in which Multus, and others, say which networks a pod has: a list (Kubernetes
-// Network Custom Resource Definition De-facto Standard, section 3.4).
+// NetworkStatus is the annotation in which Multus and other components list the networks of a pod (Kubernetes Network
+// Custom Resource Definition De-facto Standard, section 3.4).
 const NetworkStatus = "k8s.v1.cni.cncf.io/network-status"
 
-// Networks writes the interfaces of pods into their annotation, in the background and in addition to entries of others.
-// The entries are computed from the attachments, so that a crash loses nothing.
+// Networks writes the interfaces of pods into their annotation, in the background and in addition to entries of other
+// components. The entries are computed from the attachments, so that a crash loses nothing.
 type Networks struct {
 	client kubernetes.Interface
 	claims *claims.Store
@@ -36,7 +36,7 @@ type Networks struct {
 	queue     workqueue.TypedRateLimitingInterface[string]
 }
 
-// NewNetworks makes the component; Run starts it.
+// NewNetworks creates the component; Run starts it.
 func NewNetworks(
 	client kubernetes.Interface, store *claims.Store, sandboxes func() []nodestate.Sandbox,
 ) *Networks {
@@ -45,7 +45,7 @@ func NewNetworks(
 		queue: workqueue.NewTypedRateLimitingQueue(limiter)}
 }
 
-// Changed asks for the annotations of the pods of a claim to be written. It waits for nothing. On nil it does nothing.
+// Changed requests an update of the annotations of a claim's pods. It does not block. On nil it does nothing.
 func (n *Networks) Changed(claimUID string) {
 	if n != nil {
 		n.queue.Add(claimUID)
@@ -94,7 +94,7 @@ func (n *Networks) write(ctx context.Context, claimUID string) error {
 	return errors.Join(problems...)
 }
 
-// networkEntry is one of the list. The driver knows its own by a field that readers ignore.
+// networkEntry is an entry of the list. The driver identifies its own entries by a field that readers ignore.
 type networkEntry struct {
 	Name       string              `json:"name"`
 	Interface  string              `json:"interface,omitempty"`
@@ -104,7 +104,7 @@ type networkEntry struct {
 	ClaimUID   string              `json:"dra.networking/claim"`
 }
 
-// entries returns the interfaces that the driver has attached to a pod. The name is the name of the topology, in the
+// entries returns the interfaces that the driver has attached to a pod. An entry has the name of the topology in the
 // pod's namespace: a topology that was imported from a NetworkAttachmentDefinition has its name.
 func (n *Networks) entries(box *nodestate.Sandbox) []networkEntry {
 	var entries []networkEntry
@@ -127,7 +127,7 @@ func (n *Networks) entries(box *nodestate.Sandbox) []networkEntry {
 	return entries
 }
 
-// topologyOf is the name of the topology that has attached a device of a claim.
+// topologyOf returns the name of the topology that has attached a device of a claim.
 func topologyOf(record *claims.Record, link *nodestate.Interface) string {
 	for i := range record.Plans {
 		for j := range record.Plans[i].Steps {
@@ -140,7 +140,8 @@ func topologyOf(record *claims.Record, link *nodestate.Interface) string {
 	return record.Claim.Name
 }
 
-// deviceInfo describes a PCI function that a pod has as a whole; nil for links and for interfaces on top of a function.
+// deviceInfo describes a PCI function that a pod uses exclusively. It returns nil for links and for interfaces on top
+// of a function.
 func deviceInfo(record *claims.Record, link *nodestate.Interface) *nodeapi.DeviceInfo {
 	i := slices.IndexFunc(record.Devices,
 		func(d claims.HeldDevice) bool { return d.Pool == link.Pool && d.Name == link.Device })
@@ -154,8 +155,8 @@ func deviceInfo(record *claims.Record, link *nodestate.Interface) *nodeapi.Devic
 	return &info
 }
 
-// annotate replaces the driver's entries in the annotation of a pod. If another client writes it concurrently, the API
-// server rejects the patch, so that no entry is lost.
+// annotate replaces the driver's entries in the annotation of a pod. If another client writes the annotation
+// concurrently, the API server rejects the patch, so that no entry is lost.
 func (n *Networks) annotate(ctx context.Context, pod executor.Pod, entries []networkEntry) error {
 	if len(entries) == 0 {
 		return nil
@@ -172,8 +173,8 @@ func (n *Networks) annotate(ctx context.Context, pod executor.Pod, entries []net
 	if err != nil || value == found.Annotations[NetworkStatus] {
 		return err
 	}
-	// The UID makes the API server reject a pod of the same name, and the resource version a pod that was changed since
-	// it was read. Both are retried from the start.
+	// The UID makes the API server reject the patch for another pod of the same name, and the resource version makes it
+	// reject the patch if the pod was changed since it was read. Both cases are retried from the start.
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID,
 		"resourceVersion": found.ResourceVersion, "annotations": map[string]string{NetworkStatus: value}}})
 	if err != nil {
@@ -189,8 +190,8 @@ func (n *Networks) annotate(ctx context.Context, pod executor.Pod, entries []net
 	return err
 }
 
-// merge returns a list with the driver's entries instead of its earlier ones. Entries of others keep all of their
-// fields, and come first.
+// merge replaces the driver's earlier entries in a list. Entries of other components keep all of their fields, and come
+// first.
 func merge(value string, entries []networkEntry) (string, error) {
 	var all []json.RawMessage
 	if value != "" {
@@ -210,6 +211,6 @@ func merge(value string, entries []networkEntry) (string, error) {
 		}
 		all = append(all, data)
 	}
-	merged, err := json.MarshalIndent(all, "", "    ") // as Multus writes it, for people
+	merged, err := json.MarshalIndent(all, "", "    ") // indented as by Multus, for readability
 	return string(merged), err
 }

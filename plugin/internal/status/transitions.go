@@ -32,12 +32,12 @@ func keepSince(entries, written []deviceStatus) {
 	}
 }
 
-// setSince sets the transition times of entries that this driver has not written. An earlier driver may have written
-// them: its times stay, and the API server ignores writes without changes. Therefore the restart of a driver changes no
-// claim.
+// setSince sets the transition times of entries that this driver process has not written. If an earlier process wrote
+// them, their times are kept, and the API server ignores writes without changes. The restart of a driver therefore
+// changes no claim.
 //
-// The claim is only read if an earlier driver can have written it: it was prepared when the driver started, or it
-// fails.
+// The claim is only read if an earlier driver process may have written it: it was prepared when the driver started, or
+// it fails.
 func (s *Writer) setSince(ctx context.Context, claim cnichain.Claim, entries []deviceStatus, now time.Time) error {
 	mayBeOld := func(entry deviceStatus) bool {
 		return entry.since.IsZero() && (s.atStart.Has(claim.UID) || !entry.ready)
@@ -61,7 +61,7 @@ func (s *Writer) setSince(ctx context.Context, claim cnichain.Claim, entries []d
 	return nil
 }
 
-// ownEntries are the conditions in the status of a claim with the devices that they are of.
+// ownEntries returns the conditions in the status of a claim, with their devices.
 func (s *Writer) ownEntries(claim *resourceapi.ResourceClaim) []deviceStatus {
 	var entries []deviceStatus
 	for i := range claim.Status.Devices {

@@ -39,11 +39,10 @@ import (
 
 const (
 	conditionReady = "Ready"
-	// failureAge is how long a failure is kept that does not occur again. The kubelet prepares the claims of a waiting
-	// pod again after two minutes at most, and the deletion of a claim that is not prepared is not reported to the
-	// driver.
+	// failureAge is how long a failure is kept that does not occur again. The kubelet retries the claims of a waiting
+	// pod after two minutes at most, and the driver gets no report of the deletion of a claim that is not prepared.
 	failureAge = time.Hour
-	// maxFailures bounds how many failures are remembered: users make claims that fail as fast as they like.
+	// maxFailures limits the number of stored failures: users can create failing claims at any rate.
 	maxFailures = 1000
 	// maxInterfaceName and maxHardwareAddress are the API's limits in networkData, in bytes.
 	maxInterfaceName   = 256
@@ -59,23 +58,24 @@ type Writer struct {
 	// attachments provides the attached steps.
 	attachments Attachments
 	clock       clock.Clock
-	// manager is who owns what is written. Each node has its own: a claim may have been on another one, whose late
-	// writes must not remove ours.
+	// manager is the field manager of the written fields. Each node has its own: a claim may have been on another node
+	// before, and late writes of that node must not remove the fields of this node.
 	manager string
 	// node is the name of the node.
 	node  string
 	queue workqueue.TypedRateLimitingInterface[string]
-	// atStart are the claims that were prepared when the driver started, and were not written yet. Only Run uses it.
+	// atStart contains the claims that were prepared when the driver started and have not been written yet. Only Run
+	// uses it.
 	atStart sets.Set[string]
 
 	mu       sync.Mutex
 	failures map[string]failure
 	written  map[string][]deviceStatus
-	// released are claims that outlive their release, by UID: their devices must be removed from their status.
+	// released contains claims that outlive their release, by UID: their devices must be removed from their status.
 	released map[string]cnichain.Claim
 }
 
-// failure is the last attempt that failed.
+// failure is the last failed attempt to prepare or attach a claim.
 type failure struct {
 	claim    cnichain.Claim
 	devices  []claims.HeldDevice
@@ -88,22 +88,22 @@ type failure struct {
 type deviceStatus struct {
 	pool, device, shareID string
 	ready                 bool
-	// since is when ready became what it is; zero if that is not known yet.
+	// since is the last transition time of ready; zero if it is not known yet.
 	since           time.Time
 	reason, message string
 	network         *resourceapi.NetworkDeviceData
-	// data is JSON of the driver's own, see [Data]; empty for none.
+	// data is the driver's own JSON, see [Data]; empty for none.
 	data string
 }
 
-// Attachments are where claims are attached.
+// Attachments provides the attachments of claims.
 type Attachments interface {
-	// AttachedTo returns the steps, with their results, of the first ready sandbox that has the claim, and which of the
-	// interfaces are missing in the pod, by the index of their step.
+	// AttachedTo returns the steps, with their results, of the first ready sandbox that has the claim, and the
+	// interfaces that are missing in the pod, by the index of their step.
 	AttachedTo(claimUID string) (steps []executor.StepRecord, missing map[int]string)
 }
 
-// Config has the sources and the destination of the status.
+// Config contains the sources and the destination of the status.
 type Config struct {
 	Client      kubernetes.Interface
 	Events      record.EventRecorder
@@ -114,7 +114,7 @@ type Config struct {
 	Node string
 }
 
-// New makes the component; run starts it.
+// New creates the component; Run starts it.
 func New(config Config) *Writer {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 2*time.Minute)
 	return &Writer{
@@ -125,7 +125,7 @@ func New(config Config) *Writer {
 	}
 }
 
-// fieldManager returns the driver's name with the name of the node, which the API limits to 128 bytes.
+// fieldManager returns the driver's name with the name of the node. The API limits it to 128 bytes.
 func fieldManager(node string) string {
 	const limit = 100
 	if len(node) > limit {
@@ -134,7 +134,7 @@ func fieldManager(node string) string {
 	return v1alpha1.DriverName + "/" + node
 }
 
-// Changed asks for a claim's status to be written.
+// Changed requests an update of a claim's status.
 func (s *Writer) Changed(claimUID string) {
 	s.mu.Lock()
 	delete(s.failures, claimUID)
@@ -142,7 +142,7 @@ func (s *Writer) Changed(claimUID string) {
 	s.queue.Add(claimUID)
 }
 
-// ReasonPrepare is the reason of a claim that kubelet could not have prepared.
+// ReasonPrepare is the reason of a claim whose preparation failed.
 const ReasonPrepare = "PrepareFailed"
 
 // Failed records why a claim is not ready.
@@ -160,7 +160,7 @@ func (s *Writer) Failed(claim cnichain.Claim, devices []claims.HeldDevice, reaso
 	s.queue.Add(claim.UID)
 }
 
-// Refused are the claims whose last attempt to prepare them has failed, in the order of their UIDs, without their pods.
+// Refused returns the claims whose last attempt to prepare them has failed, sorted by UID, without their pods.
 func (s *Writer) Refused() []nodestate.RefusedClaim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,8 +180,8 @@ func (s *Writer) Refused() []nodestate.RefusedClaim {
 	return refused
 }
 
-// ForgetOld forgets failures that have not occurred again for long, and the oldest if there are too many. Their text
-// stays in the status of their claims.
+// ForgetOld removes failures that have not occurred again for a long time, and the oldest failures if there are too
+// many. Their text stays in the status of their claims.
 func (s *Writer) ForgetOld() {
 	now := s.clock.Now()
 	s.mu.Lock()
@@ -198,8 +198,8 @@ func (s *Writer) ForgetOld() {
 }
 
 // AttachFailed records why a pod is not attached, and reports it to the pod and its claims. again is the delay until
-// the next attempt, 0 if the kubelet creates a new sandbox. A claim that another pod uses has not failed: its status is
-// about the other pod.
+// the next attempt, 0 if the kubelet creates a new sandbox. A claim that another pod uses has not failed: its status
+// describes the other pod.
 func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration) {
 	reason := "AttachFailed"
 	var step *executor.StepError
@@ -224,8 +224,8 @@ func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err err
 	}
 }
 
-// DetachFailed tells a pod what could not be undone: it can't end, or gets no other sandbox, before it is. Its claims
-// are not told: they leave.
+// DetachFailed reports to a pod which steps could not be rolled back yet. Until then the pod cannot end or get another
+// sandbox. It does not report to the pod's claims, which are being released.
 func (s *Writer) DetachFailed(pod executor.Pod, err error) {
 	s.WarnPod(pod, "NetworkDetachFailed", telemetry.WithHint("the network could not be undone yet, and the pod waits: "+
 		err.Error()+"; it is tried again, until the driver gives up the step", attachHint("pod/"+pod.Name,
@@ -238,14 +238,14 @@ func (s *Writer) InterfacesLost(pod executor.Pod, err error) {
 	s.WarnPod(pod, "NetworkInterfaceLost", telemetry.WithHint(err.Error(), lostHint("pod/"+pod.Name, pod.Namespace)))
 }
 
-// WarnPod writes an event of a pod.
+// WarnPod sends a warning event to a pod.
 func (s *Writer) WarnPod(pod executor.Pod, reason, message string) {
 	reference := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
 		UID: types.UID(pod.UID)}
 	s.events.Event(reference, corev1.EventTypeWarning, reason, message)
 }
 
-// forget ends the story of a claim.
+// forget removes all state of a claim.
 func (s *Writer) forget(claimUID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,12 +254,12 @@ func (s *Writer) forget(claimUID string) {
 	delete(s.released, claimUID)
 }
 
-// Clear removes the status of a released claim. A claim for several pods stays for the next pod, without the state of
-// the last one.
+// Clear removes the status of a released claim. A claim of several pods stays for the next pod, without the state of
+// the previous pod.
 func (s *Writer) Clear(record *claims.Record) {
 	s.forget(record.Claim.UID)
 	if !record.Shareable {
-		return // kubelet's controller deletes it with its pod
+		return // kube-controller-manager deletes it with its pod
 	}
 	s.mu.Lock()
 	s.released[record.Claim.UID] = record.Claim
@@ -269,8 +269,8 @@ func (s *Writer) Clear(record *claims.Record) {
 
 // Run writes until ctx ends.
 //
-// One worker is enough: it writes one claim after another, a queue keeps each claim once, and no two writes of a claim
-// overlap. After a start all claims are written, since the writes of the previous driver are unknown.
+// One worker is sufficient: it writes one claim after another, a queue keeps each claim once, and no two writes of a
+// claim overlap. After a start all claims are written, since the writes of the previous driver process are unknown.
 func (s *Writer) Run(ctx context.Context) error {
 	for _, record := range s.claims.All() {
 		s.atStart.Insert(record.Claim.UID)
@@ -311,7 +311,7 @@ func (s *Writer) write(ctx context.Context, uid string) error {
 			"conditions only", "claim", claim.String())
 		err = s.apply(ctx, claim, withoutNetworkData(wanted))
 	}
-	// The UID is part of the request: another claim of the same name is a conflict.
+	// The request contains the UID: another claim of the same name causes a conflict.
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		s.atStart.Delete(uid) // its status is known now, or no longer needed
 	}
@@ -326,14 +326,14 @@ func (s *Writer) write(ctx context.Context, uid string) error {
 	defer s.mu.Unlock()
 	if len(wanted) == 0 {
 		delete(s.released, uid)
-		delete(s.written, uid) // also what was being written when the claim was released
+		delete(s.written, uid) // including a write that was in progress when the claim was released
 		return nil
 	}
 	_, held := s.claims.Get(uid)
 	if _, failed := s.failures[uid]; !held && !failed {
 		return nil // the claim was released meanwhile, and its entry would never be removed
 	}
-	// The computed entries, even if a part was rejected: the same data would be rejected again.
+	// Store the computed entries even if a part was rejected: the same data would be rejected again.
 	s.written[uid] = wanted
 	return nil
 }
@@ -351,7 +351,7 @@ func (s *Writer) next(uid string) (claim cnichain.Claim, wanted []deviceStatus, 
 	return claim, wanted, !reflect.DeepEqual(s.written[uid], wanted)
 }
 
-// wanted computes the entries of a claim, which may be prepared, or may have failed to be.
+// wanted computes the entries of a claim whose preparation has succeeded or failed.
 func (s *Writer) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 	s.mu.Lock()
 	failure, failed := s.failures[uid]
@@ -389,8 +389,8 @@ func (s *Writer) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 	return claim, entries
 }
 
-// validNetworkData returns network data without what the API refuses: plugins return what they like, and with it
-// nothing of the status would be written.
+// validNetworkData returns network data without values that the API rejects: plugins may return any value, and an
+// invalid value would prevent the whole status from being written.
 func validNetworkData(data *resourceapi.NetworkDeviceData) *resourceapi.NetworkDeviceData {
 	if data == nil {
 		return nil
@@ -418,10 +418,10 @@ func withoutNetworkData(entries []deviceStatus) []deviceStatus {
 	return entries
 }
 
-// apply writes our entries and no other driver's: they are a map with driver, pool, device and share as key.
+// apply writes only this driver's entries: the list is a map with driver, pool, device and share as key.
 //
-// Force takes the fields from another manager, such as the driver of a node that had the claim before. What this
-// manager has applied before and does not apply now is removed by the API server.
+// Force takes over fields from another manager, such as the driver of a node that had the claim before. The API server
+// removes fields that this manager has applied before and does not apply now.
 func (s *Writer) apply(ctx context.Context, claim cnichain.Claim, entries []deviceStatus) error {
 	status := resourceapply.ResourceClaimStatus()
 	for _, entry := range entries {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Heartbeats notices loops that hang. It is safe for concurrent use.
+// Heartbeats detects hanging loops. It is safe for concurrent use.
 type Heartbeats struct {
 	clock clock.PassiveClock
 
@@ -21,16 +21,16 @@ type Heartbeats struct {
 
 type heartbeat struct {
 	last time.Time
-	// limit is how long a loop may take until its next beat.
+	// limit is the maximum time until the next beat.
 	limit time.Duration
 }
 
-// NewHeartbeats makes them for loops that have not begun yet.
+// NewHeartbeats creates heartbeats for loops that have not started yet.
 func NewHeartbeats(clock clock.PassiveClock) *Heartbeats {
 	return &Heartbeats{clock: clock, beats: map[string]heartbeat{}}
 }
 
-// Beat records that a loop works, and that the next beat is due within limit.
+// Beat records that a loop makes progress, and that its next beat is due within limit.
 func (h *Heartbeats) Beat(loop string, limit time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -44,7 +44,7 @@ func (h *Heartbeats) End(loop string) {
 	delete(h.beats, loop)
 }
 
-// Overdue are the loops that have not beaten in time, sorted.
+// Overdue returns the loops whose beat is overdue, sorted.
 func (h *Heartbeats) Overdue() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -8,24 +8,24 @@ import (
 
 const metricsNamespace = "dra_network"
 
-// NewGauge makes a gauge of the driver.
+// NewGauge creates a gauge of the driver.
 func NewGauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: metricsNamespace, Name: name, Help: help}, labels)
 }
 
-// NewHistogram makes a histogram of the driver, of durations from 1 ms to 1 min.
+// NewHistogram creates a histogram of the driver for durations from 1 ms to 1 min.
 func NewHistogram(name, help string, labels ...string) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: metricsNamespace, Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 13),
 	}, labels)
 }
 
-// NewCounter makes a counter of the driver.
+// NewCounter creates a counter of the driver.
 func NewCounter(name, help string) prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{Namespace: metricsNamespace, Name: name, Help: help})
 }
 
-// Observe notes how long something took and how it ended.
+// Observe records the duration and the result of an operation.
 func Observe(histogram *prometheus.HistogramVec, took time.Duration, err error, labels ...string) {
 	result := "success"
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/sanitize"
 )
 
-// maxErrorBytes limits error messages to the kubelet and the runtime, in bytes; their messages have limits.
+// maxErrorBytes limits error messages to the kubelet and the runtime, whose own messages are limited in size.
 const maxErrorBytes = 16 << 10
 
 // maxMessage keeps conditions and events readable and within the API's limits.
@@ -24,10 +24,10 @@ func WireError(err error) error {
 	return err
 }
 
-// WithHint is Shorten of a text with a hint behind it that is never cut.
+// WithHint shortens a text and appends a hint, which is never shortened.
 func WithHint(text, hint string) string {
 	return sanitize.Shorten(text, maxMessage-len("; ")-len(hint)) + "; " + hint
 }
 
-// Shorten returns a text as conditions and events can have it.
+// Shorten shortens a text for conditions and events.
 func Shorten(text string) string { return sanitize.Shorten(text, maxMessage) }

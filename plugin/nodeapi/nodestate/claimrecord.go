@@ -13,16 +13,16 @@ import (
 )
 
 // ClaimRecord is the durable record of a prepared claim: everything that attaching and detaching it needs. The driver
-// keeps it in its journal, and serves it as part of [Claim].
+// keeps it in its journal and serves it as part of [Claim].
 type ClaimRecord struct {
 	Claim cnichain.Claim `json:"claim"`
-	// PreparedAt is zero in records of drivers that did not note it.
+	// PreparedAt is zero in records of drivers that did not record the time.
 	PreparedAt time.Time `json:"preparedAt,omitzero"`
 	// Consumers are the pods that the claim was reserved for when it was prepared, also as members of a PodGroup.
 	Consumers []Consumer `json:"consumers"`
-	// Shareable is true for a claim that a user made, or that is a PodGroup's. Containers get no variables and no
-	// metadata of its interfaces, which differ from pod to pod. It does not decide who may use the claim: a pod may
-	// also name the generated claim of another pod.
+	// Shareable is true for a claim that was created by a user or for a PodGroup. Containers get no variables and no
+	// metadata for its interfaces, which differ between pods. It does not restrict the use of the claim: a pod may also
+	// name the generated claim of another pod.
 	Shareable bool            `json:"shareable,omitempty"`
 	Devices   []HeldDevice    `json:"devices"`
 	Plans     []cnichain.Plan `json:"plans"`
@@ -37,7 +37,7 @@ type Consumer struct {
 	Claims []string `json:"claims,omitempty"`
 }
 
-// HeldDevice is a device of a prepared claim, with the facts of the moment at which it was prepared.
+// HeldDevice is a device of a prepared claim, with its facts at the time of preparation.
 type HeldDevice struct {
 	Request   string `json:"request"`
 	Pool      string `json:"pool"`
@@ -50,11 +50,12 @@ type HeldDevice struct {
 	Facts     discovery.Device `json:"facts"`
 	// Persona is the persona with which the device was published; nil in records of earlier drivers.
 	Persona *policy.Persona `json:"persona,omitempty"`
-	// Consumed is the amount that the claim was allocated of the device's counters.
+	// Consumed is the amount of the device's counters that was allocated to the claim.
 	Consumed map[resourceapi.QualifiedName]resource.Quantity `json:"consumed,omitempty"`
 }
 
-// Attaches reports whether the driver attaches devices of the claim: other components may attach them, or none.
+// Attaches reports whether the driver attaches devices of the claim. Otherwise another component attaches them, or they
+// are not attached at all.
 func (r *ClaimRecord) Attaches() bool {
 	return slices.ContainsFunc(r.Plans, func(plan cnichain.Plan) bool { return len(plan.Steps) > 0 })
 }

@@ -2,10 +2,10 @@ package nodestate
 
 import "encoding/json"
 
-// Some fields had other JSON names in earlier versions. Both are written, so that an earlier netdra goes on with a
+// Some fields had other JSON names in earlier versions. Both names are written, so that an earlier netdra works with a
 // newer driver, and both are read.
 
-// stateFields and claimFields have the fields without the methods below, which would be called again.
+// stateFields and claimFields have the fields without the methods below, which would otherwise recurse.
 type (
 	stateFields State
 	claimFields Claim
@@ -21,12 +21,12 @@ type claimOnWire struct {
 	Forsaken bool `json:"forsaken,omitempty"` // Unused
 }
 
-// MarshalJSON writes Synced also by its earlier name.
+// MarshalJSON also writes Synced under its earlier name.
 func (s State) MarshalJSON() ([]byte, error) {
 	return json.Marshal(stateOnWire{stateFields: stateFields(s), Heard: s.Synced})
 }
 
-// UnmarshalJSON reads Synced also by its earlier name.
+// UnmarshalJSON also reads Synced under its earlier name.
 func (s *State) UnmarshalJSON(data []byte) error {
 	var wire stateOnWire
 	if err := json.Unmarshal(data, &wire); err != nil {
@@ -37,12 +37,12 @@ func (s *State) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MarshalJSON writes Unused also by its earlier name.
+// MarshalJSON also writes Unused under its earlier name.
 func (c Claim) MarshalJSON() ([]byte, error) {
 	return json.Marshal(claimOnWire{claimFields: claimFields(c), Forsaken: c.Unused})
 }
 
-// UnmarshalJSON reads Unused also by its earlier name.
+// UnmarshalJSON also reads Unused under its earlier name.
 func (c *Claim) UnmarshalJSON(data []byte) error {
 	var wire claimOnWire
 	if err := json.Unmarshal(data, &wire); err != nil {

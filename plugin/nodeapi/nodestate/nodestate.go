@@ -1,4 +1,4 @@
-// Package nodestate has the types that the driver of a node serves to netdra on its socket, as JSON.
+// Package nodestate defines the types that the driver of a node serves to netdra on its socket, as JSON.
 //
 // The rule of this package: types only, defined once for both sides. The JSON names are a contract between driver and
 // netdra of different versions; the names of [ClaimRecord] are also a contract with journals of earlier drivers.
@@ -31,20 +31,21 @@ type Answers struct {
 	Leftovers []executor.Leftover // nodeapi.PathLeftovers
 }
 
-// State is the driver itself and its surroundings.
+// State is the state of the driver and of its environment.
 type State struct {
 	Node string `json:"node"`
-	// Version is the driver's; empty from drivers that do not report it.
+	// Version is the version of the driver; empty from drivers that do not report it.
 	Version string `json:"version,omitempty"`
-	// Synced is true once everything was read from the API server. Before that the node and the topologies are unknown.
+	// Synced is true once all objects were read from the API server. Until then the node and the topologies are
+	// unknown.
 	Synced bool `json:"synced"`
 	// NodeFound is true if the API server has a Node object of that name.
 	NodeFound bool `json:"nodeFound"`
-	// Addresses are the cluster's addresses of the node: links that carry them are never offered.
+	// Addresses are the addresses of the node in the cluster. Links that carry them are never offered.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 	Versions  Versions     `json:"versions"`
 	Settings  Settings     `json:"settings"`
-	// NotReady is what keeps pods with claims from starting.
+	// NotReady lists the conditions that prevent pods with claims from starting.
 	NotReady []string `json:"notReady"`
 	// Problems need an administrator.
 	Problems []Problem `json:"problems"`
@@ -61,13 +62,12 @@ type State struct {
 	// HostPaths are the paths of the host that plugins need, by CNI type, from the built-in schemas and the schemas of
 	// the cluster; nil from drivers that do not report them.
 	HostPaths map[string][]string `json:"hostPaths,omitempty"`
-	// LinkTypes are the types of links that plugins have the kernel make, by CNI type; nil from drivers that do not
-	// report them.
+	// LinkTypes are the types of links that plugins create, by CNI type; nil from drivers that do not report them.
 	LinkTypes map[string][]string `json:"linkTypes,omitempty"`
-	// PodAnnotations are the annotations by which pods select what plugins attach, by CNI type; nil from drivers that
-	// do not report them.
+	// PodAnnotations are the annotations with which pods select the networks of plugins, by CNI type; nil from drivers
+	// that do not report them.
 	PodAnnotations map[string]string `json:"podAnnotations,omitempty"`
-	// Refused are the claims that could not be prepared when kubelet asked last, and that a pod waits for.
+	// Refused are the claims that a pod waits for and that the driver rejected in the kubelet's last attempt.
 	Refused []RefusedClaim `json:"refused,omitempty"`
 }
 
@@ -75,12 +75,12 @@ type State struct {
 // it is the only record of the claim.
 type RefusedClaim struct {
 	Claim cnichain.Claim `json:"claim"`
-	// Devices are allocated to it all the same; nil from drivers that do not report them.
+	// Devices are the devices that are allocated to the claim nevertheless; nil from drivers that do not report them.
 	Devices []AllocatedDevice `json:"devices,omitempty"`
-	// Pods are the pods of the node that wait for it, as namespace/name.
+	// Pods are the pods of the node that wait for the claim, as namespace/name.
 	Pods    []string `json:"pods"`
 	Message string   `json:"message"`
-	// At is when it was refused last.
+	// At is the time of the last rejection.
 	At time.Time `json:"at"`
 }
 
@@ -88,7 +88,7 @@ type RefusedClaim struct {
 type AllocatedDevice struct {
 	Pool string `json:"pool"`
 	Name string `json:"name"`
-	// Consumed is the amount that the claim was allocated of the device's counters.
+	// Consumed is the amount of the device's counters that was allocated to the claim.
 	Consumed map[resourceapi.QualifiedName]resource.Quantity `json:"consumed,omitempty"`
 }
 
@@ -96,15 +96,15 @@ type AllocatedDevice struct {
 type Holding struct {
 	Claim   cnichain.Claim
 	Devices []AllocatedDevice
-	// Pods wait for a claim that could not be prepared, as namespace/name.
+	// Pods are the pods that wait for a claim that could not be prepared, as namespace/name.
 	Pods []string
-	// Refused is why it could not be prepared; empty if it was.
+	// Refused is the reason why the claim could not be prepared; empty if it was prepared.
 	Refused string
-	// Since is when it was prepared or refused.
+	// Since is when the claim was prepared or rejected.
 	Since time.Time
 }
 
-// Holdings are prepared and refused claims, in this order.
+// Holdings returns prepared and rejected claims, in this order.
 func Holdings(prepared []Claim, refused []RefusedClaim) []Holding {
 	holdings := make([]Holding, 0, len(prepared)+len(refused))
 	for i := range prepared {
@@ -136,7 +136,7 @@ type Versions struct {
 	Kernel  string `json:"kernel"`
 }
 
-// Settings are the paths on the host that the driver works with.
+// Settings are the host paths that the driver uses.
 type Settings struct {
 	PluginDir    string   `json:"pluginDir"`
 	RegistrarDir string   `json:"registrarDir"`
@@ -145,7 +145,7 @@ type Settings struct {
 	CDIDir       string   `json:"cdiDir"`
 	LogDir       string   `json:"logDir"`
 	NRISocket    string   `json:"nriSocket"`
-	// DeviceInfoDir is empty from drivers that have none.
+	// DeviceInfoDir is empty from drivers that do not report it.
 	DeviceInfoDir string `json:"deviceInfoDir,omitempty"`
 }
 
@@ -163,9 +163,9 @@ type Topology struct {
 	Name string `json:"name"`
 	// Conditions are the conditions that the controller has set.
 	Conditions []metav1.Condition `json:"conditions"`
-	// Plugins are the CNI plugins that it runs.
+	// Plugins are the CNI plugins that the topology runs.
 	Plugins []string `json:"plugins"`
-	// Drivers are the kernel drivers that it binds devices to.
+	// Drivers are the kernel drivers that the topology binds devices to.
 	Drivers []string `json:"drivers,omitempty"`
 }
 
@@ -179,7 +179,7 @@ type PolicyInputs struct {
 // Claim is a prepared claim.
 type Claim struct {
 	ClaimRecord
-	// Unused is true if no pod of the node uses the claim: kubelet is about to release it, or has forgotten it.
+	// Unused is true if no pod of the node uses the claim: the kubelet is about to release it, or has forgotten it.
 	Unused bool `json:"unused,omitempty"`
 }
 
@@ -188,7 +188,8 @@ const (
 	SandboxAttaching = "attaching"
 	SandboxReady     = "ready"
 	SandboxDetaching = "detaching"
-	// SandboxEnded is of a sandbox that could not be attached and is removed: kubelet makes another one.
+	// SandboxEnded is the state of a sandbox that could not be attached and is removed. The kubelet creates another
+	// sandbox.
 	SandboxEnded = "ended"
 )
 
@@ -200,15 +201,15 @@ type Sandbox struct {
 	State  string       `json:"state"`  // one of the constants
 	// Since is when attaching began; if the sandbox is being detached, when detaching began.
 	Since time.Time `json:"since"`
-	// Pin is the path at which its network namespace is kept.
+	// Pin is the path at which the sandbox's network namespace is pinned.
 	Pin string `json:"pin"`
 	// Interfaces are the interfaces of a sandbox that is ready.
 	Interfaces []Interface `json:"interfaces,omitempty"`
 	// Failure is the error of the last failed attempt to attach, possibly for the previous sandbox of the pod.
 	Failure string `json:"failure,omitempty"`
-	// FailureHint is what to do about the failure, where the kernel of the node seems to lack something.
+	// FailureHint is the remedy for the failure, if the kernel of the node seems to lack a feature.
 	FailureHint string `json:"failureHint,omitempty"`
-	// DetachFailure is why the last attempt to detach it, or one of its claims, failed; it is tried again.
+	// DetachFailure is the error of the last attempt to detach the sandbox or one of its claims. The driver retries.
 	DetachFailure string `json:"detachFailure,omitempty"`
 }
 
@@ -220,7 +221,7 @@ func (s *Sandbox) WithHint() string {
 	return s.Failure + "; " + s.FailureHint
 }
 
-// Failures returns why the sandbox is not attached and why it could not be undone yet, with the hint.
+// Failures returns the reasons why the sandbox is not attached and why it could not be detached yet, with the hint.
 func (s *Sandbox) Failures() string {
 	switch {
 	case s.DetachFailure == "":
@@ -231,7 +232,7 @@ func (s *Sandbox) Failures() string {
 	return s.WithHint() + "; and it could not be undone yet: " + s.DetachFailure
 }
 
-// Interface is the final interface, in the pod, of a claim's device; its names are the names in the claim's status.
+// Interface is the final interface of a claim's device in the pod. Its names are the names in the claim's status.
 type Interface struct {
 	ClaimUID    string   `json:"claimUID"`
 	Pool        string   `json:"pool"`
@@ -240,7 +241,8 @@ type Interface struct {
 	MAC         string   `json:"mac,omitempty"`
 	IPs         []string `json:"ips,omitempty"`
 	DeviceNodes []string `json:"deviceNodes,omitempty"`
-	// RDMA is how the application addresses the device's RDMA devices; RDMAUnknown is why it lacks GIDs.
+	// RDMA contains the addresses of the device's RDMA devices for the application; RDMAUnknown is the reason for
+	// missing GIDs.
 	RDMA        []cnichain.VerbsDevice `json:"rdma,omitempty"`
 	RDMAUnknown string                 `json:"rdmaUnknown,omitempty"`
 	// Missing is the first interface of the device's chain that was attached and has left the pod; empty if none has.
@@ -255,14 +257,14 @@ const (
 	OrphanLog = "CNI log"
 )
 
-// Orphan is a file on the node without an owner. There is none except after crashes and faults: files of claims and
+// Orphan is a file on the node without an owner. Orphans only exist after crashes and faults: files of claims and
 // sandboxes are removed with them.
 type Orphan struct {
 	Kind string `json:"kind"`
 	Path string `json:"path"`
-	// Claim is the UID of the claim that owned it.
+	// Claim is the UID of the claim that owned the file.
 	Claim string `json:"claim,omitempty"`
-	// Error is why it could not be removed.
+	// Error is the reason why the file could not be removed.
 	Error string `json:"error,omitempty"`
 }
 
