@@ -51,8 +51,8 @@ func (s *Sandboxes) withAddressHolders(failure error, records []claims.Record) e
 	return fmt.Errorf("%w; %s", failure, strings.Join(slices.Compact(holders), ", "))
 }
 
-// holderText is for users of a namespace, who read it in the events of their pods. They may not see the names of pods
-// in other namespaces.
+// holderText returns the text for users of a namespace, who read it in the events of their pods. They may not see the
+// names of pods in other namespaces.
 func holderText(pod executor.Pod, claim *cnichain.Claim, reader, address string) string {
 	if claim.Namespace != reader {
 		return fmt.Sprintf("a pod of another namespace has address %s; \"netdra claims\" on the node names it", address)
@@ -73,7 +73,7 @@ func askedAddresses(records []claims.Record, step *executor.StepError) []string 
 					continue
 				}
 				for _, text := range plan.Steps[j].IPs {
-					if prefix, err := netip.ParsePrefix(text); err == nil { // it was checked before
+					if prefix, err := netip.ParsePrefix(text); err == nil { // validated before
 						asked = append(asked, prefix.Addr().Unmap().String())
 					}
 				}

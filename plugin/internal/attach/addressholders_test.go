@@ -11,7 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// Who asks for an address that another pod of the step has is told which one. Others are not suspected.
+// If a pod requests an address that another pod has from the same step, the error names that pod. Unrelated pods are
+// not named.
 func TestFailuresNameWhoHasAnAddress(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))

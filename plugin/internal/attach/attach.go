@@ -15,14 +15,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// SlowRemedy is the remedy in errors of calls that wait for others.
+// SlowRemedy is the remedy in errors of calls that wait for other calls.
 const SlowRemedy = "it is tried again; netdra trace on the node shows which CNI plugin is slow"
 
 const (
 	// Budget is the maximum time that RunPodSandbox waits for the chain. The runtime holds a node-wide lock meanwhile
 	// and gives up on the plugin after 2 s by default. A slower chain continues in the background behind the gate.
 	Budget = 300 * time.Millisecond
-	// maxSlow is how many chains may be late before RunPodSandbox waits for no further one.
+	// maxSlow is the number of late chains above which RunPodSandbox does not wait for further chains.
 	maxSlow = 2
 	// maxChains is the maximum number of chains that begin concurrently. Chains wait for one another at the kernel's
 	// lock for link changes (rtnl): measurements with one to eight moves showed that more concurrent chains do not
@@ -31,23 +31,23 @@ const (
 	// maxTopology is the maximum number of concurrent chains of one topology: half of maxChains, so that a hanging
 	// plugin does not take the places of other topologies.
 	maxTopology = maxChains / 2
-	// chainTurn is how long a chain counts as one that has just begun.
+	// chainTurn is how long a chain counts as having just begun.
 	chainTurn = 5 * time.Second
-	// attachTimeout bounds one attempt to attach, from when its chain may run: three calls of plugins that need all of
-	// their own limit (executor.Options.StepTimeout, 30 s). Healthy chains take less than a second; one that needs
-	// longer than this has plugins that hang, and is undone, so that the pod's event says so.
+	// attachTimeout limits one attempt to attach, measured from when its chain may run: three calls of plugins that use
+	// their whole limit (executor.Options.StepTimeout, 30 s). Healthy chains take less than a second. A chain that
+	// exceeds this limit has hanging plugins and is rolled back, so that an event of the pod reports it.
 	attachTimeout = 90 * time.Second
-	// Retry is after what time a chain that fails in the background is tried again, doubled up to retryMax.
+	// Retry is the delay after which a chain that failed in the background is retried, doubled up to retryMax.
 	Retry    = 10 * time.Second
 	retryMax = 5 * time.Minute
 )
 
-// Attach runs the chains of a sandbox's claims. It returns when that is done, has failed and is undone, or has taken
-// too long; then it goes on in the background and containers are held meanwhile. A second call for one sandbox joins
-// the first.
+// Attach runs the chains of a sandbox's claims. It returns when they are complete, when they failed and are rolled
+// back, or when they take too long; in that case the work continues in the background, and containers are held
+// meanwhile. A second call for the same sandbox joins the first.
 //
-// No error means that the sandbox is ready or goes on in the background: the runtime goes on with the pod either way.
-// It is the gate, and not this answer, that keeps containers from starting too early.
+// A nil error means that the sandbox is ready or that the work continues in the background: the runtime continues with
+// the pod either way. The gate, not this result, keeps containers from starting too early.
 func (s *Sandboxes) Attach(
 	ctx context.Context, id string, pod executor.Pod, netns string, records []claims.Record,
 ) error {
@@ -61,14 +61,14 @@ func (s *Sandboxes) Attach(
 		}
 		return err
 	}
-	if err := s.syncGates(claimUIDs(records)); err != nil { // of an older sandbox of the pod
+	if err := s.syncGates(claimUIDs(records)); err != nil { // gates of an older sandbox of the pod
 		if isNew {
-			s.forget(box) // nothing of it was begun
+			s.forget(box) // nothing was started for it
 			s.noteEnded(id, pod, records, err)
 		}
 		return err
 	}
-	// The loop does not end with ctx: this call is over in a moment, and the chain may take longer.
+	// The loop does not end with ctx: this call is about to return, and the chain may take longer.
 	if isNew && !s.GoTracked(func() { s.attachLoop(box, netns, records) }) {
 		s.forget(box)
 		return errStopped
@@ -80,12 +80,12 @@ func (s *Sandboxes) Attach(
 	case <-ctx.Done():
 	case <-timer.C():
 	}
-	// The answer may have come between the timer and here. Only stopWaiting, under the lock, decides whether the
-	// failure is returned or tried again.
+	// The result may have arrived after the timer. Only stopWaiting, under the lock, decides whether the failure is
+	// returned or retried.
 	return box.stopWaiting()
 }
 
-// Budget is how long the runtime may be kept waiting.
+// Budget returns how long the runtime may be kept waiting.
 func (s *Sandboxes) Budget(ctx context.Context) time.Duration {
 	slow := 0
 	for _, box := range s.list() {
@@ -97,8 +97,8 @@ func (s *Sandboxes) Budget(ctx context.Context) time.Duration {
 		return 0
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		// The rest is for undoing a chain that fails, and for the way of the answer: a plugin that misses the deadline
-		// is disconnected by containerd.
+		// The rest is for rolling back a failed chain and for sending the response: containerd disconnects a plugin
+		// that misses the deadline.
 		return min(Budget, time.Until(deadline)*6/10)
 	}
 	return Budget
@@ -121,8 +121,8 @@ func (s *Sandboxes) AttachAfterResync(id string, pod executor.Pod, netns string,
 // attachLoop attaches a sandbox, and retries failures while the sandbox exists. If RunPodSandbox still waits, it gets
 // the failure instead.
 func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Record) {
-	// A driver that stops lets a chain finish that runs: an ADD that is ended in the middle would have to be undone.
-	// Only a detach ends this context, by stop.
+	// A stopping driver lets a running chain finish: an interrupted ADD would have to be rolled back. Only a detach
+	// ends this context, through stop.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.work))
 	defer cancel()
 	box.setStop(cancel)
@@ -139,16 +139,16 @@ func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 			return
 		}
 		if ctx.Err() != nil || errors.Is(err, errStopped) {
-			return // whoever stops it undoes it
+			return // the caller that stops it rolls it back
 		}
 		err = s.withAddressHolders(err, records)
 		logger.Error(err, "Cannot attach the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
-		// While RunPodSandbox waits, the failure is its answer and the runtime removes the sandbox. Nothing must be
-		// attached in it after that.
+		// While RunPodSandbox waits, it returns the failure and the runtime removes the sandbox. Nothing must be
+		// attached in the sandbox after that.
 		if box.reportFailure(err) {
 			s.observer.AttachFailed(box.pod, records, err, 0)
 			s.noteEnded(box.id, box.pod, records, err)
-			s.detachUntilDone(box) // forget it, or go on undoing what could not be undone
+			s.detachUntilDone(box) // forget it, or keep rolling back the remaining steps
 			return
 		}
 		s.observer.AttachFailed(box.pod, records, err, delay)
@@ -162,12 +162,12 @@ func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 	}
 }
 
-// attachOnce is one attempt: it waits for its turn, rolls back the remains of an earlier attempt, runs the chain and
+// attachOnce makes one attempt: it waits for its turn, rolls back the remains of an earlier attempt, runs the chain and
 // opens the gates. After an error nothing is attached, or the remains are in the journal for the next attempt or a
 // detach.
 func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, records []claims.Record) error {
-	// Before a place is taken: the devices of the older sandbox must be on the host before Add looks for them, and
-	// undoing them may take long.
+	// Before entering: the devices of the older sandbox must be on the host before Add looks for them, and their
+	// rollback may take long.
 	if err := s.detachOlder(ctx, box); err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 		return err
 	}
 	defer box.release()
-	// A detach that came while this waited has closed the gates and waits for the slot itself.
+	// A detach that arrived during the wait has closed the gates and waits for the slot itself.
 	if box.isEnding() {
 		return errStopped
 	}
@@ -201,20 +201,20 @@ func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 	return s.becomeReady(box, records)
 }
 
-// enter waits until a chain may run, and returns what makes room for the next. A chain has a place of its topology for
-// as long as it runs, and one of the node's for as long as chains usually take: a plugin that hangs keeps other chains
-// of its own topology waiting, and no others.
+// enter waits until a chain may run, and returns the function that makes room for the next chain. A chain occupies a
+// place of its topology while it runs, and a place of the node for as long as chains usually take: a hanging plugin
+// only delays other chains of its own topology.
 func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Record) (leave func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.work, cancel)() // a driver that stops finishes what runs, and begins nothing
-	var places []func()                       // each gives one back
+	defer context.AfterFunc(s.work, cancel)() // a stopping driver finishes running work and starts nothing
+	var places []func()                       // functions that release one place each
 	leave = func() {
 		for _, giveBack := range places {
 			giveBack()
 		}
 	}
-	for _, topology := range topologies(records) { // sorted, so that two never wait for each other
+	for _, topology := range topologies(records) { // sorted, so that two chains never wait for each other
 		done, err := s.byTopology.Acquire(ctx, topology)
 		if err != nil {
 			leave()
@@ -230,7 +230,8 @@ func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Re
 		return nil, fmt.Errorf("cannot run the chain: %d others have just begun: %w", maxChains, ctx.Err())
 	}
 	box.setRunning(true)
-	// Both the timer and the end of the chain give the place back. A second time would take the place of another chain.
+	// Both the timer and the end of the chain release the place. A second release would free the place of another
+	// chain.
 	release := sync.OnceFunc(func() { box.setRunning(false); <-s.chains })
 	timer := s.clock.AfterFunc(chainTurn, release)
 	places = append(places, func() { timer.Stop(); release() })
@@ -265,12 +266,12 @@ func (s *Sandboxes) becomeReady(box *sandbox, records []claims.Record) error {
 	if !box.markOpening(box.attachment) {
 		return errStopped
 	}
-	// A context of its own: the chain may have used up most of attachTimeout, and undoing needs its time.
+	// Use a separate context: the chain may have used up most of attachTimeout, and the rollback needs time.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), DetachTimeout)
 	defer cancel()
 	s.observer.DescribeClaims(ctx, records)
 	if err := s.syncGates(uids); err != nil {
-		// The phase goes back first, so that the second SyncGate closes those gates that the first one has opened.
+		// Reset the phase first, so that the second SyncGate closes the gates that the first one has opened.
 		box.resumeAttaching()
 		return errors.Join(err, s.syncGates(uids), s.executor.Del(ctx, box.attachment))
 	}

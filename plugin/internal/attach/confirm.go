@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// This file compares the state of sandboxes from an earlier driver, or from before a lost connection, with runtime and
-// kernel before containers may start.
+// This file compares the sandboxes of an earlier driver process, or from before a lost connection, with the runtime and
+// the kernel before containers may start.
 
 // Confirm is called at the start of a connection to the runtime, with the network namespaces of its sandboxes by ID;
 // the path is empty for a sandbox without one. From then on the runtime reports every new sandbox. A missing sandbox
@@ -26,14 +26,14 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 		same, known := s.confirmIn(next, box)
 		pin, ready := box.pinned()
 		netns := listed[box.id]
-		if ready && !known && s.NamespaceExists(netns) { // else it has ended
+		if ready && !known && s.NamespaceExists(netns) { // otherwise it has ended
 			s.tellUnconfirmed(box, netns)
 		}
 		if ready && known && !same {
 			s.logger(box).Info("The sandbox has another network namespace than the attached one; attaching it again",
 				"netns", netns, "pin", pin)
-			// It is undone but not stopped for good, which StopSandbox would note: the runtime has this sandbox, and
-			// when what was in the old namespace is undone, it is attached again in the new one.
+			// Roll back without StopSandbox, which would mark the sandbox as stopped: the runtime still has this
+			// sandbox, and after the rollback of the old namespace it is attached again in the new one.
 			box.markReleasing(nil)
 			s.detachUntilDone(box)
 		}
@@ -44,10 +44,10 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 	return s.syncAllGates()
 }
 
-// confirmAgain confirms those sandboxes that could not be compared when the connection began: the kernel may not have
-// answered, or the pin was missing, and is there again.
+// confirmAgain confirms sandboxes that could not be compared when the connection began: the kernel may not have
+// answered, or the pin was missing and is restored now.
 //
-// The connection may end meanwhile, and with it all that is confirmed in it.
+// If the connection ends meanwhile, its confirmations are void.
 func (s *Sandboxes) confirmAgain() {
 	s.mu.Lock()
 	current := s.connection
@@ -62,8 +62,8 @@ func (s *Sandboxes) confirmAgain() {
 	}
 }
 
-// confirmIn confirms a sandbox in a connection if that lists it, and if everything that is attached is in the network
-// namespace that it lists; see compareNamespaces.
+// confirmIn confirms a sandbox in a connection if the connection lists it, and if all attached interfaces are in the
+// listed network namespace; see compareNamespaces.
 func (s *Sandboxes) confirmIn(current *connection, box *sandbox) (same, known bool) {
 	netns := current.listed[box.id]
 	pin, ready := box.pinned()
@@ -76,7 +76,7 @@ func (s *Sandboxes) confirmIn(current *connection, box *sandbox) (same, known bo
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.byID[box.id] == box { // else it has ended
+	if s.byID[box.id] == box { // otherwise it has ended
 		current.confirm(box)
 	}
 	return same, known
@@ -96,9 +96,10 @@ func (s *Sandboxes) tellUnconfirmed(box *sandbox, netns string) {
 	s.observer.AttachFailed(box.pod, records, err, 0)
 }
 
-// compareNamespaces reports whether there is one network namespace at both paths. known is false where one of them
-// could not be looked at, which proves nothing. While there is a pin its namespace lives, and no other has its
-// identity. Without it another may have the identity by now: equal ones prove nothing, but different ones do.
+// compareNamespaces reports whether both paths refer to the same network namespace. known is false if one of them could
+// not be inspected, which proves nothing. While the pin exists, its namespace lives, and no other namespace has its
+// identity. Without the pin, another namespace may have the identity by now: equal identities prove nothing, but
+// different ones do.
 func (s *Sandboxes) compareNamespaces(netns, pin, identity string) (same, known bool) {
 	host := s.executor.Host
 	if netns == "" || !host.Exists(netns) {
@@ -108,8 +109,8 @@ func (s *Sandboxes) compareNamespaces(netns, pin, identity string) (same, known 
 		now, err := host.NamespaceID(netns)
 		return false, err == nil && identity != "" && now != identity
 	}
-	// The kernel gives the inode of a namespace that has ended to a new one. The pin keeps ours from ending, so equal
-	// inodes mean one namespace here.
+	// The kernel reuses the inode of a namespace that has ended. The pin keeps our namespace alive, so equal inodes
+	// mean the same namespace here.
 	atPath, err := host.NamespaceID(netns)
 	if err != nil {
 		return false, false
@@ -143,9 +144,9 @@ func (s *Sandboxes) repin(box *sandbox, pin string) bool {
 	return true
 }
 
-// missingLinks are the interfaces of steps, by their index, that are not among the links of the pod. An interface is
-// known by its index in the namespace, which the kernel does not use again soon, and by what kind it is: an application
-// may rename it. The kind is compared only if it is known: records of earlier drivers do not have it.
+// missingLinks returns the interfaces of steps, by step index, that are not among the links of the pod. An interface is
+// identified by its index in the namespace, which the kernel does not reuse soon, and by its kind: an application may
+// rename it. The kind is compared only if it is known: records of earlier drivers do not contain it.
 func missingLinks(steps []executor.StepRecord, links []cnichain.Link) map[int]string {
 	missing := map[int]string{}
 	for i := range steps {
@@ -162,10 +163,10 @@ func missingLinks(steps []executor.StepRecord, links []cnichain.Link) map[int]st
 	return missing
 }
 
-// inspect looks into the namespace of every ready sandbox and notes which interfaces are missing, and how its RDMA
-// devices are addressed. It returns the sandboxes where that has changed. Namespaces are listed with each sweep, and
-// not watched: a subscription is a socket for each pod, of which notifications are lost when its buffer is full, so the
-// list would be needed all the same.
+// inspect reads the namespace of every ready sandbox and records the missing interfaces and the addressing of its RDMA
+// devices. It returns the sandboxes in which these have changed. Namespaces are listed in each sweep rather than
+// watched: a subscription needs a socket for each pod and loses notifications when its buffer is full, so the list
+// would be needed anyway.
 func (s *Sandboxes) inspect() (changed []*sandbox) {
 	reader := s.executor.VerbsReader()
 	for _, box := range s.list() {
@@ -174,7 +175,7 @@ func (s *Sandboxes) inspect() (changed []*sandbox) {
 			continue
 		}
 		if !s.repin(box, pin) {
-			continue // the sandbox has ended, or is about to be found so
+			continue // the sandbox has probably ended, which other checks detect
 		}
 		steps := box.attachedNow()
 		links, err := s.executor.Host.Links(pin)
@@ -213,7 +214,7 @@ func (s *Sandboxes) addMissingRDMA(missing map[int]string, steps []executor.Step
 	return nil
 }
 
-// reportMissing reports interfaces that have become missing, or are there again.
+// reportMissing reports interfaces that have become missing or have returned.
 func (s *Sandboxes) reportMissing(changed []*sandbox) {
 	for _, box := range changed {
 		uids := box.attachedClaims()
@@ -226,10 +227,10 @@ func (s *Sandboxes) reportMissing(changed []*sandbox) {
 	}
 }
 
-// MissingText returns what owners of a pod read about interfaces that are missing in it.
+// MissingText returns the text about missing interfaces for owners of their pod.
 func MissingText(names ...string) string { return nodestate.MissingText("the pod", names...) }
 
-// MissingInterface is the interface of a held device that is missing in its pod; "" if none is.
+// MissingInterface returns the interface of a held device that is missing in its pod; "" if there is none.
 func (s *Sandboxes) MissingInterface(claimUID string, held *claims.HeldDevice) string {
 	for _, box := range s.list() {
 		if name := MissingOf(box.steps(claimUID), box.missingOf(claimUID), claimUID, held); name != "" {
@@ -240,7 +241,7 @@ func (s *Sandboxes) MissingInterface(claimUID string, held *claims.HeldDevice) s
 }
 
 // MayBeInPod reports whether a device that a claim holds exclusively, and that is not on the host, may be in a pod or
-// on its way. Otherwise the device no longer exists.
+// moving to or from one. Otherwise the device no longer exists.
 func (s *Sandboxes) MayBeInPod(claimUID string, held *claims.HeldDevice) bool {
 	for _, box := range s.list() {
 		if !box.uses(claimUID) {

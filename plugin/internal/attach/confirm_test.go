@@ -21,7 +21,7 @@ func TestGateNamesTheNamespace(t *testing.T) {
 	}
 }
 
-// The gate of a pod's older sandbox is closed before RunPodSandbox of the newer one returns, also when the chain has to
+// The gate of a pod's older sandbox is closed before RunPodSandbox of the newer one returns, even if the chain has to
 // wait.
 func TestGateOfAnOlderSandboxIsClosedAtOnce(t *testing.T) {
 	f := newFixture(t)
@@ -85,12 +85,12 @@ func TestLostJournalAndPodsThatEnd(t *testing.T) {
 	sweeper := f.sweeper()
 	sweeper.IsNamed = func(string) bool { return false }
 	sweeper.Sweep(context.Background())
-	f.expect(attachedA, "claim-a") // once proves nothing
+	f.expect(attachedA, "claim-a") // a single check proves nothing
 	sweeper.Sweep(context.Background())
 	f.expect("host [up1] pods [] leases [a-0/net1]")
 }
 
-// Whoever removes files of the driver, they are there again soon.
+// Removed files of the driver are soon restored.
 func TestGatesThatSomebodyRemovedComeBack(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -154,7 +154,7 @@ func TestPodsWithoutTheirPinKeepWhatTheyHave(t *testing.T) {
 	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
 }
 
-// Records of earlier drivers do not say which namespace it was, so none is proven to be another one.
+// Records of earlier drivers do not contain the identity of the namespace, so no namespace is proven to be different.
 func TestPodsOfEarlierDriversWithoutTheirPin(t *testing.T) {
 	f := newFixture(t)
 	f.node.KeepPods()
@@ -204,7 +204,7 @@ func TestConfirmationsEndWithTheirConnection(t *testing.T) {
 	f.must(f.boxes.Disconnect())
 	f.must(f.boxes.Confirm(nil))
 	earlier.listed["a-0"] = f.runtime["a-0"]
-	if same, known := f.boxes.confirmIn(earlier, box); !same || !known { // by a sweep that has begun before
+	if same, known := f.boxes.confirmIn(earlier, box); !same || !known { // by a sweep that began earlier
 		t.Error("the sandbox is not compared")
 	}
 	f.sweeper().Sweep(context.Background())

@@ -13,14 +13,14 @@ import (
 )
 
 // connection is one connection to the runtime: the sandboxes listed at its start, and the results of their comparison.
-// It ends as a whole: the state of an earlier connection or driver proves nothing. Sandboxes guards it; nil means
-// disconnected.
+// It ends as a whole: the state of an earlier connection or driver proves nothing. The lock of Sandboxes guards it; nil
+// means disconnected.
 type connection struct {
-	// listed are the network namespaces of sandboxes by their ID.
+	// listed contains the network namespaces of sandboxes by sandbox ID.
 	listed map[string]string
-	// confirmed are the sandboxes that the runtime has, in the network namespace that the kernel shows at the pin.
+	// confirmed contains the sandboxes that the runtime has in the network namespace that the kernel shows at the pin.
 	confirmed sets.Set[*sandbox]
-	// unsynced are sandboxes that started while the driver was away, are still there, and are to be attached.
+	// unsynced contains sandboxes that started while the driver was away, still exist, and must be attached.
 	unsynced sets.Set[string]
 }
 
@@ -40,7 +40,7 @@ func (c *connection) forget(box *sandbox) {
 	}
 }
 
-// has reports whether the runtime has a sandbox, as far as it has said.
+// has reports whether the runtime has reported a sandbox.
 func (c *connection) has(box *sandbox) bool { return c.confirmed.Has(box) || c.listed[box.id] != "" }
 
 func (c *connection) attachNoMore(id string) {
@@ -64,7 +64,7 @@ func (s *Sandboxes) isConnected() bool {
 	return s.connection != nil
 }
 
-// confirmed are the sandboxes that the runtime has, in the order of their IDs, and whether it is connected.
+// confirmed returns the sandboxes that the runtime has, sorted by ID, and whether it is connected.
 func (s *Sandboxes) confirmed() (boxes []*sandbox, connected bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +76,7 @@ func (s *Sandboxes) confirmed() (boxes []*sandbox, connected bool) {
 
 // beginUnsynced registers a sandbox that started while no driver was connected to the runtime. It returns an error if
 // the sandbox has ended, or if the pod has another sandbox that may be the live one: the runtime's list may be old.
-// Another sandbox is not live if its namespace is gone, or if the runtime does not list it beside this one.
+// Another sandbox is not live if its namespace is gone, or if the runtime does not list it together with this sandbox.
 func (s *Sandboxes) beginUnsynced(
 	id string, pod executor.Pod, netns string, records []claims.Record,
 ) (*sandbox, error) {
@@ -94,7 +94,7 @@ func (s *Sandboxes) beginUnsynced(
 			other.supersede()
 		}
 	}
-	for _, other := range s.byID { // also of this sandbox, if what a crash left of it is being undone
+	for _, other := range s.byID { // including this sandbox, if the remains of a crash are being rolled back
 		if other.pod.UID == pod.UID && (other.id == id || !other.isSuperseded()) {
 			return nil, fmt.Errorf("pod %s has the sandbox %s", pod, other.id)
 		}
@@ -112,7 +112,7 @@ func (s *Sandboxes) ExpectUnsynced(ids map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.connection == nil {
-		return // the list is too old for the next one
+		return // the list is too old for the next connection
 	}
 	maps.DeleteFunc(s.stopped, func(id string, _ sets.Empty) bool { return !ids[id] })
 	for id, isThere := range ids {
@@ -134,7 +134,7 @@ func (s *Sandboxes) ExpectAlso(id string) bool {
 	return true
 }
 
-// IsUnsynced reports whether a sandbox is still to be attached: neither begun nor stopped since it was listed.
+// IsUnsynced reports whether a sandbox must still be attached: it was neither started nor stopped since it was listed.
 func (s *Sandboxes) IsUnsynced(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

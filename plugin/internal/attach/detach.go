@@ -13,7 +13,7 @@ const (
 	// DetachTimeout limits one attempt to detach: two calls of plugins that use their limit of 30 s (default). The next
 	// attempt continues with the remaining steps.
 	DetachTimeout = 60 * time.Second
-	// A detach that fails is tried again after detachRetry, doubled up to detachRetryMax.
+	// A failed detach is retried after detachRetry, doubled up to detachRetryMax.
 	detachRetry    = time.Second
 	detachRetryMax = time.Minute
 )
@@ -35,20 +35,21 @@ func (s *Sandboxes) detach(ctx context.Context, box *sandbox, claimUIDs ...strin
 	}
 	defer box.release()
 	if s.find(box.id) != box {
-		return nil // undone before or while we waited; its devices and its ID may be another's by now
+		return nil // rolled back before or during the wait; its devices and its ID may belong to another sandbox by now
 	}
 	// Del without claims rolls back the whole attachment, including steps of claims that the caller did not name: an
 	// interrupted chain is rolled back as a whole.
 	wanted := leaving
 	if box.isEnding() {
-		wanted = nil // all of it
+		wanted = nil // the whole attachment
 	}
 	err := s.executor.Del(ctx, box.attachment, wanted...)
-	s.tellDetached(box, err) // who waited for the slot in vain has nothing to tell
+	s.tellDetached(box, err) // a caller that did not get the slot has nothing to report
 	if err != nil {
 		return err
 	}
-	// A second time: meanwhile other claims of the sandbox may have been marked, and all of them are undone by now.
+	// Mark the claims again: other claims of the sandbox may have been marked meanwhile, and all of them are rolled
+	// back by now.
 	if wanted == nil {
 		leaving = box.markReleasing(nil)
 	}
@@ -58,7 +59,8 @@ func (s *Sandboxes) detach(ctx context.Context, box *sandbox, claimUIDs ...strin
 	return nil
 }
 
-// tellDetached notes how an attempt to undo something of a sandbox has ended, and tells its pod what is news.
+// tellDetached records the result of an attempt to detach a sandbox or its claims, and reports a new failure to its
+// pod.
 func (s *Sandboxes) tellDetached(box *sandbox, err error) {
 	if box.noteDetached(err) {
 		s.observer.DetachFailed(box.pod, err)
@@ -81,10 +83,10 @@ func (s *Sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
 	return nil
 }
 
-// detachUntilDone undoes a sandbox in the background, again and again; the channel is closed at the end.
+// detachUntilDone rolls back a sandbox in the background, with retries, and closes the channel at the end.
 //
-// One such loop runs for a sandbox, however many ask for it: the stop of the sandbox, its removal, the sweep, and a
-// chain that failed may all do so.
+// Only one such loop runs for a sandbox, however many callers request it: the stop of the sandbox, its removal, the
+// sweep, and a failed chain.
 func (s *Sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
 	box.mu.Lock()
 	if box.detachDone != nil {
@@ -105,18 +107,18 @@ func (s *Sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
 		}
 	})
 	if !begun {
-		close(done) // the driver stops; the record stays for the next one
+		close(done) // the driver stops; the record stays for the next driver process
 	}
 	return done
 }
 
-// detachOnce is one attempt, and reports whether the sandbox is gone from the driver's books. delay is how long the
-// caller will wait before the next one, for the log.
+// detachOnce makes one attempt and reports whether the sandbox is no longer registered. delay is the time until the
+// caller's next attempt, for the log.
 func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 	if s.find(box.id) != box {
-		return true // undone by another, and the name may be another sandbox's by now
+		return true // already rolled back, and the ID may belong to another sandbox by now
 	}
-	// As with chains, a driver that stops lets an attempt end that runs, and begins no other.
+	// As with chains, a stopping driver lets a running attempt end, and starts no other.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), DetachTimeout)
 	defer cancel()
 	start := s.clock.Now()
@@ -130,7 +132,7 @@ func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 	return true
 }
 
-// StopSandbox begins to detach a sandbox that the runtime stops, and closes the channel when that is done. It returns
+// StopSandbox starts to detach a sandbox that the runtime stops, and closes the channel when it is detached. It returns
 // no error, since no caller could act on it: Unprepare waits for the end.
 //
 // It also records unknown sandboxes as stopped: a sandbox that started while the driver was away may be in the list
@@ -149,7 +151,8 @@ func (s *Sandboxes) StopSandbox(id string) <-chan struct{} {
 	return s.detachUntilDone(box)
 }
 
-// RemoveSandbox detaches a sandbox that the runtime removes, which may be told before its stop, or instead of that.
+// RemoveSandbox detaches a sandbox that the runtime removes. The runtime may report the removal before the stop, or
+// instead of it.
 func (s *Sandboxes) RemoveSandbox(id string) {
 	s.StopSandbox(id)
 	s.mu.Lock()
@@ -157,12 +160,12 @@ func (s *Sandboxes) RemoveSandbox(id string) {
 	s.stopped.Delete(id)
 }
 
-// ReleaseClaim detaches a claim from every sandbox, and keeps it from being attached until done is called: after the
-// claim is forgotten, or when this has failed.
+// ReleaseClaim detaches a claim from every sandbox and prevents it from being attached until done is called: after the
+// record of the claim is removed, or after a failure.
 //
-// The claim counts as being released until its record is gone, and not only until its devices are back. Otherwise a
-// sandbox that starts in between would attach devices that the scheduler gives to another claim a moment later. It is a
-// counter: releases of one claim may overlap.
+// The claim counts as being released until its record is gone, not only until its devices are back. Otherwise a sandbox
+// that starts in between would attach devices that the scheduler allocates to another claim a moment later. releasing
+// is a counter, because releases of one claim may overlap.
 func (s *Sandboxes) ReleaseClaim(ctx context.Context, uid string) (done func(), err error) {
 	s.mu.Lock()
 	s.releasing[uid]++

@@ -14,8 +14,8 @@ import (
 // (its backOffPeriod, with jitter), so a pod without events for longer than that is no longer waiting.
 const endedFor = 2 * time.Minute
 
-// ended are the sandboxes, by the UID of their pod, that the runtime removes after a failed RunPodSandbox. Until the
-// kubelet creates another sandbox, they are the only record of why the pod waits. Sandboxes guards it.
+// ended contains the sandboxes, by the UID of their pod, that the runtime removes after a failed RunPodSandbox. Until
+// the kubelet creates another sandbox, they are the only record of why the pod waits. The lock of Sandboxes guards it.
 type ended map[string]endedSandbox
 
 type endedSandbox struct {
@@ -23,7 +23,7 @@ type endedSandbox struct {
 	failedAt time.Time
 }
 
-// noteEnded remembers a sandbox for which RunPodSandbox fails, unless the pod has another one by now.
+// noteEnded records a sandbox for which RunPodSandbox fails, unless the pod has another sandbox by now.
 func (s *Sandboxes) noteEnded(id string, pod executor.Pod, records []claims.Record, failure error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,14 +34,14 @@ func (s *Sandboxes) noteEnded(id string, pod executor.Pod, records []claims.Reco
 	}
 	now := s.clock.Now()
 	maps.DeleteFunc(s.ended, func(_ string, box endedSandbox) bool { return now.Sub(box.failedAt) >= endedFor })
-	pod.Annotations = nil // as many as a user likes
+	pod.Annotations = nil // users may set any number of annotations
 	s.ended[pod.UID] = endedSandbox{failedAt: now, state: nodestate.Sandbox{ID: id, Pod: pod,
 		Claims: claimUIDs(records), State: nodestate.SandboxEnded, Since: now, Failure: failure.Error(),
 		FailureHint: executor.KernelHint(failure, s.node)}}
 }
 
-// forgetEnded drops what is known of pods that have ended for the API server: they wait for nothing. Claims that other
-// pods use outlive them.
+// forgetEnded drops the records of pods that have ended according to the API server: they wait for nothing. Claims that
+// other pods use outlive them.
 func (s *Sandboxes) forgetEnded(podHasEnded func(executor.Pod) bool) {
 	s.mu.Lock()
 	known := maps.Clone(s.ended)
@@ -54,7 +54,8 @@ func (s *Sandboxes) forgetEnded(podHasEnded func(executor.Pod) bool) {
 	}
 }
 
-// endedStates returns the ended sandboxes of pods that wait for the next one, with their prepared claims, in no order.
+// endedStates returns the ended sandboxes of pods that wait for the next sandbox, with their prepared claims, in no
+// particular order.
 func (s *Sandboxes) endedStates() []nodestate.Sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()

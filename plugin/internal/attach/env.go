@@ -12,28 +12,28 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// InterfaceDocument is the value of the variable JSON of an interface: everything that an application needs about it,
-// in one value. It is an API: names do not change, and fields may be added.
+// InterfaceDocument is the value of an interface's JSON variable: everything that an application needs to know about
+// the interface, in one value. It is an API: names do not change, and fields may be added.
 type InterfaceDocument struct {
 	Interface string `json:"interface"`
 	// Request is the request of the claim.
 	Request string `json:"request"`
-	// Pool and Device are the allocated device, as the claim's status names it.
+	// Pool and Device identify the allocated device, as in the claim's status.
 	Pool   string `json:"pool"`
 	Device string `json:"device"`
 	MAC    string `json:"mac,omitempty"`
-	// MTU is absent where the plugin does not return it.
+	// MTU is absent if the plugin does not return it.
 	MTU int `json:"mtu,omitempty"`
-	// IPs have the length of their prefix.
+	// IPs include their prefix length.
 	IPs []string `json:"ips,omitempty"`
-	// Gateways are the gateways of the IPs, each once.
+	// Gateways are the gateways of the IPs, without duplicates.
 	Gateways []string `json:"gateways,omitempty"`
 }
 
 // interfaceEnv returns the environment variables that describe the interfaces of a part of a claim to containers: their
-// name, request, MAC address and addresses, as the plugins returned them, each alone and in one document. As for
-// verbsEnv, values that are not unique in the pod have no variable, nor do claims that several pods may share. While a
-// claim has several sandboxes, only values that are equal in all of them are included: a container must not get the
+// name, request, MAC address and IP addresses, as the plugins returned them, both individually and in one document. As
+// in verbsEnv, values that are not unique in the pod have no variable, nor do claims that several pods may share. While
+// a claim has several sandboxes, only values that are equal in all of them are included: a container must not get the
 // addresses of another sandbox.
 func interfaceEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) []string {
 	if record.Shareable || len(sandboxes) == 0 {
@@ -47,8 +47,8 @@ func interfaceEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part
 	return env
 }
 
-// envOfSandbox is interfaceEnv for one sandbox. A prefix that two interfaces of the pod would share, such as net-1 and
-// net_1, has no variables.
+// envOfSandbox returns the variables of interfaceEnv for one sandbox. A prefix that two interfaces of the pod would
+// share, such as net-1 and net_1, has no variables.
 func envOfSandbox(record *claims.Record, steps []executor.StepRecord, part Part) []string {
 	names := map[string]string{} // of the pod's interfaces, by prefix; "" for several
 	for i := range steps {
@@ -82,7 +82,7 @@ func envOfSandbox(record *claims.Record, steps []executor.StepRecord, part Part)
 	return distinct(env)
 }
 
-// document returns the InterfaceDocument of an interface that has a final step.
+// document returns the JSON of the InterfaceDocument of an interface that has a final step.
 func document(
 	data *resourceapi.NetworkDeviceData, request string, held *claims.HeldDevice, final *executor.StepRecord,
 ) string {
@@ -99,13 +99,13 @@ func document(
 	}
 	text, err := json.Marshal(described)
 	if err != nil {
-		return "" // strings and numbers have a form in JSON
+		return "" // cannot happen: strings and numbers can be encoded
 	}
 	return string(text)
 }
 
-// distinct returns the variables whose name has only one value: two devices of a claim may end in the same interface,
-// such as the ports of a bond.
+// distinct returns the variables that have only one value: two devices of a claim may end in the same interface, such
+// as the ports of a bond.
 func distinct(env []string) []string {
 	values := map[string][]string{}
 	for _, variable := range env {

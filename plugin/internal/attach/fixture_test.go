@@ -26,8 +26,8 @@ import (
 
 const clean = "host [up0 up1] pods [] leases []"
 
-// fixture are sandboxes without kubelet, runtime and API server, on a test node with two exclusive links up0 and up1.
-// Every claim is attached by one chain: host-device, then tuning.
+// fixture contains sandboxes without a kubelet, a runtime or an API server, on a test node with two exclusive links up0
+// and up1. Every claim is attached by one chain: host-device, then tuning.
 type fixture struct {
 	*testing.T
 	dir      string
@@ -41,7 +41,7 @@ type fixture struct {
 	gate     Gate
 	stopWork context.CancelFunc
 
-	// runtime has the network namespaces of the sandboxes that the runtime has, by ID.
+	// runtime maps the IDs of the runtime's sandboxes to their network namespaces.
 	runtime map[string]string
 	bootID  string
 	// podsGone are the pods, by UID, that no longer exist in the API server.
@@ -50,8 +50,8 @@ type fixture struct {
 	mu     sync.Mutex
 	failed []string
 	stuck  []string // steps that could not be detached
-	// unguarded are the claims whose files were written while their sandbox could have been detached; described is how
-	// often any were written.
+	// unguarded are the claims whose files were written while their sandbox could have been detached; described is the
+	// number of writes.
 	unguarded []string
 	described int
 	// writesFail makes the writing of files fail.
@@ -71,7 +71,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// start begins with the state of the journal and the runtime's list of sandboxes.
+// start starts from the state in the journal and the runtime's list of sandboxes.
 func (f *fixture) start(bootID string) {
 	f.Helper()
 	if f.bootID != bootID {
@@ -109,18 +109,18 @@ func (f *fixture) config(work context.Context, runner *executor.Executor) Config
 		Metrics: NewMetrics(prometheus.NewRegistry()), Node: "n", BootID: f.bootID, PinDir: f.pinDir}
 }
 
-// pluginDir holds files by the names of the plugins that the test node runs: the executor asks the file system which
-// binary it has probed.
+// pluginDir returns the directory with files named after the plugins of the test node: the executor uses the file
+// system to identify the binary that it has probed.
 func (f *fixture) pluginDir() string { return filepath.Join(f.dir, "cni") }
 
-// crash ends the driver's process as far as a test can: nothing is tried again, and the journal is closed.
+// crash ends the driver's process as far as a test can: nothing is retried, and the journal is closed.
 func (f *fixture) crash() {
 	f.stopWork()
 	f.boxes.FinishWork()
 	f.must(f.db.Close())
 }
 
-// runs makes a sandbox of the runtime, with a network namespace.
+// runs creates a sandbox of the runtime with a network namespace.
 func (f *fixture) runs(id string) (netns string) {
 	netns = "/var/run/netns/cni-" + id
 	f.mu.Lock()
@@ -130,7 +130,7 @@ func (f *fixture) runs(id string) (netns string) {
 	return netns
 }
 
-// ends ends a sandbox of the runtime without a word to the driver.
+// ends ends a sandbox of the runtime without notifying the driver.
 func (f *fixture) ends(id string) {
 	f.node.EndNamespace(f.runtime[id])
 	delete(f.runtime, id)
@@ -181,7 +181,7 @@ func (f *fixture) Attached([]claims.Record) {}
 // AttachedLate implements Observer.
 func (f *fixture) AttachedLate(executor.Pod, []claims.Record) {}
 
-// sweeper runs the periodic work of the driver.
+// sweeper returns the periodic work of the driver.
 func (f *fixture) sweeper() *Sweeper {
 	return &Sweeper{Sandboxes: f.boxes, PodHasEnded: func(pod executor.Pod) bool { return f.podsGone[pod.UID] }}
 }
@@ -214,7 +214,7 @@ func (f *fixture) attach(sandbox string, records ...claims.Record) error {
 	return f.boxes.Attach(context.Background(), sandbox, podNamed(sandbox), f.runs(sandbox), records)
 }
 
-// podNamed is the pod of a sandbox "pod/attempt".
+// podNamed returns the pod of a sandbox "pod-attempt".
 func podNamed(sandbox string) executor.Pod {
 	name, _, _ := strings.Cut(sandbox, "-")
 	return executor.Pod{Namespace: "ns", Name: name, UID: name}
@@ -223,7 +223,7 @@ func podNamed(sandbox string) executor.Pod {
 // attempts matches the names of pins; the suffix after the dot identifies the attempt, which tests ignore.
 var attempts = regexp.MustCompile(`(dra-[a-z0-9-]+)\.[0-9a-z]+`)
 
-// expect compares the node and the claims whose gates are open.
+// expect compares the state of the node and the claims with open gates.
 func (f *fixture) expect(node string, gates ...string) {
 	f.Helper()
 	if got := attempts.ReplaceAllString(f.node.String(), "$1"); got != node {
@@ -243,7 +243,7 @@ func (f *fixture) expect(node string, gates ...string) {
 	}
 }
 
-// admits says in which sandboxes containers of a claim may start, according to the file that the OCI hook reads.
+// admits returns the sandboxes in which containers of a claim may start, according to the file that the OCI hook reads.
 func (f *fixture) admits(claim string) string {
 	f.Helper()
 	pins, err := f.gate.Namespaces(claim)

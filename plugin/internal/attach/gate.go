@@ -27,14 +27,14 @@ import (
 //     container with the namespaces that the claim is attached to. It rejects any other namespace.
 type Gate struct {
 	dir string
-	// helper is the path of the helper binary, whose hook it is.
+	// helper is the path of the helper binary that implements the hook.
 	helper string
 }
 
-// NewGate makes gates of files in a directory, with the hook of the helper binary at a path.
+// NewGate returns a Gate with its files in a directory, and with the hook of the helper binary at a path.
 func NewGate(dir, helper string) Gate { return Gate{dir: dir, helper: helper} }
 
-// gateKind is vendor and class of the CDI devices.
+// gateKind is the vendor and class of the CDI devices.
 const gateKind = v1alpha1.DriverName + "/interfaces"
 
 // Part is the part of a claim that a container names: the whole claim, or one of its requests.
@@ -44,10 +44,10 @@ type Part struct {
 	Request string
 }
 
-// DeviceID is the CDI device ID of a part of a claim. Its name is all that the runtime's error message can say.
+// DeviceID returns the CDI device ID of a part of a claim. The runtime's error message contains no other information.
 func (Gate) DeviceID(part Part) string { return gateKind + "=" + deviceName(part) }
 
-// PartOfDevice returns the part of a claim whose CDI device an ID is, by either of its names.
+// PartOfDevice returns the part of a claim that a CDI device ID belongs to, under either of its names.
 func PartOfDevice(id string) (part Part, ours bool) {
 	name, ours := strings.CutPrefix(id, gateKind+"=")
 	for _, prefix := range []string{notAttachedYet, whenAttached} {
@@ -60,14 +60,14 @@ func PartOfDevice(id string) (part Part, ours bool) {
 }
 
 // Each CDI device has two names. The kubelet gets whenAttached, which it shows in the status of the pod (resourceID)
-// for the life of the pod, so the text must always be true. It keeps names in its checkpoint: notAttachedYet is the
-// name that earlier drivers used.
+// for the life of the pod, so the text must always be true. Because the kubelet keeps names in its checkpoint,
+// notAttachedYet, the name that earlier drivers used, remains valid.
 const (
 	notAttachedYet = "not-attached-yet."
 	whenAttached   = "when-attached."
 )
 
-// deviceName needs no escapes: UIDs have no dot, and requests are DNS labels.
+// deviceName does not escape anything: UIDs contain no dot, and requests are DNS labels.
 func deviceName(part Part) string { return partName(whenAttached, part) }
 
 func partName(prefix string, part Part) string {
@@ -78,8 +78,8 @@ func partName(prefix string, part Part) string {
 	return name
 }
 
-// PartOf returns the part of its claim that a device belongs to. A claim with one request has no parts, so that drivers
-// before this one know the CDI devices of its containers.
+// PartOf returns the part of its claim that a device belongs to. A claim with one request has no parts, so that earlier
+// drivers recognize the CDI devices of its containers.
 func PartOf(record *claims.Record, held *claims.HeldDevice) Part {
 	part := Part{ClaimUID: record.Claim.UID}
 	request := resourceclaim.BaseRequestRef(held.Request)
@@ -143,19 +143,19 @@ func (g Gate) open(record *claims.Record, steps [][]executor.StepRecord, pins []
 	return ignoreMissing(os.Remove(path + nodeapi.Suspended))
 }
 
-// suspend closes a gate and keeps its content for a driver that finds the journal lost.
+// suspend closes a gate and keeps its content for a driver that loses the journal.
 //
 // A rename is atomic for the runtime as well: its CDI cache only reads files that end in .json or .yaml.
 func (g Gate) suspend(claimUID string) error {
 	path := g.path(claimUID)
-	// A gate that is closed or suspended already has no file here, which is right.
+	// A gate that is already closed or suspended has no file here, which is correct.
 	if err := ignoreMissing(os.Rename(path, path+nodeapi.Suspended)); err != nil {
 		return fmt.Errorf("cannot close the gate of claim %s: %w", claimUID, err)
 	}
 	return nil
 }
 
-// resume opens a gate as it was when it was suspended.
+// resume reopens a suspended gate with its previous content.
 func (g Gate) resume(claimUID string) error {
 	path := g.path(claimUID)
 	return ignoreMissing(os.Rename(path+nodeapi.Suspended, path))
@@ -187,9 +187,9 @@ func (g Gate) Namespaces(claimUID string) ([]string, error) {
 	return pins, err
 }
 
-// claims returns the UIDs of the claims whose gates are open or nodeapi.Suspended, sorted, each once.
+// claims returns the UIDs of the claims whose gates are open or nodeapi.Suspended, sorted and without duplicates.
 //
-// A crash of open may leave both files of one claim. They are neighbours in the sorted list, so Compact removes the
+// A crash of open may leave both files of one claim. They are neighbors in the sorted list, so Compact removes the
 // second.
 func (g Gate) claims() ([]string, error) {
 	paths, err := filepath.Glob(filepath.Join(g.dir, v1alpha1.DriverName+"-*.json*"))
@@ -205,7 +205,7 @@ func (g Gate) claims() ([]string, error) {
 }
 
 // sweep removes incomplete files of a killed driver, and of the CDI library, which earlier versions used. Temporary
-// files of the library may belong to another process that is writing them, so only old ones are removed.
+// files of the library may belong to another process that is writing them, so only old files are removed.
 func (g Gate) sweep(isOld func(fs.FileInfo) bool) error {
 	var problems []error
 	for _, pattern := range []string{nodeapi.TempPrefix + "*.tmp", "spec.*.tmp"} {

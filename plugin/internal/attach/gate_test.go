@@ -71,7 +71,8 @@ func TestGateHasDeviceNodes(t *testing.T) {
 	}
 }
 
-// A claim with one request has the CDI device that drivers always gave it; others have one for each request.
+// A claim with one request has the same CDI device as in all driver versions; other claims have one CDI device for each
+// request.
 func TestPartsOfClaims(t *testing.T) {
 	record := claims.Record{Claim: cnichain.Claim{UID: "a"}, Devices: []claims.HeldDevice{
 		{Request: "r/first", Name: "x"}, {Request: "r/first", Name: "y"}}}

@@ -15,11 +15,11 @@ import (
 // maxAddresses is the API's limit of networkData.ips.
 const maxAddresses = 16
 
-// stepsOf returns the steps that a device goes through, by index, in order: the one that attaches it, and all that
-// depend on that.
+// stepsOf returns the indexes of a device's steps in order: the step that attaches the device, and all steps that
+// depend on that step.
 //
-// One pass is enough: in a plan a step comes after all that it depends on. For example, a bond of two devices depends
-// on both ports, and is a step of each.
+// One pass is sufficient: in a plan, a step comes after all of its dependencies. For example, a bond of two devices
+// depends on both ports, and is a step of each device.
 func stepsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) []int {
 	var found []int
 	for i := range steps {
@@ -36,8 +36,7 @@ func stepsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevi
 	return found
 }
 
-// stepsOfPart returns the steps that the devices of a part of a claim go through, by index, in order; for the whole
-// claim all of its steps.
+// stepsOfPart returns the indexes of the steps of a part's devices in order; for the whole claim, all of its steps.
 func stepsOfPart(record *claims.Record, steps []executor.StepRecord, part Part) []int {
 	var found []int
 	for i := range steps {
@@ -55,8 +54,8 @@ func stepsOfPart(record *claims.Record, steps []executor.StepRecord, part Part) 
 	return slices.Compact(found)
 }
 
-// MissingOf is the first interface of a device that has vanished from the pod; "" if none has. missing has them by the
-// index of their step.
+// MissingOf returns the first interface of a device that has vanished from the pod; "" if there is none. missing
+// contains missing interfaces by step index.
 func MissingOf(steps []executor.StepRecord, missing map[int]string, claimUID string, held *claims.HeldDevice) string {
 	if len(missing) == 0 {
 		return ""
@@ -87,13 +86,13 @@ func NetworkData(steps []executor.StepRecord, claimUID string, held *claims.Held
 	for _, ip := range addressesOf(final) {
 		address := ip.Address.String()
 		if len(data.IPs) < maxAddresses && !slices.Contains(data.IPs, address) {
-			data.IPs = append(data.IPs, address) // the API wants them unique
+			data.IPs = append(data.IPs, address) // the API requires unique addresses
 		}
 	}
 	return data
 }
 
-// finalStep is the last step that depends on the device; nil if there is none with a result.
+// finalStep returns the last step that depends on the device, or nil if it has no result.
 func finalStep(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) *executor.StepRecord {
 	mine := stepsOf(steps, claimUID, held)
 	if len(mine) == 0 || steps[mine[len(mine)-1]].Merged == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// The status has the final interface of a device: of the last step that depends on it.
+// The status contains the final interface of a device: the interface of the last step that depends on it.
 func TestNetworkDataIsThatOfTheLastStep(t *testing.T) {
 	device := &cnichain.Device{Pool: "n/up0", Name: "up0"}
 	result := func(name string, addresses ...string) *types100.Result {

@@ -10,12 +10,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// ContainerLimits are resource limits of one container.
+// ContainerLimits contains the resource limits of one container.
 type ContainerLimits struct {
-	// LockedMemory is RLIMIT_MEMLOCK in bytes; 0 for the runtime's own, cnichain.Unlimited for none.
+	// LockedMemory is RLIMIT_MEMLOCK in bytes; 0 for the runtime's default, cnichain.Unlimited for no limit.
 	LockedMemory uint64
-	// RDMA is what to write into rdma.max of the container's cgroup: a line for each RDMA device (cgroup-v2.rst,
-	// "RDMA"). Empty for no limit.
+	// RDMA is the content for rdma.max of the container's cgroup: a line for each RDMA device (cgroup-v2.rst, "RDMA").
+	// It is empty for no limit.
 	RDMA string
 }
 
@@ -28,7 +28,7 @@ func (s *Sandboxes) ContainerLimits(id string, named []Part) (ContainerLimits, e
 		return ContainerLimits{}, nil
 	}
 	pin, _ := box.pinned()
-	names := sync.OnceValues(s.executor.Host.RDMANames) // a file for each device of the node, under the runtime's lock
+	names := sync.OnceValues(s.executor.Host.RDMANames) // reads a file for each device of the node, under the runtime's lock
 	var limits ContainerLimits
 	var lines []string
 	steps := box.attachedNow()
@@ -58,13 +58,13 @@ func (s *Sandboxes) ContainerLimits(id string, named []Part) (ContainerLimits, e
 	return limits, nil
 }
 
-// stepsOfParts are the steps of parts of claims, by index, in order, each once.
+// stepsOfParts returns the indexes of the steps of parts of claims, in order and without duplicates.
 func (s *Sandboxes) stepsOfParts(steps []executor.StepRecord, named []Part) []int {
 	var found []int
 	for _, part := range named {
 		record, held := s.claims.Get(part.ClaimUID)
 		if !held {
-			part.Request = "" // it is being released: rather all limits than none
+			part.Request = "" // the claim is being released: too many limits are better than none
 		}
 		found = append(found, stepsOfPart(&record, steps, part)...)
 	}
@@ -72,12 +72,13 @@ func (s *Sandboxes) stepsOfParts(steps []executor.StepRecord, named []Part) []in
 	return slices.Compact(found)
 }
 
-// rdmaMax are the lines of rdma.max for the RDMA devices of a step, under the names that they have now. An application
-// with CAP_NET_ADMIN can rename one that is in the pod: a space in its name would make the line the limit of another.
+// rdmaMax returns the lines of rdma.max for the RDMA devices of a step, under their current names. An application with
+// CAP_NET_ADMIN can rename an RDMA device in the pod: a space in its name would turn the line into a limit for another
+// device.
 //
-// The kernel looks a name up over all network namespaces, and two devices may have it. It refuses such a line, or, if
-// it is older, limits the use of the one that it finds first. The index says which is meant; older kernels refuse it.
-// names lists the names of all RDMA devices of the node.
+// The kernel looks up a name in all network namespaces, and two devices may have the same name. It then rejects the
+// line; older kernels limit the first device that they find. The index identifies the device; older kernels reject it.
+// names returns the names of all RDMA devices of the node.
 func rdmaMax(
 	step *executor.StepRecord, devices []cnichain.RDMADevice, names func() ([]string, error),
 ) ([]string, error) {

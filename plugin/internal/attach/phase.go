@@ -11,7 +11,7 @@ import "slices"
 type phase int
 
 const (
-	// phaseAttaching: chains run, wait for their turn, or for their next try.
+	// phaseAttaching: chains run, or wait for their turn or their next attempt.
 	phaseAttaching phase = iota
 	// phaseOpening: everything is attached, and the gates are being opened. They open for this phase and the next.
 	phaseOpening
@@ -24,7 +24,7 @@ const (
 	phaseGone
 )
 
-// String is for messages of tests.
+// String returns the name of the phase for test messages.
 func (p phase) String() string {
 	return [...]string{"attaching", "opening", "ready", "detaching", "gone"}[p]
 }
@@ -32,7 +32,7 @@ func (p phase) String() string {
 // isAttached reports whether everything is attached, so that gates may be open.
 func (p phase) isAttached() bool { return p == phaseOpening || p == phaseReady }
 
-// isEnding reports whether the sandbox is being undone, or was.
+// isEnding reports whether the sandbox is being rolled back or was rolled back.
 func (p phase) isEnding() bool { return p == phaseDetaching || p == phaseGone }
 
 // mayBecome reports whether one phase may follow another.
@@ -48,8 +48,8 @@ func (p phase) mayBecome(next phase) bool {
 // changePhase changes to a phase if it may follow the current one, and reports whether it did. Attached steps only
 // count in their phases. The caller holds the lock.
 //
-// A rejected change is not a fault: calls of runtime, the kubelet and chains arrive in any order, and a late call has
-// nothing to do.
+// A rejected change is not a fault: calls of the runtime, the kubelet and chains arrive in any order, and a late call
+// has nothing to do.
 func (b *sandbox) changePhase(next phase) bool {
 	if !b.phase.mayBecome(next) {
 		return false

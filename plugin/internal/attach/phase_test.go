@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// boxIn is a sandbox with two claims, a and b, in a phase.
+// boxIn returns a sandbox in a phase, with two claims, a and b.
 func boxIn(p phase) *sandbox {
 	box := newSandbox("id", executor.Pod{UID: "pod"}, twoClaims())
 	if box.phase = p; p.isAttached() {
@@ -90,7 +90,7 @@ func TestAnswersOfTransitions(t *testing.T) {
 	}
 }
 
-// RunPodSandbox waits for finish, and for the end of a sandbox that is undone.
+// RunPodSandbox waits until the sandbox is ready, or is rolled back.
 func TestRunPodSandboxIsAnswered(t *testing.T) {
 	answered := func(b *sandbox) bool {
 		select {

@@ -31,19 +31,19 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 		s.mu.Unlock()
 	}
 	problems := []error{s.adoptGates(pins)}
-	if err := s.removeUnknownPins(pins); err != nil { // a leak, and no reason not to serve
+	if err := s.removeUnknownPins(pins); err != nil { // an unknown pin is a leak, but no reason to refuse service
 		klog.FromContext(s.work).Error(err, "Cannot remove old pins of network namespaces", "dir", s.pinDir)
 	}
 	reader := s.executor.VerbsReader()
 	for _, box := range s.list() {
 		switch pin, ready := box.pinned(); {
 		case ready && !s.repin(box, pin):
-			// A pod may run in a namespace that may be the attached one: Confirm decides.
+			// The namespace in which a pod may run may be the attached one: Confirm decides.
 			netns := box.namespace()
 			if _, known := s.compareNamespaces(netns, pin, box.identity()); known || !s.NamespaceExists(netns) {
 				box.markReleasing(nil)
 			}
-		case ready: // gates open before the first sweep; the journal has the state at the time of the attachment
+		case ready: // gates open before the first sweep; the journal contains the state at the time of the attachment
 			s.refreshVerbs(box, pin, reader)
 		}
 		if box.isEnding() {
@@ -55,7 +55,7 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 
 // adoptGates closes the gates that an earlier driver left open. Gates of claims that are not in the journal, but whose
 // namespaces are still pinned, stay open: their pods run, and the kubelet does not prepare their claims again when a
-// container ends. known are the names of pins in use; the pins of such gates are added.
+// container ends. known contains the names of pins in use; the pins of such gates are added.
 //
 // Suspended gates count as open: the earlier driver may have lost its connection to the runtime before it was killed.
 func (s *Sandboxes) adoptGates(known map[string]bool) error {
@@ -77,7 +77,7 @@ func (s *Sandboxes) adoptGates(known map[string]bool) error {
 		}
 		problems = append(problems, s.gate.close(uid))
 	}
-	for _, uid := range s.unrecorded.claims() { // only now: gates of several claims of a pod name one pin
+	for _, uid := range s.unrecorded.claims() { // after the loop, since gates of several claims of a pod name the same pin
 		for _, pin := range s.unrecorded.pinsOf(uid) {
 			known[filepath.Base(pin)] = true
 		}
@@ -85,7 +85,7 @@ func (s *Sandboxes) adoptGates(known map[string]bool) error {
 	return errors.Join(problems...)
 }
 
-// orphanPins are the pins that an open gate names and that no record has.
+// orphanPins returns the pins in an open gate that belong to no record.
 func (s *Sandboxes) orphanPins(uid string, known map[string]bool) []string {
 	if _, held := s.claims.Get(uid); held {
 		return nil
@@ -101,10 +101,10 @@ func (s *Sandboxes) orphanPins(uid string, known map[string]bool) []string {
 	})
 }
 
-// removeUnknownPins removes the pins that neither the journal nor an open gate names, with the namespaces beside them.
-// A driver that was killed while it returned a device leaves it in one of these. The pods of unknown pins run on, in
-// namespaces that the runtime keeps; but once a pod has ended, the kernel returns its devices to the host only if
-// nothing else keeps its namespace.
+// removeUnknownPins removes the pins that neither the journal nor an open gate names, together with the namespaces of
+// returning devices next to them: a driver that was killed while it returned a device leaves the device in such a
+// namespace. The pods of unknown pins keep running in namespaces that the runtime holds, but once a pod has ended, the
+// kernel returns its devices to the host only if nothing else holds its namespace.
 func (s *Sandboxes) removeUnknownPins(known map[string]bool) error {
 	entries, err := os.ReadDir(s.pinDir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -120,7 +120,8 @@ func (s *Sandboxes) removeUnknownPins(known map[string]bool) error {
 	return errors.Join(problems...)
 }
 
-// keepsLeftover reports whether a pin belongs to a step that could not be undone: a device may be in its namespace.
+// keepsLeftover reports whether a pin belongs to a step that could not be rolled back: a device may be in its
+// namespace.
 func (s *Sandboxes) keepsLeftover(name string) bool {
 	return slices.ContainsFunc(s.executor.Leftovers(),
 		func(leftover executor.Leftover) bool { return host.IsPinOf(name, leftover.Attachment.Pin) })

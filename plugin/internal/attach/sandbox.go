@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// sandbox is one pod sandbox with claims of ours.
+// sandbox is a pod sandbox with claims of this driver.
 type sandbox struct {
 	id    string
 	pod   executor.Pod
@@ -22,36 +22,37 @@ type sandbox struct {
 	seq   uint64    // orders sandboxes; sandboxes of an earlier driver process come first
 	boot  string    // ID of the kernel's boot in which the sandbox was created
 
-	// slot is taken by whoever runs the executor, and with it the attachment, which the executor changes.
+	// slot is held by the goroutine that runs the executor. It guards attachment, which the executor changes.
 	slot       chan struct{}
 	attachment *executor.Attachment
 
 	mu  sync.Mutex // guards the rest; never held over I/O
-	pin string     // of the network namespace of the attachment
+	pin string     // pin of the attachment's network namespace
 	// claims are the claims that may have attached steps: true if wanted, false if leaving.
 	claims   map[string]bool
 	phase    phase
 	attached []executor.StepRecord // a copy of the steps, while they are attached
 	netns    string                // the runtime's path
-	netNSID  string                // what that was when everything was attached, see executor.Attachment
-	stop     context.CancelFunc    // ends the attaching
+	netNSID  string                // identity of netns when everything was attached, see executor.Attachment
+	stop     context.CancelFunc    // cancels the attach
 	// superseded is true if the pod has a newer sandbox.
 	superseded bool
-	// missing are the attached interfaces, by the index of their step, that the kernel no longer shows in the pod.
+	// missing contains the attached interfaces, by step index, that the kernel no longer shows in the pod.
 	missing map[int]string
 	// undescribed is true if the RDMA devices in attached differ from the files of the claims.
 	undescribed bool
-	running     bool  // a chain runs, and counts as one that has just begun
+	running     bool  // a chain runs and counts as having just begun
 	background  bool  // RunPodSandbox has returned or does not wait; failures are retried here
 	failure     error // of the last attempt
-	// last is the pod's sandbox before this one, if that could not be attached: why is told until this one is.
+	// last is the pod's previous sandbox if it could not be attached. Its failure is reported until this sandbox is
+	// attached.
 	last *nodestate.Sandbox
-	// endingSince is when it began to end; zero if it does not.
+	// endingSince is when the sandbox began to end; zero if it is not ending.
 	endingSince time.Time
-	// detachFailure is why the last attempt to undo something failed; nil if it has not.
+	// detachFailure is the error of the last attempt to roll back steps; nil if it succeeded.
 	detachFailure error
-	answer        chan struct{} // closed when RunPodSandbox has its answer
-	detachDone    chan struct{} // not nil while it is being undone in the background; closed at the end
+	answer        chan struct{} // closed when RunPodSandbox has its result
+	detachDone    chan struct{} // non-nil while the sandbox is being rolled back in the background; closed at the end
 }
 
 var errStopped = errors.New("the sandbox is being stopped")
@@ -106,7 +107,7 @@ func (b *sandbox) acquire(ctx context.Context) error {
 
 func (b *sandbox) release() { <-b.slot }
 
-// startAttempt takes the record of a new attempt. The caller holds the slot.
+// startAttempt sets the record of a new attempt. The caller holds the slot.
 func (b *sandbox) startAttempt(attachment *executor.Attachment) {
 	b.attachment = attachment
 	b.mu.Lock()
@@ -114,14 +115,14 @@ func (b *sandbox) startAttempt(attachment *executor.Attachment) {
 	b.pin = attachment.Pin
 }
 
-// hasPin reports whether a file is the pin of the attempt that is the last.
+// hasPin reports whether a file is the pin of the last attempt.
 func (b *sandbox) hasPin(name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return host.IsPinOf(name, b.pin)
 }
 
-// uses reports whether something of a claim may be attached.
+// uses reports whether steps of a claim may be attached.
 func (b *sandbox) uses(claimUID string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,7 +140,7 @@ func (b *sandbox) steps(claimUID string) []executor.StepRecord {
 	return nil
 }
 
-// noteEnding notes since when the sandbox ends, if it does.
+// noteEnding records the time at which the sandbox began to end, if it is ending.
 func (b *sandbox) noteEnding(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,7 +149,7 @@ func (b *sandbox) noteEnding(now time.Time) {
 	}
 }
 
-// noteDetached notes how an attempt to undo something has ended, and reports whether it is a failure that is news.
+// noteDetached records the result of an attempt to roll back steps, and reports whether it is a new failure.
 func (b *sandbox) noteDetached(err error) (isNews bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -157,10 +158,10 @@ func (b *sandbox) noteDetached(err error) (isNews bool) {
 	return isNews
 }
 
-// stopWaiting returns what RunPodSandbox does. From now on failures are retried in the background.
+// stopWaiting returns the result of RunPodSandbox. From now on failures are retried in the background.
 //
-// It and reportFailure are the two sides of one decision, under one lock: either RunPodSandbox returns the failure, or
-// the chain is tried again. Never both, since a runtime that got an error removes the sandbox.
+// stopWaiting and reportFailure make one decision under one lock: either RunPodSandbox returns the failure, or the
+// chain is retried. Never both, since a runtime that gets an error removes the sandbox.
 func (b *sandbox) stopWaiting() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -173,7 +174,7 @@ func (b *sandbox) stopWaiting() error {
 	}
 }
 
-// slow reports whether a chain of the sandbox runs in the background at this moment.
+// slow reports whether a chain of the sandbox is running in the background.
 func (b *sandbox) slow() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -187,7 +188,7 @@ func (b *sandbox) isInBackground() bool {
 	return b.background
 }
 
-// namespace is the runtime's path of the network namespace; empty in records of drivers that did not note it.
+// namespace returns the runtime's path of the network namespace; empty if an earlier driver did not record it.
 func (b *sandbox) namespace() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -202,28 +203,28 @@ func (b *sandbox) identity() string {
 	return b.netNSID
 }
 
-// pinned is the path at which the driver keeps the network namespace, and whether everything is attached.
+// pinned returns the path at which the network namespace is pinned, and whether everything is attached.
 func (b *sandbox) pinned() (pin string, ready bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.pin, b.phase.isAttached()
 }
 
-// supersede notes that the pod has a newer sandbox, so that no container may start in this one.
+// supersede records that the pod has a newer sandbox, so that no container may start in this one.
 func (b *sandbox) supersede() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.superseded = true
 }
 
-// attachedNow is a copy of the steps, while they are attached.
+// attachedNow returns a copy of the steps while they are attached.
 func (b *sandbox) attachedNow() []executor.StepRecord {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.attached
 }
 
-// attachedClaims are the claims that are attached, sorted.
+// attachedClaims returns the attached claims, sorted.
 func (b *sandbox) attachedClaims() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -236,7 +237,7 @@ func (b *sandbox) attachedClaims() []string {
 	return uids
 }
 
-// missingNames are the interfaces of attached claims that are missing, sorted.
+// missingNames returns the missing interfaces of attached claims, sorted.
 func (b *sandbox) missingNames() []string {
 	var names []string
 	for _, uid := range b.attachedClaims() {
@@ -255,7 +256,7 @@ func (b *sandbox) isSuperseded() bool {
 }
 
 // admits returns the steps, and the pin of the namespace in which containers of a claim may start if the runtime has
-// the sandbox; nil if none may.
+// the sandbox; nil if no container may start.
 func (b *sandbox) admits(claimUID string) (steps []executor.StepRecord, pin string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -277,7 +278,7 @@ func (b *sandbox) setMissing(missing map[int]string) (changed bool) {
 	return true
 }
 
-// missingOf returns what of a claim's steps is missing in the pod: interfaces by the index of their step.
+// missingOf returns the missing interfaces of a claim's steps, by step index.
 func (b *sandbox) missingOf(claimUID string) map[int]string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -296,7 +297,7 @@ func (b *sandbox) setRunning(running bool) {
 	b.running = running
 }
 
-// isEnding reports whether the sandbox is being undone, or was.
+// isEnding reports whether the sandbox is being rolled back or was rolled back.
 func (b *sandbox) isEnding() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -304,7 +305,7 @@ func (b *sandbox) isEnding() bool {
 }
 
 // setStop sets the function that cancels the attach. It calls the function immediately if the sandbox is already being
-// rolled back: that call may have come before the loop had its context, and is not repeated.
+// rolled back: markReleasing may have run before the loop had its context, and does not cancel again.
 func (b *sandbox) setStop(stop context.CancelFunc) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -314,11 +315,11 @@ func (b *sandbox) setStop(stop context.CancelFunc) {
 	}
 }
 
-// markOpening notes that the steps of an attachment are done, so that gates may open. It returns false when the sandbox
-// is being detached meanwhile. The steps are copied: gates are computed from them without the slot, while a detach that
-// holds it changes the attachment.
+// markOpening records that the steps of an attachment are complete, so that gates may open. It returns false if the
+// sandbox is being detached meanwhile. The steps are copied: gates are computed from them without the slot, while a
+// detach that holds the slot changes the attachment.
 //
-// A failure of an earlier attempt is forgotten here, before anybody can read it beside an attached sandbox.
+// It clears the failure of an earlier attempt, so that no reader sees the failure of an attached sandbox.
 func (b *sandbox) markOpening(attachment *executor.Attachment) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -330,15 +331,15 @@ func (b *sandbox) markOpening(attachment *executor.Attachment) bool {
 	return true
 }
 
-// resumeAttaching takes markOpening back, for another attempt.
+// resumeAttaching reverts markOpening for another attempt.
 func (b *sandbox) resumeAttaching() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.changePhase(phaseAttaching)
 }
 
-// markReady notes that the gates are open, and lets RunPodSandbox return. A sandbox that is being detached meanwhile
-// stays so.
+// markReady records that the gates are open and lets RunPodSandbox return. A sandbox that is being detached meanwhile
+// stays in that phase.
 func (b *sandbox) markReady() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -368,9 +369,9 @@ func (b *sandbox) reportFailure(err error) (reported bool) {
 	return true
 }
 
-// markReleasing prevents claims from being attached, and returns those that must be detached. A sandbox that is not
-// ready yet is stopped and detached as a whole, since its next attempt would attach the claims again. The same applies
-// if no other claim uses the sandbox.
+// markReleasing prevents claims from being attached, and returns the claims that must be detached. A sandbox that is
+// not ready yet is stopped and detached as a whole, since its next attempt would attach the claims again. The same
+// applies if no other claim uses the sandbox.
 //
 // For example, a pod has the claims a and b. Releasing a leaves b attached, with its gate open. Releasing b afterwards
 // finds no other user, so the sandbox itself ends: its record and its pin are removed, in addition to the steps of b.
@@ -386,7 +387,7 @@ func (b *sandbox) markReleasing(claimUIDs []string) []string {
 	if b.phase != phaseReady || len(claimUIDs) == 0 || users == 0 {
 		claimUIDs = slices.Sorted(maps.Keys(b.claims))
 		b.changePhase(phaseDetaching)
-		// Under the lock, as setStop takes it: a cancel function only closes a channel, and takes no lock of ours.
+		// Under the lock, like in setStop: a cancel function only closes a channel and takes no lock of this package.
 		b.stop()
 	}
 	for _, uid := range claimUIDs {
@@ -399,7 +400,7 @@ func (b *sandbox) markReleasing(claimUIDs []string) []string {
 
 // removeClaims records that claims are detached, and reports whether the sandbox has no claims left.
 //
-// It also answers RunPodSandbox, which may still wait for a sandbox that a release has ended.
+// It also lets RunPodSandbox return, which may still wait for a sandbox that a release has ended.
 func (b *sandbox) removeClaims(claimUIDs []string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

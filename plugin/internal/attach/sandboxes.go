@@ -22,13 +22,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// ShutdownError is the error of an action, "attach pod ns/name", that a driver refuses because it ends: its successor
-// does it, when the kubelet or the user asks again.
+// ShutdownError returns the error of an action, "attach pod ns/name", that a stopping driver rejects: its successor
+// performs the action when the kubelet or the user retries.
 func ShutdownError(action string) error {
 	return fmt.Errorf("cannot %s: the driver is shutting down; wait until it has restarted", action)
 }
 
-// Config has the dependencies of Sandboxes.
+// Config contains the dependencies of Sandboxes.
 type Config struct {
 	// Work ends when the driver stops: nothing is retried after that, and running work is completed.
 	Work     context.Context
@@ -40,39 +40,37 @@ type Config struct {
 	Metrics  *Metrics
 	// Node is the name of the node, BootID the ID of its current boot.
 	Node, BootID string
-	// PinDir is where network namespaces are pinned.
+	// PinDir is the directory in which network namespaces are pinned.
 	PinDir string
 }
 
-// Observer gets reports of what becomes of pods. Its methods return soon, unless they say otherwise: chains wait for
-// them.
+// Observer receives the results for pods. Its methods return quickly unless documented otherwise: chains wait for them.
 type Observer interface {
-	// DescribeClaims writes down for the containers of claims what is attached, before their gates open. It is false
-	// if something was not written, which keeps no container from starting.
+	// DescribeClaims writes the attached interfaces into the files for the containers of claims, before their gates
+	// open. It returns false if a file was not written, which does not keep containers from starting.
 	DescribeClaims(ctx context.Context, records []claims.Record) (complete bool)
 	// Attached is called when the gates of claims are open.
 	Attached(records []claims.Record)
-	// AttachedLate is called, after Attached, for a pod that RunPodSandbox did not wait for: the kubelet has to be
-	// woken.
+	// AttachedLate is called, after Attached, for a pod that RunPodSandbox did not wait for: the kubelet must be woken.
 	AttachedLate(pod executor.Pod, records []claims.Record)
-	// AttachFailed is called after an attempt that failed; the next one is made after again, or never if that is 0.
+	// AttachFailed is called after a failed attempt. The next attempt is made after again, or never if again is 0.
 	AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration)
-	// DetachFailed is called when something of a pod's sandbox could not be undone, and again when the reason is
-	// another one. It is tried again.
+	// DetachFailed is called when steps of a pod's sandbox could not be rolled back, and again when the reason changes.
+	// The rollback is retried.
 	DetachFailed(pod executor.Pod, err error)
-	// InterfacesChanged is called when interfaces of a pod are missing, and without an error when all are there again.
+	// InterfacesChanged is called when interfaces of a pod are missing, and without an error when all have returned.
 	InterfacesChanged(pod executor.Pod, claimUIDs []string, err error)
 }
 
 // Sandboxes is the register of attachments by sandbox ID. It is safe for concurrent use.
 //
-// The lock guards the maps. It is taken before the lock of a sandbox, never after it, and claims.Store may be called
-// under it.
+// The lock guards the maps. It is acquired before the lock of a sandbox, never after it, and methods of claims.Store
+// may be called while it is held.
 type Sandboxes struct {
 	executor *executor.Executor
 	claims   *claims.Store
 	gate     Gate
-	// gates are taken, by claim, by whoever opens or closes one.
+	// gates are the locks for opening and closing the gate of a claim.
 	gates    *keylock.Locks
 	observer Observer
 	metrics  *Metrics
@@ -80,7 +78,7 @@ type Sandboxes struct {
 	bootID   string
 	pinDir   string
 	clock    clock.WithTickerAndDelayedExecution
-	// chains limits how many chains begin concurrently, byTopology how many of one topology run.
+	// chains limits how many chains begin concurrently; byTopology limits how many chains of one topology run.
 	chains     chan struct{}
 	byTopology *keylock.Locks
 	// work ends when the driver stops: nothing is retried after that, and running work is completed.
@@ -91,16 +89,16 @@ type Sandboxes struct {
 	connection *connection // to the runtime; nil while there is none
 	byID       map[string]*sandbox
 	releasing  map[string]int // claims that are being unprepared
-	// stopped are sandboxes that the runtime has begun to stop and has not removed. A runtime that is killed in the
-	// middle lists them again when it is back.
+	// stopped contains the sandboxes that the runtime has begun to stop and has not removed. A runtime that is killed
+	// during the stop lists them again after its restart.
 	stopped sets.Set[string]
 	ended   ended
 	closing bool
-	seq     uint64 // of the last sandbox
+	seq     uint64 // of the latest sandbox
 	wait    sync.WaitGroup
 }
 
-// New makes the component. Nothing runs, and the observer is not called, before [Sandboxes.Recover].
+// New creates the component. Nothing runs, and the observer is not called, before [Sandboxes.Recover].
 func New(config Config) *Sandboxes {
 	return &Sandboxes{
 		executor: config.Executor, claims: config.Claims, gate: config.Gate, gates: keylock.New(1),
@@ -113,8 +111,8 @@ func New(config Config) *Sandboxes {
 
 // SyncGate opens the gate of a claim for the sandboxes that have it attached. It closes the gate of a claim without
 // such a sandbox, and every gate while the driver is not connected to the runtime, which then does not report new
-// sandboxes. It is called after every change of these. Calls for one claim are serialized, and each reads the current
-// state, so the last one sets the gate correctly in any order.
+// sandboxes. It is called after every change of this state. Calls for one claim are serialized, and each call reads the
+// current state, so the last call sets the gate correctly in any order.
 //
 // Callers change the state before they call it. In the opposite order, a concurrent call could open a gate with
 // outdated state.
@@ -131,7 +129,7 @@ func (s *Sandboxes) SyncGate(claimUID string) error {
 	}
 	steps, pins := s.admitted(claimUID)
 	switch {
-	// The content stays on disk, for a driver that finds the journal lost.
+	// The content stays on disk for a driver that loses the journal.
 	case held && !s.isConnected():
 		return s.gate.suspend(claimUID)
 	case !held || len(pins) == 0:
@@ -140,8 +138,8 @@ func (s *Sandboxes) SyncGate(claimUID string) error {
 	return s.gate.open(&record, steps, pins)
 }
 
-// admitted returns the namespaces in which containers of a claim may start, by their pins, and the steps of its chains
-// there, whose device nodes the containers get.
+// admitted returns the pins of the namespaces in which containers of a claim may start, and the steps of its chains in
+// these namespaces, whose device nodes the containers get.
 func (s *Sandboxes) admitted(claimUID string) (steps [][]executor.StepRecord, pins []string) {
 	boxes, connected := s.confirmed()
 	if !connected {
@@ -163,7 +161,7 @@ func (s *Sandboxes) syncGates(claimUIDs []string) error {
 	return errors.Join(problems...)
 }
 
-// syncAllGates also closes gates that were never opened.
+// syncAllGates calls SyncGate for all claims and all existing gates.
 func (s *Sandboxes) syncAllGates() error {
 	uids, err := s.gate.claims()
 	for _, record := range s.claims.All() {
@@ -176,7 +174,7 @@ func (s *Sandboxes) syncAllGates() error {
 
 // GoTracked runs work in the background, unless the driver stops.
 //
-// The lock is held over Go: FinishWork must not begin to wait between the check and the count.
+// The lock is held over Go: FinishWork must not begin to wait between the check and the increment.
 func (s *Sandboxes) GoTracked(do func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,8 +193,8 @@ func (s *Sandboxes) FinishWork() {
 	s.wait.Wait()
 }
 
-// begin registers a sandbox, or finds it. Refused are claims that are being released, and exclusive devices that
-// another pod's sandbox holds.
+// begin registers a sandbox or returns the registered one. It rejects claims that are being released, and exclusive
+// devices that the sandbox of another pod holds.
 func (s *Sandboxes) begin(
 	id string, pod executor.Pod, netns string, records []claims.Record,
 ) (box *sandbox, isNew bool, err error) {
@@ -211,7 +209,7 @@ func (s *Sandboxes) begin(
 	return s.register(id, pod, netns, records), true, nil
 }
 
-// mayBegin is called with the lock held.
+// mayBegin returns the reason why a sandbox cannot begin. The caller holds the lock.
 func (s *Sandboxes) mayBegin(pod executor.Pod, records []claims.Record) error {
 	if s.closing {
 		return ShutdownError("attach pod " + pod.String())
@@ -234,8 +232,8 @@ func (s *Sandboxes) mayBegin(pod executor.Pod, records []claims.Record) error {
 	return nil
 }
 
-// register is called with the lock held, for a sandbox of the runtime. A pod has one sandbox at a time (the kubelet
-// ends the old one first), so containers can no longer start in an older one.
+// register adds a sandbox of the runtime. The caller holds the lock. A pod has one sandbox at a time (the kubelet ends
+// the old one first), so containers can no longer start in an older one.
 func (s *Sandboxes) register(id string, pod executor.Pod, netns string, records []claims.Record) *sandbox {
 	for _, other := range s.byID {
 		if other.pod.UID == pod.UID {
@@ -255,8 +253,8 @@ func (s *Sandboxes) register(id string, pod executor.Pod, netns string, records 
 	return box
 }
 
-// newAttachment is a record of all chains of a sandbox, whose pin has the time in its name: two attempts for one
-// sandbox never share a path.
+// newAttachment returns a record of all chains of a sandbox. The name of its pin contains the time: two attempts for
+// one sandbox never share a path.
 func (s *Sandboxes) newAttachment(id string, pod executor.Pod, records []claims.Record) *executor.Attachment {
 	plans := make([]cnichain.Plan, 0, len(records))
 	for _, record := range records {
@@ -293,7 +291,7 @@ func exclusive(record *claims.Record) bool {
 	return false
 }
 
-// Knows reports whether there is such a sandbox.
+// Knows reports whether a sandbox is registered.
 func (s *Sandboxes) Knows(id string) bool { return s.find(id) != nil }
 
 // State reports whether a sandbox is known, whether it is attached, and why not.
@@ -307,7 +305,8 @@ func (s *Sandboxes) State(id string) (known, ready bool, failure error) {
 	return true, box.phase.isAttached() && !box.superseded, box.failure
 }
 
-// deviceNodes returns the device nodes that containers with a part of a claim get in any of its sandboxes, each once.
+// deviceNodes returns the device nodes that containers with a part of a claim get in any of its sandboxes, without
+// duplicates.
 func deviceNodes(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) []string {
 	var nodes []string
 	for _, steps := range sandboxes {
@@ -330,7 +329,8 @@ func (s *Sandboxes) AttachedSteps(claimUID string) []executor.StepRecord {
 	return steps
 }
 
-// AttachedTo returns also which of the interfaces are missing in the pod, by the index of their step.
+// AttachedTo returns the steps of the first ready sandbox that has the claim, and the interfaces that are missing in
+// its pod, by step index.
 func (s *Sandboxes) AttachedTo(claimUID string) (steps []executor.StepRecord, missing map[int]string) {
 	for _, box := range s.list() {
 		if steps := box.steps(claimUID); steps != nil {
@@ -340,7 +340,7 @@ func (s *Sandboxes) AttachedTo(claimUID string) (steps []executor.StepRecord, mi
 	return nil, nil
 }
 
-// Users are the pods that have a claim, or something of it.
+// Users returns the pods that have a claim, or in which steps of it may be attached.
 func (s *Sandboxes) Users(claimUID string) []executor.Pod {
 	var pods []executor.Pod
 	for _, box := range s.list() {
@@ -358,14 +358,14 @@ func (s *Sandboxes) IsUsedSinceBoot(claimUID string) bool {
 	})
 }
 
-// Count is how many sandboxes there are.
+// Count returns the number of registered sandboxes.
 func (s *Sandboxes) Count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.byID)
 }
 
-// NamespaceExists reports whether there is a network namespace at a path.
+// NamespaceExists reports whether a network namespace exists at a path.
 func (s *Sandboxes) NamespaceExists(path string) bool { return s.executor.Host.Exists(path) }
 
 func (s *Sandboxes) find(id string) *sandbox {
@@ -374,8 +374,8 @@ func (s *Sandboxes) find(id string) *sandbox {
 	return s.byID[id]
 }
 
-// forget ends what is known of a sandbox, unless the ID belongs to a newer object: an ID that was undone may be
-// registered again, after a change of its namespace.
+// forget removes a sandbox from the register, unless its ID belongs to a newer object: the ID of a rolled-back sandbox
+// may be registered again after a change of its namespace.
 func (s *Sandboxes) forget(box *sandbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -385,8 +385,8 @@ func (s *Sandboxes) forget(box *sandbox) {
 	s.connection.forget(box)
 }
 
-// list is a copy in the order of IDs, so that callers work without the lock, and log and write files in the same order
-// every time. A sandbox of the copy may have ended meanwhile.
+// list returns a copy sorted by ID, so that callers work without the lock, and log and write files in a stable order. A
+// sandbox of the copy may have ended meanwhile.
 func (s *Sandboxes) list() []*sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -405,12 +405,12 @@ func (s *Sandboxes) logger(box *sandbox) klog.Logger {
 	return klog.FromContext(s.work).WithValues("pod", box.pod.String(), "sandbox", box.id)
 }
 
-// HasPin reports whether a pin is of a sandbox.
+// HasPin reports whether a pin belongs to a sandbox.
 func (s *Sandboxes) HasPin(name string) bool {
 	return slices.ContainsFunc(s.list(), func(box *sandbox) bool { return box.hasPin(name) })
 }
 
-// UnpinUnknown removes a pin that no sandbox has. It holds the lock meanwhile, so that no sandbox of that name begins
+// UnpinUnknown removes a pin that no sandbox has. It holds the lock meanwhile, so that no sandbox with that pin begins
 // in between; that takes less than a millisecond.
 func (s *Sandboxes) UnpinUnknown(path string) error {
 	s.mu.Lock()

@@ -33,8 +33,8 @@ func TestFailureIsTheAnswerAndLeavesNothing(t *testing.T) {
 	f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
 }
 
-// Between two sandboxes of a pod it is known why the last one was not attached: until there is another, the claim is
-// released, or so much time has passed that the kubelet seems to have given up.
+// Between two sandboxes of a pod, the reason why the last one was not attached is kept until there is another sandbox,
+// the claim is released, or so much time has passed that the kubelet seems to have given up.
 func TestEndedSandboxesAreKnown(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -93,7 +93,8 @@ func TestEndedSandboxesAreKnown(t *testing.T) {
 	}
 }
 
-// A pod that ends waits for its DEL: who looks is told since when, and why, and its observer once for each reason.
+// An ending pod waits for its DEL. The state shows the time and the reason, and the observer is called once for each
+// reason.
 func TestWhyAPodCannotBeDetached(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -117,7 +118,7 @@ func TestWhyAPodCannotBeDetached(t *testing.T) {
 	}
 	f.node.Fail("tuning DEL", errors.New("no plugin"))
 	f.eventually("the other reason is told", func() bool {
-		f.clock.Step(detachRetry) // not past the time after which a step is given up
+		f.clock.Step(detachRetry) // less than the time after which the driver gives up the step
 		return failed(2, "no plugin")()
 	})
 	f.node.Fail("tuning DEL", nil)
@@ -135,7 +136,7 @@ func TestWhyAPodCannotBeDetached(t *testing.T) {
 	}
 }
 
-// A gate that cannot be set right is such a reason, too.
+// A gate that cannot be corrected is such a reason, too.
 func TestEndedSandboxesOfGatesAreKnown(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -165,8 +166,8 @@ func TestSlowChainThatFailsIsTriedAgain(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// A plugin that notes which namespace has a device, and is not told to let go of it, does not refuse the next attempt:
-// nothing has the path of an attempt that was undone.
+// A plugin that records the namespace of a device, and gets no DEL, does not reject the next attempt: no later attempt
+// has the path of an attempt that was rolled back.
 func TestEveryAttemptHasItsOwnPath(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -181,7 +182,7 @@ func TestEveryAttemptHasItsOwnPath(t *testing.T) {
 	paths = append(paths, f.boxes.find("a-0").state("n").Pin)
 	f.crash()
 	f.clock.Step(time.Second)
-	f.start("boot-2") // undoes what it finds
+	f.start("boot-2") // rolls back the earlier attachments
 	f.eventually("nothing is left", func() bool { return f.boxes.find("a-0") == nil })
 	f.boxes.ExpectUnsynced(map[string]bool{"a-0": true})
 	f.must(f.boxes.AttachAfterResync("a-0", podNamed("a-0"), f.runs("a-0"), []claims.Record{record}))
@@ -203,7 +204,7 @@ func TestOlderSandboxLeavesTheNewerAlone(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
 	for range maxChains {
-		f.boxes.chains <- struct{}{} // other chains, which are slow
+		f.boxes.chains <- struct{}{} // slow chains of other sandboxes
 	}
 	for _, id := range []string{"a-0", "a-1"} {
 		answer := make(chan error, 1)
@@ -221,7 +222,8 @@ func TestOlderSandboxLeavesTheNewerAlone(t *testing.T) {
 	f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
 }
 
-// While chains are late the runtime is not kept waiting for more, but chains that wait for their next try don't count.
+// While chains are late, the runtime is not kept waiting for further chains. Chains that wait for their next attempt do
+// not count.
 func TestNoWaitWhileChainsAreLate(t *testing.T) {
 	f := newFixture(t)
 	for i, running := range []bool{true, false, true} {
@@ -280,7 +282,7 @@ func TestSecondPodOfAnExclusiveClaimIsRefused(t *testing.T) {
 	}
 }
 
-// The runtime lost the old sandbox's stop event; the new one of the same pod must still work.
+// The runtime lost the stop event of the old sandbox; the new sandbox of the same pod must still work.
 func TestNewSandboxOfThePodReplacesTheOld(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -319,7 +321,7 @@ func TestCrashDuringAttach(t *testing.T) {
 	f.expect(clean)
 }
 
-// The driver died after it wrote Ready and before it opened the gate; the kubelet will not ask again.
+// The driver died after it wrote Ready and before it opened the gate; the kubelet does not call again.
 func TestGateIsSetRightAtStart(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -330,7 +332,7 @@ func TestGateIsSetRightAtStart(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// However an attach and a stop meet, no gate is open when nothing is attached.
+// In whatever order an attach and a stop run, no gate is open when nothing is attached.
 func TestAttachAndStopRace(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -344,7 +346,7 @@ func TestAttachAndStopRace(t *testing.T) {
 	}
 }
 
-// Metadata of a claim has the interfaces of one pod, and none while several pods have the claim.
+// The metadata of a claim contains the interfaces of one pod, and none while several pods have the claim.
 func TestStepsOfAClaimOfTwoPods(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")

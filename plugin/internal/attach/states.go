@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// States returns all sandboxes, sorted by ID, including ended sandboxes whose pod waits for another one.
+// States returns all sandboxes, sorted by ID, including ended sandboxes whose pod waits for another sandbox.
 func (s *Sandboxes) States() []nodestate.Sandbox {
 	boxes := s.list()
 	states := make([]nodestate.Sandbox, 0, len(boxes))
@@ -26,7 +26,7 @@ func (s *Sandboxes) States() []nodestate.Sandbox {
 	}
 	for _, state := range s.endedStates() {
 		isThere := slices.ContainsFunc(boxes, func(box *sandbox) bool { return box.id == state.ID })
-		if !isThere { // else it is being undone
+		if !isThere { // otherwise it is being rolled back
 			states = append(states, state)
 		}
 	}
@@ -64,8 +64,8 @@ func interfacesOf(record *claims.Record, steps []executor.StepRecord, missing ma
 	return interfaces
 }
 
-// state is the sandbox as "netdra claims" and recordings show it. Everything is read under one lock, so that the phase
-// fits the failure. A hint about the failure names the node.
+// state returns the sandbox as "netdra claims" and recordings show it. All fields are read under one lock, so that the
+// phase matches the failure. A hint about the failure names the node.
 func (b *sandbox) state(node string) nodestate.Sandbox {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,13 +8,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// gcPeriod is how often what the driver remembers of sandboxes is checked against kernel, runtime and API server.
+// gcPeriod is the period in which the registered sandboxes are compared with the kernel, the runtime and the API
+// server.
 const gcPeriod = 30 * time.Second
 
-// sweepLimit is how long it may take until the next sweep before the driver counts as hanging.
+// sweepLimit is the maximum time until the next sweep before the driver counts as hanging.
 const sweepLimit = 5 * time.Minute
 
-// Sweeper checks periodically what no event reports to the driver.
+// Sweeper periodically checks state that no event reports to the driver.
 type Sweeper struct {
 	Sandboxes *Sandboxes
 	// PodHasEnded reports whether the API server no longer has the pod, or reports that it succeeded or failed.
@@ -23,7 +24,7 @@ type Sweeper struct {
 	IsNamed func(pin string) bool
 	// Repair is called at the beginning of each sweep, before files are written; may be nil.
 	Repair func(context.Context)
-	// GatesWritten receives why gates could not be written, or nil; may be nil.
+	// GatesWritten receives the error if gates could not be written, otherwise nil; may be nil.
 	GatesWritten func(context.Context, error)
 	// Swept is called after each sweep; may be nil.
 	Swept func(context.Context)
@@ -54,11 +55,11 @@ func (w *Sweeper) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep repairs the driver's installation, detaches sandboxes that have ended, notes which interfaces are missing in
-// the others, and sets every gate right, whoever has removed or written its file.
+// Sweep repairs the driver's installation, detaches ended sandboxes, records missing interfaces in the other sandboxes,
+// and corrects every gate, regardless of how its file was removed or changed.
 //
-// Sandboxes that have ended come first, so that their interfaces are not reported missing. Gates come last, with all
-// that was found.
+// Ended sandboxes come first, so that their interfaces are not reported missing. Gates come last and reflect all
+// findings.
 func (w *Sweeper) Sweep(ctx context.Context) {
 	s := w.Sandboxes
 	if w.Repair != nil {
@@ -79,14 +80,14 @@ func (w *Sweeper) Sweep(ctx context.Context) {
 	}
 }
 
-// collect detaches ended sandboxes that are suspects already, and returns the newly ended ones: containerd sends no
-// events for pods that are older than its process. A missing entry in a list proves nothing. The criteria are that the
-// network namespace is gone from the runtime's directory, and that the pod has ended according to the API server or has
-// a newer sandbox, twice in a row. A pod that succeeded may stay in the API server, and a pod that shares its claim
-// keeps the kubelet from releasing it.
+// collect detaches ended sandboxes that are suspects already, and returns the newly ended sandboxes: containerd sends
+// no events for pods that are older than its process. A missing entry in a list proves nothing. The criteria are that
+// the network namespace is gone from the runtime's directory, and that the pod has ended according to the API server or
+// has a newer sandbox, in two consecutive sweeps. A pod that succeeded may stay in the API server, and a pod that
+// shares its claim keeps the kubelet from releasing it.
 //
-// Twice in a row, because a single check may fall between two steps of the runtime: it removes the path of a namespace
-// before it reports the stop. Thirty seconds later it has reported the stop.
+// A single check may fall between two steps of the runtime: it removes the path of a namespace before it reports the
+// stop. Thirty seconds later it has reported the stop.
 func (s *Sandboxes) collect(suspects map[string]bool, podHasEnded func(executor.Pod) bool) map[string]bool {
 	ended := map[string]bool{}
 	for _, box := range s.list() {

@@ -6,7 +6,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// A sandbox is given up only when its namespace and its pod are both gone, and twice in a row.
+// A sandbox is only collected if both its namespace and its pod are gone in two consecutive sweeps.
 func TestEndedSandboxesAreCollected(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -22,14 +22,14 @@ func TestEndedSandboxesAreCollected(t *testing.T) {
 		}
 	}
 	gone["a"] = true
-	scan() // the runtime has it
+	scan() // the runtime still has it
 	f.ends("a-0")
 	gone["a"] = false
-	scan() // the API server has it
+	scan() // the API server still has its pod
 	gone["a"] = true
 	scan("a-0")
 	gone["a"] = false
-	scan() // after all
+	scan() // the API server reports the pod again
 	gone["a"] = true
 	scan("a-0")
 	scan()

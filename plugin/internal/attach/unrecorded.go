@@ -12,12 +12,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// unrecorded are the gates that an earlier driver opened for claims whose records were lost with the journal. Their
-// containers restart according to the file of the gate; the driver does nothing else for them. It is safe for
+// unrecorded contains the gates that an earlier driver opened for claims whose records were lost with the journal. The
+// file of the gate decides whether their containers may restart; the driver does nothing else for them. It is safe for
 // concurrent use.
 type unrecorded struct {
 	mu sync.Mutex
-	// pins are the pins that a gate names, by the UID of its claim.
+	// pins contains the pins in a gate, by the UID of its claim.
 	pins map[string][]string
 }
 
@@ -35,7 +35,7 @@ func (u *unrecorded) has(claimUID string) bool {
 	return u.pins[claimUID] != nil
 }
 
-// claims are the UIDs of the claims, sorted.
+// claims returns the UIDs of the claims, sorted.
 func (u *unrecorded) claims() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -48,7 +48,7 @@ func (u *unrecorded) pinsOf(claimUID string) []string {
 	return slices.Clone(u.pins[claimUID])
 }
 
-// hasPin reports whether a gate names a pin, by the name of its file.
+// hasPin reports whether a gate names a pin with the file name.
 func (u *unrecorded) hasPin(name string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -79,7 +79,7 @@ func (u *unrecorded) remove(claimUID string, unpin func(pin string) error) error
 	return err
 }
 
-// drain forgets a claim, and returns its pins and the subset that no other claim has.
+// drain removes a claim and returns its pins, and those pins that no other claim uses.
 func (u *unrecorded) drain(claimUID string) (pins, unused []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *Sandboxes) IsUnrecorded(claimUID string) bool { return s.unrecorded.has
 // IsUnrecordedPin reports whether a file is the pin of an attachment whose record was lost with the journal.
 func (s *Sandboxes) IsUnrecordedPin(name string) bool { return s.unrecorded.hasPin(name) }
 
-// unrecordedPinsOf returns the existing pins of a claim's lost attachments: a claim that several pods use may have been
+// unrecordedPinsOf returns the existing pins of a claim's lost attachments: a claim of several pods may have been
 // prepared again for one of them.
 func (s *Sandboxes) unrecordedPinsOf(claimUID string) []string {
 	return slices.DeleteFunc(s.unrecorded.pinsOf(claimUID),
@@ -110,8 +110,8 @@ func (s *Sandboxes) AdmitsUnrecorded(claimUID, netns string) bool {
 	})
 }
 
-// releaseUnrecorded forgets what is known of a claim by its gate only. The kernel sends its devices back when the
-// namespace ends.
+// releaseUnrecorded removes the state of a claim that is only known by its gate. The kernel returns its devices to the
+// host when the namespace ends.
 func (s *Sandboxes) releaseUnrecorded(claimUID string) error {
 	return s.unrecorded.remove(claimUID, s.executor.Host.Unpin)
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestUnrecorded holds that a pin that several claims of a pod share stays until the last of them is released.
+// A pin that several claims of a pod share stays until the last of them is released.
 func TestUnrecorded(t *testing.T) {
 	t.Parallel()
 	const (

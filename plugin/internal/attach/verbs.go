@@ -14,10 +14,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// describeWait is how long a sweep waits for who works on a sandbox.
+// describeWait is how long a sweep waits for the slot of a sandbox.
 const describeWait = 100 * time.Millisecond
 
-// VerbsOf returns how the application of a pod addresses the RDMA devices of a device; nil if it was given none.
+// VerbsOf returns how the application of a pod addresses the RDMA devices of a device; nil if the pod has none.
 func VerbsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) *executor.Verbs {
 	for _, i := range stepsOf(steps, claimUID, held) {
 		if steps[i].Verbs != nil {
@@ -27,14 +27,14 @@ func VerbsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevi
 	return nil
 }
 
-// PreferredGID returns the GID that an application would choose for an interface, and its RDMA device; false if none is
-// known. An empty name is any interface.
+// PreferredGID returns the GID that an application would choose for an interface, and its RDMA device; known is false
+// if there is none. An empty name matches any interface.
 func PreferredGID(verbs *executor.Verbs, ifName string) (device cnichain.VerbsDevice, gid cnichain.GID, known bool) {
 	if verbs == nil {
 		return device, gid, false
 	}
 	for _, device := range verbs.Devices {
-		for _, gid := range device.GIDs { // the preferred one of each interface comes first
+		for _, gid := range device.GIDs { // the preferred GID of each interface comes first
 			if ifName == "" || gid.Interface == ifName || gid.Type == cnichain.GIDInfiniBand {
 				return device, gid, true
 			}
@@ -92,8 +92,8 @@ func interfacesWithGIDs(step *executor.StepRecord) []string {
 	return names
 }
 
-// envOfInterface are the variables about RDMA of one interface. Without a GID for its addresses the first device is
-// named and no index: an application that took a wrong index would talk to another network.
+// envOfInterface returns the RDMA variables of one interface. Without a GID for its addresses, they name the first
+// device and no index: an application with a wrong index would communicate with another network.
 func envOfInterface(prefix, ifName string, verbs *executor.Verbs) []string {
 	device, gid, known := PreferredGID(verbs, ifName)
 	if !known {
@@ -115,7 +115,7 @@ func isPrintable(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// envPrefix returns the prefix of an interface's variables: its name in the form that shells accept, NET1 for net1.
+// envPrefix returns the prefix of an interface's variables: its name in a form that shells accept, NET1 for net1.
 func envPrefix(ifName string) string {
 	return "DRA_NETWORK_" + strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -125,8 +125,8 @@ func envPrefix(ifName string) string {
 	}, strings.ToUpper(ifName)) + "_"
 }
 
-// refreshVerbs reads again how applications of a pod address its RDMA devices: if an address is removed and added
-// again, the kernel assigns another index. describeAgain reports changes.
+// refreshVerbs updates how applications of a pod address its RDMA devices: if an address is removed and added again,
+// the kernel assigns another index. describeAgain reports changes.
 func (s *Sandboxes) refreshVerbs(box *sandbox, pin string, reader *executor.VerbsReader) {
 	steps := box.attachedNow()
 	now := map[int]*executor.Verbs{}
@@ -147,22 +147,22 @@ func (b *sandbox) setVerbs(pin string, changed map[int]*executor.Verbs) {
 	if len(changed) == 0 || !b.phase.isAttached() || b.pin != pin {
 		return
 	}
-	b.attached = slices.Clone(b.attached) // readers have the old one
+	b.attached = slices.Clone(b.attached) // readers use the old slice
 	for i, verbs := range changed {
 		b.attached[i].Verbs = verbs
 	}
 	b.undescribed = true
 }
 
-// isUndescribed reports whether the files of claims do not have what setVerbs has noted.
+// isUndescribed reports whether the files of claims lack changes that setVerbs has recorded.
 func (b *sandbox) isUndescribed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.undescribed && b.phase.isAttached()
 }
 
-// setDescribed notes whether they have it; before they are written, so that a change meanwhile counts. The other way
-// round, a change between the writing and the note would be lost until the next one.
+// setDescribed records whether the files contain the changes. Call it before writing them, so that changes during the
+// write count. Otherwise a change between the write and the call would be lost until the next change.
 func (b *sandbox) setDescribed(described bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -194,7 +194,7 @@ func (s *Sandboxes) describeAgain(box *sandbox) (described bool) {
 		}
 	}
 	if !s.observer.DescribeClaims(s.work, records) {
-		box.setDescribed(false) // by the next sweep: the driver may not be registered with the kubelet yet
+		box.setDescribed(false) // retried by the next sweep: the driver may not be registered with the kubelet yet
 	}
 	return true
 }

@@ -33,7 +33,7 @@ func TestEnvironmentOfRequests(t *testing.T) {
 	if env := environmentOf(&record, steps, ""); len(env) != 2*len(second) {
 		t.Errorf("environment of the whole claim: %v", env)
 	}
-	steps[0].IfName, steps[1].IfName = "net-1", "net.1" // a container that names both would be told a mixture
+	steps[0].IfName, steps[1].IfName = "net-1", "net.1" // a container that names both would get mixed values
 	for _, request := range []string{"one", "two", ""} {
 		if env := environmentOf(&record, steps, request); env != nil {
 			t.Errorf("environment of request %q, whose variables are also another's: %v", request, env)
@@ -125,8 +125,8 @@ func TestFilesOfReleasedClaimsAreNotWritten(t *testing.T) {
 	}
 }
 
-// Files that could not be written, as while the driver is not registered with the kubelet yet, are written by a later
-// sweep.
+// Files that could not be written, for example because the driver is not registered with the kubelet yet, are written
+// by a later sweep.
 func TestFilesThatWereNotWrittenAreWrittenLater(t *testing.T) {
 	f := newFixture(t)
 	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAExclusive)
@@ -140,7 +140,7 @@ func TestFilesThatWereNotWrittenAreWrittenLater(t *testing.T) {
 	f.writesFail = false
 	f.sweeper().Sweep(t.Context())
 	f.sweeper().Sweep(t.Context())
-	if f.described != 3 { // when it was attached, in vain, and again
+	if f.described != 3 { // at the attach, the failed write, and the retry
 		t.Errorf("files were written %d times, want 3", f.described)
 	}
 }

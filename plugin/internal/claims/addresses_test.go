@@ -8,7 +8,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// withAddresses is a record of a claim with pods that each take addresses of blocks of a size.
+// withAddresses returns the record of a claim with pods that each take addresses of blocks of a size.
 func withAddresses(name string, pods, size int, blocks ...string) Record {
 	record := Record{Claim: cnichain.Claim{Namespace: "ns", Name: name, UID: name}, Plans: []cnichain.Plan{{}}}
 	for i := range pods {
@@ -28,7 +28,7 @@ func TestBlocksAreNotGivenTwice(t *testing.T) {
 	if err := f.claims.Hold(withAddresses("c", 3, 4, "r-0"), unchanged); !errors.Is(err, ErrAddressesTaken) {
 		t.Errorf("three pods for two addresses: %v", err)
 	}
-	// While one is being completed its addresses are its own.
+	// While a record is being completed, its addresses are reserved for it.
 	during := func(*Record) error {
 		if err := f.claims.Hold(withAddresses("e", 1, 4, "r-0"), unchanged); !errors.Is(err, ErrAddressesTaken) {
 			t.Errorf("the last addresses are another's: %v", err)

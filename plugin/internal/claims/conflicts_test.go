@@ -21,7 +21,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// storeFixture is an empty store, with a journal of its own.
+// storeFixture is an empty store with its own journal.
 type storeFixture struct {
 	*testing.T
 	claims *Store
@@ -48,7 +48,7 @@ func (f *storeFixture) must(err error) {
 // unchanged completes nothing.
 func unchanged(*Record) error { return nil }
 
-// ways are the ways to hold a physical function with two virtual ones, and a second NIC.
+// ways returns the ways to hold a physical function with two virtual functions, and a second NIC.
 func ways() map[string]HeldDevice {
 	pf := discovery.Device{Name: "pf0", Type: discovery.TypePF, PCIAddress: "0000:01:00.0"}
 	vf := func(index int) discovery.Device {
@@ -77,7 +77,7 @@ func ways() map[string]HeldDevice {
 // Whatever the scheduler allocates, devices that exclude each other are not held at the same time: not by two claims,
 // in either order, and not by one.
 func TestConflictingDevicesAreRefused(t *testing.T) {
-	together := map[string]bool{ // every pair that may be, in alphabetical order
+	together := map[string]bool{ // all compatible pairs, in alphabetical order
 		"ipvlan ipvlan": true, "macvlan macvlan": true, "tap tap": true,
 		"ipvlan tap": true, "macvlan tap": true,
 		"ipvlan vf0": true, "ipvlan vf0-dpdk": true, "ipvlan vf1": true,
@@ -163,7 +163,7 @@ func TestPluginsThatCannotShareADevice(t *testing.T) {
 	}
 }
 
-// Whatever the names of devices, a link is not allocated twice, nor taken while an upper link of it is in another pod.
+// Whatever the names of devices, a link is not allocated twice, nor while an upper link of it is in another pod.
 func TestLinksAreNotTakenTwice(t *testing.T) {
 	const boot = "boot-1"
 	baseline := func(index int, kind string, below *cnichain.LowerLink) cnichain.Baseline {

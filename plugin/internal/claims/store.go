@@ -24,18 +24,19 @@ type (
 
 // Store keeps the records in memory and in the journal. It is safe for concurrent use.
 //
-// A claim goes through three states. While Hold completes its record, it is in reserved, which excludes other claims
-// and is lost with the process: nothing was done for it yet. When the record is on disk, it is in byUID, by which the
-// kubelet's calls are answered. Release deletes it from the disk first, and then from byUID.
+// A claim goes through three states. While Hold completes its record, the record is in reserved, which excludes other
+// claims and is lost with the process: nothing was done for the claim yet. Once the record is in the journal, it is in
+// byUID, from which calls of the kubelet are answered. Release deletes it first from the disk and then from byUID.
 type Store struct {
 	bucket *journal.Bucket[Record]
 
 	mu    sync.Mutex
 	byUID map[string]Record
-	// reserved are records that are not complete and on disk yet. They exclude others as those in byUID do.
+	// reserved contains records that are not complete and in the journal yet. They exclude other claims like those in
+	// byUID.
 	reserved map[string]Record
-	// waiting are claims whose devices are held by others, in the order of their requests; freed is closed, and
-	// replaced, when one of them may continue.
+	// waiting contains claims whose devices are held by other claims, in the order of their requests. freed is closed,
+	// and replaced, when a waiting claim may continue.
 	waiting []Record
 	freed   chan struct{}
 }

@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// container is this process in a mount namespace of its own. The directory "base" is the host's; in the container a
-// tmpfs hides it, on which only the directories below are mounted that the container has.
+// container is this process in its own mount namespace. The directory "base" belongs to the host. In the container a
+// tmpfs hides it, on which only the directories of the container are mounted.
 type container struct {
 	*testing.T
 	*Directories
 	base string
 }
 
-// inContainer runs the test again in a mount namespace of its own, and returns nil in the process that is the host.
+// inContainer runs the test again in its own mount namespace, and returns nil in the process that is the host.
 func inContainer(t *testing.T, names ...string) *container {
 	const host = "DRA_TEST_HOST"
 	if os.Geteuid() != 0 {
@@ -30,7 +30,7 @@ func inContainer(t *testing.T, names ...string) *container {
 	if os.Getenv(host) == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", host, os.Getpid()))
-		// Package os/exec makes its mounts private.
+		// Package os/exec makes the mounts of the new namespace private.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
 			t.Errorf("%v: %s", err, out)
@@ -49,7 +49,7 @@ func inContainer(t *testing.T, names ...string) *container {
 	c.must(unix.Mount("tmpfs", c.base, "tmpfs", 0, ""))
 	for i, name := range names {
 		c.must(os.MkdirAll(c.path(name), 0o750))
-		if name == "programs" { // as directories of CNI plugins are mounted
+		if name == "programs" { // mounted like directories of CNI plugins
 			c.must(unix.MountSetattr(hidden[i], "", unix.AT_EMPTY_PATH,
 				&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}))
 		}
@@ -68,13 +68,13 @@ func (c *container) must(err error) {
 	}
 }
 
-// onHost does something in the mount namespace of the host.
+// onHost runs a function in the mount namespace of the host.
 func (c *container) onHost(do func() error) {
 	c.Helper()
 	c.must(c.inHost(do))
 }
 
-// sees fails unless what is written on the host is read in the container, and the other way round.
+// sees fails unless files written on the host can be read in the container, and vice versa.
 func (c *container) sees(name string) {
 	c.Helper()
 	path := filepath.Join(c.path(name), "probe")
@@ -100,7 +100,8 @@ func mountsAt(t *testing.T, path string) int {
 	return strings.Count(string(data), " "+path+" ")
 }
 
-// Whatever happens to a directory on the host, the container has the host's again. The old mount does not stay below.
+// Whatever happens to a directory on the host, the container gets the host's directory again. The old mount does not
+// remain below the new one.
 func TestDirectoriesAreThoseOfTheHost(t *testing.T) {
 	c := inContainer(t, "cdi", "state")
 	if c == nil {
@@ -150,7 +151,7 @@ func TestDirectoriesAreThoseOfTheHost(t *testing.T) {
 	}
 }
 
-// A runtime that watches the directory over which a file system is mounted hears of changes, and of nothing else.
+// A runtime that watches a directory over which a file system is mounted is notified of changes, and of nothing else.
 func TestHiddenDirectoriesAreAnnounced(t *testing.T) {
 	c := inContainer(t, "cdi")
 	if c == nil {
@@ -221,7 +222,7 @@ func TestDirectoriesThatCannotBeRepaired(t *testing.T) {
 	c.must(c.Repair())
 }
 
-// A mount keeps its attributes, and directories that are the container's own are left alone.
+// A mount keeps its attributes, and directories that belong to the container are left alone.
 func TestMountsKeepTheirAttributes(t *testing.T) {
 	c := inContainer(t, "programs", "own")
 	if c == nil {

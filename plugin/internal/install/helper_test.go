@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// testHelper is a helper whose binary is a script.
+// testHelper is a Helper whose binary is a script.
 type testHelper struct {
 	*testing.T
 	helper *Helper
@@ -23,7 +23,7 @@ func newTestHelper(t *testing.T, program string) *testHelper {
 	return h
 }
 
-// release is an update of the driver, with another binary.
+// release simulates an update of the driver with another binary.
 func (h *testHelper) release(program string) {
 	h.Helper()
 	h.must(os.WriteFile(h.helper.source, []byte(program), 0o755)) //nolint:gosec // a program
@@ -36,7 +36,7 @@ func (h *testHelper) must(err error) {
 	}
 }
 
-// isInstalled fails unless the directory has the program, under each of its names, and nothing else.
+// isInstalled fails unless the directory contains exactly the program under each of its names.
 func (h *testHelper) isInstalled(program string) {
 	h.Helper()
 	for _, name := range append([]string{nodeapi.HelperName}, HelperPlugins()...) {
@@ -59,7 +59,8 @@ func (h *testHelper) isInstalled(program string) {
 
 const program = "#!/bin/sh\nexit 1\n"
 
-// The helper is replaced when the driver's is another one, also while it runs, and one that can't run is reported.
+// The helper is replaced when the driver contains another version, even while it runs. A helper that cannot run is
+// reported.
 func TestHelperIsInstalled(t *testing.T) {
 	h := newTestHelper(t, program)
 	h.must(os.MkdirAll(h.helper.dir, 0o755)) //nolint:gosec // as the driver makes it
@@ -72,7 +73,7 @@ func TestHelperIsInstalled(t *testing.T) {
 	}
 	h.release("no program")
 	h.helper.verified = state("")
-	for range 2 { // it is not taken for good at the second call
+	for range 2 { // the second call does not treat the binary as verified
 		if err := h.helper.Install(t.Context()); err == nil || !strings.Contains(err.Error(), "without noexec") {
 			t.Errorf("error is %v", err)
 		}
@@ -84,9 +85,9 @@ func TestHelperIsInstalled(t *testing.T) {
 	}
 }
 
-// Whatever happens to the installed files while the driver runs, the next call repairs it.
+// The next call repairs any damage to the installed files while the driver runs.
 func TestDamagedHelperIsRepaired(t *testing.T) {
-	old := "#!/bin/sh\nexit 3\n" // as long as the right one
+	old := "#!/bin/sh\nexit 3\n" // with the length of the correct program
 	for name, damage := range map[string]func(dir, target string) error{
 		"removed":             func(_, target string) error { return os.Remove(target) },
 		"not executable":      func(_, target string) error { return os.Chmod(target, 0o644) },
@@ -120,7 +121,7 @@ func TestDamagedHelperIsRepaired(t *testing.T) {
 	}
 }
 
-// A helper that is right is not written: a hook may be running it. Nor is it run again.
+// A correct helper is not written, because a hook may be running it, and is not run again.
 func TestHelperIsLeftAlone(t *testing.T) {
 	runs := filepath.Join(t.TempDir(), "runs")
 	script := "#!/bin/sh\necho >> " + runs + "\nexit 1\n"

@@ -165,7 +165,7 @@ func TestTheAPIServerIsAskedAgain(t *testing.T) {
 	}
 }
 
-// A refusal is an answer: it is not asked for again with every computation.
+// A negative result is valid: the API server is not queried again in every computation.
 func TestRefusedListsAreRemembered(t *testing.T) {
 	fake := &testServer{off: sets.New("DRAListTypeAttributes")}
 	server := &apiServer{client: fake.client(t, "v1.37.1"), node: "n",

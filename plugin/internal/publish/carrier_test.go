@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// A link that had a carrier and has it no more has lost it, with its virtual functions, until it has had it again for a
-// while.
+// A link that loses its carrier counts as lost, together with its virtual functions, until it has had its carrier back
+// for a while.
 func TestCarriersThatAreLost(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
 	c := newCarrierTracker(clock)

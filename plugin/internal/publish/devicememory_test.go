@@ -51,18 +51,18 @@ func TestNamesAreKeptForOneBoot(t *testing.T) {
 	f.clock.Step(settleTime)
 	check("ens1", "ens1 ens1v0")
 	check("lan", "ens1 ens1v0") // settled
-	start("boot-1")             // another driver
+	start("boot-1")             // another driver process
 	check("lan", "ens1 ens1v0")
 	start("boot-2")
 	check("lan", "lan lanv0")
 	held := discovery.Device{Name: "old0v0", Type: discovery.TypeVF, PCIAddress: "0000:01:00.1",
 		PFAddress: "0000:01:00.0", PFName: "old0"}
 	check("lan", "old0 old0v0", held)
-	check("lan", "old0 old0v0") // also after the release
+	check("lan", "old0 old0v0") // even after the release
 }
 
-// A link reports no speed while it is down or on its way back to the host. The published speed must not change then,
-// nor with a new driver process or a reboot.
+// A link reports no speed while it is down or returning to the host. The published speed must not change then, nor with
+// a new driver process or a reboot.
 func TestSpeedsAreRemembered(t *testing.T) {
 	f := newFixture(t)
 	boots := 0
@@ -82,7 +82,7 @@ func TestSpeedsAreRemembered(t *testing.T) {
 	}
 }
 
-// Nothing is written to the journal when nothing changes.
+// The journal is not written if nothing changes.
 func TestMemoryWritesChangesOnly(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(1000, 0))
 	opened, err := journal.Open(filepath.Join(t.TempDir(), "journal.db"), testingclock.NewFakeClock(clock.Now()))

@@ -58,7 +58,7 @@ func (f *fixture) prepared(claim, link string) {
 // unchanged completes nothing.
 func unchanged(*claims.Record) error { return nil }
 
-// fakeCluster is a cluster whose objects tests set.
+// fakeCluster is a cluster with objects that tests set.
 type fakeCluster struct {
 	node     *corev1.Node
 	policies []policyapi.DeviceExposurePolicy

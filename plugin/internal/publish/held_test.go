@@ -26,7 +26,7 @@ func expose(name, cel string, shared bool) policyapi.DeviceExposurePolicy {
 		}}
 }
 
-// sharedMachine has its own policies instead of the one that exposes every device exclusively.
+// sharedMachine is a machine with its own policies instead of the policy that exposes every device exclusively.
 func sharedMachine(f *fixture, host *discoverytest.Host, policies ...policyapi.DeviceExposurePolicy) *testMachine {
 	m := newTestMachine(f, host)
 	f.cluster.policies = policies
@@ -73,7 +73,7 @@ func TestSharedDeviceThatIsRenamed(t *testing.T) {
 	}
 }
 
-// A physical function that is shared gets virtual ones while it is in use: they divide its link.
+// A shared physical function gets virtual functions while it is in use: they divide its link.
 func TestSharesUnderASharedFunction(t *testing.T) {
 	f := newFixture(t)
 	m := sharedMachine(f, discoverytest.Machine(1, 2),
@@ -124,7 +124,7 @@ func counterSlice() resourceapi.ResourceSliceSpec {
 	return resourceapi.ResourceSliceSpec{}
 }
 
-// A link that has lost its carrier has none after the driver was restarted.
+// The driver remembers lost carriers across its restarts.
 func TestLostCarriersAreRemembered(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 0))
@@ -144,7 +144,7 @@ func TestFunctionsOfAPhysicalFunctionThatIsAway(t *testing.T) {
 	m.expect(t, "ens0v1")
 }
 
-// Names of devices that claims hold are kept without a wait.
+// Names of devices that claims hold are stored without a wait.
 func TestNamesOfHeldDevicesAreKept(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 1))
@@ -186,7 +186,7 @@ func TestKeptNamesAreNotTaken(t *testing.T) {
 	}
 }
 
-// Links of pods come and go, and cost no write of the journal. A name that has not settled is looked at again.
+// Links of pods appear and vanish without a write to the journal. A name that has not settled is checked again.
 func TestMemoryOfPodsLinks(t *testing.T) {
 	f := newFixture(t)
 	m, _, err := loadDeviceMemory(f.db, "boot-1", f.clock)

@@ -10,8 +10,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// TestOffers holds that a device can be had from the first computation on, through failures of later ones, until one
-// lacks it.
+// A device can be allocated from the first computation on, despite failures of later computations, until a computation
+// does not contain it.
 func TestOffers(t *testing.T) {
 	t.Parallel()
 	var o offers
@@ -41,5 +41,5 @@ func TestOffers(t *testing.T) {
 	o.set([]draslices.Entry{{Pool: "n/up1", Name: "up1"}})
 	expect("is no longer offered")
 	o.set(nil)
-	expect("is no longer offered") // a node without devices knows that
+	expect("is no longer offered") // the devices of a node without devices are known
 }

@@ -40,7 +40,8 @@ func (n *noLinks) LinkList() ([]netlink.Link, error)                    { return
 func (n *noLinks) RouteList(netlink.Link, int) ([]netlink.Route, error) { return nil, n.err }
 func (n *noLinks) AddrList(netlink.Link, int) ([]netlink.Addr, error)   { return nil, n.err }
 
-// newTestPublisher has a host without links and one claim that holds up0; every published set is appended to published.
+// newTestPublisher returns a publisher of a host without links and one claim that holds up0. Every published set is
+// appended to published.
 func newTestPublisher(
 	f *fixture, links *noLinks, publishErr *error,
 ) (p *Publisher, published *[]resourceslice.DriverResources) {
@@ -125,8 +126,8 @@ func TestOnlyChangesArePublishedAndFailuresAgain(t *testing.T) {
 	}
 }
 
-// Devices are not offered for a plugin whose links the kernel does not make, and are when it does. Plugins that no
-// policy of the node names, or that are not there, are not asked for: to ask loads modules.
+// Devices are not offered for a plugin whose link types the kernel does not support, until it supports them. The kernel
+// is not queried for plugins that no policy of the node names, or that are not installed: the query loads modules.
 func TestDevicesAreNotOfferedForWhatTheKernelLacks(t *testing.T) {
 	f := newFixture(t)
 	f.cluster.policies[0].Spec.Exposure.SupportedCNIPlugins = []policyapi.CNIPlugin{
@@ -203,7 +204,7 @@ func TestUnknownNodeKeepsWhatIsPublished(t *testing.T) {
 	}
 }
 
-// testMachine publishes a machine, whose recording can be changed, with policies that offer everything.
+// testMachine publishes a machine, whose recording can be changed, with policies that expose every device.
 type testMachine struct {
 	*Publisher
 	host      *discoverytest.Host
@@ -289,7 +290,7 @@ func TestWithdrawnPolicies(t *testing.T) {
 	m.hold(f, "c", "n/ens0", "ens0v0")
 	f.cluster.policies = nil
 	m.expect(t, "ens0v0:withdrawn")
-	// Claims that tolerate every taint are allocated it all the same.
+	// Claims that tolerate every taint are allocated the device nevertheless.
 	_, _, err := m.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/ens0", Device: "ens0v0"})
 	if err == nil || !strings.Contains(err.Error(), "is no longer offered: no policy offers it in this way") {
 		t.Errorf("error is %v", err)
@@ -309,8 +310,7 @@ func TestQuarantinedDevicesAreTainted(t *testing.T) {
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	m.quarantined = func(device discovery.Device) bool { return device.Name == "ens0v1" }
 	m.expect(t, "ens0 ens0v0 ens0v1:quarantined")
-	// netdra is told the taints, and nothing else of the form that is published: that would be half of the driver's
-	// memory.
+	// netdra gets the taints and no other part of the published form, which would take half of the driver's memory.
 	for _, entry := range m.Offered() {
 		want := resourceapi.Device{}
 		if entry.Name == "ens0v1" {
@@ -323,7 +323,7 @@ func TestQuarantinedDevicesAreTainted(t *testing.T) {
 	}
 }
 
-// Without the features that keep devices apart none is published, and that is said once, as an event of the node.
+// Without the features that keep devices apart no device is published, which is reported once, as an event of the node.
 func TestMissingFeatures(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -371,7 +371,7 @@ func TestRemarksAreNoEvents(t *testing.T) {
 	}
 }
 
-// Events end with the command that tells more. A link may have a name that a shell would run.
+// Events end with the command that shows details. The name of a link may contain shell syntax.
 func TestEventsNameACommand(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))

@@ -13,7 +13,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// holding is the claims of a moment: of one device, with the speed of its link as it was then.
+// holding returns claims with one device, with the speed of its link at that time.
 func holding(name string, speed int, exclusive bool) claims.Snapshot {
 	return claims.Snapshot{{
 		Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "c"},
@@ -30,8 +30,9 @@ func seeing(names ...string) (facts discovery.Facts) {
 	return facts
 }
 
-// Claims come and go while the host is read. A device that was allocated before or after the reading keeps the state of
-// the claim, because the observed state may be incomplete. For an existing shared device the observed state is correct.
+// Claims are prepared and released while the host is read. A device that was allocated before or after the reading
+// keeps the state of the claim, because the observed state may be incomplete. For an existing shared device the
+// observed state is correct.
 func TestClaimsThatComeAndGoDuringAReading(t *testing.T) {
 	for name, test := range map[string]struct {
 		reading reading
@@ -65,10 +66,10 @@ func TestClaimsThatComeAndGoDuringAReading(t *testing.T) {
 	}
 }
 
-// A device is gone if it was seen nowhere, and could be in no pod both before the reading and after it.
+// A device is gone if it was not found anywhere, and could not be in a pod both before and after the reading.
 func TestGoneDevicesOfAReading(t *testing.T) {
 	for name, test := range map[string]struct {
-		before, after bool // whether it could be in a pod
+		before, after bool // whether the device could be in a pod
 		reading       reading
 		want          string
 	}{
@@ -93,7 +94,8 @@ func TestGoneDevicesOfAReading(t *testing.T) {
 	}
 }
 
-// Records of an older driver lack the published state of the device; a record that has it wins, whichever is older.
+// Records of an older driver lack the published state of the device. A record that contains it takes precedence,
+// whichever record is older.
 func TestHoldingsOfEarlierDrivers(t *testing.T) {
 	known := holding("up0", 7, true)
 	known[0].Devices[0].Persona = &policy.Persona{Policy: "p"}

@@ -25,8 +25,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// fixture are sandboxes on a test node with two exclusive links up0 and up1, whose claims have statuses. It observes
-// nothing.
+// fixture contains sandboxes on a test node with two exclusive links up0 and up1, whose claims have statuses. Its
+// observer methods do nothing.
 type fixture struct {
 	*testing.T
 	node   *cnitest.Node
@@ -129,12 +129,12 @@ func (f *fixture) attach(sandbox string, records ...claims.Record) error {
 		records)
 }
 
-// storedClaim is a claim as the API server has it.
+// storedClaim returns a claim as stored by the API server.
 func storedClaim(name string) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
 }
 
-// sweep has the sandboxes looked at, as the driver does from time to time.
+// sweep inspects the sandboxes, as the driver does periodically.
 func (f *fixture) sweep() {
 	(&attach.Sweeper{Sandboxes: f.boxes, PodHasEnded: func(executor.Pod) bool { return false }}).Sweep(f.Context())
 }

@@ -65,7 +65,7 @@ func networksOf(t *testing.T, annotation string) (*Networks, *fake.Clientset) {
 	return NewNetworks(client, store, func() []nodestate.Sandbox { return []nodestate.Sandbox{box} }), client
 }
 
-// statusOf is the annotation without white space.
+// statusOf returns the annotation without white space.
 func statusOf(t *testing.T, client *fake.Clientset) string {
 	t.Helper()
 	pod, err := client.CoreV1().Pods("ns").Get(context.Background(), "p", metav1.GetOptions{})
@@ -115,7 +115,7 @@ func TestNetworkStatusIsMerged(t *testing.T) {
 	}
 }
 
-// An annotation that is not a list is left to its author.
+// An annotation that is not a list is left unchanged.
 func TestNetworkStatusThatIsNoList(t *testing.T) {
 	networks, client := networksOf(t, `{"name": "x"}`)
 	if err := networks.write(context.Background(), "claim-uid"); err == nil ||
@@ -127,7 +127,7 @@ func TestNetworkStatusThatIsNoList(t *testing.T) {
 	}
 }
 
-// A pod with an invalid annotation does not keep other pods of its claim from getting theirs.
+// A pod with an invalid annotation does not keep other pods of its claim from getting their entries.
 func TestNetworkStatusBesideAPodWithoutAList(t *testing.T) {
 	networks, client := networksOf(t, "")
 	bad := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "bad", UID: "bad-uid",
@@ -147,7 +147,8 @@ func TestNetworkStatusBesideAPodWithoutAList(t *testing.T) {
 	}
 }
 
-// A deleted pod, or another pod of its name, is not written; without permission the error names the required setting.
+// The annotation of a deleted pod, or of another pod with its name, is not written. Without permission the error names
+// the required setting.
 func TestNetworkStatusOfOthers(t *testing.T) {
 	networks, client := networksOf(t, "")
 	box := networks.sandboxes()[0]

@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// A condition says since when it is as it is, also across restarts of the driver.
+// A condition contains the time of its last transition, even across restarts of the driver.
 func TestTransitionTimes(t *testing.T) {
 	f := newFixture(t)
 	client := fake.NewClientset(storedClaim("claim-a"))
@@ -66,7 +66,7 @@ func TestTransitionTimes(t *testing.T) {
 	expect("an interface is missing", metav1.ConditionFalse, 1300)
 }
 
-// Only claims that existed when the driver started are read from the API server; others cost no request.
+// Only claims that existed when the driver started are read from the API server; other claims cause no request.
 func TestOnlyOldClaimsAreRead(t *testing.T) {
 	f := newFixture(t)
 	client := fake.NewClientset(storedClaim("claim-a"), storedClaim("claim-b"))
@@ -98,7 +98,7 @@ func TestOnlyOldClaimsAreRead(t *testing.T) {
 	}
 }
 
-// A claim of a pod that is released while its status is written leaves nothing in memory.
+// A claim of a pod that is released while its status is written leaves no state in memory.
 func TestReleasedClaimsAreForgotten(t *testing.T) {
 	f := newFixture(t)
 	client := fake.NewClientset(storedClaim("claim-a"))

@@ -25,7 +25,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// The status of a claim has the error if Prepare fails, and its interfaces once it is attached.
+// The status of a claim contains the error if Prepare fails, and its interfaces once it is attached.
 func TestStatusIsWritten(t *testing.T) {
 	f := newFixture(t)
 	claim := storedClaim("claim-a")
@@ -169,7 +169,8 @@ func TestInvalidNetworkDataIsLeftOut(t *testing.T) {
 	}
 }
 
-// Of network data that an API server refuses for reasons of its own the conditions are left, and it is asked once.
+// If an API server rejects network data for its own reasons, the conditions are still written, and the data is sent
+// only once.
 func TestRefusedNetworkDataDoesNotHideTheConditions(t *testing.T) {
 	f := newFixture(t)
 	claim := storedClaim("claim-a")
@@ -236,7 +237,7 @@ func TestStatusIsClearedIfItsClaimIsReleasedMeanwhile(t *testing.T) {
 	}
 }
 
-// A claim that outlives its pods does not keep the status of the last one. A failed write is retried.
+// A claim that outlives its pods does not keep the status of the last pod. A failed write is retried.
 func TestStatusOfReleasedClaims(t *testing.T) {
 	f := newFixture(t)
 	claim := storedClaim("claim-a")
@@ -253,7 +254,7 @@ func TestStatusOfReleasedClaims(t *testing.T) {
 	f.must(s.write(context.Background(), "claim-a"))
 	<-f.boxes.StopSandbox("a-0")
 	f.must(f.claims.Release("claim-a"))
-	s.Clear(&record) // a pod's own
+	s.Clear(&record) // a claim that was generated for a pod
 	f.must(s.write(context.Background(), "claim-a"))
 	if entries() != 1 {
 		t.Error("the status of a claim was written that goes with its pod")
