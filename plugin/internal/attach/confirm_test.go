@@ -112,7 +112,7 @@ func TestPinThatSomebodyRemovedComesBack(t *testing.T) {
 	}
 	f.sweeper().Sweep(context.Background())
 	if !f.node.Exists(pin) {
-		t.Error("the pin is not there")
+		t.Error("the pin is missing")
 	}
 	f.expect(attachedA, "claim-a")
 }
@@ -138,7 +138,7 @@ func TestPodsWithoutTheirPinKeepWhatTheyHave(t *testing.T) {
 			}
 			f.expect("host [] pods [cni-a-0[net2]] leases [a-0/net1 a-0/net2]") // no gate is open
 			if len(f.failed) != 1 || !strings.Contains(f.failed[0], "cannot compare the network namespace") {
-				t.Errorf("the pod is told %q", f.failed)
+				t.Errorf("the pod gets %q", f.failed)
 			}
 		})
 	}
@@ -183,7 +183,7 @@ func TestSandboxesAreComparedAgain(t *testing.T) {
 	f.sweeper().Sweep(context.Background())
 	f.expect(attachedA) // no gate is open
 	if len(f.failed) != 1 {
-		t.Errorf("the pod is told %q", f.failed)
+		t.Errorf("the pod gets %q", f.failed)
 	}
 	// The comparison of the live sandbox is still missing: an unknown sandbox of the pod is not the live one.
 	f.boxes.ExpectUnsynced(map[string]bool{"a-9": true})
@@ -250,14 +250,14 @@ func TestDevicesThatMayBeInPodsAreNotGone(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
 	if gone := f.claims.All().GoneDevices(map[string]bool{"up0": true}, f.boxes.MayBeInPod); gone["up0"] {
-		t.Error("a device on the host is gone")
+		t.Error("a device on the host is reported as gone")
 	}
 	if gone := f.claims.All().GoneDevices(nil, f.boxes.MayBeInPod); !gone["up0"] {
 		t.Error("a device that exists nowhere is reported as present")
 	}
 	f.must(f.attach("a-0", record))
 	if gone := f.claims.All().GoneDevices(nil, f.boxes.MayBeInPod); gone["up0"] {
-		t.Error("a device in a pod is gone")
+		t.Error("a device in a pod is reported as gone")
 	}
 }
 

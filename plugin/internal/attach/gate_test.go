@@ -49,14 +49,14 @@ func TestGateHasDeviceNodes(t *testing.T) {
 			t.Fatalf("for request %q the runtime finds %v and %v, want a device by either name", request, device, other)
 		}
 		if diff := cmp.Diff(device.ContainerEdits, other.ContainerEdits); diff != "" {
-			t.Errorf("request %q is another device by its other name (-first +second):\n%s", request, diff)
+			t.Errorf("request %q has different devices under its two names (-first +second):\n%s", request, diff)
 		}
 		var paths []string
 		for _, node := range device.ContainerEdits.DeviceNodes {
 			paths = append(paths, node.Path+" "+node.Permissions)
 		}
 		if hooks := device.GetSpec().ContainerEdits.Hooks; len(hooks) != 1 || len(device.ContainerEdits.Hooks) > 0 {
-			t.Errorf("request %q has the hooks %v, and the spec %v; want one for any number of requests", request,
+			t.Errorf("request %q has the hooks %v, and the spec %v; want one hook for any number of requests", request,
 				device.ContainerEdits.Hooks, hooks)
 		}
 		if diff := cmp.Diff(want, paths); diff != "" {
@@ -94,7 +94,7 @@ func TestPartsOfClaims(t *testing.T) {
 		"", "when-attached.a", "vendor.com/nic=when-attached.a", gateKind + "=attached.a",
 	} {
 		if part, ours := PartOfDevice(foreign); ours || part != (Part{}) {
-			t.Errorf("%q is of part %v, %v; want none of ours", foreign, part, ours)
+			t.Errorf("%q belongs to part %v, %v; want no part of ours", foreign, part, ours)
 		}
 	}
 }

@@ -72,11 +72,11 @@ func TestAnswersOfTransitions(t *testing.T) {
 		}
 		box := boxIn(p)
 		if told := box.reportFailure(errors.New("no")); !told || box.stopWaiting() == nil {
-			t.Errorf("RunPodSandbox is not told the failure of one that is %s", p)
+			t.Errorf("RunPodSandbox does not get the failure of a sandbox that is %s", p)
 		}
 		box = boxIn(p)
 		if err := box.stopWaiting(); err != nil || box.reportFailure(errors.New("no")) || !box.isInBackground() {
-			t.Errorf("RunPodSandbox has returned %v, and is told the failure of one that is %s", err, p)
+			t.Errorf("RunPodSandbox has returned %v, and gets the failure of a sandbox that is %s", err, p)
 		}
 		stopped := false
 		box = boxIn(p)

@@ -68,17 +68,17 @@ func TestEndedSandboxesAreKnown(t *testing.T) {
 	f.eventually("the next one is being attached", func() bool { known, _, _ := f.boxes.State("a-2"); return known })
 	if states := f.boxes.States(); len(states) != 1 || states[0].State != nodestate.SandboxAttaching ||
 		!strings.Contains(states[0].Failure, "no such knob") || states[0].FailureHint == "" {
-		t.Errorf("while the next one is being attached: %+v, want why the last one was not", states)
+		t.Errorf("during the next attach: %+v, want the failure of the last sandbox", states)
 	}
 	release()
 	f.must(<-attached)
 	if states := f.boxes.States(); len(states) != 1 || states[0].Failure != "" {
-		t.Errorf("states are %+v, want one that is ready, and no failure", states)
+		t.Errorf("states are %+v, want one ready sandbox without a failure", states)
 	}
 	f.boxes.noteEnded("a-1", executor.Pod{UID: f.boxes.find("a-2").pod.UID}, []claims.Record{record},
 		errors.New("no such knob"))
 	if got := ended(); got != "" {
-		t.Errorf("an older sandbox is told beside one that is ready: %s", got)
+		t.Errorf("an older sandbox is listed beside a ready one: %s", got)
 	}
 	<-f.boxes.StopSandbox("a-2")
 	fail("a-3")
@@ -157,7 +157,7 @@ func TestSlowChainThatFailsIsTriedAgain(t *testing.T) {
 	release()
 	f.eventually("the failure is told", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.failed) == 1 })
 	if !strings.HasPrefix(f.failed[0], "a 10s ") || !strings.Contains(f.failed[0], "no such knob") {
-		t.Errorf("told is %q", f.failed[0])
+		t.Errorf("reported: %q", f.failed[0])
 	}
 	f.expect("host [up0 up1] pods [] leases []")
 	f.node.Fail("tuning ADD", nil)
@@ -193,7 +193,7 @@ func TestEveryAttemptHasItsOwnPath(t *testing.T) {
 			t.Errorf("the paths of the attempts are %q", paths)
 		}
 		if used := f.node.Exists(path); used != (i == 2) {
-			t.Errorf("there is a pin at %s: %v", path, used)
+			t.Errorf("path %s is used again: %v", path, used)
 		}
 	}
 }
@@ -264,7 +264,7 @@ func TestSecondPodOfAnExclusiveClaimIsRefused(t *testing.T) {
 	}
 	f.expect(attachedA, "claim-a")
 	if len(f.failed) != 1 || !strings.HasPrefix(f.failed[0], "b 0s cannot attach claim ") {
-		t.Errorf("failures are %q, want one of pod b", f.failed)
+		t.Errorf("failures are %q, want one failure of pod b", f.failed)
 	}
 	states := f.boxes.States()
 	if len(states) != 2 || states[0].State != nodestate.SandboxReady || states[1].State != nodestate.SandboxEnded ||
@@ -354,12 +354,12 @@ func TestStepsOfAClaimOfTwoPods(t *testing.T) {
 	f.must(f.claims.Hold(record, asItIs))
 	f.must(f.attach("a-0", record))
 	if f.boxes.AttachedSteps("claim-a") == nil {
-		t.Error("a claim of one attached pod has no steps")
+		t.Error("the claim of an attached pod has no steps")
 	}
 	box, _, err := f.boxes.begin("b-0", podNamed("b-0"), f.runs("b-0"), []claims.Record{record})
 	f.must(err)
 	if steps := f.boxes.AttachedSteps("claim-a"); steps != nil {
-		t.Errorf("a claim of two pods has the steps of one: %v", steps)
+		t.Errorf("a claim of two pods has the steps of one of them: %v", steps)
 	}
 	f.boxes.forget(box)
 	if f.boxes.AttachedSteps("claim-a") == nil {

@@ -19,7 +19,7 @@ func TestUnrecorded(t *testing.T) {
 		t.Errorf("claims are %v", got)
 	}
 	if u.has("c") || !u.has("a") || u.hasPin("dra-3") || !u.hasPin("dra-2") {
-		t.Error("it contains a claim that was not added, or lacks one that was")
+		t.Error("the set contains an unknown claim, or lacks an added claim")
 	}
 	var unpinned []string
 	unpin := func(pin string) error { unpinned = append(unpinned, pin); return nil }
@@ -38,6 +38,6 @@ func TestUnrecorded(t *testing.T) {
 		}
 	}
 	if u.hasPin("dra-1") || u.hasPin("dra-2") {
-		t.Error("a pin of no claim is known")
+		t.Error("a pin without a claim is known")
 	}
 }

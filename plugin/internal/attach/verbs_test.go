@@ -36,7 +36,7 @@ func TestEnvironmentOfRequests(t *testing.T) {
 	steps[0].IfName, steps[1].IfName = "net-1", "net.1" // a container that names both would get mixed values
 	for _, request := range []string{"one", "two", ""} {
 		if env := environmentOf(&record, steps, request); env != nil {
-			t.Errorf("environment of request %q, whose variables are also another's: %v", request, env)
+			t.Errorf("environment of request %q, whose variables are ambiguous: %v", request, env)
 		}
 	}
 	record.Shareable = true

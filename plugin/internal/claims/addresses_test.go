@@ -31,13 +31,13 @@ func TestBlocksAreNotGivenTwice(t *testing.T) {
 	// While a record is being completed, its addresses are reserved for it.
 	during := func(*Record) error {
 		if err := f.claims.Hold(withAddresses("e", 1, 4, "r-0"), unchanged); !errors.Is(err, ErrAddressesTaken) {
-			t.Errorf("the last addresses are another's: %v", err)
+			t.Errorf("another claim gets the reserved addresses: %v", err)
 		}
 		return nil
 	}
 	f.must(f.claims.Hold(withAddresses("d", 2, 4, "r-0"), during))
 	if got, want := fmt.Sprint(f.claims.TakenAddresses()), "map[r-0:4 r-1:1]"; got != want {
-		t.Errorf("taken are %s, want %s", got, want)
+		t.Errorf("taken addresses: %s, want %s", got, want)
 	}
 	f.must(f.claims.Release("a"))
 	f.must(f.claims.Hold(withAddresses("e", 1, 4, "r-0"), unchanged))

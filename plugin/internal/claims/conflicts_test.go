@@ -317,6 +317,6 @@ func TestCapacityIsCheckedAgain(t *testing.T) {
 		return f.claims.Hold(share("i", "2"), unchanged)
 	}))
 	if err := f.claims.Hold(share("k", "1"), unchanged); err == nil {
-		t.Error("more is given than there is")
+		t.Error("the claims exceed the capacity")
 	}
 }

@@ -34,7 +34,7 @@ func (s *testServer) client(t *testing.T, version string) *fake.Clientset {
 	client := fake.NewClientset()
 	served, ok := client.Discovery().(*fakediscovery.FakeDiscovery)
 	if !ok {
-		t.Fatal("client-go has another fake")
+		t.Fatal("client-go has a different fake")
 	}
 	served.FakedServerVersion = &apiversion.Info{GitVersion: version}
 	client.PrependReactor("create", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -121,7 +121,7 @@ func TestWhatTheAPIServerKeeps(t *testing.T) {
 			}
 			for i, problem := range test.problems {
 				if !strings.Contains(got.problems[i], problem) {
-					t.Errorf("problem %q says nothing of %s", got.problems[i], problem)
+					t.Errorf("problem %q does not mention %s", got.problems[i], problem)
 				}
 			}
 		})
@@ -177,6 +177,6 @@ func TestRefusedListsAreRemembered(t *testing.T) {
 		}
 	}
 	if fake.asks != 4 {
-		t.Errorf("asked %d times", fake.asks)
+		t.Errorf("%d queries", fake.asks)
 	}
 }

@@ -69,7 +69,7 @@ func TestSharedDeviceThatIsRenamed(t *testing.T) {
 	m.expect(t, "ens0")
 	_, device, err := m.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/ens0", Device: "ens0"})
 	if err != nil || device.IfName != "lan0" {
-		t.Errorf("plugins are told %s, %v", device.IfName, err)
+		t.Errorf("plugins get %s, %v", device.IfName, err)
 	}
 }
 

@@ -150,7 +150,7 @@ func TestDevicesAreNotOfferedForWhatTheKernelLacks(t *testing.T) {
 	missing := []string{"ipvlan"}
 	p.missingLinkTypes = func(linkTypes []string) ([]string, error) {
 		if !slices.Equal(linkTypes, []string{"ipvlan"}) {
-			t.Errorf("asked for %v", linkTypes)
+			t.Errorf("queried link types: %v", linkTypes)
 		}
 		return missing, nil
 	}
@@ -344,7 +344,7 @@ func TestMissingFeatures(t *testing.T) {
 		}
 	}
 	if told != 1 {
-		t.Errorf("told %d times", told)
+		t.Errorf("reported %d times", told)
 	}
 }
 

@@ -89,7 +89,7 @@ func TestGoneDevicesOfAReading(t *testing.T) {
 		suspects := before.GoneDevices(nil, func(string, *claims.HeldDevice) bool { return test.before })
 		gone := test.reading.goneDevices(suspects, func(string, *claims.HeldDevice) bool { return test.after })
 		if got := strings.Join(slices.Sorted(maps.Keys(gone)), " "); got != test.want {
-			t.Errorf("%s: gone are %q, want %q", name, got, test.want)
+			t.Errorf("%s: gone devices: %q, want %q", name, got, test.want)
 		}
 	}
 }

@@ -96,7 +96,7 @@ func TestNetworkStatusIsMerged(t *testing.T) {
 			}
 		}
 		if got := statusOf(t, client); got != want {
-			t.Errorf("of %s was made\n%s\nwant\n%s", before, got, want)
+			t.Errorf("%s was changed to\n%s\nwant\n%s", before, got, want)
 		}
 		writes := 0
 		for _, action := range client.Actions() {

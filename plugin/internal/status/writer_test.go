@@ -79,7 +79,7 @@ func TestClaimsInUseHaveNotFailed(t *testing.T) {
 	s.AttachFailed(executor.Pod{Namespace: "ns", Name: "b", UID: "b"}, []claims.Record{theirs, rivals},
 		fmt.Errorf("not yet: %w", inUse), 0)
 	if _, failed := s.failures["own"]; !failed || len(s.failures) != 1 {
-		t.Errorf("failures are %v, want one of claim own", s.failures)
+		t.Errorf("failures are %v, want one failure of claim own", s.failures)
 	}
 	if event := <-events.Events; !strings.Contains(event, "pod ns/a uses its exclusive device") {
 		t.Errorf("the event is %q", event)
@@ -135,7 +135,7 @@ func TestFailuresAreForgotten(t *testing.T) {
 		fail(fmt.Sprint(i))
 	}
 	if known("again") || !known("0") || len(s.failures) != maxFailures || len(s.written) != maxFailures {
-		t.Errorf("%d failures are known, and %d statuses", len(s.failures), len(s.written))
+		t.Errorf("%d failures and %d statuses are stored", len(s.failures), len(s.written))
 	}
 }
 
@@ -229,7 +229,7 @@ func TestStatusIsClearedIfItsClaimIsReleasedMeanwhile(t *testing.T) {
 		t.Fatalf("%d entries are written", n)
 	}
 	if n := entries(); n != 0 {
-		t.Errorf("%d entries are left of a claim that was released", n)
+		t.Errorf("%d entries of a released claim remain", n)
 	}
 	f.must(f.attach("a-1", f.prepared("claim-a", "a", "up0")))
 	if n := entries(); n != 1 {

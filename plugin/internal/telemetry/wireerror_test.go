@@ -42,7 +42,7 @@ func TestFailuresDoNotEndTheRuntimesConnection(t *testing.T) {
 		want := strings.ToValidUTF8(failure, "\uFFFD")[:10]
 		if err := client.Call(t.Context(), "nri", "Fail", &api.Empty{}, &api.Empty{}); err == nil ||
 			!strings.Contains(err.Error(), want) || errors.Is(err, ttrpc.ErrClosed) {
-			t.Errorf("the runtime is told %.50v, want %q", err, want)
+			t.Errorf("the runtime gets %.50v, want %q", err, want)
 		}
 	}
 	if WireError(nil) != nil {
