@@ -193,7 +193,7 @@ func TestEveryAttemptHasItsOwnPath(t *testing.T) {
 			t.Errorf("the paths of the attempts are %q", paths)
 		}
 		if used := f.node.Exists(path); used != (i == 2) {
-			t.Errorf("path %s is used again: %v", path, used)
+			t.Errorf("pin %s exists: %v", path, used)
 		}
 	}
 }
