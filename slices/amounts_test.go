@@ -10,7 +10,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// fast is a physical function of 100 Gbit/s with n virtual functions.
+// fast returns a physical function of 100 Gbit/s with n virtual functions.
 func fast(n int) []discovery.Device {
 	devices := pf("enp3s0f0", n)
 	devices[0].LinkSpeed = 100_000
@@ -20,7 +20,7 @@ func fast(n int) []discovery.Device {
 const fastTiers = `{supportedCNIPlugins: [{name: sriov, exclusive: true}], capacity: {bandwidth: {value: "100000", ` +
 	`requestPolicy: {default: "10000", validValues: ["10000", "25000", "50000"]}}}}`
 
-// orders calls visit with every order of the values, once each. They must be sorted.
+// orders calls visit once with every permutation of the values, which must be sorted.
 func orders(values []int64, visit func([]int64)) {
 	order := make([]int64, 0, len(values))
 	var next func(left []int64)
@@ -40,8 +40,8 @@ func orders(values []int64, visit func([]int64)) {
 	next(values)
 }
 
-// In whatever order claims come, each gets the smallest tier that is enough as long as that is left of the link, and is
-// refused otherwise. A claim for no amount (0) gets the smallest tier.
+// In whatever order claims arrive, each gets the smallest sufficient tier while the link has enough bandwidth left, and
+// is rejected otherwise. A claim without an amount (0) gets the smallest tier.
 func TestTiersInEveryOrder(t *testing.T) {
 	for cluster, features := range clusters() {
 		if features.ListAttributes { // they don't matter here
@@ -88,7 +88,7 @@ func checkOrder(t *testing.T, result draslices.Result, order []int64) {
 	}
 }
 
-// Claims in one cycle, or of one claim, are no way around the limit either.
+// Several requests in one cycle or in one claim cannot exceed the limit either.
 func TestTiersInOneCycle(t *testing.T) {
 	result := build(t, fast(8), vf(fastTiers))
 	request := func(amounts ...int64) (wanted []wish) {
@@ -120,7 +120,8 @@ func TestTiersInOneCycle(t *testing.T) {
 	}
 }
 
-// Without tiers, every virtual function has its share: a claim for no more gets it, one for more is refused.
+// Without tiers, every virtual function has its share: a claim for at most the share gets it, and a claim for more is
+// rejected.
 func TestSharesOfBandwidth(t *testing.T) {
 	result := build(t, fast(8), vf(vfExclusive))
 	for amount, fits := range map[int64]bool{0: true, 1: true, 10_000: true, 12_500: true, 12_501: false,

@@ -12,22 +12,22 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// bandwidthStep is what default shares of bandwidth are rounded down to, in Mbit/s.
+// bandwidthStep is the step, in Mbit/s, to which default shares of bandwidth are rounded down.
 const bandwidthStep = 100
 
 // link is the bandwidth that the virtual functions of a physical function share.
 type link struct {
 	// name is the interface of the physical function.
 	name discovery.IfName
-	// speed is 0 if it is not known.
+	// speed is 0 if it is unknown.
 	speed int64
-	// functions is how many functions divide it.
+	// functions is the number of functions that divide the bandwidth.
 	functions int64
 	// requests are the bandwidth requests that the policies of the physical function allow; nil if they define none.
 	requests *policy.Capacity
 }
 
-// link returns what the domain's virtual functions divide.
+// link returns the bandwidth that the domain's virtual functions divide.
 func (d conflictDomain) link() link {
 	l := link{name: d.name, functions: int64(len(d.vfs))}
 	if d.main == nil {
@@ -46,8 +46,8 @@ func (d conflictDomain) link() link {
 	return l
 }
 
-// share is the part of the bandwidth that each function has by default. One that is less than a step is not rounded.
-// For example, 25000 Mbit/s and 8 functions are 3100 for each, and not 3125.
+// share returns the default bandwidth of each function. A share of less than a step is not rounded. For example, 25000
+// Mbit/s divided by 8 functions gives 3100 for each function, not 3125.
 func (l link) share() int64 {
 	if l.functions == 0 {
 		return 0
@@ -72,8 +72,8 @@ func declared(p policy.Persona) *policy.Capacity {
 // request policy, or one amount. As for every capacity without a request policy, an amount without a default is taken
 // as a whole.
 //
-// For example, valid values of 1000 and 10000 give each virtual function two entries, of which at most one is held. The
-// scheduler takes the smaller one that satisfies a request.
+// For example, valid values of 1000 and 10000 give each virtual function two entries, and a claim can hold at most one
+// of them. The scheduler allocates the smaller entry that satisfies a request.
 func (l link) bandwidths(p policy.Persona) (values []resource.Quantity, tiers bool) {
 	c := declared(p)
 	if c == nil {
@@ -91,8 +91,8 @@ func (l link) bandwidths(p policy.Persona) (values []resource.Quantity, tiers bo
 }
 
 // functionEntries returns the entries of a virtual function, each with the bandwidth that it takes from the link. An
-// exclusive entry also has it as a capacity, which filters requests. A persona with tiers has an entry for each tier,
-// ascending.
+// exclusive entry also has its bandwidth as a capacity, which filters requests. A persona with tiers has an entry for
+// each tier, in ascending order.
 func (b *builder) functionEntries(pool string, l link, vf policy.DeviceDecision) []Entry {
 	var personas []policy.Persona
 	for _, p := range inOrder(vf.Personas) {
@@ -118,7 +118,7 @@ func (b *builder) functionEntries(pool string, l link, vf policy.DeviceDecision)
 	return b.withinSpeed(pool, l, entries)
 }
 
-// withBandwidth returns the capacities, sorted by name, with an amount of bandwidth; without one if it is zero.
+// withBandwidth returns the capacities, sorted by name, with an amount of bandwidth; a zero amount is omitted.
 func withBandwidth(capacities []policy.Capacity, amount resource.Quantity) []policy.Capacity {
 	changed := stdslices.DeleteFunc(stdslices.Clone(capacities),
 		func(c policy.Capacity) bool { return c.Name == v1alpha1.Bandwidth })
@@ -158,7 +158,7 @@ func (b *builder) setBandwidth(pool string, l link, entries []Entry) {
 }
 
 // withinSpeed omits entries that no claim could get, because they need more than the speed of the link. A function with
-// an allocated entry keeps all its entries, so that the consumption of the allocated one does not change.
+// an allocated entry keeps all its entries, so that the consumption of the allocated entry does not change.
 func (b *builder) withinSpeed(pool string, l link, entries []Entry) []Entry {
 	if stdslices.ContainsFunc(entries, func(e Entry) bool { _, held := b.heldBandwidth(pool, e.Name); return held }) {
 		return entries
@@ -181,7 +181,8 @@ func (b *builder) withinSpeed(pool string, l link, entries []Entry) []Entry {
 }
 
 // mostBandwidth returns the maximum that the entries of a virtual function can take together: one exclusive entry, or
-// all shared ones without a group and one of each group. The result is capped by limit, so that sums stay in range.
+// all shared entries without a group and one entry of each group. The result is capped by limit, so that sums stay in
+// range.
 func mostBandwidth(entries []Entry, limit int64) int64 {
 	exclusive, shared := int64(0), int64(0)
 	groups := map[string]int64{}

@@ -13,7 +13,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// big is a node with n virtual functions, at most 128 of each physical function, and the policies of an ordinary one.
+// big returns a node with n virtual functions, at most 128 for each physical function, and the policies of an ordinary
+// node.
 func big(n int) ([]discovery.Device, []string) {
 	var devices []discovery.Device
 	for i := 0; n > 0; i++ {
@@ -66,9 +67,9 @@ func BenchmarkBuild(b *testing.B) {
 	})
 }
 
-// BenchmarkAllocate is what one node costs the scheduler for a pod with one virtual function, which is published once
-// or in two tiers of bandwidth: on a free node, where it is in the first pool, and if all are in use but the last of
-// the last pool.
+// BenchmarkAllocate measures the cost of one node for the scheduler, for a pod with one virtual function, which is
+// published once or in two tiers of bandwidth: on a free node, where the function is in the first pool, and on a node
+// where all functions except the last one of the last pool are in use.
 func BenchmarkAllocate(b *testing.B) {
 	for _, kind := range []string{"whole", "tiers"} {
 		for _, where := range []string{"first", "last"} {
@@ -91,7 +92,7 @@ func BenchmarkAllocate(b *testing.B) {
 	}
 }
 
-// allocateOne allocates one entry of a virtual function again and again.
+// allocateOne repeatedly allocates one entry of a virtual function.
 func allocateOne(b *testing.B, result draslices.Result, wanted wish, last bool) {
 	s := newScheduler(b, result)
 	taken := map[discovery.IfName]draslices.Entry{} // the first entry of each function

@@ -17,28 +17,28 @@ import (
 
 // Features are the capabilities of the node and its configured options.
 type Features struct {
-	// CNIBinaries are the file names of the CNI plugins that are installed on the node. Others are not advertised: a
-	// pod that needed one would land here and never start.
+	// CNIBinaries are the file names of the CNI plugins that are installed on the node. Other plugins are not
+	// advertised: a pod that needs such a plugin would be scheduled here and never start.
 	CNIBinaries sets.Set[string]
 	// UnusableCNIs are CNI plugins that cannot work on the node, each with the missing part and the remedy. They are
 	// not published either.
 	UnusableCNIs map[string]string
-	// MovingCNIs are the CNI plugins that move a device into the pod. The kernel moves no bridge and no bond.
+	// MovingCNIs are the CNI plugins that move a device into the pod. The kernel cannot move bridges and bonds.
 	MovingCNIs sets.Set[string]
 	// ListAttributes publishes the CNI plugins of an entry as one list, policy.SupportedCNIs, instead of a boolean for
-	// each. It requires the feature DRAListTypeAttributes in every API server and scheduler of the cluster; older ones
-	// reject the slices.
+	// each plugin. It requires the feature DRAListTypeAttributes in every API server and scheduler of the cluster;
+	// older versions reject the slices.
 	ListAttributes bool
-	// CompatibilityGroups keeps the entries of a device apart by compatibility groups, not by counters that mirror each
-	// other: for clusters where every API server and scheduler has the feature DRADeviceCompatibilityGroups. Where an
-	// API server has not, it drops the groups, and then nothing keeps the entries apart.
+	// CompatibilityGroups keeps the entries of a device apart by compatibility groups instead of by counters that
+	// mirror each other. It requires the feature DRADeviceCompatibilityGroups in every API server and scheduler of the
+	// cluster: an API server without the feature drops the groups, and then nothing keeps the entries apart.
 	CompatibilityGroups bool
-	// CountBandwidth also counts the bandwidth of virtual functions if their shares cannot exceed the link. Forms of
-	// slices in which a claim may request more than a share need it.
+	// CountBandwidth also counts the bandwidth of virtual functions if their shares cannot exceed the link. It is
+	// needed for forms of slices in which a claim may request more than a share.
 	CountBandwidth bool
-	// Held are the entries that claims hold, as they were published when their claims were prepared. They go on to take
-	// as much and to exclude the same, so that nothing changes under a running claim. By which counters they do may
-	// change: the scheduler adds up what entries consume now.
+	// Held are the entries that claims hold, as they were published when their claims were prepared. They keep their
+	// consumption and their exclusions, so that nothing changes under a running claim. The counters that implement this
+	// may change: the scheduler adds up the current consumption of entries.
 	Held map[EntryID]Holding
 }
 
@@ -49,8 +49,8 @@ func (f *Features) Working(plugins []string) []string {
 	})
 }
 
-// WhyNoneWorks returns why none of the CNI plugins of a policy can work on the node, so that no DeviceClass picks what
-// is offered for them.
+// WhyNoneWorks returns the reason why none of the CNI plugins of a policy can work on the node, so that no DeviceClass
+// selects the devices that are offered for these plugins.
 func (f *Features) WhyNoneWorks(plugins []string) string {
 	var reasons []string
 	for _, plugin := range plugins {
@@ -64,7 +64,7 @@ func (f *Features) WhyNoneWorks(plugins []string) string {
 	return "no CNI plugin of its policy is installed on the node: " + strings.Join(plugins, ", ")
 }
 
-// EntryID is the pool and device name by which an allocation names an entry.
+// EntryID is the pool and device name that identify an entry in an allocation.
 type EntryID struct {
 	Pool, Name string
 }
@@ -73,7 +73,7 @@ type EntryID struct {
 type Result struct {
 	// Resources is the complete desired state for the resourceslice controller.
 	Resources resourceslice.DriverResources
-	// Entries has one entry for every published device, sorted by pool and then in the order of publication.
+	// Entries contains an entry for every published device, sorted by pool and then in the order of publication.
 	Entries []Entry
 	// Problems are the entries that could not be published, or not as their policy defines, sorted.
 	Problems []policy.Problem
@@ -94,7 +94,7 @@ type Entry struct {
 	Spec resourceapi.Device
 }
 
-// Find returns the entry that an allocation result names.
+// Find returns the entry of an allocation result.
 func (r Result) Find(pool, device string) (Entry, bool) {
 	i := stdslices.IndexFunc(r.Entries, func(e Entry) bool { return e.Pool == pool && e.Name == device })
 	if i < 0 {
@@ -103,9 +103,9 @@ func (r Result) Find(pool, device string) (Entry, bool) {
 	return r.Entries[i], true
 }
 
-// Build returns what the node publishes. Devices that exclude each other share a pool: a physical function and its
-// virtual functions; every other device has a pool of its own, named <node>/<interface>. Build fails only if the node's
-// name cannot begin the name of a pool.
+// Build returns the published data of the node. Devices that exclude each other share a pool: a physical function and
+// its virtual functions. Every other device has its own pool, named <node>/<interface>. Build fails only if the name of
+// the node cannot be part of the name of a pool.
 func Build(node string, decision policy.Decision, features Features) (Result, error) {
 	if reasons := validation.IsDNS1123Subdomain(node); len(reasons) > 0 {
 		return Result{}, fmt.Errorf("cannot name pools of node %q: %s", node, strings.Join(reasons, ", "))
@@ -136,16 +136,17 @@ func Build(node string, decision policy.Decision, features Features) (Result, er
 	return result, nil
 }
 
-// conflictDomain is what excludes each other: one device, with its virtual functions if it is a physical function.
+// conflictDomain contains devices that may exclude each other: one device, with its virtual functions if it is a
+// physical function.
 type conflictDomain struct {
 	name discovery.IfName
-	// main is nil if virtual functions are known whose physical function is not.
+	// main is nil if virtual functions are known but their physical function is not.
 	main *policy.DeviceDecision
 	// vfs are sorted by index.
 	vfs []policy.DeviceDecision
 }
 
-// domains groups the devices, sorted by name.
+// domains groups the devices into conflict domains, sorted by name.
 func domains(decision policy.Decision) []conflictDomain {
 	byName := map[discovery.IfName]*conflictDomain{}
 	domainOf := func(name discovery.IfName) *conflictDomain {
@@ -173,7 +174,7 @@ func domains(decision policy.Decision) []conflictDomain {
 	return sorted
 }
 
-// builder collects problems on the way.
+// builder collects problems during the build.
 type builder struct {
 	features Features
 	// held are the entries that claims hold, by device.
@@ -181,12 +182,13 @@ type builder struct {
 	problems map[policy.Problem]bool
 }
 
-// problem records a problem, once.
+// problem records a problem. Duplicates are ignored.
 func (b *builder) problem(policyName string, device discovery.IfName, format string, args ...any) {
 	b.add(policy.Problem{Policy: policyName, Device: string(device), Message: fmt.Sprintf(format, args...)})
 }
 
-// remark records a problem that keeps no device from being offered as its policy says, once.
+// remark records a problem that does not keep a device from being offered as its policy requires. Duplicates are
+// ignored.
 func (b *builder) remark(policyName string, device discovery.IfName, format string, args ...any) {
 	b.add(policy.Problem{Policy: policyName, Device: string(device), Message: fmt.Sprintf(format, args...),
 		Remark: true})
@@ -212,8 +214,8 @@ func (b *builder) sortedProblems() []policy.Problem {
 	return sorted
 }
 
-// domain returns the entries of a conflict domain in the order of publication (shared ones, exclusive ones, virtual
-// functions by index, tiers ascending; the scheduler takes the first that fits) and its counter sets.
+// domain returns the entries of a conflict domain in the order of publication (shared entries, exclusive entries,
+// virtual functions by index, tiers ascending; the scheduler takes the first entry that fits) and its counter sets.
 //
 // It computes the entries first, then their common properties, as in functions and bandwidth, and finally the counters,
 // which depend on all of them. Each step drops entries that do not fit, and entries that claims hold last: the
@@ -268,7 +270,7 @@ func (b *builder) onlyHeld(pool string, entries []Entry) []Entry {
 // not make a counter negative, which would block the whole pool.
 //
 // For example, two claims share a device, and a new policy puts their entries into one exclusion group. Both continue
-// to consume the mirror of the other: together twice the counter, which is raised accordingly.
+// to consume the mirror of the other entry: together twice the counter, which is raised accordingly.
 func (b *builder) coverHeld(pool string, entries []Entry, counterSets []resourceapi.CounterSet) {
 	for _, set := range counterSets {
 		held := amounts{}
@@ -305,7 +307,7 @@ func (b *builder) plan(d conflictDomain, main []Entry, vfs []function, budget am
 	return planCounters(d, main, vfs, budget)
 }
 
-// withoutDuplicates leaves out entries whose name is taken by one before them.
+// withoutDuplicates omits entries whose name is taken by an earlier entry.
 func (b *builder) withoutDuplicates(entries []Entry) []Entry {
 	taken := map[string]string{}
 	return stdslices.DeleteFunc(entries, func(e Entry) bool {
@@ -320,9 +322,9 @@ func (b *builder) withoutDuplicates(entries []Entry) []Entry {
 	})
 }
 
-// pool distributes counters and devices over slices. A pool of several devices has counters, so that its slices are of
-// the smaller size, which is also that for list attributes. Counter sets have slices of their own: the API does not let
-// one slice have both.
+// pool distributes counters and devices over slices. A pool of several devices has counters, so its slices have the
+// smaller size, which also applies to list attributes. Counter sets have separate slices: the API does not allow a
+// slice with both.
 func pool(entries []Entry, counterSets []resourceapi.CounterSet) resourceslice.Pool {
 	var p resourceslice.Pool
 	for chunk := range stdslices.Chunk(counterSets, resourceapi.ResourceSliceMaxCounterSets) {

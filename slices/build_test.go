@@ -85,7 +85,7 @@ pool worker-1/enp3s0f0
 `)
 }
 
-// Where a physical function is shared but not given as a whole, nothing excludes its virtual functions.
+// If a physical function is shared but not offered as a whole, nothing excludes its virtual functions.
 func TestVirtualFunctionsBesideSharedEntries(t *testing.T) {
 	check(t, build(t, pf("enp3s0f0", 2), macvlanPolicy, vfPolicy), `
 pool worker-1/enp3s0f0
@@ -96,7 +96,7 @@ pool worker-1/enp3s0f0
 `)
 }
 
-// A virtual function that is a port of a host bridge keeps the physical function from being taken.
+// A virtual function that is a port of a host bridge keeps the physical function from being allocated.
 func TestEnslavedVirtualFunction(t *testing.T) {
 	devices := pf("enp3s0f0", 2)
 	devices[1].Master, devices[1].MasterKind = "br-data", "bridge"
@@ -197,7 +197,7 @@ pool worker-1/eth0-x93c21662
 `)
 }
 
-// The names of entries can meet when one policy's suffix is another's with -exclusive.
+// The names of entries can collide if the suffix of one policy is the suffix of another policy with -exclusive.
 func TestDuplicateNames(t *testing.T) {
 	check(t, build(t, []discovery.Device{nic("eth1")}, `
 selector: {cel: 'true'}
@@ -250,7 +250,7 @@ func TestPluginsThatAreNotInstalled(t *testing.T) {
 	}
 }
 
-// A missing plugin whose name resembles an installed one may be a typing error, or may have to be installed.
+// A missing plugin whose name resembles an installed one may be a typo, or may have to be installed.
 func TestPluginsThatAreMisspelt(t *testing.T) {
 	decision := policy.Resolve(discovery.Facts{Devices: pf("enp3s0f0", 1)}, policies(t, vfPolicy), policy.Node{})
 	const install = "install the plugin or remove it from supportedCNIPlugins"
@@ -259,7 +259,7 @@ func TestPluginsThatAreMisspelt(t *testing.T) {
 		result, err := draslices.Build("worker-1", decision,
 			draslices.Features{CNIBinaries: sets.New("host-device", installed)})
 		if err != nil || len(result.Problems) != 1 || !strings.HasSuffix(result.Problems[0].String(), ": "+want) {
-			t.Errorf("with %s problems are %v (%v), want one that ends with %q", installed, result.Problems, err, want)
+			t.Errorf("with %s problems are %v (%v), want one problem that ends with %q", installed, result.Problems, err, want)
 		}
 	}
 }
@@ -280,7 +280,7 @@ func TestPluginsThatCannotWork(t *testing.T) {
 	}
 }
 
-// budget is a policy with n additional attributes.
+// budget returns a policy with n additional attributes.
 func budget(n int) string {
 	var attributes []string
 	for i := range n {
@@ -326,7 +326,7 @@ func TestAttributeBudget(t *testing.T) {
 			t.Errorf("%d additional attributes (-want +got):\n%s", n, diff)
 		}
 	}
-	for n, want := range map[int]string{ // no policy has too many attributes because of it
+	for n, want := range map[int]string{ // rdmaDevice gives no policy too many attributes
 		14: "dra.networking/rdmaDevice 32",
 		15: "32",
 	} {

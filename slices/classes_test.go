@@ -26,8 +26,8 @@ func (s *scheduler) addUnrelated() {
 	}}, s.slices...)
 }
 
-// An expression that the controller accepts for a class never ends the scheduling of a pod with an error, whatever the
-// devices lack: machines of all kinds have each of them, beside devices of another driver.
+// An expression that the controller accepts for a class never ends the scheduling of a pod with an error, whatever
+// attributes the devices lack. Each expression runs on machines of all kinds, next to devices of another driver.
 func TestClassesSurviveAbsentAttributes(t *testing.T) {
 	for _, expression := range []string{
 		`@type == "vf" && @vfIndex > 0 && @masterBridge == ""`,
@@ -67,7 +67,7 @@ func TestClassesSurviveAbsentAttributes(t *testing.T) {
 	}
 }
 
-// Others do: the controller refuses them.
+// Other expressions do, and the controller rejects them.
 func TestClassesThatTheControllerRefuses(t *testing.T) {
 	expression := `device.attributes["dra.networking"].rack == "7"`
 	if err := policy.CheckClassSelector(expression); err == nil {
@@ -81,7 +81,8 @@ func TestClassesThatTheControllerRefuses(t *testing.T) {
 	}
 }
 
-// An expression that is accepted for a policy fails on no device, not even on a device without known properties.
+// An expression that is accepted for a policy does not fail for any device, not even for a device without known
+// properties.
 func TestPoliciesSurviveAbsentAttributes(t *testing.T) {
 	devices := append(pf("enp3s0f0", 1), nic("eth1"), bridge("br-data"), discovery.Device{Name: "x"})
 	for name := range policy.Attributes(discovery.Device{}) {

@@ -13,8 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// TestConstraints asks the real allocator, for every attribute that is published, whether a claim may have each pair of
-// devices if they must match in it, and if they must be distinct: devices that lack it satisfy neither.
+// For every published attribute, the real allocator decides for each pair of devices whether a claim may have both if
+// they must match in the attribute, and if they must be distinct in it. Devices without the attribute satisfy neither.
 func TestConstraints(t *testing.T) {
 	all := stdslices.Concat(policy.AlwaysPublished(), policy.PublishedWhereFact(), policy.PublishedOnRequest())
 	facts := constrainedFacts()
@@ -22,7 +22,7 @@ func TestConstraints(t *testing.T) {
 		id := strings.TrimPrefix(string(name), v1alpha1.AttributeDomain+"/")
 		groups, known := facts[id]
 		if !known {
-			t.Errorf("the test does not say which devices have %s", name)
+			t.Errorf("the test does not define which devices have %s", name)
 			continue
 		}
 		request := ""
@@ -36,11 +36,11 @@ func TestConstraints(t *testing.T) {
 		checkPairs(t, s, resourceapi.FullyQualifiedName(name), groups)
 	}
 	if len(facts) != len(all) {
-		t.Errorf("the test says which devices have %d attributes, and %d are published", len(facts), len(all))
+		t.Errorf("the test defines the devices of %d attributes, and %d are published", len(facts), len(all))
 	}
 }
 
-// TestConstraintsOnLists: with lists, devices match whose sockets have a node in common, and are distinct otherwise.
+// With lists, devices match if their sockets have a node in common, and are distinct otherwise.
 func TestConstraintsOnLists(t *testing.T) {
 	near := func(name string, nodes ...int) discovery.Device {
 		d := discovery.Device{Name: discovery.IfName(name), Type: discovery.TypeNIC, NUMANode: discovery.None,
@@ -59,7 +59,7 @@ exposure: {supportedCNIPlugins: [{name: macvlan, exclusive: true}]}`))
 	checkPairsOf(t, s, devices, "resource.kubernetes.io/numaNode", [][]string{{"eth0", "eth1"}, {"eth2"}})
 }
 
-// checkPairs asks for every pair of the devices of constrained. Devices of one group have the same fact.
+// checkPairs claims every pair of the devices of constrained. Devices of one group have the same fact.
 func checkPairs(t *testing.T, s *scheduler, name resourceapi.FullyQualifiedName, groups [][]string) {
 	t.Helper()
 	checkPairsOf(t, s, constrained(), name, groups)
@@ -94,7 +94,7 @@ func checkPairsOf(
 	}
 }
 
-// pair is a claim of two devices with a constraint.
+// pair returns a claim of two devices with a constraint.
 func pair(
 	s *scheduler, first, second discovery.Device, constraint resourceapi.DeviceConstraint,
 ) *resourceapi.ResourceClaim {
@@ -107,8 +107,8 @@ func pair(
 	return c
 }
 
-// constrained are two NICs that differ in everything, with functions, a bridge, a VLAN, and a link without known
-// properties.
+// constrained returns two NICs that differ in every property, with functions, and a bridge, a VLAN, and a link without
+// known properties.
 func constrained() []discovery.Device {
 	nic := func(n int, settings *discovery.VFSettings, indexes ...int) []discovery.Device {
 		name, address := fmt.Sprintf("p%d", n), fmt.Sprintf("0000:0%d:00", n)
@@ -147,8 +147,8 @@ func constrained() []discovery.Device {
 	return append(append(nic(1, first, 0, 1), nic(2, second, 0)...), bridge, vlan, dummy)
 }
 
-// constrainedFacts are the devices of constrained that have the same fact, by attribute. Devices that are in no group
-// lack it.
+// constrainedFacts groups the devices of constrained by the same fact, for each attribute. Devices without a group lack
+// the attribute.
 func constrainedFacts() map[string][][]string {
 	nics := [][]string{{"p1", "p1v0", "p1v1"}, {"p2", "p2v0"}}
 	physical := [][]string{{"p1"}, {"p2"}}

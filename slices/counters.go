@@ -18,26 +18,28 @@ const (
 	// bandwidthCounter is the counter of the bandwidth that the virtual functions of a physical function share, in
 	// Mbit/s.
 	bandwidthCounter = v1alpha1.Bandwidth
-	// lock is a counter of one, which every exclusive entry of a virtual function takes: so at most one of them is
-	// held.
+	// lock is a counter with the value one. Every exclusive entry of a virtual function consumes it, so at most one of
+	// them is held.
 	lock = "lock"
 )
 
-// amounts are quantities of counters, by name.
+// amounts maps the names of counters to quantities.
 type amounts map[string]resource.Quantity
 
 // separateCounters returns the counters that separate the entries of one device, and the amounts that each entry
-// consumes. These are the counters in extra and a mirror of every capacity of every shared entry that excludes another;
-// their names begin with prefix.
+// consumes. These are the counters in extra and a mirror of every capacity of every shared entry that excludes another
+// entry; the names of the mirrors begin with prefix.
 //
 // A shared entry consumes its own mirrors in full, and the mirrors of the other entries of its group. The scheduler
-// charges them once, when the first claim takes a share, and releases them with the last. In between, neither another
-// entry of the group nor an exclusive entry fits. An exclusive entry consumes everything. An entry without conflicts
-// has no mirrors: they would reject nothing, and kube-scheduler processes every counter of every node that it tries.
+// charges them once, when the first claim takes a share, and releases them with the last share. In between, neither
+// another entry of the group nor an exclusive entry fits. An exclusive entry consumes everything. An entry without
+// conflicts has no mirrors: they would reject nothing, and kube-scheduler processes every counter of every node that it
+// tries.
 //
 // For example, a device has the shared entries a (capacity bandwidth of 10) and b (capacity pods of 5), of one group,
 // and the exclusive entry x. The counters are bandwidth-capacity of 10 and pods-capacity of 5. While a claim has a
-// share of a, both are used up, and neither b nor x fits. Other shares of a fit, since the scheduler charges a once.
+// share of a, both counters are used up, and neither b nor x fits. Other shares of a fit, since the scheduler charges a
+// once.
 func separateCounters(entries []Entry, prefix string, extra amounts) (all amounts, each []amounts) {
 	all = maps.Clone(extra)
 	mirrors := make([]amounts, len(entries))
@@ -54,7 +56,7 @@ func separateCounters(entries []Entry, prefix string, extra amounts) (all amount
 		}
 		for _, c := range divided(e) {
 			counter := c.Name
-			if uses[c.Name] > 1 { // capacities of one name have counters of their own
+			if uses[c.Name] > 1 { // capacities with the same name have separate counters
 				counter += e.Persona.Suffix
 			}
 			mirrors[i][label(prefix+counter+"-capacity")] = c.Value.DeepCopy()
@@ -85,8 +87,8 @@ func divided(e Entry) []policy.Capacity {
 	return e.Persona.Capacity
 }
 
-// excludes reports whether a shared entry of a device must not be used beside another entry of it. An exclusive one has
-// no mirrors, so it does not matter what it is told.
+// excludes reports whether a shared entry of a device must not be used together with another entry of the device. The
+// result does not matter for an exclusive entry, which has no mirrors.
 func excludes(shared, other Entry) bool {
 	if other.Name == shared.Name {
 		return false
@@ -106,8 +108,8 @@ func exclusives(entries []Entry) int {
 	return n
 }
 
-// together returns the maximum number of entries of one device that may be held concurrently: all shared ones without a
-// group and one of each group, or one exclusive one.
+// together returns the maximum number of entries of one device that may be held concurrently: all shared entries
+// without a group and one entry of each group, or one exclusive entry.
 func together(entries []Entry) int64 {
 	shared := int64(0)
 	groups := map[string]bool{}
@@ -122,12 +124,12 @@ func together(entries []Entry) int64 {
 	return max(shared, int64(min(exclusives(entries), 1)))
 }
 
-// plan is how the entries of a domain are kept apart.
+// plan defines how the entries of a domain are kept apart.
 type plan struct {
 	// sets are the domain's counter sets, except the sets that are local to virtual functions.
 	sets []resourceapi.CounterSet
-	// function is what every entry of a virtual function consumes of them, besides bandwidth; without counters if it
-	// excludes no entry of the main device.
+	// function is the consumption of every entry of a virtual function from the sets, besides bandwidth; without
+	// counters if it excludes no entry of the main device.
 	function resourceapi.DeviceCounterConsumption
 	// bandwidth is true if virtual functions consume bandwidth of the link.
 	bandwidth bool
@@ -138,8 +140,8 @@ type plan struct {
 // functions take bandwidth, if any.
 //
 // Counters that reject nothing are left out (ADR 38): if no entry of a physical function is exclusive, its virtual
-// functions take no slots. They take slots as soon as such an entry is published, even if claims already hold them: the
-// scheduler counts the current consumption of a held entry.
+// functions take no slots. They take slots as soon as an exclusive entry is published, even if claims already hold
+// them: the scheduler counts the current consumption of a held entry.
 func planCounters(d conflictDomain, main []Entry, vfs []function, budget amounts) (*plan, error) {
 	if len(d.vfs) == 0 && len(main) < 2 {
 		return nil, nil
@@ -161,12 +163,12 @@ func planCounters(d conflictDomain, main []Entry, vfs []function, budget amounts
 		main[i].consume(set.Name, each[i])
 	}
 	slot := amounts{}
-	if nominal > 0 { // exclusive entries go on to need the nominal value where some are taken
+	if nominal > 0 { // exclusive entries still need the nominal value when slots are taken
 		slot[exclusionSlots] = quantity(1)
 		set.Counters[exclusionSlots] = resourceapi.Counter{Value: quantity(nominal - taken)}
 	}
 	p := &plan{function: consumption(set.Name, slot), bandwidth: len(budget) > 0}
-	if len(set.Counters) > 0 { // the API refuses one without counters
+	if len(set.Counters) > 0 { // the API rejects a set without counters
 		p.sets = []resourceapi.CounterSet{set}
 	}
 	return p, nil
@@ -177,11 +179,11 @@ func (d conflictDomain) set(values amounts) resourceapi.CounterSet {
 	return resourceapi.CounterSet{Name: label(string(d.name) + "-counters"), Counters: counters(values)}
 }
 
-// slots returns the nominal number of exclusion slots, and the number taken on the host by virtual functions that are
-// enslaved to a link. There is one slot for the main device. Each virtual function has one for each of its entries that
-// may be held concurrently and one for its master, at least one. Every entry of a virtual function consumes one slot,
-// so an exclusive entry of the physical function, which needs all of them, only fits if no slot is taken. There are no
-// slots without an exclusive entry, or without another entry that could take one.
+// slots returns the nominal number of exclusion slots, and the number of slots taken on the host by virtual functions
+// that are enslaved to a link. The main device has one slot. Each virtual function has one slot for each of its entries
+// that may be held concurrently and one for its master, but at least one. Every entry of a virtual function consumes
+// one slot, so an exclusive entry of the physical function, which needs all slots, only fits if no slot is taken. There
+// are no slots without an exclusive entry, or without another entry that could take one.
 func slots(main []Entry, vfs []function) (nominal, taken int64) {
 	nominal = 1
 	functions := int64(0)
@@ -202,18 +204,18 @@ func slots(main []Entry, vfs []function) (nominal, taken int64) {
 
 // consume adds a consumption to the entry.
 func (e *Entry) consume(set string, consumed amounts, groups ...string) {
-	if len(consumed) > 0 { // the API refuses one without counters
+	if len(consumed) > 0 { // the API rejects a consumption without counters
 		e.Spec.ConsumesCounters = append(e.Spec.ConsumesCounters, consumption(set, consumed, groups...))
 	}
 }
 
-// consumes reports whether the entry consumes of a counter set.
+// consumes reports whether the entry consumes from a counter set.
 func (e *Entry) consumes(set string) bool {
 	return stdslices.ContainsFunc(e.Spec.ConsumesCounters,
 		func(c resourceapi.DeviceCounterConsumption) bool { return c.CounterSet == set })
 }
 
-// consumption returns what an entry consumes of a counter set, and its compatibility groups there.
+// consumption returns the consumption of an entry from a counter set, with its compatibility groups in the set.
 func consumption(set string, consumed amounts, groups ...string) resourceapi.DeviceCounterConsumption {
 	return resourceapi.DeviceCounterConsumption{CounterSet: set, Counters: counters(consumed),
 		CompatibilityGroups: groups}

@@ -21,8 +21,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// designSlice is a slice as the published design writes it: some of one, with the wrapper "basic:", with lists, and
-// with what counters will have one day.
+// designSlice is a slice, or a part of a slice, in the notation of the published design: with the wrapper "basic:",
+// with lists, and with future fields of counters.
 type designSlice struct {
 	Spec           *designSlice     `json:"spec"`
 	SharedCounters []map[string]any `json:"sharedCounters"`
@@ -102,7 +102,7 @@ func checkDifferences(t *testing.T, got string) {
 func designFiles(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/design/*.yaml")
-	if err != nil || len(files) != 9 { // of Example 8 nothing is published
+	if err != nil || len(files) != 9 { // Example 8 publishes no devices
 		t.Fatal(files, err)
 	}
 	return files
@@ -165,7 +165,7 @@ func publishedValues(t *testing.T, example string) map[string]any {
 	return values
 }
 
-// plain returns a map as JSON has it.
+// plain returns a value as a map, as decoded from its JSON.
 func plain(t *testing.T, value any) map[string]any {
 	t.Helper()
 	data, err := json.Marshal(value)

@@ -4,7 +4,7 @@
 // The rule of this package: the result only depends on the arguments of Build, including the order of all its parts,
 // and the API server always accepts it. Entries that cannot be published are left out and reported.
 //
-// The package shares its name with one of the standard library: import it as draslices.
+// The package has the same name as a package of the standard library: import it as draslices.
 //
 // Files, in the order in which a decision is processed:
 //
@@ -12,8 +12,8 @@
 //	entry.go      the entries of a device, with attributes and capacities
 //	held.go       entries that claims hold, whatever the current policies define
 //	counters.go   separates entries by counters
-//	groups.go     separates them by compatibility groups
-//	functions.go  the same for virtual functions, with counters of their own
+//	groups.go     separates entries by compatibility groups
+//	functions.go  separates virtual functions, which have their own counters
 //	bandwidth.go  the bandwidth that virtual functions share
 //	server.go     parts that are left out if the API server lacks a feature
 package slices

@@ -31,7 +31,7 @@ func entryName(d discovery.Device, p policy.Persona) string {
 }
 
 // immovableKind returns the kind of a device that the kernel cannot move to another network namespace (netns_immutable
-// of struct net_device, before Linux 6.15 NETIF_F_NETNS_LOCAL); "" for movable ones.
+// of struct net_device, before Linux 6.15 NETIF_F_NETNS_LOCAL); "" for movable devices.
 func immovableKind(d discovery.Device) string {
 	switch {
 	case d.BridgeType != "", d.Type == discovery.TypeOVSDatapath:
@@ -44,8 +44,8 @@ func immovableKind(d discovery.Device) string {
 	return ""
 }
 
-// attachable leaves out of the personas of a device that the kernel does not move the plugins that would have to, and
-// personas without any other.
+// attachable removes plugins that move devices from the personas of a device that the kernel cannot move, and omits
+// personas without any other plugin.
 func (b *builder) attachable(d discovery.Device, personas []policy.Persona) []policy.Persona {
 	kind := immovableKind(d)
 	if kind == "" {
@@ -103,8 +103,8 @@ func exclusiveLast(a, b policy.Persona) int {
 	return -1
 }
 
-// shareable completes a persona for sharing: every counter of a shared persona has a default, since the first claim
-// takes a counter without one as a whole, and there is at least one counter.
+// shareable completes a persona for sharing: every counter of a shared persona gets a default, since the first claim
+// takes a counter without a default as a whole, and there is at least one counter.
 func (b *builder) shareable(p policy.Persona) policy.Persona {
 	if p.Exclusive {
 		return p
@@ -134,7 +134,8 @@ func (b *builder) shareable(p policy.Persona) policy.Persona {
 	return p
 }
 
-// capacity returns what is published of a persona's counters. The API allows request policies on shared devices only.
+// capacity returns the published capacities of a persona's counters. The API allows request policies on shared devices
+// only.
 func capacity(p policy.Persona) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	if len(p.Capacity) == 0 {
 		return nil
@@ -168,8 +169,8 @@ func (b *builder) attributes(
 	return attributes
 }
 
-// nearNodes returns the NUMA nodes of a device as a list, its own first: a claim's matchAttribute is satisfied by
-// devices of which each two have one in common.
+// nearNodes returns the NUMA nodes of a device as a list, its own node first: a claim's matchAttribute is satisfied by
+// devices of which every two have a node in common.
 func nearNodes(d discovery.Device) resourceapi.DeviceAttribute {
 	nodes := []int64{int64(d.NUMANode)}
 	for _, n := range d.NUMANodes {
@@ -209,10 +210,10 @@ func (b *builder) installed(p policy.Persona) []string {
 	return installed
 }
 
-// addPlugins adds the attributes by which classes select the plugins: a list if the cluster supports lists, otherwise a
-// boolean for each plugin, and a string for people if it is not too long.
+// addPlugins adds the attributes by which classes select the plugins: a list if the cluster supports lists; otherwise a
+// boolean for each plugin, and a human-readable string if it is not too long.
 func (b *builder) addPlugins(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, plugins []string) {
-	if len(plugins) == 0 { // the API refuses empty lists
+	if len(plugins) == 0 { // the API rejects empty lists
 		return
 	}
 	if b.features.ListAttributes {
@@ -228,10 +229,10 @@ func (b *builder) addPlugins(attributes map[resourceapi.QualifiedName]resourceap
 	}
 }
 
-// withinBudget drops what classes can do without until the entry has no more attributes and capacities than the API
-// allows. If that is not enough it reports false: the entry cannot be published. The API's limit for the values of all
-// attributes, lists included, is then kept, too: a policy has at most 16 plugins, and of the NUMA nodes the device's
-// own is enough.
+// withinBudget drops attributes that classes do not need until the entry has no more attributes and capacities than the
+// API allows. If that is not sufficient it returns false: the entry cannot be published. It also keeps the API's limit
+// for the values of all attributes, including lists: a policy has at most 16 plugins, and only the device's own NUMA
+// node is necessary.
 func (b *builder) withinBudget(e *Entry) bool {
 	const limit = resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice
 	dispensable := []resourceapi.QualifiedName{policy.ExposurePolicy}
@@ -268,7 +269,7 @@ func values(e *Entry) int {
 	return n
 }
 
-// fromPolicy counts the attributes and capacities that the policy is the cause of.
+// fromPolicy counts the attributes and capacities that come from the policy.
 func fromPolicy(e *Entry) int {
 	discovered := policy.Published(e.Device)
 	added := 0

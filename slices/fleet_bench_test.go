@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// fleetOf repeats the slices of a node for so many nodes. Devices are not copied.
+// fleetOf repeats the slices of a node for a number of nodes. Devices are not copied.
 func fleetOf(nodes int, sample []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
 	all := make([]*resourceapi.ResourceSlice, 0, nodes*len(sample))
 	for i := range nodes {
@@ -32,7 +32,8 @@ func fleetOf(nodes int, sample []*resourceapi.ResourceSlice) []*resourceapi.Reso
 	return all
 }
 
-// packed are the devices of slices in one pool, without counters, as many in a slice as the API allows.
+// packed returns the devices of slices in one pool, without counters, with as many devices in a slice as the API
+// allows.
 func packed(sample []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
 	var devices []resourceapi.Device
 	for _, slice := range sample {
@@ -56,9 +57,10 @@ func packed(sample []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
 }
 
 // BenchmarkFleet measures the cost of a fleet's slices for the scheduler, for a pod with one device: once for the pod,
-// for each node that it tries, and both for all nodes that it tries of a given number. Devices are 64 functions of four
-// NICs, which pods share, and where they are mixed also get as a whole; 64 or 200 links with one entry, or 64 with two
-// that exclude each other; in the driver's pools, or in one plain pool of the node.
+// for each node that the scheduler tries, and in total for all nodes that it tries in a cluster of a given size. The
+// devices are 64 functions of four NICs, which pods share, and in the mixed case also get as a whole; 64 or 200 links
+// with one entry, or 64 links with two mutually exclusive entries. They are in the driver's pools, or in one plain pool
+// of the node.
 func BenchmarkFleet(b *testing.B) {
 	links := func(n int) (all []discovery.Device) {
 		for i := range n {
@@ -96,8 +98,8 @@ func BenchmarkFleet(b *testing.B) {
 	}
 }
 
-// perPod measures a new allocator, and a node with it, in time of processors: what else runs on the machine does not
-// matter then.
+// perPod measures a new allocator, and a node with it, in processor time, so that other load on the machine does not
+// matter.
 func (s *scheduler) perPod(b *testing.B, all []*resourceapi.ResourceSlice, plugin string, nodes int) {
 	b.Helper()
 	features := structured.Features{AdminAccess: true, PrioritizedList: true, PartitionableDevices: true,
@@ -122,7 +124,7 @@ func (s *scheduler) perPod(b *testing.B, all []*resourceapi.ResourceSlice, plugi
 		}
 	}
 	perNode := float64((processorTime(b) - begin).Microseconds()) / tries
-	// What kube-scheduler tries without percentageOfNodesToScore, if every node is good.
+	// The number of nodes that kube-scheduler tries without percentageOfNodesToScore, if every node is feasible.
 	tried := float64(nodes) * float64(max(5, 50-nodes/125)) / 100
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(float64(len(all)/nodes), "slices/node")
@@ -131,7 +133,7 @@ func (s *scheduler) perPod(b *testing.B, all []*resourceapi.ResourceSlice, plugi
 	b.ReportMetric(perNode, "µs/node")
 }
 
-// processorTime is what this process has used so far.
+// processorTime returns the processor time that this process has used so far.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var used syscall.Rusage

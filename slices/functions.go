@@ -14,11 +14,11 @@ type function struct {
 	entries []Entry
 }
 
-// prefix begins the names of the counters that are local to the function.
+// prefix returns the prefix of the counters that are local to the function.
 func (f function) prefix() string { return fmt.Sprintf("v%d-", f.device.VFIndex) }
 
-// local returns the counters that keep the function's own entries apart, and what each entry consumes of them. A
-// function with a single entry has none.
+// local returns the counters that keep the function's own entries apart, and the amounts that each entry consumes of
+// them. A function with a single entry has no such counters.
 func (f function) local() (all amounts, each []amounts) {
 	if len(f.entries) < 2 {
 		return nil, make([]amounts, len(f.entries))
@@ -46,12 +46,12 @@ func (b *builder) withinSet(pool string, vfs []function) {
 }
 
 // planFunctions sets the consumption of the entries of virtual functions: the consumption in the plan of the domain,
-// their bandwidth, and local counters of their function in one further set. It returns these sets. Each contains whole
-// functions in the order of their indices, up to the maximum number of counters. An entry cannot consume from more than
-// two sets.
+// their bandwidth, and local counters of their function in one further set. It returns these sets. Each set contains
+// whole functions in the order of their indices, up to the maximum number of counters. An entry cannot consume from
+// more than two sets.
 //
-// The counters of a function are never divided over two sets: its entries would have to consume from three, including
-// the set of the domain.
+// The counters of a function are never divided over two sets: its entries would have to consume from three sets,
+// including the set of the domain.
 func planFunctions(d conflictDomain, vfs []function, plan *plan) []resourceapi.CounterSet {
 	var blocks []resourceapi.CounterSet
 	for _, vf := range vfs {
@@ -73,7 +73,7 @@ func planFunctions(d conflictDomain, vfs []function, plan *plan) []resourceapi.C
 			if plan.bandwidth && e.Bandwidth > 0 {
 				consumed.Counters[bandwidthCounter] = resourceapi.Counter{Value: quantity(e.Bandwidth)}
 			}
-			if len(consumed.Counters) > 0 { // the API refuses one without counters
+			if len(consumed.Counters) > 0 { // the API rejects a consumption without counters
 				e.Spec.ConsumesCounters = append(e.Spec.ConsumesCounters, consumed)
 			}
 			if len(each[i]) > 0 {

@@ -12,12 +12,12 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// vf is a policy for virtual functions.
+// vf returns a policy for virtual functions.
 func vf(exposure string) string {
 	return "selector: {cel: 'device.attributes[\"dra.networking\"].type == \"vf\"'}\nexposure: " + exposure
 }
 
-// slow is a physical function with an unknown speed and n virtual functions.
+// slow returns a physical function with an unknown speed and n virtual functions.
 func slow(n int) []discovery.Device {
 	devices := pf("enp3s0f0", n)
 	devices[0].LinkSpeed = 0
@@ -250,8 +250,8 @@ problem policy policy-0: device enp3s0f0: entries of its virtual functions with 
 	}
 }
 
-// The shares of four functions, and a share of one of two functions, which is allocated, exceed the speed of the link:
-// from then on they are counted, and so are the allocated entries.
+// The shares of four functions and the allocated share of one of two functions together exceed the speed of the link.
+// From then on bandwidth is counted, including the bandwidth of allocated entries.
 func TestBandwidthIsCountedUnderAClaim(t *testing.T) {
 	before := build(t, pf("enp3s0f0", 2), vf(vfExclusive))
 	check(t, buildWith(t, withHeld(t, features(), before, "enp3s0f0v0"), pf("enp3s0f0", 4), vf(vfExclusive)), `
@@ -265,7 +265,8 @@ pool worker-1/enp3s0f0
 `)
 }
 
-// Claims hold two entries of a function which a policy then puts into one exclusion group: what both take is counted.
+// Claims hold two entries of a function that a policy then puts into one exclusion group: the bandwidth of both is
+// counted.
 func TestBandwidthOfEntriesThatBeginToExclude(t *testing.T) {
 	takes := func(spec, group string) string {
 		spec = strings.Replace(spec, "capacity: {", `capacity: {bandwidth: {value: "10000"}, `, 1)
@@ -286,8 +287,8 @@ func TestBandwidthOfEntriesThatBeginToExclude(t *testing.T) {
 	checkHeld(t, after, held.Held)
 }
 
-// Allocated entries stay as they were, byte by byte, whatever their share would be now; and the counter covers them.
-// The NIC is also offered as a whole, so that there is a counter.
+// Allocated entries stay unchanged, byte by byte, whatever their share would be now, and the counter covers them. The
+// NIC is also offered as a whole, so that there is a counter.
 func TestBandwidthThatIsHeldStays(t *testing.T) {
 	published := func(devices []discovery.Device, held map[draslices.EntryID]draslices.Holding,
 		specs ...string) draslices.Result {
@@ -305,7 +306,7 @@ func TestBandwidthThatIsHeldStays(t *testing.T) {
 	const pool = "worker-1/enp3s0f0"
 	for name, test := range map[string]struct {
 		spec, entry   string
-		before, after []discovery.Device // the functions that are held are in both
+		before, after []discovery.Device // both contain the held functions
 		budget        string
 	}{
 		"more functions": {vfExclusive, "enp3s0f0v0", pf("enp3s0f0", 2),

@@ -17,7 +17,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// choices makes decisions of the fuzzer's bytes. When they are used up, everything is 0.
+// choices makes decisions from the fuzzer's bytes. After the last byte, every decision is 0.
 type choices struct{ data []byte }
 
 func (c *choices) pick(n int) int {
@@ -35,7 +35,7 @@ func (c *choices) name() string {
 	return all[c.pick(len(all))]
 }
 
-// persona is as a valid policy can make it.
+// persona returns a persona that a valid policy can define.
 func (c *choices) persona(number int) policy.Persona {
 	p := policy.Persona{
 		Suffix: []string{"", "-a", "-b", "-exclusive", "-" + strings.Repeat("x", 31)}[c.pick(5)],
@@ -67,7 +67,7 @@ func (c *choices) persona(number int) policy.Persona {
 	return p
 }
 
-// decision is a machine of some NICs and bridges, perhaps with many virtual functions.
+// decision returns a machine with some NICs and bridges, possibly with many virtual functions.
 func (c *choices) decision() (policy.Decision, map[draslices.EntryID]draslices.Holding) {
 	var d policy.Decision
 	held := map[draslices.EntryID]draslices.Holding{}
@@ -91,7 +91,7 @@ func (c *choices) decision() (policy.Decision, map[draslices.EntryID]draslices.H
 		name := c.name()
 		devices := pf(name, c.pick(70)*c.pick(2))
 		devices[0].LinkSpeed = 1000 * c.pick(101)
-		if c.pick(4) > 0 { // else the physical function is not known
+		if c.pick(4) > 0 { // otherwise the physical function is unknown
 			add(devices[0], personas())
 		}
 		all := personas()
@@ -115,7 +115,7 @@ func (c *choices) decision() (policy.Decision, map[draslices.EntryID]draslices.H
 	return d, held
 }
 
-// FuzzBuild checks that what is published is valid for any decision, and that the order of devices doesn't matter.
+// FuzzBuild checks that the slices of any decision are valid, and that the order of devices does not matter.
 func FuzzBuild(f *testing.F) {
 	for seed := range uint64(40) {
 		random := rand.New(rand.NewPCG(seed, 3))
@@ -151,7 +151,7 @@ func FuzzBuild(f *testing.F) {
 	})
 }
 
-// The order of policies and of devices doesn't matter either.
+// The order of policies and of devices does not matter.
 func TestOrderDoesNotMatter(t *testing.T) {
 	for seed := range uint64(rounds(80)) {
 		d := dice{rand.New(rand.NewPCG(seed, 6))}

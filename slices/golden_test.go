@@ -25,11 +25,11 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the slices in testdata; the text before them stays")
 
-// firstSlice is where the slices of a golden file begin.
+// firstSlice is the beginning of the slices in a golden file.
 const firstSlice = "---\napiVersion: resource.k8s.io/v1\nkind: ResourceSlice\n"
 
-// TestGolden publishes the examples of the published design. Each file in testdata has the differences from the
-// document, the policies of the example, and the slices that are published for them.
+// TestGolden publishes the examples of the published design. Each file in testdata contains the differences from the
+// document, the policies of the example, and the resulting slices.
 func TestGolden(t *testing.T) {
 	for name, devices := range examples() {
 		t.Run(name, func(t *testing.T) {
@@ -73,8 +73,8 @@ func readPolicies(t *testing.T, text string) []v1alpha1.DeviceExposurePolicy {
 	return list
 }
 
-// TestReferenceNode counts what the document promises of its node: 8 policies, 3 pools, 16 entries, and three links
-// absent.
+// TestReferenceNode checks the counts that the document states for its node: 8 policies, 3 pools, 16 entries, and three
+// missing links.
 func TestReferenceNode(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("testdata", "reference-node.yaml"))
 	if err != nil {
@@ -98,7 +98,7 @@ func TestReferenceNode(t *testing.T) {
 	}
 }
 
-// examples are the devices of each example's node.
+// examples returns the devices of each example's node.
 func examples() map[string][]discovery.Device {
 	pf0 := func(vfs int) []discovery.Device { return function("enp3s0f0", "0000:03:00.0", 100000, vfs) }
 	pf1 := func(vfs int) []discovery.Device { return function("enp3s0f1", "0000:03:00.1", 25000, vfs) }
@@ -127,7 +127,7 @@ func examples() map[string][]discovery.Device {
 	return nodes
 }
 
-// nameRDMA gives each function with RDMA one device, with the number that the kernel's driver would give it.
+// nameRDMA gives each function with RDMA one RDMA device, with the number that the kernel's driver would assign.
 func nameRDMA(devices []discovery.Device) {
 	number := 0
 	for i := range devices {
@@ -138,7 +138,7 @@ func nameRDMA(devices []discovery.Device) {
 	}
 }
 
-// function is a ConnectX-7 function of the document, with its virtual functions. The virtual functions of a NIC's
+// function returns a ConnectX-7 function of the document, with its virtual functions. The virtual functions of a NIC's
 // second function come after the eight of the first.
 func function(name, address string, speed, vfs int) []discovery.Device {
 	devices := pf(name, vfs)
@@ -161,14 +161,14 @@ func function(name, address string, speed, vfs int) []discovery.Device {
 	return devices
 }
 
-// virtual is a link without hardware.
+// virtual returns a link without hardware.
 func virtual(name, kind string) discovery.Device {
 	return discovery.Device{Name: discovery.IfName(name), Interface: discovery.IfName(name), Kind: "openvswitch",
 		Type: kind, MTU: 1500,
 		NUMANode: discovery.None, VFIndex: discovery.None, VLANID: discovery.None}
 }
 
-// printSlices prints the slices, each as a document, but for the names that the slice controller generates.
+// printSlices prints each slice as a document, without the names that the slice controller generates.
 func printSlices(t *testing.T, result draslices.Result) string {
 	t.Helper()
 	var out strings.Builder
@@ -203,7 +203,7 @@ func checkReads(t *testing.T, text string, want resourceapi.ResourceSliceSpec) {
 	}
 }
 
-// compact prints a value as YAML that follows a key or a dash: on one line what fits there.
+// compact prints a value as YAML that follows a key or a dash, on one line if it fits.
 func compact(value any, indent string) string {
 	if line := inline(value); len(line)+len(indent) < 110 {
 		return " " + line + "\n"
@@ -244,7 +244,7 @@ func inline(value any) string {
 	return string(data)
 }
 
-// sliceSpec is one slice of a pool as it is sent to the API server.
+// sliceSpec returns a slice of a pool as it is sent to the API server.
 func sliceSpec(pool string, count int, part resourceslice.Slice) resourceapi.ResourceSliceSpec {
 	return resourceapi.ResourceSliceSpec{
 		Driver: v1alpha1.AttributeDomain, NodeName: ptr.To("worker-1"),

@@ -8,7 +8,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// shared is the compatibility group of everything that may be in use beside others of its kind.
+// shared is the compatibility group of entries that may be in use together.
 const shared = "shared"
 
 // planGroups separates the entries of a domain by compatibility groups: of the entries that consume from one counter
@@ -46,8 +46,8 @@ func planGroups(d conflictDomain, main []Entry, vfs []function, budget amounts) 
 	for i := range main {
 		e := &main[i]
 		switch {
-		// The slot is taken beside the group, so that a function that is enslaved on the host keeps exclusive entries
-		// away.
+		// The slot is taken in addition to the group, so that a function that is enslaved on the host keeps exclusive
+		// entries away.
 		case e.Persona.Exclusive:
 			for _, set := range sets {
 				e.consume(set.Name, amounts{exclusionSlots: quantity(1)}, ownGroup(e))
@@ -78,8 +78,8 @@ func exclusionGroups(entries []Entry) []string {
 	return stdslices.Sorted(maps.Keys(groups))
 }
 
-// freeSlots is the one slot that exclusive entries need in addition to their group. It is taken while a virtual
-// function is enslaved to a link, since that link is not an entry with a group.
+// freeSlots returns the number of slots for exclusive entries, which need one in addition to their group. The slot is
+// taken while a virtual function is enslaved to a link, since that link is not an entry with a group.
 func freeSlots(vfs []function) int64 {
 	if stdslices.ContainsFunc(vfs, func(vf function) bool { return vf.device.Master != "" }) {
 		return 0

@@ -94,7 +94,7 @@ pool worker-1/eth1
 	}
 }
 
-// No name of a device makes its exclusive entry look like one that may be in use beside others.
+// No device name makes the group of an exclusive entry equal to the group of entries that may be in use together.
 func TestGroupsOfAnyName(t *testing.T) {
 	groups := features()
 	groups.CompatibilityGroups = true
@@ -106,7 +106,7 @@ func TestGroupsOfAnyName(t *testing.T) {
 			t.Errorf("%s: no virtual function", name)
 		}
 		if devices, _ := s.cycle(s.claim("host-device")); len(devices) != 0 {
-			t.Errorf("%s: %v was given while a virtual function is in use", name, devices)
+			t.Errorf("%s: %v was allocated while a virtual function is in use", name, devices)
 		}
 	}
 }

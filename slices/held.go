@@ -19,9 +19,9 @@ type Holding struct {
 	Persona *policy.Persona
 }
 
-// keep adds the entries that claims hold to a device's entries. A held exclusive entry stays unchanged. A shared one
-// follows its policy, unless the scheduler could then assign the device twice: if the policy is gone or has become
-// exclusive, the entry stays unchanged and is withdrawn, so that no other claim gets it.
+// keep adds the entries that claims hold to a device's entries. A held exclusive entry stays unchanged. A held shared
+// entry follows its policy, unless the scheduler could then assign the device twice: if the policy is gone or has
+// become exclusive, the entry stays unchanged and is withdrawn, so that no other claim gets it.
 //
 // For example, a claim holds eth1-shared, and the policy is deleted. The entry is published as before, with a taint
 // that keeps other claims away, until the claim is released.
@@ -29,10 +29,10 @@ func (b *builder) keep(pool string, d discovery.Device, entries []Entry) []Entry
 	for _, id := range b.held[heldDevice{pool: pool, name: d.Name}] {
 		holding := b.features.Held[id]
 		// The entry is found by the name under which the claim holds it, whereas b.entries names entries after the
-		// device and the current persona. The names are equal only because a claim's device keeps its name while it is
-		// held (publish.deviceMemory restores it before this point) and because the persona is the one of the holding.
-		// If either changed, the claim's entry would vanish, and its device would be offered again under the other
-		// name.
+		// device and the current persona. The names are equal only because a device keeps its name while a claim holds
+		// it (publish.deviceMemory restores it before this point) and because the persona is the persona of the
+		// holding. If either changed, the claim's entry would vanish, and its device would be offered again under the
+		// other name.
 		i := stdslices.IndexFunc(entries, func(e Entry) bool { return e.Name == id.Name })
 		given := i >= 0 && entries[i].Persona.Exclusive == holding.Persona.Exclusive
 		if given && !holding.Persona.Exclusive {
@@ -40,7 +40,7 @@ func (b *builder) keep(pool string, d discovery.Device, entries []Entry) []Entry
 		}
 		for _, e := range b.entries(d, []policy.Persona{*holding.Persona}) {
 			e.Withdrawn, e.Bandwidth = !given, holding.Bandwidth
-			// Who offers it now counts, and not who did when it was claimed.
+			// The attribute names the policy that offers the device now, not the policy at the time of the allocation.
 			delete(e.Spec.Attributes, policy.ExposurePolicy)
 			if given {
 				if by, named := entries[i].Spec.Attributes[policy.ExposurePolicy]; named {
@@ -57,7 +57,7 @@ func (b *builder) keep(pool string, d discovery.Device, entries []Entry) []Entry
 	return entries
 }
 
-// byDevice returns what claims hold by pool and device, sorted by name.
+// byDevice returns the held entries by pool and device, sorted by name.
 func byDevice(held map[EntryID]Holding) map[heldDevice][]EntryID {
 	ids := map[heldDevice][]EntryID{}
 	for id, holding := range held {

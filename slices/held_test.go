@@ -23,7 +23,7 @@ func TestMachinesChangeUnderClaims(t *testing.T) {
 	}
 }
 
-// TestPoliciesAndMachinesChangeUnderClaims also edits policies, by which groups may come and go.
+// TestPoliciesAndMachinesChangeUnderClaims also edits policies, which may add and remove groups.
 func TestPoliciesAndMachinesChangeUnderClaims(t *testing.T) {
 	for cluster, features := range clusters() {
 		t.Run(cluster, func(t *testing.T) { changeUnderClaims(t, features, true) })
@@ -38,7 +38,7 @@ func changeUnderClaims(t *testing.T, features draslices.Features, edited bool) {
 		held := map[draslices.EntryID]draslices.Holding{}
 		claims := map[string]*resourceapi.AllocationResult{}
 		total := 0                  // claims
-		taken := map[string]int64{} // of each physical function, when functions were last given
+		taken := map[string]int64{} // bandwidth of each physical function when functions were last allocated
 		var before draslices.Result
 		for range 6 {
 			features.Held = held
@@ -76,9 +76,10 @@ func changeUnderClaims(t *testing.T, features draslices.Features, edited bool) {
 	}
 }
 
-// checkApart checks that no exclusive entry of a device is held together with another entry of it, nor a physical
-// function as a whole together with its virtual functions; and that of two entries that exclude each other by their
-// group none was allocated while the other was held, which could be the case before the policies were edited.
+// checkApart checks that no exclusive entry of a device is held together with another entry of the device, nor a
+// physical function as a whole together with its virtual functions. It also checks that of two entries that exclude
+// each other by their group, none was allocated while the other was held. Entries that were held before the policies
+// were edited may violate this.
 func checkApart(
 	t *testing.T, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
 	before map[draslices.EntryID]draslices.Holding,
@@ -96,14 +97,14 @@ func checkApart(
 			_, hadIt := before[id]
 			group := entry.Persona.ExclusionGroup
 			if id != otherID && same && !hadIt && group != "" && group == other.Persona.ExclusionGroup {
-				t.Fatalf("%s was given beside %s, and both are of the group %s", entry.Name, other.Name, group)
+				t.Fatalf("%s was allocated beside %s, and both belong to group %s", entry.Name, other.Name, group)
 			}
 		}
 	}
 }
 
-// checkEnslaved checks that no physical function was given as a whole, other than before, while one of its functions is
-// a port of a bridge.
+// checkEnslaved checks that no physical function was newly allocated as a whole while one of its functions is a port of
+// a bridge.
 func checkEnslaved(
 	t *testing.T, m machine, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
 	before map[draslices.EntryID]draslices.Holding,
@@ -117,15 +118,15 @@ func checkEnslaved(
 		for _, c := range m.nics {
 			for _, vf := range c.vfs {
 				if vf.enslaved && string(e.Device.Name) == c.name {
-					t.Fatalf("%s was given while %s is a port of a bridge", id.Name, vf.name(c))
+					t.Fatalf("%s was allocated while %s is a port of a bridge", id.Name, vf.name(c))
 				}
 			}
 		}
 	}
 }
 
-// checkBandwidth checks that functions together have no more than their link, or than they had, and notes what they
-// have.
+// checkBandwidth checks that functions together have no more bandwidth than their link, or than they had before, and
+// records their bandwidth.
 func checkBandwidth(t *testing.T, m machine, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
 	taken map[string]int64,
 ) {
@@ -145,7 +146,7 @@ func checkBandwidth(t *testing.T, m machine, result draslices.Result, claims map
 	}
 }
 
-// publish builds for a machine.
+// publish builds the slices of a machine.
 func publish(t *testing.T, features draslices.Features, m machine) draslices.Result {
 	t.Helper()
 	decision := policy.Resolve(discovery.Facts{Devices: m.devices()}, policies(t, m.policies()...),
@@ -158,7 +159,7 @@ func publish(t *testing.T, features draslices.Features, m machine) draslices.Res
 	return result
 }
 
-// holding is the driver's record of claims: the entries with their published bandwidth.
+// holding returns the driver's record of claims: the entries with their published bandwidth.
 func holding(
 	t *testing.T, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
 ) map[draslices.EntryID]draslices.Holding {
@@ -176,7 +177,7 @@ func holding(
 	return held
 }
 
-// checkHeld checks that held entries are unchanged, and that no counter is overdrawn.
+// checkHeld checks that held entries are unchanged, and that no counter is exceeded.
 func checkHeld(t *testing.T, result draslices.Result, held map[draslices.EntryID]draslices.Holding) {
 	t.Helper()
 	left := map[[3]string]int64{}
@@ -206,7 +207,7 @@ func checkHeld(t *testing.T, result draslices.Result, held map[draslices.EntryID
 	}
 }
 
-// checkSameGroups checks that held entries still have their groups, in each counter set in which they had any.
+// checkSameGroups checks that held entries keep their groups in each counter set in which they had any.
 func checkSameGroups(t *testing.T, before, after draslices.Result, held map[draslices.EntryID]draslices.Holding) {
 	t.Helper()
 	for id := range held {
@@ -225,8 +226,8 @@ func checkSameGroups(t *testing.T, before, after draslices.Result, held map[dras
 	}
 }
 
-// change changes the speeds of NICs and their numbers of virtual functions, some of which become or were ports of a
-// bridge. Held ones stay.
+// change changes the speeds of NICs and their numbers of virtual functions, some of which become or cease to be ports
+// of a bridge. Held functions stay.
 func (d dice) change(m machine, held map[draslices.EntryID]draslices.Holding) machine {
 	inUse := func(name string) bool {
 		for id := range held {

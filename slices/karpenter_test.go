@@ -15,7 +15,7 @@ import (
 
 var karpenterPath = flag.String("karpenter", "", "program with the allocator of Karpenter, of `make karpenter-check`")
 
-// karpenter is a process with the allocator of Karpenter, which decides what nodes to start.
+// karpenter is a process with the allocator of Karpenter, which decides which nodes to start.
 type karpenter struct {
 	questions *json.Encoder
 	answers   *json.Decoder
@@ -55,7 +55,7 @@ func startKarpenter(t *testing.T) *karpenter {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = questions.Close() // which ends it
+		_ = questions.Close() // ends the process
 		_ = cmd.Wait()
 	})
 	return &karpenter{questions: json.NewEncoder(questions), answers: json.NewDecoder(answers)}
@@ -91,16 +91,16 @@ func (k *karpenter) decide(
 	return a
 }
 
-// agreement counts how the decisions of Karpenter and of kube-scheduler go together.
+// agreement counts the agreements and disagreements between Karpenter and kube-scheduler.
 type agreement struct {
 	both, neither int
-	// onlyScheduler and onlyKarpenter are decisions where one of them gives what the other refuses, by the cause.
+	// onlyScheduler and onlyKarpenter count the decisions in which only one of them allocates devices, by cause.
 	onlyScheduler, onlyKarpenter map[string]int
 }
 
 // Causes of disagreement, which are properties of Karpenter's allocator.
 const (
-	// sharedAgain is that a shared device's counters are charged for every share: kube-scheduler charges them once,
+	// sharedAgain: Karpenter charges the counters of a shared device for every share. kube-scheduler charges them once,
 	// with the first share, and releases them with the last.
 	sharedAgain = "another share of a device with counters"
 	// severalOfPool: Karpenter skips a pool after a device has used up one of its counters, although other devices of
@@ -209,7 +209,7 @@ func TestKarpenterAgrees(t *testing.T) {
 	}
 }
 
-// held are the devices that claims have, by name.
+// held returns the devices of claims, by name.
 func (s *scheduler) held() map[string]bool {
 	held := map[string]bool{}
 	for _, allocation := range s.claims {

@@ -12,7 +12,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// withHeld returns features with entries that claims hold, as they are in a result.
+// withHeld returns features with held entries, as they are in a result.
 func withHeld(t *testing.T, features draslices.Features, result draslices.Result, names ...string) draslices.Features {
 	t.Helper()
 	features.Held = map[draslices.EntryID]draslices.Holding{}
@@ -29,7 +29,7 @@ func withHeld(t *testing.T, features draslices.Features, result draslices.Result
 	return features
 }
 
-// heldAs is the driver's record of an allocated entry.
+// heldAs returns the driver's record of an allocated entry.
 func heldAs(e draslices.Entry) draslices.Holding {
 	return draslices.Holding{Device: e.Device.Name, Bandwidth: e.Bandwidth, Persona: &e.Persona}
 }
@@ -131,14 +131,14 @@ func TestPoliciesChangeUnderClaims(t *testing.T) {
 			s.release(claims...)
 			if test.refused != "" && test.released != "" {
 				if devices, _ := s.cycle(s.claim(test.refused)); len(devices) == 0 {
-					t.Errorf("%s is refused after the release", test.refused)
+					t.Errorf("%s is rejected after the release", test.refused)
 				}
 			}
 		})
 	}
 }
 
-// checkRefused checks that a claim has to wait, for whatever reason but a taint.
+// checkRefused checks that a claim has to wait, for any reason other than a taint.
 func checkRefused(t *testing.T, held *scheduler, result draslices.Result, plugin string) {
 	t.Helper()
 	s := newScheduler(t, result)
@@ -147,11 +147,11 @@ func checkRefused(t *testing.T, held *scheduler, result draslices.Result, plugin
 		return
 	}
 	if devices, _ := s.cycle(s.claim(plugin)); len(devices) > 0 {
-		t.Errorf("%s was given %v", plugin, devices)
+		t.Errorf("%s got %v", plugin, devices)
 	}
 }
 
-// A device that a claim holds counts for the policy that offers it now, whichever did when it was claimed.
+// A held device is attributed to the policy that offers it now, not to the policy at the time of the allocation.
 func TestHeldDeviceNamesThePolicyOfToday(t *testing.T) {
 	before := build(t, nics(), passthroughPolicy)
 	held := before.Entries[0].Name
@@ -199,7 +199,7 @@ func TestTaintedDevicesAreNotGiven(t *testing.T) {
 func TestWhatTheClusterLacks(t *testing.T) {
 	devices := append(pf("enp3s0f0", 1), bridge("br-data"))
 	full := build(t, devices, macvlanPolicy, passthroughPolicy, vfPolicy, bridgePolicy)
-	tiers := build(t, pf("enp3s0f0", 2), macvlanPolicy, vf(vfTiers)) // of which only functions are counted
+	tiers := build(t, pf("enp3s0f0", 2), macvlanPolicy, vf(vfTiers)) // only its virtual functions consume counters
 	for _, test := range []struct {
 		name     string
 		full     draslices.Result

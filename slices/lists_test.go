@@ -16,7 +16,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// Instead of booleans and a string, there is one list: the installed plugins, in the order of the policy.
+// A list replaces the booleans and the string: the installed plugins, in the order of the policy.
 func TestListAttributes(t *testing.T) {
 	features := draslices.Features{CNIBinaries: sets.New("sriov", "host-device"), ListAttributes: true}
 	result := buildWith(t, features, pf("enp3s0f0", 1),
@@ -31,12 +31,12 @@ func TestListAttributes(t *testing.T) {
 	}
 	for name := range attributes {
 		if strings.HasPrefix(string(name), v1alpha1.CNIDomain+"/") {
-			t.Errorf("there is also %s", name)
+			t.Errorf("unexpected attribute %s", name)
 		}
 	}
 }
 
-// The API refuses empty lists.
+// The API rejects empty lists.
 func TestNoPluginIsNoList(t *testing.T) {
 	result := buildWith(t, draslices.Features{ListAttributes: true}, nics(), passthroughPolicy)
 	if value, ok := result.Entries[0].Spec.Attributes[policy.SupportedCNIs]; ok {
@@ -44,8 +44,8 @@ func TestNoPluginIsNoList(t *testing.T) {
 	}
 }
 
-// Classes read the list, so an entry with too many attributes keeps it. The limit for an entry with a list is the limit
-// for one with a boolean: its string is omitted first.
+// Classes read the list, so an entry with too many attributes keeps it. An entry with a list has the same limit as an
+// entry with a boolean, whose string is omitted first.
 func TestAttributeBudgetWithLists(t *testing.T) {
 	lists := features()
 	lists.ListAttributes = true
@@ -75,8 +75,8 @@ func TestAttributeBudgetWithLists(t *testing.T) {
 	}
 }
 
-// The API also limits the values of all attributes, lists included: as many plugins and attributes as a policy can have
-// keep that limit.
+// The API also limits the values of all attributes, including lists: the maximum number of plugins and attributes of a
+// policy is within that limit.
 func TestManyPluginsInAList(t *testing.T) {
 	lists := draslices.Features{CNIBinaries: sets.New[string](), ListAttributes: true}
 	var plugins []string
@@ -86,14 +86,14 @@ func TestManyPluginsInAList(t *testing.T) {
 		plugins = append(plugins, fmt.Sprintf("{name: %s, exclusive: true}", name))
 	}
 	spec := strings.Replace(budget(15), "{name: host-device, exclusive: true}", strings.Join(plugins, ", "), 1)
-	result := buildWith(t, lists, nics(), spec) // which checks
+	result := buildWith(t, lists, nics(), spec) // also validates the result
 	if e := result.Entries[0].Spec; len(e.Attributes) != 32 ||
 		len(e.Attributes[policy.SupportedCNIs].StringValues) != 16 {
 		t.Errorf("%d attributes, plugins %v", len(e.Attributes), e.Attributes[policy.SupportedCNIs])
 	}
 }
 
-// With lists the standard's NUMA node is one, too: the device's own node first, then those as near.
+// With lists, the standard NUMA node attribute is a list as well: the device's own node first, then equally near nodes.
 func TestNUMANodesInAList(t *testing.T) {
 	near := nic("eth1")
 	near.NUMANode, near.NUMANodes = 1, []int{1, 0}
@@ -117,14 +117,14 @@ func TestNUMANodesInAList(t *testing.T) {
 			t.Errorf("with lists %t (-want +got):\n%s", test.features.ListAttributes, diff)
 		}
 	}
-	near.NUMANodes = []int{1, 0, 2, 3, 4, 5} // with the plugins, more values than the API takes
+	near.NUMANodes = []int{1, 0, 2, 3, 4, 5} // with the plugins, more values than the API allows
 	var plugins []string
 	for i := range 16 {
 		lists.CNIBinaries.Insert(fmt.Sprintf("plugin-%d", i))
 		plugins = append(plugins, fmt.Sprintf("{name: plugin-%d, exclusive: true}", i))
 	}
 	many := strings.Replace(budget(15), "{name: host-device, exclusive: true}", strings.Join(plugins, ", "), 1)
-	result := buildWith(t, lists, []discovery.Device{near}, many) // which checks
+	result := buildWith(t, lists, []discovery.Device{near}, many) // also validates the result
 	got := result.Entries[0].Spec.Attributes["resource.kubernetes.io/numaNode"].IntValues
 	if diff := cmp.Diff([]int64{1}, got); diff != "" {
 		t.Errorf("of many values (-want +got):\n%s", diff)

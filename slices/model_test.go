@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// A machine in the property test: the offers of its policies, in terms of consumers and requests. The oracle reads this
-// model and nothing that the driver computes.
+// A machine in the property test: the offers of its policies, in terms of consumers and requests. The oracle only reads
+// this model, and nothing that the driver computes.
 type (
 	machine struct {
 		nics []modelNIC
@@ -41,7 +41,7 @@ type (
 		exclusive bool
 		group     string
 		stock     []stock
-		// bandwidth is empty, one default, or several tiers. Of exclusive offers only.
+		// bandwidth is empty, one default, or several tiers. Only exclusive offers have it.
 		bandwidth []int64
 	}
 	// stock is a capacity.
@@ -51,7 +51,7 @@ type (
 	}
 )
 
-// devices are what discovery finds on the machine.
+// devices returns the devices that discovery finds on the machine.
 func (m machine) devices() []discovery.Device {
 	var all []discovery.Device
 	for _, c := range m.nics {
@@ -74,7 +74,7 @@ func (m machine) devices() []discovery.Device {
 
 func (vf vfunc) name(c modelNIC) string { return fmt.Sprintf("%sv%d", c.name, vf.index) }
 
-// policies are the specs that make the offers.
+// policies returns the specs that define the offers.
 func (m machine) policies() []string {
 	var specs []string
 	for _, c := range m.nics {
@@ -130,7 +130,7 @@ type (
 	step struct {
 		// claims arrive in one scheduling cycle.
 		claims []testClaim
-		// release is the number of a claim that goes; 0 for none.
+		// release is the number of a released claim; 0 for none.
 		release int
 	}
 	testClaim struct {
@@ -165,7 +165,7 @@ func (s step) String() string {
 	return strings.Join(claims, "; in the same cycle ")
 }
 
-// plugins are the plugins that can get a device of the machine.
+// plugins returns the plugins that can get a device of the machine.
 func (m machine) plugins() []string {
 	var all []string
 	for _, t := range m.things() {
@@ -175,14 +175,14 @@ func (m machine) plugins() []string {
 	return stdslices.Compact(all)
 }
 
-// dice makes random machines and sequences.
+// dice generates random machines and sequences.
 type dice struct{ *rand.Rand }
 
 func (d dice) pick(n int) int { return d.IntN(n) }
 
 func (d dice) chance(percent int) bool { return d.IntN(100) < percent }
 
-// plugins are one or two of the four that policies and claims choose from.
+// plugins returns one or two of the four plugins that policies and claims choose from.
 func (d dice) plugins() []string {
 	all := []string{"macvlan", "ipvlan", "host-device", "sriov"}
 	d.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -209,7 +209,7 @@ func (d dice) machine() machine {
 	return m
 }
 
-// bandwidth is one default, or tiers.
+// bandwidth returns one default, or tiers.
 func (d dice) bandwidth() []int64 {
 	all := []int64{100, 500, 1000, 5000}
 	start := d.pick(len(all))
@@ -238,7 +238,7 @@ func (d dice) offers(n int, vf bool) []offer {
 	return offers
 }
 
-// without is one plugin that is none of the others.
+// without returns one plugin that is not in taken.
 func (d dice) without(taken []string) []string {
 	for {
 		if p := d.plugins()[:1]; !stdslices.Contains(taken, p[0]) {
@@ -247,7 +247,7 @@ func (d dice) without(taken []string) []string {
 	}
 }
 
-// steps are claims, most of them for devices of the machine, and releases.
+// steps returns claims, most of them for devices of the machine, and releases.
 func (d dice) steps(m machine) []step {
 	plugins := m.plugins()
 	if len(plugins) == 0 || d.chance(5) {

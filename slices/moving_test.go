@@ -11,7 +11,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// The kernel moves no bridge and no bond, so they are not offered to a plugin that would have to.
+// The kernel cannot move bridges and bonds, so they are not offered to plugins that would move them.
 func TestImmovableDevicesAreNotOfferedToPluginsThatMoveThem(t *testing.T) {
 	devices := []discovery.Device{
 		{Name: "br0", Interface: "br0", Type: discovery.TypeBridge, BridgeName: "br0", BridgeType: "linux"},

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// maxLabel is the greatest length of a DNS label.
+// maxLabel is the maximum length of a DNS label.
 const maxLabel = 63
 
-// label returns name as a DNS label. A name that is one already stays as it is; another gets its bad characters
-// replaced and a hash of the whole name appended, so that different names give different labels.
+// label returns name as a DNS label. A valid label is returned unchanged. Otherwise invalid characters are replaced and
+// a hash of the whole name is appended, so that different names give different labels.
 func label(name string) string {
 	mapped := strings.Map(func(r rune) rune {
 		switch {

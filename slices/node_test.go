@@ -18,7 +18,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// nic is a NIC without virtual functions.
+// nic returns a NIC without virtual functions.
 func nic(name string) discovery.Device {
 	return discovery.Device{Name: discovery.IfName(name), Interface: discovery.IfName(name), Kind: "device",
 		Type: discovery.TypeNIC,
@@ -28,7 +28,7 @@ func nic(name string) discovery.Device {
 		VLANID: discovery.None}
 }
 
-// bridge is a Linux bridge.
+// bridge returns a Linux bridge.
 func bridge(name string) discovery.Device {
 	return discovery.Device{Name: discovery.IfName(name), Interface: discovery.IfName(name), Kind: "bridge",
 		Type: discovery.TypeBridge,
@@ -37,7 +37,7 @@ func bridge(name string) discovery.Device {
 		NUMANode:      discovery.None, VFIndex: discovery.None, VLANID: discovery.None}
 }
 
-// pf is a physical function with n virtual functions, which follow it.
+// pf returns a physical function with n virtual functions, which follow it.
 func pf(name string, n int) []discovery.Device {
 	device := nic(name)
 	device.Type, device.SRIOVCapable, device.TotalVFs, device.NumVFs = discovery.TypePF, true, 64, n
@@ -85,7 +85,7 @@ exposure:
   supportedCNIPlugins: [{name: bridge}]`
 )
 
-// policies reads specs; their names are policy-0, policy-1...
+// policies parses specs and names the policies policy-0, policy-1 and so on.
 func policies(t testing.TB, specs ...string) []v1alpha1.DeviceExposurePolicy {
 	t.Helper()
 	var list []v1alpha1.DeviceExposurePolicy
@@ -99,13 +99,13 @@ func policies(t testing.TB, specs ...string) []v1alpha1.DeviceExposurePolicy {
 	return list
 }
 
-// build resolves and builds for the node worker-1 with every plugin that the tests name.
+// build resolves policies and builds the slices of the node worker-1 with every plugin that the tests use.
 func build(t testing.TB, devices []discovery.Device, specs ...string) draslices.Result {
 	t.Helper()
 	return buildWith(t, features(), devices, specs...)
 }
 
-// buildWith does it with other features.
+// buildWith is build with other features.
 func buildWith(
 	t testing.TB, features draslices.Features, devices []discovery.Device, specs ...string,
 ) draslices.Result {
@@ -122,7 +122,7 @@ func buildWith(
 	return result
 }
 
-// clusters are the features of clusters without and with the alpha features of Kubernetes.
+// clusters returns the features of clusters without and with the alpha features of Kubernetes.
 func clusters() map[string]draslices.Features {
 	groups, all := features(), features()
 	groups.CompatibilityGroups = true
@@ -131,14 +131,14 @@ func clusters() map[string]draslices.Features {
 		"compatibility groups and lists": all}
 }
 
-// hasLists reports whether what is published needs list attributes.
+// hasLists reports whether the result needs list attributes.
 func hasLists(result draslices.Result) bool {
 	return stdslices.ContainsFunc(result.Entries, func(e draslices.Entry) bool {
 		return e.Spec.Attributes[policy.SupportedCNIs].StringValues != nil
 	})
 }
 
-// hasGroups reports whether what is published needs compatibility groups.
+// hasGroups reports whether the result needs compatibility groups.
 func hasGroups(result draslices.Result) bool {
 	return stdslices.ContainsFunc(result.Entries, func(e draslices.Entry) bool {
 		return stdslices.ContainsFunc(e.Spec.ConsumesCounters,
@@ -150,7 +150,7 @@ func features() draslices.Features {
 	return draslices.Features{CNIBinaries: sets.New("macvlan", "ipvlan", "host-device", "sriov", "bridge")}
 }
 
-// summary prints what is published in the order of publication, without attributes.
+// summary prints the result in the order of publication, without attributes.
 func summary(result draslices.Result) string {
 	var out strings.Builder
 	for _, name := range stdslices.Sorted(maps.Keys(result.Resources.Pools)) {

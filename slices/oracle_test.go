@@ -14,22 +14,22 @@ type thing struct {
 	nic    string
 	// function reports whether the device is a virtual function of the NIC.
 	function bool
-	// exclusive things are had by one claim; of others, each claim takes some of the stock.
+	// exclusive things are allocated to one claim; several claims can take amounts of the stock of others.
 	exclusive bool
 	plugins   []string
 	group     string
 	stock     []stock
-	// takes is the bandwidth of the NIC that the use of the thing takes.
+	// takes is the bandwidth of the NIC that the thing takes when in use.
 	takes int64
 }
 
-// had is a thing that a claim has, with the amounts that it takes.
+// had is a thing that is allocated to a claim, with the amounts that the claim takes.
 type had struct {
 	thing
 	amounts map[string]int64
 }
 
-// things are all things of a machine, by name.
+// things returns all things of a machine, by name.
 func (m machine) things() map[string]thing {
 	all := map[string]thing{}
 	add := func(t thing) { all[t.name] = t }
@@ -59,13 +59,13 @@ func (m machine) things() map[string]thing {
 	return all
 }
 
-// thingsOf are the things of one virtual function.
+// thingsOf returns the things of one virtual function.
 func (c modelNIC) thingsOf(vf vfunc) []thing {
 	fair := c.speed / int64(len(c.vfs))
 	if fair >= 100 {
 		fair -= fair % 100
 	}
-	// Who shares the function at the same time divides what is fair.
+	// Shared uses of the function that are possible at the same time divide its fair share.
 	groups := map[string]bool{}
 	parties := int64(0)
 	for _, o := range vf.offers {
@@ -99,7 +99,8 @@ func (c modelNIC) thingsOf(vf vfunc) []thing {
 	return all
 }
 
-// choices are the bandwidths that policies name for an exclusive use of a function: its own policy, else the NIC's.
+// choices returns the bandwidths that policies define for an exclusive use of a function: those of its own policy,
+// otherwise those of the NIC's policy.
 func (c modelNIC) choices(o offer) []int64 {
 	if len(o.bandwidth) > 0 || !stdslices.ContainsFunc(c.offers, func(o offer) bool { return o.exclusive }) {
 		return o.bandwidth
@@ -107,7 +108,7 @@ func (c modelNIC) choices(o offer) []int64 {
 	return c.requests
 }
 
-// withBandwidth returns a thing with its fair share, with one bandwidth, or once for each of several.
+// withBandwidth returns a thing with its fair share, with one bandwidth, or once for each of several bandwidths.
 func (t thing) withBandwidth(choices []int64, fair int64) []thing {
 	if len(choices) == 0 {
 		choices = []int64{fair}

@@ -48,8 +48,8 @@ func TestSchedulerAgreesWithPolicies(t *testing.T) {
 	}
 }
 
-// rounds is how often a random test runs that should run n times: less with -short, and with the race detector, which
-// has nothing to find in pure functions.
+// rounds returns the number of runs of a random test that should run n times: fewer with -short, and with the race
+// detector, which finds nothing in pure functions.
 func rounds(n int) int {
 	if testing.Short() || raceDetector {
 		return n / 8
@@ -57,7 +57,7 @@ func rounds(n int) int {
 	return n
 }
 
-// checkThings checks that everything that the oracle knows is published, once, and nothing else.
+// checkThings checks that exactly the things of the oracle are published, each once.
 func checkThings(t *testing.T, m machine, result draslices.Result) {
 	t.Helper()
 	things := m.things()
@@ -89,7 +89,7 @@ type run struct {
 	features draslices.Features
 	machine  machine
 	steps    []step
-	// spoil changes what is published; nil to leave it as it is.
+	// spoil changes the published result; nil to leave it unchanged.
 	spoil func(draslices.Result, machine)
 	// allocate is called before the scheduler decides, and the returned function with the decision; it may be nil.
 	allocate func(*scheduler, []*resourceapi.ResourceClaim) func([]resourceapi.AllocationResult) error
@@ -138,7 +138,7 @@ func (r *run) apply(result draslices.Result) error {
 
 func claimName(number int) string { return fmt.Sprintf("number-%d", number) }
 
-// decide lets the scheduler decide on claims that come in one cycle, and the oracle judge it.
+// decide makes the scheduler decide on claims that arrive in one cycle, and compares the decision with the oracle.
 func (r *run) decide(s *scheduler, step step, things map[string]thing, all []had) (map[int][]had, error) {
 	var claims []*resourceapi.ResourceClaim
 	var requests []wish
@@ -161,7 +161,7 @@ func (r *run) decide(s *scheduler, step step, things map[string]thing, all []had
 	if len(results) == 0 {
 		r.refused++
 		if way := r.machine.possible(things, all, requests); way != nil {
-			return nil, fmt.Errorf("%s was refused, but could get %q", step, way)
+			return nil, fmt.Errorf("%s was rejected, but could get %q", step, way)
 		}
 		return nil, nil
 	}
@@ -222,7 +222,7 @@ func (r run) minimised() string {
 	return out.String()
 }
 
-// smaller are all runs with one thing less.
+// smaller returns all runs with one element less.
 func (r run) smaller() []run {
 	var all []run
 	add := func(m machine, s []step) {
@@ -287,7 +287,7 @@ func with[T any](list []T, i int, value T) []T {
 	return changed
 }
 
-// TestOracleFindsWrongEncodings shows that the test above can see mistakes.
+// TestOracleFindsWrongEncodings checks that the test above can detect mistakes.
 func TestOracleFindsWrongEncodings(t *testing.T) {
 	shared := func(plugin, group string, value int64) offer {
 		return offer{suffix: "-" + plugin, plugins: []string{plugin}, group: group,
@@ -345,7 +345,7 @@ func TestOracleFindsWrongEncodings(t *testing.T) {
 	}
 }
 
-// anyMachine is a random machine without bridges.
+// anyMachine returns a random machine without bridges.
 func anyMachine(d dice) machine {
 	m := d.machine()
 	for _, c := range m.nics {
@@ -384,7 +384,7 @@ func withGroups(change func([]string) []string) func(draslices.Result, machine) 
 	}
 }
 
-// peersOnly leaves out of what shared entries consume the mirrors of their own capacities.
+// peersOnly removes the mirrors of their own capacities from the consumption of shared entries.
 func peersOnly(result draslices.Result, _ machine) {
 	eachDevice(result, func(d *resourceapi.Device) {
 		if !ptr.Deref(d.AllowMultipleAllocations, false) {
@@ -400,7 +400,7 @@ func peersOnly(result draslices.Result, _ machine) {
 	})
 }
 
-// slotsByFunctions makes exclusion-slots the number of virtual functions and one.
+// slotsByFunctions sets exclusion-slots to the number of virtual functions plus one.
 func slotsByFunctions(result draslices.Result, m machine) {
 	slots := map[string]resourceapi.Counter{}
 	for _, c := range m.nics {
@@ -438,8 +438,7 @@ func eachDevice(result draslices.Result, change func(*resourceapi.Device)) {
 	}
 }
 
-// TestCountersCanRefuse holds that whatever is counted can run out: kube-scheduler pays for every counter on every node
-// that it tries.
+// Every counter can run out: kube-scheduler pays for each counter on every node that it tries.
 func TestCountersCanRefuse(t *testing.T) {
 	for seed := range uint64(rounds(400)) {
 		m := anyMachine(dice{rand.New(rand.NewPCG(seed, 7))})

@@ -2,5 +2,5 @@
 
 package slices_test
 
-// raceDetector reports whether the race detector, which slows everything down, is on.
+// raceDetector reports whether the race detector, which slows down all tests, is enabled.
 const raceDetector = true

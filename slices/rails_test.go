@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// railCards are three NICs with two virtual functions each.
+// railCards returns three NICs with two virtual functions each.
 func railCards() []discovery.Device {
 	var devices []discovery.Device
 	for name, bus := range map[string]string{"card0": "0000:18", "card1": "0000:40", "card2": "0000:4f"} {
@@ -34,8 +34,9 @@ func withRails(claim *resourceapi.ResourceClaim, match bool) *resourceapi.Resour
 	return claim
 }
 
-// The scheduler keeps rails of virtual functions apart that a table has for their physical functions, and for one of
-// them. Functions without a rail meet no constraint: also not two of them one that they have the same.
+// The scheduler distinguishes the rails of virtual functions that a table assigns to their physical functions, and to
+// one virtual function. Functions without a rail satisfy no constraint, not even two of them a constraint that their
+// rails match.
 func TestRailsOfVirtualFunctions(t *testing.T) {
 	policy := vf(`
   supportedCNIPlugins: [{name: sriov, exclusive: true}]
@@ -48,7 +49,7 @@ func TestRailsOfVirtualFunctions(t *testing.T) {
 		t.Run(cluster, func(t *testing.T) {
 			s := newScheduler(t, buildWith(t, features, railCards(), policy))
 			if got, _ := s.cycle(withRails(s.claim("sriov", "sriov", "sriov", "sriov"), false)); len(got) > 0 {
-				t.Errorf("four functions of different rails: %v, and there are three rails", got)
+				t.Errorf("four functions of different rails: %v, but there are only three rails", got)
 			}
 			got, keys := s.cycle(withRails(s.claim("sriov", "sriov", "sriov"), false))
 			stdslices.Sort(got)
@@ -56,7 +57,7 @@ func TestRailsOfVirtualFunctions(t *testing.T) {
 				t.Errorf("three functions of different rails: %v", got)
 			}
 			if got, _ := s.cycle(withRails(s.claim("sriov", "sriov"), true)); len(got) > 0 {
-				t.Errorf("two functions of one rail: %v, and only one is left that has a rail", got)
+				t.Errorf("two functions of one rail: %v, but only one function with a rail is left", got)
 			}
 			s.release(keys...)
 			got, _ = s.cycle(withRails(s.claim("sriov", "sriov"), true))

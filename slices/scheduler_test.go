@@ -57,7 +57,7 @@ func newScheduler(t testing.TB, result draslices.Result) *scheduler {
 	return s
 }
 
-// List and Get make classes by the name of a CNI plugin, as the controller does for root steps.
+// List and Get return classes named after a CNI plugin, as the controller creates them for root steps.
 func (s *scheduler) List() ([]*resourceapi.DeviceClass, error) { return nil, errors.New("not needed") }
 
 func (s *scheduler) Get(plugin string) (*resourceapi.DeviceClass, error) {
@@ -115,8 +115,8 @@ func (s *scheduler) state() structured.AllocatedState {
 	return state
 }
 
-// expressions are the compiled expressions of all classes, as in the scheduler; withLists with the feature of that
-// name.
+// expressions contains the compiled expressions of all classes, as in the scheduler; withLists does so with the feature
+// DRAListTypeAttributes.
 var (
 	expressions = dracel.NewCache(100, dracel.Features{EnableConsumableCapacity: true})
 	withLists   = dracel.NewCache(100, dracel.Features{EnableConsumableCapacity: true, EnableListTypeAttributes: true})
@@ -239,7 +239,7 @@ func checkPair(t *testing.T, result draslices.Result, first, second use, allowed
 	if !allowed {
 		s.release(keys...)
 		if devices, _ = s.cycle(s.claim(second.plugin)); len(devices) == 0 {
-			t.Errorf("%s after the release of %s: refused", second.plugin, first.plugin)
+			t.Errorf("%s after the release of %s: rejected", second.plugin, first.plugin)
 		}
 	}
 	s = newScheduler(t, result)
@@ -257,7 +257,7 @@ func TestSharesAreCounted(t *testing.T) {
 	for i := range 4 {
 		devices, keys := s.cycle(s.claim("macvlan"))
 		if len(devices) != 1 {
-			t.Fatalf("macvlan %d is refused", i+1)
+			t.Fatalf("macvlan %d is rejected", i+1)
 		}
 		shares = append(shares, keys...)
 	}
@@ -281,11 +281,11 @@ func TestSharesAreCounted(t *testing.T) {
 	}
 }
 
-// All virtual functions fit beside a macvlan, and each is given once.
+// All virtual functions fit beside a macvlan, and each is allocated once.
 func TestAllVirtualFunctionsFit(t *testing.T) {
 	s := newScheduler(t, build(t, pf("enp3s0f0", 4), macvlanPolicy, passthroughPolicy, vfPolicy))
 	if devices, _ := s.cycle(s.claim("macvlan")); len(devices) != 1 {
-		t.Fatal("macvlan is refused")
+		t.Fatal("macvlan is rejected")
 	}
 	got := map[string]bool{}
 	for range 4 {
@@ -303,7 +303,8 @@ func TestAllVirtualFunctionsFit(t *testing.T) {
 	}
 }
 
-// While a virtual function is a port of a bridge, the physical function cannot be taken, and the others can.
+// While a virtual function is a port of a bridge, the physical function cannot be allocated, but the other virtual
+// functions can.
 func TestEnslavedVirtualFunctionIsSafe(t *testing.T) {
 	devices := pf("enp3s0f0", 3)
 	devices[2].Master = "br-data"
@@ -314,21 +315,21 @@ action: exclude`
 	for want, specs := range map[int][]string{2: {passthroughPolicy, vfOnly, exclude}, 3: {passthroughPolicy, vfOnly}} {
 		s := newScheduler(t, build(t, devices, specs...))
 		if got, _ := s.cycle(s.claim("host-device")); len(got) > 0 {
-			t.Errorf("with %d virtual functions offered: the physical function was given away: %v", want, got)
+			t.Errorf("with %d virtual functions offered: the physical function was allocated: %v", want, got)
 		}
 		for range 4 {
 			s.cycle(s.claim("sriov"))
 		}
 		if len(s.claims) != want {
-			t.Errorf("%d virtual functions were given, want %d", len(s.claims), want)
+			t.Errorf("%d virtual functions were allocated, want %d", len(s.claims), want)
 		}
 	}
 }
 
-// nics is a machine with one NIC.
+// nics returns a machine with one NIC.
 func nics() []discovery.Device { return []discovery.Device{nic("eth1")} }
 
-// A claim gets the smallest tier that is enough, until the link's bandwidth is used up.
+// A claim gets the smallest sufficient tier, until the link's bandwidth is used up.
 func TestTiers(t *testing.T) {
 	s := newScheduler(t, build(t, pf("enp3s0f0", 4), vf(vfTiers), passthroughPolicy))
 	for i, test := range []struct {
@@ -348,6 +349,6 @@ func TestTiers(t *testing.T) {
 		}
 	}
 	if devices, _ := s.cycle(s.claim("host-device")); len(devices) > 0 {
-		t.Errorf("the physical function was given while its virtual functions are in use: %v", devices)
+		t.Errorf("the physical function was allocated while its virtual functions are in use: %v", devices)
 	}
 }

@@ -15,18 +15,18 @@ type MissingFeatures struct {
 	Counters bool
 	// Sharing: the API server drops allowMultipleAllocations (feature DRAConsumableCapacity).
 	Sharing bool
-	// Charging: the scheduler forgets from pod to pod what shared devices consume of counters, as those before
-	// Kubernetes 1.36.2 do.
+	// Charging: the scheduler forgets, between pods, how much shared devices consume of counters, as in versions before
+	// Kubernetes 1.36.2.
 	Charging bool
 	// Taints: the API server drops the taints of devices (feature DRADeviceTaints).
 	Taints bool
 }
 
 // Without returns the result without entries whose rules the cluster cannot enforce: it is safer not to publish a
-// device than to give it to pods that exclude each other. The receiver is not changed.
+// device than to allocate it to mutually exclusive pods. The receiver is not changed.
 //
 // A counter set with a remaining entry stays unchanged, since the consumption of the remaining entries was computed
-// with all of them. An unused set is removed: an API server that drops counters would drop it again and again.
+// with all of them. An unused set is removed: an API server that drops counters would drop it repeatedly.
 func (r Result) Without(missing MissingFeatures) Result {
 	if missing == (MissingFeatures{}) {
 		return r
@@ -58,7 +58,7 @@ func (r Result) Without(missing MissingFeatures) Result {
 	return kept
 }
 
-// reason explains why an entry must not be published; empty if it may be.
+// reason returns the reason why an entry must not be published; empty if it may be.
 func (l MissingFeatures) reason(e Entry) string {
 	counted := len(e.Spec.ConsumesCounters) > 0
 	switch {
@@ -83,9 +83,9 @@ func counterSets(p resourceslice.Pool) []resourceapi.CounterSet {
 	return sets
 }
 
-// Tainted returns the result with the taints that a function gives to entries. The receiver is not changed.
+// Tainted returns the result with taints that a function assigns to entries. The receiver is not changed.
 //
-// Taints change with cables and pods, and nothing else may change with them: names, pools and counters are settled
+// Taints change with cables and pods, and nothing else may change with them: names, pools and counters are determined
 // before.
 func (r Result) Tainted(taints func(Entry) []resourceapi.DeviceTaint) Result {
 	if !stdslices.ContainsFunc(r.Entries, func(e Entry) bool { return len(taints(e)) > 0 }) {

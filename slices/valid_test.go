@@ -17,10 +17,9 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// checkValid checks the rules of the ResourceSlice API and the references inside each pool. The part of the API
-// server's validation that is generated from the types is run as it is. The other part is not in a library: its rules
-// are written down here from the API's documentation, and the tests on a real Kubernetes show that the API server
-// agrees.
+// checkValid checks the rules of the ResourceSlice API and the references inside each pool. It runs the generated part
+// of the API server's validation unchanged. The other part is not in a library: its rules are implemented here from the
+// API's documentation, and the tests on a real Kubernetes show that the API server agrees.
 func checkValid(t testing.TB, result draslices.Result) {
 	t.Helper()
 	create := operation.Operation{Type: operation.Create,
@@ -54,7 +53,7 @@ func checkValid(t testing.TB, result draslices.Result) {
 		}
 	}
 	if len(published) != len(result.Entries) {
-		t.Errorf("%d devices are published, and there are %d entries", len(published), len(result.Entries))
+		t.Errorf("%d devices are published for %d entries", len(published), len(result.Entries))
 	}
 	for _, e := range result.Entries {
 		found, ok := result.Find(e.Pool, e.Name)

@@ -59,7 +59,7 @@ func TestAmount(t *testing.T) {
 	}
 }
 
-// class is the class of all devices.
+// class is a class that selects all devices.
 type class struct{}
 
 func (class) List() ([]*resourceapi.DeviceClass, error) { return nil, errors.New("not needed") }
@@ -142,6 +142,6 @@ func TestAmountAsTheAllocator(t *testing.T) {
 		}
 	}
 	if given < 500 || given > 2500 {
-		t.Errorf("%d requests were given", given)
+		t.Errorf("%d requests were allocated", given)
 	}
 }

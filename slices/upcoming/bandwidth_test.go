@@ -15,7 +15,7 @@ import (
 
 const pool = "worker-1/enp3s0f0"
 
-// node is a physical function with virtual functions, and the bandwidth settings of policies.
+// node returns a physical function with virtual functions, and the bandwidth settings of policies.
 func node(speed, functions int, ofPF, ofVFs *resourceapi.CapacityRequestPolicy) policy.Decision {
 	var decision policy.Decision
 	for i, d := range function("enp3s0f0", speed, functions) {
@@ -51,8 +51,8 @@ func requestDriven(t testing.TB, decision policy.Decision) ([]upcoming.Slice, st
 	return node.Pools[pool], strings.Join(lines, "\n")
 }
 
-// Each virtual function is published once, and consumes the requested amount of the one counter; an exclusive entry of
-// the physical function consumes all.
+// Each virtual function is published once and consumes the requested amount of the only counter; an exclusive entry of
+// the physical function consumes all of it.
 func TestRequestDriven(t *testing.T) {
 	slices, problems := requestDriven(t, node(100_000, 2, nil, nil))
 	steps := &resourceapi.CapacityRequestPolicy{Default: q(50_000),
@@ -72,7 +72,7 @@ func TestRequestDriven(t *testing.T) {
 	for _, d := range slices[1].Devices {
 		got[d.Name] = d.ConsumesCounters[0].Counters
 		if d.Capacity != nil {
-			t.Errorf("%s has a capacity of its own, which refuses claims for more: %v", d.Name, d.Capacity)
+			t.Errorf("%s has its own capacity, which rejects claims for more: %v", d.Name, d.Capacity)
 		}
 	}
 	if diff := cmp.Diff(consumptions, got); diff != "" {
@@ -126,7 +126,7 @@ func TestRequestPolicyOfTheCounter(t *testing.T) {
 	}
 }
 
-// Nothing is counted where the speed is not known: neither by a claim nor by a policy.
+// Nothing is counted if the speed is unknown, neither for a claim nor for a policy.
 func TestRequestDrivenWithoutSpeed(t *testing.T) {
 	slices, problems := requestDriven(t, node(0, 2, nil, nil))
 	if _, counted := slices[0].SharedCounters[0].Counters["bandwidth"]; counted || problems != "" {
@@ -140,11 +140,11 @@ func TestRequestDrivenBadNode(t *testing.T) {
 	}
 }
 
-// ledger is a scheduler as KEP-5941 describes it, for one pool whose devices are exclusive.
+// ledger is a scheduler as described in KEP-5941, for one pool whose devices are exclusive.
 type ledger struct {
 	left    map[string]upcoming.Counter // of the one counter set
 	devices []upcoming.Device
-	taken   map[string]map[string]resource.Quantity // what devices consume, by name
+	taken   map[string]map[string]resource.Quantity // the consumption of devices, by name
 }
 
 func newLedger(slices []upcoming.Slice) *ledger {
@@ -158,7 +158,7 @@ func newLedger(slices []upcoming.Slice) *ledger {
 	return l
 }
 
-// allocate gives the first device whose name contains part and that fits.
+// allocate allocates the first device that fits and whose name contains part.
 func (l *ledger) allocate(part string, request *resource.Quantity) string {
 	for _, d := range l.devices {
 		if _, taken := l.taken[d.Name]; taken || !strings.Contains(d.Name, part) {
@@ -194,8 +194,8 @@ func (l *ledger) amounts(d upcoming.Device, request *resource.Quantity) map[stri
 	return amounts
 }
 
-// Claims for any amounts in any order take no more than the link has, and are refused only if it has no more, or no
-// function is free.
+// Claims for any amounts in any order take no more than the link has, and are rejected only if not enough bandwidth is
+// left, or no function is free.
 func TestRequestsShareTheLink(t *testing.T) {
 	const speed, functions = 100_000, 8
 	slices, _ := requestDriven(t, node(speed, functions, nil, nil))
@@ -218,13 +218,13 @@ func TestRequestsShareTheLink(t *testing.T) {
 			used, given = used+rounded, given+1
 		}
 		if got := l.allocate("passthrough", nil); got != "" {
-			t.Fatalf("%s was given while virtual functions are in use", got)
+			t.Fatalf("%s was allocated while virtual functions are in use", got)
 		}
 	}
 	if refused == 0 {
-		t.Error("nothing was refused")
+		t.Error("no claim was rejected")
 	}
 	if l := newLedger(slices); l.allocate("passthrough", nil) == "" || l.allocate("enp3s0f0v", q(1)) != "" {
-		t.Error("a virtual function was given while the physical function is in use, or that was not given")
+		t.Error("a virtual function was allocated while the physical function is in use, or the physical function was not allocated")
 	}
 }

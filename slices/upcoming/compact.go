@@ -18,16 +18,16 @@ type (
 )
 
 const (
-	// maxIncludes is how many mixins an object can include (KEP-5234).
+	// maxIncludes is the maximum number of mixins that an object can include (KEP-5234).
 	maxIncludes = 8
-	// includeSize and mixinSize are at most what an include and a mixin add to a slice, in bytes.
+	// includeSize and mixinSize are the maximum sizes, in bytes, that an include and a mixin add to a slice.
 	includeSize = 32
 	mixinSize   = 100
 )
 
-// Compact returns a slice in which what several devices or counter sets have in common is said once, in mixins. Nothing
-// is said in two mixins of one object, so their order doesn't matter. A slice that has mixins already is returned as it
-// is. Flatten gives the slice back; the argument is not changed.
+// Compact returns a slice in which mixins contain the common fields of several devices or counter sets. No field is in
+// two mixins of one object, so their order does not matter. A slice that already has mixins is returned unchanged.
+// Flatten reverts Compact. The argument is not changed.
 func Compact(s Slice) Slice {
 	if s.Mixins != nil {
 		return s
@@ -43,7 +43,7 @@ func Compact(s Slice) Slice {
 	return compact
 }
 
-// compactSets moves what sets have in common to mixins.
+// compactSets moves the common counters of sets to mixins.
 func compactSets(sets []CounterSet) []CounterMixin {
 	objects := make([]object, len(sets))
 	for i, set := range sets {
@@ -63,7 +63,7 @@ func compactSets(sets []CounterSet) []CounterMixin {
 	return mixins
 }
 
-// compactConsumptions moves what consumptions of devices have in common, of whatever sets, to mixins.
+// compactConsumptions moves the common counters of consumptions to mixins, regardless of their counter sets.
 func compactConsumptions(devices []Device) []CounterMixin {
 	var all []*Consumption
 	for i := range devices {
@@ -90,7 +90,7 @@ func compactConsumptions(devices []Device) []CounterMixin {
 	return mixins
 }
 
-// compactDevices moves attributes and capacities that devices have in common to mixins.
+// compactDevices moves the common attributes and capacities of devices to mixins.
 func compactDevices(devices []Device) []DeviceMixin {
 	const attributes, capacities = "a:", "c:"
 	objects := make([]object, len(devices))
@@ -114,10 +114,10 @@ func compactDevices(devices []Device) []DeviceMixin {
 	return mixins
 }
 
-// object is the content of an object: values as JSON, by field.
+// object contains the fields of an object with their values as JSON.
 type object map[string]string
 
-// fields returns what a map says, as an object. The prefix keeps maps of one object apart.
+// fields returns the content of a map as an object. The prefix distinguishes the maps of one object.
 func fields[K ~string, V any](prefix string, values map[K]V) object {
 	o := make(object, len(values))
 	for key, value := range values {
@@ -130,7 +130,7 @@ func fields[K ~string, V any](prefix string, values map[K]V) object {
 	return o
 }
 
-// common is what several objects say alike.
+// common is the common content of several objects.
 type common struct {
 	fields map[string]bool
 	// members are the indices of all objects with this content, ascending.
@@ -139,8 +139,8 @@ type common struct {
 	saved int
 }
 
-// factor returns what is worth saying once, most worthwhile first. Fields belong together if the same objects have them
-// with the same values, so no field of an object is in two results.
+// factor returns the common content that is worth a mixin, the greatest savings first. Fields belong together if the
+// same objects contain them with the same values, so no field of an object is in two results.
 func factor(objects []object) []common {
 	said := map[string][]int{} // by field and value
 	for i, o := range objects {

@@ -16,9 +16,9 @@ import (
 
 // link is the bandwidth that the virtual functions of a physical function share.
 type link struct {
-	// speed is in Mbit/s; 0 if it is not known.
+	// speed is in Mbit/s; 0 if it is unknown.
 	speed int64
-	// functions is how many functions divide it.
+	// functions is the number of functions that divide the bandwidth.
 	functions int64
 	// requests are the bandwidth requests that policies allow; nil if they define none.
 	requests *resourceapi.CapacityRequestPolicy
@@ -27,7 +27,7 @@ type link struct {
 	problems []policy.Problem
 }
 
-// linksOf returns what is divided by virtual functions, by the name of the physical function.
+// linksOf returns the links that virtual functions divide, by the name of the physical function.
 func linksOf(decision policy.Decision) map[discovery.IfName]*link {
 	links := map[discovery.IfName]*link{}
 	devices := slices.SortedFunc(slices.Values(decision.Devices), func(a, b policy.DeviceDecision) int {
@@ -60,7 +60,7 @@ func linksOf(decision policy.Decision) map[discovery.IfName]*link {
 	return links
 }
 
-// request adopts the bandwidth requests of personas. The first one counts: a counter has one request policy.
+// request adopts the bandwidth requests of personas. Only the first one applies: a counter has one request policy.
 func (l *link) request(pf discovery.IfName, personas []policy.Persona) {
 	for _, p := range personas {
 		i := slices.IndexFunc(p.Capacity, func(c policy.Capacity) bool { return c.Name == v1alpha1.Bandwidth })
@@ -78,7 +78,7 @@ func (l *link) request(pf discovery.IfName, personas []policy.Persona) {
 	}
 }
 
-// problem records a problem, once.
+// problem records a problem. Duplicates are ignored.
 func (l *link) problem(policyName string, pf discovery.IfName, format string, args ...any) {
 	p := policy.Problem{Policy: policyName, Device: string(pf), Message: fmt.Sprintf(format, args...)}
 	if !slices.Contains(l.problems, p) {
@@ -86,7 +86,8 @@ func (l *link) problem(policyName string, pf discovery.IfName, format string, ar
 	}
 }
 
-// requestPolicy returns the request policy of the bandwidth counter: what policies say, as far as the link has it.
+// requestPolicy returns the request policy of the bandwidth counter: the request policy of the policies, limited to the
+// speed of the link.
 func (l *link) requestPolicy(pf discovery.IfName) *resourceapi.CapacityRequestPolicy {
 	if l.requests == nil {
 		return l.anything()
@@ -99,7 +100,8 @@ func (l *link) requestPolicy(pf discovery.IfName) *resourceapi.CapacityRequestPo
 	return fitting
 }
 
-// anything lets a claim have any amount from a step to the whole link, and an equal share by default.
+// anything returns a request policy that allows any amount from a step to the whole link, with an equal share by
+// default.
 func (l *link) anything() *resourceapi.CapacityRequestPolicy {
 	share := l.speed / l.functions
 	if l.speed < bandwidthStep {
@@ -113,7 +115,7 @@ func (l *link) anything() *resourceapi.CapacityRequestPolicy {
 	}
 }
 
-// fitting returns what policies say without what is more than the link has; nil if nothing is left.
+// fitting returns the request policy of the policies without amounts that exceed the link; nil if no amount remains.
 func (l *link) fitting() *resourceapi.CapacityRequestPolicy {
 	tooMuch := func(q resource.Quantity) bool { return q.CmpInt64(l.speed) > 0 }
 	fitting := l.requests.DeepCopy()
@@ -126,7 +128,7 @@ func (l *link) fitting() *resourceapi.CapacityRequestPolicy {
 	case r == nil || r.Max == nil || !tooMuch(*r.Max):
 	case r.Step == nil:
 		r.Max = quantity(l.speed)
-	default: // the greatest step that the link has
+	default: // the greatest step within the speed of the link
 		over := l.speed - r.Min.Value()
 		r.Max = quantity(l.speed - over%r.Step.Value())
 	}

@@ -5,9 +5,9 @@ import (
 	"maps"
 )
 
-// Flatten returns a slice without mixins: their content is copied to the places that include them. Of several mixins
-// with the same field, the last one listed counts, and fields of the including object take precedence over any mixin
-// (KEP-5234). It returns an error if an included mixin is missing. The argument is not changed.
+// Flatten returns a slice without mixins: their content is copied to the objects that include them. If several mixins
+// contain the same field, the last included mixin takes precedence, and fields of the including object take precedence
+// over any mixin (KEP-5234). It returns an error if an included mixin is missing. The argument is not changed.
 func Flatten(s Slice) (Slice, error) {
 	if s.Mixins == nil {
 		return s, nil
@@ -32,7 +32,7 @@ func Flatten(s Slice) (Slice, error) {
 	return flat, nil
 }
 
-// mixinParts are what mixins say, by their names.
+// mixinParts contains the content of mixins by name.
 type mixinParts struct {
 	attributes   parts[name, attribute]
 	capacity     parts[name, capacity]
@@ -42,7 +42,7 @@ type mixinParts struct {
 
 type parts[K comparable, V any] map[string]map[K]V
 
-// byName makes mixins easy to find. Names are unique in each list, which validation has seen to.
+// byName indexes mixins by name. Validation ensures that names are unique in each list.
 func byName(m *Mixins) mixinParts {
 	all := mixinParts{parts[name, attribute]{}, parts[name, capacity]{}, parts[string, Counter]{},
 		parts[string, Counter]{}}

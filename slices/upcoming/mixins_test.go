@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
 )
 
-// fixed is a counter, or a consumption, of a fixed amount.
+// fixed returns a counter, or a consumption, of a fixed amount.
 func fixed(n int64) upcoming.Counter {
 	return upcoming.Counter{Value: resource.NewQuantity(n, resource.DecimalSI)}
 }
@@ -87,7 +87,7 @@ func TestFlattenUnknown(t *testing.T) {
 	}
 }
 
-// What virtual functions have in common is said once.
+// The common fields of virtual functions are written once.
 func TestCompact(t *testing.T) {
 	vf := func(index int64) upcoming.Device {
 		return upcoming.Device{
@@ -135,13 +135,13 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-// A slice can't have more mixins in one object than the KEP allows, however much there is in common.
+// An object has no more mixins than the KEP allows, however many fields are common.
 func TestCompactIncludes(t *testing.T) {
 	const devices, kinds = 12, 12
 	var slice upcoming.Slice
 	for i := range devices {
 		d := upcoming.Device{Name: fmt.Sprintf("d%d", i), Attributes: attributes{}}
-		for kind := range kinds { // every device shares each kind with another set of devices
+		for kind := range kinds { // every device shares each kind with a different set of devices
 			if i != kind {
 				d.Attributes[resourceapi.QualifiedName(fmt.Sprintf("example.com/quite-a-long-name-of-attribute-%02d",
 					kind))] = number(7)
@@ -178,7 +178,7 @@ func checkFlat(t testing.TB, slice upcoming.Slice) {
 		t.Fatalf("%d bytes with mixins, %d without", after, before)
 	}
 	if diff := cmp.Diff(compact, upcoming.Compact(slice)); diff != "" {
-		t.Fatalf("another time it is another slice (-first +second):\n%s", diff)
+		t.Fatalf("the result is not deterministic (-first +second):\n%s", diff)
 	}
 	if diff := cmp.Diff(compact, upcoming.Compact(compact)); diff != "" {
 		t.Fatalf("a compact slice changes (-first +second):\n%s", diff)

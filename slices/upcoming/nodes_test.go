@@ -14,7 +14,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// choices makes decisions of bytes. When they are used up, everything is 0.
+// choices makes decisions from bytes. After the last byte, every decision is 0.
 type choices struct{ data []byte }
 
 func (c *choices) pick(n int) int {
@@ -26,7 +26,7 @@ func (c *choices) pick(n int) int {
 	return b % n
 }
 
-// function is a physical function with n virtual functions, which follow it.
+// function returns a physical function with n virtual functions, which follow it.
 func function(name string, speed, n int) []discovery.Device {
 	pf := discovery.Device{Name: discovery.IfName(name), Type: discovery.TypePF, SRIOVCapable: true, TotalVFs: 128,
 		NumVFs: n, LinkSpeed: speed,
@@ -44,12 +44,12 @@ func function(name string, speed, n int) []discovery.Device {
 	return devices
 }
 
-// bandwidth is the bandwidth setting of a policy.
+// bandwidth returns the bandwidth setting of a policy.
 func bandwidth(value string, requests *resourceapi.CapacityRequestPolicy) policy.Capacity {
 	return policy.Capacity{Name: "bandwidth", Value: resource.MustParse(value), RequestPolicy: requests}
 }
 
-// persona is as a policy can make it.
+// persona returns a persona that a policy can define.
 func (c *choices) persona(number int) policy.Persona {
 	p := policy.Persona{Suffix: fmt.Sprintf("-p%d", number), Policy: fmt.Sprintf("policy-%d", number),
 		Exclusive: c.pick(2) == 0, Plugins: []string{"sriov", "macvlan"}[:1+c.pick(2)]}
@@ -75,7 +75,7 @@ func (c *choices) persona(number int) policy.Persona {
 	return p
 }
 
-// decision is a machine of some NICs, perhaps with many virtual functions.
+// decision returns a machine with some NICs, possibly with many virtual functions.
 func (c *choices) decision() policy.Decision {
 	var d policy.Decision
 	number := 0

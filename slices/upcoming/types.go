@@ -11,29 +11,29 @@ import (
 type (
 	// Slice is the part of the spec of a ResourceSlice that a driver writes.
 	Slice struct {
-		// Mixins can be included by the counter sets and devices of the same slice.
+		// Mixins are parts that the counter sets and devices of the same slice can include.
 		Mixins         *Mixins      `json:"mixins,omitempty"`
 		SharedCounters []CounterSet `json:"sharedCounters,omitempty"`
 		Devices        []Device     `json:"devices,omitempty"`
 	}
-	// Mixins are parts of counter sets and devices, each kind with names of its own.
+	// Mixins contains parts of counter sets and devices. Each kind has its own namespace of names.
 	Mixins struct {
 		Device                   []DeviceMixin  `json:"device,omitempty"`
 		DeviceCounterConsumption []CounterMixin `json:"deviceCounterConsumption,omitempty"`
 		CounterSet               []CounterMixin `json:"counterSet,omitempty"`
 	}
-	// DeviceMixin has attributes and capacities.
+	// DeviceMixin contains attributes and capacities.
 	DeviceMixin struct {
 		Name       string                                                    `json:"name"`
 		Attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute `json:"attributes,omitempty"`
 		Capacity   map[resourceapi.QualifiedName]resourceapi.DeviceCapacity  `json:"capacity,omitempty"`
 	}
-	// CounterMixin has counters of a set, or consumed amounts of them.
+	// CounterMixin contains counters of a set, or consumed amounts.
 	CounterMixin struct {
 		Name     string             `json:"name"`
 		Counters map[string]Counter `json:"counters"`
 	}
-	// CounterSet is what devices consume from.
+	// CounterSet is a set of counters that devices consume from.
 	CounterSet struct {
 		Name     string             `json:"name"`
 		Includes []string           `json:"includes,omitempty"`
@@ -56,9 +56,9 @@ type (
 		Counters            map[string]Counter `json:"counters,omitempty"`
 		CompatibilityGroups []string           `json:"compatibilityGroups,omitempty"`
 	}
-	// Counter is a counter of a set, or the amount that a device consumes from one.
+	// Counter is a counter of a set, or the amount that a device consumes from a counter.
 	Counter struct {
-		// Value is the total of a counter of a set, or a fixed amount that is consumed.
+		// Value is the total of a counter of a set, or a fixed consumed amount.
 		Value *resource.Quantity `json:"value,omitempty"`
 		// RequestPolicy defines the amounts that a claim may take from a counter of a set.
 		RequestPolicy *resourceapi.CapacityRequestPolicy `json:"requestPolicy,omitempty"`
@@ -82,7 +82,7 @@ type Node struct {
 	Problems []policy.Problem
 }
 
-// Map returns the node with every slice changed.
+// Map returns the node with change applied to every slice.
 func (n Node) Map(change func(Slice) Slice) Node {
 	changed := Node{Pools: map[string][]Slice{}, Entries: n.Entries, Problems: n.Problems}
 	for name, slices := range n.Pools {
@@ -93,7 +93,7 @@ func (n Node) Map(change func(Slice) Slice) Node {
 	return changed
 }
 
-// FromResult returns what a node publishes, in the types of this package.
+// FromResult returns the published data of a node in the types of this package.
 func FromResult(result draslices.Result) Node {
 	node := Node{Pools: map[string][]Slice{}, Entries: result.Entries, Problems: result.Problems}
 	for name, pool := range result.Resources.Pools {
@@ -112,7 +112,7 @@ func FromResult(result draslices.Result) Node {
 	return node
 }
 
-// device is a device of today's API in the upcoming form, with nothing taken out to mixins yet.
+// device converts a device of the current API to the upcoming form, without mixins.
 func device(d *resourceapi.Device) Device {
 	var consumptions []Consumption
 	for _, c := range d.ConsumesCounters {

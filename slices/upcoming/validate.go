@@ -32,7 +32,7 @@ func Validate(s Slice) field.ErrorList {
 	v.atMost(v.fields, maxFields, "devices")
 	v.atMost(v.counters, maxCounters, "sharedCounters")
 	v.atMost(v.consumed, maxConsumedCounters, "devices")
-	if flat, err := Flatten(s); err == nil { // an error was found above
+	if flat, err := Flatten(s); err == nil { // otherwise an error was found above
 		for i, d := range flat.Devices {
 			if n := len(d.Attributes) + len(d.Capacity); n > maxFieldsOfDevice {
 				v.add(field.TooMany(field.NewPath("devices").Index(i), n, maxFieldsOfDevice))
@@ -42,10 +42,10 @@ func Validate(s Slice) field.ErrorList {
 	return v.errs
 }
 
-// validator collects errors, and counts what a slice has.
+// validator collects errors and counts the fields of a slice.
 type validator struct {
 	errs field.ErrorList
-	// fields are attributes and capacities.
+	// fields counts attributes and capacities.
 	fields, counters, consumed int
 	// deviceMixins, consumptionMixins and setMixins are the names of mixins.
 	deviceMixins, consumptionMixins, setMixins sets.Set[string]
@@ -59,8 +59,8 @@ func (v *validator) atMost(n, limit int, where string) {
 	}
 }
 
-// mixins checks the mixins of a slice, and remembers their names for what includes them. Their fields count towards the
-// limit of the slice once, however many devices include them.
+// mixins checks the mixins of a slice and stores their names for the objects that include them. Their fields count
+// towards the limit of the slice once, however many devices include them.
 func (v *validator) mixins(m *Mixins, path *field.Path) {
 	v.deviceMixins, v.consumptionMixins, v.setMixins = sets.New[string](), sets.New[string](), sets.New[string]()
 	for i, mixin := range m.Device {
@@ -79,7 +79,7 @@ func (v *validator) mixins(m *Mixins, path *field.Path) {
 	}
 }
 
-// mixinName checks that a name is a DNS label and the only one of its list.
+// mixinName checks that a name is a DNS label and unique in its list.
 func (v *validator) mixinName(name string, known sets.Set[string], path *field.Path) {
 	path = path.Child("name")
 	for _, reason := range validation.IsDNS1123Label(name) {
@@ -91,7 +91,7 @@ func (v *validator) mixinName(name string, known sets.Set[string], path *field.P
 	known.Insert(name)
 }
 
-// includes checks that all included mixins exist, and that there are not too many.
+// includes checks that all included mixins exist, and that their number is within the limit.
 func (v *validator) includes(includes []string, known sets.Set[string], path *field.Path) {
 	path = path.Child("includes")
 	if len(includes) > maxIncludes {
@@ -109,7 +109,7 @@ func (v *validator) counterSet(set CounterSet, path *field.Path) {
 	v.totals(set.Counters, path)
 }
 
-// totals checks counters of a set.
+// totals checks the counters of a set.
 func (v *validator) totals(counters map[string]Counter, path *field.Path) {
 	v.counters += len(counters)
 	for name, c := range counters {
@@ -134,7 +134,7 @@ func (v *validator) device(d Device, path *field.Path) {
 	}
 }
 
-// consumption checks what a device consumes of a set.
+// consumption checks the consumption of a device from a set.
 func (v *validator) consumption(counters map[string]Counter, path *field.Path) {
 	v.consumed += len(counters)
 	for name, c := range counters {

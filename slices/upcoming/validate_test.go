@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
 )
 
-// fields are n attributes.
+// fields returns n attributes.
 func fields(n int) attributes {
 	all := attributes{}
 	for i := range n {
@@ -19,7 +19,7 @@ func fields(n int) attributes {
 	return all
 }
 
-// counters are n counters.
+// counters returns n counters.
 func counters(n int) map[string]upcoming.Counter {
 	all := map[string]upcoming.Counter{}
 	for i := range n {
@@ -28,7 +28,7 @@ func counters(n int) map[string]upcoming.Counter {
 	return all
 }
 
-// devices are n devices like one.
+// devices returns n copies of a device.
 func devices(n int, like upcoming.Device) []upcoming.Device {
 	var all []upcoming.Device
 	for i := range n {
@@ -38,7 +38,7 @@ func devices(n int, like upcoming.Device) []upcoming.Device {
 	return all
 }
 
-// mixins are n mixins of devices, each with some attributes.
+// mixins returns n device mixins, each with some attributes.
 func mixins(n, attributes int) *upcoming.Mixins {
 	m := &upcoming.Mixins{}
 	for i := range n {
