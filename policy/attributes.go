@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// LegacyPCIeRoot is published beside the standard resource.kubernetes.io/pcieRoot, with the same value.
+	// LegacyPCIeRoot is published in addition to the standard resource.kubernetes.io/pcieRoot, with the same value.
 	LegacyPCIeRoot resourceapi.QualifiedName = "device.k8s.io/pcieRoot"
-	// SupportedCNIs is the attribute with the CNI plugins of an entry. Usually it is a string for people, with a comma
-	// before and after each plugin, and classes use the booleans in v1alpha1.CNIDomain. In clusters with list
-	// attributes it is a list that classes use too, and the booleans are absent.
+	// SupportedCNIs is the attribute with the CNI plugins of an entry. Usually it is a human-readable string, with a
+	// comma before and after each plugin, and classes use the booleans in v1alpha1.CNIDomain. In clusters with list
+	// attributes it is a list that classes use, too, and the booleans are absent.
 	SupportedCNIs resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/supportedCNIs"
 	// RDMADevice is the attribute with the name of the first RDMA device, which monitoring tools use to find its
 	// counters. It is of little use in classes: the same NIC has different names on different nodes.
@@ -29,10 +29,10 @@ const (
 	ExposurePolicy resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/exposurePolicy"
 )
 
-// ownDomain begins the names of the driver's own attributes.
+// ownDomain is the prefix of the names of the driver's own attributes.
 const ownDomain resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/"
 
-// MaxString is the greatest length of a string attribute, in bytes.
+// MaxString is the maximum length of a string attribute, in bytes.
 const MaxString = resourceapi.DeviceAttributeMaxValueLength
 
 // attribute is an attribute of a device.
@@ -50,7 +50,7 @@ type value struct {
 	fact bool
 }
 
-// forAPI returns the value as the API has it.
+// forAPI returns the value in the type of the API.
 func (a attribute) forAPI() resourceapi.DeviceAttribute {
 	switch value := a.any.(type) {
 	case string:
@@ -61,26 +61,26 @@ func (a attribute) forAPI() resourceapi.DeviceAttribute {
 	case bool:
 		return resourceapi.DeviceAttribute{BoolValue: &value}
 	}
-	// impossible: text, list, number and boolean make values
+	// impossible: the values of text, list, number and boolean have these types
 	panic(fmt.Sprintf("attribute %s is a %T", a.name, a.any))
 }
 
-// publication reports whether an attribute is published.
+// publication defines whether an attribute is published.
 type publication int
 
 const (
 	// never is for attributes that only policies can read: they change whenever a cable is plugged or a device returns
 	// from a pod, and each change would be a write.
 	never publication = iota
-	// onRequest is for attributes that are published where they are facts and a policy asks for them.
+	// onRequest is for attributes that are published as facts if a policy requests them.
 	onRequest
-	// whereFact is for attributes that are published where they are facts.
+	// whereFact is for attributes that are published as facts.
 	whereFact
 	// always is for attributes that are a fact of every device.
 	always
 )
 
-// publicationOf returns how what an expression reads is published; never if it is not in the vocabulary.
+// publicationOf returns the publication of an attribute that an expression reads; never if it is not in the vocabulary.
 func publicationOf(a access) publication {
 	for _, known := range vocabulary(&discovery.Device{}) {
 		if known.name == a.qualifiedName() && !a.capacity && !a.computed {
@@ -226,7 +226,7 @@ func Attributes(d discovery.Device) map[resourceapi.QualifiedName]resourceapi.De
 	return attributes
 }
 
-// ownMAC is empty for an address that the device has from others.
+// ownMAC returns the MAC address of a device; empty if the device uses the address of another one.
 func ownMAC(d *discovery.Device) string {
 	if d.InheritedMAC {
 		return ""
@@ -265,7 +265,7 @@ func publishedOf(
 	return attributes
 }
 
-// named returns the names of the attributes that are published so.
+// named returns the names of the attributes with a publication.
 func named(p publication) []resourceapi.QualifiedName {
 	var names []resourceapi.QualifiedName
 	for _, a := range vocabulary(&discovery.Device{}) {
@@ -276,15 +276,15 @@ func named(p publication) []resourceapi.QualifiedName {
 	return names
 }
 
-// AlwaysPublished returns the names of the attributes that every published device has. Selectors of claims and of
-// classes that others write may read these, and no others, without a guard.
+// AlwaysPublished returns the names of the attributes that every published device has. Selectors of claims, and of
+// classes that users write, may read only these attributes without a guard.
 func AlwaysPublished() []resourceapi.QualifiedName { return named(always) }
 
-// PublishedWhereFact returns the names of the attributes that published devices have which have such a fact.
+// PublishedWhereFact returns the names of the attributes that are published for every device that has such a fact.
 func PublishedWhereFact() []resourceapi.QualifiedName { return named(whereFact) }
 
-// PublishedOnRequest returns the names of the attributes that devices have which have such a fact, if the policy that
-// exposes them asks for it.
+// PublishedOnRequest returns the names of the attributes that are published for devices that have such a fact, if the
+// policy that exposes the device requests the attribute.
 func PublishedOnRequest() []resourceapi.QualifiedName { return named(onRequest) }
 
 // Identifying returns the names of the attributes that differ between two machines of the same kind: addresses, and
@@ -302,7 +302,7 @@ func text[S ~string](s S) value {
 	return value{string(s), s != "" && holdable(string(s))}
 }
 
-// first returns the first of some names; empty if there is none.
+// first returns the first name; empty if there is none.
 func first(names []string) string {
 	if len(names) == 0 {
 		return ""
@@ -310,8 +310,8 @@ func first(names []string) string {
 	return names[0]
 }
 
-// list returns a string with names that contains() finds: with a comma before and after each. Policies read it whatever
-// its length is, but one that no attribute can hold is not published.
+// list returns a string of names that supports contains(), with a comma before and after each name. Policies can read a
+// list of any length, but a list that does not fit in an attribute is not published.
 func list(names []string) value {
 	if len(names) == 0 {
 		return value{"", false}
@@ -320,9 +320,9 @@ func list(names []string) value {
 	return value{joined, holdable(joined)}
 }
 
-// holdable reports whether an attribute can hold a string. The kernel takes names that are not UTF-8, also from a pod
-// that has the interface; in JSON each of their bytes becomes three, and one value that is too long costs the whole
-// slice.
+// holdable reports whether an attribute can hold a string. The kernel accepts names that are not UTF-8, even from a pod
+// that has the interface. In JSON each of their bytes becomes three, and the API server rejects a whole slice for one
+// value that is too long.
 func holdable(s string) bool { return len(s) <= MaxString && utf8.ValidString(s) }
 
 // number returns an integer, which may be a fact.
@@ -331,5 +331,5 @@ func number(n int, fact bool) value { return value{int64(n), fact} }
 // boolean returns a boolean, which is a fact even if it is false.
 func boolean(b bool) value { return value{b, true} }
 
-// optional returns a boolean that is a fact of some devices only.
+// optional returns a boolean that is a fact of only some devices.
 func optional(b, fact bool) value { return value{b, fact} }

@@ -16,17 +16,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The table in the comment of Attributes is the users' description of the vocabulary: it has every name, once.
+// The table in the comment of Attributes documents the vocabulary for users: it contains every name once.
 func TestTheVocabularyIsDescribed(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "attributes.go", nil, parser.ParseComments)
 	if err != nil {
 		t.Fatal(err)
 	}
-	described := []string{"exposurePolicy", "supportedCNIs"} // no facts of a device
+	described := []string{"exposurePolicy", "supportedCNIs"} // not facts of a device
 	for _, declaration := range file.Decls {
 		if f, ok := declaration.(*ast.FuncDecl); ok && f.Name.Name == "Attributes" {
 			for line := range strings.Lines(f.Doc.Text()) {
-				// else of another domain
+				// otherwise it belongs to another domain
 				if row, ok := strings.CutPrefix(line, "\t"); ok && !strings.Contains(strings.Fields(row)[0], "/") {
 					described = append(described, strings.Fields(row)[0])
 				}
@@ -78,8 +78,8 @@ func TestAttributesOfHardware(t *testing.T) {
 	}
 }
 
-// The first RDMA device of a device is published; a device without one does not have the attribute, which would match
-// others without.
+// The first RDMA device of a device is published. A device without RDMA lacks the attribute, which would otherwise
+// match other devices without RDMA.
 func TestRDMADevice(t *testing.T) {
 	for _, test := range []struct {
 		devices []string
@@ -95,7 +95,7 @@ func TestRDMADevice(t *testing.T) {
 	}
 }
 
-// values are attributes without their types.
+// values returns attributes without their types.
 func values(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) map[string]any {
 	plain := map[string]any{}
 	for name, value := range attributes {
@@ -141,8 +141,8 @@ func TestPoliciesOfHardware(t *testing.T) {
 	}
 }
 
-// The kernel takes names of any bytes, also from a pod that has the interface. What would be too long in JSON, or
-// another string, is not published: the API server refuses a slice as a whole.
+// The kernel accepts names of any bytes, even from a pod that has the interface. Names that would be too long in JSON,
+// or would become another string, are not published: the API server would reject the whole slice.
 func TestNamesThatAreNotUTF8(t *testing.T) {
 	d := discovery.Device{Name: "ens1f0v0", Interface: "eth\xff", AltNames: []string{strings.Repeat("\xff", 60)}}
 	published := policy.Published(d, "altNames")

@@ -14,19 +14,19 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// CheckTypes says where a selector compares an attribute with a literal of another type, as in mtu > "9000", and
-// whether it is nothing but an attribute that is not true or false. The compiler takes both, since it doesn't know the
-// attributes. On a device < and > are errors then, == is never true, and an attribute alone selects nothing. Of an
-// expression that does not compile it says nothing.
+// CheckTypes returns an error for each comparison of an attribute with a literal of another type, as in mtu > "9000",
+// and for a selector that consists only of an attribute that is not a boolean. The compiler accepts both, since it does
+// not know the types of attributes. On a device, < and > then fail, == is never true, and the attribute alone selects
+// nothing. CheckTypes returns nil for an expression that does not compile.
 func CheckTypes(expression string) error {
 	return errors.Join(checkTypes(expression, compile), checkYields(expression))
 }
 
-// checkYields says whether an expression is nothing but an attribute of another type than true or false.
+// checkYields returns an error if an expression consists only of an attribute that is not a boolean.
 func checkYields(expression string) error {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err != nil {
-		return nil //nolint:nilerr // others say so
+		return nil //nolint:nilerr // other checks report it
 	}
 	compiled, issues := s.result.Environment.Compile(s.result.Expression)
 	if issues.Err() != nil {
@@ -41,7 +41,7 @@ func checkYields(expression string) error {
 		a.field("."), example)
 }
 
-// checkTypes is CheckTypes for expressions of any purpose.
+// checkTypes returns the errors in the comparisons of an expression for any purpose.
 func checkTypes(expression string, compile compiler) error {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err == nil {
@@ -63,7 +63,7 @@ const (
 	booleanKind kind = "true or false"
 )
 
-// compare notes where a call compares an attribute with a literal of another type.
+// compare records comparisons of an attribute with a literal of another type.
 func (w *walker) compare(call ast.CallExpr, vars scope) {
 	switch call.FunctionName() {
 	case operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater,
@@ -93,7 +93,7 @@ func (w *walker) compare(call ast.CallExpr, vars scope) {
 	}
 }
 
-// compareWith compares one side with the other; corrected writes the comparison with another literal.
+// compareWith compares the types of both sides; corrected returns the comparison with another literal.
 func (w *walker) compareWith(attribute, literal ast.Expr, vars scope, corrected func(name, literal string) string) {
 	a, ok := valueOf(attribute, vars)
 	left, with := a.kind(), kindOf(resolve(literal, vars))
@@ -139,7 +139,8 @@ func valueOf(e ast.Expr, vars scope) (access, bool) {
 	return domain, ok && literal && kindOf(e.AsCall().Args()[0]) == domain.kind()
 }
 
-// kind is the type that an attribute of the driver has on every device. What policies add has any.
+// kind returns the type of a driver's attribute, which is the same on every device. Attributes that policies add can
+// have any type.
 func (a access) kind() kind {
 	if a.capacity || a.computed {
 		return unknownKind
@@ -159,7 +160,7 @@ func (a access) kind() kind {
 	return stringKind
 }
 
-// kindOf is the type of a literal.
+// kindOf returns the type of a literal.
 func kindOf(e ast.Expr) kind {
 	if e.Kind() != ast.LiteralKind {
 		return unknownKind

@@ -9,9 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Check returns everything that is wrong with a policy, with its expressions, too; and of a policy that is right what
-// its author should know all the same. It is for those who accept policies. Nodes are milder: they do of a policy what
-// they can.
+// Check returns all errors in a policy, including its expressions, and for a valid policy remarks for its author. It is
+// for components that accept policies. Nodes are more lenient: they apply the usable parts of a policy.
 func Check(p *v1alpha1.DeviceExposurePolicy) (problems field.ErrorList, remarks []string) {
 	problems = v1alpha1.Validate(p)
 	match, problem := checkSelectorOf(p)
@@ -53,8 +52,8 @@ func checkSelectorOf(p *v1alpha1.DeviceExposurePolicy) (vethMatch, *field.Error)
 }
 
 // UntilCorrected describes how nodes treat a stored policy with expressions that cannot be evaluated. It is empty if
-// all can. No node offers a device that the author wanted to hide. The text is not for rejected policies, which no node
-// has.
+// all can be evaluated. No node offers a device that the author wanted to hide. The text is not for rejected policies,
+// which no node has.
 func UntilCorrected(p *v1alpha1.DeviceExposurePolicy) string {
 	var texts []string
 	err := CheckSelector(p.Spec.Selector.CEL)
@@ -73,19 +72,19 @@ func UntilCorrected(p *v1alpha1.DeviceExposurePolicy) string {
 	return "until the policy is corrected, " + strings.Join(texts, ", and ")
 }
 
-// vethMatch is how an expression selects the host's ends of the veths of pods.
+// vethMatch is the way in which an expression selects the host ends of the veths of pods.
 type vethMatch int
 
 const (
 	noVeths vethMatch = iota
-	// byType: because they are veths.
+	// byType: because their type is veth.
 	byType
-	// likeAny: as any link of whatever type.
+	// likeAny: like links of any other type.
 	likeAny
 )
 
-// matchOfVeths asks an expression that compiles about veths as they come and go with pods, and about links that differ
-// in their type only.
+// matchOfVeths evaluates a valid expression for veths as they appear with pods, and for links that differ only in their
+// type.
 func matchOfVeths(expression string) vethMatch {
 	match := noVeths
 	for _, master := range []discovery.IfName{"", "cni0"} {
@@ -107,7 +106,7 @@ func matchOfVeths(expression string) vethMatch {
 	return match
 }
 
-// selects reports whether an expression is true for a device. It asks as a node does.
+// selects reports whether an expression is true for a device. It evaluates the expression like a node.
 func selects(expression string, device discovery.Device) bool {
 	p := v1alpha1.DeviceExposurePolicy{Spec: v1alpha1.DeviceExposurePolicySpec{
 		Action: v1alpha1.ActionExclude, Selector: v1alpha1.DeviceSelector{CEL: expression}}}

@@ -54,8 +54,8 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// TestNodesOfInvalidPolicies: a policy that is invalid and stored all the same offers nothing that its author may have
-// wanted hidden, and doesn't stop the others.
+// An invalid policy that is stored nevertheless does not offer anything that its author may have wanted to hide, and
+// does not affect other policies.
 func TestNodesOfInvalidPolicies(t *testing.T) {
 	for _, c := range corpus.Invalid(t) {
 		t.Run(c.Name, func(t *testing.T) {
@@ -119,7 +119,7 @@ func whatBecameOf(decision policy.Decision) corpus.Stored {
 	return "does something else"
 }
 
-// TestVethsByType: what matters is whether the type is why a veth of a pod is selected.
+// The result depends on whether a veth of a pod is selected because of its type.
 func TestVethsByType(t *testing.T) {
 	for expression, want := range map[string]string{
 		`@type == "veth"`:                            "refused",

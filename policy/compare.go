@@ -12,10 +12,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// mistake is a way to write expressions that people bring from other languages. The compiler's words for it name tokens
-// and no cause.
+// mistake is a syntax that users bring from other languages. The compiler's message for it names tokens, but not the
+// cause.
 type mistake struct {
-	// correct returns an expression without the mistake; the same one if it has none.
+	// correct returns an expression without the mistake; the same expression if it does not contain the mistake.
 	correct func(expression string) string
 	advice  string
 }
@@ -42,7 +42,7 @@ func compileError(expression string, result dracel.CompilationResult, options dr
 			continue
 		}
 		advice, corrected = append(advice, known.advice), better
-		if compileAs(corrected, options).Error == nil { // whatever else looks like a mistake is none
+		if compileAs(corrected, options).Error == nil { // other patterns that look like mistakes are correct
 			return fmt.Errorf("cannot compile the expression: %s; write %s", strings.Join(advice, ", and "), corrected)
 		}
 	}
@@ -53,8 +53,8 @@ func compileError(expression string, result dracel.CompilationResult, options dr
 	return fmt.Errorf("cannot compile the expression: %s", detail)
 }
 
-// withTokens returns an expression with replaced tokens. last is the last byte before the token that is not a space.
-// replace returns the replacement of a token and how many bytes after it are dropped.
+// withTokens returns an expression with replaced tokens. last is the last non-space byte before the token. replace
+// returns the replacement of a token, and the number of bytes to drop after it.
 func withTokens(expression string, replace func(last byte, token, rest string) (text string, drop int)) string {
 	var corrected strings.Builder
 	last := byte(0)
@@ -64,7 +64,7 @@ func withTokens(expression string, replace func(last byte, token, rest string) (
 		text, drop := replace(last, token, rest)
 		rest = rest[drop:]
 		corrected.WriteString(text)
-		optional := last == '.' && text == "?" // a field follows, as after a single point
+		optional := last == '.' && text == "?" // a field follows, as after a single dot
 		if text := strings.TrimSpace(text); text != "" && !optional {
 			last = text[len(text)-1]
 		}
@@ -72,8 +72,8 @@ func withTokens(expression string, replace func(last byte, token, rest string) (
 	return corrected.String()
 }
 
-// withOperators returns an expression with the operators of CEL for and, or and not. What not refers to without
-// parentheses is not known, since ! binds more than ==: it becomes what does not compile.
+// withOperators returns an expression with the operators of CEL for and, or and not. The operand of a not without
+// parentheses is ambiguous, since ! binds more tightly than ==: it is replaced by text that does not compile.
 func withOperators(expression string) string {
 	return withTokens(expression, func(last byte, token, rest string) (string, int) {
 		if last == '.' || last == 0 && !strings.EqualFold(token, "not") {
@@ -95,7 +95,7 @@ func withOperators(expression string) string {
 	})
 }
 
-// withFunctionNames returns an expression in which CEL functions replace the names that other languages use.
+// withFunctionNames returns an expression in which CEL functions replace functions of other languages.
 func withFunctionNames(expression string) string {
 	known := map[string]string{"startswith": "startsWith", "hasprefix": "startsWith", "endswith": "endsWith",
 		"hassuffix": "endsWith", "contains": "contains", "includes": "contains", "matches": "matches",
@@ -109,7 +109,7 @@ func withFunctionNames(expression string) string {
 	})
 }
 
-// withLists returns an expression with a list of one string where in is followed by a string.
+// withLists returns an expression in which a string after in becomes a list of one string.
 func withLists(expression string) string {
 	isIn := false
 	return withTokens(expression, func(_ byte, token, _ string) (string, int) {
@@ -148,14 +148,14 @@ func withEquals(expression string) string {
 	return corrected.String()
 }
 
-// bareAttribute finds what people write for an attribute of a device, at the beginning of a text: attributes.NAME,
-// attributes["NAME"] and attributes["DOMAIN"].NAME, with or without the device, also in the singular.
+// bareAttribute matches common spellings of an attribute of a device at the beginning of a text: attributes.NAME,
+// attributes["NAME"] and attributes["DOMAIN"].NAME, with or without the device, and also in the singular.
 var bareAttribute = regexp.MustCompile(`^(?:device\.)?attributes?(?:\.([A-Za-z_]\w*)|` +
 	`\["([^"]*)"\](?:\.([A-Za-z_]\w*))?)`)
 
-// withDomain returns an expression with attributes of devices in full, where they are written as names (ifName), as
-// fields of the device (device.ifName), or without the domain (device.attributes.ifName). It leaves strings as they
-// are, and knows neither raw strings nor comments: whoever uses the result compiles it.
+// withDomain returns an expression in which attributes of devices have their full form instead of a name (ifName), a
+// field of the device (device.ifName), or an attribute without the domain (device.attributes.ifName). It leaves strings
+// unchanged, and supports neither raw strings nor comments, so callers must compile the result.
 func withDomain(expression string) string {
 	known := Attributes(discovery.Device{})
 	isKnown := func(name string) bool {
@@ -192,7 +192,7 @@ func withDomain(expression string) string {
 	})
 }
 
-// nextToken returns what a text, which is not empty, begins with: a name or number, a string, or any other byte.
+// nextToken returns the first token of a non-empty text: a name or number, a string, or any other byte.
 func nextToken(text string) string {
 	isWord := func(char byte) bool {
 		return char == '_' || '0' <= char && char <= '9' || 'A' <= char && char <= 'Z' || 'a' <= char && char <= 'z'

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The commonest mistake is named, and what to write; other mistakes keep the compiler's words.
+// The error names the most common mistake and the correction; other mistakes keep the compiler's message.
 func TestSingleEqualsIsNamed(t *testing.T) {
 	const ifName = `device.attributes["dra.networking"].ifName`
 	for expression, want := range map[string]string{
@@ -32,7 +32,7 @@ func TestSingleEqualsIsNamed(t *testing.T) {
 	}
 }
 
-// Who leaves out the domain of an attribute is told the whole expression.
+// If the domain of an attribute is missing, the error contains the whole expression.
 func TestMissingDomainIsNamed(t *testing.T) {
 	const full = `device.attributes["dra.networking"].`
 	for expression, want := range map[string]string{
@@ -54,7 +54,7 @@ func TestMissingDomainIsNamed(t *testing.T) {
 	}
 }
 
-// What people write as in other languages is named, and what to write; the compiler's words alone name tokens.
+// The error names syntax of other languages and the correction; the compiler's message alone names tokens.
 func TestOtherLanguagesAreNamed(t *testing.T) {
 	const words = "cannot compile the expression: compilation failed"
 	const operators = "; and, or and not are written &&, || and !( )"

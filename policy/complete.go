@@ -13,13 +13,13 @@ import (
 
 // ClassExpression returns the expression of a topology's step in the form for a DeviceClass. The scheduler stops
 // scheduling a pod if a selector reads an attribute that a device lacks, even if the device would not match, and
-// published entries only have facts. Therefore each access to an attribute that is published only as a fact gets a
+// published entries only contain facts. Therefore each access to an attribute that is published only as a fact gets a
 // guard with the value that represents absence: pfName becomes (has(pfName) ? pfName : ""). The expression then has the
 // same result for a device in a class as in a policy. Existing guards and attributes that the driver does not publish
-// stay unchanged. It returns an error if the expression does not compile or an access cannot be guarded.
+// stay unchanged. ClassExpression returns an error if the expression does not compile or an access cannot be guarded.
 //
-// The text is cut and joined instead of printed from the syntax tree: macros are expanded there, and authors want to
-// recognize their own text in the DeviceClass.
+// The text is cut and joined instead of printed from the syntax tree: macros are expanded in the tree, and authors want
+// to recognize their own text in the DeviceClass.
 func ClassExpression(expression string) (string, error) {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err != nil {
@@ -47,7 +47,7 @@ func ClassExpression(expression string) (string, error) {
 	var text strings.Builder
 	done := 0
 	for _, g := range guards {
-		if g.start < done { // the operand of another one, as in attributes[…][attributes[…].type]: its name is computed
+		if g.start < done { // the operand of another access, as in attributes[…][attributes[…].type]: its name is computed
 			return "", errComputedName
 		}
 		text.WriteString(string(source[done:g.start]) + g.text)
@@ -72,10 +72,10 @@ type guard struct {
 	text       string
 }
 
-// newGuard returns the guard of one reading: operand.name or operand["name"].
+// newGuard returns the guard of one access: operand.name or operand["name"].
 //
-// The reading starts where the leftmost part of its operand does, which the parser tells without brackets. openBrackets
-// adds those, as in (device.attributes)["dra.networking"].mtu.
+// The access starts where the leftmost part of its operand starts. The parser reports this position without brackets;
+// openBrackets adds them, as in (device.attributes)["dra.networking"].mtu.
 func newGuard(source []rune, w *walker, reading unguardedReading, absent string) (guard, error) {
 	operator := int(w.offsets[reading.expr.ID()].Start)
 	start := operator
@@ -84,7 +84,7 @@ func newGuard(source []rune, w *walker, reading unguardedReading, absent string)
 			start = min(start, int(offsets.Start))
 		}
 	}))
-	// CEL allows white space around the name. Comments there are rejected.
+	// CEL allows white space around the name. Comments in this position are rejected.
 	name := regexp.MustCompile(`^(?:\.\s*` + reading.access.id + `\b|\[\s*(?:"` + reading.access.id + `"|'` +
 		reading.access.id + `')\s*\])`).FindString(string(source[operator:]))
 	start = openBrackets(source, start, operator)
@@ -97,8 +97,8 @@ func newGuard(source []rune, w *walker, reading unguardedReading, absent string)
 	return guard{start: start, end: operator + len([]rune(name)), text: text}, nil
 }
 
-// openBrackets returns where an operand begins with the brackets that close in it: nothing but space and other brackets
-// stands between these and its first word.
+// openBrackets returns the start of an operand including the brackets that close in it: there are only spaces and other
+// brackets between these and its first word.
 func openBrackets(source []rune, start, end int) int {
 	for unopened(string(source[start:end])) > 0 && start > 0 && strings.ContainsRune("( \t\r\n", source[start-1]) {
 		start--
@@ -106,5 +106,5 @@ func openBrackets(source []rune, start, end int) int {
 	return start
 }
 
-// unopened counts the brackets of a text that close in it and open before it. The names of domains have none.
+// unopened counts the brackets that close in a text but open before it. The names of domains contain no brackets.
 func unopened(text string) int { return strings.Count(text, ")") - strings.Count(text, "(") }

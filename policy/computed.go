@@ -22,7 +22,7 @@ import (
 // resourceNameField is the field of an exposure that sets the attributes that Multus reads.
 const resourceNameField = "resourceName"
 
-// policyAttributes are the attributes that a policy gives one device.
+// policyAttributes contains the attributes that a policy gives one device.
 type policyAttributes struct {
 	values map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 	// sources are sorted by name.
@@ -42,15 +42,15 @@ func (a *policyAttributes) miss(name, source, reason string) {
 	a.sources = append(a.sources, AttributeSource{Name: qualified, Source: source, Absent: reason})
 }
 
-// attributeRules are the attributes of a policy prepared for a node, and their results so far.
+// attributeRules contains the attributes of a policy prepared for a node, and the results so far.
 type attributeRules struct {
 	prepared bool
-	// table has the attributes by PCI address, and tableNames the names of all rows, sorted.
+	// table contains the attributes by PCI address; tableNames contains the attribute names of all rows, sorted.
 	table      map[string]map[string]v1alpha1.AttributeValue
 	tableNames []string
 	// computed are in the order of the policy.
 	computed []computedRule
-	// budget is what all evaluations may cost together, and spent what they have.
+	// budget limits the cost of all evaluations together; spent is the cost so far.
 	budget, spent uint64
 }
 
@@ -58,17 +58,17 @@ type attributeRules struct {
 type computedRule struct {
 	name       string
 	expression selector
-	// broken is the reason for a missing expression.
+	// broken is the reason why there is no expression.
 	broken error
-	// failedOn are the devices on which the expression failed, and failure is the error on the first of them.
+	// failedOn contains the devices on which the expression failed; failure is the error on the first of them.
 	failedOn []discovery.IfName
 	failure  error
 }
 
-// shareAttributeCost divides what the evaluations of computed attributes may cost among the policies that have some, as
-// evaluate does for selectors: all share readingCost, and each expression has evaluationShare for every device.
+// shareAttributeCost divides the cost limit of computed attributes among the policies that have any, as evaluate does
+// for selectors: all share readingCost, and each expression has evaluationShare for every device.
 //
-// Policies that only exclude take no part: they give no attributes.
+// Exclude policies are not counted: they give no attributes.
 func shareAttributeCost(rules []*rule, devices int) {
 	asking := 0
 	for _, r := range rules {
@@ -84,7 +84,7 @@ func shareAttributeCost(rules []*rule, devices int) {
 	}
 }
 
-// prepare compiles the expressions and indexes the table. Only policies that give a device an entry need that.
+// prepare compiles the expressions and indexes the table. Only policies that give a device an entry need this.
 func (a *attributeRules) prepare(e *v1alpha1.Exposure, kept *expressions) {
 	if a.prepared {
 		return
@@ -129,7 +129,7 @@ func (r *rule) attributesOf(d *discovery.Device) policyAttributes {
 	return result
 }
 
-// fixedAttribute translates a value that is written in a policy.
+// fixedAttribute translates a fixed value in a policy.
 func fixedAttribute(v v1alpha1.AttributeValue) resourceapi.DeviceAttribute {
 	return resourceapi.DeviceAttribute{StringValue: v.String, IntValue: v.Int, BoolValue: v.Bool}
 }
@@ -169,7 +169,7 @@ func (a *attributeRules) lookUp(d *discovery.Device, result *policyAttributes) {
 	}
 }
 
-// noRow says which rows a device without one could have.
+// noRow returns the reason for a missing row, with the rows that the device could have.
 func noRow(d *discovery.Device) string {
 	reason := "no row for " + string(d.PCIAddress)
 	if d.PFAddress != "" {
@@ -202,7 +202,7 @@ func (a *attributeRules) compute(d *discovery.Device, result *policyAttributes) 
 	}
 }
 
-// evaluate returns the attribute's value for a device, nil if the expression yields nothing.
+// evaluate returns the attribute's value for a device, or nil if the expression yields no value.
 func (a *attributeRules) evaluate(c *computedRule, device variables) (*resourceapi.DeviceAttribute, error) {
 	switch {
 	case c.broken != nil:
@@ -249,7 +249,7 @@ func attributeOf(value ref.Val) (*resourceapi.DeviceAttribute, error) {
 		"boolean or a version, with string() or int() around it", value.Type().TypeName())
 }
 
-// stringAttribute returns nothing for an empty string.
+// stringAttribute returns nil for an empty string.
 func stringAttribute(s string) (*resourceapi.DeviceAttribute, error) {
 	switch {
 	case s == "":
@@ -267,8 +267,8 @@ func tooLong(s string) error {
 		"substring()", s[:MaxString]+"…", len(s), MaxString)
 }
 
-// problems returns what is wrong with the computed attributes: one problem for each, about the first device, since a
-// policy may match hundreds.
+// problems returns the problems of the computed attributes: one problem for each attribute, about the first device,
+// since a policy may match hundreds of devices.
 func (a *attributeRules) problems(policyName string) []Problem {
 	var problems []Problem
 	for _, c := range a.computed {
@@ -302,13 +302,13 @@ func enumerate(devices []discovery.IfName) string {
 	return text
 }
 
-// compileAttribute compiles an expression that yields an attribute's value, or an optional one.
+// compileAttribute compiles an expression that yields an attribute's value, or an optional value.
 func compileAttribute(expression string, env environment.Type) (selector, error) {
 	options := dracel.Options{EnvType: &env, DerivedAttribute: true}
 	result := compileAs(expression, options)
 	if result.Error != nil && yieldsOptional(expression, env) {
-		// The compiler of the library rejects the type, and accepts an expression without one. The parentheses of an
-		// expression that compiles match, so dyn() does not change its meaning.
+		// The compiler of the library rejects the type, but accepts an expression of unknown type. The parentheses of
+		// an expression that compiles are balanced, so dyn() does not change its meaning.
 		result = compileAs("dyn("+expression+"\n)", options)
 	}
 	if result.Error != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// rails are a NIC with two functions, a device without PCI address, and one that is missing in the table.
+// rails returns a NIC with two functions, a device without a PCI address, and a device that is missing in the table.
 func rails() discovery.Facts {
 	none := discovery.Device{NUMANode: discovery.None, VFIndex: discovery.None, VLANID: discovery.None}
 	device := func(name, address, pf string) discovery.Device {
@@ -33,7 +33,7 @@ func rails() discovery.Facts {
 	}}
 }
 
-// attributesOf prints what a policy for all devices gives each of them, and its problems.
+// attributesOf prints the attributes that a policy for all devices gives each device, and its problems.
 func attributesOf(t *testing.T, facts discovery.Facts, exposure string) string {
 	t.Helper()
 	list := policies(t, map[string]string{"p": expand("selector: {cel: 'true'}\n" +
@@ -81,7 +81,7 @@ func attributeText(a resourceapi.DeviceAttribute) string {
 	return "nothing"
 }
 
-// A value that cannot be published, or cannot be computed, costs one device one attribute.
+// A value that cannot be published or computed affects only one attribute of one device.
 func TestComputedAttributes(t *testing.T) {
 	const four = "\ndummy0\nrail7 x/y=7\nrail7v0\nrail7v1\nstor0\n"
 	for name, test := range map[string]struct {
@@ -154,7 +154,7 @@ problem: policy p: device dummy0: is published without attribute x/y: the expres
 	}
 }
 
-// A string of sysfs may have any bytes, and the API server takes UTF-8 only.
+// A string of sysfs may contain any bytes, but the API server accepts only UTF-8.
 func TestComputedAttributesAreUTF8(t *testing.T) {
 	facts := discovery.Facts{Devices: []discovery.Device{{Name: "eth0", PortName: "p\xff"}}}
 	got := attributesOf(t, facts, `  computedAttributes: [{name: port, cel: '@portName'}]`)
@@ -163,7 +163,7 @@ func TestComputedAttributesAreUTF8(t *testing.T) {
 	}
 }
 
-// A row is the row of the address, or otherwise of the physical function, and never a mixture.
+// A device gets the row of its address, otherwise the row of its physical function, and never a mixture.
 func TestTableOfAttributes(t *testing.T) {
 	got := attributesOf(t, rails(), `
   additionalAttributes: {site: a}
@@ -183,7 +183,7 @@ stor0 dra.networking/site="a"
 	}
 }
 
-// People are told where each attribute comes from, and why a device lacks one.
+// Users see the source of each attribute, and why a device lacks one.
 func TestAttributeSources(t *testing.T) {
 	list := policies(t, map[string]string{"p": expand(`
 selector: {cel: 'true'}
@@ -244,8 +244,8 @@ stor0
 	}
 }
 
-// An expression that costs more than all of them may is given up after some devices, and takes the others' attributes
-// and entries nothing.
+// An expression that exceeds the total cost limit is given up after some devices, and does not affect the attributes
+// and entries of other policies.
 func TestExpensiveAttributes(t *testing.T) {
 	costlyValue := "size(" + strings.Replace(costly, "all(a,", "filter(a,", 1) + ")"
 	if err := policy.CheckAttribute(costlyValue); err != nil {
@@ -325,7 +325,8 @@ func TestTableIsBounded(t *testing.T) {
 	}
 }
 
-// Devices have the attributes by which Multus finds them: devices without a bus by the names of their links.
+// Devices have the attributes by which Multus finds them: devices without a bus are identified by the names of their
+// links.
 func TestResourceName(t *testing.T) {
 	got := attributesOf(t, rails(), "  resourceName: example.com/nic\n")
 	for _, want := range []string{
@@ -337,7 +338,7 @@ func TestResourceName(t *testing.T) {
 		}
 	}
 	bound := rails()
-	bound.Devices[2].Interface = "" // a driver for applications has it
+	bound.Devices[2].Interface = "" // it is bound to a userspace driver
 	unknown := rails()
 	unknown.Devices[0].Interface = ""
 	if got := attributesOf(t, bound, "  resourceName: example.com/nic\n"); !strings.Contains(got,

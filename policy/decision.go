@@ -9,9 +9,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// Decision states for every device of a node whether and how it is offered, and why.
+// Decision contains, for every device of a node, whether and how it is offered, and why.
 type Decision struct {
-	// Devices has every device of the facts, sorted by name.
+	// Devices contains every device of the facts, sorted by name.
 	Devices []DeviceDecision
 	// Problems are the errors in policies, sorted by policy.
 	Problems []Problem
@@ -20,9 +20,10 @@ type Decision struct {
 // DeviceDecision is the decision on one device.
 type DeviceDecision struct {
 	Device discovery.Device
-	// Personas are the entries under which the device is offered, sorted by suffix. None: the device is hidden.
+	// Personas are the entries under which the device is offered, sorted by suffix. Without personas, the device is
+	// hidden.
 	Personas []Persona
-	// Reasons has one reason for every policy, sorted by policy.
+	// Reasons contains one reason for every policy, sorted by policy.
 	Reasons []Reason
 }
 
@@ -39,24 +40,24 @@ type Persona struct {
 	AllowInUse bool
 	// Plugins are the CNI plugins that may attach the device under this entry, in the order of the policy.
 	Plugins []string
-	// Capacity has the counters of the policy, sorted by name.
+	// Capacity contains the counters of the policy, sorted by name.
 	Capacity []Capacity
 	// ConsumePerAllocation is the minimum that an allocation consumes, by counter, as the policy defines it. Only
 	// shared personas have entries.
 	ConsumePerAllocation map[string]resource.Quantity
 	// ExclusionGroup links shared personas of the device that must not be used concurrently.
 	ExclusionGroup string
-	// Publish are the names of discovered attributes that the policy asks for; see PublishedOnRequest.
+	// Publish are the names of discovered attributes that the policy requests; see PublishedOnRequest.
 	Publish []string `json:",omitempty"`
 	// AdditionalAttributes are the attributes that the policy adds to the device: fixed, computed and from its table.
-	// They are published together with the discovered ones.
+	// They are published together with the discovered attributes.
 	AdditionalAttributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
-	// AttributeSources list, for every attribute that the policy names, its source or the reason why it is absent,
-	// sorted by name. They are for people and not part of the recorded persona of a claim.
+	// AttributeSources lists, for every attribute that the policy names, its source or the reason why it is absent,
+	// sorted by name. It is for display and not part of the recorded persona of a claim.
 	AttributeSources []AttributeSource `json:"-"`
 }
 
-// AttributeSource says where a device has an attribute from that its policy names.
+// AttributeSource is the source of an attribute that the policy of a device names.
 type AttributeSource struct {
 	Name resourceapi.QualifiedName
 	// Source is the field of the exposure, for example attributesByPCIAddress[0000:18:00.0].
@@ -70,8 +71,8 @@ type Capacity struct {
 	// Name is the name in the policy, without domain.
 	Name  string
 	Value resource.Quantity
-	// RequestPolicy may be nil. Its default may come from the policy's consumePerAllocation. Of exclusive personas only
-	// bandwidth has one.
+	// RequestPolicy may be nil. Its default may come from the policy's consumePerAllocation. In exclusive personas,
+	// only bandwidth has a request policy.
 	RequestPolicy *resourceapi.CapacityRequestPolicy
 }
 
@@ -84,11 +85,11 @@ const (
 	Exposes Outcome = "exposes"
 	// Excludes: the policy hides the device.
 	Excludes Outcome = "excludes"
-	// Lost: the policy matches, but another one decides.
+	// Lost: the policy matches, but another policy decides.
 	Lost Outcome = "lost"
 	// NoMatch: the policy's expression is false for the device.
 	NoMatch Outcome = "no match"
-	// OtherNodes: the policy is not for this node.
+	// OtherNodes: the policy does not apply to this node.
 	OtherNodes Outcome = "other nodes"
 	// Failed: the policy's expression cannot be compiled or evaluated. In an exclude policy it hides the device.
 	Failed Outcome = "failed"
@@ -111,11 +112,11 @@ func (r Reason) String() string {
 	return fmt.Sprintf("policy %s: %s: %s", r.Policy, r.Outcome, r.Message)
 }
 
-// Problem is something that an administrator should put right.
+// Problem is a problem that an administrator should fix.
 type Problem struct {
-	// Policy is the name of the policy; empty if it is not about a policy.
+	// Policy is the name of the policy; empty if the problem does not concern a policy.
 	Policy string
-	// Device is the name of the device; empty if it is not about a device.
+	// Device is the name of the device; empty if the problem does not concern a device.
 	Device  string
 	Message string
 	// Remark is true for a hint to the author of a policy whose devices are offered as requested.

@@ -3,7 +3,7 @@
 // expression language of selectors.
 //
 // The rule of this package: it is pure. The same facts and policies give the same decision. Errors in a policy or a
-// device are data in the decision, with the reasons for every device, and never affect the others.
+// device are data in the decision, with the reasons for every device, and never affect other policies and devices.
 //
 // Files, in the order in which a policy and its expressions are processed:
 //
@@ -13,7 +13,9 @@
 //	attributes.go  the vocabulary
 //	selector.go    expressions: compiled, checked and evaluated
 //	guard.go       accesses to attributes that may be absent
-//	compare.go     comparisons with impossible values, with celtypes.go
+//	compare.go     corrections of syntax errors
+//	celtypes.go    comparisons with literals of another type
+//	values.go      comparisons with impossible strings
 //	complete.go    guards added to expressions of classes
 //	computed.go    attributes that policies compute
 package policy

@@ -8,28 +8,28 @@ type purpose int
 const (
 	// forSelector is an expression that selects devices: see compile.
 	forSelector purpose = iota
-	// forAttribute is one that yields an attribute: see compileAttribute.
+	// forAttribute is an expression that yields an attribute: see compileAttribute.
 	forAttribute
 )
 
 // expressions compiles the expressions of stored policies, each text once, and reuses the results of the previous
 // decision. A result only depends on the text and its purpose. Only results that this decision has used are kept for
-// the next one, so that expressions of changed or deleted policies do not accumulate.
+// the next decision, so that expressions of changed or deleted policies do not accumulate.
 type expressions struct{ before, used map[written]compiled }
 
-// written is an expression as a policy has it.
+// written is the text of an expression in a policy, with its purpose.
 type written struct {
 	text    string
 	purpose purpose
 }
 
-// compiled is what became of it.
+// compiled is the result of compiling an expression.
 type compiled struct {
 	selector selector
 	err      error
 }
 
-// compile is compile or compileAttribute, of a stored expression.
+// compile compiles a stored expression, with the function compile or compileAttribute.
 func (x *expressions) compile(text string, use purpose) (selector, error) {
 	key := written{text, use}
 	found, known := x.used[key]

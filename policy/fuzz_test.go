@@ -13,8 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
 )
 
-// FuzzCheck: nodes accept the text of every accepted policy, the API server accepts the results of its expressions, and
-// an expression that was completed for a class stays unchanged when it is completed again.
+// FuzzCheck checks that nodes accept the text of every accepted policy, that the API server accepts the results of its
+// expressions, and that an expression that was completed for a class stays unchanged when it is completed again.
 func FuzzCheck(f *testing.F) {
 	for _, c := range append(corpus.Valid(f), corpus.Invalid(f)...) {
 		f.Add(c.JSON(f))

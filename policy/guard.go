@@ -21,9 +21,9 @@ type access struct {
 	computed bool
 }
 
-// walk returns the attributes that an expression reads without a guard, in the order of the first access, each once,
-// and the comparisons with impossible values. Reading a name that a device lacks is an error in CEL. The following
-// operators absorb it: has(x) && f(x), f(x) && has(x), !has(x) || f(x), has(x) ? f(x) : other, and .?x.
+// walk returns the attributes that an expression reads without a guard, in the order of the first access and without
+// duplicates, and the comparisons with impossible values. Reading a name that a device lacks is an error in CEL. The
+// following operators absorb it: has(x) && f(x), f(x) && has(x), !has(x) || f(x), has(x) ? f(x) : other, and .?x.
 func walk(result dracel.CompilationResult) (*walker, error) {
 	compiled, issues := result.Environment.Compile(result.Expression)
 	if issues.Err() != nil {
@@ -34,15 +34,15 @@ func walk(result dracel.CompilationResult) (*walker, error) {
 	return w, nil
 }
 
-// present is a set of things that are known to be there.
+// present is a set of accesses that are known to be present.
 type present map[access]bool
 
 // scope maps the variables of cel.bind to their expressions.
 type scope map[string]ast.Expr
 
 type walker struct {
-	list       []access           // unguarded, each once
-	unguarded  []unguardedReading // every one
+	list       []access           // unguarded, without duplicates
+	unguarded  []unguardedReading // all unguarded accesses
 	found      map[access]bool
 	mismatches []error       // see CheckTypes
 	values     []string      // see noteValue
@@ -52,7 +52,7 @@ type walker struct {
 	offsets map[int64]ast.OffsetRange
 }
 
-// unguardedReading is a place at which an expression reads what may be absent.
+// unguardedReading is a place at which an expression reads an attribute that may be absent.
 type unguardedReading struct {
 	access access
 	expr   ast.Expr
@@ -61,7 +61,8 @@ type unguardedReading struct {
 // walk collects the unguarded accesses in e, where known is present.
 //
 // For example, in has(device.attributes["dra.networking"].mtu) && device.attributes["dra.networking"].mtu > 1500 the
-// left side implies that the mtu is present, so the right side is not in the list. Without the left side it is.
+// left side implies that the mtu is present, so the right side is not in the list. Without the left side, the right
+// side is in the list.
 func (w *walker) walk(e ast.Expr, known present, vars scope) {
 	if a, ok := mentionOf(e, vars); ok {
 		w.mentioned = append(w.mentioned, a)
@@ -92,8 +93,8 @@ func (w *walker) walk(e ast.Expr, known present, vars scope) {
 	}
 }
 
-// walkCall walks a call. An error in an operand of && does not matter when another operand is false, and in one of ||
-// when another is true, whatever their order.
+// walkCall walks a call. An error in an operand of && does not matter if another operand is false, and an error in an
+// operand of || does not matter if another operand is true, whatever their order.
 func (w *walker) walkCall(call ast.CallExpr, known present, vars scope) {
 	args := call.Args()
 	w.compare(call, vars)
@@ -133,7 +134,7 @@ func (w *walker) walkComprehension(c ast.ComprehensionExpr, known present, vars 
 	w.walk(c.IterRange(), known, vars)
 	w.walk(c.AccuInit(), known, vars)
 	inside := maps.Clone(vars)
-	// A loop variable hides a bound one of the same name.
+	// A loop variable hides a bound variable of the same name.
 	delete(inside, c.IterVar())
 	delete(inside, c.IterVar2())
 	if isBind(c) {
@@ -145,7 +146,7 @@ func (w *walker) walkComprehension(c ast.ComprehensionExpr, known present, vars 
 }
 
 // isBind reports whether a comprehension is cel.bind, which loops over nothing. The macro is cel.bind(name, value,
-// body): the value is the accumulator's beginning, and the body the result.
+// body): the value is the initial accumulator, and the body is the result.
 func isBind(c ast.ComprehensionExpr) bool {
 	return c.IterRange().Kind() == ast.ListKind && c.IterRange().AsList().Size() == 0
 }
@@ -191,7 +192,7 @@ func implied(e ast.Expr, truth bool, vars scope) present {
 	return present{}
 }
 
-// combine returns what all operands imply together, or what each of them implies.
+// combine returns the attributes that all operands imply together, or that each operand implies.
 func combine(operands []ast.Expr, truth, together bool, vars scope) present {
 	result := implied(operands[0], truth, vars)
 	for _, operand := range operands[1:] {
@@ -205,7 +206,7 @@ func combine(operands []ast.Expr, truth, together bool, vars scope) present {
 	return result
 }
 
-// accessOf returns what e itself reads, if it reads an attribute or a capacity so that its absence is an error.
+// accessOf returns the attribute or capacity that e itself reads, if its absence is an error.
 func accessOf(e ast.Expr, vars scope) (access, bool) {
 	if e.Kind() == ast.SelectKind && !e.AsSelect().IsTestOnly() {
 		domain, ok := domainOf(e.AsSelect().Operand(), vars)
@@ -221,7 +222,7 @@ func accessOf(e ast.Expr, vars scope) (access, bool) {
 	return domain, ok
 }
 
-// mentionOf returns what e itself reads, or asks for as has() and .? do, if it names an attribute or a capacity.
+// mentionOf returns the attribute or capacity that e itself reads or tests for presence, as has() and .? do.
 func mentionOf(e ast.Expr, vars scope) (access, bool) {
 	var operand ast.Expr
 	id, literal := "", true
@@ -268,7 +269,7 @@ func rootOf(e ast.Expr, vars scope) (capacity, ok bool) {
 	return false, isField(e, "attributes", vars)
 }
 
-// isField reports whether e is the field of the device.
+// isField reports whether e is the given field of the device.
 func isField(e ast.Expr, field string, vars scope) bool {
 	if e.Kind() != ast.SelectKind || e.AsSelect().IsTestOnly() || e.AsSelect().FieldName() != field {
 		return false

@@ -14,10 +14,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// namedDevice is a name of a device that an expression compares an attribute with.
+// namedDevice is a device name that an expression compares an attribute with.
 type namedDevice struct{ attribute, name string }
 
-// noteNames notes where a call asks whether ifName, pfName or interface is a certain name.
+// noteNames records comparisons of ifName, pfName or interface with a name.
 func (w *walker) noteNames(call ast.CallExpr, vars scope) {
 	args := call.Args()
 	switch call.FunctionName() {
@@ -42,13 +42,13 @@ func (w *walker) noteName(attribute, literal ast.Expr, vars scope) {
 	}
 }
 
-// probablyMeant returns which devices an expression that is true for none has probably meant: it asks for a name that
-// no device has as that attribute, and one has as another. Of names that the node doesn't know at all there is nothing
-// to say: policies are for many nodes.
+// probablyMeant returns the devices that an expression which matches no device probably refers to: it contains a name
+// that no device has in the compared attribute, but a device has in another attribute. It ignores names that the node
+// does not have at all: policies are for many nodes.
 func (s selector) probablyMeant(devices []discovery.Device) []string {
 	w, err := s.walked()
 	if err != nil {
-		return nil // it compiles, so this is impossible
+		return nil // impossible, since it compiles
 	}
 	var advice []string
 	for _, wanted := range w.names {
@@ -59,9 +59,9 @@ func (s selector) probablyMeant(devices []discovery.Device) []string {
 	return advice
 }
 
-// NearNames returns hints for an expression that matches none of some devices: which of its names are almost names of a
-// device. It is for users who look at one machine. Nodes do not use it, since policies for many nodes contain names
-// that a node does not have. Names that differ only in digits belong to other devices, such as eth2 and eth0.
+// NearNames returns hints for an expression that matches none of some devices: the names in it that nearly match the
+// name of a device. It is for users who inspect one machine. Nodes do not use it, since policies for many nodes contain
+// names that a node does not have. Names that differ only in digits belong to different devices, such as eth2 and eth0.
 func NearNames(expression string, devices []discovery.Device) []string {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err != nil {
@@ -69,7 +69,7 @@ func NearNames(expression string, devices []discovery.Device) []string {
 	}
 	w, err := s.walked()
 	if err != nil {
-		return nil // it compiles, so this is impossible
+		return nil // impossible, since it compiles
 	}
 	var names, said []string
 	for i := range devices {

@@ -10,8 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// personas returns the entries that a valid expose policy gives a device: one, or two if it has exclusive and shared
-// plugins. They have the same attributes.
+// personas returns the entries that a valid expose policy gives a device: one entry, or two if the policy has exclusive
+// and shared plugins. The entries have the same attributes.
 func personas(p *v1alpha1.DeviceExposurePolicy, attributes policyAttributes) []Persona {
 	entries := withoutAttributes(p)
 	for i := range entries {
@@ -64,7 +64,7 @@ func persona(p *v1alpha1.DeviceExposurePolicy, suffix string, exclusive bool, pl
 		c := e.Capacity[counter]
 		request := requestPolicy(c.RequestPolicy, entry.ConsumePerAllocation, counter)
 		if exclusive && e.AllowMultipleAllocations {
-			request = nil // it is for plugins that share; the exclusive plugins take all
+			request = nil // for plugins that share; exclusive plugins take the whole counter
 		}
 		entry.Capacity = append(entry.Capacity,
 			Capacity{Name: counter, Value: *quantity(&c.Value), RequestPolicy: request})
@@ -72,7 +72,8 @@ func persona(p *v1alpha1.DeviceExposurePolicy, suffix string, exclusive bool, pl
 	return entry
 }
 
-// consumption returns what plugins consume of each counter. In a valid policy they agree.
+// consumption returns the amount that plugins consume of each counter. The plugins of a valid policy consume the same
+// amounts.
 func consumption(plugins []v1alpha1.CNIPlugin) map[string]resource.Quantity {
 	amounts := map[string]resource.Quantity{}
 	for _, plugin := range plugins {
@@ -108,7 +109,7 @@ func requestPolicy(
 	return &translated
 }
 
-// quantity returns a copy of an amount; nil for none.
+// quantity returns a copy of an amount, or nil for nil.
 func quantity(a *v1alpha1.Amount) *resource.Quantity {
 	if a == nil {
 		return nil

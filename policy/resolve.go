@@ -20,23 +20,24 @@ type Node struct {
 	Labels map[string]string
 }
 
-// Resolve decides on every device of the node: any exclude policy that matches hides it; without a matching policy it
-// is hidden; else the policies that match are grouped by name suffix and the one of the highest priority in each group,
-// by name among equals, gives the device an entry. An expose policy that is invalid, or whose expression fails for a
-// device, does not match it; an exclude policy whose expression fails for a device hides it. Arguments are not changed.
+// Resolve decides on every device of the node. Any matching exclude policy hides the device. Without a matching policy,
+// the device is hidden, too. Otherwise the matching policies are grouped by name suffix, and in each group the policy
+// with the highest priority, or among equals the first by name, gives the device an entry. An expose policy that is
+// invalid, or whose expression fails for a device, does not match the device; an exclude policy whose expression fails
+// for a device hides it. Arguments are not changed.
 func Resolve(facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node) Decision {
 	decision, err := new(Resolver).Resolve(context.Background(), facts, policies, node)
 	if err != nil {
-		panic(err) // nothing can end it
+		panic(err) // impossible: the context never ends
 	}
 	return decision
 }
 
-// Resolver decides again and again, and keeps the expressions of the last decision compiled for the next one: that is
-// much of the work where policies stay as they are. The zero value is ready, for one caller at a time.
+// Resolver makes repeated decisions and keeps the compiled expressions of the last decision for the next one:
+// compilation is much of the work if policies do not change. The zero value is ready to use, for one caller at a time.
 type Resolver struct{ last map[written]compiled }
 
-// Resolve is like the function of that name, but stops when ctx ends. It returns no partial decision, since that would
+// Resolve is like the function Resolve, but stops when ctx ends. It returns no partial decision, since that would
 // withdraw devices.
 func (m *Resolver) Resolve(
 	ctx context.Context, facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node,
@@ -69,22 +70,22 @@ func (m *Resolver) Resolve(
 	return decision, nil
 }
 
-// rule is a policy made ready for a node.
+// rule is a policy prepared for a node.
 type rule struct {
 	policy *v1alpha1.DeviceExposurePolicy
 	// elsewhere is true if the policy does not apply to this node.
 	elsewhere bool
-	// invalid is the reason why an exposing policy has no effect.
+	// invalid is the reason why an expose policy has no effect.
 	invalid  error
 	selector selector
-	// broken is the reason for a missing selector.
+	// broken is the reason why there is no selector.
 	broken   error
 	problems []Problem
 	// evaluationFailed is true if a problem was recorded for an expression that failed on a device.
 	evaluationFailed bool
 	// attributes are the attributes that the policy adds.
 	attributes attributeRules
-	// expressions compile what the rule needs later.
+	// expressions compiles further expressions of the rule.
 	expressions *expressions
 }
 
@@ -109,7 +110,7 @@ func newRule(p *v1alpha1.DeviceExposurePolicy, node Node, kept *expressions) *ru
 		r.problem("", "hides every device of its nodes until its expression is right: %v", r.broken)
 	case r.broken != nil:
 		r.problem("", "exposes nothing: %v", r.broken)
-	case !r.excludes() && !p.Spec.Exposure.AllowMultipleAllocations: // slices.Build reports shared ones
+	case !r.excludes() && !p.Spec.Exposure.AllowMultipleAllocations: // slices.Build reports shared devices
 		for _, remark := range v1alpha1.Remarks(p) {
 			r.problems = append(r.problems, Problem{Policy: p.Name, Message: remark, Remark: true})
 		}
@@ -117,7 +118,7 @@ func newRule(p *v1alpha1.DeviceExposurePolicy, node Node, kept *expressions) *ru
 	return r
 }
 
-// SelectsNode reports whether a policy is for a node. A selector of nodes that cannot be read is an error.
+// SelectsNode reports whether a policy applies to a node. It returns an error if the node selector cannot be read.
 func SelectsNode(p *v1alpha1.DeviceExposurePolicy, node Node) (bool, error) {
 	if p.Spec.NodeSelector == nil {
 		return true, nil
@@ -129,7 +130,7 @@ func SelectsNode(p *v1alpha1.DeviceExposurePolicy, node Node) (bool, error) {
 	return s.Matches(labels.Set(node.Labels)), nil
 }
 
-// excludes reports whether the policy hides what it matches.
+// excludes reports whether the policy hides the devices that it matches.
 func (r *rule) excludes() bool {
 	return r.policy.Spec.Action == v1alpha1.ActionExclude
 }
@@ -140,7 +141,7 @@ func (r *rule) problem(device, format string, args ...any) {
 		Problem{Policy: r.policy.Name, Device: device, Message: fmt.Sprintf(format, args...)})
 }
 
-// reason returns a reason of the policy.
+// reason returns a reason with the name of the policy.
 func (r *rule) reason(outcome Outcome, format string, args ...any) Reason {
 	return Reason{Policy: r.policy.Name, Outcome: outcome, Message: fmt.Sprintf(format, args...)}
 }
@@ -151,14 +152,14 @@ type answer struct {
 	err     error
 }
 
-// Limits on the cost of expressions per discovery of a node, in CEL units, of which a processor evaluates some 20,000
-// per millisecond. All policies share readingCost, and each has at least evaluationShare for every device.
+// Limits on the cost of expressions per discovery of a node, in CEL units; a processor evaluates about 20,000 units per
+// millisecond. All policies share readingCost, and each policy has at least evaluationShare for every device.
 const (
 	readingCost     = 20_000_000
 	evaluationShare = 100
 )
 
-// evaluate returns the answers of every rule's expression for every device, by device and then by rule. This is most of
+// evaluate returns the result of every rule's expression for every device, by device and then by rule. This is most of
 // the work of Resolve. It uses one processor, since nodes exist to run pods. A rule that has used up its share fails on
 // the remaining devices.
 func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([][]answer, error) {
@@ -209,7 +210,7 @@ func (r *rule) unknownName(err error) error {
 	}
 	w, walkErr := r.selector.walked()
 	if walkErr != nil {
-		return err // it compiles, so this is impossible
+		return err // impossible, since it compiles
 	}
 	known := Attributes(discovery.Device{})
 	for _, a := range w.list {
@@ -221,8 +222,8 @@ func (r *rule) unknownName(err error) error {
 	return err
 }
 
-// adviseIfIdle records a problem of a policy that matches no device of the node because of a name. The policy is the
-// one of that index in the answers.
+// adviseIfIdle records a problem if the policy matches no device of the node because of a device name. index is the
+// index of the policy in the answers.
 func (r *rule) adviseIfIdle(devices []discovery.Device, answers [][]answer, index int) {
 	if !r.hasSelectorToEvaluate() || slices.ContainsFunc(answers, func(a []answer) bool {
 		return a[index].matches || a[index].err != nil
@@ -234,7 +235,7 @@ func (r *rule) adviseIfIdle(devices []discovery.Device, answers [][]answer, inde
 	}
 }
 
-// hasSelectorToEvaluate reports whether the policy is of this node, and has a valid expression.
+// hasSelectorToEvaluate reports whether the policy applies to this node and has a valid expression.
 func (r *rule) hasSelectorToEvaluate() bool {
 	return !r.elsewhere && r.invalid == nil && r.broken == nil
 }
@@ -310,7 +311,7 @@ func outrankedBy(winner, p *v1alpha1.DeviceExposurePolicy) string {
 		winner.Name, p.Spec.Exposure.DeviceNameSuffix, p.Spec.Priority)
 }
 
-// decide reports whether the policy matches a device, and why. Of the expose policies that match, one of a higher
+// decide reports whether the policy matches a device, and the reason. Another matching expose policy with a higher
 // priority may still win.
 func (r *rule) decide(d discovery.Device, a answer) (bool, Reason) {
 	switch {

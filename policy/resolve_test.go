@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// facts is a node with a NIC and a bridge.
+// facts returns the facts of a node with a NIC and a bridge.
 func facts() discovery.Facts {
 	return discovery.Facts{Devices: []discovery.Device{
 		{Name: "br0", Type: "bridge", NUMANode: -1, VFIndex: -1, VLANID: -1},
@@ -25,7 +25,7 @@ func facts() discovery.Facts {
 	}}
 }
 
-// policies reads specs by name.
+// policies parses specs by name.
 func policies(t testing.TB, specs map[string]string) []v1alpha1.DeviceExposurePolicy {
 	t.Helper()
 	var list []v1alpha1.DeviceExposurePolicy
@@ -39,19 +39,19 @@ func policies(t testing.TB, specs map[string]string) []v1alpha1.DeviceExposurePo
 	return list
 }
 
-// expose is a policy for one plugin.
+// expose returns a policy for one plugin.
 func expose(expression, suffix string, priority int) string {
 	return fmt.Sprintf("priority: %d\nselector: {cel: %q}\nexposure: {deviceNameSuffix: %q, supportedCNIPlugins: "+
 		"[{name: host-device, exclusive: true}]}",
 		priority, expand(expression), suffix)
 }
 
-// exclude is a policy that hides.
+// exclude returns a policy that hides devices.
 func exclude(expression string) string {
 	return fmt.Sprintf("selector: {cel: %q}\naction: exclude", expand(expression))
 }
 
-// brief is a line without what the expression compiler adds.
+// brief returns a line without the text that the expression compiler adds.
 func brief(line fmt.Stringer) string {
 	s, _, _ := strings.Cut(line.String(), ": compilation failed")
 	s, _, _ = strings.Cut(s, ". consider")
@@ -221,8 +221,8 @@ problem: policy x: plugin macvlan is not exclusive, and one claim takes the devi
 	}
 }
 
-// A policy that asks for a name which no device has is told which device was probably meant, and one that asks for what
-// this node doesn't know is told nothing.
+// A policy with a name that no device has gets a hint with the device that was probably meant. A policy with a name
+// that this node does not have at all gets no hint.
 func TestProbablyMeant(t *testing.T) {
 	node := discovery.Facts{Devices: []discovery.Device{
 		{Name: "eth0", Interface: "eth0", Type: "pf", AltNames: []string{"enp1s0"}},
@@ -264,7 +264,8 @@ func TestProbablyMeant(t *testing.T) {
 	}
 }
 
-// Names that are almost a device's are told where they are compared with, and no other string is.
+// Names that nearly match a device's name are reported if they are compared with a name attribute, and no other string
+// is.
 func TestNearNames(t *testing.T) {
 	devices := []discovery.Device{{Name: "uplink0", Interface: "uplink0"}, {Name: "bond0", Interface: "bond0"}}
 	full := strings.NewReplacer("@", `device.attributes["dra.networking"].`)
@@ -275,7 +276,7 @@ func TestNearNames(t *testing.T) {
 		`@ifName == "uplink0" && @type == "x"`:        "",
 		`@ifName.startsWith("uplin")`:                 "",
 		`@ifName != "uplink1"`:                        "",
-		`@ifName == "uplink1"`:                        "", // another node's
+		`@ifName == "uplink1"`:                        "", // the name of a device on another node
 		`@ifName == `:                                 "",
 	} {
 		if got := strings.Join(policy.NearNames(full.Replace(expression), devices), "; "); got != want {
@@ -358,9 +359,9 @@ func TestPublished(t *testing.T) {
 		t.Errorf("for templates (-want +got):\n%s", diff)
 	}
 	for name, device := range map[resourceapi.QualifiedName]discovery.Device{
-		// which a bridge has of one of its ports
+		// a bridge uses the address of one of its ports
 		"dra.networking/mac":      {Type: "bridge", MAC: "02:00:00:00:00:01", InheritedMAC: true},
-		"dra.networking/driver":   {Driver: strings.Repeat("x", 65)}, // fits no attribute
+		"dra.networking/driver":   {Driver: strings.Repeat("x", 65)}, // too long for an attribute
 		"dra.networking/altNames": {AltNames: []string{strings.Repeat("x", 63)}},
 	} {
 		if got, ok := policy.Published(device, "altNames")[name]; ok {
@@ -369,8 +370,8 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// A device that the node needs for its own traffic is remarked where one claim could get it alone, whose pod would not
-// start; those who share a device leave it on the node.
+// A device that the node needs for its own traffic gets a remark if one claim could get it exclusively, since the pod
+// would not start. Shared devices stay on the node.
 func TestNodeTrafficIsRemarked(t *testing.T) {
 	node := facts()
 	node.Devices[1].DefaultRoute = true

@@ -23,8 +23,7 @@ import (
 // selector is a compiled expression over one device.
 type selector struct {
 	result dracel.CompilationResult
-	// walked returns the result of walk for the expression, which is walked once. It returns no error, since the
-	// expression compiles.
+	// walked returns the cached result of walk for the expression. It returns no error, since the expression compiles.
 	walked func() (*walker, error)
 }
 
@@ -32,11 +31,11 @@ func newSelector(result dracel.CompilationResult) selector {
 	return selector{result, sync.OnceValues(func() (*walker, error) { return walk(result) })}
 }
 
-// evaluationCost is what one evaluation of a policy's expression may cost. Kubernetes lets a class have a hundred
-// times that, for one device; a policy is asked about every device at every change.
+// evaluationCost limits the cost of one evaluation of a policy's expression. Kubernetes allows a class a hundred times
+// that, for one device; a policy is evaluated for every device at every change.
 const evaluationCost = resourceapi.CELSelectorExpressionMaxCost / 100
 
-// compiler compiles what an author has written for one purpose.
+// compiler compiles an expression for one purpose.
 type compiler func(expression string, env environment.Type) (selector, error)
 
 // compile compiles a selector expression. New expressions may use the features of the oldest supported API server;
@@ -66,18 +65,18 @@ func compileAs(expression string, options dracel.Options) dracel.CompilationResu
 func (s selector) matches(device variables) (matches bool, cost uint64, err error) {
 	result, cost, err := s.evaluate(device)
 	if _, isBool := result.(types.Bool); err == nil && !isBool {
-		// The compiler takes an attribute alone, whose type it does not know. An error hides the device; "no match" of a
-		// policy that excludes would offer it.
+		// The compiler accepts an attribute alone, whose type it does not know. An error hides the device; "no match"
+		// of an exclude policy would offer it.
 		err = fmt.Errorf("cannot evaluate the expression: it yields %v (%s), not true or false", result.Value(),
 			result.Type().TypeName())
 	}
 	return result == types.True, cost, err
 }
 
-// evaluate returns what the expression yields for a device, and what that has cost.
+// evaluate returns the result of the expression for a device, and its cost.
 func (s selector) evaluate(device variables) (result ref.Val, cost uint64, err error) {
 	result, details, err := s.result.Program.Eval(map[string]any(device))
-	cost = evaluationCost // also if the environment does not report a cost
+	cost = evaluationCost // even if the environment does not report a cost
 	if details != nil && details.ActualCost() != nil {
 		cost = *details.ActualCost()
 	}
@@ -142,7 +141,7 @@ func CheckClassSelector(expression string) error {
 	return errors.Join(errs...)
 }
 
-// check compiles an expression that selects, checks its cost, and returns what it reads without a guard.
+// check compiles a selector expression, checks its cost, and returns its unguarded accesses.
 func check(expression string) ([]access, error) { return checkWith(expression, compile) }
 
 // checkWith is check for expressions of any purpose.
@@ -172,7 +171,7 @@ func (a access) qualifiedName() resourceapi.QualifiedName {
 	return resourceapi.QualifiedName(a.domain + "/" + a.id)
 }
 
-// field returns how an expression writes what is read; op is "." or ".?".
+// field returns the access as written in an expression; op is "." or ".?".
 func (a access) field(op string) string {
 	section := "attributes"
 	if a.capacity {
@@ -181,13 +180,13 @@ func (a access) field(op string) string {
 	return fmt.Sprintf("device.%s[%q]%s%s", section, a.domain, op, a.id)
 }
 
-// errComputedName is the error of an expression that reads an attribute whose name is known only when it is evaluated:
-// whether a device has it cannot be told before.
+// errComputedName is the error of an expression that reads an attribute whose name is only known during its evaluation,
+// so that its presence cannot be checked before.
 var errComputedName = errors.New("cannot check the selector: an attribute name is computed, as in " +
 	"attributes[…][x]; write a literal, for example " +
 	access{domain: v1alpha1.AttributeDomain, id: "type"}.field("."))
 
-// unknown is the error of a policy's expression that reads what no device has.
+// unknown returns the error of a policy's expression that reads an attribute or capacity that no device has.
 func (a access) unknown() error {
 	switch {
 	case a.computed:
@@ -215,11 +214,11 @@ func (a access) misspelt(unless, near string) error {
 func ClassRemarks(expression string) []string {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err != nil {
-		return nil // others say so
+		return nil // other checks report it
 	}
 	w, err := s.walked()
 	if err != nil {
-		return nil // it compiles, so this is impossible
+		return nil // impossible, since it compiles
 	}
 	var remarks []string
 	for _, a := range w.mentioned {
@@ -252,14 +251,14 @@ func (a access) suggestion() string {
 	return access{domain: near, id: a.id}.field(".")
 }
 
-// isOftenWritten reports whether users often write a domain instead of the driver's although the two are not similar:
-// the domain of the API, and shorter ones. The second is the domain of another driver, whose devices no class of a
-// topology has.
+// isOftenWritten reports whether users often write a domain instead of the driver's domain although the two are not
+// similar: the domain of the API, and shorter domains. dra.net is the domain of another driver, whose devices no class
+// of a topology contains.
 func isOftenWritten(domain string) bool {
 	return slices.Contains([]string{"dra.network", "dra.net", v1alpha1.GroupVersion().Group}, domain)
 }
 
-// unguarded returns the error of a class's expression that reads an attribute which a device may lack.
+// unguarded returns the error of a class's expression that reads an attribute that a device may lack.
 func (a access) unguarded() error {
 	if a.computed {
 		return errComputedName
@@ -302,8 +301,8 @@ func absentLiteral(a access) (string, bool) {
 	return `""`, true
 }
 
-// nearestField returns the field of the vocabulary with the name most like id, of the driver's own domain before
-// others; empty if none is like it. So mtuu is answered with mtu, and vendr with vendor.
+// nearestField returns the field of the vocabulary whose name is most similar to id, preferring the driver's own
+// domain; empty if none is similar. For mtuu it returns mtu, and for vendr it returns vendor.
 func nearestField(id string) string {
 	names := slices.SortedFunc(maps.Keys(Attributes(discovery.Device{})),
 		func(a, b resourceapi.QualifiedName) int {
@@ -321,7 +320,8 @@ func nearestField(id string) string {
 	return access{domain: domain, id: known}.field(".")
 }
 
-// nearestDomain returns the domain with attributes of the driver that is most like domain; empty if none is like it.
+// nearestDomain returns the domain with attributes of the driver that is most similar to domain; empty if none is
+// similar.
 func nearestDomain(domain string) string {
 	var known []string
 	for name := range Attributes(discovery.Device{}) {

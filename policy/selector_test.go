@@ -144,7 +144,7 @@ func TestClassRemarks(t *testing.T) {
 	}
 }
 
-// A class reads of a device what a policy reads, in whatever form its author wrote that.
+// A class reads the same attributes of a device as a policy, in whatever form the author wrote them.
 func TestClassExpression(t *testing.T) {
 	const domain = `device.attributes["dra.networking"]`
 	for expression, want := range map[string]string{
@@ -246,7 +246,7 @@ func matches(
 	return match, err
 }
 
-// A literal of another type is refused where it is certain that it is wrong, and only there.
+// A literal of another type is rejected only if it is certain to be wrong.
 func TestCheckTypes(t *testing.T) {
 	for expression, want := range map[string]string{
 		`@mtu > "9000"`: `mtu is a number, compared with the string "9000": ` +

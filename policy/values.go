@@ -15,11 +15,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// valueForm says which strings an attribute can have.
+// valueForm defines the possible strings of an attribute.
 type valueForm struct {
-	// holds reports whether a value is one of them.
+	// holds reports whether a value is possible.
 	holds func(value string) bool
-	// repair returns what is probably meant by a value that is none; empty if nothing is.
+	// repair returns the value that the user probably meant by an impossible value; empty if there is none.
 	repair func(value string) string
 	// example shows the format of the values.
 	example string
@@ -30,8 +30,8 @@ var (
 	pciID      = regexp.MustCompile(`^[0-9a-f]{4}$`)
 )
 
-// formOf returns the form of the values of a string attribute of the driver; nil if it can be any string. The absent
-// value is of every form.
+// formOf returns the form of the values of a string attribute of the driver; nil if it can be any string. Every form
+// includes the value that represents absence.
 func formOf(a access) *valueForm {
 	if a.capacity || a.computed {
 		return nil
@@ -44,7 +44,7 @@ func formOf(a access) *valueForm {
 		return nil
 	}
 	switch id {
-	case "type", "kind", "masterKind": // the kernel's kinds of links are many, and none has a capital
+	case "type", "kind", "masterKind": // the kernel has many kinds of links, none with a capital letter
 		return &valueForm{holds: isLower, repair: strings.ToLower, example: "a kind in small letters"}
 	case "pciAddress", "pfAddress":
 		return &valueForm{holds: pciAddress.MatchString, repair: longPCIAddress,
@@ -60,7 +60,7 @@ func formOf(a access) *valueForm {
 			a.field(".") + `.contains(",NAME,")`}
 	}
 	return oneOf(map[string][]string{
-		// as netlink.LinkOperState prints them
+		// as printed by netlink.LinkOperState
 		"operState":  {"unknown", "not-present", "down", "lower-layer-down", "testing", "dormant", "up"},
 		"bridgeType": {"linux", "ovs"}, "rdmaLinkLayer": {"ethernet", "infiniband"},
 		"rdmaNetns": {"shared", "exclusive"}, "eswitchMode": {"legacy", "switchdev"},
@@ -68,7 +68,7 @@ func formOf(a access) *valueForm {
 	}[id])
 }
 
-// oneOf is the form of few values; nil of none.
+// oneOf returns the form of a few values; nil for no values.
 func oneOf(values []string) *valueForm {
 	if len(values) == 0 {
 		return nil
@@ -96,7 +96,7 @@ func longPCIAddress(value string) string {
 	return ""
 }
 
-// shortPCIID removes the 0x that files of sysfs have.
+// shortPCIID removes the prefix 0x, which files of sysfs contain.
 func shortPCIID(value string) string {
 	if id := strings.TrimPrefix(strings.ToLower(value), "0x"); pciID.MatchString(id) {
 		return id
@@ -104,7 +104,7 @@ func shortPCIID(value string) string {
 	return ""
 }
 
-// usualMAC writes an address as the kernel's tools do; empty if it is none.
+// usualMAC returns an address in the format of the kernel's tools; empty if it is not valid.
 func usualMAC(value string) string {
 	address, err := net.ParseMAC(value)
 	if err != nil {
@@ -113,7 +113,7 @@ func usualMAC(value string) string {
 	return address.String()
 }
 
-// noteValue notes where an attribute is compared with a string that it can't be.
+// noteValue records a comparison of an attribute with an impossible string.
 func (w *walker) noteValue(attribute, literal ast.Expr, vars scope) {
 	a, isAttribute := valueOf(attribute, vars)
 	value, isString := stringLiteral(resolve(literal, vars))
@@ -150,11 +150,11 @@ func (w *walker) addRemark(remark string) {
 func valueRemarks(expression string) []string {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err != nil {
-		return nil // others say so
+		return nil // other checks report it
 	}
 	w, err := s.walked()
 	if err != nil {
-		return nil // it compiles, so this is impossible
+		return nil // impossible, since it compiles
 	}
 	return w.values
 }

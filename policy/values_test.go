@@ -57,7 +57,7 @@ func TestComparisonsThatAreNeverTrue(t *testing.T) {
 	}
 }
 
-// Every state that netlink can print is one that a selector may ask for.
+// Selectors may compare with every state that netlink can print.
 func TestStatesOfLinksAreKnown(t *testing.T) {
 	for state := netlink.LinkOperState(netlink.OperUnknown); state <= netlink.OperUp; state++ {
 		p := &v1alpha1.DeviceExposurePolicy{}

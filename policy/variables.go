@@ -38,7 +38,7 @@ func variablesOf(d *discovery.Device) variables {
 	}}
 }
 
-// domains are attributes or capacities by domain. Every domain exists: one that nothing is known of is empty.
+// domains maps domains to attributes or capacities. Every domain exists; an unknown domain is empty.
 type domains struct{ traits.Mapper }
 
 // Find returns the names of a domain.

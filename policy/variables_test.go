@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// An expression of a policy gives what it would give in a device class.
+// An expression of a policy has the same result as in a device class.
 func TestExpressionsAsInTheScheduler(t *testing.T) {
 	devices := []discovery.Device{
 		{Name: "enp3s0f0v1", Type: discovery.TypeVF, PFName: "enp3s0f0", VFIndex: 1, MTU: 9000, RDMA: true,
@@ -62,8 +62,8 @@ func TestExpressionsAsInTheScheduler(t *testing.T) {
 	}
 }
 
-// An expression that yields something else than true or false is an error, as it is in the scheduler: a policy that
-// excludes by it would let everything through.
+// An expression that does not yield a boolean is an error, as in the scheduler: an exclude policy with such an
+// expression would not hide anything.
 func TestSelectorsThatAreNotBoolean(t *testing.T) {
 	d := discovery.Device{Name: "eth0", Type: discovery.TypeNIC, MTU: 9000}
 	for expression, want := range map[string]string{
@@ -86,7 +86,7 @@ func TestSelectorsThatAreNotBoolean(t *testing.T) {
 	}
 }
 
-// For the published attributes of a device, an expression in a class has the result that it has in a policy: absent
+// For the published attributes of a device, an expression has the same result in a class as in a policy: absent
 // attributes make no difference and cause no error.
 func TestClassesSayWhatPoliciesSay(t *testing.T) {
 	devices := []discovery.Device{

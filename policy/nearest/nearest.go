@@ -15,8 +15,8 @@ func Word(word string, known []string) string {
 	return ""
 }
 
-// Index is [Word] by its index; -1 if there is none. More than half of the characters make short words alike by chance,
-// such as rack and mac.
+// Index returns the index of [Word], or -1 if there is none. Short words may share more than half of their characters
+// by chance, such as rack and mac.
 func Index(word string, known []string) int {
 	best, least := -1, min(2, (len(word)-1)/2)+1
 	for i, candidate := range known {
@@ -27,8 +27,8 @@ func Index(word string, known []string) int {
 	return best
 }
 
-// distance is the number of characters to insert, delete, replace or swap with the next to make one word of the other
-// (optimal string alignment).
+// distance returns the number of characters to insert, delete, replace or swap with the next character to turn one word
+// into the other (optimal string alignment).
 func distance(a, b string) int {
 	previous, row := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {

@@ -1,4 +1,5 @@
-// Package v1beta1 holds the DeviceExposurePolicy of networking.dra.io/v1beta1, which has the shape of v1alpha1 (ADR 31).
+// Package v1beta1 defines the DeviceExposurePolicy of networking.dra.io/v1beta1, which has the same fields as v1alpha1
+// (ADR 31).
 //
 // The rule of this package: its types are the v1alpha1 types under another version, so that the compiler guarantees
 // that both have the same fields. The types of fields are used from v1alpha1.
@@ -15,7 +16,7 @@ import (
 type (
 	// DeviceExposurePolicy is [v1alpha1.DeviceExposurePolicy] in this version.
 	DeviceExposurePolicy = v1alpha1.DeviceExposurePolicy
-	// DeviceExposurePolicyList is a list of them.
+	// DeviceExposurePolicyList is a list of DeviceExposurePolicies.
 	DeviceExposurePolicyList = v1alpha1.DeviceExposurePolicyList
 )
 
@@ -24,8 +25,8 @@ func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: v1alpha1.GroupVersion().Group, Version: "v1beta1"}
 }
 
-// AddToScheme registers the kinds of this package. A scheme that also has v1alpha1 reads both versions, and can't tell
-// by the type of an object in which to write it: clients have a scheme with one of them.
+// AddToScheme registers the kinds of this package. A scheme that also contains v1alpha1 reads both versions, but cannot
+// infer from the type of an object which version to write: clients use a scheme with one of them.
 func AddToScheme(scheme *runtime.Scheme) error {
 	gv := GroupVersion()
 	scheme.AddKnownTypes(gv, &DeviceExposurePolicy{}, &DeviceExposurePolicyList{})
