@@ -11,14 +11,15 @@ import (
 	"strings"
 )
 
-// WithoutAddresses returns the recording with other link addresses. They are locally administered and numbered in the
-// order of the links: equal addresses stay equal, and nothing can be learnt of the real ones, as it could from a hash
-// of 48 bits. Names that have an address in them (enx0242ac110002) change in the same way, everywhere. Zero stays zero.
+// WithoutAddresses returns the recording with replaced link addresses. The new addresses are locally administered and
+// numbered in the order of the links: equal addresses stay equal, and the real ones cannot be inferred, as they could
+// from a hash of 48 bits. Names that contain an address (enx0242ac110002) change in the same way, everywhere. Zero
+// stays zero.
 func (r Recording) WithoutAddresses() Recording {
 	fakes := r.fakeAddresses()
 	inNames := make([]string, 0, 2*len(fakes))
 	for _, real := range slices.Sorted(maps.Keys(fakes)) {
-		if strings.Count(real, ":") >= 5 { // shorter ones are found by chance
+		if strings.Count(real, ":") >= 5 { // shorter addresses match by chance
 			inNames = append(inNames, strings.ReplaceAll(real, ":", ""), strings.ReplaceAll(fakes[real], ":", ""))
 		}
 	}
@@ -53,7 +54,7 @@ func (r Recording) WithoutAddresses() Recording {
 	return changed
 }
 
-// fakeAddresses returns what takes the place of each address.
+// fakeAddresses returns the replacement of each address.
 func (r Recording) fakeAddresses() map[string]string {
 	var found []string
 	for _, l := range r.Netlink.Links {
@@ -82,7 +83,7 @@ func (r Recording) fakeAddresses() map[string]string {
 	return fakes
 }
 
-// fakeAddress returns the locally administered address with the number and so many bytes.
+// fakeAddress returns a locally administered address with a number and a length in bytes.
 func fakeAddress(number uint32, length int) string {
 	fake := make(net.HardwareAddr, max(length, 4))
 	binary.BigEndian.PutUint32(fake[len(fake)-4:], number)
@@ -97,7 +98,7 @@ func isSpecial(address net.HardwareAddr) bool {
 	return (first == 0 || first == 0xff) && !slices.ContainsFunc(address, func(b byte) bool { return b != first })
 }
 
-// hardwareAddress reads an address of any length, as netlink prints it; net.ParseMAC knows only some lengths.
+// hardwareAddress parses an address of any length in the format of netlink; net.ParseMAC supports only some lengths.
 func hardwareAddress(text string) (net.HardwareAddr, error) {
 	address, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
 	if err != nil || len(address) == 0 || net.HardwareAddr(address).String() != text {
@@ -117,7 +118,7 @@ func guidIn(dir string) string {
 	return net.HardwareAddr(guid).String()
 }
 
-// renamed returns the tree with other names in paths and links.
+// renamed returns the tree with replaced names in paths and links.
 func (t Tree) renamed(names *strings.Replacer) Tree {
 	changed := Tree{Links: map[string]string{}, Files: map[string]string{}, Errors: map[string]string{}}
 	for name, target := range t.Links {
@@ -136,7 +137,8 @@ func (t Tree) renamed(names *strings.Replacer) Tree {
 	return changed
 }
 
-// hideSwitches replaces the ids of switches in hardware by numbers: drivers make them of addresses and serial numbers.
+// hideSwitches replaces the IDs of switches in hardware by numbers: drivers derive the IDs from addresses and serial
+// numbers.
 func (t Tree) hideSwitches() {
 	numbers := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(t.Files)) {

@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// BenchmarkRead reads machines with so many virtual functions, all with interfaces: from files as sysfs has them, with
-// a system call for each step, and from memory, which is the work of this package alone.
+// BenchmarkRead reads machines with various numbers of virtual functions, all with interfaces: from files as in sysfs,
+// with a system call for each step, and from memory, which measures only the work of this package.
 func BenchmarkRead(b *testing.B) {
 	for _, count := range []int{16, 128, 1024, 2048} {
 		h := discoverytest.Machine(max(1, count/128), min(count, 128))

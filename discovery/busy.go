@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Use is the use of a link by the node itself at one moment.
+// Use is the node's own use of a link at one time.
 type Use struct {
-	// Reason is in a form such as "it is a port of the bridge br0"; empty if the node does nothing with the link.
+	// Reason has a form such as "it is a port of the bridge br0"; empty if the node does not use the link.
 	Reason string
 	// Restorable is true if the node only has its own addresses, routes and rules on the link, which can be restored
 	// when the link returns. It is false for a link that carries a default route or an address of the Node object.
 	Restorable bool
 }
 
-// routing is what Busy asks beside what LinkLister has; *netlink.Handle is one.
+// routing contains the queries of Busy in addition to LinkLister; *netlink.Handle implements it.
 type routing interface {
 	RouteListFiltered(family int, filter *netlink.Route, mask uint64) ([]netlink.Route, error)
 	RuleList(family int) ([]netlink.Rule, error)
@@ -29,12 +29,11 @@ type routing interface {
 	QdiscList(netlink.Link) ([]netlink.Qdisc, error)
 }
 
-// Busy returns the node's own use of links at this moment, in one reading. A busy link must not be taken away. A
-// missing link is not busy. The use of a physical function includes the use of its virtual functions that are on the
-// host.
+// Busy returns the node's current use of links, in one reading. A busy link must not be taken from the host. A missing
+// link is not busy. The use of a physical function includes the use of its virtual functions that are on the host.
 //
-// It is called immediately before a device is taken, and for a few links. Therefore it reads routes of all tables and
-// rules, which Read leaves out, and no hardware.
+// It is called immediately before a device is taken, and for a few links. Therefore it reads the routes of all tables
+// and the rules, which Read does not, and no hardware.
 func Busy(ctx context.Context, source Sources, names ...IfName) (map[IfName]Use, error) {
 	return attempt(ctx, func() (map[IfName]Use, error) { return readUses(source, names) })
 }
@@ -107,7 +106,7 @@ func useOf(name IfName, links []link, uses map[int]Use) Use {
 	return use
 }
 
-// configured returns, by index, what links are used for that have addresses, routes or rules, and all links below them.
+// configured returns, by index, the uses of links that have addresses, routes or rules, and of all links below them.
 func configured(source, lister LinkLister, list []netlink.Link) (map[int]Use, error) {
 	uses := map[int]Use{}
 	add := func(index int, restorable bool, format string, args ...any) {
@@ -141,7 +140,7 @@ func configured(source, lister LinkLister, list []netlink.Link) (map[int]Use, er
 	return uses, nil
 }
 
-// routed adds what routes of all tables, and rules, use links for.
+// routed adds the uses of links by routes of all tables and by rules.
 func routed(
 	table routing, list []netlink.Link, add func(index int, restorable bool, format string, args ...any),
 ) error {
@@ -177,7 +176,7 @@ func routed(
 }
 
 // filtered adds the settings that the kernel discards when a link changes its namespace: queueing disciplines, filters
-// and permanent neighbours. Disciplines that the kernel attaches itself have no handle (net/sched/sch_generic.c,
+// and permanent neighbors. Disciplines that the kernel attaches itself have no handle (net/sched/sch_generic.c,
 // attach_default_qdiscs).
 func filtered(table routing, list []netlink.Link, names []IfName, uses map[int]Use) error {
 	for _, l := range list {
@@ -211,12 +210,12 @@ func filtered(table routing, list []netlink.Link, names []IfName, uses map[int]U
 	return nil
 }
 
-// isOwnRoute reports whether the kernel created a route itself because the link is up.
+// isOwnRoute reports whether the kernel itself created a route because the link is up.
 func isOwnRoute(r *netlink.Route) bool {
 	return r.Protocol == unix.RTPROT_KERNEL && r.Dst != nil && (r.Dst.IP.IsLinkLocalUnicast() || r.Dst.IP.IsMulticast())
 }
 
-// isSpecialRoute says whether a route is more than a destination, a gateway and numbers.
+// isSpecialRoute reports whether a route has more than a destination, a gateway and numbers.
 func isSpecialRoute(r *netlink.Route) bool {
 	return r.Encap != nil || r.NewDst != nil || r.Via != nil || r.MPLSDst != nil || len(r.MultiPath) > 0
 }
@@ -228,7 +227,7 @@ func destination(r *netlink.Route) string {
 	return r.Dst.String()
 }
 
-// linksOfVFs are the links in the host's namespace of the virtual functions of a link's PCI function.
+// linksOfVFs returns the links in the host's namespace of the virtual functions of a link's PCI function.
 func linksOfVFs(fsys fs.ReadLinkFS, name IfName) ([]IfName, error) {
 	sys := &sysfs{fsys: fsys}
 	entry := path.Join("class/net", string(name))

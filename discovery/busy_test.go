@@ -37,7 +37,7 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// tables is a kernel with addresses, routes and rules.
+// tables simulates a kernel with addresses, routes and rules.
 type tables struct {
 	discovery.LinkLister
 	addresses []netlink.Addr

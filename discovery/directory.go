@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// directory is a directory with small files that one read returns completely, such as those of sysfs: a show function
-// of the kernel fills at most one page. Package os needs twice as many system calls, which take most of the time on
-// machines with thousands of functions. The directory is opened once, so that all threads read the same one, even if
-// the caller's thread has its own mounts.
+// directory is a directory with small files that one read returns completely, such as the files of sysfs: a show
+// function of the kernel fills at most one page. Package os needs twice as many system calls, which take most of the
+// time on machines with thousands of functions. The directory is opened once, so that all threads read the same one,
+// even if the caller's thread has its own mounts.
 type directory struct {
 	fs.ReadLinkFS
 	root *os.Root
@@ -41,7 +41,7 @@ func (d *directory) Close() {
 	_ = d.root.Close()
 }
 
-// open opens what has the name for reading, with flags of open(2).
+// open opens a file or directory for reading, with flags of open(2).
 func (d *directory) open(name string, flags int) (int, error) {
 	if !fs.ValidPath(name) {
 		return 0, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}

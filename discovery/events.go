@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// receiveBuffer holds the notifications of a few thousand links.
+// receiveBuffer has room for the notifications of a few thousand links.
 const receiveBuffer = 1 << 20
 
-// KernelEvents returns the kernel's notifications of links, routes and devices: a function that is bound to another
-// driver, such as vfio-pci, may have had no link. They are for the network namespace of the subscribing thread, which
-// is the namespace of the process unless the process changes it.
+// KernelEvents returns the kernel's notifications of links, routes and devices. Device events are needed because a
+// function that is bound to another driver, such as vfio-pci, may not have had a link. The notifications are for the
+// network namespace of the subscribing thread, which is the namespace of the process unless the process changes it.
 func KernelEvents() Events {
 	return kernelEvents{}
 }
@@ -52,7 +52,7 @@ func subscribeLinks(ctx context.Context, changed func(), failed context.CancelCa
 	return nil
 }
 
-// subscribeRoutes does as subscribeLinks for routes, which make a link one that the node uses.
+// subscribeRoutes is like subscribeLinks, but for routes, which determine whether the node uses a link.
 func subscribeRoutes(ctx context.Context, changed func(), failed context.CancelCauseFunc) error {
 	updates := make(chan netlink.RouteUpdate)
 	err := netlink.RouteSubscribeWithOptions(updates, ctx.Done(), netlink.RouteSubscribeOptions{
@@ -64,7 +64,7 @@ func subscribeRoutes(ctx context.Context, changed func(), failed context.CancelC
 	return nil
 }
 
-// drain reports every update, and when the updates end.
+// drain reports every update, and the end of the updates as a failure.
 func drain[T any](updates <-chan T, changed func(), failed context.CancelCauseFunc) {
 	for range updates {
 		changed()
@@ -72,14 +72,14 @@ func drain[T any](updates <-chan T, changed func(), failed context.CancelCauseFu
 	failed(errors.New("the netlink socket was closed"))
 }
 
-// subscribeUevents does as subscribeLinks for events of devices: a function that gets another driver, or the number of
-// virtual functions that changes, sends none by netlink's route family.
+// subscribeUevents is like subscribeLinks, but for events of devices: netlink's route family reports neither a changed
+// driver of a function nor a changed number of virtual functions.
 func subscribeUevents(ctx context.Context, changed func(), failed context.CancelCauseFunc) error {
 	socket, err := openUevents()
 	if err != nil {
 		return fmt.Errorf("uevents: %w", err)
 	}
-	context.AfterFunc(ctx, func() { _ = socket.Close() }) // it is only read
+	context.AfterFunc(ctx, func() { _ = socket.Close() }) // opened for reading only
 	go func() { failed(readUevents(socket, changed)) }()
 	return nil
 }
@@ -91,7 +91,7 @@ func openUevents() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	const kernelGroup = 1 // udev sends to another one
+	const kernelGroup = 1 // udev sends to another group
 	err = unix.Bind(socket, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: kernelGroup})
 	if err == nil {
 		err = unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
@@ -103,9 +103,9 @@ func openUevents() (*os.File, error) {
 	return os.NewFile(uintptr(socket), "uevents"), nil
 }
 
-// readUevents reports messages about network devices until they end, and returns why.
+// readUevents reports messages about network devices until reading fails, and returns the error.
 func readUevents(reader io.Reader, changed func()) error {
-	message := make([]byte, 8192) // the kernel's UEVENT_BUFFER_SIZE is 2048, with a path in front
+	message := make([]byte, 8192) // the kernel's UEVENT_BUFFER_SIZE is 2048, preceded by a path
 	for {
 		length, err := reader.Read(message)
 		if err != nil {
@@ -117,8 +117,8 @@ func readUevents(reader io.Reader, changed func()) error {
 	}
 }
 
-// isAboutNetwork says whether a uevent is one of a subsystem that facts come from. A uevent is ACTION@PATH and
-// variables, each with a zero byte after it.
+// isAboutNetwork reports whether a uevent belongs to a subsystem that provides facts. A uevent consists of ACTION@PATH
+// and variables, each followed by a zero byte.
 func isAboutNetwork(message []byte) bool {
 	for variable := range bytes.SplitSeq(message, []byte{0}) {
 		switch string(variable) {

@@ -1,15 +1,16 @@
 package discovery
 
-// OpenSysfs is how Host reads /sys.
+// OpenSysfs exports the function with which Host opens /sys.
 var OpenSysfs = openSysfs
 
-// OpenKernel is how Host asks netlink, and SettingsIn how it understands what is set for virtual functions.
+// OpenKernel exports the function with which Host opens netlink, and SettingsIn exports the parser of virtual
+// functions' settings.
 var (
 	OpenKernel = openKernel
 	SettingsIn = settingsIn
-	// RDMALinkLayer is how it understands the protocol of an RDMA device.
+	// RDMALinkLayer exports the conversion of the protocol of an RDMA device.
 	RDMALinkLayer = rdmaLinkLayer
-	// OpenUevents and ReadUevents are what KernelEvents does with uevents.
+	// OpenUevents and ReadUevents export the functions with which KernelEvents reads uevents.
 	OpenUevents = openUevents
 	ReadUevents = readUevents
 )

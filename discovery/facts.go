@@ -11,10 +11,10 @@ import (
 // IfName is the name of a network device on the node.
 type IfName string
 
-// PCIAddress is the address of a PCI function as sysfs writes it, for example 0000:03:00.2.
+// PCIAddress is the address of a PCI function in the format of sysfs, for example 0000:03:00.2.
 type PCIAddress string
 
-// Types of devices. A device that is none of these has the kernel's link kind as its type: veth, macvlan, dummy...
+// Types of devices. Any other device has the kernel's link kind as its type: veth, macvlan, dummy...
 const (
 	TypeVF     = "vf"
 	TypePF     = "pf"
@@ -22,16 +22,16 @@ const (
 	TypeVLAN   = "vlan"
 	TypeBond   = "bond"
 	TypeNIC    = "nic"
-	// TypeOVSDatapath is the kernel's part of Open vSwitch, ovs-system: the master of all ports of all its bridges, and
-	// none of them.
+	// TypeOVSDatapath is the kernel's part of Open vSwitch, ovs-system: the master of all ports of all its bridges, but
+	// not itself a bridge.
 	TypeOVSDatapath = "ovs-datapath"
-	// TypeOVSInternal is an internal port of Open vSwitch. Each of its bridges has one with the bridge's name. The
-	// kernel does not distinguish it from others, such as OVN-Kubernetes' management port: only the database of Open
-	// vSwitch does.
+	// TypeOVSInternal is an internal port of Open vSwitch. Each bridge of Open vSwitch has an internal port with the
+	// bridge's name. The kernel does not distinguish it from other internal ports, such as OVN-Kubernetes' management
+	// port: only the database of Open vSwitch does.
 	TypeOVSInternal = "ovs-internal"
 )
 
-// None is the value of a number that a device does not have: NUMANode, VFIndex and VLANID.
+// None is the value of NUMANode, VFIndex and VLANID for a device without such a number.
 const None = -1
 
 // Modes of the switch in a physical function. In switchdev mode each virtual function has a representor.
@@ -40,25 +40,26 @@ const (
 	EswitchSwitchdev = "switchdev"
 )
 
-// Whose RDMA devices are: every network namespace uses all of them, or each belongs to one.
+// Network namespace modes of RDMA devices: every network namespace uses all devices, or each device belongs to one
+// namespace.
 const (
 	RDMAShared    = rdmalink.Shared
 	RDMAExclusive = rdmalink.Exclusive
 )
 
-// What RDMA devices send over.
+// Link layers of RDMA devices.
 const (
 	RDMAEthernet   = "ethernet"
 	RDMAInfiniBand = "infiniband"
 )
 
-// Facts is everything that is known of the network devices of a node at one moment.
+// Facts contains all known properties of the network devices of a node at one time.
 type Facts struct {
 	// Devices are sorted by name; names are unique.
 	Devices []Device `json:"devices"`
 	// Orphans are virtual functions without a name, because the interface of their physical function is not in this
-	// network namespace, or because that function does not know their index (VFIndex is None; there is a problem). With
-	// names the former when it is given a snapshot of that function.
+	// network namespace, or because that function does not report their index (VFIndex is None, and there is a
+	// problem). With names orphans of the first kind if it gets a snapshot of that function.
 	Orphans []Device `json:"orphans,omitempty"`
 	// Problems are unreadable or inconsistent facts, sorted. Such a fact counts as absent: usually one fact of a
 	// device, or the whole device if the problem says so.
@@ -67,11 +68,11 @@ type Facts struct {
 
 // Device is one network device: a link, a PCI network function, or both.
 type Device struct {
-	// Name identifies the device on its node. A virtual function is always <pf>v<index>, whatever its interface is
-	// called and wherever it is; everything else has the name of its interface.
+	// Name identifies the device on its node. A virtual function is always <pf>v<index>, regardless of the name and
+	// location of its interface; every other device has the name of its interface.
 	Name IfName `json:"name"`
-	// Interface is the link's present name in the node's network namespace. Empty if there is none, for example when a
-	// virtual function is inside a pod or bound to a userspace driver.
+	// Interface is the link's current name in the node's network namespace. It is empty if there is no such link, for
+	// example when a virtual function is inside a pod or bound to a userspace driver.
 	Interface IfName `json:"interface"`
 	// AltNames are the link's alternative names, sorted.
 	AltNames []string `json:"altNames,omitempty"`
@@ -80,27 +81,27 @@ type Device struct {
 	// Type is the type of the device, one of the Type constants.
 	Type string `json:"type"`
 	MAC  string `json:"mac"`
-	// InheritedMAC is true if the address is not the link's own: a bridge has the address of one of its ports unless an
-	// address was set, and the address changes with its ports.
+	// InheritedMAC is true if the address is not the link's own: a bridge uses the address of one of its ports unless
+	// an address was set, and the address changes with its ports.
 	InheritedMAC bool `json:"inheritedMAC,omitempty"`
 	MTU          int  `json:"mtu"`
 	// LinkSpeed is in Mbit/s; 0 if unknown, and for bridges.
 	LinkSpeed int `json:"linkSpeed"`
-	// OperState is RFC 2863's state as netlink prints it: up, down, dormant... Empty without a link.
+	// OperState is the state of RFC 2863 as printed by netlink: up, down, dormant... Empty without a link.
 	OperState string `json:"operState"`
 	AdminUp   bool   `json:"adminUp"`
 	Carrier   bool   `json:"carrier"`
 
-	// PCIAddress is empty for devices that are not, or not the main interface of, a PCI function.
+	// PCIAddress is empty for devices that are not a PCI function or its main interface.
 	PCIAddress PCIAddress `json:"pciAddress"`
 	// PCIeRoot is the root complex above the device, for example pci0000:00.
 	PCIeRoot string `json:"pcieRoot"`
-	// NUMANode is None where the hardware has no affinity.
+	// NUMANode is None if the hardware has no affinity.
 	NUMANode int `json:"numaNode"`
-	// NUMANodes are NUMANode and then the other nodes of its socket at the same distance, ascending. It is nil if there
-	// are no others, or if the machine does not report distances.
+	// NUMANodes contains NUMANode and then the other nodes of its socket at the same distance, ascending. It is nil if
+	// there are no others, or if the machine does not report distances.
 	NUMANodes []int `json:"numaNodes,omitempty"`
-	// Vendor and Product are PCI ids: four hexadecimal digits.
+	// Vendor and Product are PCI IDs: four hexadecimal digits.
 	Vendor  string `json:"vendor"`
 	Product string `json:"product"`
 	// Driver is the kernel driver that is bound to the hardware.
@@ -108,14 +109,15 @@ type Device struct {
 	// RDMA is true if the device has RDMA devices. The RDMA devices of a function may be in another network namespace,
 	// which hides their names.
 	RDMA bool `json:"rdma"`
-	// RDMADevices are the names of the RDMA devices, for example mlx5_0, sorted: the devices of the PCI function, those
-	// with a port on the link, and the devices of a bond's members. Several devices can therefore have the same one.
+	// RDMADevices are the names of the RDMA devices, for example mlx5_0, sorted: the devices of the PCI function,
+	// devices with a port on the link, and the devices of a bond's members. Several devices can therefore have the same
+	// RDMA device.
 	RDMADevices []string `json:"rdmaDevices,omitempty"`
 	// RDMALinkLayer is the link layer of the first of RDMADevices: RDMAEthernet or RDMAInfiniBand. Empty if the kernel
 	// does not report it.
 	RDMALinkLayer string `json:"rdmaLinkLayer,omitempty"`
-	// RDMANetns is, on devices with RDMA, whose RDMA devices are: RDMAShared or RDMAExclusive. It is the same for all
-	// of a node. Empty where the kernel does not say.
+	// RDMANetns is the network namespace mode of RDMA devices, set on devices with RDMA: RDMAShared or RDMAExclusive.
+	// It is the same for all devices of a node. Empty if the kernel does not report it.
 	RDMANetns string `json:"rdmaNetns,omitempty"`
 
 	// PortName is the name of the link's port in hardware (phys_port_name): p0, pf0vf1... Empty for most drivers.
@@ -131,28 +133,28 @@ type Device struct {
 	TotalVFs     int  `json:"totalVFs"`
 	NumVFs       int  `json:"numVFs"`
 	// EswitchMode is the mode of the switch in a physical function: EswitchLegacy or EswitchSwitchdev. Empty without
-	// such a switch, without devlink, and without the privilege to ask (CAP_NET_ADMIN).
+	// such a switch, without devlink, and without the privilege to query it (CAP_NET_ADMIN).
 	EswitchMode string `json:"eswitchMode,omitempty"`
-	// PFName and PFAddress are set on virtual functions only.
+	// PFName and PFAddress are only set for virtual functions.
 	PFName    IfName     `json:"pfName"`
 	PFAddress PCIAddress `json:"pfAddress"`
-	// VFIndex is None on everything but virtual functions.
+	// VFIndex is None for all devices except virtual functions.
 	VFIndex int `json:"vfIndex"`
 	// Settings are the settings of a virtual function that its physical function stores. Nil if the interface of the
 	// physical function is not on the host, or its driver does not report them.
 	Settings *VFSettings `json:"settings,omitempty"`
 
-	// BridgeName, BridgeType ("linux") and VLANFiltering are set on bridges; the first two also, with "ovs", on internal
-	// ports of Open vSwitch, which may be bridges: see TypeOVSInternal.
+	// BridgeName, BridgeType ("linux") and VLANFiltering are set for bridges; the first two also, with "ovs", for
+	// internal ports of Open vSwitch, which may be bridges: see TypeOVSInternal.
 	BridgeName    IfName `json:"bridgeName"`
 	BridgeType    string `json:"bridgeType"`
 	VLANFiltering bool   `json:"vlanFiltering"`
-	// Master is the link that this one is enslaved to, of whatever kind (MasterKind): bridge, bond, vrf...
+	// Master is the link that this link is enslaved to, of any kind (MasterKind): bridge, bond, vrf...
 	Master     IfName `json:"master"`
 	MasterKind string `json:"masterKind"`
 	// Parent is the lower device of a VLAN, macvlan, ipvlan..., in the same network namespace.
 	Parent IfName `json:"parent"`
-	// VLANID is None on everything but VLANs.
+	// VLANID is None for all devices except VLANs.
 	VLANID int `json:"vlanID"`
 	// DefaultRoute is true if the device carries a default route of the main table or an address of the node, or is
 	// below such a device as its bridge port, bond member or parent.
@@ -167,9 +169,9 @@ type VFSettings struct {
 	// VLAN is the VLAN ID of the function's traffic, tagged with the priority QoS; 0 if it is untagged.
 	VLAN int `json:"vlan"`
 	QoS  int `json:"qos"`
-	// Trust allows the function to change its address and to receive what is not for it.
+	// Trust allows the function to change its address and to receive frames for other addresses.
 	Trust bool `json:"trust"`
-	// SpoofCheck is true if frames with source addresses other than the function's are dropped, and if the driver does
+	// SpoofCheck is true if frames with source addresses other than the function's are dropped, or if the driver does
 	// not report it.
 	SpoofCheck bool `json:"spoofCheck"`
 	// LinkState is auto (follows the physical function), enable or disable.
@@ -179,9 +181,9 @@ type VFSettings struct {
 	MaxTxRate int `json:"maxTxRate"`
 }
 
-// Problem is something that could not be read.
+// Problem is a fact that could not be read.
 type Problem struct {
-	// Device is the name or PCI address of the device with the problem. It is empty if the node has the problem.
+	// Device is the name or PCI address of the device with the problem. It is empty if the problem concerns the node.
 	Device  string `json:"device,omitempty"`
 	Message string `json:"message"`
 }
@@ -194,9 +196,9 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s: %s", p.Device, p.Message)
 }
 
-// With returns the facts with every snapshot in the place of the discovered device of the same identity, which is the
-// PCI address if there is one and else the name. A snapshot of a device that was not discovered is added. It keeps
-// devices that are in use inside pods, where discovery cannot see them, published as they were. The receiver and the
+// With returns the facts with snapshots instead of the discovered devices of the same identity, which is the PCI
+// address if there is one, otherwise the name. A snapshot of a device that was not discovered is added. It keeps
+// devices that are in use inside pods, where discovery cannot see them, published as before. The receiver and the
 // snapshots are not changed.
 func (f Facts) With(snapshots ...Device) Facts {
 	devices := map[string]Device{}
@@ -255,8 +257,8 @@ func identities(devices []Device) map[string]bool {
 	return set
 }
 
-// add sorts the devices by name into the facts. Where two have one name, devices that are in use come first, then PCI
-// functions; the others are left out with a problem.
+// add sorts the devices by name into the facts. If several devices have the same name, devices in use take precedence,
+// then PCI functions; the others are left out with a problem.
 func (f *Facts) add(devices map[string]Device, inUse map[string]bool) {
 	sorted := make([]*Device, 0, len(devices))
 	for _, d := range devices {
@@ -272,7 +274,7 @@ func (f *Facts) add(devices map[string]Device, inUse map[string]bool) {
 		return 2
 	}
 	slices.SortFunc(sorted, func(a, b *Device) int {
-		if a.Name != b.Name { // nearly always; ranks cost more
+		if a.Name != b.Name { // nearly always; computing ranks costs more
 			return cmp.Compare(a.Name, b.Name)
 		}
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.PCIAddress, b.PCIAddress))

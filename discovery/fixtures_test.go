@@ -21,11 +21,11 @@ var update = flag.Bool("update", false, "write the golden facts of the recording
 
 // TestRecordings reads the recorded sysfs of a real kernel on a machine with two (emulated) igb NICs, each a physical
 // function: without virtual functions, with four each, and with one of them in another network namespace and one with a
-// userspace driver. Only sysfs was kept of that machine: netlink.json was made from the files of class/net, without
-// default routes. rxe-exclusive was recorded on Linux 7.3.4 with Soft RoCE on a veth, a macvlan and two virtual
+// userspace driver. Only the sysfs of that machine was recorded: netlink.json was created from the files of class/net,
+// without default routes. rxe-exclusive was recorded on Linux 7.3.4 with Soft RoCE on a veth, a macvlan and two virtual
 // functions, one of which is a member of a bond. ovs was recorded on Linux 6.12 with Open vSwitch 3.5: two bridges with
-// a physical function, a bond of the kernel and one of Open vSwitch, an internal port and a tunnel. h100 and mi300x are
-// composed: see discoverytest.GPUMachines.
+// a physical function, a bond of the kernel and a bond of Open vSwitch, an internal port and a tunnel. h100 and mi300x
+// are composed: see discoverytest.GPUMachines.
 func TestRecordings(t *testing.T) {
 	dirs, err := filepath.Glob("testdata/*/netlink.json")
 	if err != nil || len(dirs) == 0 {
@@ -62,7 +62,8 @@ func TestRecordings(t *testing.T) {
 	}
 }
 
-// The recordings of composed machines are those machines. They are files for who wants to try policies on them.
+// The recordings of composed machines equal the generated machines. The files are for users who want to try policies on
+// them.
 func TestComposedRecordings(t *testing.T) {
 	for name, machine := range discoverytest.GPUMachines() {
 		files, err := machine.Files()
@@ -110,8 +111,8 @@ func readRecording(t *testing.T, recording discovery.Recording) discovery.Facts 
 	return facts
 }
 
-// roundTrip checks that a recording of the sources has their facts: written and opened again, all of them; and without
-// addresses all but these.
+// roundTrip checks that a recording of the sources has the same facts after it was written and reopened: all facts, or
+// all except addresses if these were removed.
 func roundTrip(t *testing.T, sources discovery.Sources) {
 	t.Helper()
 	want, err := discovery.Read(t.Context(), sources)
@@ -127,7 +128,7 @@ func roundTrip(t *testing.T, sources discovery.Sources) {
 	}
 	without := recording.WithoutAddresses()
 	got := readRecording(t, reopened(t, without))
-	if strings.Contains(summary(want), "enx") { // names change with the addresses in them
+	if strings.Contains(summary(want), "enx") { // names that contain addresses change
 		return
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(discovery.Device{}, "MAC", "SwitchID"),
@@ -147,7 +148,7 @@ func roundTrip(t *testing.T, sources discovery.Sources) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(files(t, without), files(t, again.WithoutAddresses())); diff != "" {
-		t.Errorf("another recording of the same is different:\n%s", diff)
+		t.Errorf("a second recording of the same machine differs:\n%s", diff)
 	}
 }
 
@@ -164,7 +165,7 @@ func files(t *testing.T, recording discovery.Recording) map[string]string {
 	return texts
 }
 
-// reopened is the recording written and opened again.
+// reopened returns the recording after it was written and opened again.
 func reopened(t *testing.T, recording discovery.Recording) discovery.Recording {
 	t.Helper()
 	dir := t.TempDir()
@@ -174,7 +175,7 @@ func reopened(t *testing.T, recording discovery.Recording) discovery.Recording {
 	return open(t, dir)
 }
 
-// Addresses are removed completely, also from names. Equal addresses stay equal, and text that is not an address stays.
+// Addresses are removed completely, even from names. Equal addresses stay equal, and text that is not an address stays.
 func TestWithoutAddresses(t *testing.T) {
 	h := discoverytest.WithoutPCI()
 	h.Virtual(discovery.RecordedLink{Name: "bond0", Kind: "bond", MAC: h.Link("enx0242ac110002").MAC,
@@ -182,7 +183,7 @@ func TestWithoutAddresses(t *testing.T) {
 	h.Virtual(discovery.RecordedLink{Name: "tun0", Kind: "dummy", MAC: "00:00:00:00:00:00"})
 	h.Virtual(discovery.RecordedLink{Name: "ipip0", Kind: "dummy", MAC: "c0:00:02:07"})
 	sources := h.Sources()
-	rawLink(sources, "end0").PermHWAddr = []byte{2, 0, 0, 0, 0, 1} // so that no link may be given this one
+	rawLink(sources, "end0").PermHWAddr = []byte{2, 0, 0, 0, 0, 1} // so that no link may get this address
 	recording, err := discovery.Record(t.Context(), sources)
 	if err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func FuzzSysfs(f *testing.F) {
 		sources := h.Sources()
 		facts, err := discovery.Read(t.Context(), sources)
 		if err != nil {
-			return // the reading as a whole may fail, not half of it
+			return // the reading may fail as a whole, but not in part
 		}
 		checkSense(t, facts)
 		recording, err := discovery.Record(t.Context(), sources)
@@ -53,12 +53,12 @@ func FuzzSysfs(f *testing.F) {
 	})
 }
 
-// pathOf is a name beside another one.
+// pathOf returns the path of another file in the same directory.
 func pathOf(name, other string) string {
 	return name[:strings.LastIndex(name, "/")+1] + other
 }
 
-// checkSense checks what must be true of all facts.
+// checkSense checks the invariants of all facts.
 func checkSense(t *testing.T, facts discovery.Facts) {
 	t.Helper()
 	if !slices.IsSortedFunc(facts.Devices,

@@ -6,14 +6,15 @@ import (
 	"slices"
 )
 
-// Hardware provides the properties of NICs that only netlink has. Most machines cannot provide all of them.
+// Hardware provides the properties of NICs that are only available through netlink. Most machines cannot provide all of
+// them.
 type Hardware interface {
-	// VFs returns what is set for the virtual functions of the link with the index, in the order of their own indexes.
-	// Empty if the driver does not say.
+	// VFs returns the settings of the virtual functions of the link with the index, in the order of their own indexes.
+	// The result is empty if the driver does not report them.
 	VFs(link int) ([]VFSettings, error)
 	// EswitchMode returns the mode of the switch in a physical function: EswitchLegacy, EswitchSwitchdev, or empty.
 	EswitchMode(function PCIAddress) string
-	// RDMANetns returns whose RDMA devices are: RDMAShared, RDMAExclusive, or empty.
+	// RDMANetns returns the network namespace mode of RDMA devices: RDMAShared, RDMAExclusive, or empty.
 	RDMANetns() string
 	// RDMADevices returns the RDMA devices that the network namespace can use.
 	RDMADevices() ([]RDMADevice, error)
@@ -26,7 +27,8 @@ type Hardware interface {
 // and the rest wraps around and looks like other attributes of the link.
 const maxListedVFs = 180
 
-// addHardware adds the netlink properties of PCI functions. Uplinks are the indexes of the links that represent them.
+// addHardware adds the netlink properties of PCI functions. uplinks contains the indexes of the links that represent
+// them.
 func addHardware(source Hardware, functions map[PCIAddress]Device, uplinks map[PCIAddress]int) []Problem {
 	if source == nil {
 		return nil
@@ -60,7 +62,8 @@ func addHardware(source Hardware, functions map[PCIAddress]Device, uplinks map[P
 }
 
 // vfSettings returns the settings of the virtual functions of a link, whose number in sysfs is count. It returns nil if
-// the driver does not report them. The kernel's list has no numbers and omits functions that the driver fails for.
+// the driver does not report them. The kernel's list contains no indexes and omits functions for which the driver
+// fails.
 func vfSettings(source Hardware, uplink, count int) ([]VFSettings, error) {
 	if count > maxListedVFs {
 		return nil, fmt.Errorf("there are %d, and the kernel can list no more than %d", count, maxListedVFs)

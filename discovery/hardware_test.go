@@ -20,7 +20,8 @@ type fakeHardware struct {
 	err      error
 	asked    []string
 
-	// devices are RDMA devices, and links where their ports are. One unplugs when its links are asked for.
+	// devices are RDMA devices, and links contains the links of their ports. One device is unplugged when its links are
+	// queried.
 	devices           []discovery.RDMADevice
 	links             map[int][]int
 	rdmaErr, linksErr error
@@ -78,7 +79,7 @@ func TestHardware(t *testing.T) {
 	}
 }
 
-// What cannot be known is not there, and only what can be known is asked for.
+// Unknown properties are absent, and only available properties are queried.
 func TestHardwareThatDoesNotSay(t *testing.T) {
 	two := []discovery.VFSettings{{VLAN: 1}, {VLAN: 2}}
 	for name, test := range map[string]struct {
@@ -111,11 +112,11 @@ func TestHardwareThatDoesNotSay(t *testing.T) {
 			sources := h.Sources()
 			replayed := *test.hardware
 			sources.Hardware = &replayed
-			roundTrip(t, sources) // with the problem
+			roundTrip(t, sources) // including the problem
 			sources.Hardware = test.hardware
 			facts := readFrom(t, sources)
 			if diff := cmp.Diff(test.asked, test.hardware.asked); diff != "" {
-				t.Errorf("asked for (-want +got):\n%s", diff)
+				t.Errorf("queries (-want +got):\n%s", diff)
 			}
 			vlan := -1
 			for _, d := range slices.Concat(facts.Devices, facts.Orphans) {
@@ -151,7 +152,7 @@ func TestReadWithoutHardware(t *testing.T) {
 	roundTrip(t, sources)
 }
 
-// The message is one as the kernel's rtnl_fill_vfinfo makes it.
+// The message has the format of the kernel's rtnl_fill_vfinfo.
 func TestSettingsInAMessage(t *testing.T) {
 	vf := func(list *nl.RtAttr, mac string, vlan, qos, spoofCheck, trust, state, minimum, maximum uint32) {
 		info := list.AddRtAttr(nl.IFLA_VF_INFO, nil)
@@ -186,7 +187,7 @@ func TestSettingsInAMessage(t *testing.T) {
 	}
 }
 
-// words are numbers as the kernel's structures have them.
+// words encodes numbers as in the kernel's structures.
 func words(numbers ...uint32) []byte {
 	var bytes []byte
 	for _, n := range numbers {

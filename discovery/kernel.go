@@ -16,7 +16,7 @@ const (
 	filterSkipStats = 1 << 3
 )
 
-// kernel is the netlink of one network namespace.
+// kernel provides the netlink sockets of one network namespace.
 type kernel struct {
 	*netlink.Handle
 	links nl.SocketHandle
@@ -24,7 +24,7 @@ type kernel struct {
 	netns netns.NsHandle
 }
 
-// openKernel opens the netlink of the calling thread's network namespace.
+// openKernel opens netlink sockets in the calling thread's network namespace.
 func openKernel() (*kernel, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_GENERIC)
 	if err != nil {
@@ -52,7 +52,7 @@ func (k *kernel) Close() {
 }
 
 // LinkList implements LinkLister. Unlike the method of Handle it does not request virtual functions: some drivers query
-// their firmware for the statistics, one function at a time, and the answer may not fit; see maxListedVFs.
+// their firmware for the statistics, one function at a time, and the response may not fit; see maxListedVFs.
 func (k *kernel) LinkList() ([]netlink.Link, error) {
 	messages, dumpErr := k.get(unix.NLM_F_DUMP, 0, filterSkipStats)
 	if dumpErr != nil && !errors.Is(dumpErr, netlink.ErrDumpInterrupted) {
@@ -81,7 +81,7 @@ func (k *kernel) VFs(link int) ([]VFSettings, error) {
 	return settingsIn(messages[0])
 }
 
-// get asks for one link, or for all of them.
+// get requests one link, or all links.
 func (k *kernel) get(flags, link int, filter uint32) ([][]byte, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, flags)
 	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: &k.links}
@@ -110,7 +110,7 @@ func settingsIn(message []byte) ([]VFSettings, error) {
 	return list, nil
 }
 
-// vfLinkState returns the name, as ip(8) has it, of a value of IFLA_VF_LINK_STATE.
+// vfLinkState returns the name of a value of IFLA_VF_LINK_STATE, as in ip(8).
 func vfLinkState(state uint32) string {
 	switch state {
 	case unix.IFLA_VF_LINK_STATE_AUTO:

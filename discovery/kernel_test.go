@@ -22,8 +22,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// inNewNamespace moves the test's thread into network and mount namespaces of its own and returns where a
-// sysfs is mounted there. The thread is never unlocked, so it ends with the test.
+// inNewNamespace moves the test's thread into its own network and mount namespaces and returns the path of a sysfs that
+// is mounted there. The thread is never unlocked, so it ends with the test.
 func inNewNamespace(t *testing.T) (sysfs string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -48,7 +48,7 @@ func inNewNamespace(t *testing.T) (sysfs string) {
 	return dir
 }
 
-// openSysfs opens a sysfs, or a directory in its place, as Host does.
+// openSysfs opens a sysfs, or a directory with the content of a sysfs, as Host does.
 func openSysfs(t testing.TB, path string) fs.ReadLinkFS {
 	t.Helper()
 	sys, err := discovery.OpenSysfs(path)
@@ -59,7 +59,7 @@ func openSysfs(t testing.TB, path string) fs.ReadLinkFS {
 	return sys
 }
 
-// must skips the test if the kernel has no such link kind, and fails it on other errors.
+// must skips the test if the kernel does not support the link kind, and fails it on other errors.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if errors.Is(err, unix.EOPNOTSUPP) {
@@ -70,7 +70,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// subscribed subscribes to the kernel's events and returns a function that waits for one.
+// subscribed subscribes to the kernel's events and returns a function that waits for an event.
 func subscribed(t *testing.T) (wait func(name string)) {
 	t.Helper()
 	changes := make(chan struct{}, 1)
@@ -133,7 +133,7 @@ right veth
 `)
 }
 
-// A sysfs of another namespace does not know the links of this one.
+// A sysfs of another namespace does not contain the links of this namespace.
 func TestKernelSysfsOfAnotherNamespace(t *testing.T) {
 	hostSys := openSysfs(t, "/sys")
 	inNewNamespace(t)
@@ -162,7 +162,7 @@ func TestKernelHardware(t *testing.T) {
 	must(t, err)
 	got, err := kernel.LinkList()
 	must(t, err)
-	// New kernels leave out the statistics that are not asked for.
+	// Newer kernels leave out statistics that are not requested.
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(netlink.LinkAttrs{}, "Statistics")); diff != "" ||
 		len(got) != 4 {
 		t.Errorf("%d links (-want +got):\n%s", len(got), diff)
@@ -182,8 +182,8 @@ func TestKernelHardware(t *testing.T) {
 	}
 }
 
-// Netlink lists the RDMA devices that sysfs shows of the same namespace, also when another thread asks. A kernel
-// without RDMA has no such socket.
+// Netlink lists the same RDMA devices as the sysfs of the same namespace, even if another thread sends the query. A
+// kernel without RDMA has no such socket.
 func TestKernelRDMA(t *testing.T) {
 	sources, err := discovery.Host()
 	must(t, err)
@@ -221,7 +221,7 @@ func TestKernelRDMA(t *testing.T) {
 }
 
 // Soft RoCE on a veth is found, and a uevent reports it. If each namespace has its own RDMA devices, the kernel creates
-// them in the first namespace, so this test needs a machine where they are shared.
+// the devices in the initial namespace, so this test needs a machine in shared mode.
 func TestKernelSoftRoCE(t *testing.T) {
 	if _, err := os.Stat("/sys/module/rdma_rxe"); err != nil {
 		t.Skip("needs the kernel module rdma_rxe")
@@ -242,9 +242,9 @@ func TestKernelSoftRoCE(t *testing.T) {
 	}
 	socket, err := discovery.OpenUevents()
 	must(t, err)
-	defer func() { _ = socket.Close() }() // it is only read
+	defer func() { _ = socket.Close() }() // opened for reading only
 	changes := make(chan struct{}, 1000)
-	go func() { _ = discovery.ReadUevents(onlyRDMA{socket}, func() { changes <- struct{}{} }) }() // until it is closed
+	go func() { _ = discovery.ReadUevents(onlyRDMA{socket}, func() { changes <- struct{}{} }) }() // until the socket is closed
 	await := func(what, want string) {
 		t.Helper()
 		for {
@@ -266,7 +266,7 @@ func TestKernelSoftRoCE(t *testing.T) {
 	await("has gone", "")
 }
 
-// onlyRDMA leaves out uevents that are not of RDMA devices.
+// onlyRDMA filters out uevents of devices other than RDMA devices.
 type onlyRDMA struct{ io.Reader }
 
 func (r onlyRDMA) Read(buffer []byte) (int, error) {
@@ -278,7 +278,7 @@ func (r onlyRDMA) Read(buffer []byte) (int, error) {
 	}
 }
 
-// Entries that the kernel itself adds to a link that is up are not a use; addresses, routes of any table and rules are.
+// Entries that the kernel itself adds to a link that is up are not a use. Addresses, routes of any table and rules are.
 func TestKernelBusy(t *testing.T) {
 	inNewNamespace(t)
 	must(t, unix.Mount("sysfs", "/sys", "sysfs", 0, "")) // of this thread's namespaces

@@ -8,7 +8,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/rdmalink"
 )
 
-// RDMANetns implements Hardware. The mode is one of the whole machine, so any namespace may be asked.
+// RDMANetns implements Hardware. The mode applies to the whole machine, so it can be queried in any namespace.
 func (k *kernel) RDMANetns() (mode string) {
 	err := k.askRDMA(func(handle *rdmalink.Handle) (err error) {
 		mode, err = handle.Mode()
@@ -43,9 +43,9 @@ func (k *kernel) RDMALinks(device int) (links []int, err error) {
 	return links, err
 }
 
-// askRDMA asks in the namespace that the kernel's links are read in. To enter it takes a privilege, which a thread that
-// is in it does not need. The handle does not outlive the question: as long as it is open, the kernel's RDMA modules
-// cannot be unloaded.
+// askRDMA runs a query in the namespace of the kernel's links. Entering the namespace requires a privilege, unless the
+// thread is already in it. The handle is closed after the query: while it is open, the kernel's RDMA modules cannot be
+// unloaded.
 func (k *kernel) askRDMA(query func(*rdmalink.Handle) error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -66,7 +66,7 @@ func (k *kernel) askRDMA(query func(*rdmalink.Handle) error) error {
 	return query(handle)
 }
 
-// rdmaLinkLayer returns the link layer below a protocol, by the names that fill_dev_info of the kernel's nldev.c has.
+// rdmaLinkLayer returns the link layer of a protocol, by the names in fill_dev_info of the kernel's nldev.c.
 func rdmaLinkLayer(protocol string) string {
 	switch protocol {
 	case "ib", "opa":

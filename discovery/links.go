@@ -22,23 +22,23 @@ type link struct {
 	Device
 	index int
 
-	// dir is its directory in sysfs.
+	// dir is the link's directory in sysfs.
 	dir string
 	// hardware reports whether the link has a hardware device.
 	hardware bool
-	// function is the PCI function below it.
+	// function is the PCI function of the link.
 	function PCIAddress
 	// port orders the links of one function: the uplink before representors, then by port number.
 	port port
 }
 
-// port tells the links of one PCI function apart.
+// port distinguishes the links of one PCI function.
 type port struct {
 	representor bool
 	number      int
 }
 
-// readLinks lists the links of the namespace, but for the loopback.
+// readLinks lists the links of the namespace except the loopback.
 func readLinks(source LinkLister, nodeAddresses []netip.Addr) ([]link, []Problem, error) {
 	list, err := source.LinkList()
 	if err != nil {
@@ -86,7 +86,7 @@ func indexed(list []netlink.Link) (map[int]netlink.Link, error) {
 	return byIndex, nil
 }
 
-// deviceOf translates netlink's view of one link.
+// deviceOf converts a netlink link to a device.
 func deviceOf(l netlink.Link, byIndex map[int]netlink.Link) Device {
 	attrs := l.Attrs()
 	d := Device{
@@ -125,8 +125,8 @@ func deviceOf(l netlink.Link, byIndex map[int]netlink.Link) Device {
 }
 
 // isDatapath reports whether a link of Open vSwitch is a datapath. The kernel makes the link of a datapath the master
-// of its ports but for internal ones (ovs_netdev_link of net/openvswitch/vport-netdev.c). ovs-vswitchd has one
-// datapath, which it names ovs-system; ovs-dpctl can make others.
+// of its ports, except for internal ports (ovs_netdev_link of net/openvswitch/vport-netdev.c). ovs-vswitchd has one
+// datapath, which it names ovs-system; ovs-dpctl can create others.
 func isDatapath(attrs *netlink.LinkAttrs, byIndex map[int]netlink.Link) bool {
 	if attrs.Name == "ovs-system" {
 		return true
@@ -149,7 +149,8 @@ func parentIndex(l netlink.Link) int {
 	return attrs.ParentIndex
 }
 
-// infrastructureIndexes returns the links that carry a default route or an address of the node, and all links below.
+// infrastructureIndexes returns the links that carry a default route or an address of the node, and all links below
+// them.
 func infrastructureIndexes(source LinkLister, nodeAddresses []netip.Addr, list []netlink.Link) (map[int]bool, error) {
 	routes, err := defaultRoutes(source)
 	if err != nil {
@@ -198,12 +199,13 @@ func linksWith(source LinkLister, nodeAddresses []netip.Addr) ([]int, error) {
 	return indexes, nil
 }
 
-// withLower returns the links and all links below them: bridge ports, bond members, parents. Below a bridge of Open
-// vSwitch are the ports of all its bridges: the kernel has one datapath for all bridges, which is the master of all
-// ports.
+// withLower returns the links and all links below them: bridge ports, bond members, parents. The ports of all bridges
+// of Open vSwitch count as below each of its bridges: the kernel has one datapath for all bridges, which is the master
+// of all ports.
 //
 // For example, a default route goes over br0, whose port is bond0, whose members are eth0 and eth1: all four carry the
-// node's traffic. A VLAN finds its parent by parentIndex, and members and ports have their master's index.
+// node's traffic. A VLAN contains the index of its parent (see parentIndex), and members and ports contain the index of
+// their master.
 func withLower(todo []int, list []netlink.Link) map[int]bool {
 	lower := map[int][]int{}
 	ovsPorts := portsOfOpenVSwitch(list)
@@ -299,7 +301,7 @@ func (p port) compare(q port) int {
 	return cmp.Compare(p.number, q.number)
 }
 
-// sortedByAddress sorts devices by PCI address, in place.
+// sortedByAddress sorts devices by PCI address in place and returns them.
 func sortedByAddress(devices []Device) []Device {
 	slices.SortFunc(devices, func(a, b Device) int { return cmp.Compare(a.PCIAddress, b.PCIAddress) })
 	return devices

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Named returns the facts with other names for PCI functions: physical functions and NICs get theirs, virtual functions
-// follow their physical function. It keeps the names under which devices are known when interfaces are renamed. Names
+// Named returns the facts with other names for PCI functions: physical functions and NICs get their new name, and
+// virtual functions follow their physical function. It preserves known device names when interfaces are renamed. Names
 // of functions that are not in the facts are ignored. The receiver is not changed.
 func (f Facts) Named(names map[PCIAddress]IfName) Facts {
 	devices := make(map[string]Device, len(f.Devices))

@@ -6,9 +6,9 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 )
 
-// addNearNodes sets NUMANodes of PCI functions, by the rule that all drivers of devices share, so that devices of
-// several drivers have a node in common: the library of Kubernetes reads the distances between nodes (ACPI SLIT) and
-// the sockets. Most machines have a handful of nodes, so each is asked for once.
+// addNearNodes sets NUMANodes of PCI functions by the rule that all device drivers share, so that devices of several
+// drivers have a node in common: the library of Kubernetes reads the distances between nodes (ACPI SLIT) and the
+// sockets. Most machines have a handful of nodes, so each node is queried once.
 func addNearNodes(sys fs.ReadLinkFS, functions map[PCIAddress]Device) {
 	near := map[int][]int{None: nil}
 	for address, f := range functions {

@@ -7,24 +7,26 @@ import (
 	"strings"
 )
 
-// span is the range of numbers that a file of sysfs can hold. Absent is what counts where the file says nothing.
+// span is the range of numbers that a file of sysfs can contain. absent is the value for an empty file.
 type span struct{ absent, low, high int }
 
-// nodes are the numbers of NUMA nodes (Documentation/ABI/testing/sysfs-bus-pci, numa_node): -1 means no affinity, and
-// the kernel's greatest NODES_SHIFT is 10.
+// nodes returns the range of NUMA node numbers (Documentation/ABI/testing/sysfs-bus-pci, numa_node): -1 means no
+// affinity, and the kernel's greatest NODES_SHIFT is 10.
 func nodes() span { return span{absent: None, low: None, high: 1<<10 - 1} }
 
-// speeds are link speeds in Mbit/s (Documentation/ABI/testing/sysfs-class-net, speed). SPEED_UNKNOWN is -1; drivers
-// that store it in an unsigned number make 2^32-1 of it, see knownSpeed. ethtool_validate_speed accepts up to INT_MAX.
+// speeds returns the range of link speeds in Mbit/s (Documentation/ABI/testing/sysfs-class-net, speed). SPEED_UNKNOWN
+// is -1; drivers that store it in an unsigned number turn it into 2^32-1, see knownSpeed. ethtool_validate_speed
+// accepts up to INT_MAX.
 func speeds() span { return span{absent: 0, low: -1, high: 1<<32 - 1} }
 
-// functionCounts are numbers of virtual functions: TotalVFs and NumVFs of the SR-IOV capability have 16 bits.
+// functionCounts returns the range of numbers of virtual functions: TotalVFs and NumVFs of the SR-IOV capability have
+// 16 bits.
 func functionCounts() span { return span{absent: 0, low: 0, high: 1<<16 - 1} }
 
-// ports are the numbers of the ports of one function (dev_port): the kernel's net_device has 16 bits for it.
+// ports returns the range of port numbers of one function (dev_port): the kernel's net_device has 16 bits for it.
 func ports() span { return span{absent: 0, low: 0, high: 1<<16 - 1} }
 
-// parse returns the number in a file's text. It returns absent and an error if the text is not a number of the span.
+// parse returns the number in a file's text. It returns absent and an error if the text is not a number in the span.
 func (s span) parse(text string) (int, error) {
 	if text == "" {
 		return s.absent, nil
@@ -56,13 +58,14 @@ func parseID(text string) (string, error) {
 	return digits, nil
 }
 
-// isWord says whether a text is a name that people and policies can be shown: of printable ASCII (some drivers have
-// spaces), and no longer than the longest in the kernel, ids of 32 bytes (MAX_PHYS_ITEM_ID_LEN) in hexadecimal digits.
+// isWord reports whether a text is a name that can be shown to users and policies: printable ASCII (some drivers use
+// spaces), and no longer than the longest name in the kernel, IDs of 32 bytes (MAX_PHYS_ITEM_ID_LEN) in hexadecimal
+// digits.
 func isWord(text string) bool {
 	return len(text) <= 64 && !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// excerpt quotes the beginning of a text that a driver or a file made up.
+// excerpt quotes the beginning of a text from a driver or a file.
 func excerpt(text string) string {
 	const limit = 40
 	if len(text) > limit {
@@ -71,7 +74,7 @@ func excerpt(text string) string {
 	return strconv.QuoteToASCII(text)
 }
 
-// ParsePCIAddress reads domain:bus:device.function in hexadecimal digits, as people and configurations write it. A
+// ParsePCIAddress parses domain:bus:device.function in hexadecimal digits, as users and configurations write it. A
 // domain has four digits, or more behind Intel's volume management devices.
 func ParsePCIAddress(text string) (PCIAddress, error) {
 	address := strings.ToLower(text)
@@ -81,7 +84,7 @@ func ParsePCIAddress(text string) (PCIAddress, error) {
 	return PCIAddress(address), nil
 }
 
-// isPCIAddress is true for a PCI address as sysfs writes it.
+// isPCIAddress reports whether a string is a PCI address in the format of sysfs.
 func isPCIAddress(s string) bool {
 	domain, rest, _ := strings.Cut(s, ":")
 	return len(domain) >= 4 && len(domain) <= 8 && isHex(domain) &&
@@ -89,13 +92,13 @@ func isPCIAddress(s string) bool {
 		rest[6] >= '0' && rest[6] <= '7'
 }
 
-// isHex says whether all of s are lower-case hexadecimal digits.
+// isHex reports whether a string contains only lower-case hexadecimal digits.
 func isHex(s string) bool {
 	return strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// pcieRoot returns the PCI root above a device directory; empty if there is none. Where firmware describes the machine
-// by a device tree the root is not at the top: devices/platform/3f000000.pcie/pci0000:00/...
+// pcieRoot returns the PCI root above a device directory; empty if there is none. If firmware describes the machine by
+// a device tree, the root is not at the top: devices/platform/3f000000.pcie/pci0000:00/...
 func pcieRoot(dir string) string {
 	if !strings.HasPrefix(dir, "devices/") {
 		return ""

@@ -10,10 +10,10 @@ import (
 
 // RDMADevice is an RDMA device as netlink lists it.
 type RDMADevice struct {
-	// Index is the kernel's number of the device, from 0. A device keeps it when it is renamed.
+	// Index is the kernel's number of the device, starting at 0. A device keeps it when it is renamed.
 	Index int    `json:"index"`
 	Name  string `json:"name"`
-	// LinkLayer is RDMAEthernet, RDMAInfiniBand, or empty where the kernel does not say.
+	// LinkLayer is RDMAEthernet, RDMAInfiniBand, or empty if the kernel does not report it.
 	LinkLayer string `json:"linkLayer,omitempty"`
 }
 
@@ -23,15 +23,16 @@ type rdmaReading struct {
 	source    Hardware
 	functions map[PCIAddress]Device
 	uplinks   map[PCIAddress]int
-	// linkLayers are the link layers of the listed devices, by name.
+	// linkLayers maps the names of the listed devices to their link layers.
 	linkLayers map[string]string
-	// byLink are the names of the devices with a port on a link, by the link's index.
+	// byLink maps the indexes of links to the names of the devices with a port on the link.
 	byLink map[int][]string
 }
 
 // addRDMA adds netlink's information on RDMA devices to functions and links. Sysfs reports the devices of a PCI
 // function. Netlink reports the links of the ports of any device: devices of bonds, subfunctions and virtual links have
-// no PCI function. Both count. It fails with errChanged or netlink.ErrDumpInterrupted if the devices change meanwhile.
+// no PCI function. Both sources are used. addRDMA fails with errChanged or netlink.ErrDumpInterrupted if the devices
+// change meanwhile.
 func (s *sysfs) addRDMA(source Hardware, functions map[PCIAddress]Device, uplinks map[PCIAddress]int,
 	links []link) error {
 	present, _ := place{s, "class", ""}.list(rdmaDirectory)
@@ -39,7 +40,7 @@ func (s *sysfs) addRDMA(source Hardware, functions map[PCIAddress]Device, uplink
 	for _, f := range functions {
 		capable = capable || f.RDMA
 	}
-	if source == nil || !capable { // without such devices, a question would load kernel modules
+	if source == nil || !capable { // without such devices, a query would load kernel modules
 		return nil
 	}
 	r := &rdmaReading{sysfs: s, source: source, functions: functions, uplinks: uplinks,
@@ -55,7 +56,7 @@ func (s *sysfs) addRDMA(source Hardware, functions map[PCIAddress]Device, uplink
 	return nil
 }
 
-// list asks for all devices and the links of their ports.
+// list queries all devices and the links of their ports.
 func (r *rdmaReading) list() error {
 	devices, err := r.source.RDMADevices()
 	if errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -99,7 +100,7 @@ func (r *rdmaReading) addLinks(d RDMADevice) error {
 	if errors.Is(err, netlink.ErrDumpInterrupted) {
 		return fmt.Errorf("cannot read the ports of RDMA device %s: %w", excerpt(d.Name), err)
 	}
-	// The kernel has no error of its own for devices that have gone since they were listed.
+	// The kernel has no specific error for devices that disappeared since they were listed.
 	if now, listErr := r.source.RDMADevices(); listErr == nil && !slices.Contains(now, d) {
 		return fmt.Errorf("%w: RDMA device %s has gone", errChanged, excerpt(d.Name))
 	}
@@ -107,8 +108,8 @@ func (r *rdmaReading) addLinks(d RDMADevice) error {
 	return nil
 }
 
-// addPorts adds the devices that have a port on a link. A representor has no verbs port of its own: its function has
-// the RDMA device.
+// addPorts adds the devices that have a port on a link. A representor has no verbs port: the RDMA device belongs to its
+// function.
 func (r *rdmaReading) addPorts(links []link) {
 	for i := range links {
 		l := &links[i]
@@ -118,9 +119,9 @@ func (r *rdmaReading) addPorts(links []link) {
 	}
 }
 
-// addMembers gives bonds and teams the devices of their members: the device of a bond in hardware (mlx5_bond_0) reports
-// one of the members as the link of its port, and the kernel assigns the RoCE addresses (GIDs) of a bond's IP addresses
-// to the devices of its members (drivers/infiniband/core/roce_gid_mgmt.c).
+// addMembers adds the devices of their members to bonds and teams: the device of a bond in hardware (mlx5_bond_0)
+// reports one of the members as the link of its port, and the kernel assigns the RoCE addresses (GIDs) of a bond's IP
+// addresses to the devices of its members (drivers/infiniband/core/roce_gid_mgmt.c).
 //
 // It runs after addPorts, so that a bond also gets the devices that netlink reported for its members.
 func (r *rdmaReading) addMembers(links []link) {
@@ -165,7 +166,7 @@ func (r *rdmaReading) add(l *link, names []string) {
 	l.RDMADevices = slices.Concat(l.RDMADevices, names)
 }
 
-// describe adds what follows from the names.
+// describe sets the properties that depend on the names of RDMA devices.
 func (r *rdmaReading) describe(netns string, links []link) {
 	describe := func(d *Device) {
 		slices.Sort(d.RDMADevices)

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// rdmaOf are the RDMA facts of the devices that have any: names, link layer, and whose they are.
+// rdmaOf returns the RDMA facts of the devices with RDMA: names, link layer, and network namespace mode.
 func rdmaOf(facts discovery.Facts) map[discovery.IfName]string {
 	found := map[discovery.IfName]string{}
 	for _, d := range facts.Devices {
@@ -37,11 +37,12 @@ func TestRDMA(t *testing.T) {
 	}
 }
 
-// Devices come and go, and some are in other namespaces: each change of the machine, with the expected difference.
+// Devices appear and vanish, and some are in other namespaces: each change of the machine, with the expected
+// difference.
 func TestRDMAOfOtherMachines(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(h *discoverytest.Host)
-		want   map[discovery.IfName]string // empty: no longer any
+		want   map[discovery.IfName]string // empty: no RDMA device left
 	}{
 		"several on one link": {func(h *discoverytest.Host) {
 			h.RDMAOn("irdma0", "v0", "v1")
@@ -94,7 +95,7 @@ func TestRDMAOfOtherMachines(t *testing.T) {
 	}
 }
 
-// A device that is in a pod keeps the RDMA facts that it had when it was taken, whatever has moved along.
+// A device in a pod keeps the RDMA facts from the time when it was taken, whatever has moved with it.
 func TestRDMAInsidePods(t *testing.T) {
 	h := discoverytest.RDMA()
 	before := read(t, h)
@@ -112,7 +113,7 @@ func TestRDMAInsidePods(t *testing.T) {
 	}
 }
 
-// What fails costs nothing else, is a problem, and is in recordings.
+// A failure affects nothing else, is reported as a problem, and is part of recordings.
 func TestRDMAThatFails(t *testing.T) {
 	for name, test := range map[string]struct {
 		change  func(h *discoverytest.Host)
@@ -150,7 +151,7 @@ func TestRDMAThatFails(t *testing.T) {
 	}
 }
 
-// The list of RDMA devices is asked for where sysfs has some, and not whose virtual functions' links are.
+// RDMA devices are only listed if sysfs contains any, and the links of virtual functions' devices are not queried.
 func TestRDMAQuestions(t *testing.T) {
 	hardware := &fakeHardware{devices: []discovery.RDMADevice{{Index: 7, Name: "mlx5_2"}, {Index: 9, Name: "rxe0"}}}
 	h := discoverytest.RDMA()
@@ -166,11 +167,11 @@ func TestRDMAQuestions(t *testing.T) {
 	hardware = &fakeHardware{}
 	sources.Hardware = hardware
 	if readFrom(t, sources); len(hardware.asked) > 0 {
-		t.Errorf("a machine without RDMA was asked for %q, which loads kernel modules", hardware.asked)
+		t.Errorf("a machine without RDMA was queried for %q, which loads kernel modules", hardware.asked)
 	}
 }
 
-// One that goes while it is read, and a dump that the kernel interrupts, make another reading.
+// A device that disappears during the reading, and a dump that the kernel interrupts, cause another reading.
 func TestRDMAChangesWhileItIsRead(t *testing.T) {
 	h := discoverytest.RDMA()
 	hardware := &fakeHardware{devices: []discovery.RDMADevice{{Index: 9, Name: "rxe0"}},

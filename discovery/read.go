@@ -16,7 +16,7 @@ const (
 	readPause    = 20 * time.Millisecond
 )
 
-// errChanged is returned if the kernel's state changed during the reading, so that the facts are not from one moment.
+// errChanged is returned if the kernel's state changed during the reading, so that the facts are inconsistent.
 var errChanged = errors.New("the node's links changed while they were read")
 
 // Read reads the node's network devices. A reading that the kernel interrupted is repeated a few times before it is an
@@ -26,7 +26,7 @@ func Read(ctx context.Context, source Sources) (Facts, error) {
 	return attempt(ctx, func() (Facts, error) { return readOnce(source) })
 }
 
-// attempt repeats a reading while it is not of one moment.
+// attempt repeats a reading until it is consistent.
 func attempt[T any](ctx context.Context, reading func() (T, error)) (T, error) {
 	var nothing T
 	var err error
@@ -76,11 +76,11 @@ func readOnce(source Sources) (Facts, error) {
 	return assemble(links, functions, byAddress, problems), nil
 }
 
-// assemble joins links and PCI functions. It uses the map of functions up.
+// assemble joins links and PCI functions. It modifies the map of functions.
 //
-// A function may have several links: the one that uplinks names is the function's, and others are devices without a
-// function, such as representors. Functions that are left have no link on the host. A virtual one is a device
-// nevertheless, since a pod may have its link, or a driver for applications.
+// A function may have several links: the link in uplinks represents the function, and the others are devices without a
+// function, such as representors. The remaining functions have no link on the host. A virtual function without a link
+// is a device nevertheless, since its link may be in a pod, or it may be bound to a userspace driver.
 func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddress]int, problems []Problem) Facts {
 	facts := Facts{Problems: problems}
 	devices := make(map[string]Device, len(links)+len(byAddress))
@@ -146,8 +146,8 @@ func (d Device) withFunction(f Device) Device {
 	return d
 }
 
-// classify returns the type of a device that is not a virtual function. hardware is true if the link has a device below
-// it.
+// classify returns the type of a device that is not a virtual function. hardware is true if the link has a hardware
+// device.
 func (d Device) classify(hardware bool) string {
 	switch {
 	case d.SRIOVCapable:
@@ -168,7 +168,7 @@ func (d Device) classify(hardware bool) string {
 	return d.Kind
 }
 
-// sortedProblems returns the problems by device and message, each once: a link and its function share files.
+// sortedProblems returns the problems by device and message, without duplicates: a link and its function share files.
 func sortedProblems(problems []Problem) []Problem {
 	slices.SortFunc(problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Message, b.Message))

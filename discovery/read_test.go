@@ -29,7 +29,7 @@ func readFrom(t *testing.T, sources discovery.Sources) discovery.Facts {
 	return facts
 }
 
-// summary is one line for each device.
+// summary returns one line for each device.
 func summary(facts discovery.Facts) string {
 	var lines strings.Builder
 	for _, d := range facts.Devices {
@@ -119,12 +119,12 @@ func TestReadTypes(t *testing.T) {
 	h.NIC("eno1", "0000:04:00.0")
 	h.Virtual(discovery.RecordedLink{Name: "bond0", Kind: "bond"})
 	h.Virtual(discovery.RecordedLink{Name: "bond0.100", Kind: "vlan", Parent: h.Link("bond0").Index, VLANID: 100})
-	// it is the index of its peer
+	// the parent index of a veth is the index of its peer
 	h.Virtual(discovery.RecordedLink{Name: "veth0", Kind: "veth", Parent: h.Link("eno1").Index})
 	h.Virtual(discovery.RecordedLink{Name: "mv0", Kind: "macvlan", Parent: h.Link("eno1").Index})
 	h.Virtual(discovery.RecordedLink{Name: "mv1", Kind: "macvlan", Parent: h.Link("eno1").Index})
 	sources := h.Sources()
-	rawLink(sources, "mv1").NetNsID = 0 // its parent is the link with the index in another namespace
+	rawLink(sources, "mv1").NetNsID = 0 // its parent is the link with that index in another namespace
 	facts := readFrom(t, sources)
 	check(t, facts, `
 bond0 bond
@@ -186,7 +186,7 @@ other dummy
 `)
 }
 
-// addressed has links with addresses.
+// addressed is a LinkLister with addresses on links.
 type addressed struct {
 	discovery.LinkLister
 	indexes map[string]int
@@ -211,7 +211,7 @@ func TestReadRetriesInterruptedDumps(t *testing.T) {
 	dumps.left = 1000
 	facts, err := discovery.Read(t.Context(), sources)
 	if err == nil || len(facts.Devices) != 0 {
-		t.Errorf("a partial dump was taken for the truth: %v, %v", facts, err)
+		t.Errorf("a partial dump was accepted: %v, %v", facts, err)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestWith(t *testing.T) {
 	h.Remove("eth7") // into a pod
 	facts := read(t, h)
 	if facts.Devices[2].Interface != "" {
-		t.Fatal("the interface is still there")
+		t.Fatal("the interface still exists")
 	}
 	if diff := cmp.Diff(before.Devices, facts.With(inPod).Devices); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -249,8 +249,8 @@ veth9 veth
 `)
 }
 
-// While a physical function is inside a pod its virtual functions have no name, until the snapshot of it gives them
-// one.
+// While a physical function is inside a pod, its virtual functions have no name until a snapshot of the physical
+// function provides it.
 func TestWithNamesOrphans(t *testing.T) {
 	h := discoverytest.SRIOV()
 	pf := read(t, h).Devices[1]
@@ -281,8 +281,9 @@ func TestNamesAreUnique(t *testing.T) {
 	}
 }
 
-// A physical function that was renamed while a virtual function of it is in use keeps its name: otherwise the two would
-// be in different pools, and the scheduler would give the whole function away under the virtual one.
+// A physical function that is renamed while one of its virtual functions is in use keeps its name: otherwise the two
+// would be in different pools, and the scheduler would allocate the whole physical function despite the allocated
+// virtual function.
 func TestRenamedFunctionKeepsItsNameWhileInUse(t *testing.T) {
 	vf := func(pf discovery.IfName, index int, address discovery.PCIAddress) discovery.Device {
 		return discovery.Device{Name: discovery.IfName(fmt.Sprintf("%sv%d", pf, index)), PFName: pf,
@@ -291,7 +292,7 @@ func TestRenamedFunctionKeepsItsNameWhileInUse(t *testing.T) {
 	facts := discovery.Facts{Devices: []discovery.Device{
 		{Name: "ens1", Interface: "ens1", PCIAddress: "0000:03:00.0"},
 		vf("ens1", 0, "0000:03:10.0"), vf("ens1", 1, "0000:03:10.1"),
-		{Name: "eth0", Interface: "eth0", PCIAddress: "0000:02:00.0"}, // took the old name
+		{Name: "eth0", Interface: "eth0", PCIAddress: "0000:02:00.0"}, // has taken over the old name
 	}}
 	var got []string
 	union := facts.With(vf("eth0", 0, "0000:03:10.0"))

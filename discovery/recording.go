@@ -17,18 +17,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Recording is all of a machine that Read looks at, so that another machine or a test can read the same facts. IP
-// addresses and routes are not in it, only which links have the node's; nor are serial numbers.
+// Recording contains everything that Read reads of a machine, so that another machine or a test can read the same
+// facts. It does not contain IP addresses and routes, only which links have the node's addresses and routes, nor serial
+// numbers.
 type Recording struct {
 	// Sys is the part of sysfs that was read.
 	Sys Tree
-	// Netlink is what netlink said.
+	// Netlink is the data from netlink.
 	Netlink RecordedNetlink
 }
 
-// RecordedNetlink is the netlink state of a network namespace, as far as Read needs it.
+// RecordedNetlink is the netlink state of a network namespace that Read needs.
 type RecordedNetlink struct {
-	// Links are sorted by index. The loopback is not among them.
+	// Links are sorted by index. They do not include the loopback.
 	Links []RecordedLink `json:"links"`
 	// DefaultRoutes are the indexes of links that default routes of the main table use, sorted.
 	DefaultRoutes []int `json:"defaultRoutes,omitempty"`
@@ -38,12 +39,12 @@ type RecordedNetlink struct {
 	EswitchModes map[PCIAddress]string `json:"eswitchModes,omitempty"`
 	// RDMANetns is Device.RDMANetns.
 	RDMANetns string `json:"rdmaNetns,omitempty"`
-	// RDMADevices are sorted by index. RDMAError is why they could not be listed.
+	// RDMADevices are sorted by index. RDMAError is the reason why they could not be listed.
 	RDMADevices []RecordedRDMADevice `json:"rdmaDevices,omitempty"`
 	RDMAError   string               `json:"rdmaError,omitempty"`
 }
 
-// RecordedRDMADevice is one RDMA device of RecordedNetlink.
+// RecordedRDMADevice is an RDMA device of RecordedNetlink.
 type RecordedRDMADevice struct {
 	RDMADevice
 	// Links are the indexes of the links of its ports, sorted; empty if they were not read, as for virtual functions.
@@ -52,7 +53,7 @@ type RecordedRDMADevice struct {
 	Error string `json:"error,omitempty"`
 }
 
-// RecordedLink is one link of RecordedNetlink. The fields correspond to netlink; see Device for the common fields.
+// RecordedLink is a link of RecordedNetlink. The fields correspond to netlink; see Device for the common fields.
 type RecordedLink struct {
 	Index     int      `json:"index"`
 	Name      string   `json:"name"`
@@ -77,7 +78,7 @@ type RecordedLink struct {
 	permanentMAC string
 }
 
-// Record reads the node's network devices as Read does, and returns what was read.
+// Record reads the node's network devices as Read does, and returns a recording of the data that it read.
 func Record(ctx context.Context, source Sources) (Recording, error) {
 	return attempt(ctx, func() (Recording, error) { return recordOnce(source) })
 }
@@ -123,7 +124,7 @@ func sortedIndexes(indexes []int) []int {
 	return slices.Compact(indexes)
 }
 
-// dumps keeps the dumps of a reading, so that the facts and the recording are of one moment.
+// dumps caches the dumps of a reading, so that the facts and the recording have the same state.
 type dumps struct {
 	LinkLister
 	links     []netlink.Link
@@ -161,7 +162,7 @@ func (d *dumps) AddrList(netlink.Link, int) (_ []netlink.Addr, err error) {
 	return d.addresses, err
 }
 
-// recordedHardware keeps what hardware said.
+// recordedHardware records the results of a Hardware.
 type recordedHardware struct {
 	source       Hardware
 	vfs          map[int][]VFSettings
@@ -206,7 +207,7 @@ func (r *recordedHardware) RDMADevices() ([]RDMADevice, error) {
 		r.rdmaError = err.Error()
 	}
 	for _, d := range devices {
-		if r.rdmaDevices[d.Index] == nil { // else this is the second list, with which failures are judged
+		if r.rdmaDevices[d.Index] == nil { // otherwise this is the second list, which only decides how to handle failures
 			r.rdmaDevices[d.Index] = &RecordedRDMADevice{RDMADevice: d}
 		}
 	}
@@ -251,7 +252,7 @@ func recordedLink(l netlink.Link) RecordedLink {
 	return recorded
 }
 
-// netlink returns the link as netlink gives it.
+// netlink returns the link in the types of the netlink library.
 func (r RecordedLink) netlink() (netlink.Link, error) {
 	attrs := netlink.LinkAttrs{
 		Index: r.Index, Name: r.Name, AltNames: r.AltNames, MTU: r.MTU, MasterIndex: r.Master, ParentIndex: r.Parent,
@@ -386,7 +387,7 @@ const (
 	netlinkFile = "netlink.json"
 )
 
-// Files returns the recording as files. The same recording always makes the same files.
+// Files returns the recording as files. The same recording always gives the same files.
 func (r Recording) Files() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for name, part := range map[string]any{sysFile: r.Sys, netlinkFile: r.Netlink} {
@@ -399,8 +400,7 @@ func (r Recording) Files() (map[string][]byte, error) {
 	return files, nil
 }
 
-// Write writes the files of the recording to a directory that has none of them. The directory is made if it does not
-// exist.
+// Write writes the files of the recording to a directory that contains none of them. It creates a missing directory.
 func (r Recording) Write(dir string) error {
 	files, err := r.Files()
 	if err != nil {
@@ -423,7 +423,7 @@ func (r Recording) Write(dir string) error {
 	return nil
 }
 
-// OpenRecording reads a recording from the directory that has its files.
+// OpenRecording reads a recording from the directory with its files.
 func OpenRecording(dir fs.FS) (Recording, error) {
 	var r Recording
 	for _, part := range []struct {
@@ -435,7 +435,7 @@ func OpenRecording(dir fs.FS) (Recording, error) {
 			err = json.Unmarshal(content, part.target)
 		}
 		if wrapped := (*fs.PathError)(nil); errors.As(err, &wrapped) {
-			err = wrapped.Err // its path is the name
+			err = wrapped.Err // its path is the same name
 		}
 		if err != nil {
 			return Recording{}, fmt.Errorf("cannot read %s of the recording: %w", part.name, err)

@@ -109,9 +109,9 @@ problem eth7: cannot use speed: it contains "0x10\x1b[31m", which is not a numbe
 func TestDanglingLinks(t *testing.T) {
 	h := discoverytest.SRIOV()
 	h.Symlink("bus/pci/devices/0000:09:00.0", "devices/pci0000:00/0000:09:00.0")      // unplugged
-	h.Symlink("bus/pci/devices/whatever", "devices/pci0000:00/whatever")              // no address
-	h.Symlink("class/net/dummy0", "devices/pci0000:00/0000:0a:00.0/net/dummy0")       // its files are gone
-	h.Symlink("devices/virtual/net/br-data/device", "../../../../../../../../../etc") // leads out
+	h.Symlink("bus/pci/devices/whatever", "devices/pci0000:00/whatever")              // not an address
+	h.Symlink("class/net/dummy0", "devices/pci0000:00/0000:0a:00.0/net/dummy0")       // its files no longer exist
+	h.Symlink("devices/virtual/net/br-data/device", "../../../../../../../../../etc") // points outside of sysfs
 	h.Symlink(pfDir+"/virtfn7", "devices/pci0000:00/0000:00:01.0/0000:03:01.7")       // no such function
 	h.Netlink.Links = append(h.Netlink.Links,
 		discovery.RecordedLink{Index: 9, Name: "dummy0", Kind: "dummy", OperState: "up"})
@@ -152,7 +152,7 @@ func TestImpossibleDumps(t *testing.T) {
 	h := discoverytest.SRIOV()
 	h.Netlink.Links = append(h.Netlink.Links, *h.Link("br-data"))
 	if facts, err := discovery.Read(t.Context(), h.Sources()); err == nil || len(facts.Devices) > 0 {
-		t.Errorf("a link that comes twice was taken for the truth: %v, %v", facts, err)
+		t.Errorf("a dump with a duplicate link was accepted: %v, %v", facts, err)
 	}
 	h = discoverytest.SRIOV()
 	for i, name := range []string{"", ".", "..", "../../etc", "a/b"} {
@@ -165,7 +165,7 @@ func TestImpossibleDumps(t *testing.T) {
 	}
 }
 
-// Recording is repeated like reading, and fails like it.
+// Recording retries and fails in the same way as reading.
 func TestRecordRetriesInterruptedDumps(t *testing.T) {
 	sources := discoverytest.SRIOV().Sources()
 	want := readFrom(t, sources)

@@ -7,7 +7,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Sources is where facts come from. It is safe for use by one goroutine at a time.
+// Sources provides the data for facts. It is safe for use by one goroutine at a time.
 type Sources struct {
 	// Sys is a sysfs. It must have been mounted in the network namespace of Links: a sysfs shows the devices of the
 	// namespace in which it was mounted, not of its reader. Several goroutines read it concurrently.
@@ -22,7 +22,7 @@ type Sources struct {
 }
 
 // LinkLister lists the netlink objects of one network namespace; *netlink.Handle implements it. A dump that changed
-// while it was read returns netlink.ErrDumpInterrupted, and Read tries again. A nil link and unix.AF_UNSPEC mean all.
+// while it was read returns netlink.ErrDumpInterrupted, and Read retries. A nil link and unix.AF_UNSPEC mean all.
 type LinkLister interface {
 	LinkList() ([]netlink.Link, error)
 	RouteList(link netlink.Link, family int) ([]netlink.Route, error)
@@ -43,7 +43,7 @@ func Host() (Sources, error) {
 	return Sources{Sys: sys, Links: kernel, Hardware: kernel}, nil
 }
 
-// Close releases what Host opened. Sources that were put together by hand need no Close.
+// Close closes the sources that Host opened. Other sources need no Close.
 func (s Sources) Close() {
 	for _, source := range []any{s.Sys, s.Links} {
 		if opened, ok := source.(interface{ Close() }); ok {

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysfs reads a mounted sysfs, and collects what is wrong with it.
+// sysfs reads a mounted sysfs and collects the problems.
 type sysfs struct {
 	fsys     fs.ReadLinkFS
 	problems []Problem
 }
 
-// place is a directory of a sysfs. About is the device that problems there are problems of.
+// place is a directory of a sysfs. about is the device of the problems in this directory.
 type place struct {
 	*sysfs
 	dir   string
@@ -28,11 +28,12 @@ type place struct {
 
 const (
 	pciDevices = "bus/pci/devices"
-	// rdmaDirectory is where a function has its RDMA devices, and their class all of the network namespace.
+	// rdmaDirectory contains the RDMA devices of a function; as a class, it contains all RDMA devices of the network
+	// namespace.
 	rdmaDirectory = "infiniband"
 )
 
-// networkClass is the PCI base class of network controllers, as sysfs writes it.
+// networkClass is the PCI base class of network controllers in the format of sysfs.
 const networkClass = "0x02"
 
 // addressSet is NET_ADDR_SET of the kernel's include/uapi/linux/netdevice.h: the link's address was set explicitly.
@@ -49,7 +50,7 @@ func (s *sysfs) addLink(l *link, known map[PCIAddress]Device) error {
 	}
 	dir := place{s, path.Join(path.Dir(entry), target), string(l.Name)}
 	l.dir = dir.dir
-	if l.BridgeType == "" { // a bridge has the speed of its fastest port, which comes and goes with pods
+	if l.BridgeType == "" { // a bridge reports the speed of its fastest port, which changes with pods
 		l.LinkSpeed = knownSpeed(dir.number("speed", speeds()))
 	}
 	if l.Kind == "bridge" {
@@ -64,17 +65,17 @@ func (s *sysfs) addLink(l *link, known map[PCIAddress]Device) error {
 	l.function = pciFunction(device.dir)
 	l.PCIeRoot = pcieRoot(device.dir)
 	if f, ok := known[l.function]; ok && path.Base(device.dir) == string(l.function) {
-		l.Driver, l.NUMANode = f.Driver, f.NUMANode // the same files, which are not read twice
+		l.Driver, l.NUMANode = f.Driver, f.NUMANode // the same files, so they are not read twice
 		return nil
 	}
-	// The facts of hardware that is not a PCI function of its own: virtio, USB, paravirtual and multi-port devices.
+	// The facts of hardware without its own PCI function: virtio, USB, paravirtual and multi-port devices.
 	l.Driver = device.linkBase("driver")
 	l.NUMANode = device.number("numa_node", nodes())
 	return nil
 }
 
-// addPorts adds facts that distinguish hardware links on the same function. A virtual function with one link, as nearly
-// all links on machines with many functions, needs none and is not a port of a switch.
+// addPorts adds facts that distinguish hardware links on the same function. A virtual function with one link, which is
+// the case for nearly all links on machines with many functions, needs no such facts and is not a port of a switch.
 //
 // It only reads files if they are needed, since a driver may query its hardware for them.
 func (s *sysfs) addPorts(links []link, known map[PCIAddress]Device) {
@@ -128,7 +129,7 @@ type function struct {
 	vfIndexes map[PCIAddress]int
 }
 
-// function reads the PCI function with the name; nil if it is not a network function.
+// function reads the PCI function with the name. It returns nil if it is not a network function.
 func (s *sysfs) function(name string) (*function, error) {
 	dir, ok := s.functionPlace(name)
 	if !ok {
@@ -143,8 +144,8 @@ func (s *sysfs) function(name string) (*function, error) {
 	return f, err
 }
 
-// functionPlace returns the directory of a PCI function, if it is a network function: by its class, or, where that
-// cannot be read, because a network driver made a directory in it.
+// functionPlace returns the directory of a PCI function, if it is a network function: according to its class or, if
+// that cannot be read, because a network driver created a directory in it.
 func (s *sysfs) functionPlace(name string) (place, bool) {
 	if !isPCIAddress(name) {
 		return place{}, false
@@ -152,7 +153,7 @@ func (s *sysfs) functionPlace(name string) (place, bool) {
 	entries := place{s, pciDevices, name}
 	target, ok := entries.link(name)
 	if !ok {
-		return place{}, false // it was unplugged since it was listed, or the problem is noted
+		return place{}, false // it was unplugged since it was listed, or the problem is recorded
 	}
 	dir := place{s, path.Join(pciDevices, target), name}
 	class := dir.text("class")
@@ -213,7 +214,8 @@ func (p place) vfIndexes() (map[PCIAddress]int, error) {
 	return indexes, nil
 }
 
-// setIndexes sets the indexes of virtual functions. One without has no name and can't be offered.
+// setIndexes sets the indexes of virtual functions. A virtual function without an index has no name and cannot be
+// offered.
 func (s *sysfs) setIndexes(functions map[PCIAddress]Device, indexes map[PCIAddress]int) {
 	for address, f := range functions {
 		if f.PFAddress == "" {
@@ -231,29 +233,29 @@ func (s *sysfs) setIndexes(functions map[PCIAddress]Device, indexes map[PCIAddre
 	}
 }
 
-// path returns the path of an entry of the directory. Both parts are clean already.
+// path returns the path of an entry of the directory. Both parts are already clean.
 func (p place) path(name string) string { return p.dir + "/" + name }
 
-// problem notes what is wrong with the device.
+// problem records a problem of the device.
 func (p place) problem(format string, arguments ...any) {
 	p.problems = append(p.problems, Problem{Device: p.about, Message: fmt.Sprintf(format, arguments...)})
 }
 
-// failed notes that something could not be read, unless the reason is that it does not exist.
+// failed records that an entry could not be read, unless the reason is that it does not exist.
 func (p place) failed(name string, err error) {
 	if err == nil || isAbsent(err) {
 		return
 	}
 	reason := err
 	if wrapped := (*fs.PathError)(nil); errors.As(err, &wrapped) {
-		reason = wrapped.Err // its path says where the sysfs is mounted
+		reason = wrapped.Err // omit the path, which depends on the mount point of sysfs
 	}
 	p.problem("cannot read %s: %v", name, reason)
 }
 
 // isAbsent reports whether an error of sysfs means that a fact is absent: the file does not exist, is not a link, or
-// the driver does not have the fact. Show functions of the kernel's net/core/net-sysfs.c return EINVAL for links that
-// are down, EOPNOTSUPP if the driver has no such operation, and ENODEV for devices that are being removed.
+// the driver does not provide the fact. Show functions of the kernel's net/core/net-sysfs.c return EINVAL for links
+// that are down, EOPNOTSUPP if the driver has no such operation, and ENODEV for devices that are being removed.
 //
 // All other errors are faults, such as EIO of hardware that does not respond, and are reported as a problem of the
 // device.
@@ -269,7 +271,7 @@ func isAbsent(err error) bool {
 	return false
 }
 
-// text returns the content of a file without white space around it; empty if it cannot be read.
+// text returns the content of a file without surrounding white space; empty if it cannot be read.
 func (p place) text(name string) string {
 	content, err := fs.ReadFile(p.fsys, p.path(name))
 	if err != nil {
@@ -279,7 +281,7 @@ func (p place) text(name string) string {
 	return strings.TrimSpace(string(content))
 }
 
-// number returns the number in a file. A value outside of the span is a problem and counts as absent.
+// number returns the number in a file. A value outside the span is a problem and counts as absent.
 func (p place) number(name string, valid span) int {
 	n, err := valid.parse(p.text(name))
 	if err != nil {
@@ -288,7 +290,7 @@ func (p place) number(name string, valid span) int {
 	return n
 }
 
-// word returns the name in a file: what people and policies can be shown.
+// word returns the name in a file if it can be shown to users and policies.
 func (p place) word(name string) string {
 	text := p.text(name)
 	if !isWord(text) {
@@ -325,7 +327,7 @@ func (p place) list(name string) ([]string, bool) {
 	return names, true
 }
 
-// link returns what a symbolic link says, and whether there is one.
+// link returns the target of a symbolic link, and whether the link exists.
 func (p place) link(name string) (string, bool) {
 	target, err := p.fsys.ReadLink(p.path(name))
 	p.failed(name, err)

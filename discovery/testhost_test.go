@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// mapFS is the tree as another file system than its own, with white space around contents as the kernel has it.
+// mapFS returns the tree as a different file system, with white space around contents, as in the kernel.
 func mapFS(tree discovery.Tree) fstest.MapFS {
 	sys := fstest.MapFS{}
 	for name, target := range tree.Links {
@@ -24,7 +24,7 @@ func mapFS(tree discovery.Tree) fstest.MapFS {
 	return sys
 }
 
-// interrupted lists links, of which some dumps are interrupted before one is complete.
+// interrupted lists links and interrupts some dumps before one is complete.
 type interrupted struct {
 	discovery.LinkLister
 	left int
@@ -39,7 +39,7 @@ func (i *interrupted) LinkList() ([]netlink.Link, error) {
 	return links, err
 }
 
-// rawLink returns a link in the form of netlink, for tests that change properties which a recording does not have.
+// rawLink returns a link in the form of netlink, for tests that change properties that a recording does not contain.
 func rawLink(sources discovery.Sources, name string) *netlink.LinkAttrs {
 	links, _ := sources.Links.LinkList()
 	for _, l := range links {
@@ -50,7 +50,7 @@ func rawLink(sources discovery.Sources, name string) *netlink.LinkAttrs {
 	panic("no link " + name)
 }
 
-// onSys returns the sources with another sysfs.
+// onSys returns the sources with a different sysfs.
 func onSys(sources discovery.Sources, sys fs.ReadLinkFS) discovery.Sources {
 	sources.Sys = sys
 	return sources

@@ -16,19 +16,19 @@ import (
 )
 
 // Tree is a part of a file system as a value. Paths follow io/fs. It stores a sysfs in one file, because archives of Go
-// modules and some file systems do not allow colons in names. Directories above entries are implied.
+// modules and some file systems do not allow colons in names. Parent directories of entries are implied.
 type Tree struct {
-	// Links are symbolic links and their targets. A tree does not follow them: its reader joins paths itself.
+	// Links maps symbolic links to their targets. A tree does not follow them: its reader joins paths itself.
 	Links map[string]string `json:"links,omitempty"`
-	// Files are files and their content, without white space around it.
+	// Files maps files to their content, without surrounding white space.
 	Files map[string]string `json:"files,omitempty"`
-	// Dirs are directories that may have nothing in them.
+	// Dirs are directories that may be empty.
 	Dirs []string `json:"dirs,omitempty"`
-	// Errors are names of errno values (EIO, EACCES...) that reading fails with.
+	// Errors maps files to the names of errno values (EIO, EACCES...) with which reading fails.
 	Errors map[string]string `json:"errors,omitempty"`
 }
 
-// FS returns the tree as a file system. Later changes of the tree do not show in it.
+// FS returns the tree as a file system. It does not reflect later changes of the tree.
 func (t Tree) FS() fs.ReadLinkFS {
 	f := &treeFS{entries: map[string]treeEntry{}, children: map[string][]fs.DirEntry{}}
 	for name, target := range t.Links {
@@ -57,7 +57,7 @@ func (t Tree) FS() fs.ReadLinkFS {
 	return f
 }
 
-// treeFS implements the interfaces of io/fs that reading whole files and directories needs, each with one look-up.
+// treeFS implements the interfaces of io/fs that are needed to read whole files and directories, each with one lookup.
 type treeFS struct {
 	entries  map[string]treeEntry
 	children map[string][]fs.DirEntry
@@ -71,7 +71,7 @@ type treeEntry struct {
 	err     error
 }
 
-// add adds an entry and the directories above it. Entries that are there already stay.
+// add adds an entry and its parent directories. Existing entries stay.
 func (f *treeFS) add(entry treeEntry) {
 	if _, ok := f.entries[entry.name]; ok || !fs.ValidPath(entry.name) {
 		return
@@ -82,11 +82,11 @@ func (f *treeFS) add(entry treeEntry) {
 	}
 	dir := path.Dir(entry.name)
 	f.children[dir] = append(f.children[dir], entry)
-	// It ends at "." or at a directory that is there already.
+	// The recursion ends at "." or at an existing directory.
 	f.add(treeEntry{name: dir, mode: fs.ModeDir | 0o555})
 }
 
-// find returns an entry that is read with the operation.
+// find returns an entry for an operation that reads it.
 func (f *treeFS) find(operation, name string) (treeEntry, error) {
 	entry, ok := f.entries[name]
 	switch {
@@ -186,7 +186,7 @@ func (f *treeFile) ReadDir(n int) ([]fs.DirEntry, error) {
 	return slices.Clone(taken), nil
 }
 
-// errnoName returns the name of the error number that err is; EIO for errors that are none.
+// errnoName returns the name of an error's errno; EIO for other errors.
 func errnoName(err error) string {
 	number := syscall.EIO
 	errors.As(err, &number)
@@ -195,7 +195,7 @@ func errnoName(err error) string {
 
 // errnoOf is the inverse of errnoName.
 func errnoOf(name string) syscall.Errno {
-	const greatest = 200 // of all architectures' asm/errno.h that Linux numbers from 1
+	const greatest = 200 // of the numbers from 1 in asm/errno.h of all Linux architectures
 	for number := range syscall.Errno(greatest) {
 		if unix.ErrnoName(number) == name {
 			return number
@@ -206,8 +206,8 @@ func errnoOf(name string) syscall.Errno {
 
 // recorder is a file system that records all reads. Several goroutines may read concurrently.
 //
-// A recording only has the files that the reading used. It is therefore small, and a newer driver that reads more needs
-// a new one.
+// A recording only contains the files that the reading used. It is therefore small, and a newer driver that reads more
+// files needs a new recording.
 type recorder struct {
 	fs.ReadLinkFS
 
@@ -262,8 +262,8 @@ func (r *recorder) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// failed records an error. That there is nothing is not recorded: there is nothing in the recording either. The
-// lock is held.
+// failed records an error and reports whether there is one. Absence is not recorded, since the recording does not
+// contain absent files either. The caller holds the lock.
 func (r *recorder) failed(name string, err error) bool {
 	if err != nil && !isAbsent(err) {
 		r.tree.Errors[name] = errnoName(err)

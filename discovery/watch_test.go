@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// fakeEvents is a subscription that a test breaks and feeds.
+// fakeEvents is a subscription that a test breaks and feeds with events.
 type fakeEvents struct {
 	subscriptions int
 	refuse        int
@@ -30,7 +30,7 @@ func (f *fakeEvents) Subscribe(_ context.Context, changed func()) (<-chan error,
 	return f.broken, nil
 }
 
-// waited returns how long the next trigger took; -1 if none came within a minute.
+// waited returns the time until the next trigger; -1 if there was none within a minute.
 func waited(triggers <-chan struct{}) time.Duration {
 	start := time.Now()
 	select {
@@ -93,7 +93,7 @@ func TestWatchRenewsABrokenSubscription(t *testing.T) {
 		}
 		events.refuse = 2
 		events.broken <- errors.New("overrun")
-		// 100 ms + 200 ms + 400 ms until it stands again, 100 ms quiet.
+		// 100 ms + 200 ms + 400 ms until the subscription is renewed, then 100 ms quiet.
 		if got := waited(triggers); got != 800*time.Millisecond {
 			t.Errorf("trigger after %s, want 800ms", got)
 		}
@@ -129,7 +129,7 @@ func TestWatchFailsWhenItCannotSubscribe(t *testing.T) {
 
 func TestSettled(t *testing.T) {
 	for name, test := range map[string]struct {
-		triggers []time.Duration // before each
+		triggers []time.Duration // the delay before each trigger
 		want     time.Duration
 	}{
 		"nothing happens": {nil, 2 * time.Second},
@@ -174,7 +174,7 @@ func TestSettledEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// messages are the messages of a socket, one for each Read.
+// messages simulates a socket: each Read returns one message.
 type messages []string
 
 func (m *messages) Read(buffer []byte) (int, error) {
@@ -195,7 +195,7 @@ func TestUevents(t *testing.T) {
 		"add@/devices/virtual/net/br0/queues/rx-0\x00SUBSYSTEM=queues\x00":                  0,
 		"change@/devices/virtual/block/SUBSYSTEM=net\x00SUBSYSTEM=block\x00X=SUBSYSTEM=net": 0,
 		"": 0,
-		strings.Repeat("x", 10000) + "\x00SUBSYSTEM=net": 0, // cut off
+		strings.Repeat("x", 10000) + "\x00SUBSYSTEM=net": 0, // truncated
 	} {
 		changes := 0
 		err := discovery.ReadUevents(&messages{message}, func() { changes++ })

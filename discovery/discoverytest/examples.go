@@ -7,8 +7,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// ReferenceNode is the node of section 6 of the published design: two ports of a NIC with RDMA, with 8 and 4 virtual
-// functions, a bridge for data, a NIC for the node itself, and Open vSwitch for the cluster network.
+// ReferenceNode returns the node of section 6 of the published design: two ports of a NIC with RDMA, with 8 and 4
+// virtual functions, a bridge for data, a NIC for the node itself, and Open vSwitch for the cluster network.
 func ReferenceNode() *Host {
 	h := NewHost()
 	h.nic(firstPort(), 8)
@@ -19,8 +19,8 @@ func ReferenceNode() *Host {
 	return h
 }
 
-// Examples are the nodes of the examples of the published design by the names of their golden files in slices/testdata:
-// example1 to example9, and reference-node. These files contain the slices of the nodes.
+// Examples returns the nodes of the examples of the published design by the names of their golden files in
+// slices/testdata: example1 to example9, and reference-node. These files contain the slices of the nodes.
 func Examples() map[string]*Host {
 	examples := map[string]*Host{
 		"example1": withNIC(firstPort(), 2), "example2": withNIC(firstPort(), 2),
@@ -48,11 +48,11 @@ func Examples() map[string]*Host {
 // port is a port of a NIC in the nodes of the published design.
 type port struct {
 	name, address string
-	// bus is where the virtual functions are; the first has this number on it.
+	// bus is the bus of the virtual functions; first is the number of the first virtual function on it.
 	bus, first int
 	// speed is in Mbit/s.
 	speed, numaNode int
-	// mac is empty where the design has none.
+	// mac is empty if the design does not specify it.
 	mac string
 }
 

@@ -18,8 +18,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// The slices that are published for the facts of the machines are equal to the golden files, which contain the
-// policies.
+// The slices that are published for the facts of the machines equal the golden files, which contain the policies.
 func TestExamplesAreThoseOfTheGoldenFiles(t *testing.T) {
 	const golden = "../../slices/testdata"
 	examples := discoverytest.Examples()
@@ -73,7 +72,7 @@ func readGolden(
 	return policies, devices
 }
 
-// devices are the published devices, by pool and name.
+// devices returns the published devices by pool and name.
 func devices(result draslices.Result) map[string]resourceapi.Device {
 	devices := map[string]resourceapi.Device{}
 	for name, pool := range result.Resources.Pools {
@@ -86,7 +85,8 @@ func devices(result draslices.Result) map[string]resourceapi.Device {
 	return devices
 }
 
-// recordedFacts are the facts of the machine's recording, written to a directory and opened again, as users of it do.
+// recordedFacts returns the facts of the machine's recording after it was written to a directory and opened again, as
+// users do.
 func recordedFacts(t *testing.T, h *discoverytest.Host) discovery.Facts {
 	t.Helper()
 	dir := t.TempDir()

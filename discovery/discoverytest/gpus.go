@@ -21,7 +21,7 @@ func GPUMachines() map[string]*Host {
 
 // networkFunction is a function of a ConnectX-7 with its link.
 type networkFunction struct {
-	// bridge is the directory of the bridge above.
+	// bridge is the directory of the bridge above the function.
 	bridge, address, link, rdma string
 	numaNode, speed             int
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// Host is a machine under test: the recording of it, and what adds hardware and links to that. A test that needs what
-// the methods do not make changes the recording itself.
+// Host is a machine under test: its recording, and methods that add hardware and links to the recording. A test that
+// needs anything else changes the recording directly.
 type Host struct {
 	discovery.Recording
 }
@@ -22,7 +22,7 @@ func NewHost() *Host {
 		Links: map[string]string{}, Files: map[string]string{}, Errors: map[string]string{}}}}
 }
 
-// Sources returns the sources from which discovery.Read reads the machine as it is now.
+// Sources returns the sources from which discovery.Read reads the current state of the machine.
 func (h *Host) Sources() discovery.Sources {
 	sources, err := h.Recording.Sources()
 	if err != nil {
@@ -31,7 +31,7 @@ func (h *Host) Sources() discovery.Sources {
 	return sources
 }
 
-// Function adds a PCI network function on NUMA node 0, below the first PCI bridge of the machine. Files are
+// Function adds a PCI network function on NUMA node 0, below the first PCI bridge of the machine. Files have the form
 // name=content.
 func (h *Host) Function(address string, files ...string) {
 	h.FunctionBelow("devices/pci0000:00/0000:00:01.0", address, files...)
@@ -46,7 +46,7 @@ func (h *Host) FunctionBelow(bridge, address string, files ...string) {
 	h.Symlink(dir+"/driver", "bus/pci/drivers/mlx5_core")
 }
 
-// VirtualFunctions gives the PCI function pf, which can have 8 or as many as that, virtual functions at the addresses.
+// VirtualFunctions adds virtual functions at the addresses to the PCI function pf, which supports at least 8.
 func (h *Host) VirtualFunctions(pf string, addresses ...string) {
 	dir := h.Dir(pf)
 	h.WriteFiles(dir, fmt.Sprintf("sriov_totalvfs=%d", max(8, len(addresses))),
@@ -106,7 +106,7 @@ func (h *Host) Virtual(l discovery.RecordedLink) {
 	h.add(l, "devices/virtual/net/"+l.Name)
 }
 
-// add adds a link, which is up, with the next index and an address of its own unless it says otherwise.
+// add adds a link, which is up and gets the next index and its own address unless it specifies others.
 func (h *Host) add(l discovery.RecordedLink, dir string) {
 	if l.Index == 0 {
 		l.Index = len(h.Netlink.Links) + 2 // the loopback has 1
@@ -133,7 +133,7 @@ func (h *Host) Link(name string) *discovery.RecordedLink {
 	return &h.Netlink.Links[i]
 }
 
-// Remove takes a link out of the host's network namespace, as when it moves into a pod.
+// Remove removes a link from the host's network namespace, as when it moves into a pod.
 func (h *Host) Remove(name string) {
 	index := h.Link(name).Index
 	for i := range h.Netlink.RDMADevices {
@@ -159,7 +159,7 @@ func (h *Host) Speed(name string, mbits int) {
 	h.WriteFiles(h.follow("class/net/"+name), fmt.Sprintf("speed=%d", mbits))
 }
 
-// Dir is the directory of a PCI function.
+// Dir returns the directory of a PCI function.
 func (h *Host) Dir(function string) string {
 	return h.follow("bus/pci/devices/" + function)
 }
@@ -172,7 +172,7 @@ func (h *Host) follow(link string) string {
 	return path.Join(path.Dir(link), target)
 }
 
-// WriteFiles sets the content of files, which are name=content, in a directory of sysfs.
+// WriteFiles sets the content of files, given as name=content, in a directory of sysfs.
 func (h *Host) WriteFiles(dir string, files ...string) {
 	for _, f := range files {
 		name, content, _ := strings.Cut(f, "=")
@@ -180,7 +180,7 @@ func (h *Host) WriteFiles(dir string, files ...string) {
 	}
 }
 
-// Symlink adds a relative symbolic link to sysfs, as the kernel makes them.
+// Symlink adds a relative symbolic link to sysfs, like the links of the kernel.
 func (h *Host) Symlink(name, target string) {
 	h.Sys.Links[name] = strings.Repeat("../", strings.Count(name, "/")) + target
 }

@@ -3,9 +3,9 @@
 //
 // The rule of this package: it implements the kernel's requests and does not depend on pods or on the use of devices.
 //
-// The file system shows less: /sys/class/infiniband only has the devices of the reader's network namespace, and
-// /sys/class/infiniband_verbs the devices of all namespaces, where two may have the same name. Netlink answers for the
-// namespace of its socket, and its index of a device stays the same when the device is moved or renamed.
+// The file system shows less: /sys/class/infiniband only contains the devices of the reader's network namespace, and
+// /sys/class/infiniband_verbs contains the devices of all namespaces, where two may have the same name. Netlink answers
+// for the namespace of its socket, and its index of a device stays the same when the device is moved or renamed.
 package rdmalink
 
 import (
@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whose RDMA devices are: every network namespace uses all of them, or each belongs to one.
+// Network namespace modes: every network namespace uses all RDMA devices, or each device belongs to one namespace.
 const (
 	Shared    = "shared"
 	Exclusive = "exclusive"
@@ -36,7 +36,7 @@ const (
 	SubnetManagement  = "issm"
 )
 
-// Of include/uapi/rdma/rdma_netlink.h what the netlink library does not have.
+// Constants of include/uapi/rdma/rdma_netlink.h that the netlink library does not define.
 const (
 	commandPortGet    = 5
 	commandGetChardev = 15
@@ -48,27 +48,27 @@ const (
 
 // Device is an RDMA device as a network namespace shows it.
 type Device struct {
-	// Index is the kernel's: it tells the device from all others of the boot.
+	// Index is the kernel's index, which is unique within a boot.
 	Index uint32
 	Name  string
 	// Protocol is ib, roce, iw, opa or usnic. Empty before Linux 5.1, and for devices without a port.
 	Protocol string
-	// Ports is how many there are.
+	// Ports is the number of ports.
 	Ports uint32
 	// Links are the indexes of the ports' links that are in the namespace, sorted.
 	Links []int
-	// LinksUnknown is true when the kernel driver did not answer for every port: Links may lack some.
+	// LinksUnknown is true if the kernel driver did not respond for every port: Links may be incomplete.
 	LinksUnknown bool
 }
 
-// Handle asks in one network namespace. It is not safe for concurrent use.
+// Handle sends queries in one network namespace. It is not safe for concurrent use.
 type Handle struct {
 	handle *netlink.Handle
-	// socket counts the requests: answers are told apart by their number.
+	// socket counts the requests: responses are matched by the request number.
 	socket *nl.SocketHandle
 }
 
-// Open opens a handle in the network namespace at a path; empty: the caller's. See [OpenAt].
+// Open opens a handle in the network namespace at a path; an empty path means the caller's namespace. See [OpenAt].
 func Open(path string) (*Handle, error) {
 	if path == "" {
 		return OpenAt(netns.None())
@@ -104,7 +104,7 @@ func (h *Handle) Close() {
 	h.socket.Close()
 }
 
-// Mode returns Shared or Exclusive. It is one of the whole machine.
+// Mode returns Shared or Exclusive. The mode applies to the whole machine.
 func (h *Handle) Mode() (string, error) {
 	mode, err := h.handle.RdmaSystemGetNetnsMode()
 	if err != nil {
@@ -113,8 +113,8 @@ func (h *Handle) Mode() (string, error) {
 	return mode, nil
 }
 
-// List lists the RDMA devices of the namespace by name, without the links of their ports; in shared mode those are all
-// of the machine. A list that a change has interrupted is an error that is netlink.ErrDumpInterrupted.
+// List returns the RDMA devices of the namespace, sorted by name, without the links of their ports. In shared mode
+// these are all devices of the machine. If a change interrupts the list, the error is netlink.ErrDumpInterrupted.
 func (h *Handle) List() ([]Device, error) {
 	messages, err := h.request(nl.RDMA_NLDEV_CMD_GET, unix.NLM_F_DUMP, nil)
 	if err != nil {
@@ -142,8 +142,8 @@ func (h *Handle) ports(index uint32) ([][]byte, error) {
 }
 
 // Devices is List with Links. Devices that change meanwhile are read again. It queries the drivers, some of which query
-// their hardware. A driver that fails sets LinksUnknown of its device and is not an error: the caller may not need that
-// device.
+// their hardware. A driver that fails sets LinksUnknown of its device and does not cause an error: the caller may not
+// need that device.
 func (h *Handle) Devices() (devices []Device, err error) {
 	for range 10 {
 		if devices, err = h.devices(); err == nil {
@@ -170,7 +170,7 @@ func (h *Handle) devices() ([]Device, error) {
 		if !devices[i].LinksUnknown {
 			continue
 		}
-		// The kernel has no error of its own for devices that have gone since.
+		// The kernel has no specific error for devices that have disappeared since.
 		now, listErr := h.List()
 		if listErr != nil || !slices.ContainsFunc(now, func(d Device) bool { return d.Index == devices[i].Index }) {
 			return nil, cmp.Or(listErr, err, errors.New("an RDMA device has gone"))
@@ -188,9 +188,9 @@ func (d *Device) addPorts(messages [][]byte) (err error) {
 	return err
 }
 
-// CharacterDevice returns the name of a device's character device below /dev/infiniband, such as uverbs0. The port
-// counts from 1 and is 0 for kinds that are not by port; device nil is for [ConnectionManager]. A kernel that has none
-// gives an error that is unix.ENOENT or unix.EOPNOTSUPP.
+// CharacterDevice returns the name of a device's character device below /dev/infiniband, such as uverbs0. Ports count
+// from 1; port is 0 for kinds without ports. device is nil for [ConnectionManager]. If the kernel has no such character
+// device, the error is unix.ENOENT or unix.EOPNOTSUPP.
 func (h *Handle) CharacterDevice(kind string, device *Device, port uint32) (string, error) {
 	attributes := []*nl.RtAttr{nl.NewRtAttr(attributeType, nl.ZeroTerminated(kind))}
 	if device != nil {
@@ -222,13 +222,13 @@ func (h *Handle) Move(index uint32, namespace netns.NsHandle) error {
 	return h.handle.RdmaLinkSetNsFd(&netlink.RdmaLink{Attrs: netlink.RdmaLinkAttrs{Index: index}}, uint32(namespace))
 }
 
-// Rename gives a device another name.
+// Rename changes the name of a device.
 func (h *Handle) Rename(index uint32, name string) error {
 	return h.handle.RdmaLinkSetName(&netlink.RdmaLink{Attrs: netlink.RdmaLinkAttrs{Index: index}}, name)
 }
 
-// request asks and waits for the answer. NLM_F_ACK makes the kernel answer also where it has nothing to say, so that
-// the wait has an end.
+// request sends a request and waits for the response. NLM_F_ACK makes the kernel acknowledge even a request with an
+// empty result, so that the wait ends.
 func (h *Handle) request(command, flags int, attributes []*nl.RtAttr) ([][]byte, error) {
 	request := nl.NewNetlinkRequest(nl.RDMA_NL_NLDEV<<nl.RDMA_NL_GET_CLIENT_SHIFT|command, flags|unix.NLM_F_ACK)
 	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_RDMA: h.socket}
@@ -253,12 +253,12 @@ func parseDevice(message []byte) (Device, error) {
 		return Device{}, errors.New("a device without an index")
 	}
 	device.Index = index
-	device.Ports, _ = number(values[nl.RDMA_NLDEV_ATTR_PORT_INDEX]) // of a device, not of a port, it is their count
+	device.Ports, _ = number(values[nl.RDMA_NLDEV_ATTR_PORT_INDEX]) // for a device instead of a port, this is the number of ports
 	return device, nil
 }
 
-// parseDevices returns the devices in messages, by name. If a device appears or disappears during a dump, another one
-// may be listed twice.
+// parseDevices returns the devices in messages, sorted by name. If a device appears or disappears during a dump,
+// another device may be listed twice.
 func parseDevices(messages [][]byte) ([]Device, error) {
 	devices := make([]Device, 0, len(messages))
 	for _, message := range messages {
@@ -294,7 +294,7 @@ func parsePorts(messages [][]byte) ([]int, error) {
 	return slices.Compact(links), nil
 }
 
-// parse returns the attributes of a message by their type (struct nlattr). The library's parser panics at a message
+// parse returns the attributes of a message by their type (struct nlattr). The library's parser panics for a message
 // that ends in an attribute without padding.
 func parse(message []byte) (map[uint16][]byte, error) {
 	values := map[uint16][]byte{}

@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// message returns an answer of the kernel, with the attributes in the order of nldev.c.
+// message returns a response of the kernel, with the attributes in the order of nldev.c.
 func message(attributes ...*nl.RtAttr) []byte {
 	var data []byte
 	for _, attribute := range attributes {
@@ -43,7 +43,7 @@ func TestParseDevice(t *testing.T) {
 			t.Errorf("%s: the device is %+v", name, device)
 		}
 	}
-	for end := range whole { // whatever the kernel sends, nothing panics
+	for end := range whole { // no message of the kernel causes a panic
 		_, _ = parseDevice(whole[:end])
 		_, _ = parsePorts([][]byte{whole[:end]})
 	}
@@ -78,7 +78,7 @@ func TestParsePorts(t *testing.T) {
 	}
 }
 
-// FuzzMessages reads any bytes as messages about RDMA devices.
+// FuzzMessages parses any bytes as messages about RDMA devices.
 func FuzzMessages(f *testing.F) {
 	f.Add(message(nl.NewRtAttr(1, nl.Uint32Attr(3)), nl.NewRtAttr(2, nl.ZeroTerminated("rxe0")),
 		nl.NewRtAttr(67, nl.ZeroTerminated("roce"))))
@@ -95,7 +95,7 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// The kernel ends the list of ports without an error where a driver fails for one.
+// If a driver fails for a port, the kernel ends the list of ports without an error.
 func TestDeviceThatDoesNotAnswer(t *testing.T) {
 	port := message(nl.NewRtAttr(1, nl.Uint32Attr(0)), nl.NewRtAttr(3, nl.Uint32Attr(1)),
 		nl.NewRtAttr(50, nl.Uint32Attr(9)))
