@@ -57,7 +57,7 @@ func attributesOf(t *testing.T, facts discovery.Facts, exposure string) string {
 			}
 		}
 		if len(p.AttributeSources) < len(p.AdditionalAttributes) {
-			t.Errorf("device %s: no source of one of %v", d.Device.Name, p.AdditionalAttributes)
+			t.Errorf("device %s: a source is missing for %v", d.Device.Name, p.AdditionalAttributes)
 		}
 		out.WriteString("\n")
 	}

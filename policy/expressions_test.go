@@ -11,11 +11,11 @@ func TestExpressionsAreKeptFromOneDecisionToTheNext(t *testing.T) {
 		}
 	}
 	if _, err := first.compile("true ==", forSelector); err == nil {
-		t.Error("an expression that is none compiles")
+		t.Error("an invalid expression compiles")
 	}
 	second := &expressions{before: first.used, used: map[written]compiled{}}
 	if _, err := second.compile("true ==", forSelector); err == nil {
-		t.Error("an expression that is none compiles the second time")
+		t.Error("an invalid expression compiles the second time")
 	}
 	// The cached entry is used: an expression that could not be compiled now.
 	second.before[written{"not compiled", forSelector}] = compiled{selector: selector{}}

@@ -230,7 +230,7 @@ func TestClassExpressionMeansTheSame(t *testing.T) {
 		}
 	}
 	if both[true] < 10 || both[false] < 10 {
-		t.Errorf("the expressions tell nothing: %v", both)
+		t.Errorf("the expressions do not distinguish the devices: %v", both)
 	}
 }
 

@@ -16,6 +16,6 @@ func TestWord(t *testing.T) {
 		t.Errorf("index %d", i)
 	}
 	if i := Index("rack", known); i != -1 {
-		t.Errorf("index %d of a word that is none of them", i)
+		t.Errorf("index %d of an unknown word", i)
 	}
 }
