@@ -70,7 +70,7 @@ func TestGatesAreClosedWhileNotConnected(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// The namespace that the runtime lists must be the one that is pinned.
+// The network namespace that the runtime lists must be the pinned namespace.
 func TestGateOfAnotherNamespace(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -571,7 +571,7 @@ func TestLateSynchronize(t *testing.T) {
 	f.expect(attachedA)
 }
 
-// A claim that is released while the driver is not connected leaves no file, suspended ones included.
+// The release of a claim while the driver is not connected leaves no gate file, including suspended gates.
 func TestReleaseWhileNotConnectedLeavesNoGate(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))

@@ -36,7 +36,7 @@ func (f *fixture) driver() *Driver {
 	}
 }
 
-// readyStartup is the startup state of a driver that waits for nothing.
+// readyStartup returns the startup state of a driver that waits for nothing.
 func readyStartup() *startup {
 	s := newStartup()
 	s.complete()

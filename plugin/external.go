@@ -35,7 +35,8 @@ func (d *Driver) isExternal(claim *resourceapi.ResourceClaim) bool {
 }
 
 // deviceIDs returns the CDI devices of a device that another component attaches. They include the gate if the driver
-// attaches other devices of the claim: a container that names the claim must not start before those are attached.
+// attaches other devices of the claim: a container that names the claim must not start before the driver has attached
+// its devices.
 func deviceIDs(record *claims.Record, step *cnichain.PlanStep, gate []string) []string {
 	ids := []string{external.DeviceID(record.Claim, step)}
 	if record.Attaches() {

@@ -418,7 +418,7 @@ func (f *fixture) newPublisher(read func(context.Context, []netip.Addr) (discove
 	return p
 }
 
-// offer replaces the policies by one that offers every device exclusively, for a plugin.
+// offer replaces the policies by a policy that offers every device exclusively, for a plugin.
 func (f *fixture) offer(plugin string) {
 	f.Helper()
 	f.must(f.cluster.policies.GetStore().Replace([]any{&policyapi.DeviceExposurePolicy{

@@ -25,8 +25,8 @@ import (
 // The kubelet prepares a claim only once. If the journal was lost, running pods keep their claims. If such a pod gets a
 // new sandbox, its claims must be prepared again, but the kubelet does not request that.
 
-// unclaimedSandboxes contains the sandboxes that the runtime has reported and whose pods have no claim that the driver
-// knows. Most pods use no claims at all. It is safe for concurrent use.
+// unclaimedSandboxes contains the sandboxes that the runtime has reported and whose pods have no claim that is known to
+// the driver. Most pods use no claims at all. It is safe for concurrent use.
 type unclaimedSandboxes struct {
 	mu   sync.Mutex
 	byID map[string]*api.PodSandbox

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// nriIndex orders NRI plugins: late, so that a pod that another plugin refuses never reaches the hardware.
+	// nriIndex orders NRI plugins. The driver comes late, so that a pod that another plugin rejects never reaches the
+	// hardware.
 	nriIndex = "90"
 	nriName  = "dra-network"
 	// nriConnectLimit is the maximum time for establishing a connection.

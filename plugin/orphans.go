@@ -94,8 +94,8 @@ func (d *Driver) keepsPin(name string) bool {
 	return false
 }
 
-// removeOrphans removes orphaned files, each under the lock of the component that may need it. It returns the files,
-// and those whose removal failed.
+// removeOrphans removes orphaned files, each under the lock of the component that may need it. It returns all of the
+// files, with the errors of failed removals.
 //
 // The list is older than the removal, and its files may be in use by now. Therefore each component checks again under
 // its lock.

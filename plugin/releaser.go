@@ -20,8 +20,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
 )
 
-// unprepareLimit covers one call of a plugin with its limit of 30 s, and some seconds for the journal: the answer must
-// arrive before the kubelet gives up, otherwise its error is lost. The next call continues the work.
+// unprepareLimit covers one call of a plugin with its limit of 30 s, and some seconds for the journal: the response
+// must arrive before the kubelet gives up, otherwise its error is lost. The next call continues the work.
 const unprepareLimit = 35 * time.Second
 
 // releaser releases claims: when the kubelet requests it, when a claim was allocated again, and when the devices of a

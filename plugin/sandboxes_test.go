@@ -108,7 +108,7 @@ func TestRestartKeepsWhatIsReady(t *testing.T) {
 func TestRestartRemembersWhatIsNotHome(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
-	record.Plans[0].Steps[0].Device.PCIAddress = "0000:01:00.0" // hardware, which always comes back
+	record.Plans[0].Steps[0].Device.PCIAddress = "0000:01:00.0" // hardware, which always returns to the host
 	f.must(f.attach("a-0", record))
 	f.node.Lose()
 	if err := f.dra.releaser.unprepare(context.Background(), "claim-a"); err == nil ||

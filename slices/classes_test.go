@@ -104,7 +104,7 @@ func TestPoliciesSurviveAbsentAttributes(t *testing.T) {
 	}
 	for expression, outcome := range map[string]policy.Outcome{
 		`has(device.attributes["example.com"].rack) && device.attributes["example.com"].rack == 1`: policy.NoMatch,
-		// and is refused at admission
+		// and is rejected at admission
 		`device.attributes["example.com"].rack == 1`: policy.Failed,
 	} {
 		list := []v1alpha1.DeviceExposurePolicy{policies(t, "selector: {cel: '"+expression+

@@ -34,9 +34,8 @@ type designSlice struct {
 	} `json:"devices"`
 }
 
-// deviations are the differences from the published design, by a pattern of the lines in
-// testdata/design/differences.txt, each with its explanation in docs/seed-and-kubernetes.md. No other difference is
-// allowed.
+// deviations returns the allowed differences from the published design, by a pattern of the lines in
+// testdata/design/differences.txt, each with its explanation in docs/seed-and-kubernetes.md.
 func deviations() map[string]string {
 	const amounts = "bandwidth counters with `requestPolicy` and `valueFrom`"
 	return map[string]string{

@@ -97,7 +97,7 @@ type run struct {
 	decisions, refused int
 }
 
-// err returns the error of the sequence on what the driver publishes for the machine.
+// err returns the error of the sequence, applied to the slices that the driver publishes for the machine.
 func (r *run) err() error {
 	result := buildWith(r.t, r.features, r.machine.devices(), r.machine.policies()...)
 	if r.spoil != nil {

@@ -94,7 +94,7 @@ func (s *scheduler) claim(plugins ...string) *resourceapi.ResourceClaim {
 	return c
 }
 
-// state is the scheduler's input at the beginning of a cycle.
+// state returns the scheduler's input at the beginning of a cycle.
 func (s *scheduler) state() structured.AllocatedState {
 	state := structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),

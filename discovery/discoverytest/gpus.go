@@ -2,9 +2,9 @@ package discoverytest
 
 import "fmt"
 
-// GPUMachines are two kinds of nodes with eight GPUs and eight ports for them, by the names of their recordings in
+// GPUMachines returns two kinds of nodes with eight GPUs and eight ports for them, by the names of their recordings in
 // discovery/testdata. They are based on public documentation of such machines and were not recorded. A recording only
-// has network functions; tests define the slices of the GPU drivers.
+// contains network functions; tests define the slices of the GPU drivers.
 //
 // h100 resembles a DGX H100 with its ConnectX-7 as Ethernet NICs: two sockets, and below each of eight PCIe switches,
 // with its own root, a GPU and its NIC. It also has two NICs with two ports each for storage, and one for the node. The

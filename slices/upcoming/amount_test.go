@@ -30,7 +30,7 @@ func TestAmount(t *testing.T) {
 		name    string
 		policy  *resourceapi.CapacityRequestPolicy
 		request *resource.Quantity
-		want    int64 // -1: refused
+		want    int64 // -1: rejected
 	}{
 		{"steps: no request", steps, nil, 12500},
 		{"steps: less than the minimum", steps, q(1), 100},

@@ -14,9 +14,9 @@ import (
 // This file compares the sandboxes of an earlier driver process, or from before a lost connection, with the runtime and
 // the kernel before containers may start.
 
-// Confirm is called at the start of a connection to the runtime, with the network namespaces of its sandboxes by ID;
-// the path is empty for a sandbox without one. From then on the runtime reports every new sandbox. A missing sandbox
-// proves nothing: its gate stays closed, and its end is detected by other means.
+// Confirm must be called at the start of a connection to the runtime, with the network namespaces of its sandboxes by
+// ID; the path is empty for a sandbox without a network namespace. From then on the runtime reports every new sandbox.
+// A missing sandbox proves nothing: its gate stays closed, and its end is detected by other means.
 //
 // Sandboxes are confirmed before the connection becomes active, and gates are written last. Therefore no gate opens for
 // a sandbox that was not compared yet, even if SyncGate is called meanwhile.

@@ -49,8 +49,8 @@ func (c *connection) attachNoMore(id string) {
 	}
 }
 
-// Disconnect is called when the runtime no longer reports new sandboxes. It closes the gates: a new sandbox of a pod is
-// not attached, and the kubelet does not request it.
+// Disconnect must be called when the runtime no longer reports new sandboxes. It closes the gates: a new sandbox of a
+// pod is not attached, and the kubelet does not request it.
 func (s *Sandboxes) Disconnect() error {
 	s.mu.Lock()
 	s.connection = nil

@@ -79,7 +79,7 @@ func (u *unrecorded) remove(claimUID string, unpin func(pin string) error) error
 	return err
 }
 
-// drain removes a claim and returns its pins, and those pins that no other claim uses.
+// drain removes a claim and returns its pins, and the subset of the pins that no other claim uses.
 func (u *unrecorded) drain(claimUID string) (pins, unused []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -168,7 +168,7 @@ func exclusionReasonOnDevice(a, b *HeldDevice) string {
 			return fmt.Sprintf("%s takes the whole device", held.Name)
 		}
 	}
-	// a shared entry does not exclude itself: capacityExceeded counts what its users take
+	// a shared entry does not exclude itself: capacityExceeded counts the amounts of its users
 	if a.Persona == nil || b.Persona == nil || a.Name == b.Name {
 		return ""
 	}

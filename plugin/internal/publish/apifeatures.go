@@ -183,7 +183,7 @@ const (
 	listAttributes       = "DRAListTypeAttributes"
 )
 
-// features are the API features that the driver uses.
+// features returns the API features that the driver uses.
 func (s *apiServer) features() []feature {
 	counters := map[string]resourceapi.Counter{"counter": {Value: resource.MustParse("1")}}
 	features := []feature{{

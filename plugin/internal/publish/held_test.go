@@ -26,7 +26,7 @@ func expose(name, cel string, shared bool) policyapi.DeviceExposurePolicy {
 		}}
 }
 
-// sharedMachine is a machine with its own policies instead of the policy that exposes every device exclusively.
+// sharedMachine returns a machine with its own policies instead of the policy that exposes every device exclusively.
 func sharedMachine(f *fixture, host *discoverytest.Host, policies ...policyapi.DeviceExposurePolicy) *testMachine {
 	m := newTestMachine(f, host)
 	f.cluster.policies = policies
