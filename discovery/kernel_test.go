@@ -244,7 +244,7 @@ func TestKernelSoftRoCE(t *testing.T) {
 	must(t, err)
 	defer func() { _ = socket.Close() }() // opened for reading only
 	changes := make(chan struct{}, 1000)
-	go func() { _ = discovery.ReadUevents(onlyRDMA{socket}, func() { changes <- struct{}{} }) }() // until the socket is closed
+	go func() { _ = discovery.ReadUevents(onlyRDMA{socket}, func() { changes <- struct{}{} }) }() // until socket closes
 	await := func(what, want string) {
 		t.Helper()
 		for {

@@ -207,7 +207,7 @@ func (r *recordedHardware) RDMADevices() ([]RDMADevice, error) {
 		r.rdmaError = err.Error()
 	}
 	for _, d := range devices {
-		if r.rdmaDevices[d.Index] == nil { // otherwise this is the second list, which only decides how to handle failures
+		if r.rdmaDevices[d.Index] == nil { // otherwise this is the second list, to classify failures
 			r.rdmaDevices[d.Index] = &RecordedRDMADevice{RDMADevice: d}
 		}
 	}

@@ -47,7 +47,7 @@ func ClassExpression(expression string) (string, error) {
 	var text strings.Builder
 	done := 0
 	for _, g := range guards {
-		if g.start < done { // the operand of another access, as in attributes[…][attributes[…].type]: its name is computed
+		if g.start < done { // operand of an access with a computed name, as in attributes[…][attributes[…].type]
 			return "", errComputedName
 		}
 		text.WriteString(string(source[done:g.start]) + g.text)

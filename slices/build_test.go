@@ -259,7 +259,7 @@ func TestPluginsThatAreMisspelt(t *testing.T) {
 		result, err := draslices.Build("worker-1", decision,
 			draslices.Features{CNIBinaries: sets.New("host-device", installed)})
 		if err != nil || len(result.Problems) != 1 || !strings.HasSuffix(result.Problems[0].String(), ": "+want) {
-			t.Errorf("with %s problems are %v (%v), want one problem that ends with %q", installed, result.Problems, err, want)
+			t.Errorf("with %s problems are %v (%v), want one ending with %q", installed, result.Problems, err, want)
 		}
 	}
 }

@@ -253,7 +253,7 @@ func parseDevice(message []byte) (Device, error) {
 		return Device{}, errors.New("a device without an index")
 	}
 	device.Index = index
-	device.Ports, _ = number(values[nl.RDMA_NLDEV_ATTR_PORT_INDEX]) // for a device instead of a port, this is the number of ports
+	device.Ports, _ = number(values[nl.RDMA_NLDEV_ATTR_PORT_INDEX]) // for a device, the number of its ports
 	return device, nil
 }
 

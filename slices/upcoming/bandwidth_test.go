@@ -225,6 +225,6 @@ func TestRequestsShareTheLink(t *testing.T) {
 		t.Error("no claim was rejected")
 	}
 	if l := newLedger(slices); l.allocate("passthrough", nil) == "" || l.allocate("enp3s0f0v", q(1)) != "" {
-		t.Error("a virtual function was allocated while the physical function is in use, or the physical function was not allocated")
+		t.Error("virtual and physical function are allocated together, or the physical function is not allocated")
 	}
 }

@@ -28,7 +28,7 @@ func (s *Sandboxes) ContainerLimits(id string, named []Part) (ContainerLimits, e
 		return ContainerLimits{}, nil
 	}
 	pin, _ := box.pinned()
-	names := sync.OnceValues(s.executor.Host.RDMANames) // reads a file for each device of the node, under the runtime's lock
+	names := sync.OnceValues(s.executor.Host.RDMANames) // reads a file for each device, under the runtime's lock
 	var limits ContainerLimits
 	var lines []string
 	steps := box.attachedNow()

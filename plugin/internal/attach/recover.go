@@ -77,7 +77,7 @@ func (s *Sandboxes) adoptGates(known map[string]bool) error {
 		}
 		problems = append(problems, s.gate.close(uid))
 	}
-	for _, uid := range s.unrecorded.claims() { // after the loop, since gates of several claims of a pod name the same pin
+	for _, uid := range s.unrecorded.claims() { // after the loop: gates of several claims of a pod name one pin
 		for _, pin := range s.unrecorded.pinsOf(uid) {
 			known[filepath.Base(pin)] = true
 		}
