@@ -155,9 +155,9 @@ func routed(
 			if isOwnRoute(r) {
 				continue
 			}
-			add(r.LinkIndex, !isSpecialRoute(r), "it carries a route to %s in table %d", destination(r), r.Table)
+			add(r.LinkIndex, !isSpecialRoute(r), "it has a route to %s in table %d", destination(r), r.Table)
 			for _, hop := range r.MultiPath {
-				add(hop.LinkIndex, false, "it is one of the ways to %s in table %d", destination(r), r.Table)
+				add(hop.LinkIndex, false, "it is a next hop of the route to %s in table %d", destination(r), r.Table)
 			}
 		}
 	}
@@ -168,7 +168,7 @@ func routed(
 	for i := range rules {
 		for _, l := range list {
 			if name := l.Attrs().Name; rules[i].IifName == name || rules[i].OifName == name {
-				add(l.Attrs().Index, true, "the routing rule of priority %d names it", rules[i].Priority)
+				add(l.Attrs().Index, true, "the routing rule with priority %d refers to it", rules[i].Priority)
 			}
 		}
 	}

@@ -109,10 +109,10 @@ func TestBusyWithAddressesAndRoutes(t *testing.T) {
 			want:   "a route to everything in table 100"},
 		"several ways": {link: "ens0",
 			kernel: tables{routes: []netlink.Route{{Dst: network("10.200.0.0/16"),
-				MultiPath: []*netlink.NexthopInfo{{LinkIndex: index("ens0")}}}}}, want: "one of the ways to " +
+				MultiPath: []*netlink.NexthopInfo{{LinkIndex: index("ens0")}}}}}, want: "a next hop of the route to " +
 				"10.200.0.0/16", lost: true},
 		"rule": {link: "ens0", kernel: tables{rules: []netlink.Rule{{Priority: 77, OifName: "ens0"}}},
-			want: "rule of priority 77 names it"},
+			want: "rule with priority 77 refers to it"},
 		"permanent neighbour": {link: "ens0",
 			kernel: tables{neighbors: []netlink.Neigh{{LinkIndex: index("ens0"), State: unix.NUD_PERMANENT,
 				IP: net.IPv4(10, 0, 0, 9)}}}, want: "permanent neighbour 10.0.0.9"},

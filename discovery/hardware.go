@@ -66,14 +66,14 @@ func addHardware(source Hardware, functions map[PCIAddress]Device, uplinks map[P
 // fails.
 func vfSettings(source Hardware, uplink, count int) ([]VFSettings, error) {
 	if count > maxListedVFs {
-		return nil, fmt.Errorf("there are %d, and the kernel can list no more than %d", count, maxListedVFs)
+		return nil, fmt.Errorf("there are %d, but the kernel can list at most %d", count, maxListedVFs)
 	}
 	list, err := source.VFs(uplink)
 	if err != nil {
 		return nil, err
 	}
 	if len(list) > 0 && len(list) != count {
-		return nil, fmt.Errorf("there are %d, and the kernel lists %d", count, len(list))
+		return nil, fmt.Errorf("there are %d, but the kernel lists %d", count, len(list))
 	}
 	return list, nil
 }

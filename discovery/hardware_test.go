@@ -93,11 +93,11 @@ func TestHardwareThatDoesNotSay(t *testing.T) {
 		"unsupported": {&fakeHardware{}, nil, -1, "", []string{"eswitch of 0000:03:00.0", "vfs of 2"}},
 		"failing": {&fakeHardware{err: errors.New("no buffer space")}, nil, -1, "no buffer space",
 			[]string{"eswitch of 0000:03:00.0", "vfs of 2"}},
-		"one left out": {&fakeHardware{settings: two[:1]}, nil, -1, "there are 2, and the kernel lists 1",
+		"one left out": {&fakeHardware{settings: two[:1]}, nil, -1, "there are 2, but the kernel lists 1",
 			[]string{"eswitch of 0000:03:00.0", "vfs of 2"}},
 		"too many": {&fakeHardware{settings: two}, func(h *discoverytest.Host) {
 			h.WriteFiles(pfDir, "sriov_totalvfs=256", "sriov_numvfs=181")
-		}, -1, "there are 181, and the kernel can list no more than 180", []string{"eswitch of 0000:03:00.0"}},
+		}, -1, "there are 181, but the kernel can list at most 180", []string{"eswitch of 0000:03:00.0"}},
 		"in a pod": {&fakeHardware{settings: two}, func(h *discoverytest.Host) { h.Remove("enp3s0f0") }, -1, "",
 			[]string{"eswitch of 0000:03:00.0"}},
 		"with rdma": {&fakeHardware{settings: two}, func(h *discoverytest.Host) { h.RDMA("0000:03:00.3", "mlx5_1") }, 1,

@@ -62,7 +62,7 @@ func (k *kernel) LinkList() ([]netlink.Link, error) {
 	for _, message := range messages {
 		link, err := netlink.LinkDeserialize(nil, message)
 		if err != nil {
-			return nil, fmt.Errorf("cannot understand the kernel's list of links: %w", err)
+			return nil, fmt.Errorf("cannot parse the kernel's list of links: %w", err)
 		}
 		links = append(links, link)
 	}
@@ -76,7 +76,7 @@ func (k *kernel) VFs(link int) ([]VFSettings, error) {
 		return nil, err
 	}
 	if len(messages) != 1 {
-		return nil, fmt.Errorf("the kernel answered with %d links", len(messages))
+		return nil, fmt.Errorf("the kernel returned %d links", len(messages))
 	}
 	return settingsIn(messages[0])
 }

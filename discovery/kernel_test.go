@@ -312,12 +312,12 @@ func TestKernelBusy(t *testing.T) {
 	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: network("10.200.0.0/16"), Table: 100,
 		Scope: netlink.SCOPE_LINK}
 	must(t, netlink.RouteAdd(route))
-	busy("it carries a route to 10.200.0.0/16 in table 100")
+	busy("it has a route to 10.200.0.0/16 in table 100")
 	must(t, netlink.RouteDel(route))
 	rule := netlink.NewRule()
 	rule.OifName, rule.Table, rule.Priority = "up0", 100, 1000
 	must(t, netlink.RuleAdd(rule))
-	busy("the routing rule of priority 1000 names it")
+	busy("the routing rule with priority 1000 refers to it")
 	must(t, netlink.RuleDel(rule))
 	busy("")
 }

@@ -61,7 +61,7 @@ func readLinks(source LinkLister, nodeAddresses []netip.Addr) ([]link, []Problem
 		}
 		if !isLinkName(attrs.Name) {
 			problems = append(problems, Problem{Message: fmt.Sprintf(
-				"link %d is left out: %s cannot be the name of a link", attrs.Index, excerpt(attrs.Name))})
+				"ignoring link %d: %s is not a valid link name", attrs.Index, excerpt(attrs.Name))})
 			continue
 		}
 		device := deviceOf(l, byIndex)

@@ -102,7 +102,7 @@ func (r *rdmaReading) addLinks(d RDMADevice) error {
 	}
 	// The kernel has no specific error for devices that disappeared since they were listed.
 	if now, listErr := r.source.RDMADevices(); listErr == nil && !slices.Contains(now, d) {
-		return fmt.Errorf("%w: RDMA device %s has gone", errChanged, excerpt(d.Name))
+		return fmt.Errorf("%w: RDMA device %s no longer exists", errChanged, excerpt(d.Name))
 	}
 	place{r.sysfs, "", d.Name}.problem("cannot read the links below the ports of the RDMA device: %v", err)
 	return nil

@@ -89,11 +89,11 @@ br-data bridge
 enp3s0f0 pf pci=0000:03:00.0
 enp3s0f0v0 vf if=eth7 pci=0000:03:00.2 pf=enp3s0f0
 enp3s0f0v1 vf pci=0000:03:00.3 pf=enp3s0f0
-problem 0000:03:00.0: cannot read the settings of the virtual functions (vlan, trust...): there are 8, and the kernel lists 2
+problem 0000:03:00.0: cannot read the settings of the virtual functions (vlan, trust...): there are 8, but the kernel lists 2
 problem 0000:03:00.0: cannot use device: it contains "0xzzzz", which is not a PCI ID
 problem 0000:03:00.0: cannot use numa_node: it contains "-7", which is not a number from -1 to 1023
 problem 0000:03:00.0: cannot use vendor: it contains "Intel", which is not a PCI ID
-problem 0000:03:00.0: sriov_numvfs says 99, which is more than the 8 of sriov_totalvfs
+problem 0000:03:00.0: sriov_numvfs is 99, more than sriov_totalvfs (8)
 problem 0000:03:00.2: cannot use numa_node: it contains "99999999999999999999999999", which is not a number from -1 to 1023
 problem enp3s0f0: cannot use dev_port: it contains "70000", which is not a number from 0 to 65535
 problem enp3s0f0: cannot use phys_port_name: it contains "\x00\xffpf", which is not a valid name

@@ -188,7 +188,7 @@ func (p place) function() Device {
 	}
 	d.NumVFs = p.number("sriov_numvfs", functionCounts())
 	if d.NumVFs > d.TotalVFs {
-		p.problem("sriov_numvfs says %d, which is more than the %d of sriov_totalvfs", d.NumVFs, d.TotalVFs)
+		p.problem("sriov_numvfs is %d, more than sriov_totalvfs (%d)", d.NumVFs, d.TotalVFs)
 		d.NumVFs = d.TotalVFs
 	}
 	return d

@@ -72,7 +72,7 @@ func (b baselines) ofDevice(device cnichain.Device) (cnichain.Device, error) {
 	}
 	now, err := b.executor.Host.Snapshot(device)
 	if err == nil && now.IfName != device.IfName {
-		err = fmt.Errorf("device %s is called %s now, it was %s a moment ago: trying again", device.Name, now.IfName,
+		err = fmt.Errorf("device %s was renamed from %[3]s to %[2]s in the meantime; trying again", device.Name, now.IfName,
 			device.IfName)
 	}
 	if err != nil {
@@ -112,7 +112,7 @@ func mayTake(device *cnichain.Device, use discovery.Use) error {
 	}
 	remedy := "free it, or exclude it with a DeviceExposurePolicy, and delete the claim"
 	if use.Restorable {
-		remedy += "; or set allowInUse in the policy, so that the node is without them while a pod has the device"
+		remedy += "; or set allowInUse in the policy, which removes them from the node while a pod has the device"
 	}
 	return fmt.Errorf("device %s (%s) cannot be taken from the node: %s; %s", device.Name, device.IfName,
 		use.Reason, remedy)

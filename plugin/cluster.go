@@ -334,7 +334,7 @@ func (c *cluster) ThisNode() (*corev1.Node, error) {
 	if node, ok := item.(*corev1.Node); ok && err == nil {
 		return node, nil
 	}
-	return nil, fmt.Errorf("the API server knows no node %q; check --node-name", c.nodeName)
+	return nil, fmt.Errorf("the API server has no node %q; check --node-name", c.nodeName)
 }
 
 // namespaceLabels returns the labels of a namespace.
@@ -343,7 +343,7 @@ func (c *cluster) namespaceLabels(name string) (map[string]string, error) {
 	if namespace, ok := item.(*corev1.Namespace); ok && found && err == nil {
 		return namespace.Labels, nil
 	}
-	return nil, fmt.Errorf("namespace %s is not known yet; try again", name)
+	return nil, fmt.Errorf("namespace %s is not in the cache yet; try again", name)
 }
 
 // cachedPod returns a pod from the cache, or nil if the cache does not contain it.

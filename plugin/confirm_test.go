@@ -507,8 +507,8 @@ func TestEvictionIsTriedAgain(t *testing.T) {
 	f.expect(clean)
 }
 
-// A waiting pod that also names an earlier claim of the same name does not keep that claim from being released: if the
-// kubelet has forgotten it, no other component releases it. A pod that names another claim does keep it.
+// A waiting pod that also names an earlier claim with the same name does not keep that claim from being released: if
+// the kubelet has forgotten it, no other component releases it. A pod that names another claim does keep it.
 func TestEarlierClaimOfTheSameNameIsEvicted(t *testing.T) {
 	f := newFixture(t)
 	pods := informers.NewSharedInformerFactory(fake.NewClientset(podObject("b", "c")), 0).Core().V1().Pods().Informer()

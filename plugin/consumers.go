@@ -76,8 +76,8 @@ func (p *planner) addConsumers(
 		}
 	}
 	if attaches && !usable {
-		return nil, errors.New("it is reserved for no pod and no PodGroup, and only pods are given interfaces; " +
-			"reserve it in status.reservedFor for the pod that is to have its devices")
+		return nil, errors.New("it is not reserved for a pod or PodGroup, and only pods get interfaces; add the " +
+			"pod to status.reservedFor")
 	}
 	return pods, nil
 }
@@ -113,9 +113,8 @@ func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
 	for _, pod := range d.Cluster.podsWithClaim(claim.Namespace, claim.Name) {
 		if names := without(pod, claim); len(names) > 0 {
 			d.Statuses.WarnPod(executor.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
-				"ContainerWithoutClaim", fmt.Sprintf("claim %s is not named by containers of the pod (%s): while the "+
-					"network driver is being updated they could start without the pod's interfaces; name it in "+
-					"resources.claims of each", claim.Name, strings.Join(names, ", ")))
+				"ContainerWithoutClaim", fmt.Sprintf("these containers do not name claim %s: %s; during an update of the "+
+					"network driver they could start without the pod's interfaces; add the claim to resources.claims of each container", claim.Name, strings.Join(names, ", ")))
 		}
 	}
 }

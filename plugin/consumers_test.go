@@ -100,7 +100,7 @@ func TestClaimThatIsReservedForNoPod(t *testing.T) {
 			results, err := f.dra.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claim})
 			f.must(err)
 			if err := results["c"].Err; err == nil || !strings.Contains(err.Error(),
-				"cannot prepare claim ns/c: it is reserved for no pod and no PodGroup") {
+				"cannot prepare claim ns/c: it is not reserved for a pod or PodGroup") {
 				t.Errorf("the claim is refused with %v", err)
 			}
 			if _, held := f.claims.Get("c"); held {

@@ -152,6 +152,6 @@ func (d *Driver) checkLeftover(key string) error {
 	if slices.ContainsFunc(d.dra.Executor.Leftovers(), func(l executor.Leftover) bool { return l.Key == key }) {
 		return nil
 	}
-	return fmt.Errorf("cannot retry leftover %q: there is no such leftover; \"netdra release\" lists those "+
+	return fmt.Errorf("cannot retry leftover %q: it does not exist; \"netdra release\" lists those "+
 		"that are left", key)
 }

@@ -170,7 +170,7 @@ func TestFilesOfOthersAreLeftAlone(t *testing.T) {
 		f.must(os.WriteFile(path, []byte(`{"dra.networking/writtenBy":"dra.networking"}`), 0o600))
 	}
 	_, err := f.prepareNow(allocatedClaim("c", "up0", "a"))
-	if err == nil || !strings.Contains(err.Error(), "is the file of another owner of the device") {
+	if err == nil || !strings.Contains(err.Error(), "belongs to another owner of the device") {
 		t.Errorf("error is %v", err)
 	}
 	if got := f.files(f.infoDir()); got != "c-0000:01:00.1-device.json example.com-vf-0000:01:00.1-device.json" {
@@ -209,7 +209,7 @@ func TestFilesOfOthersAreToldToAllWhoNeedThem(t *testing.T) {
 	f.must(os.WriteFile(shared[0], []byte(`{"type": "pci"}`), 0o600))
 	for uid, refused := range map[string]bool{"a": true, "b": true, "c": false} {
 		err := files.Sync(uid)
-		if (err != nil) != refused || err != nil && (!strings.Contains(err.Error(), "the file of another owner") ||
+		if (err != nil) != refused || err != nil && (!strings.Contains(err.Error(), "belongs to another owner") ||
 			!strings.Contains(err.Error(), "claim ns/"+uid)) {
 			t.Errorf("%s: error is %v", uid, err)
 		}

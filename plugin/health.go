@@ -143,7 +143,7 @@ func (d *Driver) socketsAreThere() error {
 			err = fmt.Errorf("%s is another file", path)
 		}
 		if err != nil {
-			return fmt.Errorf("a socket of the driver is gone: %w", err)
+			return fmt.Errorf("a socket of the driver is missing: %w", err)
 		}
 	}
 	return nil

@@ -90,12 +90,12 @@ func (d *Driver) recoverLost(ctx context.Context) {
 	for _, pod := range d.nri.unclaimed.list() {
 		lost, err := d.lostClaims(ctx, pod)
 		if err == nil && len(lost) > 0 {
-			logger.Info("Preparing claims that the lost journal knew", "pod", podOf(pod).String(), "sandbox",
+			logger.Info("Preparing claims of the lost journal", "pod", podOf(pod).String(), "sandbox",
 				pod.GetId())
 			err = d.again(ctx, lost)
 		}
 		if err != nil {
-			logger.Error(err, "Cannot prepare claims that the lost journal knew", "pod", podOf(pod).String())
+			logger.Error(err, "Cannot prepare claims of the lost journal", "pod", podOf(pod).String())
 			continue
 		}
 		// This includes pods whose claims were prepared for another pod, or by an attempt that failed later.

@@ -32,20 +32,20 @@ type metrics struct {
 func newMetrics(version string) *metrics {
 	registry := prometheus.NewRegistry()
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "dra_network_build_info",
-		Help: "1; the label has the build of the driver, as --version prints it."}, []string{"version"})
+		Help: "Always 1; the label has the version of the driver, as --version prints it."}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
 	m := &metrics{
 		registry: registry, publish: publish.NewMetrics(registry), attach: attach.NewMetrics(registry),
-		steps: telemetry.NewHistogram("step_seconds", "How long calls of CNI plugins took, by plugin and command.",
+		steps: telemetry.NewHistogram("step_seconds", "Duration of CNI plugin calls, by plugin and command.",
 			"type",
 			"command", "result"),
-		prepared: telemetry.NewHistogram("claim_seconds", "How long it took to prepare or release a claim for kubelet.",
+		prepared: telemetry.NewHistogram("claim_seconds", "Time to prepare or release a claim for the kubelet.",
 			"operation", "result"),
 		hooks: telemetry.NewHistogram("nri_seconds",
-			"How long the container runtime waited for the driver; it gives up "+
-				"after 2 s by default.", "event", "result"),
+			"Time that the container runtime waited for the driver; its default "+
+				"timeout is 2 s.", "event", "result"),
 		connections: telemetry.NewCounter("nri_connections_total",
-			"How often the driver has connected to the container runtime."),
+			"Number of connections to the container runtime."),
 	}
 	registry.MustRegister(build, m.steps, m.prepared, m.hooks, m.connections,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -62,7 +62,7 @@ func (m *metrics) watch(claims *claims.Store, sandboxes *attach.Sandboxes, execu
 		"dra_network_claims": {"Claims that are prepared on the node.", func() int { return len(claims.All()) }},
 		"dra_network_sandboxes": {"Pod sandboxes that are attached, or being attached or detached.",
 			func() int { return sandboxes.Count() }},
-		"dra_network_quarantined": {"Devices that are held back because they could not be cleaned.",
+		"dra_network_quarantined": {"Devices in quarantine because their cleanup failed.",
 			func() int { return quarantines(executor) }},
 	} {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: gauge.help},

@@ -50,7 +50,7 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("lint reports %v, %v", problems, err)
 	}
 	if err := testutil.GatherAndCompare(f.metrics.registry, strings.NewReader(`
-# HELP dra_network_build_info 1; the label has the build of the driver, as --version prints it.
+# HELP dra_network_build_info Always 1; the label has the version of the driver, as --version prints it.
 # TYPE dra_network_build_info gauge
 dra_network_build_info{version="v1"} 1
 # HELP dra_network_claims Claims that are prepared on the node.
@@ -63,19 +63,19 @@ dra_network_discovered_devices{type="vf"} 2
 # HELP dra_network_policy_devices Devices of the node, by the decision of the policies.
 # TYPE dra_network_policy_devices gauge
 dra_network_policy_devices{policy="all",result="exposes"} 3
-# HELP dra_network_problems Things that an administrator should put right, by where they are; the log and events have their words.
+# HELP dra_network_problems Configuration problems, by source; the log and events contain the messages.
 # TYPE dra_network_problems gauge
 dra_network_problems{source="apiserver"} 0
 dra_network_problems{source="discovery"} 0
 dra_network_problems{source="policies"} 0
 dra_network_problems{source="slices"} 1
-# HELP dra_network_published_devices Devices in the node's ResourceSlices, by the policy that gives them and whether pods share them.
+# HELP dra_network_published_devices Devices in the node's ResourceSlices, by policy and sharing.
 # TYPE dra_network_published_devices gauge
 dra_network_published_devices{mode="exclusive",policy="all"} 3
-# HELP dra_network_quarantined Devices that are held back because they could not be cleaned.
+# HELP dra_network_quarantined Devices in quarantine because their cleanup failed.
 # TYPE dra_network_quarantined gauge
 dra_network_quarantined 0
-# HELP dra_network_slice_changes_total How often the node's ResourceSlices were changed.
+# HELP dra_network_slice_changes_total Number of changes to the node's ResourceSlices.
 # TYPE dra_network_slice_changes_total counter
 dra_network_slice_changes_total 1
 `), "dra_network_build_info", "dra_network_claims", "dra_network_discovered_devices", "dra_network_policy_devices",

@@ -23,7 +23,7 @@ type namespaces struct {
 // but an unreadable file does not prove that.
 const (
 	deletePod = "delete the pod"
-	checkProc = "check that the driver's container has the host's /proc and may read it"
+	checkProc = "check that the driver's container can read the host's /proc"
 )
 
 // pathOf returns the path of a sandbox's network namespace. It is empty for a pod on the host's network, and for a

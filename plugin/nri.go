@@ -128,8 +128,8 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 		case err == nil && len(records) == 0:
 			return
 		case err == nil && busy:
-			err = fmt.Errorf("cannot attach claim %s: containers of pod %s that name it run already, and the driver "+
-				"has no record of their interfaces; delete the pod", records[0].Claim, podOf(pod))
+			err = fmt.Errorf("cannot attach claim %s: containers of pod %s that name it are already running, and the "+
+				"driver has no record of their interfaces; delete the pod", records[0].Claim, podOf(pod))
 			logger.Error(err, "Cannot attach a running pod; it is left unchanged")
 			n.Observer.AttachFailed(podOf(pod), records, err, 0)
 			return
@@ -197,8 +197,8 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 		return err
 	}
 	if netns == "" {
-		return fmt.Errorf("pod %s uses the host's network and can't be given the interfaces of claim %s: remove "+
-			"hostNetwork or the claim", podOf(pod), records[0].Claim)
+		return fmt.Errorf("pod %s uses the host's network and cannot get the interfaces of claim %s: remove hostNetwork "+
+			"or the claim", podOf(pod), records[0].Claim)
 	}
 	if err := n.Sandboxes.Attach(ctx, pod.GetId(), podOf(pod), netns, records); err != nil {
 		return fmt.Errorf("cannot attach pod %s: %w", podOf(pod), err)
@@ -300,7 +300,7 @@ func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) erro
 		return fmt.Errorf("container %s waits for the interfaces of pod %s: %w", container.GetName(),
 			podOf(pod), failure)
 	case known:
-		return fmt.Errorf("container %s waits for the interfaces of pod %s: they are being attached or undone",
+		return fmt.Errorf("container %s waits for the interfaces of pod %s: they are being attached or detached",
 			container.GetName(), podOf(pod))
 	}
 	if len(named) == 0 && n.runtime.wasDecided(pod.GetId()) && !n.isToBeAttached(pod) {

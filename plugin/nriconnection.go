@@ -54,7 +54,7 @@ func (n *nriPlugin) run(ctx context.Context) error {
 
 // errHung requires a new process: a stub whose runtime dies between its registration and its configuration never
 // returns.
-var errHung = errors.New("the connection hangs; starting over")
+var errHung = errors.New("the connection hangs; reconnecting")
 
 // session runs one connection from start to end.
 func (n *nriPlugin) session(ctx context.Context) error {

@@ -181,7 +181,7 @@ func (d *draPlugin) checkConnected(record *claims.Record) error {
 		return nil
 	}
 	return errors.New("the driver is not connected to the container runtime (NRI), so the pod would start without " +
-		"its interfaces; it is trying again")
+		"its interfaces; it is reconnecting")
 }
 
 // tellOthers writes the device information for components that attach devices of a claim instead of the driver.

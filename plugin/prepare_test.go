@@ -135,7 +135,7 @@ func TestClaimOfTheSameNameWaits(t *testing.T) {
 	record.Claim.UID = "another"
 	record.Devices = nil
 	if err := f.claims.Hold(record, asItIs); err == nil ||
-		!strings.Contains(err.Error(), "earlier claim of the same name") {
+		!strings.Contains(err.Error(), "earlier claim with the same name") {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -190,7 +190,7 @@ func TestQuarantine(t *testing.T) {
 	f.must(refused())
 	for _, query := range []string{"key=other", "key=other&forget=true"} {
 		if code, body := f.debug(http.MethodPost, "/leftovers?"+query); code != http.StatusConflict ||
-			!strings.Contains(body, "there is no such leftover") {
+			!strings.Contains(body, "it does not exist") {
 			t.Errorf("%s: status %d: %s", query, code, body)
 		}
 	}

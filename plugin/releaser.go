@@ -121,10 +121,10 @@ func (r *releaser) evict(record *claims.Record, naming []*corev1.Pod) {
 			return
 		}
 		if err := r.release(ctx, uid); err != nil {
-			logger.Error(err, "Cannot release a claim of pods that were deleted by force; kubelet asks for it, too")
+			logger.Error(err, "Cannot release a claim of pods that were deleted by force; the kubelet also requests it")
 			return
 		}
-		logger.V(2).Info("Released a claim of pods that were deleted by force: another claim has its devices")
+		logger.V(2).Info("Released a claim of pods that were deleted by force, because another claim has its devices")
 	})
 	if !begun {
 		r.evicting.Delete(uid)

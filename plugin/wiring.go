@@ -32,14 +32,14 @@ import (
 func (d *Driver) readJournal(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	if d.journal.SetAside != "" {
-		logger.Error(d.journal.Reason, "Cannot read the journal; it is set aside, and claims are prepared again",
+		logger.Error(d.journal.Reason, "Cannot read the journal; keeping a copy and preparing the claims again",
 			"path", d.journal.SetAside)
 	}
 	if d.journal.NotesOff != nil {
 		logger.Error(d.journal.NotesOff, "Cannot keep notes beside the journal; pods wait longer for the disk")
 	}
 	if d.journal.Replayed > 0 {
-		logger.Info("Took over notes of a driver that was killed", "notes", d.journal.Replayed)
+		logger.Info("Read the notes of a driver that was killed", "notes", d.journal.Replayed)
 	}
 	claims, damaged, err := claims.Load(d.journal.DB)
 	if err != nil {
@@ -58,7 +58,7 @@ func (d *Driver) readJournal(ctx context.Context) error {
 		return err
 	}
 	for _, record := range append(damaged, damagedChains...) {
-		logger.Error(record.Err, "Cannot read a journal record; it is ignored", "bucket", record.Bucket,
+		logger.Error(record.Err, "Cannot read a journal record; ignoring it", "bucket", record.Bucket,
 			"key", record.Key)
 	}
 	if err := d.exec().AwaitEarlier(ctx, earlierLimit); err != nil {
@@ -170,7 +170,7 @@ func (d *Driver) buildPublisher(
 		return err
 	}
 	for _, record := range damaged {
-		klog.FromContext(ctx).Error(record.Err, "Cannot read a journal record; it is ignored", "bucket", record.Bucket,
+		klog.FromContext(ctx).Error(record.Err, "Cannot read a journal record; ignoring it", "bucket", record.Bucket,
 			"key", record.Key)
 	}
 	d.publisher = publisher

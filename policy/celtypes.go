@@ -37,7 +37,7 @@ func checkYields(expression string) error {
 	if !isAttribute || example == "" {
 		return nil
 	}
-	return fmt.Errorf("%s is %s, and a selector yields true or false: compare it, as in %s == %s", a.id, a.kind(),
+	return fmt.Errorf("%s is %s, but a selector must be true or false: compare it, as in %s == %s", a.id, a.kind(),
 		a.field("."), example)
 }
 

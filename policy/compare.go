@@ -25,7 +25,7 @@ func mistakes() []mistake {
 	return []mistake{
 		{withEquals, "= compares nothing in CEL, == does"},
 		{withOperators, "and, or and not are written &&, || and !( )"},
-		{withFunctionNames, "functions of strings are called startsWith, endsWith, contains, matches and lowerAscii"},
+		{withFunctionNames, "string functions are startsWith, endsWith, contains, matches and lowerAscii"},
 		{withLists, "in needs a list, such as [\"eth0\"]"},
 		{withDomain, "attributes of a device are read by their domain"},
 	}

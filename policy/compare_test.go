@@ -60,7 +60,7 @@ func TestOtherLanguagesAreNamed(t *testing.T) {
 	const operators = "; and, or and not are written &&, || and !( )"
 	full := strings.NewReplacer("@", `device.attributes["dra.networking"].`)
 	for _, test := range [][2]string{
-		{`@ifName.startswith("eth")`, `functions of strings are called startsWith, endsWith, contains, matches and ` +
+		{`@ifName.startswith("eth")`, `string functions are startsWith, endsWith, contains, matches and ` +
 			`lowerAscii; write @ifName.startsWith("eth")`},
 		{`@ifName.HasPrefix("eth")`, `; write @ifName.startsWith("eth")`},
 		{`@ifName.ends_with("np0")`, `; write @ifName.endsWith("np0")`},
@@ -81,8 +81,8 @@ func TestOtherLanguagesAreNamed(t *testing.T) {
 			`; write device.attributes["dra.networking"].?ifName.orValue("") == "eth0"`},
 		{`@type == "vf" and ["a"].exists(driver, driver == @ifName)`,
 			`; write @type == "vf" && ["a"].exists(driver, driver == @ifName)`},
-		{`@ifName.startswith("eth") && colour`, `== "bridge"; functions of strings are called`},
-		{`@ifName.startswith("r") and colour`, `== "bridge"` + operators + ", and functions"},
+		{`@ifName.startswith("eth") && colour`, `== "bridge"; string functions are`},
+		{`@ifName.startswith("r") and colour`, `== "bridge"` + operators + ", and string functions"},
 		{`device.attributes.colour == "red"`, words},
 	} {
 		expression, want := full.Replace(test[0]), full.Replace(test[1])

@@ -160,7 +160,7 @@ func (a *attributeRules) lookUp(d *discovery.Device, result *policyAttributes) {
 		case has:
 			result.set(name, source, fixedAttribute(value))
 		case found:
-			result.miss(name, source, "the row does not name it")
+			result.miss(name, source, "the row does not contain it")
 		case d.PCIAddress == "":
 			result.miss(name, source, "the device has no PCI address")
 		default:
@@ -191,7 +191,7 @@ func (a *attributeRules) compute(d *discovery.Device, result *policyAttributes) 
 		case err == nil && value != nil:
 			result.set(c.name, "computedAttributes", *value)
 		case err == nil:
-			result.miss(c.name, "computedAttributes", "the expression yields nothing for the device")
+			result.miss(c.name, "computedAttributes", "the expression has no value for the device")
 		default:
 			result.miss(c.name, "computedAttributes", err.Error())
 			if c.failure == nil {
@@ -208,8 +208,8 @@ func (a *attributeRules) evaluate(c *computedRule, device variables) (*resourcea
 	case c.broken != nil:
 		return nil, c.broken
 	case a.spent >= a.budget:
-		return nil, fmt.Errorf("cannot evaluate the expression: the policy's expressions have used a cost of %d on other "+
-			"devices of the node, and all policies share %d; simplify them, or use attributesByPCIAddress", a.spent,
+		return nil, fmt.Errorf("cannot evaluate the expression: the policy's expressions cost %d on other devices of the node, "+
+			"and all policies share a budget of %d; simplify them, or use attributesByPCIAddress", a.spent,
 			readingCost)
 	}
 	result, cost, err := c.expression.evaluate(device)
@@ -245,7 +245,7 @@ func attributeOf(value ref.Val) (*resourceapi.DeviceAttribute, error) {
 		}
 		return &resourceapi.DeviceAttribute{VersionValue: &version}, nil
 	}
-	return nil, fmt.Errorf("the expression yields a %s, which no attribute can be: write a string, an integer, a "+
+	return nil, fmt.Errorf("the expression yields a %s, which is not an attribute type: return a string, an integer, a "+
 		"boolean or a version, with string() or int() around it", value.Type().TypeName())
 }
 
@@ -257,7 +257,7 @@ func stringAttribute(s string) (*resourceapi.DeviceAttribute, error) {
 	case len(s) > MaxString:
 		return nil, tooLong(s)
 	case !utf8.ValidString(s):
-		return nil, fmt.Errorf("the expression yields %q, which is not UTF-8: take a part of it that is", s)
+		return nil, fmt.Errorf("the expression yields %q, which is not valid UTF-8: return a valid part of it", s)
 	}
 	return &resourceapi.DeviceAttribute{StringValue: &s}, nil
 }

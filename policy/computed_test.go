@@ -133,7 +133,7 @@ rail7
 rail7v0
 rail7v1
 stor0
-problem: policy p: device dummy0: is published without attribute x/y: the expression yields a double, which no attribute can be: write a string, an integer, a boolean or a version, with string() or int() around it; the same happens on rail7, rail7v0, rail7v1 and 1 more
+problem: policy p: device dummy0: is published without attribute x/y: the expression yields a double, which is not an attribute type: return a string, an integer, a boolean or a version, with string() or int() around it; the same happens on rail7, rail7v0, rail7v1 and 1 more
 `},
 		"a string that is too long": {`["a","b","c","d"].map(x, x + "345678901234567").join("-") + (@ifName == "rail7" ? "" : "!")`, `
 dummy0
@@ -158,7 +158,7 @@ problem: policy p: device dummy0: is published without attribute x/y: the expres
 func TestComputedAttributesAreUTF8(t *testing.T) {
 	facts := discovery.Facts{Devices: []discovery.Device{{Name: "eth0", PortName: "p\xff"}}}
 	got := attributesOf(t, facts, `  computedAttributes: [{name: port, cel: '@portName'}]`)
-	if !strings.Contains(got, `"p\xff", which is not UTF-8`) {
+	if !strings.Contains(got, `"p\xff", which is not valid UTF-8`) {
 		t.Error(got)
 	}
 }
@@ -216,22 +216,22 @@ exposure:
 dummy0
   dra.networking/plane: attributesByPCIAddress: the device has no PCI address
   dra.networking/rail: attributesByPCIAddress: the device has no PCI address
-  dra.networking/short: computedAttributes: the expression yields nothing for the device
+  dra.networking/short: computedAttributes: the expression has no value for the device
   dra.networking/site: additionalAttributes: 
 rail7
   dra.networking/plane: attributesByPCIAddress[0000:18:00.0]: 
   dra.networking/rail: attributesByPCIAddress[0000:18:00.0]: 
-  dra.networking/short: computedAttributes: the expression yields nothing for the device
+  dra.networking/short: computedAttributes: the expression has no value for the device
   dra.networking/site: additionalAttributes: 
 rail7v0
   dra.networking/plane: attributesByPCIAddress[0000:18:00.0]: 
   dra.networking/rail: attributesByPCIAddress[0000:18:00.0]: 
-  dra.networking/short: computedAttributes: the expression yields nothing for the device
+  dra.networking/short: computedAttributes: the expression has no value for the device
   dra.networking/site: additionalAttributes: 
 rail7v1
-  dra.networking/plane: attributesByPCIAddress[0000:18:00.2]: the row does not name it
+  dra.networking/plane: attributesByPCIAddress[0000:18:00.2]: the row does not contain it
   dra.networking/rail: attributesByPCIAddress[0000:18:00.2]: 
-  dra.networking/short: computedAttributes: the expression yields nothing for the device
+  dra.networking/short: computedAttributes: the expression has no value for the device
   dra.networking/site: additionalAttributes: 
 stor0
   dra.networking/plane: attributesByPCIAddress: no row for 0000:29:00.0
@@ -271,7 +271,7 @@ func TestExpensiveAttributes(t *testing.T) {
 	if with["plain"] != devices || with["costly"] < 100 || with["costly"] == devices {
 		t.Errorf("attributes of devices: %v", with)
 	}
-	if len(decision.Problems) != 1 || !strings.Contains(decision.Problems[0].String(), "have used a cost") {
+	if len(decision.Problems) != 1 || !strings.Contains(decision.Problems[0].String(), "share a budget") {
 		t.Errorf("problems: %v", decision.Problems)
 	}
 }

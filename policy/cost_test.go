@@ -41,7 +41,7 @@ func TestExpensivePolicies(t *testing.T) {
 		says        string
 	}{
 		"immediately":     {expression: expensive, devices: 2, says: "cost"},
-		"on many devices": {expression: costly, devices: 6000, least: 100, most: 5999, says: "it has cost"},
+		"on many devices": {expression: costly, devices: 6000, least: 100, most: 5999, says: "it costs"},
 		"on few devices":  {expression: costly, devices: 10, least: 10, most: 10},
 	} {
 		t.Run(name, func(t *testing.T) {

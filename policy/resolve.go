@@ -107,7 +107,7 @@ func newRule(p *v1alpha1.DeviceExposurePolicy, node Node, kept *expressions) *ru
 	r.selector, r.broken = kept.compile(p.Spec.Selector.CEL, forSelector)
 	switch {
 	case r.broken != nil && r.excludes():
-		r.problem("", "hides every device of its nodes until its expression is right: %v", r.broken)
+		r.problem("", "hides all devices of its nodes until its expression is corrected: %v", r.broken)
 	case r.broken != nil:
 		r.problem("", "exposes nothing: %v", r.broken)
 	case !r.excludes() && !p.Spec.Exposure.AllowMultipleAllocations: // slices.Build reports shared devices
@@ -183,9 +183,8 @@ func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([
 			switch {
 			case !r.hasSelectorToEvaluate():
 			case spent[j] >= budget:
-				answers[i][j].err = fmt.Errorf("cannot evaluate the expression: it has cost %d on other devices of "+
-					"the node, "+
-					"and all %d policies share %d: make it simpler; compare whole values with == or in", spent[j],
+				answers[i][j].err = fmt.Errorf("cannot evaluate the expression: it costs %d on other devices of the "+
+					"node, and all %d policies share a budget of %d; simplify it, and compare whole values with == or in", spent[j],
 					asking, readingCost)
 			default:
 				var cost uint64

@@ -141,7 +141,7 @@ br0
 eth1
   policy all: lost: policy x excludes the device
   policy x: failed: cannot compile the expression
-problem: policy x: hides every device of its nodes until its expression is right: cannot compile the expression`},
+problem: policy x: hides all devices of its nodes until its expression is corrected: cannot compile the expression`},
 		"an invalid policy exposes nothing, an invalid exclude policy still hides": {map[string]string{
 			"all": expose(`@type == "bridge"`, "", 1), "x": expose("true", "X", 1), "y": exclude("@type == 'bridge'") +
 				"\npriority: -1"}, `
@@ -200,7 +200,7 @@ br0
 eth1
   entry "" of x: exclusive host-device bandwidth=900/100
   policy x: exposes: the expression is true
-problem: policy x: capacity[bandwidth].requestPolicy.validRange cannot be kept on this Kubernetes, where every virtual function has the default, 100: a claim that asks for more, up to 900, gets none, and one that asks for less, down to 100, takes 100 all the same; list the amounts in validValues to offer each of them`},
+problem: policy x: capacity[bandwidth].requestPolicy.validRange cannot be kept on this Kubernetes, where every virtual function has the default, 100: a claim that requests more, up to 900, is never allocated, and a claim that requests less, down to 100, takes 100; list the amounts in validValues to offer each of them`},
 		"plugins that would share an exclusive device": {map[string]string{"x": `
 selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}
 exposure: {supportedCNIPlugins: [{name: macvlan}]}`}, `
@@ -233,19 +233,19 @@ func TestProbablyMeant(t *testing.T) {
 	const matchesNone = "problem: policy p: matches no device of the node: "
 	for expression, want := range map[string]string{
 		`@ifName == "eth6"`: matchesNone +
-			`no device has the ifName "eth6"; probably the device eth0v0 is meant, whose ` +
-			`interface is eth6: write ifName == "eth0v0"`,
+			`no device has the ifName "eth6"; did you mean device eth0v0 ` +
+			`with interface eth6? Write ifName == "eth0v0"`,
 		`@type == "vf" && @pfName in ["enp1s0", "enp2s0"]`: matchesNone +
-			`no device has the pfName "enp1s0"; probably ` +
-			`the device eth0 is meant, whose interface is eth0: write pfName == "eth0"`,
+			`no device has the pfName "enp1s0"; ` +
+			`did you mean device eth0 with interface eth0? Write pfName == "eth0"`,
 		`"eth0v0" == @interface`: matchesNone +
-			`no device has the interface "eth0v0"; probably the interface eth6 of ` +
-			`the device eth0v0 is meant: write interface == "eth6", or ifName == "eth0v0"`,
+			`no device has the interface "eth0v0"; did you mean interface eth6 ` +
+			`of device eth0v0? Write interface == "eth6", or ifName == "eth0v0"`,
 		`@interface == "eth0v1"`: matchesNone +
-			`no device has the interface "eth0v1"; the device eth0v1, which has none ` +
-			`now, has it as a name: write ifName == "eth0v1"`,
+			`no device has the interface "eth0v1"; the device eth0v1 has that name but no ` +
+			`interface at present: write ifName == "eth0v1"`,
 		`@pfName == "eth1"`: matchesNone + `no device has the pfName "eth1", and the device eth1 has no virtual ` +
-			`functions, which alone have a pfName; for the device itself write ifName == "eth1"`,
+			`functions; only virtual functions have a pfName; for the device itself write ifName == "eth1"`,
 		`@ifName == "eth9"`:                       "",
 		`@pfName == "eth6"`:                       "", // not a NIC
 		`@ifName != "eth6" && @type == "x"`:       "",

@@ -67,7 +67,7 @@ func (s selector) matches(device variables) (matches bool, cost uint64, err erro
 	if _, isBool := result.(types.Bool); err == nil && !isBool {
 		// The compiler accepts an attribute alone, whose type it does not know. An error hides the device; "no match"
 		// of an exclude policy would offer it.
-		err = fmt.Errorf("cannot evaluate the expression: it yields %v (%s), not true or false", result.Value(),
+		err = fmt.Errorf("cannot evaluate the expression: it returns %v (%s) instead of true or false", result.Value(),
 			result.Type().TypeName())
 	}
 	return result == types.True, cost, err
@@ -124,7 +124,7 @@ func CheckClassSelector(expression string) error {
 		return err
 	}
 	if limit := resourceapi.CELSelectorExpressionMaxLength - classConditions; len(complete) > limit {
-		return fmt.Errorf("the expression has %d bytes with the guards that a DeviceClass needs, the limit is %d; read "+
+		return fmt.Errorf("the expression has %d bytes with the guards of a DeviceClass, and the limit is %d; read "+
 			"each attribute once, as in cel.bind(m, %s, m == 1500 || m == 9000)", len(complete), limit,
 			access{domain: v1alpha1.AttributeDomain, id: "mtu"}.field("."))
 	}
@@ -155,7 +155,7 @@ func checkWith(expression string, compile compiler) ([]access, error) {
 		return nil, err
 	}
 	if s.result.MaxCost > resourceapi.CELSelectorExpressionMaxCost {
-		return nil, fmt.Errorf("the expression may cost %d, the limit is %d; compare whole values with == or in, and "+
+		return nil, fmt.Errorf("the expression may cost %d, and the limit is %d; compare whole values with == or in, and "+
 			"guard with has() rather than orValue() before contains(), matches() or exists()", s.result.MaxCost,
 			resourceapi.CELSelectorExpressionMaxCost)
 	}
@@ -265,7 +265,7 @@ func (a access) unguarded() error {
 	}
 	guard := fmt.Sprintf("write has(%s) && before it", a.field("."))
 	if absent, ok := absentLiteral(a); ok {
-		guard = fmt.Sprintf("write %s.orValue(%s) in its place, or has(%s) && before it", a.field(".?"), absent,
+		guard = fmt.Sprintf("write %s.orValue(%s) instead, or has(%s) && before it", a.field(".?"), absent,
 			a.field("."))
 	}
 	if near := a.suggestion(); near != "" {
@@ -275,8 +275,8 @@ func (a access) unguarded() error {
 	if publicationOf(a) == onRequest {
 		condition = fmt.Sprintf(" (only one whose policy has publish: [%s])", a.id)
 	}
-	return fmt.Errorf("the expression reads %s, which not every device has%s, and reading it there is an error that "+
-		"stops the scheduling of the pod: %s",
+	return fmt.Errorf("the expression reads %s, which some devices lack%s; the scheduler fails on these devices and does "+
+		"not schedule the pod: %s",
 		a.field("."), condition, guard)
 }
 

@@ -25,7 +25,7 @@ func TestCheckSelector(t *testing.T) {
 		`@ifName.startsWith("en")`:                                       "",
 		`@defaultRoute`:                                                  "",
 		`has(@custom) && @custom == 1`:                                   "",
-		`@type`:                                                          "type is a string, and a selector yields true or false",
+		`@type`:                                                          "type is a string, but a selector must be true or false",
 		`@type ==`:                                                       "cannot compile",
 		`1 + 1`:                                                          "yields true or false",
 		`type == "vf"`:                                                   "cannot compile",
@@ -51,7 +51,7 @@ func TestCheckSelector(t *testing.T) {
 }
 
 func TestCheckClassSelector(t *testing.T) {
-	const vlan = `write device.attributes["dra.networking"].?vlanID.orValue(-1) in its place, or ` +
+	const vlan = `write device.attributes["dra.networking"].?vlanID.orValue(-1) instead, or ` +
 		`has(device.attributes["dra.networking"].vlanID) && before it`
 	for expression, want := range map[string]string{
 		`@pfName == "enp3s0f0" && @vfIndex > 3 && @mtu >= 9000 && !@rdma`: "",
@@ -269,9 +269,9 @@ func TestCheckTypes(t *testing.T) {
 		`device.attributes["cni.dra.networking"].?sriov.orValue(false) == "yes"`: `sriov is true or false`,
 		`device.attributes["resource.kubernetes.io"].pcieRoot == 1`:              `pcieRoot is a string`,
 
-		`@ifName`: `ifName is a string, and a selector yields true or false: compare it, as in ` +
+		`@ifName`: `ifName is a string, but a selector must be true or false: compare it, as in ` +
 			`device.attributes["dra.networking"].ifName == "…"`,
-		`@?numaNode.orValue(-1)`: `numaNode is a number, and a selector yields true or false`,
+		`@?numaNode.orValue(-1)`: `numaNode is a number, but a selector must be true or false`,
 		`@rdma`:                  "",
 
 		`@mtu > 9000 && @mtu >= 9000u && @mtu < 9000.5 && @vfIndex != -1`: "",

@@ -45,18 +45,18 @@ func formOf(a access) *valueForm {
 	}
 	switch id {
 	case "type", "kind", "masterKind": // the kernel has many kinds of links, none with a capital letter
-		return &valueForm{holds: isLower, repair: strings.ToLower, example: "a kind in small letters"}
+		return &valueForm{holds: isLower, repair: strings.ToLower, example: "a kind in lower case"}
 	case "pciAddress", "pfAddress":
 		return &valueForm{holds: pciAddress.MatchString, repair: longPCIAddress,
-			example: "an address with its domain, in small letters, such as 0000:03:00.2"}
+			example: "an address with its domain in lower case, such as 0000:03:00.2"}
 	case "vendor", "product":
 		return &valueForm{holds: pciID.MatchString, repair: shortPCIID,
-			example: "the PCI ID: four hexadecimal digits in small letters, such as 15b3"}
+			example: "the PCI ID: four hexadecimal digits in lower case, such as 15b3"}
 	case "mac", "vfMAC":
 		return &valueForm{holds: func(value string) bool { return usualMAC(value) == value }, repair: usualMAC,
-			example: "an address in small letters with colons, such as 02:00:00:00:00:01"}
+			example: "an address in lower case with colons, such as 02:00:00:00:00:01"}
 	case "altNames", "rdmaDevices":
-		return &valueForm{holds: inCommas, example: "a list with a comma before and after each name: ask for one by " +
+		return &valueForm{holds: inCommas, example: "a list with a comma before and after each name: search for a name with " +
 			a.field(".") + `.contains(",NAME,")`}
 	}
 	return oneOf(map[string][]string{

@@ -67,8 +67,8 @@ func TestExpressionsAsInTheScheduler(t *testing.T) {
 func TestSelectorsThatAreNotBoolean(t *testing.T) {
 	d := discovery.Device{Name: "eth0", Type: discovery.TypeNIC, MTU: 9000}
 	for expression, want := range map[string]string{
-		`device.attributes["dra.networking"].type`: `it yields nic (string), not true or false`,
-		`device.attributes["dra.networking"].mtu`:  `it yields 9000 (int), not true or false`,
+		`device.attributes["dra.networking"].type`: `it returns nic (string) instead of true or false`,
+		`device.attributes["dra.networking"].mtu`:  `it returns 9000 (int) instead of true or false`,
 	} {
 		s, err := compile(expression, environment.StoredExpressions)
 		if err != nil {

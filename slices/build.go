@@ -302,7 +302,7 @@ func (b *builder) plan(d conflictDomain, main []Entry, vfs []function, budget am
 		if err == nil {
 			return plan, nil
 		}
-		b.remark("", d.name, "its entries are kept apart by counters, not by compatibility groups: %v", err)
+		b.remark("", d.name, "counters instead of compatibility groups separate its entries: %v", err)
 	}
 	return planCounters(d, main, vfs, budget)
 }

@@ -174,7 +174,7 @@ pool worker-1/eth1
   slice of 2
   device eth1 shared dra.networking/shares=1M/1
   device eth1-b shared dra.networking/ports=8/1
-remark policy policy-0: nothing limits how many claims share a device: it is published with a counter "shares" of 1000000; give capacity a counter to limit them
+remark policy policy-0: the number of claims that share a device is not limited: it is published with a counter "shares" of 1000000; add a counter to capacity to limit them
 remark policy policy-1: capacity[ports] has no default request, so each claim takes 1: set requestPolicy.default
 `)
 }

@@ -69,7 +69,7 @@ pool worker-1/eth1
   device eth1-ipvlan shared dra.networking/ipvlans=4/1 <- ipvlans-capacity=4
   device eth1-macvlan shared dra.networking/macvlans=4/1 <- macvlans-capacity=4
   device eth1-passthrough <- ipvlans-capacity=4 macvlans-capacity=4
-remark device eth1: its entries are kept apart by counters, not by compatibility groups: an exclusive entry would have to consume from 3 counter sets, ` +
+remark device eth1: counters instead of compatibility groups separate its entries: an exclusive entry would have to consume from 3 counter sets, ` +
 			`one and one for each exclusion group (["rx-handler" "tc"]), and the limit is 2: use one exclusion group, or no exclusive plugins
 `},
 		"a physical function that could have virtual functions, next to which its groups stay": {pf("enp3s0f0", 0),

@@ -63,12 +63,12 @@ func (l MissingFeatures) reason(e Entry) string {
 	counted := len(e.Spec.ConsumesCounters) > 0
 	switch {
 	case l.Counters && counted:
-		return "the API server drops the counters that keep it from being given away twice: enable the feature " +
+		return "the API server drops the counters that prevent allocating it twice: enable the feature " +
 			"DRAPartitionableDevices"
 	case l.Sharing && !e.Persona.Exclusive:
-		return "the API server drops what makes it shareable: enable the feature DRAConsumableCapacity"
+		return "the API server drops the fields that make it shareable: enable the feature DRAConsumableCapacity"
 	case l.Charging && counted && !e.Persona.Exclusive:
-		return "this version's scheduler gives it to pods although it excludes what others hold: upgrade Kubernetes " +
+		return "the scheduler of this version allocates it although other claims hold devices that it excludes: upgrade Kubernetes " +
 			"to 1.36.2 or newer"
 	}
 	return ""

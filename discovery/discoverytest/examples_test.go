@@ -114,7 +114,7 @@ func TestWriteRefusesToOverwrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := discoverytest.Virtio().Write(dir); err == nil ||
-		!strings.Contains(err.Error(), "give another directory") {
+		!strings.Contains(err.Error(), "choose another directory") {
 		t.Errorf("error %v", err)
 	}
 }

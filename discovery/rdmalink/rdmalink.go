@@ -88,12 +88,12 @@ func Open(path string) (*Handle, error) {
 func OpenAt(namespace netns.NsHandle) (*Handle, error) {
 	handle, err := netlink.NewHandleAt(namespace, unix.NETLINK_RDMA)
 	if err != nil {
-		return nil, fmt.Errorf("cannot ask for RDMA devices: %w", err)
+		return nil, fmt.Errorf("cannot query RDMA devices: %w", err)
 	}
 	socket, err := nl.GetNetlinkSocketAt(namespace, netns.None(), unix.NETLINK_RDMA)
 	if err != nil {
 		handle.Close()
-		return nil, fmt.Errorf("cannot ask for RDMA devices: %w", err)
+		return nil, fmt.Errorf("cannot query RDMA devices: %w", err)
 	}
 	return &Handle{handle: handle, socket: &nl.SocketHandle{Socket: socket}}, nil
 }
@@ -108,7 +108,7 @@ func (h *Handle) Close() {
 func (h *Handle) Mode() (string, error) {
 	mode, err := h.handle.RdmaSystemGetNetnsMode()
 	if err != nil {
-		return "", fmt.Errorf("cannot ask for the namespace mode of RDMA devices: %w", err)
+		return "", fmt.Errorf("cannot query the namespace mode of RDMA devices: %w", err)
 	}
 	return mode, nil
 }
@@ -173,7 +173,7 @@ func (h *Handle) devices() ([]Device, error) {
 		// The kernel has no specific error for devices that have disappeared since.
 		now, listErr := h.List()
 		if listErr != nil || !slices.ContainsFunc(now, func(d Device) bool { return d.Index == devices[i].Index }) {
-			return nil, cmp.Or(listErr, err, errors.New("an RDMA device has gone"))
+			return nil, cmp.Or(listErr, err, errors.New("an RDMA device no longer exists"))
 		}
 	}
 	return devices, nil
@@ -201,7 +201,7 @@ func (h *Handle) CharacterDevice(kind string, device *Device, port uint32) (stri
 	}
 	messages, err := h.request(commandGetChardev, 0, attributes)
 	if err != nil {
-		return "", fmt.Errorf("cannot ask for the character device %s: %w", kind, err)
+		return "", fmt.Errorf("cannot query the character device %s: %w", kind, err)
 	}
 	for _, message := range messages {
 		values, err := parse(message)
@@ -212,7 +212,7 @@ func (h *Handle) CharacterDevice(kind string, device *Device, port uint32) (stri
 			return name, nil
 		}
 	}
-	return "", fmt.Errorf("cannot ask for the character device %s: %w", kind, unix.ENOENT)
+	return "", fmt.Errorf("cannot query the character device %s: %w", kind, unix.ENOENT)
 }
 
 // Move moves a device into another namespace. The device must be in the namespace of the handle and of the calling
@@ -264,7 +264,7 @@ func parseDevices(messages [][]byte) ([]Device, error) {
 	for _, message := range messages {
 		device, err := parseDevice(message)
 		if err != nil {
-			return nil, fmt.Errorf("cannot understand the kernel's list of RDMA devices: %w", err)
+			return nil, fmt.Errorf("cannot parse the kernel's list of RDMA devices: %w", err)
 		}
 		if !slices.ContainsFunc(devices, func(known Device) bool { return known.Index == device.Index }) {
 			devices = append(devices, device)
@@ -278,13 +278,13 @@ func parseDevices(messages [][]byte) ([]Device, error) {
 // without an error.
 func parsePorts(messages [][]byte) ([]int, error) {
 	if len(messages) == 0 {
-		return nil, errors.New("cannot understand the kernel's list of ports of an RDMA device: it is empty")
+		return nil, errors.New("cannot parse the kernel's list of ports of an RDMA device: it is empty")
 	}
 	var links []int
 	for _, message := range messages {
 		values, err := parse(message)
 		if err != nil {
-			return nil, fmt.Errorf("cannot understand the kernel's list of ports of an RDMA device: %w", err)
+			return nil, fmt.Errorf("cannot parse the kernel's list of ports of an RDMA device: %w", err)
 		}
 		if link, has := number(values[attributeNdev]); has && link != 0 {
 			links = append(links, int(link))

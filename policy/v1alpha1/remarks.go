@@ -19,14 +19,13 @@ func Remarks(p *DeviceExposurePolicy) []string {
 	}
 	if !e.AllowMultipleAllocations && e.ExclusionGroup != "" {
 		remarks = append(remarks,
-			fmt.Sprintf("exclusionGroup %q has no effect, since a device that one claim takes excludes every other "+
-				"use of it: "+
-				"remove it, or set allowMultipleAllocations to true", e.ExclusionGroup))
+			fmt.Sprintf("exclusionGroup %q has no effect, because an exclusive claim already excludes every other use "+
+				"of the device: remove it, or set allowMultipleAllocations to true", e.ExclusionGroup))
 	}
 	takes := func(p CNIPlugin) bool { return p.Exclusive }
 	if e.AllowInUse && e.AllowMultipleAllocations && !slices.ContainsFunc(e.SupportedCNIPlugins, takes) {
-		remarks = append(remarks, "allowInUse has no effect, since no plugin is exclusive: "+
-			"a device that is shared stays on the node; remove it")
+		remarks = append(remarks, "allowInUse has no effect, because no plugin is exclusive, "+
+			"and shared devices stay on the node: remove it")
 	}
 	if remark := bandwidthRemark(e); remark != "" {
 		remarks = append(remarks, remark)
@@ -48,8 +47,8 @@ func mixtureRemark(e *Exposure) string {
 	if !e.AllowMultipleAllocations || !shares("macvlan") || !shares("ipvlan") {
 		return ""
 	}
-	return "macvlan and ipvlan cannot share a device, and claims of both would be given the same one: write a policy " +
-		"for each, with the same exclusionGroup in both"
+	return "macvlan and ipvlan cannot share a device, but claims for both could get the same device: write one policy " +
+		"for each, with the same exclusionGroup"
 }
 
 // pluginRemarks are those on one plugin.
@@ -78,8 +77,8 @@ const (
 // UnlimitedRemark is the remark on a policy that shares devices and has no capacity. Who publishes the devices has the
 // same words, so that people are told once.
 func UnlimitedRemark() string {
-	return fmt.Sprintf("nothing limits how many claims share a device: it is published with a counter %q of %d; give "+
-		"capacity a counter to limit them", UnlimitedCounter, UnlimitedShares)
+	return fmt.Sprintf("the number of claims that share a device is not limited: it is published with a counter %q of "+
+		"%d; add a counter to capacity to limit them", UnlimitedCounter, UnlimitedShares)
 }
 
 // sharingRemarks are those on the counters of a device that is shared.
@@ -123,7 +122,7 @@ func bandwidthRemark(e *Exposure) string {
 	}
 	return fmt.Sprintf("capacity[%s].requestPolicy.validRange cannot be kept on this Kubernetes, where every virtual "+
 		"function has the default, %s: "+
-		"a claim that asks for more, up to %s, gets none, and one that asks for less, down to %s, takes %s all the "+
-		"same; list the amounts in validValues to offer each of them",
+		"a claim that requests more, up to %s, is never allocated, and a claim that requests less, down to %s, takes "+
+		"%s; list the amounts in validValues to offer each of them",
 		Bandwidth, r.Default, greatest, r.ValidRange.Min, r.Default)
 }

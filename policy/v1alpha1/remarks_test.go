@@ -18,9 +18,9 @@ func TestRemarks(t *testing.T) {
 		`{capacity: {bandwidth: {value: "100", requestPolicy: {default: "10", validValues: ["10", "20"]}}}, ` +
 			`supportedCNIPlugins: [{name: sriov, exclusive: true}]}`: "",
 		`{capacity: {bandwidth: {value: "100", requestPolicy: {default: "10", validRange: {min: "5", step: ` +
-			`"5"}}}}, supportedCNIPlugins: [{name: sriov, exclusive: true}]}`: "capacity[bandwidth].requestPolicy.validRange cannot be kept on this Kubernetes, where every virtual function has the default, 10: a claim that asks for more, up to 100, gets none, and one that asks for less, down to 5, takes 10 all the same; list the amounts in validValues to offer each of them",
+			`"5"}}}}, supportedCNIPlugins: [{name: sriov, exclusive: true}]}`: "capacity[bandwidth].requestPolicy.validRange cannot be kept on this Kubernetes, where every virtual function has the default, 10: a claim that requests more, up to 100, is never allocated, and a claim that requests less, down to 5, takes 10; list the amounts in validValues to offer each of them",
 		`{capacity: {bandwidth: {value: "100", requestPolicy: {default: "10", validRange: {min: "5", max: ` +
-			`"50"}}}}, supportedCNIPlugins: [{name: sriov, exclusive: true}]}`: "capacity[bandwidth].requestPolicy.validRange cannot be kept on this Kubernetes, where every virtual function has the default, 10: a claim that asks for more, up to 50, gets none, and one that asks for less, down to 5, takes 10 all the same; list the amounts in validValues to offer each of them",
+			`"50"}}}}, supportedCNIPlugins: [{name: sriov, exclusive: true}]}`: "capacity[bandwidth].requestPolicy.validRange cannot be kept on this Kubernetes, where every virtual function has the default, 10: a claim that requests more, up to 50, is never allocated, and a claim that requests less, down to 5, takes 10; list the amounts in validValues to offer each of them",
 		`{allowMultipleAllocations: true, capacity: {bandwidth: {value: "100", requestPolicy: {default: "10", ` +
 			`validRange: {min: "5"}}}}, supportedCNIPlugins: [{name: macvlan}]}`: "",
 		`{allowMultipleAllocations: true, capacity: {a: {value: 9}, b: {value: 9}}, supportedCNIPlugins: [{name: ` +
@@ -28,7 +28,7 @@ func TestRemarks(t *testing.T) {
 			"request, so each claim takes 1: set requestPolicy.default",
 		`{allowMultipleAllocations: true, capacity: {a: {value: 9, requestPolicy: {default: 1}}}, ` +
 			`supportedCNIPlugins: [{name: ipvlan}, {name: macvlan}]}`: "macvlan and ipvlan cannot share a device, " +
-			"and claims of both would be given the same one: write a policy for each, with the same exclusionGroup in both",
+			"but claims for both could get the same device: write one policy for each, with the same exclusionGroup",
 		`{allowMultipleAllocations: true, capacity: {a: {value: 9, requestPolicy: {default: 1}}}, ` +
 			`supportedCNIPlugins: [{name: ipvlan, exclusive: true}, {name: macvlan}]}`: "",
 		`{supportedCNIPlugins: [{name: macvlan}]}`: "plugin macvlan is not exclusive, and one claim takes the device " +

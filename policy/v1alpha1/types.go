@@ -235,7 +235,7 @@ type RequestPolicy struct {
 }
 
 // ValidRange is a range of amounts.
-// +kubebuilder:validation:XValidation:rule="!has(self.step) || string(self.step).matches('[1-9]')",message="step is greater than zero: remove it where every amount will do"
+// +kubebuilder:validation:XValidation:rule="!has(self.step) || string(self.step).matches('[1-9]')",message="step is greater than zero: remove it to accept every amount"
 type ValidRange struct {
 	// min is the minimum.
 	Min *Amount `json:"min"`

@@ -38,7 +38,7 @@ func Validate(policy *DeviceExposurePolicy) field.ErrorList {
 				`an expression over one device, for example device.attributes["dra.networking"].type == "bridge"`))
 	case len(spec.Selector.CEL) > maxCELLength:
 		errs = append(errs, explained(field.TooLong(cel, "", maxCELLength), fmt.Sprintf(
-			"has %d bytes, the limit is %d: shorten it, or make two policies of it", len(spec.Selector.CEL),
+			"has %d bytes, the limit is %d: shorten it, or split the policy", len(spec.Selector.CEL),
 			maxCELLength)))
 	}
 	return append(errs, validateAction(spec, path)...)
@@ -102,8 +102,8 @@ func validatePublish(names []string, path *field.Path) field.ErrorList {
 			errs = append(errs, explained(field.Duplicate(location, name), "name each attribute once"))
 		case slices.Contains(RequestableNames(), name):
 		case slices.Contains(DiscoveredNames(), name):
-			errs = append(errs, field.Invalid(location, name, "cannot be asked for: it is published anyway where a "+
-				"device has it, or changes too often to be published; remove it"))
+			errs = append(errs, field.Invalid(location, name, "cannot be requested: it is published by default, or changes "+
+				"too often to be published; remove it"))
 		default:
 			errs = append(errs, field.NotSupported(location, name, RequestableNames()))
 		}
@@ -162,7 +162,7 @@ func validatePlugins(e *Exposure, path *field.Path) field.ErrorList {
 			errs = append(errs, explained(field.Duplicate(name, p.Name), "name each plugin once"))
 		case taken:
 			errs = append(errs, field.Invalid(name, p.Name, fmt.Sprintf(
-				"cannot be told from %q, both are published as %s/%s: keep one of them", other, CNIDomain, attribute)))
+				"conflicts with %q: both are published as %s/%s; keep one of them", other, CNIDomain, attribute)))
 		case !isPluginName(p.Name):
 			errs = append(errs, field.Invalid(name, p.Name,
 				"must be the bare file name of the plugin's binary: letters, digits, '-', '_' and '.', without a path"))

@@ -45,14 +45,14 @@ func validateSources(e *Exposure, path *field.Path) field.ErrorList {
 	for _, name := range slices.Sorted(maps.Keys(e.AdditionalAttributes)) {
 		if other, taken := sources[QualifiedName(name)]; taken {
 			errs = append(errs, field.Invalid(path.Child(additionalAttributes).Key(name), name,
-				"is set by "+other+", too: keep one of the two"))
+				"is set by "+other+", too: remove one of them"))
 		}
 		sources[QualifiedName(name)] = additionalAttributes
 	}
 	for i, computed := range e.ComputedAttributes {
 		location := path.Child(computedAttributes).Index(i).Child("name")
 		if other, taken := sources[QualifiedName(computed.Name)]; taken {
-			errs = append(errs, field.Invalid(location, computed.Name, "is set by "+other+", too: keep one of the two"))
+			errs = append(errs, field.Invalid(location, computed.Name, "is set by "+other+", too: remove one of them"))
 		}
 		sources[QualifiedName(computed.Name)] = computedAttributes
 	}
@@ -61,7 +61,7 @@ func validateSources(e *Exposure, path *field.Path) field.ErrorList {
 			other, taken := sources[QualifiedName(name)]
 			if taken && other != attributesByPCIAddress {
 				location := path.Child(attributesByPCIAddress).Index(i).Child("attributes").Key(name)
-				errs = append(errs, field.Invalid(location, name, "is set by "+other+", too: keep one of the two"))
+				errs = append(errs, field.Invalid(location, name, "is set by "+other+", too: remove one of them"))
 			}
 			sources[QualifiedName(name)] = cmp.Or(other, attributesByPCIAddress)
 		}
@@ -148,7 +148,7 @@ func validateTable(rows []PCIAddressAttributes, path *field.Path) field.ErrorLis
 			typeName, before := row.Attributes[name].typeName(), types[QualifiedName(name)]
 			if before != "" && typeName != "" && typeName != before {
 				errs = append(errs, field.Invalid(values.Key(name), row.Attributes[name], fmt.Sprintf(
-					"is %s, and in a row before it is %s, which no constraint finds equal: write all as one type",
+					"is %s, but %s in an earlier row, and constraints do not compare different types: use one type",
 					typeName, before)))
 			}
 			types[QualifiedName(name)] = cmp.Or(before, typeName)
@@ -189,7 +189,7 @@ func validateFixed(attributes map[string]AttributeValue, path *field.Path) field
 		}
 		if _, both := attributes[QualifiedName(name)]; both && name != QualifiedName(name) {
 			errs = append(errs, explained(field.Duplicate(location, QualifiedName(name)), "a bare name is in "+
-				AttributeDomain+": keep one of the two"))
+				AttributeDomain+": remove one of them"))
 		}
 		switch v := attributes[name]; {
 		case v.String == nil && v.Int == nil && v.Bool == nil:

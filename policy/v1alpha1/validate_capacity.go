@@ -89,7 +89,7 @@ func validateCapacities(e *Exposure, path *field.Path) field.ErrorList {
 		}
 		if !e.AllowMultipleAllocations && name != Bandwidth {
 			errs = append(errs, field.Forbidden(location.Child("requestPolicy"),
-				"the device is exclusive, a claim takes all of it: remove requestPolicy, or set "+
+				"the device is exclusive, so a claim takes all of it: remove requestPolicy, or set "+
 					"allowMultipleAllocations to true"))
 			continue
 		}
@@ -192,7 +192,7 @@ func validateRange(r *ValidRange, value Amount, path *field.Path) field.ErrorLis
 	var errs field.ErrorList
 	if r.Min == nil {
 		return field.ErrorList{field.Required(path.Child("min"),
-			"a range needs its least amount: write min, for example 1")}
+			"a range needs a minimum: set min, for example 1")}
 	}
 	if r.Min.Cmp(value.Quantity) > 0 {
 		errs = append(errs,
@@ -217,7 +217,7 @@ func validateRange(r *ValidRange, value Amount, path *field.Path) field.ErrorLis
 	if r.Step.Sign() <= 0 {
 		return append(errs,
 			field.Invalid(path.Child("step"), r.Step.String(),
-				"must be greater than zero: remove it where every amount will do"))
+				"must be greater than zero: remove it to accept every amount"))
 	}
 	smallest := r.Min.DeepCopy()
 	smallest.Add(r.Step.Quantity)
@@ -241,7 +241,7 @@ func validateOnStep(amount Amount, r *ValidRange, path *field.Path) field.ErrorL
 	for _, q := range []*Amount{&amount, r.Min, r.Step} {
 		if !isWhole(q) {
 			return field.ErrorList{field.Invalid(path, q.String(),
-				"must be a whole number where there is a step: round it, or remove the step")}
+				"must be a whole number if step is set: round it, or remove the step")}
 		}
 	}
 	if (amount.Value()-r.Min.Value())%r.Step.Value() != 0 {
@@ -271,7 +271,7 @@ func validateValues(values []Amount, value Amount, path *field.Path) field.Error
 		if i > 0 && v.Cmp(values[i-1].Quantity) <= 0 {
 			errs = append(errs,
 				field.Invalid(path.Index(i), v.String(),
-					"must be greater than the value before it: sort validValues, without repetition"))
+					"must be greater than the previous value: sort validValues and remove duplicates"))
 		}
 	}
 	return errs

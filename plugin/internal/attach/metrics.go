@@ -14,7 +14,7 @@ type Metrics struct {
 // NewMetrics registers the metrics.
 func NewMetrics(registry prometheus.Registerer) *Metrics {
 	m := &Metrics{attempts: telemetry.NewHistogram("attach_seconds",
-		"How long it took to attach or detach all claims of a pod sandbox, one attempt.", "operation", "result")}
+		"Duration of one attempt to attach or detach all claims of a pod sandbox.", "operation", "result")}
 	registry.MustRegister(m.attempts)
 	return m
 }

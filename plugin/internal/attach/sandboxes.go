@@ -25,7 +25,7 @@ import (
 // ShutdownError returns the error of an action, "attach pod ns/name", that a stopping driver rejects: its successor
 // performs the action when the kubelet or the user retries.
 func ShutdownError(action string) error {
-	return fmt.Errorf("cannot %s: the driver is shutting down; wait until it has restarted", action)
+	return fmt.Errorf("cannot %s: the driver is shutting down; wait until it restarts", action)
 }
 
 // Config contains the dependencies of Sandboxes.

@@ -39,7 +39,7 @@ func addressesExceeded(record *Record, held ...map[string]Record) error {
 		for j := range record.Plans[i].Steps {
 			given := record.Plans[i].Steps[j].Range
 			if given != nil && taken[given.Block]+wanted[given.Block] > given.Size {
-				return fmt.Errorf("cannot take an address of AddressBlock %s, which has %d: %w", given.Block,
+				return fmt.Errorf("cannot reserve an address of AddressBlock %s, which has %d: %w", given.Block,
 					given.Size, ErrAddressesTaken)
 			}
 		}

@@ -27,7 +27,7 @@ func findConflict(record *Record, records map[string]Record) (holder Record, rea
 		if other.Claim.Namespace == record.Claim.Namespace && other.Claim.Name == record.Claim.Name {
 			// the kubelet and users identify a claim by its name, so two records with the same name could not be
 			// distinguished
-			return other, fmt.Errorf("an earlier claim of the same name (UID %s) is not released yet; wait until it is",
+			return other, fmt.Errorf("an earlier claim with the same name (UID %s) is not released yet; wait for its release",
 				uid)
 		}
 		for i := range record.Devices {
@@ -82,7 +82,7 @@ func stackingReason(a, b *cnichain.Device) string {
 	case a == nil || b == nil || a.BootID == "" || a.BootID != b.BootID:
 		return ""
 	case a.Pool != b.Pool && a.Index != 0 && a.Index == b.Index && a.Kind == b.Kind && a.MAC == b.MAC:
-		return "both are one link, which was renamed meanwhile"
+		return "both are the same link, which was renamed"
 	case b.Exclusive && isAbove(a, b):
 		return fmt.Sprintf("%s is on top of %s, which is allocated as a whole", a.Name, b.Name)
 	case a.Exclusive && isAbove(b, a):
@@ -173,7 +173,7 @@ func exclusionReasonOnDevice(a, b *HeldDevice) string {
 		return ""
 	}
 	if group := a.Persona.ExclusionGroup; group != "" && group == b.Persona.ExclusionGroup {
-		return fmt.Sprintf("both are of the exclusion group %s", group)
+		return fmt.Sprintf("both belong to the exclusion group %s", group)
 	}
 	return ""
 }

@@ -49,7 +49,7 @@ func Check(plan *cnichain.Plan) error {
 	for i := range plan.External {
 		if device := plan.External[i].Device; !nodeapi.IsDeviceID(device.NetworkID) {
 			return fmt.Errorf("cannot name device %s to the network of the pod: %q is not a valid CDI device name; use "+
-				"letters, digits, '_', '-', '.' and ':' in the name of the interface, or in the policy's attribute",
+				"letters, digits, '_', '-', '.' and ':' in the interface name, or in the policy's attribute",
 				device.Name, device.NetworkID)
 		}
 	}
@@ -94,7 +94,7 @@ func (f *Files) Sync(claimUID string) error {
 			err := f.write(path, wanted[path].data)
 			if claim, needs := wanted[path].claims[claimUID]; err != nil && needs {
 				problems = append(problems,
-					fmt.Errorf("cannot tell the network of the pod of the devices of claim %s: %w", claim, err))
+					fmt.Errorf("cannot pass the devices of claim %s to the pod network: %w", claim, err))
 			}
 		}
 	}
@@ -172,8 +172,8 @@ func (f *Files) write(path string, data []byte) error {
 		return nil
 	}
 	if err == nil && nodeapi.IsDeviceInfo(path) && !nodeapi.IsWrittenByDriver(old) {
-		return fmt.Errorf("%s is the file of another owner of the device, such as a device plugin; take the device out "+
-			"of the pool of that owner, and remove the file if the owner no longer runs", path)
+		return fmt.Errorf("%s belongs to another owner of the device, such as a device plugin; remove the device from the "+
+			"pool of that owner, and delete the file if the owner no longer runs", path)
 	}
 	if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
 		err = nodeapi.WriteFile(path, data)

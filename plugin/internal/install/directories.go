@@ -85,7 +85,7 @@ func (d *Directories) Repair() error {
 	}
 	for _, path := range d.required {
 		if err := os.MkdirAll(path, 0o755); err != nil {
-			problems = append(problems, fmt.Errorf("cannot make directory %s: %w; remove what is in its place, and "+
+			problems = append(problems, fmt.Errorf("cannot make directory %s: %w; remove the file with its name, and "+
 				"make its file system writable", path, err))
 			continue
 		}

@@ -83,7 +83,7 @@ func notRunnable(dir string, err error) error {
 func (h *Helper) write(target string) error {
 	data, err := os.ReadFile(h.source)
 	if err != nil {
-		return fmt.Errorf("%w; it belongs beside the driver's binary", err)
+		return fmt.Errorf("%w; it must be in the directory of the driver's binary", err)
 	}
 	info, err := os.Lstat(target)
 	if err == nil && info.Mode() == helperMode {

@@ -80,7 +80,7 @@ func TestHelperIsInstalled(t *testing.T) {
 	}
 	h.must(os.Remove(h.helper.source))
 	if err := h.helper.Install(t.Context()); err == nil ||
-		!strings.Contains(err.Error(), "beside the driver's binary") {
+		!strings.Contains(err.Error(), "in the directory of the driver's binary") {
 		t.Errorf("error is %v", err)
 	}
 }

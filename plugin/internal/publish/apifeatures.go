@@ -77,7 +77,7 @@ func (s *apiServer) detect(ctx context.Context) (capabilities, error) {
 		if err == nil {
 			s.known, s.asked = &found, s.clock.Now()
 		} else if s.known == nil {
-			return capabilities{}, fmt.Errorf("cannot find out which features the API server has: %w", err)
+			return capabilities{}, fmt.Errorf("cannot detect the features of the API server: %w", err)
 		}
 	}
 	return *s.known, s.known.refusal
@@ -149,12 +149,12 @@ func (s *apiServer) evaluate(ctx context.Context) (capabilities, error) {
 
 // problem describes the missing feature.
 func (f feature) problem() string {
-	return fmt.Sprintf("the API server has the feature %s switched off: %s; enable it on all components",
+	return fmt.Sprintf("the feature %s is disabled in the API server: %s; enable it on all components",
 		f.name, f.effect)
 }
 
-var errNoLists = errors.New("the API server refuses list attributes, which --list-attributes asks for; enable the " +
-	"feature DRAListTypeAttributes on all components, or take the option from the nodes and the controller")
+var errNoLists = errors.New("the API server rejects list attributes, which --list-attributes requires; enable the feature " +
+	"DRAListTypeAttributes on all components, or remove the option from the nodes and the controller")
 
 // keeps reports whether the API server would store the feature's slice with all of its fields.
 func (s *apiServer) keeps(ctx context.Context, candidate feature) (bool, error) {
@@ -196,7 +196,7 @@ func (s *apiServer) features() []feature {
 		probe: withDevice(resourceapi.Device{AllowMultipleAllocations: ptr.To(true)}),
 		kept:  keepsDevice(func(d resourceapi.Device) bool { return d.AllowMultipleAllocations != nil }),
 	}, {
-		name: deviceTaints, effect: "devices that should not be used now are published without a taint",
+		name: deviceTaints, effect: "devices that should not be used are published without a taint",
 		probe: withDevice(resourceapi.Device{Taints: []resourceapi.DeviceTaint{{Key: taintKey,
 			Effect: resourceapi.DeviceTaintEffectNoSchedule}}}),
 		kept: keepsDevice(func(d resourceapi.Device) bool { return len(d.Taints) > 0 }),

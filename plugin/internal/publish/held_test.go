@@ -214,7 +214,7 @@ func TestMemoryOfPodsLinks(t *testing.T) {
 // While the devices are unknown, readiness reports the reason.
 func TestDevicesThatAreNotKnown(t *testing.T) {
 	m := newTestMachine(newFixture(t), discoverytest.Machine(1, 0))
-	for failure, want := range map[string]string{"": "not known yet: the driver has just started",
+	for failure, want := range map[string]string{"": "not known yet: the driver is starting",
 		"the API server refuses list attributes": "not known yet: the API server refuses list attributes"} {
 		if failure != "" {
 			m.offers.fail(errors.New(failure))

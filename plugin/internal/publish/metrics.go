@@ -31,17 +31,17 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		devices: telemetry.NewGauge("discovered_devices", "Network devices of the node, by type.", "type"),
 		published: telemetry.NewGauge("published_devices",
-			"Devices in the node's ResourceSlices, by the policy that gives "+
-				"them and whether pods share them.", "policy", "mode"),
+			"Devices in the node's ResourceSlices, by policy and "+
+				"sharing.", "policy", "mode"),
 		outcomes: telemetry.NewGauge("policy_devices", "Devices of the node, by the decision of the policies.",
 			"policy", "result"),
 		problems: telemetry.NewGauge("problems",
-			"Things that an administrator should put right, by where they are; the log "+
-				"and events have their words.", "source"),
+			"Configuration problems, by source; the log and events contain the "+
+				"messages.", "source"),
 		refreshes: telemetry.NewHistogram("refresh_seconds",
-			"How long it took to read the node and compute its slices.",
+			"Time to read the node and compute its slices.",
 			"result"),
-		changes: telemetry.NewCounter("slice_changes_total", "How often the node's ResourceSlices were changed."),
+		changes: telemetry.NewCounter("slice_changes_total", "Number of changes to the node's ResourceSlices."),
 	}
 	registry.MustRegister(m.devices, m.published, m.outcomes, m.problems, m.refreshes, m.changes)
 	return m

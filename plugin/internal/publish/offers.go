@@ -54,7 +54,7 @@ func (o *offers) readiness() error {
 	case o.entries != nil:
 		return nil
 	case o.failure == nil:
-		return errors.New("the node's devices are not known yet: the driver has just started")
+		return errors.New("the node's devices are not known yet: the driver is starting")
 	}
 	return fmt.Errorf("the node's devices are not known yet: %w", o.failure)
 }
@@ -68,8 +68,8 @@ func (o *offers) find(result *resourceapi.DeviceRequestAllocationResult) (drasli
 	entry, known := o.entries[draslices.EntryID{Pool: result.Pool, Name: result.Device}]
 	o.mu.Unlock()
 	if !known {
-		return entry, fmt.Errorf("device %s of pool %s is no longer offered: its policy or the device itself is "+
-			"gone; delete the claim to have another one allocated", result.Device, result.Pool)
+		return entry, fmt.Errorf("device %s of pool %s is no longer offered: its policy or the device itself no longer "+
+			"exists; delete the claim to have another one allocated", result.Device, result.Pool)
 	}
 	if entry.Withdrawn { // its taint does not keep away pods that tolerate it
 		return entry, fmt.Errorf("device %s of pool %s is no longer offered: no policy offers it in this way, and it "+

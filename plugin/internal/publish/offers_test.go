@@ -23,7 +23,7 @@ func TestOffers(t *testing.T) {
 			t.Errorf("error is %v, want %q", err, want)
 		}
 	}
-	expect("has just started")
+	expect("is starting")
 	o.fail(errors.New("no sysfs"))
 	expect("not known yet: no sysfs")
 	o.set([]draslices.Entry{

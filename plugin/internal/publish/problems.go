@@ -82,7 +82,7 @@ func (p *Publisher) reportProblems(
 			telemetry.WithHint("node "+p.nodeName+": "+problem.text, p.hint(problem)))
 	}
 	if len(found) == 0 && len(p.problems) > 0 {
-		klog.FromContext(ctx).Info("Problems with the devices of the node are over")
+		klog.FromContext(ctx).Info("Problems with the devices of the node are resolved")
 	}
 	p.mu.Lock()
 	p.problems = found

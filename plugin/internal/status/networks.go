@@ -196,8 +196,8 @@ func merge(value string, entries []networkEntry) (string, error) {
 	var all []json.RawMessage
 	if value != "" {
 		if err := json.Unmarshal([]byte(value), &all); err != nil {
-			return "", fmt.Errorf("cannot add to annotation %s, which is not a list: %w; its author must "+
-				"correct it", NetworkStatus, err)
+			return "", fmt.Errorf("cannot add to annotation %s, which is not a list: %w; correct the "+
+				"annotation", NetworkStatus, err)
 		}
 	}
 	all = slices.DeleteFunc(all, func(entry json.RawMessage) bool {

@@ -94,8 +94,8 @@ func TestDetachFailuresAreEvents(t *testing.T) {
 		Node: "n"})
 	s.DetachFailed(executor.Pod{Namespace: "ns", Name: "b", UID: "b"}, &executor.StepError{Step: "a", Type: "macvlan",
 		Topology: "t", Command: "DEL", Err: errors.New("no plugin")})
-	const want = `Warning NetworkDetachFailed the network could not be undone yet, and the pod waits: step "a" ` +
-		`(macvlan) of topology t failed at DEL: no plugin; it is tried again, until the driver gives up the step; ` +
+	const want = `Warning NetworkDetachFailed the network could not be detached yet, and the pod waits: step "a" ` +
+		`(macvlan) of topology t failed at DEL: no plugin; the driver retries until it abandons the step; ` +
 		`run "kubectl netdra trace pod/b -n ns" to list all calls`
 	if event := <-events.Events; event != want {
 		t.Errorf("the event is\n%s\nwant\n%s", event, want)

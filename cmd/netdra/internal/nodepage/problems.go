@@ -93,10 +93,10 @@ func failures(node *Node) []Problem {
 func remedyForLost(node *Node, pool, device string) string {
 	for i := range node.Result.Entries {
 		if entry := &node.Result.Entries[i]; entry.Pool == pool && entry.Name == device && isGone(entry) {
-			return "the device is gone: restore it first, then delete the pod; its successor gets the interface"
+			return "the device is gone: restore it first, then delete the pod; its replacement gets the interface"
 		}
 	}
-	return "delete the pod; its successor gets the interface"
+	return "delete the pod; its replacement gets the interface"
 }
 
 // tracing returns the commands that show the CNI calls for the claims of a sandbox; "" if the claims are gone.
