@@ -194,8 +194,8 @@ func capacityExceeded(record *Record, held ...map[string]Record) error {
 		for _, counter := range slices.Sorted(maps.Keys(device.Persona.ConsumePerAllocation)) {
 			least, taken := device.Persona.ConsumePerAllocation[counter], consumes(device, counter)
 			if taken.Cmp(least) < 0 {
-				return fmt.Errorf("cannot prepare device %s: the claim was allocated %s of its %s, and policy %s "+
-					"requires %s; delete the pod and its claim to have them allocated again",
+				return fmt.Errorf("cannot prepare device %s: the claim was allocated %s %s, but policy %s now requires "+
+					"at least %s per claim; delete the pod and its claim to have them allocated again",
 					device.Name, taken.String(), counter, device.Persona.Policy, least.String())
 			}
 		}
