@@ -19,17 +19,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
 )
 
-// The main thread must stay in the machine's namespace, as the package says.
+// Keep the main thread in the machine's namespace; see the package comment.
 var _ = func() bool { runtime.LockOSThread(); return true }()
 
-// Bench is the machine, for one test. Its methods end the test if they can't do what they say.
+// Bench is the machine during one test. A method that cannot complete ends the test.
 type Bench struct {
 	*testing.T
-	// Patience is how long anything may take.
+	// Patience is the time limit of each operation.
 	Patience time.Duration
 }
 
-// New returns the machine. Elsewhere it skips the test, and the advice names the command to run instead.
+// New returns the machine. Elsewhere it skips the test, with advice on which command to run instead.
 func New(t *testing.T, patience time.Duration, advice string) *Bench {
 	t.Helper()
 	if os.Getenv(guest.Variable) == "" {
@@ -51,7 +51,7 @@ func (b *Bench) Must(err error) {
 	}
 }
 
-// Eventually repeats a look until it finds nothing wrong.
+// Eventually repeats a check until it returns nil. It ends the test if that takes longer than Patience.
 func (b *Bench) Eventually(what string, check func() error) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), b.Patience)
@@ -79,8 +79,8 @@ func (b *Bench) Exec(args ...string) string {
 	return output
 }
 
-// TryExec is Exec for a command that may fail. It does not wait for ever: some commands do that for a daemon that does
-// not run.
+// TryExec is Exec for a command that may fail. It has a time limit, because some commands wait forever for a daemon
+// that does not run.
 func (b *Bench) TryExec(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), b.Patience)
 	defer cancel()
@@ -99,7 +99,7 @@ func (b *Bench) LinkByName(name string) netlink.Link {
 	return link
 }
 
-// AddLink makes a link of the machine and sets it up. It is removed at the end if it is still there.
+// AddLink creates a link on the machine and sets it up. The end of the test deletes it if it still exists.
 func (b *Bench) AddLink(link netlink.Link) {
 	b.Helper()
 	b.Must(netlink.LinkAdd(link))
@@ -117,7 +117,8 @@ func SysPCI(parts ...string) string {
 	return filepath.Join(append([]string{"/sys/bus/pci/devices"}, parts...)...)
 }
 
-// FindLink returns the link of a PCI function. It is an error if the machine's own namespace has none or several.
+// FindLink returns the link of a PCI function. It returns an error unless the machine's own namespace contains exactly
+// one.
 func FindLink(address string) (netlink.Link, error) {
 	links, err := os.ReadDir(SysPCI(address, "net"))
 	if err != nil {
@@ -129,7 +130,7 @@ func FindLink(address string) (netlink.Link, error) {
 	return netlink.LinkByName(links[0].Name())
 }
 
-// LinkOf is FindLink for a link that must be there.
+// LinkOf is FindLink for a link that must exist.
 func (b *Bench) LinkOf(address string) netlink.Link {
 	b.Helper()
 	link, err := FindLink(address)
@@ -137,8 +138,8 @@ func (b *Bench) LinkOf(address string) netlink.Link {
 	return link
 }
 
-// SetVFs changes the number of virtual functions of a physical one, and returns when all their links exist. The kernel
-// requires a change to zero before another number.
+// SetVFs changes the number of virtual functions of a physical function, and returns when all their links exist. The
+// kernel requires a change to zero before another number.
 func (b *Bench) SetVFs(pf string, count int) {
 	b.Helper()
 	b.Must(os.WriteFile(SysPCI(pf, "sriov_numvfs"), []byte(strconv.Itoa(count)), 0))

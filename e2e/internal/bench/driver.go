@@ -23,7 +23,7 @@ import (
 // Driver is the part of the project's driver that runs chains: an executor and a journal.
 type Driver struct {
 	Executor *executor.Executor
-	// Left contains the attachments of an earlier driver by sandbox.
+	// Left maps sandboxes to the attachments of the previous driver.
 	Left map[string]*executor.Attachment
 
 	bench   *Bench
@@ -33,7 +33,7 @@ type Driver struct {
 }
 
 // Open creates a driver that starts with the journal at path, with the machine and the plugins of CNI_PATH unless the
-// options name other directories. It has no test: Pod and Restart are for drivers of [Bench.NewDriver].
+// options name other directories. It is not bound to a test: Pod and Restart require a driver from [Bench.NewDriver].
 func Open(path string, options executor.Options) (*Driver, error) {
 	options.Exec = executor.PluginExec{Lock: path + ".cni"}
 	if options.Dirs == nil {
@@ -43,7 +43,7 @@ func Open(path string, options executor.Options) (*Driver, error) {
 	return d, d.begin(nil)
 }
 
-// NewDriver makes a driver with an empty journal, which is closed at the end of the test.
+// NewDriver creates a driver with an empty journal, which is closed at the end of the test.
 func (b *Bench) NewDriver(options executor.Options) *Driver {
 	b.Helper()
 	options.StepTimeout = b.Patience
@@ -54,7 +54,7 @@ func (b *Bench) NewDriver(options executor.Options) *Driver {
 	return d
 }
 
-// begin starts with the content of the journal.
+// begin opens the journal and starts with its content.
 func (d *Driver) begin(l *life) (err error) {
 	if d.db, err = journal.Open(d.path, clock.RealClock{}); err != nil {
 		return err
@@ -71,14 +71,14 @@ func (d *Driver) begin(l *life) (err error) {
 	return err
 }
 
-// Restart ends the driver, and makes another on its journal, which lives as long as the test.
+// Restart ends the driver and starts another with the same journal, which lives as long as the test.
 func (d *Driver) Restart() {
 	d.bench.Helper()
 	d.restart(nil)
 }
 
-// RestartUntil is Restart for a driver that is killed after this number of beginnings and ends of calls: commits to its
-// journal, and operations on devices. It dies in a panic, which [Survives] catches.
+// RestartUntil is Restart for a driver that is killed after this number of starts and ends of calls: commits to its
+// journal, and operations on devices. The kill is a panic, which [Survives] recovers.
 func (d *Driver) RestartUntil(calls int) {
 	d.bench.Helper()
 	d.restart(&life{calls: calls})
@@ -90,7 +90,7 @@ func (d *Driver) restart(l *life) {
 	d.bench.Must(d.begin(l))
 }
 
-// Leftovers returns the leftovers of the driver with the reasons.
+// Leftovers returns the keys and reasons of the driver's leftovers.
 func (d *Driver) Leftovers() (lines []string) {
 	for _, leftover := range d.Executor.Leftovers() {
 		lines = append(lines, leftover.Key+": "+strings.TrimSpace(leftover.Reason))
@@ -98,9 +98,9 @@ func (d *Driver) Leftovers() (lines []string) {
 	return lines
 }
 
-// Plan compiles a topology of these steps for a claim of the same name, as the driver does when it prepares one. Root
-// steps need no selector. Of a device, Exclusive and either IfName or PCIAddress are given, and as Request its root
-// step: the first, if it is empty.
+// Plan compiles a topology with these steps for a claim of the same name, like the driver when it prepares a claim.
+// Root steps need no selector. Each device needs Exclusive and either IfName or PCIAddress. Its Request is the name of
+// its root step; empty means the first step.
 func (d *Driver) Plan(name, steps string, devices ...cnichain.Device) (*cnichain.Plan, error) {
 	topology := &v1alpha1.NetworkTopology{}
 	topology.Name = name
@@ -150,7 +150,7 @@ func snapshot(device cnichain.Device) (cnichain.Device, error) {
 		if target, err := filepath.EvalSymlinks("/sys/class/net/" + device.IfName + "/device"); err == nil {
 			device.PCIAddress = filepath.Base(target)
 		}
-	} else if link, err := FindLink(device.PCIAddress); err == nil { // with a userspace driver it has none
+	} else if link, err := FindLink(device.PCIAddress); err == nil { // a function with a userspace driver has no link
 		device.IfName = link.Attrs().Name
 	}
 	device.Pool, device.Name, device.Attributes = "node", cmp.Or(device.IfName, device.PCIAddress), map[string]any{}
@@ -175,7 +175,7 @@ func snapshot(device cnichain.Device) (cnichain.Device, error) {
 	return device, err
 }
 
-// NewAttachment returns one of a pod of that name.
+// NewAttachment returns the attachment of a pod with the given name.
 func NewAttachment(name string, plan *cnichain.Plan) *executor.Attachment {
 	attachment := executor.NewAttachment("sandbox-"+name,
 		executor.Pod{Namespace: "ns", Name: name, UID: "uid-" + name}, []cnichain.Plan{*plan})
@@ -183,8 +183,7 @@ func NewAttachment(name string, plan *cnichain.Plan) *executor.Attachment {
 	return attachment
 }
 
-// Pod makes a pod with a claim for a topology, as Plan describes it. Nothing is attached yet. The name has at most
-// 8 characters.
+// Pod creates a pod with a claim for a topology (see Plan). It attaches nothing. The name has at most 8 characters.
 func (d *Driver) Pod(name, steps string, devices ...cnichain.Device) *Pod {
 	b := d.bench
 	b.Helper()

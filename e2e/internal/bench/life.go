@@ -11,7 +11,7 @@ import (
 // errKilled is the panic value of a driver that is killed.
 var errKilled = errors.New("the driver was killed")
 
-// life is how many beginnings and ends of calls a driver lives to see; nil is for ever.
+// life counts down the starts and ends of calls until the driver is killed. With a nil life it is never killed.
 type life struct{ calls int }
 
 func (l *life) step() {
@@ -23,7 +23,7 @@ func (l *life) step() {
 	}
 }
 
-// around does what the driver may die before or after.
+// around runs an operation before and after which the driver may be killed.
 func (l *life) around(do func() error) error {
 	l.step()
 	err := do()
@@ -31,7 +31,7 @@ func (l *life) around(do func() error) error {
 	return err
 }
 
-// Survives runs what a driver does, and reports whether the driver has lived to its end.
+// Survives runs an operation of the driver, and reports whether it completed before the driver was killed.
 func Survives(do func()) (survived bool) {
 	defer func() {
 		if cause := recover(); cause != nil && cause != any(errKilled) {
@@ -42,7 +42,7 @@ func Survives(do func()) (survived bool) {
 	return true
 }
 
-// mortalJournal is a journal that the driver may die at.
+// mortalJournal is a journal whose commits may kill the driver.
 type mortalJournal struct {
 	executor.Journal
 	*life
@@ -58,12 +58,12 @@ func (j mortalJournal) Note(attachment *executor.Attachment) error {
 	return j.around(func() error { return j.Journal.Note(attachment) })
 }
 
-// Delete implements executor.Journal: that the last step is undone is committed so.
+// Delete implements executor.Journal. It commits the undo of the last step.
 func (j mortalJournal) Delete(sandboxID string) error {
 	return j.around(func() error { return j.Journal.Delete(sandboxID) })
 }
 
-// mortalHost is the machine, where the driver may die when it moves RDMA devices and when it restores devices.
+// mortalHost is the machine. The driver may be killed when it moves RDMA devices or restores devices.
 type mortalHost struct {
 	host.Host
 	*life

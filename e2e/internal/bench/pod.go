@@ -20,16 +20,16 @@ import (
 
 // Pod is a network namespace, usually of a pod, with the attachments of a driver of the test.
 type Pod struct {
-	// Path is where the namespace is.
+	// Path is the path of the namespace.
 	Path string
-	// Attachment is nil for a namespace that others look after; Add, Del, Attach, Detach and Destroy need one.
+	// Attachment is nil if the driver does not manage the namespace. Add, Del, Attach, Detach and Destroy require it.
 	Attachment *executor.Attachment
 
 	bench  *Bench
 	driver *Driver
 }
 
-// PodAt returns the network namespace at a path; the test attaches nothing to it.
+// PodAt returns the network namespace at a path. It has no attachment.
 func (b *Bench) PodAt(path string) *Pod { return &Pod{Path: path, bench: b} }
 
 // Add attaches the pod's devices.
@@ -40,30 +40,30 @@ func (p *Pod) Add() error {
 // Del detaches the pod's devices.
 func (p *Pod) Del() error { return p.driver.Executor.Del(context.Background(), p.Attachment) }
 
-// Attach is Add that must succeed.
+// Attach is Add, and ends the test on an error.
 func (p *Pod) Attach() {
 	p.bench.Helper()
 	p.bench.Must(p.Add())
 }
 
-// Detach is Del that must succeed.
+// Detach is Del, and ends the test on an error.
 func (p *Pod) Detach() {
 	p.bench.Helper()
 	p.bench.Must(p.Del())
 }
 
-// Destroy ends the pod's namespace while the driver uses it: no reference to it remains.
+// Destroy removes all references to the pod's namespace while the driver uses it.
 func (p *Pod) Destroy() {
 	p.bench.Helper()
 	cnitest.RemovePod(p.Path)
 	p.bench.Must(host.Linux{}.Unpin(p.Attachment.Pin))
 }
 
-// Enter runs code in a thread that enters the namespace, and ends with it.
+// Enter runs a function on a new thread in the namespace. The thread ends with the function.
 func (p *Pod) Enter(do func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		file, err := os.Open(p.Path)
 		if err == nil {
 			err = errors.Join(unix.Setns(int(file.Fd()), unix.CLONE_NEWNET), file.Close())
@@ -76,13 +76,14 @@ func (p *Pod) Enter(do func() error) error {
 	return <-done
 }
 
-// Inside is Enter for operations that must not fail.
+// Inside is Enter, and ends the test on an error.
 func (p *Pod) Inside(do func() error) {
 	p.bench.Helper()
 	p.bench.Must(p.Enter(do))
 }
 
-// WithLink does things with a link of the namespace, inside of it, until one fails. The link must be there.
+// WithLink runs functions with a link of the namespace, inside the namespace, until one returns an error. The link must
+// exist.
 func (p *Pod) WithLink(name string, things ...func(netlink.Link) error) {
 	p.bench.Helper()
 	p.Inside(func() error {
@@ -96,7 +97,7 @@ func (p *Pod) WithLink(name string, things ...func(netlink.Link) error) {
 	})
 }
 
-// Links describes what was added to the pod.
+// Links describes the links of the pod, except lo and eth0.
 func (p *Pod) Links() (lines []string) {
 	p.bench.Helper()
 	p.Inside(func() error {
@@ -116,14 +117,14 @@ func (p *Pod) Links() (lines []string) {
 
 const (
 	port = "4242"
-	// Interval is between two messages.
+	// Interval is the time between two messages.
 	Interval = 100 * time.Millisecond
-	// Silence is how many messages are sent before it is believed that none arrives. That many take several times as
-	// long as the first of two pods that see each other takes.
+	// Silence is the number of unanswered messages after which pods count as isolated. Sending them takes several times
+	// as long as the first message between two connected pods.
 	Silence = 25
 )
 
-// crosses sends messages to an address of another pod until one arrives, and says whether one did.
+// crosses sends messages to an address of another pod until one arrives, and reports whether one did.
 func (p *Pod) crosses(target *Pod, address string, messages int) (bool, error) {
 	var receiver net.PacketConn
 	err := target.Enter(func() (err error) {
@@ -133,7 +134,7 @@ func (p *Pod) crosses(target *Pod, address string, messages int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = receiver.Close() }() // is only read
+	defer func() { _ = receiver.Close() }() // only read
 	var sender net.Conn
 	err = p.Enter(func() (err error) {
 		sender, err = net.Dial("udp4", net.JoinHostPort(address, port))
@@ -142,10 +143,10 @@ func (p *Pod) crosses(target *Pod, address string, messages int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = sender.Close() }() // the data was sent already
+	defer func() { _ = sender.Close() }() // the data was already sent
 	buffer := make([]byte, 16)
 	for range messages {
-		_, _ = sender.Write([]byte("x")) // it may return the error of the previous packet, which found no receiver
+		_, _ = sender.Write([]byte("x")) // the error may be about the previous packet, which found no receiver
 		if err := receiver.SetReadDeadline(time.Now().Add(Interval)); err != nil {
 			return false, err
 		}
@@ -159,7 +160,7 @@ func (p *Pod) crosses(target *Pod, address string, messages int) (bool, error) {
 	return false, nil
 }
 
-// Reaches expects that messages come through, sooner or later, and returns after how long the first did.
+// Reaches expects that a message arrives eventually, and returns how long that took.
 func (p *Pod) Reaches(target *Pod, address string) time.Duration {
 	p.bench.Helper()
 	start := time.Now()
@@ -171,7 +172,7 @@ func (p *Pod) Reaches(target *Pod, address string) time.Duration {
 	return time.Since(start)
 }
 
-// Isolated expects that no message comes through.
+// Isolated expects that no message arrives.
 func (p *Pod) Isolated(target *Pod, address string) {
 	p.bench.Helper()
 	arrived, err := p.crosses(target, address, Silence)

@@ -1,4 +1,4 @@
-// Package capability knows the capabilities of Linux by the names that Kubernetes uses.
+// Package capability lists the capabilities of Linux under the names that Kubernetes uses.
 package capability
 
 import (
@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Names are the capabilities in the order of their numbers (include/uapi/linux/capability.h), without "CAP_".
+// Names returns the capabilities in the order of their numbers (include/uapi/linux/capability.h), without "CAP_".
 func Names() []string {
 	return []string{
 		"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",

@@ -1,6 +1,6 @@
-// Package idledriver is a DRA driver of another name that does nothing. The additional start time of a pod with its
-// claim is the time that Kubernetes itself needs to create, allocate and read a claim, so it is the lower bound for
-// every driver.
+// Package idledriver is a DRA driver that does nothing, under a separate name. The additional start time of a pod with
+// a claim for it is the time that Kubernetes itself needs to create, allocate and read a claim, so it is the lower
+// bound for every driver.
 //
 // The rule of this package: it adds nothing of its own to the time of a pod.
 package idledriver
@@ -31,7 +31,8 @@ const (
 
 type driver struct{}
 
-// PrepareResourceClaims implements kubeletplugin.DRAPlugin. Without CDI devices the runtime has nothing to do for them.
+// PrepareResourceClaims implements kubeletplugin.DRAPlugin. The devices have no CDI IDs, so the runtime does nothing
+// for them.
 func (driver) PrepareResourceClaims(_ context.Context, claims []*resourceapi.ResourceClaim) (
 	map[types.UID]kubeletplugin.PrepareResult, error,
 ) {
@@ -67,9 +68,9 @@ func (driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHeal
 }
 
 // Start publishes this number of devices on the cluster's node, creates the DeviceClass, and returns a function that
-// removes all of it: sockets, class and slices. The driver runs in this process, on the host, and serves sockets on the
-// node, so the measurement includes no pod, image or permissions. After an error nothing remains but the class, if the
-// helper could not be started. stop is called once.
+// removes the sockets, the class and the slices. Call stop once. The driver runs in this process, on the host, and serves
+// sockets on the node, so the measurement includes no pod, image or permissions. If Start fails because the helper
+// could not be started, the class remains; after any other error nothing remains.
 func Start(ctx context.Context, cluster *lab.Cluster, client kubernetes.Interface, devices int) (
 	stop func() error, err error,
 ) {
@@ -79,7 +80,8 @@ func Start(ctx context.Context, cluster *lab.Cluster, client kubernetes.Interfac
 	if _, err := client.ResourceV1().DeviceClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
 		return nil, err
 	}
-	// kubelet is told the path as the node has it; the socket is made where this process sees the node's files.
+	// The kubelet gets the path on the node; the socket is created at the path where this process sees the node's
+	// files.
 	listen := func(ctx context.Context, path string) (net.Listener, error) {
 		seen, err := cluster.NodePath(path)
 		if err != nil {
@@ -117,8 +119,8 @@ func Start(ctx context.Context, cluster *lab.Cluster, client kubernetes.Interfac
 	return stop, nil
 }
 
-// remove removes all traces of the driver in the kubelet's directories and in the API. It continues after an error: the
-// remains would disturb the next run.
+// remove removes all traces of the driver in the kubelet's directories and in the API. It continues after an error,
+// because any remains would disturb the next run.
 func remove(cluster *lab.Cluster, client kubernetes.Interface) error {
 	var all error
 	for _, path := range []string{filepath.Join(kubeletplugin.KubeletPluginsDir, Name),

@@ -23,11 +23,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// ErrStill is the error of a look at something that has not happened.
+// ErrStill means that an expected change has not happened yet.
 var ErrStill = errors.New("it is still as before")
 
-// Node is the machine, for one test, which uses one namespace. Its methods end the test if they can't do what they say.
-// It is for one goroutine, as testing.T ends a test only from its own.
+// Node is the machine during one test, which uses one namespace. A method that cannot complete ends the test. It must
+// be used on the goroutine of the test, because testing.T ends a test only from there.
 type Node struct {
 	Client    kubernetes.Interface
 	Objects   client.Client
@@ -39,7 +39,7 @@ type Node struct {
 }
 
 // Join returns the machine as a node, in the namespace "default". Patience is the time limit of each operation of the
-// kubelet and containerd. If the machine is not a node, Join skips the test, and the advice names the command to run
+// kubelet and containerd. If the machine is not a node, Join skips the test, with advice on which command to run
 // instead.
 func Join(t *testing.T, patience time.Duration, advice string) *Node {
 	t.Helper()
@@ -53,13 +53,13 @@ func Join(t *testing.T, patience time.Duration, advice string) *Node {
 	config.QPS, config.Burst = 100, 200
 	n.Client, err = kubernetes.NewForConfig(config)
 	n.must(err)
-	log.SetLogger(logr.Discard()) // or that library complains
+	log.SetLogger(logr.Discard()) // otherwise the library prints a warning
 	n.Objects, err = client.New(config, client.Options{})
 	n.must(err)
 	return n
 }
 
-// Part is the node for a subtest, in a namespace of its own.
+// Part returns the node for a subtest, which uses its own namespace.
 func (n *Node) Part(t *testing.T, namespace string) *Node {
 	part := *n
 	part.t, part.Namespace, part.explained = t, namespace, false
@@ -73,14 +73,14 @@ func (n *Node) must(err error) {
 	}
 }
 
-// Pauses between two looks, the first and the longest: each takes time of a processor that may be emulated.
+// First and longest pause between two checks. Each check takes time of a processor that may be emulated.
 const (
 	shortestPause = 125 * time.Millisecond
 	longestPause  = time.Second
 )
 
-// Until repeats a look until it finds nothing wrong, ever less often. A look gets the context of the wait, so one that
-// hangs ends with it. The last error that a look had of its own is shown.
+// Until repeats a check until it returns nil, with increasing pauses. A check gets the context of the wait, so a check
+// that hangs ends with it. If the time runs out, the test fails with the last error before that.
 func (n *Node) Until(what string, condition func(context.Context) error) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), n.patience)
@@ -91,7 +91,7 @@ func (n *Node) Until(what string, condition func(context.Context) error) {
 		if err == nil {
 			return
 		}
-		if ctx.Err() == nil || last == nil { // that time is over says nothing
+		if ctx.Err() == nil || last == nil { // do not replace an error with "time is over"
 			last = err
 		}
 		select {
@@ -103,7 +103,7 @@ func (n *Node) Until(what string, condition func(context.Context) error) {
 	}
 }
 
-// Explain prints, once, the evidence for the diagnosis of a failure.
+// Explain prints, once, the evidence that is needed to diagnose a failure.
 func (n *Node) Explain() {
 	n.t.Helper()
 	if n.explained {
@@ -133,8 +133,8 @@ func (n *Node) Explain() {
 }
 
 // Apply applies YAML documents, and deletes the objects at the end of the test. Namespaced objects without a namespace
-// are in the node's. A permanently rejected object ends the test; after any other error Apply retries, as the webhook
-// and definitions may not be ready yet.
+// get the node's namespace. A permanently rejected object ends the test; after any other error Apply retries, as the
+// webhook and definitions may not be ready yet.
 func (n *Node) Apply(documents string) {
 	n.t.Helper()
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(documents), 4096)

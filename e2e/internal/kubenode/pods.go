@@ -21,9 +21,9 @@ const Observed = "POD_OF_TEST"
 // Mark is the value of Observed in the containers of a pod.
 func (n *Node) Mark(pod string) string { return n.Namespace + "/" + pod }
 
-// Process is the folder in /proc of a process of a pod's container. The error is fs.ErrNotExist if there is none. Which
-// of several is not said: all are in the namespaces of the pod. One that runs before the container's program does not
-// have the variable yet.
+// Process returns the directory in /proc of a process of a pod's container. The error is fs.ErrNotExist if there is
+// none. It may return any of several processes, because all are in the namespaces of the pod. A process that runs
+// before the container's program does not have the variable yet.
 func (n *Node) Process(pod string) (string, error) {
 	found, err := process.Find(process.HasVariable(Observed, n.Mark(pod)))
 	if err != nil {
@@ -92,7 +92,7 @@ func (n *Node) Event(pod, text string) {
 	})
 }
 
-// Remove begins to delete pods; Gone waits until they are.
+// Remove starts the deletion of pods; Gone waits for its end.
 func (n *Node) Remove(names ...string) {
 	n.t.Helper()
 	for _, name := range names {
@@ -100,7 +100,7 @@ func (n *Node) Remove(names ...string) {
 	}
 }
 
-// Gone waits until pods are gone that are being deleted.
+// Gone waits until deleted pods no longer exist.
 func (n *Node) Gone(names ...string) {
 	n.t.Helper()
 	for _, name := range names {

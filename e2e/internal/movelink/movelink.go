@@ -1,5 +1,5 @@
-// Package movelink moves links between network namespaces as CNI plugins do: through a temporary one, in which names
-// are free.
+// Package movelink moves links between network namespaces as CNI plugins do: through a temporary namespace without
+// conflicting names.
 //
 // The rule of this package: it works on the namespace of the calling thread, which must be locked.
 package movelink
@@ -10,18 +10,18 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Move moves a link of this thread's namespace to another under a new name. Change, which may be nil, is done on the
-// way. The kernel moves a link under the name that it has, and refuses that if the target has one of that name. In
-// between no name is taken.
+// Move moves a link of this thread's namespace to another namespace under a new name. It runs change, unless that is
+// nil, on the way. The kernel moves a link under its current name, and fails if the target has a link with that name.
+// The temporary namespace contains no other links.
 //
-// It is not undone: if it fails half-way the link is lost with the temporary namespace, where the kernel destroys a
-// virtual link and gives a physical one back to the first namespace (default_device_exit_net).
+// A failure is not undone: if Move fails half-way, the link is in the temporary namespace when that ends. The kernel
+// then destroys a virtual link, and moves a physical link to the initial network namespace (default_device_exit_net).
 func Move(link netlink.Link, name string, target ns.NetNS, change func(netlink.Link) error) error {
 	between, err := ns.TempNetNS()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = between.Close() }() // goes then
+	defer func() { _ = between.Close() }() // the namespace ends with it
 	if err := netlink.LinkSetNsFd(link, int(between.Fd())); err != nil {
 		return err
 	}

@@ -1,7 +1,7 @@
-// Package nad has the definition of NetworkAttachmentDefinitions for clusters without the programs that bring it, and
-// what tests with Multus have in common.
+// Package nad contains the definition of NetworkAttachmentDefinitions, for clusters without the programs that install
+// it, and helpers that tests with Multus share.
 //
-// The rule of this package: it has only what their readers need, and makes texts only.
+// The rule of this package: it contains only the fields that their readers need, and only creates texts.
 package nad
 
 import "fmt"
@@ -9,7 +9,7 @@ import "fmt"
 // Status is the annotation in which Multus reports the attachments of a pod.
 const Status = "k8s.v1.cni.cncf.io/network-status"
 
-// Definition is the CustomResourceDefinition, as far as Multus, OVN-Kubernetes and this driver read its objects.
+// Definition is the CustomResourceDefinition, reduced to the fields that Multus, OVN-Kubernetes and this driver read.
 const Definition = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -29,9 +29,9 @@ spec:
     schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {config: {type: string}}}}}}
 `
 
-// Network returns a NetworkAttachmentDefinition in a namespace, or without a namespace if that is empty. Resource is
-// the name of the resource that Multus requests from the kubelet, if any. Config must not contain the quotation mark of
-// YAML.
+// Network returns a NetworkAttachmentDefinition in a namespace, or without a namespace if namespace is empty. Resource
+// is the name of the resource that Multus requests from the kubelet, if any. Config must not contain the quotation mark
+// of YAML.
 func Network(namespace, name, resource, config string) string {
 	metadata := "name: " + name
 	if namespace != "" {
@@ -49,8 +49,8 @@ spec:
 `, metadata, config)
 }
 
-// Multus is the configuration of Multus as the network of a node whose pods have a network of their own. It is
-// a delegate: of a list that clusterNetwork names, Multus 4.2.3 forgets what DEL needs.
+// Multus returns the configuration of Multus as the network of a node whose pods have a network of their own. That
+// network is a delegate, because Multus 4.2.3 loses the data that DEL needs if clusterNetwork names a list.
 func Multus(kubeconfig, log string, pods []byte) string {
 	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "multus", "type": "multus", "kubeconfig": %q, "delegates": [%s],
 		"logLevel": "verbose", "logFile": %q}`, kubeconfig, pods, log)

@@ -5,11 +5,11 @@ import (
 	"path/filepath"
 )
 
-// DelegateCgroup switches controllers on for the children of a cgroup of version 2. Which there are differs from
-// machine to machine: what cannot be had, kubelet reports by name. Controllers are written one by one, since the kernel
-// refuses all of a line for one that it does not know. The parent must be done first: a cgroup can hand on only what it
-// was given. That fails where processes are in the parent (the kernel's "no internal processes" rule), which the root
-// alone is exempt from.
+// DelegateCgroup enables controllers for the children of a cgroup (version 2). The available controllers differ between
+// machines; the kubelet reports the missing ones by name. Controllers are written one at a time, because the kernel
+// rejects a line with an unknown controller as a whole. The parent comes first: a cgroup can only delegate controllers
+// that are enabled for it. Delegation fails if the parent contains processes (the kernel's "no internal processes"
+// rule); only the root is exempt.
 func DelegateCgroup(path string) {
 	for _, dir := range []string{filepath.Dir(path), path} {
 		for _, controller := range []string{"cpu", "cpuset", "memory", "pids", "io", "hugetlb"} {

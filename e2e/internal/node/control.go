@@ -25,22 +25,23 @@ const (
 // requestTimeout bounds one request on the serving side.
 const requestTimeout = 2 * time.Minute
 
-// Request is what one connection to the control socket asks for. One connection has one request and one answer, each a
-// JSON document; then it is closed.
+// Request is the request on a connection to the control socket. Each connection carries one request and one response,
+// each a JSON document, and is then closed.
 type Request struct {
 	Op   string   `json:"op"`
 	Name string   `json:"name,omitempty"`
 	Argv []string `json:"argv,omitempty"`
-	// Machine starts the program as process 1 of namespaces of its own, with which all ends that it starts.
+	// Machine starts the program as process 1 of its own namespaces. All processes in them end with it.
 	Machine bool           `json:"machine,omitempty"`
 	Signal  syscall.Signal `json:"signal,omitempty"`
 }
 
-// Response is the answer. Processes are all that were ever started, also with an error.
+// Response is the response to a Request. Processes contains all components that were ever started, even if Error is
+// set.
 type Response struct {
 	Error     string             `json:"error,omitempty"`
 	Processes map[string]Process `json:"processes,omitempty"`
-	// Init is the process that listens, as the caller sees it: the kernel says so.
+	// Init is the listening process, as a process ID of the caller's namespace. The kernel reports it.
 	Init int `json:"-"`
 }
 
@@ -54,7 +55,8 @@ type Process struct {
 	Argv []string `json:"argv,omitempty"`
 }
 
-// listen opens the control socket below the current directory: an absolute path could be longer than a socket's may be.
+// listen opens the control socket below the current directory: an absolute path could exceed the maximum length of
+// socket paths.
 func listen() (net.Listener, error) {
 	l, err := net.Listen("unix", ControlSocket)
 	if err != nil {
@@ -63,7 +65,8 @@ func listen() (net.Listener, error) {
 	return l, nil
 }
 
-// serve answers requests concurrently, and returns only with an error: a slow stop must not block other requests.
+// serve handles requests concurrently, because a slow stop must not block other requests. It returns only with an
+// error.
 func (s *supervisor) serve(l net.Listener) error {
 	for {
 		conn, err := l.Accept()
@@ -79,7 +82,7 @@ func (s *supervisor) serve(l net.Listener) error {
 	}
 }
 
-// answer serves one connection. Errors of the request go to whoever asks; an error of the connection can only be
+// answer serves one connection. The response contains the error of the request; an error of the connection can only be
 // logged.
 func (s *supervisor) answer(conn net.Conn) error {
 	var req Request
@@ -96,7 +99,7 @@ func (s *supervisor) answer(conn net.Conn) error {
 	return json.NewEncoder(conn).Encode(resp)
 }
 
-// handle does what a request wants. Status needs nothing but the answer, which has it in any case.
+// handle executes a request. OpStatus does nothing here, because every response contains the status.
 func (s *supervisor) handle(ctx context.Context, req Request) error {
 	switch req.Op {
 	case OpStart:
@@ -110,8 +113,8 @@ func (s *supervisor) handle(ctx context.Context, req Request) error {
 	}
 }
 
-// listener is the process that listens at the other end. The kernel keeps who called listen(2), and translates the
-// process ID into the PID namespace of who asks (SO_PEERCRED, unix(7)).
+// listener returns the process ID of the process that listens at the other end. The kernel records the process that
+// called listen(2), and translates its process ID into the PID namespace of the reader (SO_PEERCRED, unix(7)).
 func listener(conn net.Conn) (int, error) {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -133,9 +136,9 @@ func listener(conn net.Conn) (int, error) {
 	return int(peer.Pid), nil
 }
 
-// Call sends one request to the process 1 of the cluster in runDir. It works from any namespaces, since it goes by the
-// file. The deadline in the past ends reads and writes that wait when the context ends; without it a process 1 that
-// hangs would hold the caller.
+// Call sends one request to process 1 of the cluster in runDir. It works from any namespaces, since it finds the socket
+// by its file. When the context ends, a deadline in the past ends pending reads and writes; without it a hanging
+// process 1 would block the caller.
 func Call(ctx context.Context, runDir string, req Request) (Response, error) {
 	var resp Response
 	dir, err := os.Open(runDir)
@@ -143,7 +146,7 @@ func Call(ctx context.Context, runDir string, req Request) (Response, error) {
 		return resp, err
 	}
 	defer func() { _ = dir.Close() }() // only names the socket
-	// The detour through the descriptor keeps the socket's path short.
+	// The path through the descriptor keeps the socket's path short.
 	socket := filepath.Join(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), ControlSocket)
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)

@@ -15,16 +15,15 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// joinTimeout bounds the start of each component, also where all code is emulated.
+// joinTimeout bounds the start of each component, even if all code is emulated.
 const joinTimeout = 3 * time.Minute
 
-// joinInterval is how often a component is asked whether it works: asking takes an emulated processor some time, too.
+// joinInterval is the pause between two health checks of a component. A check is not free on an emulated processor.
 const joinInterval = 200 * time.Millisecond
 
 // Join makes this machine the node of the cluster in runDir, runs a command when all components work, and returns its
-// exit status. It is for machines that end with the command: nothing is undone. It is called once on a machine, as
-// root. Components run on after the command: the machine ends with it. The exit status is -1 if a signal has ended the
-// command.
+// exit status, or -1 if a signal ended the command. It must be called once per machine, as root, on a machine that ends
+// with the command: Join undoes nothing, and the components keep running after the command.
 func Join(runDir string, command []string) (int, error) {
 	s, err := Load(runDir)
 	if err != nil {
@@ -53,9 +52,9 @@ func Join(runDir string, command []string) (int, error) {
 	return 0, err
 }
 
-// furnish makes the folders, mounts and files that components want. It is what mountAll does for namespaces, without
-// hiding a host: the machine has a root of its own, most of it in memory. The root is shared before anything starts,
-// which mount propagation into pods and out of them needs.
+// furnish creates the directories, mounts and files that components need. It is the counterpart of mountAll without
+// hiding a host, because the machine has its own root file system, most of it in memory. The root is shared before
+// anything starts, because mount propagation to and from pods requires it.
 func (s Spec) furnish() error {
 	if err := os.Symlink("/run", "/var/run"); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
@@ -81,8 +80,8 @@ func (s Spec) furnish() error {
 	return writeFiles(s.Files)
 }
 
-// connect makes the bridge with the pods, and the way to the API server. Without an uplink the API server will run
-// here, so its address is given to the loopback interface.
+// connect creates the bridge for the pods and the route to the API server. Without an uplink the API server will run on
+// this machine, so the loopback interface gets its address.
 func (s Spec) connect() error {
 	bridge, err := makeBridge(s)
 	if err != nil {
@@ -99,7 +98,8 @@ func (s Spec) connect() error {
 	return forward()
 }
 
-// connectUplink makes the uplink a port of the bridge: the other side of it knows all addresses of pods.
+// connectUplink makes the uplink a port of the bridge. The cluster on the other side reaches all addresses of pods
+// through it.
 func (s Spec) connectUplink(bridge netlink.Link) error {
 	uplink, err := netlink.LinkByName(s.Joining.Uplink)
 	if err == nil {
@@ -114,8 +114,8 @@ func (s Spec) connectUplink(bridge netlink.Link) error {
 	return routeAPI(s, bridge, s.Joining.Gateway)
 }
 
-// importImage gives an archive to containerd through the standard input of its client, since the client runs where the
-// path may be another one.
+// importImage passes an archive to containerd through the standard input of its client, since the path may not exist
+// where the client runs.
 func (s Spec) importImage(ctx context.Context, path string) error {
 	archive, err := os.Open(path)
 	if err != nil {
@@ -130,9 +130,9 @@ func (s Spec) importImage(ctx context.Context, path string) error {
 	return nil
 }
 
-// startComponent returns when the component works and has the images, or has ended. Its output is next to the logs of
-// the cluster. The context bounds only the wait: cmd is not bound to it, and Wait continues in its goroutine after the
-// return, so that no zombie remains.
+// startComponent returns when the component works and has its images, or has ended. Its output goes to a file next to
+// the logs of the cluster. The context bounds only the wait: cmd is not bound to it, and Wait continues in its
+// goroutine after the return, so that no zombie remains.
 func (s Spec) startComponent(c Component) error {
 	path := filepath.Join(s.RunDir, LogDir, c.Name+".log")
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -151,7 +151,7 @@ func (s Spec) startComponent(c Component) error {
 		return fmt.Errorf("cannot start %s: %w", c.Name, err)
 	}
 	go func() {
-		_ = cmd.Wait() // its result is in the state
+		_ = cmd.Wait() // cmd.ProcessState contains the result
 		cancel(fmt.Errorf("it has ended: %s", cmd.ProcessState))
 	}()
 	if err := c.works(ctx); err != nil {
@@ -165,8 +165,8 @@ func (s Spec) startComponent(c Component) error {
 	return nil
 }
 
-// works waits until the component says so, and returns why it does not when the context ends. The last error of a probe
-// tells more than that time is over, which the caller adds.
+// works waits until the component reports that it works. If the context ends first, it returns the error of the last
+// probe, which is more specific than a timeout. The caller adds the cause.
 func (c Component) works(ctx context.Context) error {
 	// Some components generate their own certificates, and no other user has access to this machine.
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // see above
@@ -186,7 +186,7 @@ func (c Component) works(ctx context.Context) error {
 	}
 }
 
-// probe looks once whether the component works.
+// probe checks the health of the component once.
 func (c Component) probe(ctx context.Context, client *http.Client) error {
 	if filepath.IsAbs(c.Health) {
 		return AskRuntime(ctx, c.Health)

@@ -10,15 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// overlays are the host's directories below which the node needs its own files. An overlay shows existing files and
-// stores all writes elsewhere, so nothing is ever created on the host, not even a mount point. These are the
-// directories that kubelet, containerd and network add-ons write to on any node. /usr is the host's, read by all.
+// overlays returns the host's directories below which the node needs its own files. An overlay shows existing files and
+// stores all writes elsewhere, so nothing is ever created on the host, not even a mount point. The kubelet, containerd
+// and network add-ons write to these directories on any node. The node shares /usr with the host, read-only by
+// convention.
 func overlays() []string { return []string{"/etc", "/opt", "/var/lib"} }
 
-// sysctls are the settings that the kubelet writes and that are not private to any namespace: it writes into files
-// instead. The kubelet sets them at its start (setupKernelTunables), and does not start if it can't. They are global to
-// the kernel, so without the files it would change the host. The values are the ones that the kubelet expects, so
-// usually it does not write anything.
+// sysctls returns the settings that the kubelet writes and that no namespace isolates, with the values that the kubelet
+// expects. It sets them when it starts (setupKernelTunables), and fails if it can't. They are global to the kernel, so
+// the node replaces them with files; otherwise the kubelet would change the host. With these values it usually writes
+// nothing.
 func sysctls() map[string]string {
 	return map[string]string{
 		"vm/overcommit_memory":      "1",
@@ -62,9 +63,9 @@ func mountAll(s Spec) error {
 	return mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")
 }
 
-// mountSys mounts a sysfs of the new network namespace, whose /sys/class/net shows the node's interfaces and not the
-// host's, and restores the cgroup mounts that it covers. A sysfs always shows the network namespace in which it was
-// mounted, for any reader.
+// mountSys mounts a sysfs of the new network namespace, so that /sys/class/net shows the interfaces of the node instead
+// of the host, and restores the cgroup mounts that it covers. A sysfs always shows the network namespace in which it
+// was mounted, for any reader.
 func mountSys() error {
 	const cgroups = "/sys/fs/cgroup"
 	return keeping([]string{cgroups}, func() error {
@@ -109,9 +110,9 @@ func bindTree(fd int, target string) error {
 	return mount(fmt.Sprintf("/proc/self/fd/%d", fd), target, "", unix.MS_BIND|unix.MS_REC, "")
 }
 
-// disk is the directory in which overlays store writes: in memory with one node, and with several in a directory that
-// outlives a reboot. The memory file system ends with the mount namespace, so a single node leaves nothing behind; the
-// disk is a directory of the run directory.
+// disk returns the directory in which overlays store writes: in memory for a single node, and for one of several nodes
+// a directory that outlives a reboot. The memory file system ends with the mount namespace, so a single node leaves
+// nothing behind; the disk is a directory of the run directory.
 func (s Spec) disk(private string) string {
 	if s.Member == nil {
 		return private
@@ -120,16 +121,17 @@ func (s Spec) disk(private string) string {
 }
 
 // coverHost hides the host's run-time state and makes the host's configuration writable without writing to it. A member
-// is inside of the machine with the wire, where overlays cover these folders already. The kernel stacks two file
-// systems at most (FILESYSTEM_MAX_STACK_DEPTH), and containers of the member need one for themselves, so its overlays
-// are of the host's own folders, which the machine with the wire has bound below HostDir before it covered them.
+// runs inside the machine with the wire, where overlays already cover these directories. The kernel stacks at most two
+// file systems (FILESYSTEM_MAX_STACK_DEPTH), and the member's containers need one of these levels. Its overlays
+// therefore use the host's own directories, which the machine with the wire has bound below HostDir before covering
+// them.
 func (s Spec) coverHost(private string) error {
 	host := "/"
 	if s.Member != nil {
 		host = s.Member.Host
 	}
 	for _, d := range overlays() {
-		if s.Wire != "" { // an overlay of an overlay is as much as the kernel can do, and containers need one more
+		if s.Wire != "" { // the kernel stacks two overlays at most, and containers need the second
 			if err := bindTo(d, filepath.Join(private, HostDir, d)); err != nil {
 				return err
 			}
@@ -147,7 +149,7 @@ func (s Spec) coverHost(private string) error {
 }
 
 // hideState gives the node a separate directory for the state of CNI plugins: leases in the host's directory belong to
-// other pods, and would reduce the addresses for the node.
+// other pods and would leave fewer addresses for the node.
 func (s Spec) hideState(private string) error {
 	kept := filepath.Join(s.disk(private), "cni-state")
 	if err := os.MkdirAll(kept, 0o755); err != nil {
@@ -176,8 +178,8 @@ func makeFolders() error {
 	return nil
 }
 
-// mountState puts what grows large on the disk of the run directory. An overlay could not carry containerd's snapshots,
-// which are overlays themselves, and memory could not hold images.
+// mountState binds the directories that grow large to the disk of the run directory. An overlay could not contain
+// containerd's snapshots, which are overlays themselves, and images would not fit in memory.
 func mountState(s Spec) error {
 	for source, target := range map[string]string{
 		filepath.Join(s.RunDir, KubeletDir):    "/var/lib/kubelet",
@@ -195,15 +197,15 @@ func mountState(s Spec) error {
 	return nil
 }
 
-// mountCNI shows dirs as one, writable, since network add-ons install their plugins there. The first folder hides files
-// of the same name in later ones, as overlay file systems do with lower layers.
+// mountCNI combines dirs in one writable directory, since network add-ons install their plugins there. The first
+// directory hides files of the same name in later ones, like the lower layers of overlay file systems.
 func mountCNI(dirs []string, disk string) error {
 	return overlay(disk, "/opt/cni/bin", dirs...)
 }
 
 // overlay mounts a writable view of the lower directories at target. Writes go to the directory disk. Upper and work
-// must be on one file system, and only the kernel uses the work directory. The earlier writes of a member are visible
-// again.
+// must be on one file system, and only the kernel uses the work directory. After a reboot, a member's earlier writes
+// are visible again.
 func overlay(disk, target string, lower ...string) error {
 	name := strings.ReplaceAll(strings.Trim(target, "/"), "/", "-")
 	upper, work := filepath.Join(disk, name, "upper"), filepath.Join(disk, name, "work")
@@ -226,7 +228,7 @@ func overlayOptions(lower []string, upper, work string) string {
 		escape.Replace(work)
 }
 
-// settings are those below /proc/sys that are files of the node's own.
+// settings returns the settings below /proc/sys that are replaced with files of the node.
 func (s Spec) settings() map[string]string {
 	all := sysctls()
 	if s.Member != nil {
@@ -240,7 +242,7 @@ func mountSysctls(private string, settings map[string]string) error {
 	for name, value := range settings {
 		target := filepath.Join("/proc/sys", name)
 		if _, err := os.Stat(target); errors.Is(err, os.ErrNotExist) {
-			continue // this kernel has no such setting
+			continue // the kernel has no such setting
 		}
 		file := filepath.Join(private, strings.ReplaceAll(name, "/", "."))
 		if err := os.WriteFile(file, []byte(value+"\n"), 0o644); err != nil {
@@ -253,8 +255,8 @@ func mountSysctls(private string, settings map[string]string) error {
 	return nil
 }
 
-// writeFiles writes the configuration. A link is replaced: /etc/resolv.conf may point into the /run that is now
-// covered.
+// writeFiles writes the configuration. It replaces symbolic links, because /etc/resolv.conf may point into /run, which
+// is now covered.
 func writeFiles(files map[string]string) error {
 	for name, content := range files {
 		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -270,8 +272,8 @@ func writeFiles(files map[string]string) error {
 	return nil
 }
 
-// mount is mount(2) with an error that names source and target. An empty source changes the propagation of the mount at
-// target.
+// mount calls mount(2) and returns an error that names source and target. An empty source changes the propagation of
+// the mount at target.
 func mount(source, target, kind string, flags uintptr, options string) error {
 	if err := unix.Mount(source, target, kind, flags, options); err != nil {
 		if source == "" {

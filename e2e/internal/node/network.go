@@ -9,9 +9,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// setupNetwork gives the new network namespace the API's address on the loopback interface, or the way to it, and a
-// bridge that carries the node's address and the pods. The namespace is new, so nothing is there and nothing has to be
-// looked for. It runs once, on any thread: all of process 1 is in it.
+// setupNetwork adds the API's address to the loopback interface of the new network namespace, or a route to that
+// address, and creates a bridge with the node's address for the pods. The namespace is new, so no link or address can
+// exist already. It runs once, on any thread, because all threads of process 1 are in the namespace.
 func setupNetwork(s Spec) error {
 	if s.Member != nil {
 		return setupMember(s)
@@ -30,9 +30,9 @@ func setupNetwork(s Spec) error {
 	return forward()
 }
 
-// setupMember does the same for one node of several. The cables are connected from outside. The route to its API
-// address uses the control plane's address on the common segment, to which the cables are not connected yet: routes
-// need no carrier.
+// setupMember is setupNetwork for one node of several. The cluster connects the cables from outside. The route to the
+// API address uses the control plane's address on the common segment. The cables are not connected yet, but routes need
+// no carrier.
 func setupMember(s Spec) error {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
@@ -51,7 +51,7 @@ func setupMember(s Spec) error {
 	return forward()
 }
 
-// makeWire makes the bridge on which nodes meet. It only passes on: no address of its own answers there.
+// makeWire creates the bridge that connects the nodes. It only forwards frames and has no addresses.
 func makeWire(name string) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
@@ -60,7 +60,7 @@ func makeWire(name string) error {
 		return fmt.Errorf("cannot make the wire %s: %w", name, err)
 	}
 	err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1\n"), 0o644)
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // the kernel has no IPv6
 		return fmt.Errorf("cannot switch IPv6 off on the wire %s: %w", name, err)
 	}
 	if err := netlink.LinkSetUp(wire); err != nil {
@@ -70,7 +70,7 @@ func makeWire(name string) error {
 }
 
 // routeAPI adds a route to the API server through a gateway on the bridge. It is a separate route, since there is no
-// default one: clusters have no connection to the outside.
+// default route: clusters have no connection to the outside.
 func routeAPI(s Spec, bridge netlink.Link, gateway string) error {
 	_, api, err := net.ParseCIDR(s.APIAddress + "/32")
 	if err == nil {
@@ -82,7 +82,7 @@ func routeAPI(s Spec, bridge netlink.Link, gateway string) error {
 	return nil
 }
 
-// serveHere gives the API's address to the loopback interface.
+// serveHere adds the API's address to the loopback interface.
 func serveHere(s Spec) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -91,13 +91,13 @@ func serveHere(s Spec) error {
 	return address(lo, s.APIAddress+"/32")
 }
 
-// makeBridge makes the bridge that carries the node's address and the pods. An address that was set stays
-// (br_stp_recalculate_bridge_id looks at that). Each member has another one, as all bridges are on one segment.
+// makeBridge creates the bridge with the node's address for the pods. The kernel keeps a hardware address that was set
+// explicitly (br_stp_recalculate_bridge_id). Each member has a different one, because all bridges are on one segment.
 func makeBridge(s Spec) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = s.Bridge
-	// Without an address of its own a bridge uses the lowest address of its ports, which changes as pods start and end:
-	// the remaining pods then send to a stale address, until they resolve it again.
+	// Without an explicit address a bridge uses the lowest address of its ports, which changes as pods start and end.
+	// The remaining pods would then send to a stale address until they resolve it again.
 	attrs.HardwareAddr = net.HardwareAddr{0x02, 0x4c, 0x41, 0x42, 0x00, 0x01}
 	if s.Member != nil {
 		attrs.HardwareAddr[4] = s.Member.Number
@@ -109,8 +109,8 @@ func makeBridge(s Spec) (netlink.Link, error) {
 	return bridge, address(bridge, s.NodeAddress)
 }
 
-// forward lets pods reach other networks than their own. The setting is one of the network namespace, so the host keeps
-// its own.
+// forward enables IP forwarding, so that pods reach other networks. The setting belongs to the network namespace, so
+// the host is not affected.
 func forward() error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1\n"), 0o644); err != nil {
 		return fmt.Errorf("cannot switch IP forwarding on: %w", err)

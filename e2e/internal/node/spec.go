@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// Names of the files in the run directory that both sides use.
+// Names of the files in the run directory that packages lab and node use.
 const (
 	SpecFile      = "node.json"
 	ControlSocket = "control.sock"
@@ -15,70 +15,70 @@ const (
 	PrivateDir    = "private" // mount point of the node's own tmpfs
 	KubeletDir    = "kubelet"
 	ContainerdDir = "containerd"
-	DiskDir       = "disk" // what one node of several writes to folders of the host
+	DiskDir       = "disk" // writes of one node of several to directories of the host
 )
 
-// HostDir is below PrivateDir, and shows members what of the host process 1 covers.
+// HostDir is a directory below PrivateDir that shows members the host's directories that process 1 covers.
 const HostDir = "host"
 
 // LifetimeFD is the file descriptor of the pipe whose end means that the owner of the cluster is gone. It is the first
-// after the standard streams, where os/exec puts ExtraFiles.
+// descriptor after the standard streams, where os/exec puts ExtraFiles.
 const LifetimeFD = 3
 
-// Spec describes how to prepare the node's namespaces. It is a file instead of arguments, since each boot starts a
-// member again, from a process without access to the options. Save is called by package lab only, before the start.
+// Spec describes how to prepare the node's namespaces. It is a file instead of arguments, because each boot starts a
+// member again, from a process without access to the options. Only package lab calls Save, before the start.
 type Spec struct {
 	// RunDir holds the cluster's state.
 	RunDir string `json:"runDir"`
-	// Keep are the directories that must stay reachable under their own path although the node covers parts of the
+	// Keep contains the directories that must stay reachable under their own path although the node covers parts of the
 	// host's file system.
 	Keep []string `json:"keep,omitempty"`
-	// CNIDirs are shown as one in /opt/cni/bin; the first wins where names collide.
+	// CNIDirs are combined in /opt/cni/bin. If names collide, the first directory wins.
 	CNIDirs []string `json:"cniDirs"`
 	// Hostname is the node's name.
 	Hostname string `json:"hostname"`
-	// APIAddress is given to the loopback interface.
+	// APIAddress is the API server's address, usually on the loopback interface.
 	APIAddress string `json:"apiAddress"`
 	// Bridge carries NodeAddress (a CIDR) and the pods.
 	Bridge      string `json:"bridge"`
 	NodeAddress string `json:"nodeAddress"`
-	// Files are written before anything starts: path to content.
+	// Files are written before any component starts. Keys are paths, values are contents.
 	Files map[string]string `json:"files,omitempty"`
 	// Lifetime reports that the pipe LifetimeFD exists and must be watched.
 	Lifetime bool `json:"lifetime,omitempty"`
-	// Joining is what Join does on another machine; nil where this one is the node.
+	// Joining describes how Join sets up another machine as the node; nil if this machine is the node.
 	Joining *Joining `json:"joining,omitempty"`
-	// Wire is the bridge that connects the links of several nodes, which are members of this machine; empty if there
-	// are none.
+	// Wire is the bridge that connects the links of several nodes, which are members of this machine; empty without
+	// members.
 	Wire string `json:"wire,omitempty"`
-	// Member is how one node of several differs from one that is all of a cluster; nil for all else.
+	// Member contains the settings of one node of several; nil in all other cases.
 	Member *Member `json:"member,omitempty"`
 }
 
 // Member contains the settings of one node of several. The process 1 that has the Wire starts it, and it ends with that
-// process. When it is switched off, it keeps its writes to its directories, except for directories in memory.
+// process. A node that is switched off keeps what it wrote to disk, but not to directories in memory.
 type Member struct {
-	// Number tells nodes apart, from 1.
+	// Number identifies the node, starting with 1.
 	Number byte `json:"number"`
-	// Gateway is the address by which APIAddress is reached.
+	// Gateway is the next hop for APIAddress.
 	Gateway string `json:"gateway"`
-	// Host is where the host's folders are seen, which the machine around covers.
+	// Host is the directory that shows the host's directories, which the machine with the wire covers.
 	Host string `json:"host"`
-	// BootID is the boot ID of the node, which replaces the kernel's.
+	// BootID is the boot ID of the node. It replaces the kernel's boot ID.
 	BootID string `json:"bootID"`
 }
 
 // Joining describes how a separate machine becomes the node.
 type Joining struct {
-	// Uplink is the machine's link to the cluster, Gateway the address behind it by which APIAddress is reached.
-	// Without an uplink the API server is among Components.
+	// Uplink is the machine's link to the cluster, and Gateway the next hop for APIAddress. Without an uplink
+	// Components contains the API server.
 	Uplink  string `json:"uplink,omitempty"`
 	Gateway string `json:"gateway,omitempty"`
 	// Cgroup is the parent of all pods' cgroups, without slashes.
 	Cgroup string `json:"cgroup"`
-	// Components are started in this order, each when the one before works.
+	// Components are started in this order, each when the previous one works.
 	Components []Component `json:"components"`
-	// Import is the command line that gets an image archive as its input.
+	// Import is the command line that imports an image archive from its standard input.
 	Import []string `json:"import"`
 }
 
@@ -86,13 +86,13 @@ type Joining struct {
 type Component struct {
 	Name string   `json:"name"`
 	Argv []string `json:"argv"`
-	// Health is the place of its health check: a URL, or the path of a socket that it serves.
+	// Health is the target of its health check: a URL, or the path of the socket that it serves.
 	Health string `json:"health"`
-	// Images are archives that are imported as soon as it works.
+	// Images are archives that are imported as soon as the component works.
 	Images []string `json:"images,omitempty"`
 }
 
-// Save writes the Spec where Load finds it.
+// Save writes the Spec to the file that Load reads.
 func (s Spec) Save() error {
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {

@@ -21,16 +21,17 @@ const Namespaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NE
 // process is one component: its command and its state.
 type process struct {
 	argv    []string
-	machine bool // process 1 of namespaces of its own
+	machine bool // process 1 of its own namespaces
 	pid     int
 	running bool
-	result  string        // how it ended last
+	result  string        // how it last ended
 	done    chan struct{} // closed when it has ended
 }
 
-// supervisor starts components and reaps them together with everything else that is left to process 1. Only its loop
-// waits for children: two waiters would steal each other's results. A component is a record forever: one that has ended
-// keeps its command line and its result. The lock guards the records; done is closed under it, once.
+// supervisor starts components and reaps them, together with all orphans that process 1 inherits. Only its loop waits
+// for children: two waiters would steal each other's results. Records of components are never removed: the record of an
+// ended component keeps its command line and result. The lock protects the records; done is closed once, under the
+// lock.
 type supervisor struct {
 	logDir string
 	mu     sync.Mutex
@@ -56,7 +57,7 @@ func (s *supervisor) start(req Request) error {
 	case len(argv) == 0:
 		argv, machine = p.argv, p.machine
 	}
-	// The lock is held until the process is recorded, so the reaper cannot meet a pid it does not know.
+	// The lock is held until the process is recorded, so reap cannot find a process ID without a record.
 	pid, err := s.fork(name, argv, machine)
 	if err != nil {
 		return fmt.Errorf("cannot start %s: %w", name, err)
@@ -67,8 +68,8 @@ func (s *supervisor) start(req Request) error {
 }
 
 // fork starts a program and returns its process ID. It does not use os/exec, whose Wait would compete with the loop of
-// reap. The component itself appends to the log, so nothing is lost when process 1 is busy. The environment is the
-// environment of process 1, with the cluster's programs in PATH, where containerd finds its shim.
+// reap. The component appends to the log directly, so no output is lost when process 1 is busy. It inherits the
+// environment of process 1, whose PATH contains the cluster's programs, so that containerd finds its shim.
 func (s *supervisor) fork(name string, argv []string, machine bool) (int, error) {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
@@ -118,9 +119,9 @@ func (s *supervisor) stop(ctx context.Context, name string, sig syscall.Signal) 
 	}
 }
 
-// reap collects ended children for ever. When no child is left, it waits for SIGCHLD before it tries again. It does not
-// miss a child that arrives between that result and the wait: the channel keeps its signal. Several children may share
-// one signal, so each round continues until no child is left.
+// reap collects ended children forever. When no child is left, it waits for SIGCHLD before it tries again. It does not
+// miss a child that appears between that result and the wait, because the channel buffers the signal. Several children
+// may share one signal, so each round continues until no child is left.
 func (s *supervisor) reap() {
 	child := make(chan os.Signal, 1)
 	signal.Notify(child, syscall.SIGCHLD)
@@ -155,7 +156,7 @@ func (s *supervisor) ended(pid int, status syscall.WaitStatus) {
 	}
 }
 
-// status returns a copy of the state of the processes, for the answer to another process.
+// status returns a copy of the state of all components, for responses.
 func (s *supervisor) status() map[string]Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// Environment variables of the containers that are watched. Others are not.
+// Environment variables of watched containers. Containers without them are not watched.
 const (
-	// Pod is the name by which findings name the container.
+	// Pod is the name of the container in findings.
 	Pod = "OBSERVED_POD"
 	// Interfaces names, separated by commas, the interfaces that the container must have from its first instruction to
-	// its last, with an IPv4 address each.
+	// its last. Each needs an IPv4 address.
 	Interfaces = "OBSERVED_INTERFACES"
 )
 
-// interval is the pause between two looks.
+// interval is the pause between two readings.
 const interval = 50 * time.Millisecond
 
 // Observer watches the processes below one /proc. It samples: it may miss violations that are shorter than the pause
-// between two readings. exclusive contains indexes of the node's own namespace, by which a macvlan interface in a pod
-// names its parent. The lock is for Report, which may be called while Run runs.
+// between two readings. exclusive contains indexes of the node's own namespace, which a macvlan interface in a pod uses
+// to refer to its parent. The lock allows calls of Report while Run is running.
 type Observer struct {
 	proc      string
 	exclusive map[int]string
@@ -38,13 +38,13 @@ type Observer struct {
 	findings []string
 }
 
-// New makes an observer. Proc is the /proc of the node. Exclusive are links of the node, by index, with their names: at
-// most one pod at a time may have an interface on top of each.
+// New returns an observer. Proc is the /proc of the node. Exclusive maps indexes of links of the node to their names:
+// at most one pod at a time may have an interface on top of each.
 func New(proc string, exclusive map[int]string) *Observer {
 	return &Observer{proc: proc, exclusive: exclusive, seen: map[string]bool{}}
 }
 
-// Run watches until ctx ends. It finishes the look that it is in. It runs once.
+// Run watches until ctx ends, and completes a reading that has started. It may be called once.
 func (o *Observer) Run(ctx context.Context) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -92,7 +92,8 @@ func (o *Observer) found(what string) {
 	}
 }
 
-// violations returns what seems wrong, each with a function that tells from a later reading whether it still is.
+// violations returns the apparent violations of a reading. Each has a function that reports whether it still exists in
+// a later reading.
 func (o *Observer) violations(now reading) map[string]func(reading) bool {
 	wrong := map[string]func(reading) bool{}
 	for _, process := range now.processes {

@@ -19,22 +19,22 @@ type reading struct {
 	namespaces map[string]map[string]link // by namespace and name
 }
 
-// process is one that is watched.
+// process is a watched process.
 type process struct {
-	id         string // PID and start time: a PID alone may be another's the next moment
+	id         string // PID and start time, because PIDs are reused
 	pod        string
 	namespace  string
 	interfaces []string
 }
 
 type link struct {
-	// parent is the index of the link below, in its own namespace; 0 if there is none.
+	// parent is the index of the lower link, in its own namespace; 0 if there is none.
 	parent    int
 	addressed bool
 }
 
-// missing are the interfaces that a process should have and has not. An interface without an address is missing, too: a
-// container could not use it.
+// missing returns the expected interfaces that a process does not have. An interface without an address counts as
+// missing, because a container could not use it.
 func (r reading) missing(p process) []string {
 	return slices.DeleteFunc(slices.Clone(p.interfaces),
 		func(name string) bool { return r.namespaces[p.namespace][name].addressed })
@@ -44,7 +44,7 @@ func (r reading) has(p process) bool {
 	return slices.ContainsFunc(r.processes, func(other process) bool { return other.id == p.id && other.pod == p.pod })
 }
 
-// users are the namespaces with an interface on top of a link.
+// users returns the namespaces with an interface on top of a link.
 func (r reading) users(parent int) []string {
 	var users []string
 	for _, namespace := range slices.Sorted(maps.Keys(r.namespaces)) {
@@ -59,15 +59,15 @@ func (r reading) users(parent int) []string {
 }
 
 // read reads every process except processes in the node's own network namespace. It omits processes that end in the
-// meantime. It reads a namespace once, through the first of its processes, even if none of them is watched: an
-// exclusive link may be the parent of its links.
+// meantime. It reads each namespace once, through the first of its processes, even if none of them is watched, because
+// its links may be on top of an exclusive link.
 func read(proc string) reading {
 	now := reading{namespaces: map[string]map[string]link{}}
 	node, err := os.Readlink(filepath.Join(proc, "1/ns/net"))
 	if err != nil {
-		return now // the node ends
+		return now // the node is ending
 	}
-	dirs, _ := filepath.Glob(filepath.Join(proc, "[0-9]*")) // the pattern is good
+	dirs, _ := filepath.Glob(filepath.Join(proc, "[0-9]*")) // the pattern is valid
 	for _, dir := range dirs {
 		namespace, err := os.Readlink(filepath.Join(dir, "ns/net"))
 		if err != nil || namespace == node {
@@ -85,8 +85,8 @@ func read(proc string) reading {
 	return now
 }
 
-// readProcess reports false for processes that are not watched, or are ending. One whose environment is not its own
-// yet, since the runtime has not executed the container's program, has none of the variables and is not watched.
+// readProcess returns false for processes that are not watched or are ending. Before the runtime executes the
+// container's program, a process has none of the variables and is not watched.
 func readProcess(dir, namespace string) (process, bool) {
 	environment, err := os.ReadFile(filepath.Join(dir, "environ"))
 	if err != nil {
@@ -101,7 +101,7 @@ func readProcess(dir, namespace string) (process, bool) {
 			p.interfaces = strings.Split(value, ",")
 		}
 	}
-	// After the name in parentheses, which may have blanks, the start time is the 20th field.
+	// The start time is the 20th field after the name in parentheses, which may contain blanks.
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	if err != nil || len(fields) < 20 || fields[0] == "Z" || len(p.interfaces) == 0 {

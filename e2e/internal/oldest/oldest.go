@@ -1,4 +1,4 @@
-// Package oldest builds the oldest version of the project that can be upgraded from, out of the history of the clone.
+// Package oldest builds the oldest version of the project that supports an upgrade, from the history of the clone.
 //
 // The rule of this package: it needs no network beyond Go modules, and nothing that it builds is in the repository.
 package oldest
@@ -14,20 +14,21 @@ import (
 	"strings"
 )
 
-// Commit is the oldest version that can be upgraded from: its journal, its gates and its node socket must be
-// understood. Whoever gives up reading what a version has written moves it on, to a later commit of main.
+// Commit is the oldest version that supports an upgrade: this version must understand its journal, its gates and its
+// node socket. If a change drops support for an old format, set it to a later commit of main.
 const Commit = "52e98703529faaaf9bc4bde99b1d07b5b2568245"
 
-// Back is the oldest version that can be gone back to: it serves the CDI devices of pods of this one by the names that
-// kubelet was told. Whoever tells kubelet other names moves it on, to a commit of main that serves them.
+// Back is the oldest version that supports a downgrade from this version: it serves the CDI devices of existing pods
+// under the names that this version has reported to the kubelet. If a change reports other names to the kubelet, set it
+// to a commit of main that serves them.
 const Back = "c3eee564157c18931c22379f0f5ff05ff66b15e9"
 
-// ErrNoHistory is returned where the clone does not have the commit.
+// ErrNoHistory is returned if the clone does not contain the commit.
 var ErrNoHistory = errors.New("the clone does not have the commit")
 
 // Version is the result of a build.
 type Version struct {
-	// Bin has the programs, and Deploy is the deploy folder.
+	// Bin is the directory of the programs, and Deploy is the deploy directory.
 	Bin, Deploy string
 }
 
@@ -62,7 +63,7 @@ func Build(ctx context.Context, clone, cache, commit string) (Version, error) {
 	return version, err
 }
 
-// findCommit reports ErrNoHistory if the clone does not have the commit, or is none.
+// findCommit returns ErrNoHistory if clone does not contain the commit or is not a repository.
 func findCommit(ctx context.Context, clone, commit string) error {
 	err := run(ctx, clone, "git", "cat-file", "-e", commit+"^{commit}")
 	var exit *exec.ExitError
@@ -86,7 +87,7 @@ func buildInto(ctx context.Context, clone, commit, dir string) error {
 	for _, command := range [][]string{
 		{clone, "git", "archive", "--format=tar", "--output=" + archive, commit},
 		{dir, "tar", "-x", "-f", archive, "-C", sources},
-		// As the Makefile builds them, so that Go has compiled what did not change.
+		// Use the flags of the Makefile, so that Go reuses the compiled packages that did not change.
 		{sources, "go", "build", "-trimpath", "-tags=grpcnotrace", "-buildvcs=false", "-ldflags=-s -w", "-o",
 			filepath.Join(kept, "bin") + "/", "./cmd/..."},
 	} {
@@ -97,7 +98,7 @@ func buildInto(ctx context.Context, clone, commit, dir string) error {
 	return os.Rename(filepath.Join(sources, "deploy"), filepath.Join(kept, "deploy"))
 }
 
-// run runs a command in a folder. Settings of the caller that would change what Go builds are taken away.
+// run runs a command in a directory. It overrides settings of the caller that would change the result of Go builds.
 func run(ctx context.Context, dir string, args ...string) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = dir

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// The content of a commit is built, and found again without its history.
+// Build builds the content of a commit, and finds the result again without the history.
 func TestBuild(t *testing.T) {
 	clone, cache := t.TempDir(), filepath.Join(t.TempDir(), "cache")
 	files := map[string]string{
@@ -44,17 +44,17 @@ func TestBuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	if output, err := exec.Command(filepath.Join(version.Bin, "hello")).CombinedOutput(); string(output) != "old\n" {
-		t.Errorf("the program says %q, %v", output, err)
+		t.Errorf("the program printed %q, %v", output, err)
 	}
 	if text, err := os.ReadFile(filepath.Join(version.Deploy, "crds/a")); string(text) != "old\n" {
-		t.Errorf("the deploy folder has %q, %v", text, err)
+		t.Errorf("the deploy directory contains %q, %v", text, err)
 	}
 	if kept, err := os.ReadDir(cache); len(kept) != 1 {
-		t.Errorf("the cache has %v, %v", kept, err)
+		t.Errorf("the cache contains %v, %v", kept, err)
 	}
 }
 
-// A commit that is not there, and one that does not compile, leave nothing in the cache.
+// A missing commit and a commit that does not compile leave nothing in the cache.
 func TestBuildFails(t *testing.T) {
 	clone, cache := t.TempDir(), t.TempDir()
 	if _, err := Build(context.Background(), clone, cache, Commit); !errors.Is(err, ErrNoHistory) {
@@ -73,7 +73,7 @@ func TestBuildFails(t *testing.T) {
 		t.Errorf("a commit that does not compile: %v", err)
 	}
 	if kept, err := os.ReadDir(cache); len(kept) != 0 {
-		t.Errorf("the cache has %v, %v", kept, err)
+		t.Errorf("the cache contains %v, %v", kept, err)
 	}
 }
 

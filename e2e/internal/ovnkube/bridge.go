@@ -16,10 +16,11 @@ const integration = "br-int"
 // mappingsKey is the key of the bridge mappings in the external IDs of Open vSwitch.
 const mappingsKey = "ovn-bridge-mappings"
 
-// isOpenVSwitch reports whether the bridge is one of Open vSwitch.
+// isOpenVSwitch reports whether the bridge is an Open vSwitch bridge.
 func isOpenVSwitch(bridge netlink.Link) bool { return bridge.Type() == "openvswitch" }
 
-// mappings are the bridge mappings, as NETWORK:BRIDGE,... A Linux bridge has them in its alias, after the key and "=".
+// mappings returns the bridge mappings, as NETWORK:BRIDGE,... On a Linux bridge they are in its alias, after the key
+// and "=".
 func mappings() (string, error) {
 	bridge, err := netlink.LinkByName(integration)
 	if err != nil {
@@ -61,7 +62,7 @@ func disconnect(name string) error {
 	return err
 }
 
-// vsctl runs ovs-vsctl, with the limit that the real server gives it, and returns what it prints.
+// vsctl runs ovs-vsctl with the same time limit as the real server, and returns its output.
 func vsctl(args ...string) (string, error) {
 	output, err := exec.Command("ovs-vsctl", append([]string{"--timeout=15"}, args...)...).Output()
 	var failed *exec.ExitError

@@ -16,14 +16,14 @@ const (
 )
 
 const (
-	// defaultNetwork is the network of a configuration without a topology: every pod is on it.
+	// defaultNetwork is the name of the network that all pods are on. Its configuration has no topology.
 	defaultNetwork = "default"
-	// defaultMTU is what 1500 leaves after Geneve.
+	// defaultMTU is 1500 minus the overhead of Geneve.
 	defaultMTU = 1400
 )
 
-// parseConf reads a configuration as the server does, which uses few fields: the NetworkAttachmentDefinition defines
-// the network. The MTU is set to its default first, so that a configured value overrides it.
+// parseConf reads a configuration like the server, which uses few fields, because the NetworkAttachmentDefinition
+// defines the network. The MTU is set to its default first, so that a configured value overrides it.
 func parseConf(data []byte) (*netConf, error) {
 	conf := &netConf{MTU: defaultMTU}
 	if err := json.Unmarshal(data, conf); err != nil {
@@ -42,14 +42,14 @@ func parseConf(data []byte) (*netConf, error) {
 	return conf, nil
 }
 
-// network is a network as its NetworkAttachmentDefinition describes it.
+// network is a network as described by its NetworkAttachmentDefinition.
 type network struct {
 	netConf
 	subnets, exclusions []netip.Prefix
 }
 
-// parseNetwork reads the configuration of a NetworkAttachmentDefinition as the controllers do. A network that has
-// errors does not exist for them. nad is namespace/name of the object, which the configuration must repeat.
+// parseNetwork parses the configuration of a NetworkAttachmentDefinition like the controllers, for which a network with
+// errors does not exist. nad is namespace/name of the object, which the configuration must repeat.
 func parseNetwork(nad string, data []byte) (*network, error) {
 	conf, err := parseConf(data)
 	if err != nil {
@@ -86,8 +86,8 @@ func (n *network) validate(nad string) error {
 	return errors.Join(problems...)
 }
 
-// prefixes reads a list. With a node's length after the cluster's, as in 10.128.0.0/14/23, it is the first such of the
-// cluster.
+// prefixes parses a list of prefixes. If ofNodes is set, an element may end with the prefix length of nodes, as in
+// 10.128.0.0/14/23; it becomes the first prefix of that length.
 func prefixes(list string, ofNodes bool) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, text := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' }) {
@@ -104,7 +104,7 @@ func prefixes(list string, ofNodes bool) ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// physicalNetwork is the name that a bridge mapping of a localnet must have.
+// physicalNetwork returns the name of the physical network that the bridge mapping of a localnet must contain.
 func (n *netConf) physicalNetwork() string {
 	if n.PhysicalNetworkName != "" {
 		return n.PhysicalNetworkName
@@ -112,7 +112,7 @@ func (n *netConf) physicalNetwork() string {
 	return n.Name
 }
 
-// isMapped reports whether a list of bridge mappings, NETWORK:BRIDGE,..., has a physical network.
+// isMapped reports whether a list of bridge mappings, NETWORK:BRIDGE,..., contains a physical network.
 func isMapped(list, network string) bool {
 	return slices.ContainsFunc(strings.Split(list, ","), func(mapping string) bool {
 		parts := strings.Split(mapping, ":")

@@ -30,8 +30,9 @@ func attachmentDefinitions() schema.GroupVersionResource {
 
 // Controller allocates addresses for the pods of a node on the networks that they request and that a
 // NetworkAttachmentDefinition describes, and writes them into the pods' annotation. These annotations are the only
-// record of allocations, so it is stateless: after a restart it has the same state, as the real one rebuilds its
-// allocator from the annotations. One controller for a node is enough for tests; two would allocate an address twice.
+// record of allocations, so the controller is stateless, and a restart loses nothing. Likewise, the real controller
+// rebuilds its allocator from the annotations. One controller for a node is enough for tests; two would allocate an
+// address twice.
 type Controller struct {
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
@@ -39,10 +40,10 @@ type Controller struct {
 	Node    string
 }
 
-// interval is how often it looks.
+// interval is the pause between two syncs.
 const interval = 100 * time.Millisecond
 
-// Run works until ctx ends. It lists the objects each time: a watch would save nothing in a test cluster, and could be
+// Run syncs until ctx ends. It lists the objects each time: a watch would save nothing in a test cluster, and could be
 // outdated.
 func (c *Controller) Run(ctx context.Context) {
 	for {
@@ -79,7 +80,7 @@ func (c *Controller) sync(ctx context.Context) error {
 }
 
 // isAlive reports whether a pod needs its addresses. A pod that has ended keeps its annotation, but its addresses can
-// be given to others.
+// be allocated to other pods.
 func isAlive(pod *corev1.Pod) bool {
 	return !pod.Spec.HostNetwork && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
@@ -104,9 +105,9 @@ func (c *Controller) networks(ctx context.Context) (map[string]*network, error) 
 	return networks, nil
 }
 
-// assign writes the addresses that a pod lacks. A network whose object is missing or wrong is passed over: the pod's
-// ADD then waits, and times out, as with the real one. The patch names the UID, so a pod of the same name that came
-// meanwhile refuses it.
+// assign writes the missing addresses of a pod. It skips a network whose object is missing or invalid: as with the real
+// controller, the pod's ADD waits for the addresses and times out. The patch contains the UID, so it fails if another
+// pod has taken the name.
 func (c *Controller) assign(
 	ctx context.Context, pod *corev1.Pod, networks map[string]*network, pods []corev1.Pod,
 ) error {
@@ -145,7 +146,7 @@ func (c *Controller) assign(
 	if err != nil {
 		return err
 	}
-	pod.Annotations[podNetworksAnnotation] = string(text) // for the pods that come after it
+	pod.Annotations[podNetworksAnnotation] = string(text) // for the pods that follow
 	_, err = c.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{})
 	return err
@@ -173,9 +174,9 @@ func taken(pods []corev1.Pod, given map[string]podNetwork) map[string]bool {
 	return addresses
 }
 
-// allocate takes the first free address of each subnet: not the first of the subnet, nor the last. A MAC address is
-// made of the IPv4 address, else of the owner. 0a:58 and the address is how OVN-Kubernetes makes MAC addresses
-// (util.IPAddrToHWAddr).
+// allocate allocates the first free address of each subnet, except the first and the last address of the subnet. The
+// MAC address is derived from the IPv4 address, or from the owner if there is none. 0a:58 followed by the address is
+// the format of OVN-Kubernetes (util.IPAddrToHWAddr).
 func allocate(n *network, owner string, taken map[string]bool) (podNetwork, error) {
 	sum := sha256.Sum256([]byte(owner))
 	mac := append(net.HardwareAddr{0x0a, 0x58}, sum[:4]...)

@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/movelink"
 )
 
-// functionLink returns the name of the link of a virtual function on the host. A function that is bound to vfio-pci, or
-// is in a pod, has none, and that is an error here.
+// functionLink returns the name of the link of a virtual function on the host. It returns an error if there is no link,
+// because the function is bound to vfio-pci or is in a pod.
 func (v *vswitch) functionLink(address string) (string, error) {
 	dir := filepath.Join(v.pci, address)
 	if _, err := os.Stat(filepath.Join(dir, "physfn")); err != nil {
@@ -28,7 +28,7 @@ func (v *vswitch) functionLink(address string) (string, error) {
 	return names[0].Name(), nil
 }
 
-// moveToPod moves a link of the host into the pod, through a namespace in which no name is taken.
+// moveToPod moves a link of the host into the pod, through a temporary namespace without conflicting names.
 func moveToPod(name, podName string, pod ns.NetNS) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
@@ -43,8 +43,8 @@ func moveToPod(name, podName string, pod ns.NetNS) error {
 	return nil
 }
 
-// returnFunction moves a function to the host, under the name that it had there. Its MAC and MTU stay as they were in
-// the pod. It is a weakness of the real server: whoever gets the function next finds what the last one has set.
+// returnFunction moves a function to the host, under its previous name there. It does not restore the MAC address and
+// the MTU. This is a weakness of the real server: the next user of the function gets the settings of the previous one.
 func (v *vswitch) returnFunction(r *podRequest, pod ns.NetNS) error {
 	ports, err := v.ports()
 	if err != nil {
@@ -54,7 +54,7 @@ func (v *vswitch) returnFunction(r *podRequest, pod ns.NetNS) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = host.Close() }() // was only read
+	defer func() { _ = host.Close() }() // only read
 	return pod.Do(func(ns.NetNS) error {
 		link, err := netlink.LinkByName(r.ifName)
 		if err != nil {

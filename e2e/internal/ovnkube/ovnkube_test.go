@@ -101,7 +101,7 @@ func TestMappings(t *testing.T) {
 const layer2Conf = `{"cniVersion": "1.0.0", "type": "ovn-k8s-cni-overlay", "name": "tenant", "topology": "layer2", ` +
 	`"netAttachDefName": "ns/net"%s}`
 
-// send sends a request as the plugin does, and returns the status and the text of the answer.
+// send sends a request like the plugin, and returns the status and the text of the response.
 func send(t *testing.T, s *Server, command, ifName, args, more string) (int, string) {
 	t.Helper()
 	body, err := json.Marshal(Request{Env: map[string]string{"CNI_COMMAND": command, "CNI_IFNAME": ifName,
@@ -115,7 +115,7 @@ func send(t *testing.T, s *Server, command, ifName, args, more string) (int, str
 	return recorder.Code, recorder.Body.String()
 }
 
-// The server rejects the same requests as the real one, and immediately unless it waits for addresses.
+// The server rejects the same requests as the real server. It does so immediately, unless it waits for addresses.
 func TestServerRefuses(t *testing.T) {
 	given := `{"ns/net": {"ip_addresses": ["192.0.2.4/24"], "mac_address": "0a:58:c0:00:02:04"}}`
 	const args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p;K8S_POD_UID=uid-p"
@@ -181,7 +181,7 @@ func waitFor(
 		case text := <-answers:
 			return waited, text
 		default:
-			if clock.Waiters() > 1 { // the limit, and the next look
+			if clock.Waiters() > 1 { // the limit and the next poll
 				clock.Step(step)
 				waited += step
 			}
@@ -189,7 +189,7 @@ func waitFor(
 	}
 }
 
-// A pod that gets no addresses keeps a request for two minutes, and one that is not there for a second.
+// A request waits two minutes for the addresses of a pod, and one second for a missing pod.
 func TestServerWaits(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
 	s := NewServer(Config{Client: fake.NewClientset(podOf("p", "net", "")), Clock: clock})
@@ -211,7 +211,7 @@ func TestController(t *testing.T) {
 		"spec": map[string]any{"config": fmt.Sprintf(layer2Conf,
 			`, "subnets": "192.0.2.0/28, 2001:db8::/64", "excludeSubnets": "192.0.2.0/30"`)}}}
 	broken := nad.DeepCopy()
-	broken.SetName("broken") // its configuration names another one
+	broken.SetName("broken") // its configuration contains another name
 	ended := podOf("ended", "net", `{"ns/net": {"ip_addresses": ["192.0.2.5/28"], "mac_address": "0a:58:c0:00:02:05"}}`)
 	ended.Status.Phase = corev1.PodSucceeded
 	elsewhere := podOf("elsewhere", "net", "")
@@ -281,7 +281,7 @@ func TestSocketFolderIsMadeAnew(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(old); err == nil {
-		t.Error("the folder is the old one")
+		t.Error("the directory was not recreated")
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -303,8 +303,8 @@ func TestFunctionMustBeVirtual(t *testing.T) {
 	}
 }
 
-// Ports whose interface is gone are removed, and no others: "lo" represents an existing interface, and a virtual
-// function is a port by its representor, which the double does not have.
+// sweep removes only ports whose interface is gone. "lo" represents an existing interface. The port of a virtual
+// function is its representor, which does not exist with the double.
 func TestSweep(t *testing.T) {
 	v := &vswitch{state: t.TempDir()}
 	for name, p := range map[string]port{"lo": {}, "gone0": {}, "r0000_41_10_0": {Netdev: "eth7"}} {

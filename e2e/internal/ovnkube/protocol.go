@@ -1,15 +1,15 @@
 // Package ovnkube is a double of OVN-Kubernetes on a node, without OVN: the server that its CNI plugin
 // ovn-k8s-cni-overlay calls, and the controller that allocates addresses for pods. It rejects the same requests as the
-// real one, according to the source of ovn-kubernetes at 8871cd9 (August 2026), go-controller/pkg/cni. Pods are ports
-// of br-int, which is an Open vSwitch bridge if one exists, and otherwise a Linux bridge of this name. Files replace
-// the database records of the real one about a port.
+// real server, according to the source of ovn-kubernetes at 8871cd9 (August 2026), go-controller/pkg/cni. Pods are
+// ports of br-int, which is an Open vSwitch bridge if one exists, and otherwise a Linux bridge of this name. Files
+// replace the database records of ports.
 //
-// It supports no VLANs, no representors, no primary networks, and no networks of several nodes.
+// It supports no VLANs, no representors, no primary networks, and no networks that span nodes.
 //
-// A request takes this way: the plugin posts its environment and configuration to the server; the server waits until
+// A request has these steps: the plugin posts its environment and configuration to the server; the server waits until
 // the controller has written addresses for the pod into its annotation; then it creates the interface and records it as
-// a port. Errors that a driver could receive have the same text as from the real server, so that tests of messages for
-// users apply to both.
+// a port. Errors that a driver could receive have the same text as those of the real server, so that tests of
+// user-visible messages apply to both.
 package ovnkube
 
 import (
@@ -17,7 +17,7 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// Socket is where the server listens on a node (types.go, ServerRunDir).
+// Socket is the path of the server's socket on a node (types.go, ServerRunDir).
 const Socket = "/var/run/ovn-kubernetes/cni/ovn-cni-server.sock"
 
 // PluginType is the CNI type of the plugin.
@@ -29,7 +29,7 @@ type Request struct {
 	Config []byte            `json:"config,omitempty"`
 }
 
-// Response is the answer of ADD and DEL. The answer of CHECK and STATUS is empty.
+// Response is the response to ADD and DEL. CHECK and STATUS have an empty response.
 type Response struct {
 	Result *types100.Result
 }
@@ -41,7 +41,7 @@ type Metrics struct {
 	HasErr      bool    `json:"hasErr"`
 }
 
-// netConf is the part of the plugin's configuration that the server and the controller look at.
+// netConf is the part of the plugin's configuration that the server and the controller use.
 type netConf struct {
 	types.NetConf
 	Topology            string `json:"topology"`

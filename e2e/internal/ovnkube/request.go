@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// podRequest is one ADD or DEL. namespace, pod and uid are of CNI_ARGS; uid is empty where the runtime gives none.
+// podRequest is one ADD or DEL. namespace, pod and uid are from CNI_ARGS; uid is empty if the runtime does not pass it.
 type podRequest struct {
 	namespace, pod, uid string
 	sandbox             string
@@ -22,14 +22,14 @@ type podRequest struct {
 	key                 string // the NAD key, once it is known
 }
 
-// String is how errors begin.
+// String returns the prefix of errors.
 func (r *podRequest) String() string {
 	return fmt.Sprintf("[%s/%s %s network %s NAD %s NAD key %s]", r.namespace, r.pod, r.sandbox, r.conf.Name,
 		r.conf.NADName, r.key)
 }
 
-// parseRequest reads a request as the real server does. The configuration's own error is swallowed, as the real server
-// does: whoever reads "broken stdin args" has to guess.
+// parseRequest parses a request like the real server. Like the real server, it hides the error of the configuration:
+// the message "broken stdin args" does not contain the cause.
 func parseRequest(request *Request) (*podRequest, error) {
 	conf, err := parseConf(request.Config)
 	if err != nil {
@@ -66,7 +66,7 @@ func parseRequest(request *Request) (*podRequest, error) {
 	return r, missing
 }
 
-// add is ADD. It is not notified when the plugin is killed, and continues.
+// add implements ADD. It does not notice when the plugin is killed, and continues.
 func (s *Server) add(ctx context.Context, r *podRequest) (*types100.Result, error) {
 	if r.conf.Name == defaultNetwork {
 		return nil, errors.New("this double has no default network: the configuration lacks topology")
@@ -105,7 +105,7 @@ func (s *Server) add(ctx context.Context, r *podRequest) (*types100.Result, erro
 	return result, nil
 }
 
-// find returns the pod, which may be a second late.
+// find returns the pod. It waits up to a second for a pod that does not exist yet.
 func (s *Server) find(ctx context.Context, r *podRequest) (*corev1.Pod, error) {
 	for attempt := 1; ; attempt++ {
 		pod, err := s.client.CoreV1().Pods(r.namespace).Get(ctx, r.pod, metav1.GetOptions{})
@@ -154,8 +154,8 @@ func (s *Server) pause(ctx context.Context) error {
 	}
 }
 
-// del is DEL. While the pod exists, its annotation must imply the interface, as for ADD. Therefore a pod whose
-// annotation has changed cannot be detached. A deleted pod is detached under the name of the definition.
+// del implements DEL. While the pod exists, its annotation must contain the interface, as for ADD, so a pod whose
+// annotation has changed cannot be detached. For a deleted pod, del uses the name of the definition.
 func (s *Server) del(ctx context.Context, r *podRequest) error {
 	pod, err := s.client.CoreV1().Pods(r.namespace).Get(ctx, r.pod, metav1.GetOptions{})
 	switch {

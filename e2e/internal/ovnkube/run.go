@@ -16,12 +16,12 @@ import (
 // contains the ports.
 const State = "/var/run/ovn-kubernetes/double"
 
-// RealSweep is how often the real node looks for ports without an interface.
+// RealSweep is the interval at which a real node removes ports without an interface.
 const RealSweep = time.Minute
 
-// Run is OVN-Kubernetes on a node until ctx ends: server, controller, and what removes ports without an interface.
-// limit bounds requests, 0 for [RealLimit]; sweep is the time between two looks for such ports. It must run in the
-// mount and network namespaces of the node. Pods that are attached stay so when it ends, as ports are files.
+// Run runs a double of OVN-Kubernetes on a node until ctx ends: the server, the controller, and the sweep that removes
+// ports without an interface. limit bounds requests; 0 means [RealLimit]. sweep is the interval of the sweep. Run must
+// be called in the mount and network namespaces of the node. Ports are files, so pods stay attached when it ends.
 func Run(ctx context.Context, kubeconfig, node string, limit, sweep time.Duration) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -38,7 +38,7 @@ func Run(ctx context.Context, kubeconfig, node string, limit, sweep time.Duratio
 	}
 	controller := &Controller{Client: client, Dynamic: objects, Clock: clock.RealClock{}, Node: node}
 	go controller.Run(ctx)
-	// The real node does so, too, a minute after its start for the first time.
+	// The real node sweeps, too, for the first time a minute after its start.
 	go wait.UntilWithContext(ctx, func(context.Context) {
 		if err := (&vswitch{state: State}).sweep(); err != nil {
 			klog.ErrorS(err, "Cannot remove all ports without an interface; trying again")

@@ -14,11 +14,11 @@ import (
 const (
 	// networksAnnotation contains the networks that the pod's author requests.
 	networksAnnotation = "k8s.v1.cni.cncf.io/networks"
-	// podNetworksAnnotation contains the answer of the controller: the pod's addresses, by NAD key.
+	// podNetworksAnnotation contains the response of the controller: the pod's addresses, by NAD key.
 	podNetworksAnnotation = "k8s.ovn.org/pod-networks"
 )
 
-// selection is an element of the networks that a pod wants.
+// selection is one network of the networks annotation.
 type selection struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
@@ -67,9 +67,9 @@ func selections(pod *corev1.Pod) ([]selection, error) {
 	return wanted, nil
 }
 
-// nadKey returns the key of a pod's attachment: the name of the NetworkAttachmentDefinition, for the second attachment
-// of a pod with "/1", and so on. The interface identifies the attachment. Order counts: the second element for one
-// definition is "/1", regardless of its interface name.
+// nadKey returns the key of a pod's attachment: the name of the NetworkAttachmentDefinition, with the suffix "/1" for
+// the second attachment of a pod, and so on. The interface identifies the attachment. The order counts: the second
+// element with the same definition gets "/1", regardless of its interface name.
 func nadKey(pod *corev1.Pod, ifName, nad string) (string, error) {
 	wanted, err := selections(pod)
 	if err != nil {
@@ -99,7 +99,7 @@ type podNetwork struct {
 	Role string   `json:"role,omitempty"`
 }
 
-// podNetworks returns the networks of a pod by NAD key; empty before the controller has written them.
+// podNetworks returns the networks of a pod by NAD key; it is empty until the controller has written them.
 func podNetworks(pod *corev1.Pod) (map[string]podNetwork, error) {
 	networks := map[string]podNetwork{}
 	if text, written := pod.Annotations[podNetworksAnnotation]; written {

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// RealLimit is how long the real server works on one request (kubeletDefaultCRIOperationTimeout).
+	// RealLimit is the real server's time limit for one request (kubeletDefaultCRIOperationTimeout).
 	RealLimit = 2 * time.Minute
 	// pollInterval is the interval at which a waiting request polls.
 	pollInterval = 200 * time.Millisecond
@@ -29,15 +29,15 @@ const (
 type Config struct {
 	Client kubernetes.Interface
 	Clock  clock.Clock
-	// Limit bounds each request; 0 for RealLimit.
+	// Limit bounds each request; 0 means RealLimit.
 	Limit time.Duration
 	// State is the directory of the files that replace the database of Open vSwitch.
 	State string
-	// PCI is the folder of PCI devices in sysfs.
+	// PCI is the directory of PCI devices in sysfs.
 	PCI string
 }
 
-// Server answers the plugin.
+// Server handles the requests of the plugin.
 type Server struct {
 	client    kubernetes.Interface
 	clock     clock.Clock
@@ -45,7 +45,7 @@ type Server struct {
 	switching *vswitch
 }
 
-// NewServer makes a server; it does nothing yet.
+// NewServer returns a server, which Serve starts.
 func NewServer(config Config) *Server {
 	if config.Limit == 0 {
 		config.Limit = RealLimit
@@ -64,7 +64,7 @@ func (s *Server) Serve(ctx context.Context, socket string) error {
 		return fmt.Errorf("cannot listen on %s: %w", socket, err)
 	}
 	server := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // nothing is lost: requests end with the process
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // no data is lost: requests end with the process
 	defer stop()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -72,7 +72,7 @@ func (s *Server) Serve(ctx context.Context, socket string) error {
 	return nil
 }
 
-// ServeHTTP answers one request: 200 with a Response, or 400 with the error as text.
+// ServeHTTP handles one request. The response is 200 with a Response, or 400 with the text of the error.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err == nil && r.URL.Path == "/metrics" {
@@ -96,9 +96,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// handle goes on when the plugin is gone: the limit is the server's own. A driver that gives up on a plugin that hangs
-// must expect that: the interface may appear after it has cleaned up. The clock is injected, so that tests need not
-// wait.
+// handle continues after the end of the plugin, because the time limit belongs to the server. A driver that gives up on
+// a hanging plugin must expect that the interface appears after the driver's cleanup. The clock is injected, so that
+// tests need not wait.
 func (s *Server) handle(body []byte) ([]byte, error) {
 	request := &Request{}
 	if err := json.Unmarshal(body, request); err != nil {

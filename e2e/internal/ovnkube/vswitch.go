@@ -19,12 +19,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// vswitch is br-int and, as files, the table Interface. It does not lock: the server handles requests of different pods
-// concurrently, and each port is a separate file. Its functions run in the namespace of the node and enter the
-// namespace of the pod on a separate thread (ns.Do).
+// vswitch implements br-int and, as files, the table Interface. It does not lock: the server handles requests of
+// different pods concurrently, and each port is a separate file. Its functions run in the namespace of the node and
+// enter the namespace of the pod on a separate thread (ns.Do).
 type vswitch struct {
-	state string // folder of ports: one file each
-	pci   string // of sysfs
+	state string // directory with one file per port
+	pci   string // PCI devices in sysfs
 }
 
 // port is a row of the table Interface, with the values that the real server writes into external_ids.
@@ -41,7 +41,7 @@ type port struct {
 
 func (v *vswitch) portPath(name string) string { return filepath.Join(v.state, "ports", name) }
 
-// checkMapping wants a bridge mapping for a localnet.
+// checkMapping returns an error if a localnet has no bridge mapping.
 func (v *vswitch) checkMapping(conf *netConf) error {
 	if conf.Topology != localnet {
 		return nil
@@ -63,7 +63,7 @@ func (v *vswitch) plug(r *podRequest, addresses podNetwork, netdev string) (*typ
 	if err != nil {
 		return nil, fmt.Errorf("failed to open netns %q: %w", r.netns, err)
 	}
-	defer func() { _ = pod.Close() }() // was only read
+	defer func() { _ = pod.Close() }() // only read
 	host := &types100.Interface{}
 	if netdev == "" {
 		host, err = makeVeth(r, pod)
@@ -90,15 +90,14 @@ func (v *vswitch) plug(r *podRequest, addresses podNetwork, netdev string) (*typ
 		Sandbox: r.sandbox, IfName: r.ifName, Network: r.conf.Name, NADKey: r.key, Netdev: netdev})
 }
 
-// makeVeth makes the veth. Its end on the host is called after the sandbox and the index of the other end. The final
-// name has the index of the other end in it, which is known only when it is made; until then it has a name of the
-// sandbox.
+// makeVeth creates the veth. The name of its end on the host consists of the sandbox and the index of the other end.
+// The index is known only after the creation; until then the name consists of the sandbox only.
 func makeVeth(r *podRequest, pod ns.NetNS) (*types100.Interface, error) {
 	host, err := ns.GetCurrentNS()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = host.Close() }() // was only read
+	defer func() { _ = host.Close() }() // only read
 	made := &types100.Interface{}
 	err = pod.Do(func(ns.NetNS) error {
 		attrs := netlink.NewLinkAttrs()
@@ -210,7 +209,7 @@ func (v *vswitch) unplug(r *podRequest) error {
 		return fmt.Errorf("failed to get container namespace for pod %s/%s NAD %s: %w", r.namespace, r.pod,
 			r.conf.NADName, err)
 	}
-	defer func() { _ = pod.Close() }() // was only read
+	defer func() { _ = pod.Close() }() // only read
 	name := r.sandbox[:15]
 	err = pod.Do(func(ns.NetNS) error {
 		link, err := netlink.LinkByName(r.ifName)
@@ -231,12 +230,12 @@ func (v *vswitch) unplug(r *podRequest) error {
 	return v.deletePort(name)
 }
 
-// Representor returns the port name of a function.
+// Representor returns the port name of a virtual function.
 func Representor(address string) string {
 	return "r" + strings.NewReplacer(":", "_", ".", "_").Replace(address)
 }
 
-// configure gives the pod's interface its MTU, MAC and addresses, and sets it up.
+// configure sets the MTU, MAC address and IP addresses of the pod's interface, and sets it up.
 func configure(inPod *types100.Interface, mtu int, addresses []*types100.IPConfig) error {
 	link, err := netlink.LinkByName(inPod.Name)
 	if err != nil {

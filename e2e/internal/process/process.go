@@ -1,5 +1,5 @@
-// Package process finds processes in /proc. A machine also lists the processes of its nodes, under different process
-// IDs.
+// Package process finds processes in /proc. The /proc of a machine also lists the processes of its nodes, under
+// different process IDs.
 package process
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Match reports whether a process is one that is looked for. A process that ends meanwhile is none.
+// Match reports whether a process is wanted. A process that ends during the check does not match.
 type Match func(procfs.Proc) bool
 
 // Find returns the processes that all matches accept, in the order of their IDs. A match that cannot read a process
@@ -30,8 +30,8 @@ func Find(matches ...Match) ([]procfs.Proc, error) {
 	return found, nil
 }
 
-// One returns the process that all matches hold of. The error is fs.ErrNotExist if there is none, and another if there
-// are several.
+// One returns the only process that all matches accept. The error is fs.ErrNotExist if there is none. Several processes
+// are an error, too.
 func One(matches ...Match) (procfs.Proc, error) {
 	found, err := Find(matches...)
 	switch {
@@ -45,7 +45,7 @@ func One(matches ...Match) (procfs.Proc, error) {
 	return found[0], nil
 }
 
-// PIDs returns the numbers of the processes that all matches hold of.
+// PIDs returns the IDs of the processes that all matches accept.
 func PIDs(matches ...Match) ([]int, error) {
 	found, err := Find(matches...)
 	pids := make([]int, 0, len(found))
@@ -55,8 +55,8 @@ func PIDs(matches ...Match) ([]int, error) {
 	return pids, err
 }
 
-// Runs matches the processes that execute a program. It goes by the link /proc/PID/exe, which a program can't change,
-// and not by the name in its arguments.
+// Runs matches the processes that execute a program. It compares the link /proc/PID/exe, which a program can't change,
+// instead of the name in its arguments.
 func Runs(program string) Match {
 	return func(candidate procfs.Proc) bool {
 		path, err := candidate.Executable()
@@ -64,7 +64,8 @@ func Runs(program string) Match {
 	}
 }
 
-// HasArgument matches the processes that a function accepts an argument of. The first is the program, as it was called.
+// HasArgument matches the processes with an argument that a function accepts. The first argument is the program, as it
+// was called.
 func HasArgument(accept func(string) bool) Match {
 	return func(candidate procfs.Proc) bool {
 		arguments, err := candidate.CmdLine()
@@ -73,7 +74,7 @@ func HasArgument(accept func(string) bool) Match {
 }
 
 // HasVariable matches the processes that were started with an environment variable. It reads the environment at the
-// start of the program (/proc/PID/environ), without later changes.
+// start of the program (/proc/PID/environ), not later changes.
 func HasVariable(name, value string) Match {
 	return func(candidate procfs.Proc) bool {
 		environment, err := candidate.Environ()
@@ -90,7 +91,7 @@ func InNamespace(kind, namespace string) Match {
 	}
 }
 
-// OutsideNamespace matches the processes in other namespaces of a kind.
+// OutsideNamespace matches the processes in any other namespace of that kind.
 func OutsideNamespace(kind, namespace string) Match {
 	return func(candidate procfs.Proc) bool {
 		link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", candidate.PID, kind))
@@ -98,8 +99,8 @@ func OutsideNamespace(kind, namespace string) Match {
 	}
 }
 
-// Status returns the memory that processes use, in bytes. Unlike [procfs.Proc.NewStatus], it is an error if the kernel
-// reports none, as of a process that is ending.
+// Status returns the status of a process, including its memory in bytes. Unlike [procfs.Proc.NewStatus], it returns an
+// error if the kernel reports no memory, because the process is ending.
 func Status(process procfs.Proc) (procfs.ProcStatus, error) {
 	status, err := process.NewStatus()
 	if err == nil && status.VmRSS == 0 {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestFind looks for a child of the test by everything that processes can be found by.
+// TestFind finds a child of the test by every supported property.
 func TestFind(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "waiting-child")

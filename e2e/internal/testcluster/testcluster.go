@@ -19,16 +19,17 @@ import (
 )
 
 const (
-	// startLimit includes a build of Kubernetes from nothing.
+	// startLimit includes a build of Kubernetes without a cache.
 	startLimit = 20 * time.Minute
-	// downLimit is how long a cluster may take to end.
+	// downLimit bounds the end of a cluster.
 	downLimit = time.Minute
 )
 
-// Clone returns the root of the repository for tests of a package in a folder of e2e, in which go test runs them.
+// Clone returns the root of the repository for tests of a package directly below e2e, because go test runs them in the
+// package's directory.
 func Clone() (string, error) { return filepath.Abs("../..") }
 
-// NeedsRoot skips a test that cannot start a cluster.
+// NeedsRoot skips a test without root, which is required to start a cluster.
 func NeedsRoot(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -39,8 +40,8 @@ func NeedsRoot(t *testing.T) {
 // Start starts a cluster.
 type Start func(context.Context) (*lab.Cluster, kubernetes.Interface, error)
 
-// Up starts a cluster of this repository, which it ends again if it returns an error. The options' Clone and Progress
-// are set here. The context bounds the start alone.
+// Up starts a cluster of this repository. If it returns an error, it has ended the cluster. It sets the options Clone
+// and Progress. The context bounds only the start.
 func Up(ctx context.Context, options lab.Options) (*lab.Cluster, kubernetes.Interface, error) {
 	clone, err := Clone()
 	if err != nil {
@@ -67,8 +68,8 @@ func down(cluster *lab.Cluster) error {
 	return cluster.Down(ctx)
 }
 
-// ForTest starts a cluster until the end of a test. It ends with the test, also if the test has failed. A cluster that
-// does not end fails the test.
+// ForTest starts a cluster that ends with the test, even if the test fails. If the cluster does not end, the test
+// fails.
 func ForTest(t *testing.T, start Start) (*lab.Cluster, kubernetes.Interface) {
 	t.Helper()
 	NeedsRoot(t)
@@ -127,9 +128,9 @@ func Install(ctx context.Context, cluster *lab.Cluster) error {
 		stack.Options{Clone: clone, Bin: filepath.Join(clone, "bin"), Progress: os.Stderr})
 }
 
-// Shared is the cluster of a run of tests, with the driver. The first test that needs it starts it. It is a package
-// variable of the tests, set before they run. Tests may call Get concurrently. If the process is killed, as when go
-// test is over time, the cluster ends with it (see lab.Up).
+// Shared is the cluster of a run of tests, with the driver. The first call of Get starts it. Declare it as a package
+// variable of the tests. Tests may call Get concurrently. If the process is killed, for example when go test times out,
+// the cluster ends with it (see lab.Up).
 type Shared struct {
 	// Start starts the cluster, without the driver.
 	Start Start
@@ -140,7 +141,7 @@ type Shared struct {
 	err     error
 }
 
-// Get returns the cluster and a client for it. If it could not be started, this test fails, and each later one.
+// Get returns the cluster and a client for it. If the cluster could not be started, this test and all later ones fail.
 func (s *Shared) Get(t *testing.T) (*lab.Cluster, kubernetes.Interface) {
 	t.Helper()
 	NeedsRoot(t)
@@ -151,7 +152,7 @@ func (s *Shared) Get(t *testing.T) (*lab.Cluster, kubernetes.Interface) {
 	return s.cluster, s.client
 }
 
-// start keeps a cluster if the driver cannot be installed in it; Main ends that cluster.
+// start keeps a cluster if the driver cannot be installed in it. Main ends it.
 func (s *Shared) start() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
@@ -161,8 +162,8 @@ func (s *Shared) start() (err error) {
 	return Install(ctx, s.cluster)
 }
 
-// Main runs the tests of a package, ends the cluster, and returns the exit status of the process. Without a test that
-// called Get it starts nothing.
+// Main runs the tests of a package, ends the cluster, and returns the exit status of the process. If no test called
+// Get, there is no cluster to end.
 func (s *Shared) Main(m *testing.M) int {
 	code := m.Run()
 	if s.cluster == nil {
