@@ -17,41 +17,41 @@ import (
 // progressInterval is the interval of progress reports during a build without a cache.
 const progressInterval = 15 * time.Second
 
-// BuildOptions say where to build the tools.
+// BuildOptions configure the build of the tools.
 type BuildOptions struct {
-	// CacheDir is where binaries are kept; empty means CacheDir().
+	// CacheDir is the directory for binaries; empty means CacheDir().
 	CacheDir string
-	// Clone is the project's folder; empty means the one around the working directory.
+	// Clone is the clone of the project; empty means the clone that contains the working directory.
 	Clone string
-	// Kubernetes is a version such as "1.36", for which only the control plane can be built; empty means the version of
+	// Kubernetes is a version such as "1.36", which supports only a control plane; empty means the version of
 	// e2e/tools.
 	Kubernetes string
 	// Progress receives lines about the progress of the build; nil discards them.
 	Progress io.Writer
 }
 
-// Binaries tells where the built programs are.
+// Binaries contains the locations of the built programs.
 type Binaries struct {
-	// Dir holds the programs, such as kubelet and containerd.
+	// Dir contains the programs, such as kubelet and containerd.
 	Dir string
-	// CNIDir holds the CNI plugins. It is empty where there is only a control plane.
+	// CNIDir contains the CNI plugins. It is empty for a build of only the control plane.
 	CNIDir string
 }
 
-// Path is where the program name is.
+// Path returns the path of a program.
 func (b Binaries) Path(name string) string {
 	return filepath.Join(b.Dir, name)
 }
 
 // Cached returns the location of the binaries and reports whether they exist. It takes no lock: a directory gets its
-// final name only when it is complete, so an existing one can be used.
+// final name only when it is complete.
 func Cached(ctx context.Context, o BuildOptions) (Binaries, bool, error) {
 	_, b, err := locate(ctx, &o)
 	return b, err == nil && exists(b.Dir), err
 }
 
-// Build makes sure that all programs of the cluster exist. The first build takes minutes; later calls reuse the result
-// until the module, such as e2e/tools, or the Go version changes. Concurrent calls wait for the one that builds.
+// Build builds all programs of the cluster unless they exist. The first build takes minutes; later calls reuse the
+// result until the module, such as e2e/tools, or the Go version changes. Concurrent calls wait for the one that builds.
 func Build(ctx context.Context, o BuildOptions) (Binaries, error) {
 	t, b, err := locate(ctx, &o)
 	if err != nil || exists(b.Dir) {
@@ -72,7 +72,8 @@ func Build(ctx context.Context, o BuildOptions) (Binaries, error) {
 	return b, buildInto(ctx, t, b.Dir, p)
 }
 
-// locate finds the modules that pin the programs, and where these are or will be in the cache. It builds nothing.
+// locate finds the modules that pin the programs, and the directory of the programs in the cache, which may not exist
+// yet. It builds nothing.
 func locate(ctx context.Context, o *BuildOptions) (toolchain, Binaries, error) {
 	var err error
 	if o.CacheDir, err = cacheDir(o.CacheDir); err != nil {
@@ -93,14 +94,15 @@ func locate(ctx context.Context, o *BuildOptions) (toolchain, Binaries, error) {
 }
 
 // buildInto builds in a temporary directory and renames it when the build is complete. The directory has the same
-// parent as the result, since a rename works within one file system only. A killed build leaves a building-* directory.
+// parent as the result, because a rename works only within one file system. A killed build leaves a building-*
+// directory.
 func buildInto(ctx context.Context, t toolchain, dir string, p *progress) error {
 	p.step("building %d programs; from nothing this takes 5 to 15 minutes, once", len(t.tools))
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), "building-*")
 	if err != nil {
 		return fmt.Errorf("cannot build the tools: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(tmp) }() // gone already after the rename
+	defer func() { _ = os.RemoveAll(tmp) }() // already renamed if the build succeeded
 	total, err := t.packages(ctx)
 	if err != nil {
 		return err
@@ -118,7 +120,7 @@ func buildInto(ctx context.Context, t toolchain, dir string, p *progress) error 
 	if err := t.arrange(tmp); err != nil {
 		return fmt.Errorf("cannot arrange the tools: %w", err)
 	}
-	// MkdirTemp makes folders for their owner alone, but those who share the cache may run the programs, too.
+	// MkdirTemp creates directories only for their owner, but other users of the cache may run the programs, too.
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		return err
 	}
@@ -189,7 +191,7 @@ func (l *buildLog) packages() int {
 	return l.count
 }
 
-// tail is the end of the messages.
+// tail returns the last messages.
 func (l *buildLog) tail() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,7 +200,7 @@ func (l *buildLog) tail() string {
 }
 
 // lockWithProgress is lockFile for a lock that another process may hold for many minutes: it reports immediately that
-// it is waiting, and then at the progressInterval of a build.
+// it is waiting, and then at the progressInterval.
 func lockWithProgress(ctx context.Context, path string, p *progress) (func(), error) {
 	ended := make(chan struct{})
 	defer close(ended)
@@ -217,10 +219,10 @@ func lockWithProgress(ctx context.Context, path string, p *progress) (func(), er
 	return lockFile(ctx, path)
 }
 
-// lockFile waits for an exclusive lock. The file stays: removing it would let two hold the lock. The kernel gives the
-// lock back when the process ends, however it ends, so no stale lock can be left (flock(2)). It is polled, because a
-// blocking flock could not be ended by the context. Processes that are started meanwhile do not inherit the descriptor,
-// and with it the lock: Go opens files with O_CLOEXEC.
+// lockFile waits for an exclusive lock. The file is not removed: otherwise two processes could hold the lock. The
+// kernel releases the lock when the process ends, however it ends, so no stale lock remains (flock(2)). lockFile polls,
+// because the context could not end a blocking flock. Child processes do not inherit the descriptor and its lock: Go
+// opens files with O_CLOEXEC.
 func lockFile(ctx context.Context, path string) (func(), error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
 	if err != nil {
@@ -233,5 +235,5 @@ func lockFile(ctx context.Context, path string) (func(), error) {
 		_ = f.Close() // nothing was written
 		return nil, fmt.Errorf("cannot lock %s, which another process holds: %w", path, err)
 	}
-	return func() { _ = f.Close() }, nil // closing gives the lock back
+	return func() { _ = f.Close() }, nil // closing releases the lock
 }

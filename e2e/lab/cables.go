@@ -17,7 +17,7 @@ const wireName = "wire0"
 // is a port of the bridge that has the node's address, so nodes and pods of all nodes share one segment.
 const uplinkName = "uplink"
 
-// Segment is a network that a node can be disconnected from.
+// Segment is a network from which a node can be disconnected.
 type Segment string
 
 // The segments of several nodes.
@@ -28,13 +28,13 @@ const (
 	Wire Segment = "wire"
 )
 
-// Segments lists them.
+// Segments lists all segments.
 func Segments() []Segment { return []Segment{API, Wire} }
 
 // cable connects a link of a node to a port of a bridge on the machine of the control plane. It is a veth pair: the
 // link is in the node's network namespace, and its peer, the port, is in the network namespace of the cluster's process
-// 1. The owner of the port can remove the carrier without the node's help. The link gets the given index and address in
-// the node: the kernel accepts the index of a request if it is free in that namespace.
+// 1. The owner of the port can remove the carrier without the node's help. In the node the link has the given index and
+// address. The kernel accepts a requested index if it is free in that namespace.
 type cable struct {
 	link, port string
 	index      int
@@ -44,9 +44,10 @@ type cable struct {
 
 // cables returns the cables of a node in one of its boots. Names and hardware addresses are stable; indexes and their
 // order differ from the previous boot. On real machines a reboot may change the probe order of drivers. To imitate
-// that, each boot counts its indexes from another base and rotates the links over them, so that code that relies on an
-// index or an order of an earlier boot fails. The bases repeat after ten boots. The addresses are locally administered
-// (the second lowest bit of the first byte), and the byte for the number limits maxNodes and maxNodeLinks.
+// that, each boot uses another base for its indexes and rotates the links over them, so that code fails if it relies on
+// an index or an order of an earlier boot. The bases repeat after ten boots. The addresses are locally administered
+// (the second lowest bit of the first byte). Numbers of nodes and links occupy one byte each, which limits maxNodes and
+// maxNodeLinks.
 func (n *Node) cables(boot int) []cable {
 	number, links := n.state.Number, n.state.Links
 	// The first indexes belong to lo and the bridge of the pods.
@@ -65,10 +66,10 @@ func (n *Node) cables(boot int) []cable {
 	return all
 }
 
-// ports are the other sides of a node's links to a segment.
+// ports returns the names of the peers of a node's links to a segment.
 func (n *Node) ports(segment Segment) []string {
 	var ports []string
-	// Only names and bridges are of interest, which no boot changes; the indexes of boot 0 are of no use.
+	// Only names and bridges are used, and they are the same in every boot.
 	for _, c := range n.cables(0) {
 		if (segment == API) == (c.bridge == bridgeName) {
 			ports = append(ports, c.port)
@@ -77,8 +78,8 @@ func (n *Node) ports(segment Segment) []string {
 	return ports
 }
 
-// plug connects a node that has just started. It is not undone if it fails: boot begins with unplug. The bridge of the
-// node must be there, which process 1 of the node has made before it answers.
+// plug connects a node that has just started. It does not undo a failure, because boot begins with unplug. The bridge
+// of the node must exist: process 1 of the node creates it before it answers requests.
 func (n *Node) plug(boot int) error {
 	outside, err := netns.GetFromPath(n.cluster.process().namespace("net"))
 	if err != nil {
@@ -105,9 +106,9 @@ func (n *Node) plug(boot int) error {
 	return nil
 }
 
-// unplug removes the links of a node, if there are any, whatever still holds its network namespace. A boot must not
-// wait for the kernel, which destroys the namespace of a dead node at its leisure (cleanup_net), and the links in it:
-// their ports have the names that the next boot's need. To delete a port deletes its link, too.
+// unplug removes the links of a node, if there are any, even if its network namespace is still in use. A boot must not
+// wait for the kernel, which destroys the namespace of a dead node and its links asynchronously (cleanup_net), because
+// the next boot needs the names of the ports. Deleting a port deletes its link, too.
 func (n *Node) unplug() error {
 	return n.cluster.withHandle(func(h *netlink.Handle) error {
 		for _, segment := range Segments() {
@@ -119,7 +120,7 @@ func (n *Node) unplug() error {
 				if err == nil {
 					err = h.LinkDel(link)
 				}
-				// The kernel removes it, too, when the namespace of its peer ends.
+				// The kernel also removes the port when the namespace of its peer ends.
 				if err != nil && !errors.Is(err, unix.ENODEV) {
 					return fmt.Errorf("cannot remove %s: %w", port, err)
 				}
@@ -129,10 +130,10 @@ func (n *Node) unplug() error {
 	})
 }
 
-// Disconnect disconnects a node's links from a segment, like pulled cables: the links remain, without a carrier. The
-// node must be on; its next boot has all cables connected. Disconnect sets the ports down on the side of the control
-// plane (veth_close removes the carrier of both ends), so the node observes the same as with a pulled cable: its link
-// is still up, without LOWER_UP. It may be called again.
+// Disconnect disconnects a node's links from a segment, as if cables were pulled: the links remain, without a carrier.
+// The node must be on. Its next boot connects all cables. Disconnect sets the ports down on the side of the control
+// plane (veth_close removes the carrier of both ends), so the effect on the node is the same as with a pulled cable:
+// its link is still up, without LOWER_UP. It may be called again.
 func (n *Node) Disconnect(segment Segment) error {
 	return n.eachPort("disconnect", segment, func(h *netlink.Handle, port netlink.Link) error {
 		return h.LinkSetDown(port)
@@ -146,7 +147,7 @@ func (n *Node) Connect(segment Segment) error {
 	})
 }
 
-// Connected tells whether all of the node's cables to a segment are plugged in.
+// Connected reports whether all of the node's cables to a segment are connected.
 func (n *Node) Connected(segment Segment) (bool, error) {
 	connected := true
 	err := n.eachPort("look at", segment, func(_ *netlink.Handle, port netlink.Link) error {
@@ -156,7 +157,7 @@ func (n *Node) Connected(segment Segment) (bool, error) {
 	return connected, err
 }
 
-// eachPort is an error if the node is off, since it has no cables then.
+// eachPort calls do for each port of the node. It returns an error if the node is off, since it has no cables then.
 func (n *Node) eachPort(verb string, segment Segment, do func(*netlink.Handle, netlink.Link) error) error {
 	err := n.cluster.withHandle(func(h *netlink.Handle) error {
 		for _, name := range n.ports(segment) {
@@ -176,7 +177,7 @@ func (n *Node) eachPort(verb string, segment Segment, do func(*netlink.Handle, n
 	return nil
 }
 
-// setMaster plugs a cable in: the port of a node's link becomes one of the bridge.
+// setMaster connects a cable: it makes the port of a node's link a port of the bridge.
 func setMaster(h *netlink.Handle, port, bridge string) error {
 	link, err := h.LinkByName(port)
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// cgroupPaths are the places of the cgroup name: one per hierarchy with version 1, a single one with version 2.
+// cgroupPaths returns the directories of the cgroup name: one per hierarchy with version 1, a single one with version
+// 2.
 func cgroupPaths(name string) ([]string, error) {
 	unified, err := cgroup2(cgroupRoot)
 	if err != nil {
@@ -32,7 +33,7 @@ func cgroupPaths(name string) ([]string, error) {
 	}
 	var paths []string
 	for _, e := range entries {
-		if e.IsDir() { // links are other names of the same hierarchy
+		if e.IsDir() { // links are aliases of a hierarchy
 			paths = append(paths, filepath.Join(cgroupRoot, e.Name(), name))
 		}
 	}
@@ -47,9 +48,8 @@ func cgroup2(path string) (bool, error) {
 	return st.Type == unix.CGROUP2_SUPER_MAGIC, nil
 }
 
-// makeCgroups makes the parent of all pods' cgroups, which kubelet wants to find. Kubelet does not make the cgroup of
-// its setting cgroupRoot, and does not start without it. The name may have several parts: nodes of one cluster have
-// theirs below the cluster's.
+// makeCgroups creates the parent of all pods' cgroups. The kubelet requires the cgroup of its setting cgroupRoot and
+// does not create it. The name may have several parts: cgroups of a cluster's nodes are below the cluster's cgroup.
 func makeCgroups(name string) error {
 	paths, err := cgroupPaths(name)
 	if err != nil {
@@ -66,9 +66,9 @@ func makeCgroups(name string) error {
 	return nil
 }
 
-// removeCgroups removes the cgroups with all that containers left in them. The kernel takes a moment to let go of a
-// cgroup after its last process, so this is tried again until the context ends. Until then rmdir says EBUSY. A cgroup
-// that is gone is none to remove, so it may be called again.
+// removeCgroups removes the cgroups with all remaining cgroups of containers in them. The kernel releases a cgroup
+// shortly after the end of its last process; until then rmdir returns EBUSY, so removeCgroups retries until the context
+// ends. It is not an error if a cgroup does not exist, so it may be called again.
 func removeCgroups(ctx context.Context, name string) error {
 	paths, err := cgroupPaths(name)
 	if err != nil {
@@ -83,8 +83,8 @@ func removeCgroups(ctx context.Context, name string) error {
 	})
 }
 
-// removeTree removes nested cgroups, the innermost first. Their files cannot be removed and go with them. A plain
-// os.RemoveAll would begin with the files, and end there.
+// removeTree removes nested cgroups, the innermost first. Their files cannot be removed and disappear with the cgroup.
+// os.RemoveAll would try to remove the files first, and fail.
 func removeTree(root string) error {
 	var dirs []string
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// modulePath is the first line of the clone's go.mod.
+// modulePath is the path of the project's module, in the first line of go.mod.
 const modulePath = "github.com/dra-networking/dra-network-driver"
 
-// cacheVariable is the environment variable that moves the cache.
+// cacheVariable is the environment variable with the directory of the cache.
 const cacheVariable = "DRA_NETWORK_CACHE"
 
-// findClone walks up from the working directory to the clone of the project. It passes the go.mod of e2e, which is a
-// module of its own with a longer path.
+// findClone returns the root of the clone that contains the working directory. It skips the go.mod of e2e, which is a
+// separate module with a longer path.
 func findClone() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -35,7 +35,8 @@ func findClone() (string, error) {
 	}
 }
 
-// CacheDir is where binaries and the state of clusters live: $DRA_NETWORK_CACHE, or a folder in the user's cache.
+// CacheDir returns the directory of binaries and of the state of clusters: $DRA_NETWORK_CACHE, or a directory in the
+// user's cache.
 func CacheDir() (string, error) {
 	if dir := os.Getenv(cacheVariable); dir != "" {
 		return filepath.Abs(dir)
@@ -47,7 +48,7 @@ func CacheDir() (string, error) {
 	return filepath.Join(dir, "dra-network-driver"), nil
 }
 
-// cacheDir returns dir, or the default when it is empty, and makes it.
+// cacheDir creates dir, or the default if dir is empty, and returns its absolute path.
 func cacheDir(dir string) (string, error) {
 	var err error
 	if dir == "" {

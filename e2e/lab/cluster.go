@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/node"
 )
 
-// Files and folders of the run directory.
+// Files and directories of the run directory.
 const (
 	stateFile      = "cluster.json"
 	containerdFile = "containerd.toml"
@@ -27,18 +27,18 @@ const (
 
 // Cluster is a running cluster. Its methods may be called concurrently, except Down. The methods of its Machine refer
 // to the node or, in a cluster with several nodes, to the machine of the control plane. It is a handle: [Up] and [Open]
-// may return several for one cluster, in several processes. A handle from Open has neither lifetime nor exited.
+// may return several handles for one cluster, in several processes. A handle from Open has no lifetime and no exited.
 type Cluster struct {
 	Machine
 	// lifetime is the end of the pipe that keeps an attached cluster alive. It is nil for a detached cluster. Nothing
-	// is ever written to it: process 1 ends itself when it reads the end.
+	// is ever written to it: process 1 exits when it reads the end of the file.
 	lifetime io.Closer
-	// exited is closed when process 1, if it is our child, has ended. Down waits for it, or a zombie would keep the
-	// process ID.
+	// exited is closed when process 1, if it is a child of this process, has ended. Down waits for it; otherwise a
+	// zombie would keep the process ID.
 	exited chan struct{}
 }
 
-// state is what another process needs to find a cluster again.
+// state contains everything that another process needs to find a cluster again.
 type state struct {
 	Name     string    `json:"name"`
 	NodeName string    `json:"nodeName"`
@@ -51,9 +51,10 @@ type state struct {
 	// Ready is an interrupted start, which the next Up removes.
 	Ready bool `json:"ready"`
 	// Init is process 1 as the host sees it. It is zero before process 1 runs, and in a handle for one node of several,
-	// whose file alone has it (see Machine.process).
+	// because only the node's file contains it (see Machine.process).
 	Init processID `json:"init"`
-	// Nodes are the names of the nodes where there are several, and Links how many of each one's lead to the wire.
+	// Nodes are the names of the nodes of a cluster with several, and Links is the number of links of each node to the
+	// wire.
 	Nodes []string `json:"nodes,omitempty"`
 	Links int      `json:"links,omitempty"`
 	// Number, Boots and Commands describe one node of several: its number, from 1, the number of its boots, and the
@@ -67,8 +68,8 @@ func newCluster(o Options, s state) *Cluster {
 	return &Cluster{Machine: Machine{opts: o, state: s}}
 }
 
-// save writes the state for other processes. Only who holds the lock of the run directory may call it: the name of the
-// new file is fixed.
+// save writes the state for other processes. The caller must hold the lock of the run directory, because the temporary
+// file has a fixed name.
 func (s state) save() error {
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -94,7 +95,7 @@ func loadState(runDir string) (state, error) {
 
 // Open finds a cluster that another process has started. It uses only Name, CacheDir and RunDir of the options. It does
 // not wait: it also finds a cluster whose start is not complete. The error is [ErrNotRunning] if process 1 does not
-// exist, even if parts of the cluster remain. The handle needs no close; Down ends the cluster for all handles.
+// exist, even if parts of the cluster remain. The handle need not be closed. Down ends the cluster for all handles.
 func Open(o Options) (*Cluster, error) {
 	o, err := o.forOpen()
 	if err != nil {
@@ -111,10 +112,10 @@ func Open(o Options) (*Cluster, error) {
 	return newCluster(o, s), nil
 }
 
-// ErrNotRunning reports that the cluster does not exist.
+// ErrNotRunning means that the cluster does not exist.
 var ErrNotRunning = errors.New("not running")
 
-// forOpen resolves only what names the cluster, so that it works outside of a clone, too.
+// forOpen resolves only the options that identify the cluster, so that it also works outside of a clone.
 func (o Options) forOpen() (Options, error) {
 	o.Name = or(o.Name, DefaultName)
 	if !nameForm.MatchString(o.Name) {
@@ -128,26 +129,26 @@ func (o Options) forOpen() (Options, error) {
 	return o, err
 }
 
-// Name is the cluster's name.
+// Name returns the cluster's name.
 func (c *Cluster) Name() string { return c.state.Name }
 
-// NodeName is the name of the cluster's node.
+// NodeName returns the name of the cluster's node.
 func (m *Machine) NodeName() string { return m.state.NodeName }
 
-// RunDir is where the cluster's state is.
+// RunDir returns the directory of the cluster's state.
 func (m *Machine) RunDir() string { return m.state.RunDir }
 
-// ManifestDir is where kubelet looks for static pods.
+// ManifestDir returns the directory in which the kubelet looks for static pods.
 func (m *Machine) ManifestDir() string { return filepath.Join(m.state.RunDir, manifestDir) }
 
-// Logs is the file with the output of the component. Each start of the component appends to it, and it is kept until
-// the cluster is removed. "node" is process 1 itself.
+// Logs returns the path of the file with the output of the component. Each start of the component appends to it, and it
+// is kept until the cluster is removed. "node" is process 1.
 func (m *Machine) Logs(component Component) string {
 	return filepath.Join(m.state.RunDir, node.LogDir, string(component)+".log")
 }
 
-// Kubeconfig is the administrator's kubeconfig. Its server address is reachable only from inside: see Exec and
-// RESTConfig.
+// Kubeconfig returns the path of the administrator's kubeconfig. Its server address is reachable only from inside: see
+// Exec and RESTConfig.
 func (m *Machine) Kubeconfig() string { return m.opts.pki("admin.kubeconfig") }
 
 // Status returns the state of the components. Components that were never started are missing. With several nodes, the
@@ -167,9 +168,9 @@ func (m *Machine) Status(ctx context.Context) (map[Component]ComponentStatus, er
 
 // ComponentStatus is the state of one component.
 type ComponentStatus struct {
-	// PID is the process ID inside the node. After the end it is the number that the process had.
+	// PID is the process ID inside the node. After the end of the process it is the former process ID.
 	PID int
-	// Running tells whether the component runs.
+	// Running reports whether the component is running.
 	Running bool
 	// Result describes how the component ended. It is empty while the component runs.
 	Result string

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 )
 
-// Component names one program of the cluster. It is also the name of its binary and of its log.
+// Component is the name of one program of the cluster, of its binary and of its log.
 type Component string
 
 // The components of a cluster.
@@ -18,14 +18,14 @@ const (
 	Kubelet           Component = "kubelet"
 )
 
-// Components lists all components in the order of their start. This order applies if all code is emulated and each
+// Components returns all components in the order of their start. This order applies if all code is emulated and each
 // component waits for the previous one (see Pack); otherwise several start concurrently.
 func Components() []Component {
 	return []Component{Etcd, Containerd, APIServer, ControllerManager, Scheduler, Kubelet}
 }
 
-// health is the HTTP URL at which a component reports its health. containerd has none. The ports are the defaults of
-// the components. All addresses are valid in the network namespace of the component.
+// health returns the HTTP URL at which a component reports its health; empty for containerd. The ports are the defaults
+// of the components. All addresses are valid in the network namespace of the component.
 func (c Component) health() string {
 	switch c {
 	case Etcd:
@@ -43,8 +43,8 @@ func (c Component) health() string {
 	}
 }
 
-// commandLine is the command line of a component, beginning with the program. The same options give the same command
-// line, so a restarted component is identical.
+// commandLine returns the command line of a component, beginning with the program. The same options result in the same
+// command line, so a restarted component is identical.
 func commandLine(c Component, o Options, b Binaries) ([]string, error) {
 	var args []string
 	switch c {
@@ -59,9 +59,9 @@ func commandLine(c Component, o Options, b Binaries) ([]string, error) {
 	case Scheduler:
 		kubeconfig := o.pki("scheduler.kubeconfig")
 		args = withGates(o, "--kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", "--leader-elect=false",
-			// without these it answers only health checks
+			// without these the scheduler serves only health checks
 			"--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
-			// with the defaults it schedules ten pods with claims a second
+			// with the defaults it schedules only ten pods with claims per second
 			"--kube-api-qps=500", "--kube-api-burst=1000")
 	case Kubelet:
 		args = kubeletArgs(o)
@@ -82,8 +82,8 @@ func withGates(o Options, args ...string) []string {
 	return args
 }
 
-// etcdData is where etcd keeps its data, which it maps into its memory: a folder that a machine shares with its host
-// can't be.
+// etcdData returns the data directory of etcd. etcd maps its data into memory, which is not possible in a directory
+// that a machine shares with its host.
 func (o Options) etcdData() string {
 	if o.allElsewhere {
 		return "/var/lib/etcd"
@@ -102,18 +102,19 @@ func etcdArgs(o Options) []string {
 	}
 }
 
-// apiServerArgs is the command line of the API server, with authorization and admission as on real clusters.
+// apiServerArgs returns the arguments of the API server. Authorization and admission are configured as on real
+// clusters.
 func apiServerArgs(o Options) []string {
 	args := withGates(o,
 		"--etcd-servers="+etcdURL,
-		// Process 1 has given the first address of Services to the loopback interface. So pods find the API server,
-		// although nothing translates the addresses of Services.
+		// Process 1 has added the first address of Services to the loopback interface, so pods reach the API server
+		// although the addresses of Services are not translated.
 		"--bind-address="+apiAddress, "--secure-port=443",
-		// A Service's endpoint must not be a loopback address: advertise the node's and keep the endpoint out of the
-		// way.
+		// The endpoint of a Service must not be a loopback address: advertise the node's address, and do not create the
+		// endpoint.
 		"--advertise-address="+nodeAddress, "--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range="+serviceRange,
-		"--enable-aggregator-routing=true", // without kube-proxy, webhooks are reached at the addresses of their pods
+		"--enable-aggregator-routing=true", // without kube-proxy, webhooks are only reachable at the addresses of their pods
 		"--allow-privileged=true",
 		// As on real clusters: the permissions of a driver's token and of the kubelet's certificate are part of the
 		// test.
@@ -135,12 +136,12 @@ func apiServerArgs(o Options) []string {
 	return args
 }
 
-// controllerManagerArgs is the command line of the controllers, without the election of a leader, as there is one.
+// controllerManagerArgs returns the arguments of the controller manager. It runs alone, so leader election is off.
 func controllerManagerArgs(o Options) []string {
 	args := withGates(o,
 		"--kubeconfig="+o.pki("controller-manager.kubeconfig"), "--bind-address=127.0.0.1", "--leader-elect=false",
 		"--use-service-account-credentials=true",
-		"--kube-api-qps=500", "--kube-api-burst=1000", // with the defaults a cluster takes 6 s longer to be ready
+		"--kube-api-qps=500", "--kube-api-burst=1000", // with the defaults a cluster is ready 6 s later
 		"--flex-volume-plugin-dir="+volumePluginDir,
 		"--root-ca-file="+o.pki("ca.crt"), "--service-account-private-key-file="+o.pki("sa.key"),
 	)
@@ -150,7 +151,7 @@ func controllerManagerArgs(o Options) []string {
 	return args
 }
 
-// kubeletArgs are only those settings that have no field in kubelet's configuration.
+// kubeletArgs returns the settings that the kubelet's configuration file does not support.
 func kubeletArgs(o Options) []string {
 	args := []string{
 		"--config=" + filepath.Join(o.RunDir, kubeletFile), "--kubeconfig=" + o.pki("kubelet.kubeconfig"),

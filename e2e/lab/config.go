@@ -22,18 +22,19 @@ const (
 	podRangeStart  = "10.88.1.10"
 	subnetBits     = "/16" // of all nodes and pods
 	bridgeName     = "node0"
-	gatewayAddress = "10.88.0.2" // of a node elsewhere, to the API server
+	gatewayAddress = "10.88.0.2" // next hop of a node elsewhere to the API server
 	etcdURL        = "http://127.0.0.1:2379"
 )
 
-// containerdSocket is where containerd serves on the node.
+// containerdSocket is the path of containerd's socket on the node.
 const containerdSocket = "/run/containerd/containerd.sock"
 
-// defaultNRITimeout is containerd's own. It is nri's DefaultPluginRequestTimeout. Written out, a new default would not
-// change tests unseen.
+// defaultNRITimeout is containerd's default (DefaultPluginRequestTimeout of nri). It is set explicitly, so that a new
+// default does not change tests unnoticed.
 const defaultNRITimeout = 2 * time.Second
 
-// volumePluginDir is made by kubelet and controller-manager. Their default is below /usr, which is the host's.
+// volumePluginDir is created by the kubelet and the controller manager. Their default is below /usr, which belongs to
+// the host.
 const volumePluginDir = "/var/lib/kubelet/volume-plugins"
 
 // containerdConfig renders containerd's configuration. The OOM score cannot be lowered without CAP_SYS_RESOURCE, which
@@ -84,7 +85,7 @@ func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 	pki := func(name string) string { return filepath.Join(o.RunDir, pkiDir, name) }
 	address := "127.0.0.1"
 	if o.NodeElsewhere || o.number > 0 {
-		address = o.address() // the target of Network, or the address for the other machines
+		address = o.address() // the target of Network, or the address for the other nodes
 	}
 	config := map[string]any{
 		"apiVersion":               "kubelet.config.k8s.io/v1beta1",
@@ -106,7 +107,7 @@ func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 		"volumePluginDir":        volumePluginDir,
 		"cgroupDriver":           "cgroupfs",
 		"cgroupRoot":             "/" + cgroup,
-		"failCgroupV1":           false, // many build machines still have version 1
+		"failCgroupV1":           false, // many build machines still use version 1
 		"failSwapOn":             false,
 		"makeIPTablesUtilChains": false,
 		"maxPods":                200,
@@ -115,7 +116,7 @@ func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 		"registryPullQPS":        0,
 		"eventRecordQPS":         0,
 		"serializeImagePulls":    false,
-		// A test that kills a container again and again need not wait ever longer for it.
+		// A test that kills a container repeatedly need not wait longer each time.
 		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "1s"},
 		// A full disk of the machine must not evict a test's pods.
 		"imageGCHighThresholdPercent": 100,
@@ -130,10 +131,9 @@ func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 	return yaml.Marshal(config)
 }
 
-// clusterNetwork renders the CNI configuration of the pods' first interface. Several nodes have one network, and each a
-// part of its addresses. The plugin joins the bridge that process 1 has made, and must not give it an address
-// (isGateway). Addresses that are given out are kept in /run, so that they are forgotten in a reboot, as the pods are
-// that had them.
+// clusterNetwork returns the CNI configuration of the pods' first interface. Several nodes share one network, and each
+// has a range of its addresses. The plugin uses the bridge that process 1 has created, and must not add an address to
+// it (isGateway). Allocated addresses are recorded in /run, so a reboot releases them together with their pods.
 func (o Options) clusterNetwork() (string, error) {
 	pods := map[string]any{"subnet": podSubnet, "rangeStart": podRangeStart, "gateway": o.address()}
 	if o.number > 0 {
@@ -155,16 +155,16 @@ func (o Options) clusterNetwork() (string, error) {
 }
 
 // memberAddress returns the address of one node of several, by its number. The control plane has 10.88.0.1 and
-// 10.88.0.2 is reserved (gatewayAddress), so nodes begin with 10.88.0.11.
+// 10.88.0.2 is reserved (gatewayAddress), so the first node has 10.88.0.11.
 func memberAddress(number int) string { return podAddress(0, 10+number) }
 
-// podAddress is in the network of all nodes and pods. Pods of the n-th node are in 10.88.n.0; the nodes themselves in
-// 10.88.0.0.
+// podAddress returns an address in the network of all nodes and pods. Pods of the n-th node are in 10.88.n.0; the nodes
+// are in 10.88.0.0.
 func podAddress(third, last int) string { return fmt.Sprintf("10.88.%d.%d", third, last) }
 
-// hostsFile makes the node's name lead to kubelet, which listens on the loopback interface. Of several nodes, all know
-// all. It is all of name resolution: the API server reaches kubelets by the names of their nodes
-// (--kubelet-preferred-address-types), and resolv.conf is empty.
+// hostsFile returns the content of /etc/hosts. The name of a single node resolves to the loopback interface, on which
+// the kubelet listens. Of several nodes, each resolves the names of all. There is no other name resolution: the API
+// server reaches kubelets by the names of their nodes (--kubelet-preferred-address-types), and resolv.conf is empty.
 func (o Options) hostsFile(nodes []string) string {
 	if len(nodes) == 0 {
 		return "127.0.0.1 localhost " + o.NodeName + "\n::1 localhost\n"

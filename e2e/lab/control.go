@@ -15,19 +15,19 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/node"
 )
 
-// pollInterval is how often is asked whether something is ready.
+// pollInterval is the interval at which readiness is polled.
 const pollInterval = 20 * time.Millisecond
 
-// Stop sends sig to a component, for example SIGKILL, and waits until it has ended. Nothing starts it again. It is an
-// error if the component does not run, or has not ended after two minutes. The API server may take a minute to end
-// after SIGTERM, as it lets requests finish.
+// Stop sends sig to a component, for example SIGKILL, and waits until it has ended. Nothing restarts it. Stop returns
+// an error if the component is not running, or has not ended after two minutes. The API server may take a minute to end
+// after SIGTERM, because it completes pending requests.
 func (m *Machine) Stop(ctx context.Context, component Component, sig syscall.Signal) error {
 	_, err := node.Call(ctx, m.state.RunDir, node.Request{Op: node.OpStop, Name: string(component), Signal: sig})
 	return m.explain("stop", component, err)
 }
 
-// Start starts a stopped component with the command line it had and waits until it is healthy. It is an error if it
-// runs already, or was never started.
+// Start starts a stopped component with its previous command line and waits until it is healthy. It returns an error if
+// the component is already running, or was never started.
 func (m *Machine) Start(ctx context.Context, component Component) error {
 	_, err := node.Call(ctx, m.state.RunDir, node.Request{Op: node.OpStart, Name: string(component)})
 	if err != nil {
@@ -36,8 +36,8 @@ func (m *Machine) Start(ctx context.Context, component Component) error {
 	return m.WaitHealthy(ctx, component)
 }
 
-// Restart stops a component with sig, starts it again and waits until it is healthy. Pods stay. Processes of pods
-// belong to containerd's shims, which run on without containerd.
+// Restart stops a component with sig, starts it again and waits until it is healthy. Pods keep running: their processes
+// belong to containerd's shims, which run independently of containerd.
 func (m *Machine) Restart(ctx context.Context, component Component, sig syscall.Signal) error {
 	if err := m.Stop(ctx, component, sig); err != nil {
 		return err
@@ -81,9 +81,9 @@ func (m *Machine) WaitHealthy(ctx context.Context, component Component) error {
 // errEnded stops the wait for a component that can no longer become ready.
 var errEnded = errors.New("has ended")
 
-// waitFor polls try until it succeeds; it gives up when the component has ended. The string what names the awaited
-// state in messages. The end of component makes the wait pointless, and the error contains its log. A failure of Status
-// does not count as an end: process 1 may be busy, and the next attempt queries it again.
+// waitFor polls try until it succeeds, or until component has ended, because then the wait is pointless. what names the
+// awaited state in errors. The error contains the log of the component. A failure of Status does not count as an end:
+// process 1 may be busy, and the next attempt queries it again.
 func (m *Machine) waitFor(
 	ctx context.Context, what string, component Component, try func(context.Context) error,
 ) error {
@@ -106,8 +106,8 @@ func (m *Machine) waitFor(
 	return nil
 }
 
-// get asks one of the cluster's HTTP servers as the administrator. The connection is its own and ends with it: a server
-// that was killed and started again must not be asked on a dead one.
+// get requests a URL from one of the cluster's HTTP servers as the administrator. It does not reuse connections,
+// because the server may have been killed and restarted.
 func (m *Machine) get(ctx context.Context, address string) ([]byte, error) {
 	client, err := m.httpClient()
 	if err != nil {
@@ -142,10 +142,10 @@ func (m *Machine) httpClient() (*http.Client, error) {
 	}, nil
 }
 
-// noProxy keeps requests to the cluster away from the machine's proxy.
+// noProxy disables the machine's proxy for requests to the cluster.
 func noProxy(*http.Request) (*url.URL, error) { return nil, nil }
 
-// tail is the end of a log, for an error message.
+// tail returns the end of a log, for an error message.
 func tail(path string, lines int) string {
 	data, err := os.ReadFile(path)
 	if err != nil {

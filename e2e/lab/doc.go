@@ -3,7 +3,7 @@
 //
 // The one rule: everything that belongs to a cluster is below one process, process 1 of private mount, network, PID,
 // IPC and UTS namespaces. Killing that process ends the cluster. Mounts, interfaces, addresses and files of the cluster
-// are never visible on the host outside the run directory and a cgroup of its own.
+// are never visible on the host outside the run directory and the cluster's own cgroup.
 //
 //	cluster, err := lab.Up(ctx, lab.Options{Name: "mytest", Progress: os.Stderr})
 //	defer cluster.Down(ctx)
@@ -21,7 +21,7 @@
 // [Up] has these phases: check the machine; build the programs into the cache; remove the remains of an earlier run
 // with the same name; write keys, configuration and helper programs into the run directory; start process 1 in new
 // namespaces, where package node creates mounts and network; start the components through its control socket and wait
-// for them; and, with several nodes, boot each node. The context and Options.StartTimeout bound all phases but the
+// for them; and, with several nodes, boot each node. The context and Options.StartTimeout bound all phases except the
 // build.
 //
 // The file cluster.json in the run directory contains the state of a cluster, so that another process, such as the

@@ -13,9 +13,9 @@ import (
 // stopTimeout bounds the end of a cluster; normally it takes a fraction of a second.
 const stopTimeout = 20 * time.Second
 
-// Down ends the cluster and removes everything of it. It may be called again. It must not run beside other methods of
-// the handle. It is an error if process 1 does not end within 20 seconds, or its cgroups can't be removed; then it may
-// be called again, and the state that it needs for that is still there.
+// Down ends the cluster and removes all its remains. It must not run concurrently with other methods of the handle. It
+// returns an error if process 1 does not end within 20 seconds, or its cgroups can't be removed. Down may be called
+// again, also after an error: it keeps the state that it needs until everything else is removed.
 func (c *Cluster) Down(ctx context.Context) error {
 	unlock, err := lockRun(ctx, c.state.RunDir)
 	if err != nil {
@@ -24,7 +24,7 @@ func (c *Cluster) Down(ctx context.Context) error {
 	defer unlock()
 	// Without this check, an old handle would end the new cluster of another caller.
 	if current, err := loadState(c.state.RunDir); err == nil && current.Init != c.state.Init {
-		return nil // a newer cluster has taken the name, and removed this one
+		return nil // a newer cluster uses the name, and has removed this one
 	}
 	if err := c.remove(ctx); err != nil {
 		return fmt.Errorf("cannot remove cluster %q: %w", c.state.Name, err)
@@ -32,15 +32,15 @@ func (c *Cluster) Down(ctx context.Context) error {
 	return nil
 }
 
-// remove ends the cluster and removes its state. The state file goes last: without it the rest could not be found
-// again.
+// remove ends the cluster and removes its state. It removes the state file last, because the remains cannot be found
+// without it.
 func (c *Cluster) remove(ctx context.Context) error {
 	if err := c.end(ctx); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(c.state.RunDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // by an earlier call
+		return nil // removed by an earlier call
 	}
 	if err != nil {
 		return err
@@ -56,10 +56,10 @@ func (c *Cluster) remove(ctx context.Context) error {
 	return os.RemoveAll(c.state.RunDir)
 }
 
-// end kills process 1, with which the kernel ends all others and drops mounts and interfaces, and removes the cgroups.
-// The kernel ends process 1 of a PID namespace only after all others in it (zap_pid_ns_processes), so when it is gone
-// no process holds a cgroup, a mount or a link. With several nodes that includes their PID namespaces, which are
-// nested.
+// end kills process 1 and removes the cgroups. With process 1 the kernel ends all other processes and removes mounts
+// and interfaces. It ends process 1 of a PID namespace only after all other processes in it (zap_pid_ns_processes), so
+// after its end no process uses a cgroup, a mount or a link. With several nodes that includes their PID namespaces,
+// which are nested.
 func (c *Cluster) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
@@ -77,8 +77,8 @@ func (c *Cluster) end(ctx context.Context) error {
 	return errors.Join(err, removeCgroups(ctx, c.state.Cgroup))
 }
 
-// Remove ends the cluster that the options name, in whatever state it is, and removes all its remains. It reports
-// whether there were any. It uses only Name, CacheDir and RunDir of the options. It needs no handle, so that people and
+// Remove ends the cluster that the options identify, whatever its state, and removes all its remains. It reports
+// whether there were any. It uses only Name, CacheDir and RunDir of the options. It needs no handle, so that users and
 // the next run can clean up after a crash. It may be called again.
 func Remove(ctx context.Context, o Options) (bool, error) {
 	o, err := o.forOpen()

@@ -13,12 +13,12 @@ import (
 )
 
 // Network describes how the NIC of a machine elsewhere connects to the cluster's network namespace. It has the fields
-// of vm.Uplink, into which the command lab converts it: this package cannot import package vm, which imports it.
+// of vm.Uplink, and the command lab converts it. This package cannot import package vm, because that would be an import
+// cycle.
 type Network struct {
 	// Link is the name of the NIC on the machine.
 	Link string
-	// Subnet is the network behind the NIC, a CIDR, and Gateway the address in it that represents the cluster's
-	// namespace.
+	// Subnet is the network behind the NIC, a CIDR. Gateway is the address of the cluster's namespace in it.
 	Subnet, Gateway string
 	// Machine is the address of the machine. Connections to each of Ports on the cluster's loopback interface are
 	// forwarded to it.
@@ -26,8 +26,8 @@ type Network struct {
 	Ports   []int
 }
 
-// kubeletPort is where the API server finds kubelet. In the cluster's namespace QEMU listens there in kubelet's place:
-// the name of the node leads to 127.0.0.1 (see hostsFile).
+// kubeletPort is the port at which the API server connects to the kubelet. In the cluster's namespace QEMU listens
+// there instead of the kubelet, because the name of the node resolves to 127.0.0.1 (see hostsFile).
 const kubeletPort = 10250
 
 // NetworkElsewhere returns the network of a machine that is the node of a cluster with NodeElsewhere.
@@ -37,22 +37,22 @@ func NetworkElsewhere() Network {
 }
 
 // FoldersElsewhere returns the directories that a machine elsewhere must mount under their own paths: one that it
-// writes to, and several that it reads, beginning with the directory of the programs.
+// writes to, and several that it reads. The first of these is the directory of the programs.
 func (c *Cluster) FoldersElsewhere() (written string, read []string) {
 	read = []string{c.state.Binaries.Dir}
 	return c.state.RunDir, append(read, c.opts.ExtraCNIDirs...)
 }
 
-// JoinCommand is the command that a machine elsewhere runs to become the node. It runs the given command when
-// containerd and kubelet work, ends with it, and returns its exit status. It runs as root on a machine that is used for
+// JoinCommand returns the command that a machine elsewhere runs to become the node. It runs the given command when
+// containerd and kubelet work, ends with it, and returns its exit status. Run it as root, on a machine that is used for
 // nothing else: it does not undo its mounts and writes.
 func (c *Cluster) JoinCommand(args ...string) []string {
 	return append([]string{filepath.Join(c.state.RunDir, helperDir, "labnode"), "join", c.state.RunDir}, args...)
 }
 
-// Pack prepares everything that another machine needs to be a whole cluster, control plane included, and starts
+// Pack prepares everything that another machine needs to run a whole cluster, including the control plane, and starts
 // nothing. That machine mounts FoldersElsewhere under their own paths and runs JoinCommand; the cluster ends with this
-// command. All files are in RunDir, which must be empty or new, and which the caller removes. Pack creates no process,
+// command. All files are in RunDir, which must be empty or missing. The caller removes it. Pack creates no process,
 // cgroup or namespace, so there is nothing to end. The directory is not locked: the caller is its only user.
 func Pack(ctx context.Context, o Options) (*Cluster, error) {
 	o.allElsewhere = true
@@ -83,8 +83,8 @@ func Pack(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// joining is nil unless the node is elsewhere. Containerd comes with its images, and before kubelet: a static pod whose
-// image is not there would wait for kubelet's next try.
+// joining returns nil unless the node is elsewhere. containerd and its images come before the kubelet: a static pod
+// without its image would wait for the kubelet's next attempt.
 func (c *Cluster) joining() (*node.Joining, error) {
 	if !c.opts.elsewhere() {
 		return nil, nil
@@ -109,7 +109,7 @@ func (c *Cluster) joining() (*node.Joining, error) {
 		}
 		component := node.Component{Name: string(name), Argv: argv, Health: name.health()}
 		if name == Containerd {
-			// before kubelet, which may have pods to start
+			// before the kubelet, which may have pods to start
 			component.Health, component.Images = containerdSocket, images
 		}
 		j.Components = append(j.Components, component)
@@ -117,8 +117,8 @@ func (c *Cluster) joining() (*node.Joining, error) {
 	return j, nil
 }
 
-// imagesElsewhere puts all images where the machine sees them. They are copied, since of this machine's files the other
-// sees only FoldersElsewhere.
+// imagesElsewhere returns the paths of all images at which the machine sees them. It copies the images, because the
+// machine sees only FoldersElsewhere.
 func (c *Cluster) imagesElsewhere() ([]string, error) {
 	images, err := c.writeImages()
 	if err != nil {
@@ -146,7 +146,7 @@ func copyFile(sourcePath, targetPath string) error {
 		return err
 	}
 	if _, err := io.Copy(target, source); err != nil {
-		_ = target.Close() // is of no use
+		_ = target.Close() // the file is incomplete anyway
 		return err
 	}
 	return target.Close()

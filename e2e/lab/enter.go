@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// namespaces are entered in this order: PID first, since /proc shows the host's processes only until mnt is entered. A
-// thread that enters a PID namespace stays where it is: only the processes that it starts are inside (setns(2)). So
-// "pid" is for commands, and a connection needs no more than "net".
+// namespaces returns the namespaces in the order in which they must be entered: PID first, because /proc shows the
+// host's processes only until mnt is entered. A thread that enters a PID namespace does not move: only the processes
+// that it starts are inside (setns(2)). So "pid" is for commands, and a connection only needs "net".
 func namespaces() []namespace {
 	return []namespace{
 		{"pid", unix.CLONE_NEWPID}, {"net", unix.CLONE_NEWNET}, {"ipc", unix.CLONE_NEWIPC},
@@ -31,9 +31,9 @@ type namespace struct {
 	flag int
 }
 
-// Exec runs a command inside the machine's namespaces and returns its standard output, also with an error. The error is
-// ErrNotRunning if the machine is off, and an *exec.ExitError with the standard error of the command if the command
-// failed.
+// Exec runs a command inside the machine's namespaces and returns its standard output, even if the command fails. The
+// error is ErrNotRunning if the machine is off, and an *exec.ExitError with the standard error of the command if the
+// command failed.
 func (m *Machine) Exec(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := m.Command(ctx, args...)
 	var out, errOut strings.Builder
@@ -47,9 +47,9 @@ func (m *Machine) Exec(ctx context.Context, args ...string) ([]byte, error) {
 }
 
 // Command prepares a command for Start or Run: the cluster's programs are in its PATH and KUBECONFIG is set. The
-// program is looked up immediately, before any namespace is entered: exec.Command searches the PATH of the caller and
-// not the one in cmd.Env. Files in /usr of the host have the same path inside. The name in cmd.Args stays as given, for
-// programs such as busybox that depend on it. The caller may set the streams and Dir, which must exist inside.
+// program is looked up immediately, before any namespace is entered: exec.Command searches the PATH of the caller, not
+// the PATH in cmd.Env. Files in /usr of the host have the same path inside. cmd.Args keeps the given name, for programs
+// such as busybox that depend on it. The caller may set the streams and Dir, which must exist inside.
 func (m *Machine) Command(ctx context.Context, args ...string) *exec.Cmd {
 	name := args[0]
 	for _, dir := range []string{m.state.Binaries.Dir, m.state.Binaries.CNIDir} {
@@ -63,8 +63,9 @@ func (m *Machine) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// environment is the caller's without proxies: they do not reach the cluster's addresses. KUBECACHEDIR keeps kubectl's
-// cache out of the home folder, where it would outlive the cluster and be taken for the next one's.
+// environment returns the caller's environment without proxies, which do not reach the cluster's addresses.
+// KUBECACHEDIR keeps kubectl's cache out of the home directory, where it would outlive the cluster and be used for the
+// next one.
 func (m *Machine) environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")
@@ -87,20 +88,20 @@ func (m *Machine) Run(cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
-// StartCommand starts cmd inside the machine's namespaces. The caller waits for it. The context of Command kills it as
-// usual. It must not set a parent death signal (Pdeathsig): the kernel sends it when the starting thread ends, which is
-// immediately.
+// StartCommand starts cmd inside the machine's namespaces. The caller must wait for it. The context of Command kills it
+// as usual. cmd must not set a parent death signal (Pdeathsig): the kernel sends it when the starting thread ends,
+// which is immediately.
 func (m *Machine) StartCommand(cmd *exec.Cmd) error {
 	return m.onThread(cmd.Start, "pid", "net", "ipc", "uts", "mnt")
 }
 
-// DialContext opens a connection from inside the node's network namespace. The address must not need a name server. A
-// socket stays in the namespace of its creation, so the connection may be used on any thread. Concurrent calls are
-// allowed.
+// DialContext opens a connection from inside the node's network namespace. The address must not require a name server.
+// A socket stays in the namespace in which it was created, so the connection may be used on any thread. Concurrent
+// calls are allowed.
 func (m *Machine) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	var conn net.Conn
 	err := m.onThread(func() error {
-		d := net.Dialer{FallbackDelay: -1} // a second attempt would be made on another thread
+		d := net.Dialer{FallbackDelay: -1} // a second attempt would use another thread
 		var err error
 		conn, err = d.DialContext(ctx, network, address)
 		return err
@@ -108,12 +109,12 @@ func (m *Machine) DialContext(ctx context.Context, network, address string) (net
 	return conn, err
 }
 
-// OnNetwork runs do on a thread in the machine's network namespace. Processes that do starts are in it, too. Goroutines
-// that do starts run on other threads and are not.
+// OnNetwork runs do on a thread in the machine's network namespace. Processes that do starts are also in it. Goroutines
+// that do starts are not, because they run on other threads.
 func (m *Machine) OnNetwork(do func() error) error { return m.onThread(do, "net") }
 
-// RESTConfig is the administrator's access to the API server. It works outside of the machine's namespaces, since it
-// dials from inside.
+// RESTConfig returns the administrator's access to the API server. It works outside of the machine's namespaces,
+// because it dials from inside.
 func (m *Machine) RESTConfig() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", m.Kubeconfig())
 	if err != nil {
@@ -125,16 +126,17 @@ func (m *Machine) RESTConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// onThread runs do on a thread of its own that has entered some of the machine's namespaces. The thread is never used
-// for anything else: it ends with the goroutine, because that is still locked to it. It cannot be brought back: a
-// thread that has left the file system attributes of its process (CLONE_FS) stays apart, and one that fails to return
-// would run any goroutine in a foreign namespace. The Go runtime ends a thread whose goroutine ends locked.
+// onThread runs do on a dedicated thread that has entered some of the machine's namespaces. The thread is never used
+// for anything else: it ends with the goroutine, which stays locked to it. A thread that no longer shares the file
+// system attributes of its process (CLONE_FS) cannot share them again, and a thread that failed to restore its
+// namespaces would run other goroutines in them. The Go runtime ends a thread whose goroutine ends locked.
 func (m *Machine) onThread(do func() error, names ...string) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			// The main thread can't end, and /proc/self shows its namespaces. It is held until another one has done it.
+			// The main thread can't end, and /proc/self shows its namespaces. Keep it locked until another thread has
+			// run do.
 			defer runtime.UnlockOSThread()
 			result <- m.onThread(do, names...)
 			return
@@ -148,8 +150,8 @@ func (m *Machine) onThread(do func() error, names ...string) error {
 	return <-result
 }
 
-// enter moves the calling thread. It opens all namespaces before it enters any: after it enters mnt or pid, their files
-// in the host's /proc are no longer reachable.
+// enter moves the calling thread into namespaces. It opens all of them before it enters any: after it enters mnt or
+// pid, the namespace files in the host's /proc are no longer reachable.
 func (m *Machine) enter(names []string) error {
 	init := m.process()
 	if !init.alive() {
@@ -172,7 +174,8 @@ func (m *Machine) enter(names []string) error {
 		}
 		open = append(open, opened{fd, ns.flag})
 	}
-	// Threads share their working directory and root; the kernel wants that ended before the mount namespace changes.
+	// Threads share their working directory and root. The kernel requires that to end before the mount namespace
+	// changes.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("cannot separate a thread: %w", err)
 	}
@@ -184,5 +187,5 @@ func (m *Machine) enter(names []string) error {
 	return nil
 }
 
-// namespace is the path of a namespace of the process.
+// namespace returns the path of a namespace of the process.
 func (p processID) namespace(name string) string { return fmt.Sprintf("/proc/%d/ns/%s", p.PID, name) }

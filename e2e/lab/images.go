@@ -12,13 +12,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/image"
 )
 
-// Images that every cluster has. No image can be pulled: pods need imagePullPolicy Never or IfNotPresent. The pods of
-// tests use these names. Each cluster builds them from the busybox of the local machine, so their content may differ
-// between machines.
+// Images that every cluster contains. No image can be pulled, so pods need imagePullPolicy Never or IfNotPresent. The
+// pods of tests use these names. Each cluster builds the images from the busybox of the local machine, so their content
+// may differ between machines.
 const (
-	// PauseImage holds a pod's namespaces open.
+	// PauseImage keeps the namespaces of a pod open.
 	PauseImage = "localhost/pause:e2e"
-	// ToolboxImage has a shell and small network tools, all from busybox.
+	// ToolboxImage contains a shell and small network tools, all from busybox.
 	ToolboxImage = "localhost/toolbox:e2e"
 )
 
@@ -31,7 +31,7 @@ const applets = "arp arping awk basename cat chmod chown cmp cp cut date dd df d
 	"telnet test timeout top touch tr traceroute true tty umount uname uniq uptime usleep vi watch wc wget which " +
 	"whoami xargs yes"
 
-// writeImages packs the images that every cluster has.
+// writeImages builds the images that every cluster contains, and returns their paths.
 func (c *Cluster) writeImages() ([]string, error) {
 	dir, pause := filepath.Join(c.state.RunDir, imageDir), filepath.Join(c.state.RunDir, helperDir, "pause")
 	busybox, err := StaticBusybox()
@@ -65,8 +65,8 @@ func (c *Cluster) writeImages() ([]string, error) {
 	return paths, nil
 }
 
-// ImportImages makes image archives, such as image.Write writes, known to the node. An image of the same name is
-// replaced; containers that run keep theirs. "k8s.io" is the namespace of containerd that kubelet sees.
+// ImportImages imports image archives, for example from image.Write, into the node. It replaces images of the same
+// name; running containers keep the old ones. The kubelet uses containerd's namespace "k8s.io".
 func (m *Machine) ImportImages(ctx context.Context, tars ...string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, t := range tars {
@@ -75,7 +75,7 @@ func (m *Machine) ImportImages(ctx context.Context, tars ...string) error {
 			if err != nil {
 				return err
 			}
-			f, err := os.Open(path) // handed over open: the node may not see the path
+			f, err := os.Open(path) // passed as an open file: the node may not see the path
 			if err != nil {
 				return fmt.Errorf("cannot import an image: %w", err)
 			}

@@ -23,7 +23,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// needed is set where the tests with a cluster must run, however long the build of its programs takes.
+// needed is set if tests must start a cluster even if its programs have to be built first.
 const needed = "DRA_NETWORK_E2E"
 
 func skipUnlessPossible(t *testing.T, versions ...string) {
@@ -44,7 +44,7 @@ func skipUnlessPossible(t *testing.T, versions ...string) {
 
 func TestCluster(t *testing.T) {
 	skipUnlessPossible(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute) // includes a build from nothing
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute) // includes a build without a cache
 	defer cancel()
 	mounts, links := hostMounts(t), hostState(t)
 	extra := t.TempDir()
@@ -59,7 +59,7 @@ func TestCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // does nothing if all went well
+	t.Cleanup(func() { // does nothing after a successful test
 		if err := c.Down(context.WithoutCancel(ctx)); err != nil {
 			t.Error(err)
 		}
@@ -81,7 +81,7 @@ func TestCluster(t *testing.T) {
 	t.Run("pod after restarts", func(t *testing.T) { waitReady(ctx, t, client, "probe") })
 
 	start := time.Now()
-	for range 2 { // the second call must not mind
+	for range 2 { // the second call must also succeed
 		if err := c.Down(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func TestCluster(t *testing.T) {
 	checkNothingLeft(t, c, pid, mounts, links)
 }
 
-// TestControlPlane starts a control plane alone, in another version and with feature gates.
+// TestControlPlane starts only a control plane, of another version and with feature gates.
 func TestControlPlane(t *testing.T) {
 	const version = "1.36"
 	skipUnlessPossible(t, version)
@@ -102,7 +102,7 @@ func TestControlPlane(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // does nothing if all went well
+	t.Cleanup(func() { // does nothing after a successful test
 		if err := c.Down(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
@@ -150,7 +150,7 @@ func TestSecondClusterOfTheSameNameIsRefused(t *testing.T) {
 		}
 	}()
 	if _, err := lab.Up(t.Context(), o); err == nil || !strings.Contains(err.Error(), "running already") {
-		t.Errorf("the second start gave %v", err)
+		t.Errorf("the second start returned %v", err)
 	}
 	found, err := lab.Open(o)
 	if err != nil {
@@ -165,7 +165,7 @@ func TestSecondClusterOfTheSameNameIsRefused(t *testing.T) {
 	}
 }
 
-// initPID is process 1 as the host sees it.
+// initPID returns the ID of process 1 on the host.
 func initPID(t *testing.T, c *lab.Cluster) string {
 	t.Helper()
 	root, err := c.NodePath("/")
@@ -188,10 +188,10 @@ func newClient(t *testing.T, c *lab.Cluster) kubernetes.Interface {
 	return client
 }
 
-// leaseOfHost is a lease that the host has and the node must not see.
+// leaseOfHost is a lease on the host that the node must not see.
 const leaseOfHost = "/var/lib/cni/networks/labtest-of-the-host/10.0.0.1"
 
-// leaveLease makes it, with the folders that are missing, until the test ends.
+// leaveLease creates leaseOfHost and its missing parent directories until the test ends.
 func leaveLease(t *testing.T) {
 	t.Helper()
 	dir := filepath.Dir(leaseOfHost)
@@ -237,7 +237,7 @@ func checkInside(ctx context.Context, t *testing.T, c *lab.Cluster) {
 	}
 	if _, err := c.Exec(ctx, "sh", "-c", "echo oops >&2; exit 3"); err == nil ||
 		!strings.Contains(err.Error(), "oops") {
-		t.Errorf("a failing command gave %v", err)
+		t.Errorf("a failing command returned %v", err)
 	}
 	if sockets, err := c.NodeGlob("/var/run/containerd/containerd.sock"); err != nil || len(sockets) != 1 {
 		t.Errorf("found the sockets %v, %v", sockets, err)
@@ -271,7 +271,7 @@ func pod(name string) *corev1.Pod {
 			TerminationGracePeriodSeconds: &grace,
 			Containers: []corev1.Container{{
 				Name: "main", Image: lab.ToolboxImage, ImagePullPolicy: corev1.PullNever,
-				// Ready means that the API server answered over the Service's address.
+				// The pod is Ready when the API server has answered at the address of its Service.
 				Command: []string{"sh", "-c", `printf 'GET / HTTP/1.0\r\n\r\n' |
 nc $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT | grep -q HTTPS && touch /tmp/ok; exec sleep 3600`},
 				ReadinessProbe: &corev1.Probe{
@@ -329,7 +329,7 @@ func waitPod(
 		func(ctx context.Context) (bool, error) {
 			p, err := client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
-				return false, nil //nolint:nilerr // it may not be there yet, or the API server is just restarting
+				return false, nil //nolint:nilerr // it may not exist yet, or the API server may be restarting
 			}
 			last = p.Status
 			return reached(p), nil
@@ -348,8 +348,8 @@ func hostMounts(t *testing.T) []byte {
 	return data
 }
 
-// hostState lists the host's interfaces, and what components write by default outside of the folders that a cluster has
-// of its own.
+// hostState lists the host's interfaces, and files that components write by default outside of the cluster's own
+// directories.
 func hostState(t *testing.T) string {
 	t.Helper()
 	all, err := net.Interfaces()
@@ -368,7 +368,7 @@ func hostState(t *testing.T) string {
 
 func checkNothingLeft(t *testing.T, c *lab.Cluster, pid string, mounts []byte, links string) {
 	if _, err := os.Stat(filepath.Join("/proc", pid)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("process %s is still there (%v)", pid, err)
+		t.Errorf("process %s still exists (%v)", pid, err)
 	}
 	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -391,6 +391,6 @@ func checkNothingLeft(t *testing.T, c *lab.Cluster, pid string, mounts []byte, l
 		}
 	}
 	if _, err := os.Stat(c.RunDir()); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the run directory is still there (%v)", err)
+		t.Errorf("the run directory still exists (%v)", err)
 	}
 }

@@ -8,26 +8,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Netlink opens a handle on the node's network namespace, with which tests create their hardware. The caller closes it.
-// A handle works from any thread, since a socket stays in the network namespace of its creation. A handle must not be
-// used concurrently.
+// Netlink opens a handle on the node's network namespace, which tests use to create their hardware. The caller must
+// close it. A handle works on any thread, because a socket stays in the network namespace in which it was created. A
+// handle must not be used concurrently.
 func (m *Machine) Netlink() (*netlink.Handle, error) {
 	ns, err := netns.GetFromPath(m.process().namespace("net"))
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the network namespace of %s: %w", m, err)
 	}
-	defer func() { _ = ns.Close() }() // the handle's socket stays inside
-	// Only the routing family: others fail on kernels that lack their modules.
+	defer func() { _ = ns.Close() }() // the handle's socket stays in the namespace
+	// Use only the routing family: others fail on kernels without their modules.
 	return netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 }
 
-// AddVeth makes a pair of connected interfaces in the node and sets both up. A macvlan can have either as its parent.
-// Nothing removes it but DeleteLink or the end of the node: whoever deletes either end has deleted both.
+// AddVeth creates a pair of connected interfaces in the node and sets both up. A macvlan can use either as its parent.
+// The pair exists until DeleteLink or the end of the node. Deleting one end deletes both.
 func (m *Machine) AddVeth(name, peer string) error {
 	return m.addLink(&netlink.Veth{LinkAttrs: named(name), PeerName: peer}, peer)
 }
 
-// AddBridge makes a bridge in the node with the given interfaces as its ports, and sets it up.
+// AddBridge creates a bridge in the node with the given interfaces as its ports, and sets it up.
 func (m *Machine) AddBridge(name string, ports ...string) error {
 	if err := m.addLink(&netlink.Bridge{LinkAttrs: named(name)}); err != nil {
 		return err
@@ -50,8 +50,8 @@ func (m *Machine) AddBridge(name string, ports ...string) error {
 	})
 }
 
-// DeleteLink removes an interface of the node, and with a veth its peer. It is an error if the node's own namespace
-// does not have it, as while a pod has it.
+// DeleteLink removes an interface of the node, and the peer of a veth. It returns an error if the node's own namespace
+// does not contain the interface, for example because it is in a pod.
 func (m *Machine) DeleteLink(name string) error {
 	return m.withHandle(func(h *netlink.Handle) error {
 		link, err := h.LinkByName(name)
@@ -62,8 +62,8 @@ func (m *Machine) DeleteLink(name string) error {
 	})
 }
 
-// addLink makes link and sets it, and others by name, up. It is not undone if it fails half-way. Links are found again
-// by name, since the kernel chooses the index unless link has one.
+// addLink creates a link, and sets it and further links up by name. It does not undo a failure. Links are looked up by
+// name, since the kernel chooses the index unless the link has one.
 func (m *Machine) addLink(link netlink.Link, options ...string) error {
 	return m.withHandle(func(h *netlink.Handle) error {
 		name := link.Attrs().Name

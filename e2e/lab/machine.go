@@ -2,15 +2,15 @@ package lab
 
 import "fmt"
 
-// Machine is one process 1 with its namespaces: a whole cluster with one node, the control plane of a cluster with
-// several, or one of these nodes. Its methods may be called concurrently. Its fields do not change after Up or Open has
-// returned it. The state that changes in the life of a node is in the node's file: see process.
+// Machine is a process 1 with its namespaces: a cluster with one node, the control plane of a cluster with several
+// nodes, or one of these nodes. Its methods may be called concurrently. Its fields do not change after Up or Open has
+// returned it. State that changes during the life of a node is in the node's file: see process.
 type Machine struct {
 	opts  Options
 	state state
 }
 
-// String names the machine in messages.
+// String returns the name of the machine for messages.
 func (m *Machine) String() string {
 	if m.state.Number == 0 {
 		return fmt.Sprintf("cluster %q", m.state.Name)
@@ -26,7 +26,7 @@ func (m *Machine) process() processID {
 	}
 	now, err := loadState(m.state.RunDir)
 	if err != nil {
-		return processID{} // as if it were off
+		return processID{} // treat the node as off
 	}
 	return now.Init
 }

@@ -22,24 +22,26 @@ import (
 // bootTimeout bounds the start of a node; normally it takes two seconds.
 const bootTimeout = 2 * time.Minute
 
-// nodesDir has a run directory for each of several nodes, and baseSpecFile is what their containers are made of.
+// nodesDir contains a run directory for each of several nodes. baseSpecFile is the base specification of their
+// containers.
 const (
 	nodesDir     = "nodes"
 	baseSpecFile = "oci.json"
 )
 
-// Node is one of several nodes: a machine with mounts, processes, network and cgroups of its own, which can be switched
+// Node is one of several nodes: a machine with its own mounts, processes, network and cgroups, which can be switched
 // off. Its files in /etc, /opt and /var survive this; /run, processes, mounts, namespaces and links end immediately.
-// Each boot has a new boot ID, in its own /proc and in the /proc of its containers. Links keep their names and hardware
-// addresses, but get new indexes in another order. The state of the handle is a snapshot, except for Init, which
-// process reads each time. Handles of several processes may be used concurrently: operations that switch a node take
-// the lock of its run directory.
+// Each boot has a new boot ID, in the node's /proc and in the /proc of its containers. Links keep their names and
+// hardware addresses, but get new indexes in another order. The state of the handle is a snapshot, except for Init,
+// which process reads each time. Handles of several processes may be used concurrently: operations that switch a node
+// take the lock of its run directory.
 type Node struct {
 	Machine
 	cluster *Cluster
 }
 
-// Nodes are the nodes of a cluster with several, none for others. Each call makes new handles. They need not be on.
+// Nodes returns the nodes of a cluster with several nodes, and none for other clusters. Each call returns new handles.
+// The nodes may be off.
 func (c *Cluster) Nodes() []*Node {
 	var all []*Node
 	for i, name := range c.state.Nodes {
@@ -52,7 +54,7 @@ func (c *Cluster) Nodes() []*Node {
 	return all
 }
 
-// Node finds a node by its name, or by its number, from 1.
+// Node returns a node by its name, or by its number, starting with 1.
 func (c *Cluster) Node(name string) (*Node, error) {
 	all := c.Nodes()
 	i := slices.IndexFunc(all, func(n *Node) bool {
@@ -65,15 +67,15 @@ func (c *Cluster) Node(name string) (*Node, error) {
 	return all[i], nil
 }
 
-// Address is the node's, for kubelet and pods of the node's network.
+// Address returns the node's address, at which its kubelet and its pods on the host network are reachable.
 func (n *Node) Address() string { return n.opts.address() }
 
-// On tells whether the node is switched on. One whose boot was broken off is on, too, although nothing may work there.
+// On reports whether the node is switched on. A node whose boot was interrupted is also on, although it may not work.
 func (n *Node) On() bool { return n.process().alive() }
 
-// PowerOff ends all processes of the node immediately, as in a power failure, and removes its links. It does nothing
-// for a node that is off. The API server notices this as for any lost node: the kubelet stops to renew its lease.
-// Cgroups and links are gone when PowerOff returns.
+// PowerOff ends all processes of the node immediately, as in a power failure, and removes its links. It does nothing if
+// the node is off. The API server notices it as for any lost node: the kubelet no longer renews its lease. Cgroups and
+// links no longer exist when PowerOff returns.
 func (n *Node) PowerOff(ctx context.Context) error {
 	unlock, err := lockRun(ctx, n.state.RunDir)
 	if err != nil {
@@ -87,8 +89,8 @@ func (n *Node) PowerOff(ctx context.Context) error {
 }
 
 // PowerOn starts a node that is off, with all its cables connected, and returns when it is Ready in this boot. It does
-// nothing for a node that is on; a node whose last boot was interrupted starts again. If PowerOn fails, the node is
-// left as it is, on or off, with its logs, and the next PowerOn starts over.
+// nothing if the node is on, unless its last boot was interrupted; then it boots the node again. If PowerOn fails, the
+// node is left as it is, on or off, with its logs, and the next PowerOn boots it again.
 func (n *Node) PowerOn(ctx context.Context) error {
 	unlock, err := lockRun(ctx, n.state.RunDir)
 	if err != nil {
@@ -105,7 +107,7 @@ func (n *Node) PowerOn(ctx context.Context) error {
 	return n.boot(ctx, nil)
 }
 
-// Reboot is PowerOff and PowerOn: nothing on the node is told.
+// Reboot is PowerOff and PowerOn: nothing on the node is notified.
 func (n *Node) Reboot(ctx context.Context) error {
 	unlock, err := lockRun(ctx, n.state.RunDir)
 	if err != nil {
@@ -115,9 +117,9 @@ func (n *Node) Reboot(ctx context.Context) error {
 	return n.boot(ctx, nil)
 }
 
-// off kills the node's process 1. The kernel ends it only after all others of the node. Which process that is, the
-// process 1 of the cluster is asked, and not the node's file: a boot that died between start and file has left one that
-// only its parent knows.
+// off kills the node's process 1. The kernel ends it only after all other processes of the node. off gets the process
+// from the cluster's process 1 instead of the node's file: if a boot was interrupted after the start and before the
+// write of the file, only the parent has the process ID.
 func (n *Node) off(ctx context.Context) error {
 	all, err := n.cluster.Status(ctx)
 	if err != nil {
@@ -131,7 +133,7 @@ func (n *Node) off(ctx context.Context) error {
 	return n.clear(ctx)
 }
 
-// clear removes what outlives the node's processes.
+// clear removes the links and cgroups, which outlive the node's processes.
 func (n *Node) clear(ctx context.Context) error {
 	if err := n.unplug(); err != nil {
 		return err
@@ -141,9 +143,9 @@ func (n *Node) clear(ctx context.Context) error {
 	return removeCgroups(ctx, n.state.Cgroup)
 }
 
-// boot starts the node, which is switched off before, and waits until it is Ready. Images are imported if there are
-// any. The caller holds the lock of the node. Its file says Ready only between the last step and the next boot, so a
-// node that is on and not Ready is one whose boot was broken off.
+// boot switches the node off, starts it, and waits until it is Ready. It imports images if there are any. The caller
+// holds the lock of the node. The node's file contains Ready only between the last step and the next boot, so if a node
+// is on and not Ready, its boot was interrupted.
 func (n *Node) boot(ctx context.Context, images []string) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
@@ -166,10 +168,11 @@ func (n *Node) boot(ctx context.Context, images []string) error {
 	return nil
 }
 
-// startInit has the cluster's process 1 start the process 1 of the node, and connects the node's cables. It writes the
-// state file twice. The first write, before the start, clears Init: the process ID of the previous boot may be used
-// again, and must not be mistaken for the node's. The second write, after the start, records the process that listens
-// on the control socket. The kernel reports its ID as the calling process sees it, in whatever PID namespace that is.
+// startInit requests the start of the node's process 1 from the cluster's process 1, and connects the node's cables. It
+// writes the state file twice. The first write, before the start, clears Init: the process ID of the previous boot may
+// be reused, and must not be mistaken for the node's. The second write, after the start, records the process that
+// listens on the control socket. The kernel reports its ID in the PID namespace of the calling process, whichever that
+// is.
 func (n *Node) startInit(ctx context.Context, bootID string) error {
 	dir := n.state.RunDir
 	saved, err := loadState(dir)
@@ -188,7 +191,7 @@ func (n *Node) startInit(ctx context.Context, bootID string) error {
 		return err
 	}
 	// The socket of a dead process remains as a file, and the new process could not bind to its name.
-	if err := os.RemoveAll(filepath.Join(dir, node.ControlSocket)); err != nil { // of the boot before
+	if err := os.RemoveAll(filepath.Join(dir, node.ControlSocket)); err != nil { // the socket of the previous boot
 		return err
 	}
 	name := Component(n.state.NodeName)
@@ -214,7 +217,7 @@ func (n *Node) startInit(ctx context.Context, bootID string) error {
 	return n.plug(saved.Boots)
 }
 
-// saveReady notes that the boot is complete.
+// saveReady records that the boot is complete.
 func (n *Node) saveReady() error {
 	saved, err := loadState(n.state.RunDir)
 	if err != nil {
@@ -224,8 +227,8 @@ func (n *Node) saveReady() error {
 	return saved.save()
 }
 
-// launchSaved starts a component with the command line that was saved when the cluster was made. The process 1 of this
-// boot has started nothing before, so it cannot know the command line.
+// launchSaved starts a component with the command line that was saved when the cluster was created. Process 1 of this
+// boot has never started the component, so it does not have its command line.
 func (n *Node) launchSaved(ctx context.Context, component Component) error {
 	saved, err := loadState(n.state.RunDir)
 	if err != nil {
@@ -240,8 +243,8 @@ func (n *Node) launchSaved(ctx context.Context, component Component) error {
 }
 
 // waitReady waits until the API server reports that the node is ready in this boot. A Ready condition is not enough: if
-// the node was off for only a few seconds, no component has noticed it yet. The kubelet reports the boot ID of /proc,
-// which differs in each boot, together with its conditions.
+// the node was off for only a few seconds, the control plane has not noticed it yet. The kubelet reports the boot ID of
+// /proc, which differs in each boot, together with its conditions.
 func (n *Node) waitReady(ctx context.Context, bootID string) error {
 	return n.waitFor(ctx, "node "+n.state.NodeName, Kubelet, func(ctx context.Context) error {
 		var object corev1.Node
@@ -255,8 +258,8 @@ func (n *Node) waitReady(ctx context.Context, bootID string) error {
 	})
 }
 
-// prepare writes all that the node's run directory must have before its first boot. It is done once, by Up: another
-// boot finds the same keys, configuration and command lines, as a machine does on its disk.
+// prepare writes all files that the node's run directory must contain before its first boot. Up calls it once: like the
+// disk of a machine, later boots find the same keys, configuration and command lines.
 func (n *Node) prepare(keys *authority) error {
 	for _, d := range []string{node.LogDir, node.KubeletDir, node.ContainerdDir, node.PrivateDir, node.DiskDir, pkiDir,
 		manifestDir} {
@@ -286,8 +289,8 @@ func (n *Node) prepare(keys *authority) error {
 	return n.saveSpec()
 }
 
-// saveSpec writes the specification for process 1 of the node. The run directory of the cluster is kept, too: it
-// contains the helper programs and the certificates of the control plane.
+// saveSpec writes the specification for process 1 of the node. The node also sees the run directory of the cluster,
+// which contains the helper programs and the certificates of the control plane.
 func (n *Node) saveSpec() error {
 	network, err := n.opts.clusterNetwork()
 	if err != nil {
@@ -331,10 +334,10 @@ func (c *Cluster) writeBaseSpec(ctx context.Context) error {
 	return os.WriteFile(filepath.Join(c.state.RunDir, baseSpecFile), data, 0o600)
 }
 
-// helper is the path of a small program of our own.
+// helper returns the path of one of this project's small programs.
 func (c *Cluster) helper(name string) string { return filepath.Join(c.state.RunDir, helperDir, name) }
 
-// bootAll boots all nodes of a cluster with several for the first time, concurrently. When one fails, the boots of the
+// bootAll boots all nodes of a cluster with several nodes for the first time, concurrently. If one boot fails, the
 // others are canceled, and Up ends the cluster.
 func (c *Cluster) bootAll(ctx context.Context, p *progress) error {
 	nodes := c.Nodes()
@@ -362,7 +365,7 @@ func (c *Cluster) bootAll(ctx context.Context, p *progress) error {
 	return group.Wait()
 }
 
-// ImportImages makes image archives, such as image.Write writes, known to all nodes, which must be on.
+// ImportImages imports image archives, for example from image.Write, into all nodes, which must be on.
 func (c *Cluster) ImportImages(ctx context.Context, tars ...string) error {
 	nodes := c.Nodes()
 	if len(nodes) == 0 {

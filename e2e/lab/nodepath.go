@@ -10,12 +10,12 @@ import (
 	"syscall"
 )
 
-// maxLinks bounds the symbolic links of one path, as the kernel does.
+// maxLinks is the maximum number of symbolic links in one path, as in the kernel.
 const maxLinks = 40
 
-// NodePath turns a path in the node's file system into one that can be used from outside. Symbolic links, such as
-// /var/run, are resolved in the node's root: the kernel would resolve absolute ones in the root of the caller, which is
-// the host's. The path need not exist. It holds as long as process 1 of this boot.
+// NodePath translates a path in the node's file system into a path that can be used from outside. It resolves symbolic
+// links, such as /var/run, in the node's root: the kernel would resolve absolute links in the root of the caller, which
+// is the host's. The path need not exist. The result is valid as long as process 1 of this boot.
 func (m *Machine) NodePath(path string) (string, error) {
 	resolved, err := resolveIn(m.root(), path)
 	if err != nil {
@@ -25,7 +25,7 @@ func (m *Machine) NodePath(path string) (string, error) {
 }
 
 // NodeGlob returns the paths in the node's file system that match a pattern, sorted, as paths that can be used from
-// outside. Folders that do not exist match nothing. Unlike in a shell, * also matches names that begin with a dot.
+// outside. Missing directories match nothing. Unlike in a shell, * also matches names that begin with a dot.
 func (m *Machine) NodeGlob(pattern string) ([]string, error) {
 	found, err := globIn(m.root(), pattern)
 	if err != nil {
@@ -34,7 +34,7 @@ func (m *Machine) NodeGlob(pattern string) ([]string, error) {
 	return found, err
 }
 
-// root shows the node's file system as its processes see it.
+// root returns a path that shows the node's file system as its processes see it.
 func (m *Machine) root() string { return fmt.Sprintf("/proc/%d/root", m.process().PID) }
 
 // resolveIn resolves a path below root so that no link leads out of it. Missing components are kept as written, but
@@ -50,7 +50,7 @@ func resolveIn(root, path string) (string, error) {
 		name := rest[0]
 		rest = rest[1:]
 		next := filepath.Join(resolved, name) // ".." ends at "/"
-		if next == resolved || next == "/" {  // that is root, which may itself be a link
+		if next == resolved || next == "/" {  // the root, which may itself be a link
 			resolved = next
 			continue
 		}
@@ -78,7 +78,7 @@ func resolveIn(root, path string) (string, error) {
 	return filepath.Join(root, resolved), nil
 }
 
-// globIn resolves every component that it matches, unlike filepath.Glob, and returns an error if it cannot read one.
+// globIn resolves links in every matched component, unlike filepath.Glob, and returns an error if it cannot read one.
 func globIn(root, pattern string) ([]string, error) {
 	dirs := []string{"/"}
 	for _, part := range strings.Split(strings.Trim(pattern, "/"), "/") {
@@ -105,7 +105,8 @@ func globIn(root, pattern string) ([]string, error) {
 	return found, nil
 }
 
-// namesIn are the files of a folder below root that match a pattern of one component; none if there is no such folder.
+// namesIn returns the files of a directory below root that match a pattern of one component. If the directory does not
+// exist, it returns none.
 func namesIn(root, dir, pattern string) ([]string, error) {
 	path, err := resolveIn(root, dir)
 	if err != nil {
@@ -131,6 +132,6 @@ func namesIn(root, dir, pattern string) ([]string, error) {
 	return names, nil
 }
 
-// isAbsent reports whether an error means that a file does not exist. For files of a process that has just ended the
-// kernel returns the second of the two (fs/proc/base.c).
+// isAbsent reports whether an error means that a file does not exist. For files of a process that has just ended, the
+// kernel returns ESRCH (fs/proc/base.c).
 func isAbsent(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }

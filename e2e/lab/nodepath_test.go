@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A path of the node stays in the node, whatever links are on its way. Each link here leads, for the kernel, to a file
-// of the host.
+// A path of the node resolves to a file of the node, whatever links it contains. Each link here leads, for the kernel,
+// to a file of the host.
 func TestPathsStayInTheNode(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root") // a link, like /proc/PID/root
@@ -58,20 +58,20 @@ func TestPathsStayInTheNode(t *testing.T) {
 		}
 	}
 	if got, err := globIn(root, "/run/netns/dra-1/x*"); err != nil || len(got) > 0 {
-		t.Errorf("below a file are %v, %v", got, err)
+		t.Errorf("below a file there are %v, %v", got, err)
 	}
 	if got, err := resolveIn(root, "/data/loop/x"); err == nil {
 		t.Errorf("a link to itself leads to %s", got)
 	}
 	if got, err := resolveIn(filepath.Join(dir, "ended"), "/x"); err == nil {
-		t.Errorf("a node that has ended has %s", got)
+		t.Errorf("a node that has ended still has %s", got)
 	}
 	if _, err := globIn(root, "/run/[/x"); err == nil {
-		t.Error("a pattern that is none is accepted")
+		t.Error("accepted an invalid pattern")
 	}
 }
 
-// Processes end while their files are looked for.
+// Processes may end while their files are listed.
 func TestFilesOfProcessesThatEnd(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
 	if err := cmd.Start(); err != nil {
@@ -79,7 +79,7 @@ func TestFilesOfProcessesThatEnd(t *testing.T) {
 	}
 	files, err := os.Open(fmt.Sprintf("/proc/%d", cmd.Process.Pid))
 	err = errors.Join(err, cmd.Process.Kill())
-	_ = cmd.Wait() // it was killed
+	_ = cmd.Wait() // the error reports the kill
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func TestNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // does nothing if all went well
+	t.Cleanup(func() { // does nothing after a successful test
 		if err := c.Down(context.WithoutCancel(ctx)); err != nil {
 			t.Error(err)
 		}
@@ -56,7 +56,7 @@ func node(t *testing.T, c *lab.Cluster, name string) *lab.Node {
 	return n
 }
 
-// pods runs one pod on each node, which has the node's name.
+// pods runs one pod on each node, with the name of the node.
 func pods(ctx context.Context, t *testing.T, client kubernetes.Interface, nodes ...*lab.Node) {
 	t.Helper()
 	for _, n := range nodes {
@@ -82,7 +82,7 @@ func output(t *testing.T, m interface {
 	return strings.TrimSpace(string(out))
 }
 
-// checkCables holds that what is connected answers, and nothing else.
+// checkCables checks that only connected addresses answer.
 func checkCables(t *testing.T, first, second *lab.Node) {
 	output(t, first, "ip", "address", "add", "192.0.2.1/24", "dev", "eth1")
 	output(t, second, "ip", "address", "add", "192.0.2.2/24", "dev", "eth3")
@@ -92,7 +92,7 @@ func checkCables(t *testing.T, first, second *lab.Node) {
 		for segment, address := range addresses {
 			tries := 1
 			if segment != unplugged {
-				tries = 10 // one may go unanswered on a busy machine
+				tries = 10 // a busy machine may lose one
 			}
 			out, err := ping(t, first, address, tries)
 			if (err == nil) != (segment != unplugged) {
@@ -117,7 +117,7 @@ func checkCables(t *testing.T, first, second *lab.Node) {
 	check("")
 }
 
-// ping tries until there is an answer.
+// ping sends up to tries requests until one is answered.
 func ping(t *testing.T, sender *lab.Node, address string, tries int) (out []byte, err error) {
 	for range tries {
 		if out, err = sender.Exec(t.Context(), "busybox", "ping", "-c", "1", "-W", "1", address); err == nil {
@@ -127,7 +127,7 @@ func ping(t *testing.T, sender *lab.Node, address string, tries int) (out []byte
 	return out, err
 }
 
-// checkReboot holds that the second node has lost what is in memory and nothing else, and that the first is as it was.
+// checkReboot checks that the second node has lost only the content of its memory, and that the first is unchanged.
 func checkReboot(ctx context.Context, t *testing.T, c *lab.Cluster, client kubernetes.Interface) {
 	first, second := node(t, c, "1"), node(t, c, "2")
 	for _, path := range []string{"/run/mark", "/var/lib/mark", "/var/lib/cni/mark", "/etc/mark", "/opt/cni/bin/mark"} {
@@ -176,7 +176,7 @@ func checkReboot(ctx context.Context, t *testing.T, c *lab.Cluster, client kuber
 	if left := output(t, second, "sh", "-c",
 		"ls -d /run/mark /var/lib/mark /var/lib/cni/mark /etc/mark /opt/cni/bin/mark || true"); left !=
 		"/etc/mark\n/opt/cni/bin/mark\n/var/lib/cni/mark\n/var/lib/mark" {
-		t.Errorf("of the files there are %q", left)
+		t.Errorf("the files %q remain", left)
 	}
 	if now := output(t, first, "pgrep", "-n", "containerd"); now != firstBefore {
 		t.Errorf("containerd of the other node was process %s and is %s", firstBefore, now)
@@ -205,7 +205,7 @@ func checkOff(ctx context.Context, t *testing.T, client kubernetes.Interface, n 
 		}
 	}
 	if _, err := os.Stat(root); err == nil || n.On() {
-		t.Errorf("%s is still there", root)
+		t.Errorf("%s still exists", root)
 	}
 	if _, err := n.Exec(ctx, "true"); err == nil {
 		t.Error("a command ran on a node that is off")
@@ -232,7 +232,7 @@ func checkOff(ctx context.Context, t *testing.T, client kubernetes.Interface, n 
 	})
 }
 
-// breakBoot ends the start of a node when its process 1 runs, and nothing else does yet.
+// breakBoot interrupts the start of a node when its process 1 runs, and no other process does.
 func breakBoot(ctx context.Context, t *testing.T, n *lab.Node) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
@@ -244,9 +244,9 @@ func breakBoot(ctx context.Context, t *testing.T, n *lab.Node) {
 		})
 	}()
 	if err := n.PowerOn(ctx); err == nil {
-		t.Error("a boot that was broken off is said to be complete")
+		t.Error("an interrupted boot is reported as complete")
 	}
 	if !n.On() {
-		t.Error("the node is off: the boot was broken off too early to show anything")
+		t.Error("the node is off: the boot was interrupted too early for the test")
 	}
 }

@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// DefaultName is the cluster people get who do not name one.
+// DefaultName is the name of a cluster if none is given.
 const DefaultName = "default"
 
-// extraCNIVariable is the environment variable with a folder of further CNI plugins.
+// extraCNIVariable is the environment variable with a directory of further CNI plugins.
 const extraCNIVariable = "EXTRA_CNI_DIR"
 
 // ExtraCNIDirs returns the directory of CNI plugins in $EXTRA_CNI_DIR, if set, followed by the given ones. The user's
-// directory comes first and takes precedence over plugins that a test replaces.
+// directory comes first, so its plugins take precedence over those of a test.
 func ExtraCNIDirs(dirs ...string) []string {
 	if dir := os.Getenv(extraCNIVariable); dir != "" {
 		return append([]string{dir}, dirs...)
@@ -30,70 +30,70 @@ func ExtraCNIDirs(dirs ...string) []string {
 	return dirs
 }
 
-// Options describe a cluster. The zero value is a good one.
+// Options describe a cluster. The zero value is valid.
 type Options struct {
-	// Name tells clusters apart that run at the same time; empty means DefaultName.
+	// Name distinguishes clusters that run at the same time; empty means DefaultName.
 	Name string
-	// CacheDir is where binaries are kept; empty means CacheDir().
+	// CacheDir is the directory for binaries; empty means CacheDir().
 	CacheDir string
-	// Clone is the project's folder; empty means the one around the working directory.
+	// Clone is the clone of the project; empty means the clone that contains the working directory.
 	Clone string
 	// Kubernetes is a version such as "1.36", which requires ControlPlaneOnly; empty means the version of e2e/tools.
 	Kubernetes string
-	// ControlPlaneOnly leaves out containerd and kubelet. Pods are scheduled, to Node objects that the caller makes,
-	// and never run; nodes stay as they are made.
+	// ControlPlaneOnly omits containerd and the kubelet. Pods are scheduled to Node objects that the caller creates,
+	// and never run. Node objects stay unchanged.
 	ControlPlaneOnly bool
-	// NodeElsewhere leaves out containerd and kubelet, too, but prepares everything that another machine needs to be
-	// the node. That machine mounts RunDir and the programs under their own paths, has a NIC whose peer is in the
-	// cluster's network namespace (see OnNetwork and Network), and runs "labnode join". API server and kubelet reach
-	// each other.
+	// NodeElsewhere also omits containerd and the kubelet, but prepares everything that another machine needs to be the
+	// node. That machine mounts RunDir and the programs under their own paths, has a NIC whose peer is in the cluster's
+	// network namespace (see OnNetwork and Network), and runs "labnode join". The API server and the kubelet reach each
+	// other.
 	NodeElsewhere bool
-	// RunDir holds the cluster's state and is removed with it; empty means run/NAME in the cache.
+	// RunDir contains the cluster's state and is removed with it; empty means run/NAME in the cache.
 	RunDir string
-	// NodeName is the name of the node; empty means "e2e-node". With several nodes it is the first part of their names:
-	// the others are called "e2e-node-1" and so on.
+	// NodeName is the name of the node; empty means "e2e-node". With several nodes it is the prefix of their names,
+	// such as "e2e-node-1".
 	NodeName string
-	// Nodes is how many nodes there are; zero means one, which is also the machine of the control plane. With more, the
-	// control plane has a machine of its own, and nodes can be switched off one by one: see Cluster.Nodes.
+	// Nodes is the number of nodes; zero means one, which is also the machine of the control plane. With more, the
+	// control plane has its own machine, and nodes can be switched off individually: see Cluster.Nodes.
 	Nodes int
-	// Links is how many links each of several nodes has to the wire that they share, called eth1, eth2 and so on; zero
+	// Links is the number of links of each of several nodes to their common wire, called eth1, eth2 and so on; zero
 	// means four.
 	Links int
-	// NodeLabels are further labels of the node.
+	// NodeLabels are additional labels of the node.
 	NodeLabels map[string]string
-	// FeatureGates differ from the defaults of the Kubernetes version, for all components.
+	// FeatureGates override the defaults of the Kubernetes version, for all components.
 	FeatureGates map[string]bool
-	// RuntimeConfig switches API groups on or off, for example "resource.k8s.io/v1beta2": "true".
+	// RuntimeConfig enables or disables API groups, for example "resource.k8s.io/v1beta2": "true".
 	RuntimeConfig map[string]string
-	// SyncFrequency is how often kubelet looks at its pods; zero means 5 s. Kubernetes' own default is a minute, so
-	// that whatever failed once would be tried again only after that long.
+	// SyncFrequency is the interval at which the kubelet syncs its pods; zero means 5 s. With the default of
+	// Kubernetes, a minute, the kubelet would retry failed operations only after that time.
 	SyncFrequency time.Duration
-	// NRITimeout is how long containerd waits for an answer of an NRI plugin; zero means its own default, 2 s.
+	// NRITimeout is the time limit of containerd for an answer of an NRI plugin; zero means its default, 2 s.
 	NRITimeout time.Duration
 	// ExtraCNIDirs are directories with further CNI plugins, which appear in /opt/cni/bin. They take precedence over
 	// later directories and over the reference plugins; empty means ExtraCNIDirs().
 	ExtraCNIDirs []string
-	// Images are image archives to import before the node starts, next to PauseImage and ToolboxImage.
+	// Images are image archives to import before the node starts, in addition to PauseImage and ToolboxImage.
 	Images []string
-	// StartTimeout bounds the start without the build; zero means two minutes.
+	// StartTimeout bounds the start, except for the build; zero means two minutes.
 	StartTimeout time.Duration
 	// Detached lets the cluster outlive the process that started it.
 	Detached bool
-	// Progress gets a line for every step; nil means none.
+	// Progress receives a line for each step; nil discards them.
 	Progress io.Writer
 
-	// allElsewhere reports that no part of the cluster runs here: see Pack.
+	// allElsewhere reports that no part of the cluster runs on this machine: see Pack.
 	allElsewhere bool
 	// number is the number of the node, from 1, if these are the options of one node of several.
 	number int
 }
 
-// nameForm is what both a folder and a cgroup can be called. It is also a good host name, and label of DNS, to which
-// several nodes add a number: 40 characters leave room for that.
+// nameForm matches names that are valid for a directory, a cgroup, a host name and a DNS label. Several nodes add a
+// number to the name: 40 characters leave room for that.
 var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
 
 // withDefaults fills in empty options and checks the rest. It creates no directory except the cache. It makes paths
-// absolute, since components run in / and helpers in the clone.
+// absolute, because components run in / and helpers in the clone.
 func (o Options) withDefaults() (Options, error) {
 	o.Name = or(o.Name, DefaultName)
 	o.NodeName = or(o.NodeName, "e2e-node")
@@ -130,16 +130,16 @@ func (o Options) withDefaults() (Options, error) {
 	return o, o.paths()
 }
 
-// elsewhere says whether another machine is the node.
+// elsewhere reports whether another machine is the node.
 func (o Options) elsewhere() bool { return o.NodeElsewhere || o.allElsewhere }
 
-// nodeHere says whether containerd and kubelet are the cluster's own processes.
+// nodeHere reports whether containerd and the kubelet are the cluster's own processes.
 func (o Options) nodeHere() bool { return !o.ControlPlaneOnly && !o.elsewhere() && !o.several() }
 
-// several says whether nodes have machines of their own.
+// several reports whether nodes have their own machines.
 func (o Options) several() bool { return o.Nodes > 1 }
 
-// maxNodes and maxNodeLinks bound what addresses and hardware addresses leave room for.
+// maxNodes and maxNodeLinks are limited by the ranges of IP and hardware addresses.
 const (
 	maxNodes     = 50
 	maxNodeLinks = 100
@@ -171,7 +171,7 @@ func (o Options) nodeNames() []string {
 	return names
 }
 
-// address is the node's.
+// address returns the node's address.
 func (o Options) address() string {
 	if o.number == 0 {
 		return nodeAddress
@@ -218,25 +218,25 @@ func (o *Options) paths() error {
 	return errors.Join(errs...)
 }
 
-// wait bounds the start by the timeout. Errors show its cause instead of "context deadline exceeded".
+// wait returns a context with the start timeout. Errors contain the timeout instead of "context deadline exceeded".
 func (o Options) wait(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, o.StartTimeout,
 		fmt.Errorf("the cluster was not ready after %s", o.StartTimeout))
 }
 
-// cgroupName is the cluster's own name in every cgroup hierarchy. The run directory is part of it, since two users can
-// have clusters of the same name.
+// cgroupName returns the name of the cluster's cgroup in every hierarchy. It depends on the run directory, because
+// clusters of two users may have the same name.
 func cgroupName(name, runDir string) string {
 	sum := sha256.Sum256([]byte(runDir))
 	return "dra-lab-" + name + "-" + hex.EncodeToString(sum[:])[:8]
 }
 
-// gates renders feature gates for a command line.
+// gates formats feature gates for a command line.
 func gates(m map[string]bool) string {
 	return settings(m, func(v bool) string { return fmt.Sprint(v) })
 }
 
-// settings renders a map as a=b,c=d in order.
+// settings formats a map as a=b,c=d, sorted.
 func settings[V any](m map[string]V, show func(V) string) string {
 	out := make([]string, 0, len(m))
 	for k, v := range m {

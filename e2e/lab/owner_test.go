@@ -16,10 +16,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// ownerVariable makes TestOwner the process that owns a cluster.
+// ownerVariable is set when TestOwner runs as the process that owns a cluster.
 const ownerVariable = "LAB_TEST_OWNER"
 
-// TestOwner is not a test: TestClusterEndsWithItsOwner runs it as a program that it can kill.
+// TestOwner is not a test: TestClusterEndsWithItsOwner runs it as a program and kills it.
 func TestOwner(t *testing.T) {
 	if os.Getenv(ownerVariable) == "" {
 		t.Skip("runs only as a part of TestClusterEndsWithItsOwner")
@@ -59,14 +59,14 @@ func TestClusterEndsWithItsOwner(t *testing.T) {
 	if err := owner.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = owner.Wait() // was killed
+	_ = owner.Wait() // the test killed it
 	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true,
 		func(context.Context) (bool, error) {
 			_, err := os.Stat(filepath.Join("/proc", pid))
 			return errors.Is(err, fs.ErrNotExist), nil
 		})
 	if err != nil {
-		t.Errorf("the cluster outlives its owner: %v", err)
+		t.Errorf("the cluster outlived its owner: %v", err)
 	}
 	if found, err := lab.Remove(t.Context(), lab.Options{Name: "labtest-owner"}); err != nil || !found {
 		t.Errorf("Remove did not remove the remains of the killed owner (%v, %v)", found, err)

@@ -19,11 +19,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// validity is how long the certificates hold; clusters live shorter.
+// validity is the validity period of certificates; clusters do not live that long.
 const validity = 30 * 24 * time.Hour
 
 // authority is the cluster's certificate authority. Its key is in the run directory, like the keys of all components:
-// every process that can read it is root here. It must not use a serial number twice (RFC 5280, 4.1.2.2).
+// every process that can read the directory is root. Serial numbers must be unique (RFC 5280, 4.1.2.2).
 type authority struct {
 	dir    string
 	cert   *x509.Certificate
@@ -32,13 +32,13 @@ type authority struct {
 	serial int64
 }
 
-// identity is one certificate the cluster needs. Its common name is the user and its organizations are the groups of
-// who shows it to the API server (x509 authentication).
+// identity describes one certificate of the cluster. For the API server, its common name is the user, and its
+// organizations are the groups (x509 authentication).
 type identity struct {
 	file string
 	name string
 	orgs []string
-	// dns is set for servers.
+	// dns contains the names of a server; nil for a client.
 	dns []string
 	// kubeconfig requests a kubeconfig for the certificate.
 	kubeconfig bool
@@ -63,8 +63,8 @@ func identities(node string) []identity {
 	}
 }
 
-// memberIdentities lists the certificates for one node of several. The administrator's certificate is for kubectl on
-// the node.
+// memberIdentities lists the certificates of one node of several. The administrator's certificate is for kubectl on the
+// node.
 func memberIdentities(node string) []identity {
 	var mine []identity
 	for _, id := range identities(node) {
@@ -109,8 +109,8 @@ func (a *authority) issueAll(all []identity, server string, ips []net.IP) error 
 	return nil
 }
 
-// writeServiceAccounts writes the keys that tokens of service accounts are signed with. The controller manager signs
-// with sa.key, and the API server verifies with sa.pub; both have to be of one pair.
+// writeServiceAccounts writes the key pair for tokens of service accounts. The controller manager signs with sa.key,
+// and the API server verifies with sa.pub.
 func (a *authority) writeServiceAccounts() error {
 	sa, _, err := a.newKey("sa")
 	if err != nil {
@@ -124,8 +124,8 @@ func (a *authority) writeServiceAccounts() error {
 	return err
 }
 
-// newAuthority makes the certificate authority of one cluster, in files. Each cluster has its own, so a kubeconfig that
-// is left over is of no use with another.
+// newAuthority creates the certificate authority of one cluster, in files. Each cluster has its own, so a leftover
+// kubeconfig does not work with another cluster.
 func newAuthority(dir string) (*authority, error) {
 	a := &authority{dir: dir}
 	var err error
@@ -146,8 +146,8 @@ func newAuthority(dir string) (*authority, error) {
 	return a, err
 }
 
-// template is a certificate before its use is said. Serial numbers go up, as X.509 wants each to be another (RFC 5280,
-// 4.1.2.2).
+// template returns a certificate without its usage. Serial numbers increase, because X.509 requires unique ones (RFC
+// 5280, 4.1.2.2).
 func (a *authority) template(id identity) *x509.Certificate {
 	a.serial++
 	now := time.Now()
@@ -161,8 +161,8 @@ func (a *authority) template(id identity) *x509.Certificate {
 	}
 }
 
-// issue makes one certificate with its key. A certificate with names is a server's, and every other a client's; none is
-// both.
+// issue creates a certificate and its key. A certificate with DNS names is for a server, and any other for a client;
+// none is for both.
 func (a *authority) issue(id identity, server string, ips []net.IP) error {
 	key, keyPEM, err := a.newKey(id.file)
 	if err != nil {
@@ -185,7 +185,7 @@ func (a *authority) issue(id identity, server string, ips []net.IP) error {
 	return clientcmd.WriteToFile(a.kubeconfig(id, server, certPEM, keyPEM), filepath.Join(a.dir, id.file+".kubeconfig"))
 }
 
-// kubeconfig has keys and certificates inside, so that it works from every mount namespace.
+// kubeconfig returns a kubeconfig that contains keys and certificates, so that it works in every mount namespace.
 func (a *authority) kubeconfig(id identity, server string, cert, key []byte) clientcmdapi.Config {
 	const cluster = "lab"
 	c := *clientcmdapi.NewConfig()
@@ -196,7 +196,7 @@ func (a *authority) kubeconfig(id identity, server string, cert, key []byte) cli
 	return c
 }
 
-// newKey makes a key of the curve P-256. Making an RSA key may take seconds, and a cluster has a dozen.
+// newKey creates a key of the curve P-256. An RSA key may take seconds, and a cluster has a dozen keys.
 func (a *authority) newKey(name string) (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

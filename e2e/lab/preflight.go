@@ -11,16 +11,15 @@ import (
 	"strings"
 )
 
-// requirement is something the machine must have, and the Debian package that brings it. A check that returns nil has
-// found it. It looks for the thing itself and not for the package: it may have come in another way.
+// requirement is a property of the machine, and the Debian package that provides it. check returns nil if the machine
+// has it. It checks for the files and not for the package, because they may have been installed in another way.
 type requirement struct {
 	pkg   string
 	check func(context.Context) error
 }
 
-// checkCompiler makes sure that the tools can be built. They are for runc, whose part that enters namespaces is C
-// (libcontainer/nsenter), and which filters system calls with libseccomp. Nothing is needed where the cache has the
-// programs.
+// checkCompiler checks that the tools can be built. runc requires a C compiler for the part that enters namespaces
+// (libcontainer/nsenter), and libseccomp to filter system calls. It is not called if the programs are in the cache.
 func checkCompiler(ctx context.Context, p *progress) error {
 	return require(ctx, p, []requirement{
 		{"gcc", inPath("gcc")},
@@ -32,7 +31,7 @@ func checkCompiler(ctx context.Context, p *progress) error {
 	})
 }
 
-// checkMachine makes sure that a cluster can run.
+// checkMachine checks that a cluster can run.
 func checkMachine(ctx context.Context, p *progress) error {
 	if os.Geteuid() != 0 {
 		return errors.New("a cluster needs root for its namespaces and mounts: run this as root, for example with " +
@@ -40,12 +39,12 @@ func checkMachine(ctx context.Context, p *progress) error {
 	}
 	return require(ctx, p, []requirement{
 		{"busybox-static", func(context.Context) error { _, err := StaticBusybox(); return err }},
-		{"iproute2", inPath("ip")}, // for people and tests, who look at the node with it
+		{"iproute2", inPath("ip")}, // for users and tests that inspect the node
 	})
 }
 
 // require installs missing requirements where possible, and otherwise returns an error that names the packages to
-// install. After an installation it checks all requirements again: a package may be installed and broken.
+// install. After an installation it checks all requirements again: a package may be installed but broken.
 func require(ctx context.Context, p *progress, all []requirement) error {
 	missing := missing(ctx, all)
 	if len(missing) == 0 {
@@ -73,7 +72,7 @@ func require(ctx context.Context, p *progress, all []requirement) error {
 	return nil
 }
 
-// missing are the packages that the machine lacks, each once: several requirements may come with one.
+// missing returns the packages that the machine lacks. Each is listed once, even if several requirements need it.
 func missing(ctx context.Context, all []requirement) []string {
 	var out []string
 	for _, r := range all {
@@ -91,8 +90,8 @@ func inPath(name string) func(context.Context) error {
 	}
 }
 
-// StaticBusybox finds a busybox that needs no libraries. The toolbox image has no dynamic loader: a program that names
-// one (PT_INTERP) could not be started there.
+// StaticBusybox returns the path of a busybox that needs no libraries. The toolbox image has no dynamic loader, so a
+// program with an interpreter (PT_INTERP) would not start.
 func StaticBusybox() (string, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 // the same ID and start in the same tick.
 type processID struct {
 	PID int `json:"pid"`
-	// Start is when the process started, in clock ticks since the machine did.
+	// Start is the start time of the process, in clock ticks since the boot of the machine.
 	Start uint64 `json:"start"`
-	// Boot is the machine's boot ID: ticks restart at zero on each boot.
+	// Boot is the machine's boot ID, because ticks restart at zero on each boot.
 	Boot string `json:"boot"`
 }
 
@@ -31,15 +31,15 @@ func bootID() string {
 	return string(bytes.TrimSpace(id))
 }
 
-// identify reads when the process pid started.
+// identify returns the identity of the process pid.
 func identify(pid int) (processID, error) {
 	start, _, err := readStat(pid)
 	return processID{PID: pid, Start: start, Boot: bootID()}, err
 }
 
-// readStat returns start time and state from /proc/PID/stat. The name before them may hold anything, so they are
-// counted from its closing parenthesis. In proc_pid_stat(5) the state is the third field and the start time the 22nd:
-// the first and the 20th behind the name.
+// readStat returns start time and state from /proc/PID/stat. The process name may contain any character, so the fields
+// are counted from its closing parenthesis. In proc_pid_stat(5) the state is the third field and the start time the
+// 22nd, which are the first and the 20th after the name.
 func readStat(pid int) (start uint64, status byte, err error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -77,7 +77,7 @@ func (p processID) kill(ctx context.Context) error {
 		return fmt.Errorf("cannot open process %d: %w", p.PID, err)
 	}
 	defer func() { _ = unix.Close(fd) }() // only names the process
-	if !p.alive() {                       // asked after the descriptor names the process: now it can't be exchanged
+	if !p.alive() {                       // checked after the descriptor is open: now it cannot refer to another process
 		return nil
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// progress prints steps with the time since the start. It may be used by several goroutines.
+// progress prints steps with the time since the start. It may be used concurrently.
 type progress struct {
 	mu    sync.Mutex
 	out   io.Writer
@@ -25,12 +25,11 @@ func newProgress(out io.Writer) *progress {
 func (p *progress) step(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Progress is for people only: that it cannot be printed must not stop the work.
+	// Progress is only informational: a failure to print it must not stop the work.
 	_, _ = fmt.Fprintf(p.out, "%7.2f s  %s\n", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Write prints what a program says as it is. It makes progress an io.Writer for the output of programs, between whose
-// lines steps may come.
+// Write prints the output of a program unchanged. Steps may appear between its lines.
 func (p *progress) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

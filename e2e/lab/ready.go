@@ -34,8 +34,8 @@ func isReady(n corev1.Node) error {
 	return fmt.Errorf("it has not reported yet")
 }
 
-// waitServiceAccount waits for the account without which no pod can be made. It comes later than the node is ready. The
-// admission plugin ServiceAccount refuses pods of a namespace without it.
+// waitServiceAccount waits for the default service account. It may appear after the node is ready, and without it the
+// admission plugin ServiceAccount rejects all pods of the namespace.
 func (m *Machine) waitServiceAccount(ctx context.Context) error {
 	return m.waitFor(ctx, "the default service account", ControllerManager, func(ctx context.Context) error {
 		var sa corev1.ServiceAccount
@@ -51,7 +51,7 @@ func (m *Machine) getObject(ctx context.Context, path string, object any) error 
 	return json.Unmarshal(data, object)
 }
 
-// readOK reads the answer if it is a good one.
+// readOK returns the body of a response, or an error unless the status is 200.
 func readOK(resp *http.Response) ([]byte, error) {
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {

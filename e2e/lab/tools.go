@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// Of the tags, seccomp is runc's, no_btrfs and no_zfs leave out snapshotters of containerd that need headers of these
-// file systems, and osusergo and netgo keep C libraries out of name look-ups.
+// Build tags: seccomp is for runc. no_btrfs and no_zfs omit snapshotters of containerd that need headers of these file
+// systems. osusergo and netgo avoid C libraries for name lookups.
 const (
 	buildTags      = "seccomp no_btrfs no_zfs osusergo netgo"
 	pluginsPath    = "github.com/containernetworking/plugins/"
@@ -30,10 +30,11 @@ type toolchain struct {
 	dir   string   // of the module
 	tools []string // package paths
 	flags []string // of go build
-	hash  string   // names the result
+	hash  string   // the name of the result
 }
 
-// toolsDir is the module for a version of Kubernetes such as "1.36"; empty means e2e/tools, which has the newest.
+// toolsDir returns the directory of the module for a version of Kubernetes such as "1.36"; empty means e2e/tools, which
+// has the newest.
 func toolsDir(clone, version string) (string, error) {
 	newest := filepath.Join(clone, "e2e", "tools")
 	if version == "" {
@@ -55,13 +56,13 @@ func toolsDir(clone, version string) (string, error) {
 		"e2e/tools", version, known)
 }
 
-// goMod is the part of `go mod edit -json` that matters here.
+// goMod contains the used fields of `go mod edit -json`.
 type goMod struct {
 	Require []struct{ Path, Version string }
 	Tool    []struct{ Path string }
 }
 
-// readTools reads which programs a module pins (the "tool" lines of its go.mod).
+// readTools reads the list of programs that a module pins (the "tool" lines of its go.mod).
 func readTools(ctx context.Context, dir string) (toolchain, error) {
 	t := toolchain{dir: dir}
 	data, err := t.command(ctx, "mod", "edit", "-json").Output()
@@ -86,9 +87,9 @@ func readTools(ctx context.Context, dir string) (toolchain, error) {
 	return t, err
 }
 
-// buildFlags sets the versions from go.mod in the binaries, in the same variables as released ones. Without that
-// Kubernetes reports the version v0.0.0-master+$Format:%H$ (component-base/version), for example in kubectl version and
-// in the Node object.
+// buildFlags returns flags that set the versions from go.mod in the binaries, in the same variables as in released
+// binaries. Without them Kubernetes reports the version v0.0.0-master+$Format:%H$ (component-base/version), for example
+// in kubectl version and in the Node object.
 func buildFlags(mod goMod) ([]string, error) {
 	versions := map[string]string{}
 	for _, r := range mod.Require {
@@ -102,7 +103,7 @@ func buildFlags(mod goMod) ([]string, error) {
 	const base = "-X k8s.io/component-base/version."
 	ld := []string{"-s -w", base + "gitVersion=" + kubernetes, base + "gitMajor=" + parts[0], base +
 		"gitMinor=" + parts[1]}
-	// These are in no module that has only a control plane.
+	// Modules for only a control plane do not contain these.
 	if containerd := versions["github.com/containerd/containerd/v2"]; containerd != "" {
 		ld = append(ld, "-X github.com/containerd/containerd/v2/version.Version="+containerd)
 	}
@@ -112,8 +113,8 @@ func buildFlags(mod goMod) ([]string, error) {
 	return []string{"-trimpath", "-tags", buildTags, "-ldflags", strings.Join(ld, " ")}, nil
 }
 
-// fingerprint names the binaries by everything they depend on. A change of code in this package that changes what is
-// built must change one of these, or the cache hides it.
+// fingerprint returns a name for the binaries that depends on all inputs of the build. If a change of code in this
+// package changes the result of builds, it must also change one of these inputs; otherwise the cache hides it.
 func (t toolchain) fingerprint(goVersion string) (string, error) {
 	h := sha256.New()
 	for _, f := range []string{"go.mod", "go.sum"} {
@@ -121,7 +122,7 @@ func (t toolchain) fingerprint(goVersion string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		h.Write(data) // never fails, says package hash
+		h.Write(data) // never fails (package hash)
 	}
 	if _, err := fmt.Fprintln(h, goVersion, runtime.GOOS, runtime.GOARCH, t.flags); err != nil {
 		return "", err
@@ -129,8 +130,8 @@ func (t toolchain) fingerprint(goVersion string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil))[:16], nil
 }
 
-// command prepares a go command in the module. It removes settings of the caller that would change the result. runc
-// needs CGO. Without GOWORK=off the go.work of the clone would select other versions of the common dependencies.
+// command returns a go command in the module. It overrides settings of the caller that would change the result. runc
+// needs CGO. Without GOWORK=off the go.work of the clone would select other versions of common dependencies.
 func (t toolchain) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = t.dir
@@ -138,7 +139,7 @@ func (t toolchain) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// build runs go build into dir and gives its messages to stderr.
+// build runs go build with the output directory dir, and writes its messages to stderr.
 func (t toolchain) build(ctx context.Context, dir string, stderr io.Writer) error {
 	args := append([]string{"build", "-v"}, t.flags...)
 	cmd := t.command(ctx, append(args, "-o", dir+string(filepath.Separator), "tool")...)
@@ -146,7 +147,8 @@ func (t toolchain) build(ctx context.Context, dir string, stderr io.Writer) erro
 	return cmd.Run()
 }
 
-// packages counts what a build from nothing compiles. With an empty module cache this is what downloads the modules.
+// packages returns the number of packages in a build without a cache. If the module cache is empty, this downloads the
+// modules.
 func (t toolchain) packages(ctx context.Context) (int, error) {
 	out, err := t.command(ctx, "list", "-deps", "-tags", buildTags, "tool").Output()
 	if err != nil {
@@ -155,8 +157,8 @@ func (t toolchain) packages(ctx context.Context) (int, error) {
 	return strings.Count(string(out), "\n"), nil
 }
 
-// arrange gives the binaries the names and the places they are looked for under. Go names a program after the last
-// folder of its path, which for etcd is "server".
+// arrange moves the binaries to their expected names and directories. Go names a program after the last element of its
+// path, which for etcd is "server".
 func (t toolchain) arrange(dir string) error {
 	if err := os.Rename(filepath.Join(dir, "server"), filepath.Join(dir, "etcd")); err != nil {
 		return err
@@ -177,7 +179,8 @@ func (t toolchain) arrange(dir string) error {
 	return nil
 }
 
-// pluginOf is the type of the CNI plugin that a tool is, which Go may not call so; empty if it is none.
+// pluginOf returns the type of the CNI plugin that a tool implements, which may differ from Go's name for it. It is
+// empty for other tools.
 func pluginOf(tool string) string {
 	switch {
 	case tool == whereaboutsCmd:
@@ -188,7 +191,7 @@ func pluginOf(tool string) string {
 	return ""
 }
 
-// explain adds what a failed program printed.
+// explain adds the error output of a failed program to its error.
 func explain(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && len(exit.Stderr) > 0 {

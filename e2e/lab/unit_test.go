@@ -160,7 +160,7 @@ func TestPKI(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(filepath.Join(dir, "ca.key")); must(t, info, err).Mode().Perm() != 0o600 {
-		t.Error("the key can be read by others")
+		t.Error("other users can read the key")
 	}
 }
 
@@ -186,7 +186,7 @@ func TestPKIOfANode(t *testing.T) {
 	}
 }
 
-// TestNodesOfACluster holds that nodes have nothing in common that must differ.
+// TestNodesOfACluster checks that nodes share no value that must be unique.
 func TestNodesOfACluster(t *testing.T) {
 	for _, o := range []Options{
 		{Nodes: -1}, {Nodes: maxNodes + 1}, {Links: maxNodeLinks + 1}, {Nodes: 2, ControlPlaneOnly: true},
@@ -313,14 +313,14 @@ func TestBuildLog(t *testing.T) {
 func TestProcessIdentity(t *testing.T) {
 	me, err := identify(os.Getpid())
 	if !must(t, me, err).alive() {
-		t.Error("we are not alive")
+		t.Error("this process does not count as alive")
 	}
 	other := me
 	other.Start++
 	if other.alive() {
 		t.Error("a process with another start time counts as the same")
 	}
-	if err := other.kill(t.Context()); err != nil { // must not kill us
+	if err := other.kill(t.Context()); err != nil { // must not kill this process
 		t.Error(err)
 	}
 }
@@ -332,14 +332,14 @@ func TestLockExcludes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := lockFile(ctx, path); err == nil {
-		t.Error("two hold the lock")
+		t.Error("two processes hold the lock")
 	}
 	unlock()
 	unlock, err = lockFile(t.Context(), path)
 	must(t, unlock, err)()
 }
 
-// Whoever waits for a build of others says so.
+// A process that waits for another process's build reports that.
 func TestWaitForALockIsTold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	unlock, err := lockFile(t.Context(), path)
@@ -355,7 +355,7 @@ func TestWaitForALockIsTold(t *testing.T) {
 	}()
 	line, err := bufio.NewReader(said).ReadString('\n')
 	if err != nil || !strings.Contains(line, "waiting for another process") || !strings.Contains(line, path) {
-		t.Errorf("said %q, %v", line, err)
+		t.Errorf("the progress is %q, %v", line, err)
 	}
 	go func() { _, _ = io.Copy(io.Discard, said) }() // ends with the pipe
 	unlock()
@@ -385,7 +385,7 @@ func TestOpenTellsThatNothingRuns(t *testing.T) {
 	}
 }
 
-// What another machine needs to be the node, or the whole cluster, is in the folders that it sees.
+// All that another machine needs to be the node, or the whole cluster, is in the directories that it sees.
 func TestJoining(t *testing.T) {
 	for name, test := range map[string]struct {
 		options    Options
@@ -436,7 +436,7 @@ func TestJoining(t *testing.T) {
 	}
 }
 
-// joiningOf returns the joining specification of a machine for a cluster with an image of its own.
+// joiningOf returns the joining specification of a machine for a cluster with one additional image.
 func joiningOf(t *testing.T, o Options) (Options, *node.Joining) {
 	t.Helper()
 	if _, err := StaticBusybox(); err != nil {

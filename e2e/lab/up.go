@@ -20,7 +20,7 @@ import (
 // Up starts a cluster and returns when pods can be created. It first removes the remains of an earlier run with the
 // same name, and fails immediately if a cluster of that name is running. The context bounds only the start. Without
 // Detached the cluster ends with this process at the latest, even if the process is killed: the kernel closes its end
-// of the pipe. If the start fails, Up ends all processes, and keeps the run directory for its logs until the next
+// of the pipe. If the start fails, Up ends all processes, but keeps the run directory with its logs until the next
 // start.
 func Up(ctx context.Context, o Options) (*Cluster, error) {
 	o, err := o.withDefaults()
@@ -69,7 +69,7 @@ func lockRun(ctx context.Context, runDir string) (func(), error) {
 	return lockFile(ctx, runDir+".lock")
 }
 
-// sweep removes what a crashed run left; a living cluster is an error.
+// sweep removes the remains of a crashed run. It returns an error if the cluster is running.
 func sweep(ctx context.Context, o Options) error {
 	s, err := loadState(o.RunDir)
 	if err == nil && running(ctx, s) {
@@ -88,8 +88,9 @@ func sweep(ctx context.Context, o Options) error {
 	return newCluster(o, s).remove(ctx)
 }
 
-// running tells whether a cluster is in use. A detached one that never became ready is not: its start was broken off,
-// since we hold the lock. One that does not answer, or whose owner may just have ended, gets a moment to finish dying.
+// running reports whether a cluster is in use. A detached cluster that never became ready is not: its start was
+// interrupted, because the caller holds the lock. A cluster that does not answer, or whose owner may just have ended,
+// gets two seconds to end.
 func running(ctx context.Context, s state) bool {
 	if s.Detached && !s.Ready {
 		return false
@@ -107,7 +108,7 @@ func running(ctx context.Context, s state) bool {
 	}) != nil
 }
 
-// checkEmpty protects a folder that is not ours from being used, and later removed.
+// checkEmpty returns an error if a directory contains files, which a cluster would overwrite and later remove.
 func checkEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -119,8 +120,8 @@ func checkEmpty(dir string) error {
 	return nil
 }
 
-// bringUp does all of Up that the start timeout bounds. The file cluster.json is written before anything that outlives
-// this process, so that whoever comes after a crash finds it and removes the rest.
+// bringUp performs the part of Up that the start timeout bounds. It writes the file cluster.json before anything that
+// outlives this process, so that after a crash another process finds it and removes the rest.
 func (c *Cluster) bringUp(ctx context.Context, p *progress) error {
 	if err := c.write(ctx); err != nil {
 		return err
@@ -133,7 +134,8 @@ func (c *Cluster) bringUp(ctx context.Context, p *progress) error {
 		return err
 	}
 	p.step("namespaces, mounts and network made")
-	// The API server does much before it needs etcd, so that it does not wait for etcd here; and all others need it.
+	// The API server has much to initialize before it needs etcd, so it does not wait for etcd here. All other
+	// components need the API server.
 	first, rest := []Component{Etcd, APIServer}, []Component{ControllerManager, Scheduler}
 	if c.opts.nodeHere() {
 		first, rest = append(first, Containerd), append(rest, Kubelet)
@@ -150,7 +152,7 @@ func (c *Cluster) bringUp(ctx context.Context, p *progress) error {
 	return c.state.save()
 }
 
-// write makes all that the run directory must have.
+// write writes all files that the run directory must contain.
 func (c *Cluster) write(ctx context.Context) error {
 	if err := c.prepare(); err != nil {
 		return err
@@ -161,7 +163,7 @@ func (c *Cluster) write(ctx context.Context) error {
 	return c.saveSpec()
 }
 
-// prepare writes everything that the components read.
+// prepare writes all files that the components read.
 func (c *Cluster) prepare() error {
 	if err := os.MkdirAll(c.state.RunDir, 0o700); err != nil {
 		return err
@@ -193,8 +195,8 @@ func (o Options) addresses() []net.IP {
 	return []net.IP{net.ParseIP("127.0.0.1"), net.ParseIP(o.address()), net.ParseIP(apiAddress)}
 }
 
-// configure writes the configuration of kubelet and containerd. The file baseSpec, if not empty, is what containerd
-// makes the specification of containers of.
+// configure writes the configuration of the kubelet and containerd. If baseSpec is not empty, containerd derives the
+// specification of containers from that file.
 func (m *Machine) configure(baseSpec string) error {
 	kubelet, err := kubeletConfig(m.opts, m.state.Cgroup)
 	if err != nil {
@@ -211,7 +213,7 @@ func (m *Machine) configure(baseSpec string) error {
 	return nil
 }
 
-// saveSpec writes what process 1 of the node is told when it starts, and when it is started again.
+// saveSpec writes the specification that process 1 of the node reads at each start.
 func (c *Cluster) saveSpec() error {
 	network, err := c.opts.clusterNetwork()
 	if err != nil {
@@ -238,8 +240,8 @@ func (c *Cluster) saveSpec() error {
 	return spec.Save()
 }
 
-// helpers builds the two small programs of our own. They are built for each cluster, from the clone as it is now: a
-// changed labnode needs no other step. Without CGO they run in any root file system.
+// helpers builds this project's two small programs. They are built for each cluster, from the current state of the
+// clone, so a change of labnode needs no other step. Without CGO they run in any root file system.
 func (c *Cluster) helpers(ctx context.Context) error {
 	dir := filepath.Join(c.state.RunDir, helperDir)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", dir+string(filepath.Separator),
@@ -252,9 +254,9 @@ func (c *Cluster) helpers(ctx context.Context) error {
 	return nil
 }
 
-// startInit starts process 1 in namespaces of its own and waits until it accepts requests. Process 1 opens its control
-// socket last, just before it serves, so an answer means that mounts and network exist. It is not bound to ctx, which
-// ends with the start.
+// startInit starts process 1 in its own namespaces and waits until it accepts requests. Process 1 opens its control
+// socket last, just before it serves, so an answer means that mounts and network exist. The process is not bound to
+// ctx, which ends with the start.
 func (c *Cluster) startInit(ctx context.Context) error {
 	logPath := c.Logs("node")
 	out, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -265,7 +267,7 @@ func (c *Cluster) startInit(ctx context.Context) error {
 	cmd := exec.Command(filepath.Join(c.state.RunDir, helperDir, "labnode"), c.state.RunDir)
 	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.Env = out, out, "/", c.environment()
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setsid:     true, // an interrupt typed at the terminal is for the caller alone
+		Setsid:     true, // an interrupt from the terminal is only for the caller
 		Cloneflags: node.Namespaces,
 	}
 	if err := c.startTied(cmd); err != nil {
@@ -276,7 +278,7 @@ func (c *Cluster) startInit(ctx context.Context) error {
 	}
 	c.exited = make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // how it ended is in its log
+		_ = cmd.Wait() // its log contains the result
 		close(c.exited)
 	}()
 	if err := c.state.save(); err != nil {
@@ -297,9 +299,9 @@ func (c *Cluster) startInit(ctx context.Context) error {
 	return nil
 }
 
-// startTied starts process 1, and unless detached holds one end of a pipe whose other end process 1 watches. Go opens
-// pipes with O_CLOEXEC, so no other child of this process holds the writing end: it closes exactly when this process
-// closes it or ends.
+// startTied starts process 1. Unless the cluster is detached, it keeps one end of a pipe whose other end process 1
+// watches. Go opens pipes with O_CLOEXEC, so no other child of this process has the writing end: it closes exactly when
+// this process closes it or ends.
 func (c *Cluster) startTied(cmd *exec.Cmd) error {
 	if c.state.Detached {
 		return cmd.Start()
@@ -337,9 +339,9 @@ func (c *Cluster) startAll(ctx context.Context, p *progress, comps []Component) 
 	return group.Wait()
 }
 
-// prepared waits for the remaining prerequisites of pods that healthy components still have to create. All other
-// components are complete when they are healthy. Images are imported before the kubelet starts; otherwise a static pod
-// would not find its image.
+// prepared waits for the remaining prerequisites of pods that a healthy component still has to create. Other components
+// are complete when they are healthy. Images are imported before the kubelet starts; otherwise a static pod would not
+// find its image.
 func (c *Cluster) prepared(ctx context.Context, comp Component) error {
 	switch comp {
 	case Containerd:
